@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import json
+import os
 import platform
 import signal
 import sys
@@ -38,6 +39,7 @@ class _Settings(NamedTuple):
     """What `initialize` was called with; timeouts are in seconds."""
 
     devices: int = 1
+    gpus: tuple[int, ...] | None = None  # those that were named
     initialization_timeout: float = 300.0
     heartbeat_timeout: float = 100.0
     shutdown_timeout: float = 300.0
@@ -65,8 +67,10 @@ def initialize(
     they ask for devices.
 
     A launcher of MPI has to have started them, and knows how many there are: `num_processes` and `process_id` are
-    compared with what it says. A process that nobody launched is alone. `local_device_ids` says which of the
-    `num_cpu_devices` devices this process uses. `coordinator_address` and what says how to find other processes are not
+    compared with what it says. A process that nobody launched is alone. `local_device_ids` says which GPUs of its host
+    this process uses, by the numbers that it sees them under; by default processes that see the same GPUs share them
+    out, in the order of their ranks. Where there are several `num_cpu_devices`, it says which of these are used as
+    well. `coordinator_address` and what says how to find other processes are not
     needed; process 0 listens at `coordinator_bind_address`, by default at all its addresses. The timeouts are in
     seconds: until all processes are there, after which silence one counts as dead, and how long a process that ends
     waits for the others.
@@ -74,7 +78,7 @@ def initialize(
     Args:
         coordinator_address: accepted for compatibility; MPI connects the processes.
         num_processes, process_id: compared with what the launcher says.
-        local_device_ids: which devices of this machine the process uses.
+        local_device_ids: which GPUs of this machine the process uses, and which CPU devices, if it has several.
         cluster_detection_method: accepted for compatibility.
         initialization_timeout: seconds to wait for the others.
         heartbeat_timeout_seconds: seconds after which a silent process counts as dead.
@@ -95,8 +99,10 @@ def initialize(
             "`import weft`, before weft.devices(), meshes and jitted functions."
         )
     transport = _transport(num_processes, process_id)
+    ids = _local_ids(local_device_ids)
     _settings = _Settings(
-        _local_count(local_device_ids),
+        _local_count(ids),
+        ids,
         initialization_timeout,
         heartbeat_timeout_seconds,
         shutdown_timeout_seconds,
@@ -127,7 +133,7 @@ def _join(transport: Transport) -> None:
             )
     control = Control(transport.rank, [other["where"] for other in told], _settings.heartbeat_timeout, listener)
     control.start(told[0]["address"], deadline)
-    _device.join([other["devices"] for other in told], transport.rank)
+    _device.join([other["devices"] for other in told], transport.rank, _settings.gpus)
     _world.enter(_world.World(transport, control))
 
 
@@ -179,6 +185,10 @@ def shutdown() -> None:
         if control.everybody_ended.wait(0.05):
             break
     everybody = control.everybody_ended.is_set() and control.verdict is None
+    if not control.failed_acts_end(_DEADLINE):
+        # A GPU does not end what it does with processes that are gone, and would be waited for by whoever ends.
+        print(f"weft: process {world.rank}: a collective of GPUs cannot be aborted", file=sys.stderr, flush=True)
+        os._exit(113)
     control.stop()
     if everybody:
         with _no_longer_than(_DEADLINE):
@@ -210,18 +220,31 @@ def _transport(num_processes: int | None, process_id: int | None) -> Transport:
     return transport
 
 
-def _local_count(local_device_ids: Any) -> int:
-    """How many devices this process has."""
-    count = num_cpu_devices.fixed()
+def _local_ids(local_device_ids: Any) -> tuple[int, ...] | None:
+    """The numbers of the devices that this process is to use, if somebody has said so."""
     if local_device_ids is None:
-        return count
-    ids = [local_device_ids] if isinstance(local_device_ids, int) else list(local_device_ids)
+        return None
+    ids = (local_device_ids,) if isinstance(local_device_ids, int) else tuple(local_device_ids)
     if not all(type(i) is int for i in ids):
         raise ArgumentTypeError("local_device_ids are integers.", received=repr(local_device_ids), fix="[0, 1]")
-    if not ids or len(set(ids)) != len(ids) or not all(0 <= i < count for i in ids):
+    if not ids or len(set(ids)) != len(ids) or min(ids) < 0:
+        what = "local_device_ids are different numbers of devices."
+        raise ArgumentError(
+            what, received=repr(local_device_ids), fix="[0, 1], or None for a share of those of the host"
+        )
+    return ids
+
+
+def _local_count(ids: tuple[int, ...] | None) -> int:
+    """How many CPU devices this process has. Where there is one, numbers are those of GPUs, which are compared with
+    those that there are when somebody asks for them."""
+    count = num_cpu_devices.fixed()
+    if ids is None or count == 1:
+        return count
+    if not all(i < count for i in ids):
         raise ArgumentError(
             f"local_device_ids are different ones of the {count} devices of this process.",
-            received=repr(local_device_ids),
+            received=repr(list(ids)),
             fix="weft.config.update('num_cpu_devices', n) right after `import weft`, for more devices",
         )
     return len(ids)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -30,6 +30,7 @@ from weft.compiler.target.cuda.ptx import ptx
 from weft.compiler.target.cuda.targets import hopper
 from weft.compiler.target.target import Target
 from weft.runtime import backend, device, layouts, sharded
+from weft.runtime.cuda import communicators
 from weft.runtime.cuda.backend import CudaBackend
 from weft.runtime.cuda.code import Code, GpuCode
 from weft.runtime.cuda.interrupts import Interrupts
@@ -66,6 +67,8 @@ class SimulatedDriver:
     capability = (9, 0)
     processors = 4
     code_version = "simulated"
+    entered: ClassVar[SimulatedDriver | None] = None  # the one that calls of libraries are about
+    with_others: Callable[[Callable[[], bool]], None] | None = None
 
     def __init__(self, index: int = 0, capacity: int = 1 << 30) -> None:
         self.capacity, self.name = capacity, f"GPU {index}: simulated"
@@ -93,7 +96,7 @@ class SimulatedDriver:
 
     def view(self, address: int, size: int) -> np.ndarray:
         """Bytes at an address, which must be of one block."""
-        for start, block in self.memory.items():
+        for start, block in list(self.memory.items()):  # which other threads may change
             if start <= address and address + size <= start + block.nbytes:
                 return block[address - start : address - start + size]
         raise AssertionError(f"{size} bytes at {address} are of no block")
@@ -157,6 +160,7 @@ class SimulatedDriver:
             getattr(self, name)(*arguments)
 
     def in_thread(self, work: Callable[[], Any]) -> Any:
+        SimulatedDriver.entered = self
         return work()
 
     def make_code(self, sources: Mapping[str, Kernel | LoopCode], target: Target) -> dict[str, Code]:
@@ -377,12 +381,13 @@ def simulated_gpus(
     monkeypatch: pytest.MonkeyPatch, count: int, capacity: int = 1 << 30
 ) -> Iterator[list[tuple[Device, SimulatedDriver]]]:
     """A process with some GPUs, and their drivers."""
-    gpus = [Device(i, "gpu", 0, "simulated") for i in range(count)]
+    gpus = [Device(i, "gpu", 0, "simulated", i) for i in range(count)]
     drivers = [SimulatedDriver(i, capacity) for i in range(count)]
     monkeypatch.setattr(device, "_gpus", lambda: tuple(gpus))
     monkeypatch.setattr(device, "_placements", {k: v for k, v in device._placements.items() if k[0].platform == "cpu"})
     monkeypatch.setattr(layouts, "_layouts", Memo(64))
     monkeypatch.setattr(sharded, "_splits", Memo(64))
+    monkeypatch.setattr(communicators, "_communicators", {})
     monkeypatch.setitem(backend._loaded, "gpu", CudaBackend(lambda index: drivers[index]))
     yield list(zip(gpus, drivers, strict=True))
 

@@ -14,7 +14,7 @@ from tests.cuda.simulated import SimulatedDriver, simulated_gpus
 from tests.cuda.stand_ins.nccl import NcclStandIn
 from weft import lax
 from weft.runtime import dlpack
-from weft.runtime.cuda import spmd
+from weft.runtime.cuda import communicators, spmd
 from weft.runtime.cuda.libraries.nccl import Nccl
 from weft.sharding import PartitionSpec as P
 from weft.sharding.device import Device
@@ -25,9 +25,9 @@ Gpus = list[tuple[Device, SimulatedDriver]]
 @pytest.fixture
 def four(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Gpus, NcclStandIn]]:
     with simulated_gpus(monkeypatch, 4) as gpus:
-        stand_in = NcclStandIn([driver for _, driver in gpus])
+        stand_in = NcclStandIn()
         library = Nccl(lambda name: stand_in)
-        monkeypatch.setattr(spmd, "nccl", lambda: library)
+        monkeypatch.setattr(communicators, "nccl", lambda: library)
         yield gpus, stand_in
 
 
@@ -167,8 +167,8 @@ def test_a_mesh_of_one_gpu(one: tuple[Device, SimulatedDriver]) -> None:
 def test_the_library_with_one_gpu(one: tuple[Device, SimulatedDriver], monkeypatch: pytest.MonkeyPatch) -> None:
     """Calls of NCCL are recorded in graphs."""
     device, driver = one
-    stand_in = NcclStandIn([driver])
-    monkeypatch.setattr(spmd, "nccl", lambda: Nccl(lambda name: stand_in))
+    stand_in = NcclStandIn()
+    monkeypatch.setattr(communicators, "nccl", lambda: Nccl(lambda name: stand_in))
     monkeypatch.setattr(spmd.CudaDevicesExecutable, "uses_library_alone", True)
     mesh = weft.make_mesh((1,), ("i",), devices=[device])
     f = weft.jit(weft.shard_map(lambda x: lax.psum(x, "i"), mesh=mesh, in_specs=P("i"), out_specs=P()))

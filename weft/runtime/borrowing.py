@@ -13,7 +13,7 @@ from weft.ir.types import array_type
 from weft.primitives.elementwise.convert import convert_element_type
 from weft.primitives.movement.shape import transpose
 from weft.runtime.array import ConcreteArray, array_at, put
-from weft.runtime.device import devices, placement_of
+from weft.runtime.device import local_devices, placement_of
 from weft.runtime.dlpack import CUDA, from_capsule
 
 
@@ -39,7 +39,14 @@ def from_gpu(external: Any, copy: bool | None = None) -> ConcreteArray:
     """An array over the memory of another library's array on a GPU, committed to that. It is copied if `copy` is True,
     or if it has to be: axes in another order, 64-bit types while these are off, an address that programs do not
     expect."""
-    device = devices("gpu")[int(external.__dlpack_device__()[1])]
+    index = int(external.__dlpack_device__()[1])
+    device = next((d for d in local_devices("gpu") if d.local_hardware_id == index), None)
+    if device is None:
+        raise ArgumentError(
+            "This array is on a GPU that is not one of those of this process.",
+            received=f"GPU {index}",
+            fix="weft.distributed.initialize(local_device_ids=[...]) with this GPU, or copy it to the host first",
+        )
     placement = placement_of(device, True)
     value = from_capsule(external, placement.backend.stream_of(device))
     axes = sorted(range(value.ndim), key=lambda axis: (-value.strides[axis], axis))

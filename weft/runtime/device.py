@@ -12,6 +12,8 @@ from weft.base.forks import held
 from weft.base.settings import config, num_cpu_devices
 from weft.runtime.backend import Backend, backend_of, platforms, register
 from weft.runtime.cpu.backend import CpuBackend
+from weft.runtime.processes import world
+from weft.runtime.processes.gpus import Gpu, gpus_of_all
 from weft.sharding import SingleDeviceSharding
 from weft.sharding.device import Device, is_addressable, set_memory_statistics
 from weft.sharding.device import process_index as current_process
@@ -41,28 +43,48 @@ def _cpus() -> tuple[Device, ...]:
     return _of_all or (CPU, *map(_cpu, range(1, num_cpu_devices.fixed())))
 
 
-@functools.cache
 def _gpus() -> tuple[Device, ...]:
-    """The GPUs of this process. The driver is loaded when somebody first asks for them by name."""
+    """The GPUs of all processes. The driver is loaded when somebody first asks for them by name; where there are
+    several processes, all of them ask, and tell each other what they see."""
+    global _all_gpus
+    found = _all_gpus
+    if found is None:
+        with world.current().lock:
+            found = _all_gpus = _all_gpus if _all_gpus is not None else _found_gpus()
+    return found
+
+
+def _found_gpus() -> tuple[Device, ...]:
     from weft.runtime.cuda import driver
 
-    return tuple(Device(i, "gpu", 0, driver.name_of(i)) for i in range(driver.count()))
+    seen = [Gpu(driver.name_of(i), driver.hardware_of(i)) for i in range(driver.count())]
+    owned = gpus_of_all(seen, _chosen_gpus)
+    pairs = [(process, gpu, index) for process, gpus in enumerate(owned) for index, gpu in gpus.items()]
+    return tuple(Device(i, "gpu", p, gpu.name, index) for i, (p, gpu, index) in enumerate(pairs, _first_gpu))
 
 
 # The devices of all processes, where there are several.
 _of_all: tuple[Device, ...] = ()
+# Those that are GPUs, once somebody has asked for them; the id of the first; and which of those that this process sees
+# it uses, by the driver's numbers, where somebody has said so.
+_all_gpus: tuple[Device, ...] | None = None
+_first_gpu = 0
+_chosen_gpus: tuple[int, ...] | None = None
 
 
 def are_used() -> bool:
     """Whether somebody has asked for the devices, so that they cannot become others."""
-    return _cpus.cache_info().currsize > 0
+    return _cpus.cache_info().currsize > 0 or _all_gpus is not None
 
 
-def join(counts: Sequence[int], rank: int) -> None:
-    """Be process `rank` of several that have so many devices each. Arrays that there are already are on the first
-    device, which is the same object as before, with another id. When processes have been lost, all devices get ids that
-    no device had: what belongs to meshes of before is not taken for something of now."""
-    global _of_all
+def join(counts: Sequence[int], rank: int, gpus: tuple[int, ...] | None = None) -> None:
+    """Be process `rank` of several that have so many CPU devices each; `gpus` are those of this process by the driver's
+    numbers, where somebody has said so. Arrays that there are already are on the first device, which is the same object
+    as before, with another id. When processes have been lost, all devices get ids that no device had: what belongs to
+    meshes of before is not taken for something of now."""
+    global _of_all, _all_gpus, _first_gpu, _chosen_gpus
+    _first_gpu = max((d.id + 1 for d in _all_gpus or ()), default=_first_gpu)
+    _all_gpus, _chosen_gpus = None, gpus
     start = max((d.id + 1 for d in _of_all), default=0)
     first = start + sum(counts[:rank])
     object.__setattr__(CPU, "id", first)

@@ -31,7 +31,7 @@ from weft.runtime.processes.agreement import Agreement
 from weft.runtime.reproducible import Shares, check_parts, part_sizes
 from weft.runtime.sharded import ShardedArray, placed_type, split
 from weft.runtime.unreduced import as_called, as_terms, unreduced_axes, with_terms
-from weft.sharding.device import is_addressable
+from weft.sharding.device import first_here, is_addressable
 from weft.sharding.mesh import Mesh
 from weft.sharding.shardings import NamedSharding, Sharding, compiled_sharding, in_types
 from weft.sharding.spec import UNCONSTRAINED, PartitionSpec, dims_of
@@ -177,7 +177,7 @@ def _compiled(
 
     devices = mesh.device_tuple
     backend = backend_of(devices[0])
-    target = backend.target(devices[0])
+    target = backend.target(first_here(devices))
     key = stored_partitions.partition_key(jaxpr, mesh, in_dims, out_dims, donated, target) if shares is None else None
     if key is not None:
         program = _from_disk(jaxpr, mesh, key, partitioned)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from weft.base.errors import ArgumentError
@@ -39,6 +39,7 @@ class Device:
         platform: "cpu" or "gpu".
         process_index: the process that it belongs to.
         device_kind: the name of the hardware.
+        local_hardware_id: the number that the driver of its host has for it; None for CPU devices.
 
     >>> import weft
     >>> weft.devices()[0].id
@@ -49,6 +50,7 @@ class Device:
     platform: str
     process_index: int = 0
     device_kind: str = field(default="", compare=False)
+    local_hardware_id: int | None = field(default=None, compare=False)
 
     @property
     def client(self) -> Client:
@@ -151,3 +153,8 @@ def set_process_index(index: int) -> None:
 def is_addressable(device: Device) -> bool:
     """Whether this process can read and write the memory of a device."""
     return device.process_index == process_index()
+
+
+def first_here(devices: Sequence[Device]) -> Device:
+    """The first device of this process; the first of all, if it has none of them."""
+    return next(filter(is_addressable, devices), devices[0])

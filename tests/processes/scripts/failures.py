@@ -1,5 +1,5 @@
 """Two processes of which one does something wrong: the first argument says what. Each writes what it is told into the
-folder that the second argument names."""
+folder that the second argument names. With a third one the devices are simulated GPUs, one for each process."""
 
 from __future__ import annotations
 
@@ -17,12 +17,18 @@ from weft import lax
 from weft.base.settings import distributed_checks
 from weft.errors import ProcessFailureError, ProgramMismatchError
 from weft.experimental import multihost_utils
+from weft.runtime.processes import world
 from weft.sharding import AxisType, NamedSharding
 from weft.sharding import PartitionSpec as P
 
+PLATFORM = "gpu" if len(sys.argv) > 3 else "cpu"
+if PLATFORM == "gpu":
+    from tests.cuda.queued import install
+
+    _, NCCL = install(2)
 weft.distributed.initialize()
 FIRST = weft.process_index() == 0
-MESH = weft.make_mesh((weft.device_count(),), ("x",), (AxisType.Auto,))
+MESH = weft.make_mesh((weft.device_count(PLATFORM),), ("x",), (AxisType.Auto,), devices=weft.devices(PLATFORM))
 
 
 FOLDER = pathlib.Path(sys.argv[2])
@@ -47,8 +53,13 @@ def doubled(a: Any) -> Any:
     return lax.psum(a * 2, "x")
 
 
-total = weft.jit(weft.shard_map(summed, mesh=MESH, in_specs=P("x"), out_specs=P()))
-twice = weft.jit(weft.shard_map(doubled, mesh=MESH, in_specs=P("x"), out_specs=P()))
+def ended(f: Any) -> Any:
+    """A function whose results are there when it returns."""
+    on_mesh = weft.jit(weft.shard_map(f, mesh=MESH, in_specs=P("x"), out_specs=P()))
+    return lambda a: on_mesh(a).block_until_ready()
+
+
+total, twice = ended(summed), ended(doubled)
 
 
 def dies() -> None:
@@ -137,4 +148,8 @@ try:
 except (ProcessFailureError, ProgramMismatchError) as error:
     text = " ".join(line.strip() for line in str(error).splitlines())
     write(f"{type(error).__name__} raised at {time.time()}: {text}")
+    if PLATFORM == "gpu":
+        control = world.current().control
+        assert control is not None and control.failed_acts_end(5)
+        write("; ".join(NCCL.lines[-4:]))
     raise

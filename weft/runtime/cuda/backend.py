@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft.base import collector
-from weft.base.errors import NotSupportedError
+from weft.base.errors import ArgumentError, NotSupportedError
 from weft.ir.at_sizes import JaxprAtSizes
 from weft.ir.primitive import Primitive
 from weft.runtime.cuda import driver
@@ -18,7 +18,7 @@ from weft.runtime.cuda.memory import Block, CudaMemory
 from weft.runtime.cuda.sharing import BorrowedBlock, Lent
 from weft.runtime.device import HOME
 from weft.runtime.dlpack import CUDA
-from weft.sharding.device import Device
+from weft.sharding.device import Device, first_here, is_addressable
 
 if TYPE_CHECKING:
     from weft.base.codegen import Source
@@ -30,6 +30,16 @@ if TYPE_CHECKING:
     from weft.runtime.device import Placement
     from weft.runtime.layouts import Layout
     from weft.runtime.limits import Limits
+
+
+def hardware_index(device: Device) -> int:
+    """The number that the driver has for a GPU of this process."""
+    if not is_addressable(device) or device.local_hardware_id is None:
+        raise ArgumentError(
+            f"{device!r} is a GPU of process {device.process_index}, which cannot be reached from this one.",
+            fix="weft.local_devices(backend='gpu'), or a mesh that has some of them",
+        )
+    return device.local_hardware_id
 
 
 class CudaBackend:
@@ -51,8 +61,9 @@ class CudaBackend:
 
     def memory(self, device: Device) -> CudaMemory:
         """The allocator of a device."""
-        found = self._memories.get(device.id)
-        return found or self._memories.setdefault(device.id, CudaMemory(self._driver_of(device.id)))
+        index = hardware_index(device)
+        found = self._memories.get(index)
+        return found or self._memories.setdefault(index, CudaMemory(self._driver_of(index)))
 
     def adopt(self, value: np.ndarray, device: Device) -> Buffer:
         """A copy: a GPU does not read the memory of NumPy arrays."""
@@ -66,6 +77,9 @@ class CudaBackend:
         begun = memory.host_copy
         if begun is not None:
             value, later = begun
+            waits = memory.owner.driver.with_others
+            if waits is not None:
+                waits(later.done)
             later.result()
             memory.host_copy = None
         else:
@@ -113,7 +127,7 @@ class CudaBackend:
         pass
 
     def dlpack_device(self, device: Device) -> tuple[int, int]:
-        return CUDA, device.id
+        return CUDA, hardware_index(device)
 
     def stream_of(self, device: Device) -> int:
         handle: int = self.driver(device).stream_handle
@@ -196,7 +210,8 @@ class CudaBackend:
     ) -> Callable[..., list[tuple[bytes, Any]]]:
         from weft.runtime.cuda.spmd import CudaDevicesExecutable
 
-        return CudaDevicesExecutable(jaxpr, donated, sizes, devices, self.target(devices[0]), compilation)
+        target = self.target(first_here(devices))
+        return CudaDevicesExecutable(jaxpr, donated, sizes, devices, target, agreement, compilation)
 
     def shared_by_devices(
         self, parts: Any, owners: Sequence[int], arguments: Sequence[Any], results: Sequence[Any]

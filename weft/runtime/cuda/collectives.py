@@ -95,8 +95,11 @@ class CollectivePlan:
     def _offset(self) -> int:
         return -(-self.before.bytes // ALIGNMENT) * ALIGNMENT if self.before else 0
 
-    def start(self, nccl: Any, members: Sequence[Member], workspaces: Sequence[int]) -> None:
-        """Start it for all members of a group in this process, in the stream of each."""
+    def start(
+        self, grouped: Callable[[list[tuple[Any, ...]]], None], members: Sequence[Member], workspaces: Sequence[int]
+    ) -> None:
+        """Start it for all members of a group in this process, in the stream of each; `grouped` starts calls of NCCL
+        together."""
         calls: list[tuple[Any, ...]] = []
         for member, workspace in zip(members, workspaces, strict=True):
             operand, result = member.operand, member.result
@@ -109,7 +112,8 @@ class CollectivePlan:
             if self.after:
                 result = workspace + self._offset
             calls += self.calls(Member(member.rank, member.handle, member.stream, operand, result))
-        nccl.grouped(calls)
+        if calls:  # nobody may send anything to these, nor they to others
+            grouped(calls)
         for member, workspace in zip(members, workspaces, strict=True):
             if self.after:
                 self.after.distribute(member.stream, member.result, workspace + self._offset)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from ctypes import POINTER, byref, c_char_p, c_float, c_int, c_size_t, c_uint, c_uint64, c_void_p
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -41,6 +41,7 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "cuDeviceGetCount": (POINTER(c_int),),
     "cuDeviceGet": (POINTER(c_int), c_int),
     "cuDeviceGetName": (c_char_p, c_int, c_int),
+    "cuDeviceGetUuid_v2": (c_char_p, c_int),
     "cuDeviceGetAttribute": (POINTER(c_int), c_int, c_int),
     "cuDevicePrimaryCtxRetain": (POINTER(c_void_p), c_int),
     "cuCtxSetCurrent": (c_void_p,),
@@ -154,6 +155,14 @@ def name_of(index: int) -> str:
     call("cuDeviceGet", byref(device), index)
     call("cuDeviceGetName", text, len(text), device)
     return text.value.decode()
+
+
+def hardware_of(index: int) -> str:
+    """What no other GPU is called, on this host or on another one."""
+    device, content = c_int(), ctypes.create_string_buffer(16)
+    call("cuDeviceGet", byref(device), index)
+    call("cuDeviceGetUuid_v2", content, device)
+    return content.raw.hex()
 
 
 class _Rows(ctypes.Structure):
@@ -292,6 +301,24 @@ class _Current(threading.local):
 _current = _Current()
 
 
+class WaitsForOthers(Protocol):
+    """A GPU that may have collectives with other processes under way: `with_others` waits until a function says that
+    something has ended, and raises what has happened to the others."""
+
+    with_others: Callable[[Callable[[], bool]], None] | None
+
+    def is_idle(self) -> bool: ...
+
+
+def wait_for_others(gpu: WaitsForOthers) -> None:
+    """Wait until all work of a GPU has ended, if there are collectives with other processes among it."""
+    waits = gpu.with_others
+    if waits is not None:
+        waits(gpu.is_idle)
+        if gpu.with_others is waits:  # else another thread has started more
+            gpu.with_others = None
+
+
 class Driver:
     """One GPU of this process: its context, the stream of its work, and one in which work is recorded."""
 
@@ -308,6 +335,8 @@ class Driver:
         self._holding: deque[tuple[Event, Any]] = deque()
         # How often all work was known to have ended.
         self.epoch = 0
+        # How collectives with other processes are waited for, if some are under way.
+        self.with_others: Callable[[Callable[[], bool]], None] | None = None
         self._start = library().cuGraphLaunch  # type: ignore[union-attr]
 
     def _enter(self) -> None:
@@ -364,12 +393,13 @@ class Driver:
     def copy_out(self, value: np.ndarray, address: int) -> None:
         """The bytes at an address into a contiguous array of the host, once all work before has ended."""
         self._enter()
-        self._wait_for_loops()
+        self._wait_for_work()
         self.copies.copy_out(value, address)
 
     def copy_out_together(self, pairs: Sequence[tuple[np.ndarray, int]]) -> None:
         """Several small arrays, each from an address, for which the host waits once."""
         self._enter()
+        wait_for_others(self)
         self.copies.copy_out_together(pairs)
 
     def copy_out_later(self, value: np.ndarray, address: int, holds: Any) -> Future[None]:
@@ -669,8 +699,10 @@ class Driver:
         self._enter()
         return Interrupts(self)
 
-    def _wait_for_loops(self) -> None:
-        """Wait until all work has ended, if there are loops that may take long, so that signals are seen."""
+    def _wait_for_work(self) -> None:
+        """Wait until all work has ended, if there are collectives with other processes, so that what happens to these
+        is seen; or loops that may take long, so that signals are."""
+        wait_for_others(self)
         if "interrupts" in self.__dict__:
             self.interrupts.wait()
             self.epoch += 1
@@ -678,7 +710,7 @@ class Driver:
     def synchronize(self) -> None:
         """Wait until all work that was started has ended."""
         self._enter()
-        self._wait_for_loops()
+        self._wait_for_work()
         call("cuStreamSynchronize", self._stream.handle)
         self._holding.clear()
         self.epoch += 1

@@ -31,6 +31,7 @@ class Gpu(Protocol):
     """What allocates, copies, runs and waits: a `Driver`."""
 
     epoch: int
+    with_others: Callable[[Callable[[], bool]], None] | None
 
     @property
     def interrupts(self) -> Any: ...

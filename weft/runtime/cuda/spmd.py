@@ -1,37 +1,38 @@
-"""Programs that several GPUs of this process run: one Program, registers for each GPU, started step by step.
+"""Programs that several GPUs run: one Program, registers for each GPU of this process, started step by step.
 
-One thread starts the steps of all GPUs in the order of the program, so collectives are started in the same order
-everywhere. Where there is one GPU, the steps are recorded as a graph.
+One thread starts the steps of all GPUs of a process in the order of the program, so collectives are started in the same
+order everywhere. Where there is one GPU, the steps are recorded as a graph.
 """
 
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from weft.base.errors import JaxRuntimeError, NotSupportedError
+from weft.base.errors import JaxRuntimeError
 from weft.compiler.compilation import Compilation
 from weft.compiler.compile import compile_program
 from weft.compiler.program.ir import Branch, Communicate, Loop, Slot, Start, Step, While, bytes_of
 from weft.ir.jaxpr import Equation, Jaxpr, constants_to_arguments
 from weft.runtime.cuda.collectives import ALIGNMENT, CollectivePlan, Member, alone, plan_of
+from weft.runtime.cuda.communicators import Communicator, communicator_of
 from weft.runtime.cuda.executable import MOST_GRAPHS, MOST_SEEN, CudaExecutable, LoadedProgram, Run
-from weft.runtime.cuda.libraries.nccl import Nccl
 from weft.runtime.cuda.memory import Block, CudaMemory
 from weft.runtime.cuda.prepared import MOST_STEPS, recorded_steps
 from weft.runtime.cuda.tapes import Tapes
 from weft.runtime.device import Placement
+from weft.runtime.processes import world
+from weft.runtime.processes.agreement import Agreement
 from weft.sharding.device import Device, is_addressable
-
-nccl = functools.cache(Nccl)
 
 
 class CudaDevicesExecutable:
-    """A local jaxpr for the GPUs of a mesh, whose axes have these sizes. Calling it takes the addresses of the parts of
-    arguments on all of them."""
+    """A local jaxpr for the GPUs of a mesh, whose axes have these sizes; `agreement` has what several processes
+    compare. Calling it takes the addresses of the parts of arguments on the GPUs of this process."""
 
     # Groups of one copy; this says whether NCCL does it for them too.
     uses_library_alone = False
@@ -43,13 +44,13 @@ class CudaDevicesExecutable:
         sizes: Mapping[Any, int],
         devices: Sequence[Device],
         target: Any,
+        agreement: Agreement | None = None,
         compilation: Compilation | None = None,
     ) -> None:
-        if not all(map(is_addressable, devices)):
-            raise NotSupportedError(
-                "Meshes of GPUs of several processes do not run yet.", fix="a mesh of weft.local_devices(backend='gpu')"
-            )
-        self.sizes, self.devices = dict(sizes), tuple(devices)
+        self.sizes, self.devices, self.agreement = dict(sizes), tuple(devices), agreement
+        # The positions in the mesh of the GPUs of this process, and their indices among these.
+        self.positions = [i for i, d in enumerate(self.devices) if is_addressable(d)]
+        self.own = {position: i for i, position in enumerate(self.positions)}
         self.constants = [np.ascontiguousarray(np.asarray(getattr(c, "_value", c))) for c in jaxpr.consts]
         if compilation is None:
             closed = constants_to_arguments(jaxpr)
@@ -63,6 +64,10 @@ class CudaDevicesExecutable:
         self._on: dict[CudaMemory, _OnGpu] = {}
         self._graphs: dict[tuple[int, ...], Any] = {}
         self._seen: dict[tuple[int, ...], None] = {}
+        self._communicators: dict[tuple[int, ...], Communicator] | None = None
+        if agreement is not None:
+            collectives = [s.equation for s in self.program.all_steps() if isinstance(s, Communicate)]
+            agreement.add([f"collective {i} is {_described(equation)}" for i, equation in enumerate(collectives)])
 
     def _groups_of(self, equation: Equation) -> list[tuple[int, ...]]:
         """The groups of a collective: positions in the mesh, in the order of ranks."""
@@ -91,8 +96,9 @@ class CudaDevicesExecutable:
     def __call__(
         self, addresses: bytes, donated: Sequence[Sequence[Any]], placements: Sequence[Placement]
     ) -> list[tuple[bytes, Any]]:
-        """Run on parts: for each argument the addresses of its parts, one for each GPU. `donated` has for those that
-        give their memory a block on each. Returns for each result the addresses of its parts, and their blocks."""
+        """Run on parts: for each argument the addresses of its parts, one for each GPU of this process. `donated` has
+        for those that give their memory a block on each. Returns for each result the addresses of its parts, and their
+        blocks."""
         memories: list[CudaMemory] = [p.memory for p in placements]
         found: list[list[Block]] = []
         for aval, alias in zip(self.out_types, self.program.aliases, strict=True):
@@ -101,7 +107,7 @@ class CudaDevicesExecutable:
             else:
                 found.append(list(donated[alias - len(self.constants)]))
         passed = np.frombuffer(addresses, np.int64).reshape(-1, len(memories))
-        loaded = [self._loaded(memory, position) for position, memory in enumerate(memories)]
+        loaded = [self._loaded(memory, position) for position, memory in zip(self.positions, memories, strict=True)]
         # They go back to the pool at once; what takes them next comes later in the stream.
         workspace = self._workspace
         temporaries = [memory.take(on.offset + workspace) for memory, on in zip(memories, loaded, strict=True)]
@@ -109,7 +115,11 @@ class CudaDevicesExecutable:
             on.registers(block.address, [int(a) for a in passed[:, i]], [blocks[i].address for blocks in found])
             for i, (on, block) in enumerate(zip(loaded, temporaries, strict=True))
         ]
-        self._start(loaded, frames)
+        if self.agreement is None:
+            self._start(loaded, frames)
+        else:
+            with self.agreement.section():
+                self._start(loaded, frames)
         return [(np.array([b.address for b in blocks], np.int64).tobytes(), blocks) for blocks in found]
 
     def _loaded(self, memory: CudaMemory, position: int) -> _OnGpu:
@@ -117,8 +127,10 @@ class CudaDevicesExecutable:
         return found or self._on.setdefault(memory, _OnGpu(self, memory, position))
 
     def _start(self, loaded: Sequence[_OnGpu], frames: Sequence[np.ndarray]) -> None:
-        """Start the steps of all GPUs; those of a single one as a graph from the second time on."""
-        if len(loaded) > 1 or not loaded[0].can_record:
+        """Start the steps of all GPUs of this process; those of a single one as a graph from the second time on."""
+        if self._communicators is None:
+            self._communicators = self._connected(loaded)
+        if len(self.devices) > 1 or not loaded[0].can_record:
             self._run(loaded, frames, [on.loaded.driver for on in loaded])
             return
         (on,), (frame,) = loaded, frames
@@ -145,24 +157,41 @@ class CudaDevicesExecutable:
         ]
         _Together(self, loaded, runs).steps(loaded[0].loaded.prepared.steps)
 
+    def _connected(self, loaded: Sequence[_OnGpu]) -> dict[tuple[int, ...], Communicator]:
+        """The communicators of all groups with GPUs of this process, by their positions: all processes make them in the
+        order of the program."""
+        gpus = {self.devices[p]: on.loaded.driver for p, on in zip(self.positions, loaded, strict=True)}
+        found: dict[tuple[int, ...], Communicator] = {}
+        for step in self.program.all_steps():
+            if isinstance(step, Communicate):
+                groups, plan = self._plan(step)
+                for group in groups:
+                    if plan is not None and group not in found and not self.own.keys().isdisjoint(group):
+                        found[group] = communicator_of(tuple(self.devices[p] for p in group), gpus)
+        return found
+
     def collective(self, step: Communicate, loaded: Sequence[_OnGpu], runs: Sequence[Run]) -> None:
-        """Start a collective of all groups."""
+        """Start a collective of all groups that have GPUs of this process."""
         (operand,), (result,) = step.operands, step.results
         groups, plan = self._plan(step)
+        doing = functools.partial(_doing, step)
         for group in groups:
-            own = [runs[position] for position in group]
+            own = [(rank, self.own[position]) for rank, position in enumerate(group) if position in self.own]
             if plan is None:
-                (run,) = own
-                alone(step.equation, run.work, run.address(operand), run.address(result))
-                continue
-            library = nccl()
-            handles = library.communicator(tuple(self.devices[position].id for position in group))
-            members = [
-                Member(rank, handle, run.work, run.address(operand), run.address(result))
-                for rank, (handle, run) in enumerate(zip(handles, own, strict=True))
-            ]
-            workspaces = [run.temporaries + loaded[position].offset for position, run in zip(group, own, strict=True)]
-            plan.start(library, members, workspaces)
+                for _, index in own:
+                    run = runs[index]
+                    alone(step.equation, run.work, run.address(operand), run.address(result))
+            elif own:
+                assert self._communicators is not None
+                communicator = self._communicators[group]
+                members = [
+                    Member(rank, communicator.handles[rank], run.work, run.address(operand), run.address(result))
+                    for rank, run in ((rank, runs[index]) for rank, index in own)
+                ]
+                workspaces = [runs[index].temporaries + loaded[index].offset for _, index in own]
+                plan.start(functools.partial(communicator.grouped, doing), members, workspaces)
+                for _, index in own:
+                    communicator.is_under_way(runs[index].driver, doing)
 
 
 class _OnGpu:
@@ -231,14 +260,30 @@ class _Together:
     def agreed(self, step: Step, slot: Slot, dtype: Any) -> int:
         """A number that decides where all GPUs go on; an error if it is not the same on all of them."""
         values = [int(run.scalar(slot, dtype)) for run in self.runs]
+        agreement = self.executable.agreement
+        if agreement is not None:
+            told = world.current().all_gather(json.dumps(values).encode(), agreement.ranks, _doing(step))
+            values = [value for text in told for value in json.loads(text)]
         if len(set(values)) > 1:
-            line = "" if step.line is None else f" at {step.line.describe()}"
             raise JaxRuntimeError(
-                f"Devices wait for each other at different collectives: {step.label or 'a loop'}{line} goes on "
-                f"differently on GPUs, by {values}.",
+                f"Devices wait for each other at different collectives: {_doing(step)} goes on differently on GPUs, by "
+                f"{values}.",
                 fix="let all devices along the axes of a collective take the same branch: psum what decides",
             )
         return values[0]
+
+
+def _doing(step: Step) -> str:
+    """What a step is called, with its line."""
+    line = "" if step.line is None else f" at {step.line.describe()}"
+    return f"{step.label or 'a loop'}{line}"
+
+
+def _described(equation: Equation) -> str:
+    """A collective, as processes compare it."""
+    types: list[Any] = [v.aval for v in equation.invars]
+    axes = equation.primitive.named_axes(equation.params)
+    return f"{equation.primitive.name} of {', '.join(t.short() for t in types)} over {axes!r}"
 
 
 def _communicates(step: Step) -> bool:

@@ -47,6 +47,11 @@ class Agreement:
         self._digest = world.digest_of("\n".join(self._lines))
         self._agreed = False
 
+    def add(self, lines: Sequence[str]) -> None:
+        """Have more lines compared, which are known when the program is compiled."""
+        self._lines, self._shown = [*self._lines, *lines], [*self._shown, *lines]
+        self._digest = world.digest_of("\n".join(self._lines))
+
     @contextlib.contextmanager
     def section(self) -> Iterator[None]:
         """While the processes run the program; before that they compare it, if it is the first time."""
@@ -60,7 +65,11 @@ class Agreement:
                 self._agreed = True
             elif config.distributed_checks == "all":
                 compare(self.name, [f"call {self.name} at {line}", f"after calls {chain}"], self.ranks)
-            yield
+            here.page.sections += 1
+            try:
+                yield
+            finally:
+                here.page.sections -= 1
 
 
 def _typed(what: str, values: Sequence[Any], shardings: Sequence[Any]) -> list[str]:

@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -76,6 +76,10 @@ class Control:
         self._arrived: dict[tuple[str, int], dict[int, float]] = {}  # who is at a barrier since when
         self._differ_since: float | None = None
         self._stopped = False
+        # What is done when something has failed, and the threads that do it.
+        self._writing_acts = threading.Lock()
+        self._acts: list[Callable[[], None]] = []
+        self._acting: list[threading.Thread] = []
         # Open MPI's launcher leaves its processes behind when it is killed; that of MPICH does not.
         self._launcher = os.getppid() if "OMPI_COMM_WORLD_SIZE" in os.environ and len(where) > 1 else None
 
@@ -130,6 +134,26 @@ class Control:
         until = time.monotonic() + seconds
         while self.verdict is None and time.monotonic() < until:
             time.sleep(0.02)
+
+    def when_failed(self, act: Callable[[], None]) -> None:
+        """Have a function called, by a thread of its own, when something is known to have failed."""
+        with self._writing_acts:
+            if act not in self._acts:
+                self._acts.append(act)
+                if self.verdict is not None:
+                    self._act(act)
+
+    def _act(self, act: Callable[[], None]) -> None:
+        thread = threading.Thread(target=act, name="weft failure", daemon=True)
+        self._acting.append(thread)
+        thread.start()
+
+    def failed_acts_end(self, seconds: float) -> bool:
+        """Whether all that is done because something has failed is done after so many seconds."""
+        until = time.monotonic() + seconds
+        for thread in self._acting:
+            thread.join(max(until - time.monotonic(), 0.0))
+        return not any(thread.is_alive() for thread in self._acting)
 
     def barrier(self, name: str) -> None:
         """Return when all processes have called it with this name as often as this one. It is apart from the order of
@@ -295,8 +319,11 @@ class Control:
 
     def _fail_here(self, verdict: Verdict) -> None:
         if self.verdict is None:
-            self.verdict = verdict
-            if self.page.ended is None:
+            with self._writing_acts:  # whoever sees the verdict finds that it is acted on
+                for act in self._acts:
+                    self._act(act)
+                self.verdict = verdict
+            if self.page.ended is None or verdict.kind == "mismatch":
                 print(f"weft: process {self.rank}: {verdict.text}", file=sys.stderr, flush=True)
 
     # -- what the first process finds out --------------------------------------------------------------------------
@@ -376,6 +403,8 @@ class Control:
             for rank in page["wait"][0]:
                 other = pages.get(rank)
                 if other is not None and other["wait"] is None and other["ended"] is None:
+                    if page["wait"][3] and not other["sections"] and not _has_begun_more(page, other):
+                        continue  # it has started all that the others wait for, and does something else meanwhile
                     what, seconds, count = late.get(rank, (page["wait"][1], 0.0, 0))
                     late[rank] = what, max(seconds, page["wait"][2]), count + 1
         for (name, _), arrived in self._arrived.items():

@@ -48,7 +48,9 @@ class Page:
     def __init__(self, rank: int) -> None:
         self.rank = rank
         self.where = where_is_this()
-        self.wait: tuple[tuple[int, ...], str, float] | None = None  # for whom, in what, since when
+        # For whom, in what, since when, and whether it goes on by itself where it has been started.
+        self.wait: tuple[tuple[int, ...], str, float, bool] | None = None
+        self.sections = 0  # how many it is in, in which something is done or started together
         self.doing: str = NOTHING_YET
         self.chains: dict[tuple[int, ...], tuple[int, str]] = {}
         self.records: dict[tuple[int, ...], list[tuple[int, str, str]]] = {}
@@ -60,9 +62,10 @@ class Page:
         self.steps = threading.Lock()  # held while the step changes, or is reported for a preemption
 
     @contextlib.contextmanager
-    def waiting(self, peers: Sequence[int], doing: str) -> Iterator[None]:
-        """While this process waits for others."""
-        self.wait = (tuple(peers), doing, time.monotonic())
+    def waiting(self, peers: Sequence[int], doing: str, started: bool = False) -> Iterator[None]:
+        """While this process waits for others. `started` says that it is for what goes on by itself once it has been
+        started, as work of GPUs does."""
+        self.wait = (tuple(peers), doing, time.monotonic(), started)
         try:
             yield
         finally:
@@ -83,7 +86,8 @@ class Page:
         wait = self.wait
         return {
             "rank": self.rank,
-            "wait": None if wait is None else [list(wait[0]), wait[1], time.monotonic() - wait[2]],
+            "wait": None if wait is None else [list(wait[0]), wait[1], time.monotonic() - wait[2], wait[3]],
+            "sections": self.sections,
             "doing": self.doing,
             "records": [[list(ranks), entries] for ranks, entries in list(self.records.items())],
             "comparing": self.comparing,

@@ -10,7 +10,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
@@ -45,36 +45,45 @@ class World:
 
     # -- waiting ---------------------------------------------------------------------------------------------------
 
-    def wait(self, request: Request, peers: Sequence[int], doing: str) -> None:
-        """Return when messages have ended. Raises what is known to have failed meanwhile."""
-        self.wait_any([request], peers, doing)
+    def wait(
+        self, request: Request, peers: Sequence[int], doing: str | Callable[[], str], started: bool = False
+    ) -> None:
+        """Return when a request has ended. Raises what is known to have failed meanwhile. `started` says that it goes
+        on by itself in all processes that have started it."""
+        self.wait_any([request], peers, doing, started)
 
     @property
     def doing(self) -> str:
         """What this process does with others, or did last."""
         return self.page.doing
 
-    def wait_any(self, requests: Sequence[Request], peers: Sequence[int], doing: str | Callable[[], str]) -> int:
+    def wait_any(
+        self,
+        requests: Sequence[Request],
+        peers: Sequence[int],
+        doing: str | Callable[[], str],
+        started: bool = False,
+    ) -> int:
         """The index of a request that has ended, which is waited for. `doing` says in what, if it has to be said."""
         try:
             for i, request in enumerate(requests):
                 if request.test():
                     return i
-            doing = doing if isinstance(doing, str) else doing()
-            with self.page.waiting(peers, doing):
+            with self.page.waiting(peers, doing if isinstance(doing, str) else doing(), started):
                 return self._poll(requests)
         except TransportError as error:
-            doing = doing if isinstance(doing, str) else doing()
-            self._diagnose(str(error), doing, error.lost)
-            if error.lost is not None:
-                who = f"Processes {list(error.lost)}" if error.lost else "Some processes"
-                raise ProcessFailureError(
-                    f"{who} have died, in {doing}: {error}.", failed_processes=error.lost
-                ) from None
-            raise ProgramMismatchError(
-                f"Messages between processes do not fit or were lost, in {doing}: {error}.",
-                fix="let all processes call the same functions in the same order, with arguments of the same types",
-            ) from None
+            self.raise_lost(error, doing if isinstance(doing, str) else doing())
+
+    def raise_lost(self, error: TransportError, doing: str) -> NoReturn:
+        """Raise what is known of the reason for which a transport has failed, or that messages were lost."""
+        self._diagnose(str(error), doing, error.lost)
+        if error.lost is not None:
+            who = f"Processes {list(error.lost)}" if error.lost else "Some processes"
+            raise ProcessFailureError(f"{who} have died, in {doing}: {error}.", failed_processes=error.lost) from None
+        raise ProgramMismatchError(
+            f"Messages between processes do not fit or were lost, in {doing}: {error}.",
+            fix="let all processes call the same functions in the same order, with arguments of the same types",
+        ) from None
 
     def _poll(self, requests: Sequence[Request]) -> int:
         spins, start = 0, time.monotonic()
@@ -204,4 +213,8 @@ def together(
         world.raise_failure()
         if world.size > 1:
             world.record(tuple(range(world.size)) if ranks is None else ranks, what, digest or digest_of(what), line)
-        yield world
+        world.page.sections += 1
+        try:
+            yield world
+        finally:
+            world.page.sections -= 1

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
+import threading
 from collections.abc import Callable, Sequence
-from ctypes import POINTER, c_char_p, c_int, c_size_t, c_void_p
+from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_uint, c_void_p
 from typing import Any
 
-from weft.base.errors import JaxRuntimeError
+from weft.base.forks import held
 from weft.runtime.cuda.libraries.find import load
+from weft.runtime.processes.transport import TransportError
 
 # ncclDataType_t and ncclRedOp_t.
 TYPES = {
@@ -23,9 +26,30 @@ TYPES = {
     "bfloat16": 9,
 }
 OPERATIONS = {"sum": 0, "max": 2, "min": 3}
+IN_PROGRESS = 7
+ID_BYTES = 128
+
+
+class UniqueId(ctypes.Structure):
+    """ncclUniqueId: what the ranks of a new communicator find each other by."""
+
+    _fields_ = (("content", ctypes.c_ubyte * ID_BYTES),)
+
+
+class Config(ctypes.Structure):
+    """ncclConfig_t as it was when it began to say whether calls block; later versions of the library take it so."""
+
+    _fields_ = (("size", c_size_t), ("magic", c_uint), ("version", c_uint), ("blocking", c_int))
+
+    def __init__(self, blocking: bool) -> None:
+        super().__init__(ctypes.sizeof(Config), 0xCAFEBEEF, 21400, int(blocking))
+
 
 _FUNCTIONS: dict[str, tuple[Any, ...]] = {
-    "ncclCommInitAll": (POINTER(c_void_p), c_int, POINTER(c_int)),
+    "ncclGetUniqueId": (POINTER(UniqueId),),
+    "ncclCommInitRankConfig": (POINTER(c_void_p), c_int, UniqueId, c_int, POINTER(Config)),
+    "ncclCommGetAsyncError": (c_void_p, POINTER(c_int)),
+    "ncclCommAbort": (c_void_p,),
     "ncclGroupStart": (),
     "ncclGroupEnd": (),
     "ncclAllReduce": (c_void_p, c_void_p, c_size_t, c_int, c_int, c_void_p, c_void_p),
@@ -39,39 +63,104 @@ _BYTES = TYPES["int8"]
 
 
 class Nccl:
-    """The library. A communicator has a handle for each of its GPUs; calls of all of them are made in one group."""
+    """The library. A communicator has a handle for each of its GPUs in this process; calls of all of them are made in
+    one group. Those with GPUs of other processes do not block: calls are started, and asked for. What it reports is a
+    `TransportError`."""
 
     def __init__(self, loader: Callable[[str], Any] = load) -> None:
         self._library = loader("nccl")
         for name, arguments in _FUNCTIONS.items():
             function = getattr(self._library, name)
             function.argtypes, function.restype = arguments, c_int
-        self._communicators: dict[tuple[int, ...], list[Any]] = {}
+        # Another thread may abort what does not block; handles are not used after that.
+        self._lock = held(threading.RLock())
+        self._far: list[Any] = []
+        self._aborted: list[Any] = []
 
-    def _call(self, name: str, *arguments: Any) -> None:
-        status = getattr(self._library, name)(*arguments)
-        if status:
-            describe = self._library.ncclGetErrorString
-            describe.restype = c_char_p
-            said = (describe(status) or b"no reason given").decode()
-            raise JaxRuntimeError(f"NCCL reports an error in {name}: {said} ({status}).")
+    def _call(self, name: str, *arguments: Any) -> int:
+        """What a function returns: 0, or that it goes on."""
+        status: int = getattr(self._library, name)(*arguments) or 0
+        if status not in (0, IN_PROGRESS):
+            self._raise(name, status)
+        return status
 
-    def communicator(self, gpus: tuple[int, ...]) -> list[Any]:
-        """A handle for each of these GPUs, which talk to each other."""
-        if gpus not in self._communicators:
-            handles = (c_void_p * len(gpus))()
-            self._call("ncclCommInitAll", handles, len(gpus), (c_int * len(gpus))(*gpus))
-            self._communicators[gpus] = list(handles)
-        return self._communicators[gpus]
+    def _raise(self, name: str, status: int) -> None:
+        said, more = (
+            (self._text(function, argument) or "").strip()
+            for function, argument in (("ncclGetErrorString", status), ("ncclGetLastError", None))
+        )
+        more = f"; {more}" if more else ""
+        raise TransportError(f"NCCL reports an error in {name}: {said or 'no reason given'} ({status}){more}")
 
-    def grouped(self, calls: Sequence[tuple[Any, ...]]) -> None:
-        """Start calls, each with a name and arguments, of several GPUs together."""
-        self._call("ncclGroupStart")
-        try:
-            for name, *arguments in calls:
-                self._call(name, *arguments)
-        finally:
-            self._call("ncclGroupEnd")
+    def _text(self, name: str, argument: Any) -> str | None:
+        describe = getattr(self._library, name, None)
+        if describe is None:
+            return None
+        describe.restype = c_char_p
+        found = describe(argument)
+        return found.decode(errors="replace") if found else None
+
+    def unique_id(self) -> bytes:
+        """What the ranks of a new communicator find each other by; one of them makes it for all."""
+        found = UniqueId()
+        self._call("ncclGetUniqueId", byref(found))
+        return bytes(found.content)
+
+    def connect(self, unique_id: bytes, count: int, members: Sequence[tuple[int, Any]], blocks: bool) -> list[Any]:
+        """A handle for each member in this process of a communicator of so many: pairs of a rank and a GPU. If it does
+        not block, `has_started` says when the handles can be used."""
+        handles = [c_void_p() for _ in members]
+        config, content = Config(blocks), UniqueId.from_buffer_copy(unique_id)
+        with self._lock:
+            self._call("ncclGroupStart")
+            try:
+                for (rank, gpu), handle in zip(members, handles, strict=True):
+                    arguments = byref(handle), count, content, rank, byref(config)
+                    gpu.in_thread(lambda arguments=arguments: self._call("ncclCommInitRankConfig", *arguments))
+            finally:
+                self._call("ncclGroupEnd")
+            if not blocks:
+                self._far += handles
+        return handles
+
+    def has_started(self, handles: Sequence[Any]) -> bool:
+        """Whether all calls for these have been started, so that what follows in a stream follows them. Raises what was
+        wrong with them."""
+        with self._lock:
+            self.check(handles)
+            state, goes_on = c_int(), False
+            for handle in handles:
+                self._call("ncclCommGetAsyncError", handle, byref(state))
+                if state.value == IN_PROGRESS:
+                    goes_on = True
+                elif state.value:
+                    self._raise("a collective", state.value)
+            return not goes_on
+
+    def grouped(self, calls: Sequence[tuple[Any, ...]], handles: Sequence[Any]) -> None:
+        """Start calls, each with a name and arguments, of several GPUs together, which have these handles."""
+        with self._lock:
+            self.check(handles)
+            self._call("ncclGroupStart")
+            try:
+                for name, *arguments in calls:
+                    self._call(name, *arguments)
+            finally:
+                self._call("ncclGroupEnd")
+
+    def abort(self) -> None:
+        """Have all collectives with other processes end, wherever they are; their communicators cannot be used any
+        more."""
+        with self._lock:
+            handles, self._far = self._far, []
+            self._aborted += handles
+        for handle in handles:
+            self._library.ncclCommAbort(handle)  # what is wrong with it is what it is aborted for
+
+    def check(self, handles: Sequence[Any]) -> None:
+        """Raise if what these were to do was aborted."""
+        if any(handle is aborted for handle in handles for aborted in self._aborted):
+            raise TransportError("collectives of GPUs were aborted, since something has failed")
 
 
 def byte_messages(

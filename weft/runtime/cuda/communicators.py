@@ -1,0 +1,118 @@
+"""Communicators of GPUs: one for each group, also with GPUs of other processes, whose collectives are waited for as
+messages are."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from weft.base.errors import JaxRuntimeError
+from weft.runtime.cuda.libraries.nccl import Nccl
+from weft.runtime.cuda.memory import Gpu
+from weft.runtime.processes import world
+from weft.runtime.processes.transport import NothingBorrowed, TransportError
+from weft.sharding.device import Device, is_addressable
+
+nccl = functools.cache(Nccl)
+# How often a GPU is asked whether it has ended its work before NCCL is asked whether something has gone wrong.
+LOOKS = 256
+
+
+class Communicator:
+    """The GPUs of a group: the handles of those of this process by rank, and the other processes."""
+
+    def __init__(self, library: Nccl, handles: dict[int, Any], peers: Sequence[int]) -> None:
+        self._library, self.handles, self.peers = library, handles, tuple(peers)
+        self._own = [*handles.values()]
+
+    def grouped(self, doing: Callable[[], str], calls: Sequence[tuple[Any, ...]]) -> None:
+        """Start calls together; `doing` says of what they are. When this returns they are in the streams of their
+        GPUs."""
+        try:
+            self._library.grouped(calls, self._own)
+        except TransportError as error:
+            if not self.peers:
+                raise JaxRuntimeError(f"GPUs of this process cannot do {doing()}: {error}.") from None
+            world.current().raise_lost(error, doing())
+        if self.peers:
+            self.wait_until_started(doing)
+
+    def wait_until_started(self, doing: str | Callable[[], str]) -> None:
+        """Return when all calls are in the streams of their GPUs."""
+        world.current().wait(_Started(self._library, self._own), self.peers, doing)
+
+    def is_under_way(self, gpu: Gpu, doing: Callable[[], str]) -> None:
+        """Have whoever waits for a GPU know that it may wait for other processes."""
+        if self.peers:
+            gpu.with_others = functools.partial(self._wait, doing)
+
+    def _wait(self, doing: Callable[[], str], has_ended: Callable[[], bool]) -> None:
+        """Return when a function says so."""
+        request = _UnderWay(self._library, self._own, has_ended)
+        world.current().wait(request, self.peers, doing, started=True)
+
+
+class _Started(NothingBorrowed):
+    """Calls that have not all reached the streams of their GPUs."""
+
+    def __init__(self, library: Nccl, handles: Sequence[Any]) -> None:
+        self._library, self._handles = library, handles
+
+    def test(self) -> bool:
+        return self._library.has_started(self._handles)
+
+
+class _UnderWay(_Started):
+    """Work of a GPU with collectives among it, of which a function says whether it has ended."""
+
+    def __init__(self, library: Nccl, handles: Sequence[Any], has_ended: Callable[[], bool]) -> None:
+        super().__init__(library, handles)
+        self._has_ended, self._looks = has_ended, 0
+
+    def test(self) -> bool:
+        self._looks += 1
+        if self._looks % LOOKS == 0:
+            self._library.has_started(self._handles)  # which raises what is wrong
+        if not self._has_ended():
+            return False
+        self._library.check(self._handles)  # what was aborted has ended too
+        return True
+
+
+_communicators: dict[tuple[Device, ...], Communicator] = {}
+
+
+def communicator_of(devices: tuple[Device, ...], gpus: dict[Device, Gpu]) -> Communicator:
+    """The communicator of a group of GPUs, made once: all processes that have some ask for it together, in one order.
+    `gpus` has those of this process."""
+    found = _communicators.get(devices)
+    if found is None:
+        found = _communicators[devices] = _new_communicator(nccl(), devices, gpus)
+    return found
+
+
+def _new_communicator(library: Nccl, devices: tuple[Device, ...], gpus: dict[Device, Gpu]) -> Communicator:
+    here = world.current()
+    processes = sorted({d.process_index for d in devices})
+    peers = [p for p in processes if p != here.rank]
+    members = [(rank, gpus[d]) for rank, d in enumerate(devices) if is_addressable(d)]
+    doing = f"the communicator of GPUs {[d.id for d in devices]}"
+    try:
+        # The process of the first member makes the id, and the others are told.
+        makes = devices[0].process_index == here.rank
+        unique_id = library.unique_id() if makes else b""
+        if peers:
+            told = here.all_gather(unique_id, processes, doing)
+            unique_id = told[processes.index(devices[0].process_index)]
+            if here.control is not None:
+                here.control.when_failed(library.abort)
+        handles = library.connect(unique_id, len(devices), members, blocks=not peers)
+    except TransportError as error:
+        if not peers:
+            raise JaxRuntimeError(f"GPUs of this process cannot talk to each other: {error}.") from None
+        here.raise_lost(error, doing)
+    found = Communicator(library, dict(zip([rank for rank, _ in members], handles, strict=True)), peers)
+    if peers:
+        found.wait_until_started(doing)
+    return found

@@ -1,0 +1,96 @@
+"""Which GPUs each of several processes has: they tell each other what they see, and who sees the same shares it out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from weft.base.errors import ArgumentError
+from weft.base.source import user_line
+from weft.runtime.processes import world
+
+
+class Gpu(NamedTuple):
+    """A GPU that a process sees: what it is called, and what no other GPU is called, on any host."""
+
+    name: str
+    hardware: str
+
+
+def gpus_of_all(seen: Sequence[Gpu], chosen: Sequence[int] | None) -> list[dict[int, Gpu]]:
+    """The GPUs of each process, by the numbers that the driver has for them there. `seen` are those that this process
+    sees, and `chosen` the numbers of those that it is to use, if somebody has said so. All processes call it together,
+    and all raise if they cannot agree."""
+    here = world.current()
+    told = [json.dumps([seen, None if chosen is None else list(chosen), here.page.where]).encode()]
+    if here.size > 1:
+        with world.together(None, "weft.devices('gpu')", line=user_line()):
+            told = here.all_gather(told[0], doing="weft.devices('gpu')")
+    processes = [json.loads(text) for text in told]
+    everywhere = [[Gpu(*gpu) for gpu in gpus] for gpus, _, _ in processes]
+    numbers = shared_out(
+        [[gpu.hardware for gpu in gpus] for gpus in everywhere],
+        [chosen for _, chosen, _ in processes],
+        [where for _, _, where in processes],
+    )
+    return [{i: gpus[i] for i in own} for gpus, own in zip(everywhere, numbers, strict=True)]
+
+
+def shared_out(
+    seen: Sequence[Sequence[str]], chosen: Sequence[Sequence[int] | None], where: Sequence[str]
+) -> list[list[int]]:
+    """Which of the GPUs that it sees each process has, by their positions. Those that are not chosen by anybody are
+    divided among the processes that see the same ones and have chosen none, in the order of their ranks, so that the
+    numbers of GPUs differ by one at most. `where` says where each process is, for errors."""
+    owned: list[list[int]] = [[] for _ in seen]
+    taken: dict[str, int] = {}
+    for rank, numbers in enumerate(chosen):
+        if numbers is not None:
+            _check_chosen(rank, numbers, seen[rank], where[rank])
+            owned[rank] = list(numbers)
+            _take(taken, rank, [seen[rank][i] for i in numbers], where)
+    alike: dict[frozenset[str], list[int]] = {}
+    for rank, gpus in enumerate(seen):
+        if chosen[rank] is None and gpus:
+            alike.setdefault(frozenset(gpus), []).append(rank)
+    for ranks in alike.values():
+        free = [gpu for gpu in seen[ranks[0]] if gpu not in taken]
+        if len(free) < len(ranks):
+            raise ArgumentError(
+                f"There are more processes on {where[ranks[0]].split(',')[0]} than GPUs for them.",
+                received=f"processes {', '.join(map(str, ranks))}, and {len(free)} of {len(seen[ranks[0]])} GPUs",
+                fix=(
+                    f"python -m weft.launch -n {max(len(free), 1)} train.py   starts a process for each GPU of a host",
+                    "CUDA_VISIBLE_DEVICES=''   in processes that are to use none",
+                ),
+            )
+        each, more = divmod(len(free), len(ranks))
+        start = 0
+        for i, rank in enumerate(ranks):
+            part = free[start : start + each + (i < more)]
+            start += len(part)
+            owned[rank] = sorted(seen[rank].index(gpu) for gpu in part)
+            _take(taken, rank, part, where)
+    return owned
+
+
+def _take(taken: dict[str, int], rank: int, gpus: Sequence[str], where: Sequence[str]) -> None:
+    """Note whose GPUs these are. One cannot be that of two processes."""
+    for gpu in gpus:
+        other = taken.setdefault(gpu, rank)
+        if other != rank:
+            raise ArgumentError(
+                f"Processes {other} ({where[other]}) and {rank} ({where[rank]}) would use the same GPU.",
+                received=f"GPU {gpu}",
+                fix="weft.distributed.initialize(local_device_ids=...) with other ones in each process of a host",
+            )
+
+
+def _check_chosen(rank: int, numbers: Sequence[int], seen: Sequence[str], where: str) -> None:
+    if not numbers or any(not 0 <= i < len(seen) for i in numbers):
+        raise ArgumentError(
+            f"local_device_ids of process {rank} ({where}) are numbers of GPUs that it sees.",
+            received=f"{list(numbers)}, and it sees {len(seen)}",
+            fix=f"numbers from 0 to {len(seen) - 1}; see nvidia-smi and CUDA_VISIBLE_DEVICES",
+        )
