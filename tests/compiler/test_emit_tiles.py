@@ -179,7 +179,7 @@ def test_what_is_stored_besides_sums_may_be_denormal() -> None:
     a, b = k.buffer("a", np.uint16, 512), k.buffer("b", np.uint16, 512)
     c, d = (k.buffer(name, np.float32, 256, written=True) for name in "cd")
     for out in (c, d):
-        k.tile_matmul(TileMatmul(out, Index(), 16, a, Index(), 0, 32, 512, b, Index(), 0, 1, 1, 1, (BFLOAT16,) * 2))
+        k.matmul(TileMatmul(out, Index(), 16, a, Index(), 0, 32, 512, b, Index(), 0, 1, 1, 1, (BFLOAT16,) * 2))
     with k.loop(256, kind=LoopKind.LANES, width=16) as i:
         k.store(d, Index.of(i), k.load(c, Index.of(i)))
     assert cpu_tiles.sums(k.finish()) == {c}
@@ -218,9 +218,9 @@ def tile_kernel(steps: int = 1, size: int = 512, out: int = 256, lanes: bool = F
     statement = TileMatmul(c, Index(), 16, a, Index(), 0, 32, 512, b, Index(), 0, 1, 1, steps, (np.dtype(dtype),) * 2)
     if lanes:
         with k.loop(16, kind=LoopKind.LANES, width=16):
-            k.tile_matmul(statement)
+            k.matmul(statement)
     else:
-        k.tile_matmul(statement)
+        k.matmul(statement)
     return k.finish()
 
 

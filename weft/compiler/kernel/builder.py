@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -33,6 +33,7 @@ from weft.compiler.kernel.ir import (
     Carry,
     Compute,
     Constant,
+    GroupMatmul,
     If,
     Index,
     Kernel,
@@ -258,11 +259,10 @@ class KernelBuilder:
         """Say that an element, which may be past the end, will be written soon."""
         self._append(Prefetch(buffer, self._raveled(index)))
 
-    def tile_matmul(self, statement: TileMatmul) -> None:
-        """Multiply packed tiles; see the statement."""
+    def matmul(self, statement: TileMatmul | GroupMatmul) -> None:
+        """Multiply matrices; see the statement."""
         self._forget(statement.out)
-        index, left, right = map(self._raveled, (statement.index, statement.left_index, statement.right_index))
-        self._append(replace(statement, index=index, left_index=left, right_index=right))
+        self._append(statement.changed(self._raveled))
 
     def unravel(self, index: Index, sizes: Sequence[Integer]) -> tuple[Index, ...]:
         """An index over several dimensions, in row-major order, as one index for each. Nothing is divided: each is a

@@ -12,6 +12,7 @@ from weft.compiler.kernel.ir import (
     Accumulate,
     Buffer,
     Compute,
+    GroupMatmul,
     If,
     Index,
     Kernel,
@@ -33,6 +34,8 @@ from weft.primitives.elementwise.elementwise import Elementwise
 
 # Strides of lanes that are side by side, and one of lanes that are not.
 UNIT, FAR = (1, -1), 1 << 20
+# Multiplications of two tiles of bfloat16.
+TILE_MULTIPLICATIONS = 16 * 16 * 32
 # What kernels were estimated to take, and by which costs: a kernel is launched often.
 _work: weakref.WeakKeyDictionary[Kernel, tuple[KernelCosts, float]] = weakref.WeakKeyDictionary()
 
@@ -147,6 +150,8 @@ class _Count:
                     own += 2 * self.access(buffer, index, times)
                 case TileMatmul(rows=rows, columns=columns, steps=steps):
                     own += self.costs.tile * rows * columns * steps
+                case GroupMatmul(rows=rows, columns=columns, depth=depth):
+                    own += self.costs.tile * -(-rows * columns * depth // TILE_MULTIPLICATIONS)
                 case Position(result, index):
                     if self.strides(index):
                         self.varying.add(result)

@@ -30,6 +30,7 @@ from weft.compiler.kernel.ir import (
     Load,
     Loop,
     LoopKind,
+    Matmul,
     Position,
     Prefetch,
     Rank,
@@ -38,7 +39,6 @@ from weft.compiler.kernel.ir import (
     Shuffle,
     Statement,
     Store,
-    TileMatmul,
     Value,
     Variable,
 )
@@ -190,7 +190,7 @@ def _visit_results(body: Sequence[Statement], visit: Callable[[Value], None]) ->
                 visit(carry.result)
         if isinstance(statement, Loop | If):
             _visit_results(statement.body, visit)
-        elif not isinstance(statement, Store | Prefetch | Accumulate | TileMatmul):
+        elif not isinstance(statement, Store | Prefetch | Accumulate | Matmul):
             visit(statement.result)  # type: ignore[attr-defined]
 
 
@@ -202,7 +202,7 @@ def accesses(body: Sequence[Statement], inside: tuple[Loop, ...] = ()) -> Iterat
                 yield from accesses(statement.body, (*inside, statement))
             case If():
                 yield from accesses(statement.body, inside)
-            case Load() | Store() | TileMatmul() | Prefetch() | Accumulate() | Rank():
+            case Load() | Store() | Matmul() | Prefetch() | Accumulate() | Rank():
                 yield statement, inside
 
 
@@ -241,7 +241,7 @@ def _kernel(kernel: Kernel, nest: Nest, vector_bytes: int) -> Kernel:
         inner = (Loop(lane, 0, lanes, inner, LoopKind.LANES, width=lanes, limit=limit),)
     threads = Loop(thread, 0, math.prod(counts), (*decoded, *around, *inner), LoopKind.THREADS)
     used = {s.buffer for s, _ in accesses((threads,)) if isinstance(s, Load | Store | Prefetch)}
-    used |= {b for s, _ in accesses((threads,)) if isinstance(s, TileMatmul) for b, _ in s.accesses()}
+    used |= {b for s, _ in accesses((threads,)) if isinstance(s, Matmul) for b, _ in s.accesses()}
     return replace(kernel, buffers=tuple(b for b in kernel.buffers if b in used), body=(threads,))
 
 
@@ -341,8 +341,8 @@ def _visit_values(body: Sequence[Statement], visit: Callable[[Value], None]) -> 
                 operands = s.vectors
             case Shift():
                 operands = (s.vector, s.fill)
-            case TileMatmul():
-                for _, i in s.accesses():
+            case Matmul():
+                for i in s.indices():
                     index(i)
             case If():
                 operands = (s.condition,)

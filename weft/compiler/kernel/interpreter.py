@@ -17,6 +17,7 @@ from typing import Any, NoReturn, assert_never
 import numpy as np
 
 from weft.base.errors import InternalError
+from weft.compiler.kernel.group_matmuls import group_matmul
 from weft.compiler.kernel.ir import (
     RANKED_LANES,
     TILE_BYTES,
@@ -26,6 +27,7 @@ from weft.compiler.kernel.ir import (
     Buffer,
     Compute,
     Constant,
+    GroupMatmul,
     If,
     Index,
     Kernel,
@@ -149,6 +151,8 @@ class _Run:
                 self.values[statement.result] = self.rank(statement)
             case TileMatmul():
                 self.tile_matmul(statement)
+            case GroupMatmul():
+                self.group_matmul(statement)
             case If(condition, body):
                 if self.values[condition]:
                     self.block(body)
@@ -270,6 +274,18 @@ class _Run:
                 right = self.read(s.right, second + column * s.right_stride + tile).reshape(TILE_ROWS, TILE_ROWS, -1)
                 total = tile_matmul(total, left, right, s.dtypes)
             self.write(s.out, positions, total)
+
+    def group_matmul(self, s: GroupMatmul) -> None:
+        """Rows and columns that operands do not have are zeros."""
+        operands = []
+        for operand, count in ((s.left, s.rows), (s.right, s.columns)):
+            there = count if operand.limit is None else min(count, int(self.index(operand.limit)))
+            own, k = np.arange(there)[:, None] * operand.stride, np.arange(s.depth) * operand.k_stride
+            full = np.zeros((count, s.depth), operand.buffer.dtype)
+            full[:there] = self.read(operand.buffer, int(self.index(operand.index)) + own + k)
+            operands.append(full)
+        positions = np.arange(s.rows)[:, None] * s.stride + np.arange(s.columns)
+        self.write(s.out, positions, group_matmul(operands[0], operands[1].T))
 
     def read(self, buffer: Buffer, positions: np.ndarray) -> np.ndarray:
         self.check_read(buffer, positions)

@@ -11,8 +11,8 @@ of loops, sizes of buffers (`sizes.py`). Steps and widths of loops are always in
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
@@ -281,8 +281,26 @@ class Rank(Statement):
     bits: int
 
 
+class Matmul(Statement):
+    """A statement that multiplies matrices in memory: `TileMatmul` or `GroupMatmul`."""
+
+    __slots__ = ()
+
+    def accesses(self) -> Iterator[tuple[Buffer, Index]]:
+        """Elements of each buffer that are touched, where it is known which: the first, and perhaps the last."""
+        raise NotImplementedError
+
+    def indices(self) -> Iterator[Index]:
+        """All indices that it depends on."""
+        return (index for _, index in self.accesses())
+
+    def changed(self, index: Callable[[Index], Index], buffers: Mapping[Buffer, Buffer] | None = None) -> Matmul:
+        """The same with other indices, and other buffers where there are any."""
+        raise NotImplementedError
+
+
 @dataclass(frozen=True, eq=False)
-class TileMatmul(Statement):
+class TileMatmul(Matmul):
     """`out = left @ right` by the tile registers of the machine, for `rows` by `columns` (1 or 2 each) tiles of 16 x 16
     sums, over `steps` tiles along K; with `accumulate`, `out += left @ right`. Only outside of loops over lanes.
 
@@ -320,6 +338,72 @@ class TileMatmul(Statement):
         yield self.left, self.left_index + (last + (self.steps - 1) * self.left_step + row - 1)
         last = (self.columns - 1) * self.right_stride + self.steps * TILE_BYTES // self.right.dtype.itemsize - 1
         yield from ((self.right, self.right_index), (self.right, self.right_index + last))
+
+    def changed(self, index: Callable[[Index], Index], buffers: Mapping[Buffer, Buffer] | None = None) -> TileMatmul:
+        out, left, right = ((buffers or {}).get(b, b) for b in (self.out, self.left, self.right))
+        first, second, third = map(index, (self.index, self.left_index, self.right_index))
+        return replace(self, out=out, left=left, right=right, index=first, left_index=second, right_index=third)
+
+
+@dataclass(frozen=True, eq=False)
+class MatmulOperand:
+    """One operand of a `GroupMatmul`: where it begins in its buffer, how far its rows (of the right operand: columns)
+    are apart, and its elements along K; one of the two is 1. It has as many rows or columns as the statement says, or
+    `limit`, if that is less: the others are zeros, which are not read."""
+
+    buffer: Buffer
+    index: Index
+    stride: int
+    k_stride: int
+    limit: Index | None = None
+
+    @property
+    def along_k(self) -> bool:
+        """Whether elements that are side by side in memory follow each other along K."""
+        return self.k_stride == 1
+
+
+@dataclass(frozen=True, eq=False)
+class GroupMatmul(Matmul):
+    """`out = left @ right` by the threads of a group together and the matrix units of the machine: `rows` x `columns`
+    sums of float32 over `depth` elements along K. Only outside of loops over lanes, of operands that the kernel does
+    not write.
+
+    `out` is local, with rows `stride` elements apart. Operands are bfloat16, float16, or float32 of which the products
+    have 10 bits of mantissa. The last two say how it is done: so many elements along K are copied to local memory at a
+    time, and so many of such copies are there at a time. They are in the memory of `out`, which is written at the end.
+    """
+
+    out: Buffer
+    stride: int
+    left: MatmulOperand
+    right: MatmulOperand
+    rows: int
+    columns: int
+    depth: int
+    chunk: int
+    copies: int
+
+    def accesses(self) -> Iterator[tuple[Buffer, Index]]:
+        yield from ((self.out, Index()), (self.out, Index((self.rows - 1) * self.stride + self.columns - 1)))
+        for operand, count in ((self.left, self.rows), (self.right, self.columns)):
+            yield operand.buffer, operand.index
+            if operand.limit is None:
+                last = (count - 1) * operand.stride + (self.depth - 1) * operand.k_stride
+                yield operand.buffer, operand.index + last
+
+    def indices(self) -> Iterator[Index]:
+        yield from super().indices()
+        yield from (operand.limit for operand in (self.left, self.right) if operand.limit is not None)
+
+    def changed(self, index: Callable[[Index], Index], buffers: Mapping[Buffer, Buffer] | None = None) -> GroupMatmul:
+        known = buffers or {}
+
+        def operand(of: MatmulOperand) -> MatmulOperand:
+            limit = None if of.limit is None else index(of.limit)
+            return replace(of, buffer=known.get(of.buffer, of.buffer), index=index(of.index), limit=limit)
+
+        return replace(self, out=known.get(self.out, self.out), left=operand(self.left), right=operand(self.right))
 
 
 @dataclass(frozen=True, eq=False)

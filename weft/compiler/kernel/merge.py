@@ -15,11 +15,11 @@ from weft.compiler.kernel.ir import (
     Load,
     Loop,
     LoopKind,
+    Matmul,
     Position,
     Prefetch,
     Statement,
     Store,
-    TileMatmul,
     Variable,
 )
 from weft.compiler.kernel.substitute import substituted
@@ -78,8 +78,8 @@ def indices_of(body: Sequence[Statement]) -> Iterator[Index]:
         match statement:
             case Load() | Store() | Prefetch() | Position():
                 yield statement.index
-            case TileMatmul():
-                yield from (index for _, index in statement.accesses())
+            case Matmul():
+                yield from statement.indices()
             case Loop():
                 if statement.limit is not None:
                     yield statement.limit

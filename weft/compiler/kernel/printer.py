@@ -24,6 +24,7 @@ from weft.compiler.kernel.ir import (
     Buffer,
     Compute,
     Constant,
+    GroupMatmul,
     If,
     Index,
     Kernel,
@@ -138,6 +139,8 @@ class _Printer:
                 kinds = " ".join(dtypes.short_name(d) for d in s.dtypes)
                 tiles = f"{s.rows} x {s.columns} steps {s.steps}"
                 line = f"tile_matmul {' '.join(corners)} {kinds} tiles {tiles}{' accumulate' * s.accumulate}"
+            case GroupMatmul():
+                line = self.group_matmul(statement)
             case Prefetch(buffer, index):
                 line = f"expect {self.element(buffer, index)}"
             case Compute(result, op, operands, params):
@@ -167,6 +170,15 @@ class _Printer:
             case _:
                 assert_never(statement)
         self.lines.append("  " * depth + line)
+
+    def group_matmul(self, s: GroupMatmul) -> str:
+        operands = [
+            f"{self.element(o.buffer, o.index)}:{o.stride}:{o.k_stride}"
+            + (f" below {self.index(o.limit)}" if o.limit is not None else "")
+            for o in (s.left, s.right)
+        ]
+        shape = f"{s.rows} x {s.columns} x {s.depth} by {s.chunk} copies {s.copies}"
+        return f"group_matmul {self.element(s.out, Index())}:{s.stride} {' '.join(operands)} {shape}"
 
     def loop(self, loop: Loop, depth: int) -> None:
         initial = [self.use(carry.initial) for carry in loop.carries]

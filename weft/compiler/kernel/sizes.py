@@ -19,11 +19,11 @@ from weft.compiler.kernel.ir import (
     Kernel,
     Load,
     Loop,
+    Matmul,
     Position,
     Prefetch,
     Statement,
     Store,
-    TileMatmul,
 )
 from weft.indexing.expression import Expression
 
@@ -49,8 +49,8 @@ def _collect(body: Iterable[Statement], found: dict[Expression, None]) -> None:
         match statement:
             case Load() | Store() | Prefetch() | Position():
                 index(statement.index)
-            case TileMatmul():
-                for _, i in statement.accesses():
+            case Matmul():
+                for i in statement.indices():
                     index(i)
             case Loop():
                 add(statement.start, statement.stop)
@@ -84,16 +84,8 @@ def at_values(kernel: Kernel, values: Mapping[Expression, int], elements: Sequen
                 return replace(s, buffer=buffers[s.buffer], index=index(s.index))
             case Position():
                 return replace(s, index=index(s.index))
-            case TileMatmul():
-                return replace(
-                    s,
-                    out=buffers[s.out],
-                    left=buffers[s.left],
-                    right=buffers[s.right],
-                    index=index(s.index),
-                    left_index=index(s.left_index),
-                    right_index=index(s.right_index),
-                )
+            case Matmul():
+                return s.changed(index, buffers)
             case Loop():
                 limit = None if s.limit is None else index(s.limit)
                 return replace(s, start=of(s.start), stop=of(s.stop), limit=limit, body=block(s.body))

@@ -11,12 +11,12 @@ from weft.compiler.kernel.ir import (
     Index,
     Load,
     Loop,
+    Matmul,
     Position,
     Prefetch,
     Rank,
     Statement,
     Store,
-    TileMatmul,
     Variable,
 )
 
@@ -33,15 +33,8 @@ def substituted(body: Sequence[Statement], variable: Variable, by: Index) -> tup
         match statement:
             case Load() | Store() | Prefetch() | Position() | Accumulate() | Rank():
                 result.append(replace(statement, index=index(statement.index)))
-            case TileMatmul():
-                result.append(
-                    replace(
-                        statement,
-                        index=index(statement.index),
-                        left_index=index(statement.left_index),
-                        right_index=index(statement.right_index),
-                    )
-                )
+            case Matmul():
+                result.append(statement.changed(index))
             case Loop():
                 limit = None if statement.limit is None else index(statement.limit)
                 result.append(replace(statement, body=substituted(statement.body, variable, by), limit=limit))

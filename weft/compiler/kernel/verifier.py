@@ -9,6 +9,7 @@ import numpy as np
 
 from weft.base import dtypes
 from weft.base.errors import InternalError
+from weft.compiler.kernel import group_matmuls
 from weft.compiler.kernel.builder import result_dtype
 from weft.compiler.kernel.ir import (
     RANKED_LANES,
@@ -17,6 +18,7 @@ from weft.compiler.kernel.ir import (
     Carry,
     Compute,
     Constant,
+    GroupMatmul,
     If,
     Index,
     Kernel,
@@ -24,6 +26,7 @@ from weft.compiler.kernel.ir import (
     Load,
     Loop,
     LoopKind,
+    Matmul,
     Position,
     Prefetch,
     Rank,
@@ -107,6 +110,8 @@ class _Verifier:
                 self.check_store(statement)
             case TileMatmul():
                 self.check_tiles(statement)
+            case GroupMatmul():
+                self.check_group_matmul(statement)
             case Prefetch():
                 self.check_prefetch(statement)
             case Accumulate():
@@ -240,6 +245,32 @@ class _Verifier:
         for buffer, index in s.accesses():
             self.check_access(buffer, index, None, buffer.dtype)
 
+    def check_group_matmul(self, s: GroupMatmul) -> None:
+        if self.lanes is not None or self.guarded or not self.in_threads:
+            self.fail("All threads of a group multiply together, in each iteration of the loop over threads")
+        dtype = s.left.buffer.dtype
+        if dtype not in group_matmuls.SUPPORTED or s.right.buffer.dtype != dtype or s.out.dtype != dtypes.float32:
+            self.fail(f"There are no products of {dtype} and {s.right.buffer.dtype} as {s.out.dtype}")
+        if s.out not in self.kernel.local:
+            self.fail(f"The sums of a group are in local memory, and {s.out.name} is not")
+        # Each warp has half of the rows and half of the columns, in pairs of units.
+        least = 2 * max(group_matmuls.UNIT_ROWS, 2 * group_matmuls.UNIT_COLUMNS)
+        if any(n < least or n & (n - 1) for n in (s.rows, s.columns)):
+            self.fail(f"Rows and columns are powers of two from {least} on")
+        if s.chunk < 2 * group_matmuls.step_of(dtype) or s.chunk & (s.chunk - 1) or s.depth < 1 or s.copies < 2:
+            self.fail("Chunks along K are powers of two, of at least two steps, and there are at least two of them")
+        if s.stride % 2 or s.stride < s.columns:
+            self.fail("Rows of sums are pairs, which do not overlap")
+        for operand in (s.left, s.right):
+            if operand.buffer.written:
+                self.fail(f"The kernel writes {operand.buffer.name}, which it multiplies")
+            if 1 not in (operand.stride, operand.k_stride) or min(operand.stride, operand.k_stride) < 0:
+                self.fail("Neither along K nor across it an operand lies side by side")
+            if operand.limit is not None:
+                self.check_index(operand.limit)
+        for buffer, index in s.accesses():
+            self.check_access(buffer, index, None, buffer.dtype)
+
     def check_loop(self, loop: Loop) -> None:
         self.check_loop_header(loop)
         before = set(self.visible)
@@ -299,6 +330,11 @@ class _Verifier:
         if isinstance(term, Variable):
             return self.loops[term].kind is LoopKind.LANES
         return self.lanes is not None and term not in self.outside
+
+    @property
+    def in_threads(self) -> bool:
+        """Whether a statement is in the loop over threads, and in no other one."""
+        return [loop.kind for loop in self.loops.values()] == [LoopKind.THREADS]
 
     def runs(self) -> bool:
         """Whether no loop around this statement is empty."""
@@ -370,7 +406,7 @@ class _Verifier:
 
 def _stores(statement: Statement) -> bool:
     match statement:
-        case Store() | Accumulate() | Rank() | TileMatmul():
+        case Store() | Accumulate() | Rank() | Matmul():
             return True
         case Loop(body=body) | If(body=body):
             return any(map(_stores, body))

@@ -157,6 +157,17 @@ class Libraries:
 
 
 @dataclass(frozen=True)
+class MatrixUnits:
+    """Units that groups of threads multiply matrices by: the dtypes of operands, and the local memory that a group may
+    have for them; in the bodies of loops, which are one kernel where that is not much, as much as is left there."""
+
+    dtypes: frozenset[Any] = frozenset()
+    local_bytes: int = 0
+    loop_bytes: int = 0
+    in_loops: bool = False
+
+
+@dataclass(frozen=True)
 class Target:
     """A machine to compile for.
 
@@ -187,6 +198,7 @@ class Target:
     matmul: MatmulCosts = MatmulCosts()
     kernel: KernelCosts = KernelCosts()
     libraries: Libraries = Libraries()
+    matrices: MatrixUnits = MatrixUnits()
     # Elementwise operations that its lanes know by name.
     operations: frozenset[str] = ELEMENTWISE
 
@@ -212,7 +224,8 @@ class Target:
         known = self.libraries
         if known.contraction_size >= known.loop_contraction_size:
             return self
-        return replace(self, libraries=replace(known, contraction_size=known.loop_contraction_size))
+        own = replace(known, contraction_size=known.loop_contraction_size)
+        return replace(self, libraries=own, matrices=replace(self.matrices, in_loops=True))
 
     @property
     def vector_bytes(self) -> int:

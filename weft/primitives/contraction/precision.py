@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Any, NamedTuple, TypeAlias
 
+from weft.base import dtypes
 from weft.base.errors import ArgumentError
 from weft.base.settings import config
 
@@ -120,3 +121,15 @@ def canonical_precision(precision: PrecisionLike) -> CanonicalPrecision:
         f"precision got {precision!r}. It is None, one of {names}, a lax.Precision, a pair of those, "
         "or a lax.DotAlgorithm, a lax.DotAlgorithmPreset or the name of one."
     )
+
+
+def allows_tf32(dtype: Any, precision: CanonicalPrecision) -> bool:
+    """Whether float32 may be multiplied in the short format of matrix units, with 10 bits of mantissa: by default, and
+    where it is asked for."""
+    if dtype != dtypes.float32:
+        return False
+    if isinstance(precision, DotAlgorithmPreset):
+        return precision in (DotAlgorithmPreset.DEFAULT, DotAlgorithmPreset.TF32_TF32_F32)
+    if isinstance(precision, DotAlgorithm):
+        return dtypes.name(precision.lhs_precision_type) not in ("float32", "float64")
+    return precision is None or all(each is Precision.DEFAULT for each in precision)

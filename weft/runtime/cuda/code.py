@@ -23,17 +23,19 @@ from weft.compiler.target.code_stats import CodeIsGone, CodeStats
 from weft.compiler.target.cuda.loop_code import LoopCode
 from weft.compiler.target.target import Target
 
-CODE, MAGIC = ".g", b"weft gpu code 1\n"
+CODE, MAGIC = ".g", b"weft gpu code 2\n"
 # Code lives as long as a program that runs it; the latest is retained for programs to come.
 MOST_RETAINED = 512
 
 
 class Code(NamedTuple):
-    """Machine code of a kernel or a loop, and the shape of the grid that it is launched with."""
+    """Machine code of a kernel or a loop, and what it is launched with: the shape of the grid, and bytes of memory that
+    the threads of a block share besides those that the code has by itself."""
 
     binary: bytes
     blocks: int
     threads: int
+    shared: int = 0
 
 
 class Assembler(Protocol):
@@ -126,12 +128,11 @@ def stored(name: str, target: Target, version: str) -> Code | None:
     if content is None:
         return None
     head, _, binary = content.partition(b"\n")
-    blocks, threads = json.loads(head)
-    return Code(binary, blocks, threads)
+    return Code(binary, *json.loads(head))
 
 
 def store(name: str, code: Code, target: Target, version: str) -> None:
     """Write code to disk."""
     if cache.folder() is not None:
-        head = json.dumps([code.blocks, code.threads]).encode()
+        head = json.dumps([code.blocks, code.threads, code.shared]).encode()
         cache.write(cache.key_of(name, target, version) + CODE, MAGIC, head + b"\n" + code.binary)

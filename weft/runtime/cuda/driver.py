@@ -84,6 +84,7 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "cuModuleUnload": (c_void_p,),
     "cuModuleGetFunction": (POINTER(c_void_p), c_void_p, c_char_p),
     "cuFuncGetAttribute": (POINTER(c_int), c_int, c_void_p),
+    "cuFuncSetAttribute": (c_void_p, c_int, c_int),
     "cuOccupancyMaxActiveBlocksPerMultiprocessor": (POINTER(c_int), c_void_p, c_int, c_size_t),
     "cuLaunchKernel": (c_void_p, *[c_uint] * 7, c_void_p, POINTER(c_void_p), POINTER(c_void_p)),
 }
@@ -97,6 +98,7 @@ _RELAXED = 2  # other threads may do what they like while this one records
 # The input of the linker, and its options: where it writes about errors.
 _PTX, _ERROR_LOG, _ERROR_LOG_SIZE, _LOG_SIZE = 1, 5, 6, 4096
 _MAJOR, _MINOR, _PROCESSORS, _MOST_THREADS = 75, 76, 16, 39
+_SHARED_AT_LAUNCH = 8  # the most bytes that a kernel may be launched with
 _OF_KERNELS = {"registers": 4, "local_bytes": 3, "shared_bytes": 1}
 
 
@@ -229,7 +231,8 @@ class Stream:
         values = (c_uint64 * len(addresses))(*addresses)
         base, size = ctypes.addressof(values), ctypes.sizeof(c_uint64)
         parameters = (c_void_p * len(addresses))(*(base + size * n for n in range(len(addresses))))
-        call("cuLaunchKernel", entry.handle, entry.blocks, 1, 1, entry.threads, 1, 1, 0, self.handle, parameters, None)
+        shape = entry.blocks, 1, 1, entry.threads, 1, 1, entry.shared
+        call("cuLaunchKernel", entry.handle, *shape, self.handle, parameters, None)
 
     def call(self, prepared: PreparedCall, addresses: Sequence[int], workspace: int) -> None:
         """Start a call of a library."""
@@ -253,7 +256,8 @@ class Entry:
 
     def __init__(self, driver: Driver, module: c_void_p, handle: c_void_p, code: Code) -> None:
         self._driver, self._module, self.handle = driver, module, handle
-        self.blocks, self.threads, self.size = code.blocks, code.threads, len(code.binary)
+        self.blocks, self.threads, self.shared = code.blocks, code.threads, code.shared
+        self.size = len(code.binary)
 
     def __del__(self) -> None:
         if self._driver.process == os.getpid() and library is not None:  # else the process ends, or is another one
@@ -471,11 +475,11 @@ class Driver:
     def make_code(self, sources: Mapping[str, Kernel | LoopCode], target: Target) -> dict[str, Code]:
         """The code of kernels and loops, by name: one module each, so that several threads can make them."""
         # What lowers kernels is loaded with the first program that is compiled, not with those that are read from disk.
-        from weft.compiler.target.cuda.lower import launch_shape, source_text
+        from weft.compiler.target.cuda.lower import launch_bytes, launch_shape, source_text
         from weft.compiler.target.cuda.ptx import assembled
 
         texts = [functools.partial(source_text, name, source, target) for name, source in sources.items()]
-        shapes = [launch_shape(source, target) for source in sources.values()]
+        shapes = [(*launch_shape(source, target), launch_bytes(source, target)) for source in sources.values()]
         binaries = assembled(texts, target, self._assembled)
         return {name: Code(b, *shape) for name, b, shape in zip(sources, binaries, shapes, strict=True)}
 
@@ -506,6 +510,8 @@ class Driver:
         module, function = c_void_p(), c_void_p()
         call("cuModuleLoadData", byref(module), code.binary)
         call("cuModuleGetFunction", byref(function), module, name.encode())
+        if code.shared:
+            call("cuFuncSetAttribute", function, _SHARED_AT_LAUNCH, code.shared)
         return Entry(self, module, function, code)
 
     @functools.cached_property
@@ -533,7 +539,8 @@ class Driver:
         for name, attribute in _OF_KERNELS.items():
             call("cuFuncGetAttribute", byref(value), attribute, entry.handle)
             found[name] = float(value.value)
-        call("cuOccupancyMaxActiveBlocksPerMultiprocessor", byref(value), entry.handle, entry.threads, 0)
+        found["shared_bytes"] += entry.shared
+        call("cuOccupancyMaxActiveBlocksPerMultiprocessor", byref(value), entry.handle, entry.threads, entry.shared)
         return {**found, "occupancy": value.value * entry.threads / self.attribute(_MOST_THREADS)}
 
     def launch(self, entry: Entry, addresses: Sequence[int]) -> None:

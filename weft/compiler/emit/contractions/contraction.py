@@ -12,6 +12,7 @@ from weft.compiler.emit.contractions.contraction_loops import (
     operand_value,
 )
 from weft.compiler.emit.contractions.group_contraction import emit_contraction_by_groups, group_plan
+from weft.compiler.emit.contractions.matrix_contraction import emit_contraction_by_matrix_units, matrix_plan
 from weft.compiler.emit.contractions.microkernel import emit_contraction_kernels, result_pairs
 from weft.compiler.emit.contractions.thread_contraction import emit_contraction_by_threads, thread_plan
 from weft.compiler.emit.contractions.tile_matrices import matrices
@@ -64,11 +65,12 @@ def emit_contraction(fusion: Fusion) -> Emission:
         shape=form.shape,
     )
     by_tiles = matrices(fusion, contraction, (lhs, rhs), elements) if fusion.target.tiles else None
-    by_threads = thread_plan(fusion, contraction)
-    by_groups = group_plan(fusion, contraction) if by_threads is None else None
-    if by_threads is not None:
+    by_units = matrix_plan(fusion, contraction, (lhs, rhs), elements) if fusion.target.matrices.dtypes else None
+    if by_units is not None:
+        emit_contraction_by_matrix_units(fusion, contraction, by_units)
+    elif (by_threads := thread_plan(fusion, contraction)) is not None:
         emit_contraction_by_threads(fusion, contraction, by_threads)
-    elif by_groups is not None:
+    elif (by_groups := group_plan(fusion, contraction)) is not None:
         emit_contraction_by_groups(fusion, contraction, by_groups)
     elif by_tiles is None:
         emit_contraction_kernels(fusion, contraction)

@@ -303,7 +303,7 @@ class _Multiply:
             assert source is not None
             left = source.index({**self.at, m.left.across: blocks[0] * self.sizes[0]})
             right, left_stride = self.packed_at(column), TILE_ROWS * self.left_strides[0]
-        self.k.tile_matmul(
+        self.k.matmul(
             TileMatmul(
                 self.sums, self.corner(row, column), self.stride,
                 self.left, left, left_stride, *self.left_strides,

@@ -15,13 +15,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from weft.base.errors import InternalError
 from weft.compiler.kernel.grid import accesses, repeats
+from weft.compiler.kernel.group_matmuls import THREADS as MATMUL_THREADS
 from weft.compiler.kernel.ir import (
     Accumulate,
     Buffer,
     Carry,
     Compute,
     Constant,
+    GroupMatmul,
     If,
     Index,
     Kernel,
@@ -41,6 +44,7 @@ from weft.compiler.kernel.ir import (
     Value,
 )
 from weft.compiler.target import llvm
+from weft.compiler.target.cuda import group_matmuls
 from weft.compiler.target.cuda.registers import Registers, forwarded, rounds_of
 from weft.compiler.target.cuda.thread import ThreadLowering, thread_of_block
 from weft.compiler.target.lanes import Lane
@@ -109,7 +113,7 @@ class Room:
 
 def room_for(kernel: Kernel, groups: int) -> int:
     """The bytes that the local buffers of so many groups take."""
-    sizes = (_room(buffer) * groups for buffer in kernel.local)
+    sizes = (_room(buffer, kernel) * groups for buffer in kernel.local)
     return sum(-(-size // SHARED_ALIGNMENT) * SHARED_ALIGNMENT for size in sizes)
 
 
@@ -119,11 +123,26 @@ def group_of(kernel: Kernel, target: Target) -> Group | None:
     if len(widths) != 1 or any(isinstance(s, Shuffle | TileMatmul) for s in _statements(kernel.body)) or kernel.sizes:
         return None
     (width,) = widths
+    local = sum(_room(buffer, kernel) for buffer in kernel.local)
+    if _matmuls(kernel):
+        return Group(
+            width // target.thread_lanes, target.thread_lanes, local, _teams(kernel, width // target.thread_lanes)
+        )
     if width < LEAST_LANES or (_exchanges(kernel.body) and width > WARP * target.thread_lanes):
         return None
     # Lanes that are ranked are those of a warp.
     each = 1 if any(isinstance(s, Rank) for s in _statements(kernel.body)) else target.thread_lanes
-    return Group(width // each, each, sum(map(_room, kernel.local)), _teams(kernel, width // each))
+    return Group(width // each, each, local, _teams(kernel, width // each))
+
+
+def bytes_at_launch(kernel: Kernel, target: Target) -> int:
+    """The local memory that a kernel is launched with, where it is more than code can have by itself."""
+    group = group_of(kernel, target)
+    return 0 if group is None or group.local * group.count <= SHARED_BYTES else group.local * group.count
+
+
+def _matmuls(kernel: Kernel) -> list[GroupMatmul]:
+    return [s for s in _statements(kernel.body) if isinstance(s, GroupMatmul)]
 
 
 def _teams(kernel: Kernel, members: int) -> int:
@@ -133,8 +152,13 @@ def _teams(kernel: Kernel, members: int) -> int:
     if not kernel.local or threads is None:
         return 1
     stored = {s.buffer for s in _statements(threads.body) if isinstance(s, Store)}
-    loops = [s for s in threads.body if not _is_computed(s, stored)]
-    if not loops or not all(_is_of_teams(loop, stored) for loop in loops):
+    loops = [s for s in threads.body if not isinstance(s, GroupMatmul) and not _is_computed(s, stored)]
+    independent = bool(loops) and all(_is_of_teams(loop, stored) for loop in loops)
+    if _matmuls(kernel):
+        if not independent or MATMUL_THREADS % members:
+            raise InternalError(f"The threads of a group cannot do the loops of {kernel.name} together.")
+        return MATMUL_THREADS // members
+    if not independent:
         return 1
     most = min(TEAM_THREADS // members, max(int(loop.count) for loop in loops))  # type: ignore[attr-defined]
     return 1 << most.bit_length() - 1 if most > 1 else 1
@@ -153,10 +177,13 @@ def _is_of_teams(loop: Statement, stored: set[Buffer]) -> bool:
     return len(lanes) == 1 and _is_over_lanes(lanes[0]) and not exchanged
 
 
-def _room(buffer: Buffer) -> int:
+def _room(buffer: Buffer, kernel: Kernel) -> int:
     """The bytes of a local buffer. Those of groups side by side begin in neighbouring banks of memory, of which there
     are as many words as a warp has threads: what threads of several groups touch at once is in different ones."""
     step, itemsize = 4 * WARP, buffer.dtype.itemsize
+    multiplied = [group_matmuls.room(s) for s in _matmuls(kernel) if s.out is buffer]
+    if multiplied:
+        return -(-max(multiplied) // step) * step
     return -(-int(buffer.size) * itemsize // step) * step + max(4, itemsize)
 
 
@@ -212,15 +239,23 @@ class GroupLowering(ThreadLowering):
             count = group.count if room is None else room.groups
             first = function.udiv(thread_of_block(function), constant(group.threads, i32))
             begin = 0
+            at_launch = room is None and bool(bytes_at_launch(kernel, target))
+            if at_launch and len(in_memory) > 1:
+                raise InternalError(f"The kernel {kernel.name} has several local buffers, and too much of them.")
+            matmuls = _matmuls(kernel)
             for n, buffer in enumerate(in_memory):
-                size = _room(buffer) * count
-                if room is None:
+                each = _room(buffer, kernel)
+                size = each * count
+                if at_launch:
+                    memory = function.module.shared_at_launch(f"{function.name}_local", SHARED)
+                elif room is None:
                     memory = self.shared(f"local{n}", size)
                 else:
                     memory = function.offset(room.address, llvm.i8, constant(begin, i32))
                     begin += -(-size // SHARED_ALIGNMENT) * SHARED_ALIGNMENT
-                self.local[buffer] = function.offset(memory, llvm.i8, function.mul(first, constant(_room(buffer), i32)))
-                self.alignments[buffer] = SHARED_ALIGNMENT if count == 1 else buffer.dtype.itemsize
+                self.local[buffer] = function.offset(memory, llvm.i8, function.mul(first, constant(each, i32)))
+                whole = count == 1 or any(s.out is buffer for s in matmuls)
+                self.alignments[buffer] = SHARED_ALIGNMENT if whole else buffer.dtype.itemsize
 
     # -- order -----------------------------------------------------------------------------------------------------
 
@@ -278,7 +313,7 @@ class GroupLowering(ThreadLowering):
         found = [s for s, _ in accesses(body) if s not in self.forwarded.stores and s not in self.forwarded.loads]
         return {s.buffer for s in found if isinstance(s, Load | Rank)}, {
             s.buffer for s in found if isinstance(s, Store | Prefetch | Accumulate | Rank)
-        }
+        } | {s.out for s in found if isinstance(s, GroupMatmul)}
 
     def wait(self) -> None:
         """All threads of the group come here before one goes on, and see what the others have written."""
@@ -313,6 +348,9 @@ class GroupLowering(ThreadLowering):
             case Rank(result):
                 self.registers.forget(statement.buffer)
                 self.values[result] = self.rank(statement)
+            case GroupMatmul():
+                group_matmuls.write(self, statement)
+                self.written.add(statement.out)
             case Store(buffer, index, value) if statement in self.forwarded.stores:
                 self.registers.put(buffer, index, self.broadcast(self.values[value], self.width))
             case If() | Loop() if not _is_over_lanes(statement):

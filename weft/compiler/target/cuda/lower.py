@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from weft.base.errors import InternalError
 from weft.compiler.kernel.ir import Buffer, Kernel
 from weft.compiler.target import llvm
-from weft.compiler.target.cuda.groups import BLOCK, GroupLowering, group_of
+from weft.compiler.target.cuda.groups import BLOCK, GroupLowering, bytes_at_launch, group_of
 from weft.compiler.target.cuda.loop_code import THREADS, LoopCode
 from weft.compiler.target.cuda.loops import lower_loop
 from weft.compiler.target.cuda.thread import ThreadLowering, block_of_grid, thread_of_block
@@ -28,6 +28,11 @@ def launch_shape(kernel: Kernel | LoopCode, target: Target) -> tuple[int, int]:
     threads = BLOCK if group is None else group.block
     each = 1 if group is None else group.threads
     return -(-int(kernel.count) * each // threads), threads
+
+
+def launch_bytes(kernel: Kernel | LoopCode, target: Target) -> int:
+    """The local memory of a block that a kernel is launched with, besides what its code has by itself."""
+    return 0 if isinstance(kernel, LoopCode) else bytes_at_launch(kernel, target)
 
 
 def source_text(name: str, source: Kernel | LoopCode, target: Target) -> str:
@@ -53,6 +58,8 @@ def lower_into(module: llvm.Module, kernel: Kernel, target: Target, name: str) -
     parameters = [llvm.Parameter(f"buffer{n}", llvm.ptr) for n in range(len(kernel.buffers))]
     function = module.function(name, llvm.void, parameters, linkage="ptx_kernel")
     group = group_of(kernel, target)
+    if group is not None and bytes_at_launch(kernel, target):
+        function.attributes = f'"nvvm.maxntid"="{group.block}" '
     lowering: VectorLowering
     local: dict[Buffer, llvm.Value] = {}
     if group is None:

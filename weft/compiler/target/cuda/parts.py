@@ -23,11 +23,11 @@ from weft.compiler.kernel.ir import (
     Load,
     Loop,
     LoopKind,
+    Matmul,
     Position,
     Prefetch,
     Statement,
     Store,
-    TileMatmul,
     Value,
 )
 from weft.compiler.program.ir import Program
@@ -153,7 +153,7 @@ def _is_inside(row: Row, outline: Outline, memory: _Memory, part: int, parts: in
     ranges = _Ranges((part * each, (part + 1) * each - 1))
     written = {b for b, o in zip(kernel.buffers, operands, strict=True) if memory.is_written(o)}
     for statement, found in ranges.block(kernel.body):
-        if isinstance(statement, TileMatmul | Prefetch):
+        if isinstance(statement, Matmul | Prefetch):
             return False
         if statement.buffer in written:
             size = int(statement.buffer.size)
@@ -177,7 +177,7 @@ class _Ranges:
             match statement:
                 case Load() | Store():
                     yield statement, self.index(statement.index)
-                case Prefetch() | TileMatmul():
+                case Prefetch() | Matmul():
                     yield statement, None
                 case Loop():
                     self.known[statement.variable] = self.loop(statement)

@@ -9,7 +9,7 @@ from weft.base import dtypes
 from weft.base.errors import ArgumentError
 from weft.compiler.target import native
 from weft.compiler.target.tables import Tables, register
-from weft.compiler.target.target import FusionLimits, KernelCosts, Libraries, Target
+from weft.compiler.target.target import FusionLimits, KernelCosts, Libraries, MatrixUnits, Target
 
 TRIPLE = "nvptx64-nvidia-cuda"
 # The version of PTX that is written for each architecture: the first that has all of its instructions that are used,
@@ -49,6 +49,21 @@ FIRST_ATTENTION, ATTENTION_BIAS = 80, 90
 # The first architecture that multiplies floats of eight bits.
 FIRST_FLOAT8 = 89
 _FLOAT8 = [("float8_e4m3fn", name) for name in ("float32", "bfloat16", "float16")]
+
+
+# The first architecture whose tensor cores our own kernels use, and the local memory that a block may have for them. In
+# loops that are one kernel, a block has two groups.
+FIRST_MATRICES = 80
+LOCAL_KILOBYTES = {80: 163, 86: 99, 87: 163, 89: 99, 90: 227, 100: 227, 120: 99}
+LOOP_BYTES = 16 << 10
+
+
+def matrices_of(version: int) -> MatrixUnits:
+    """What the tensor cores of an architecture multiply by our own kernels."""
+    if version < FIRST_MATRICES:
+        return MatrixUnits()
+    multiplied = frozenset(dtypes.as_dtype(name) for name in ("bfloat16", "float16", "float32"))
+    return MatrixUnits(multiplied, LOCAL_KILOBYTES[version] << 10, LOOP_BYTES)
 
 
 def libraries_of(present: frozenset[str], version: int) -> Libraries:
@@ -94,6 +109,7 @@ def of_capability(major: int, minor: int, present: frozenset[str] = frozenset())
         fusion=FusionLimits(row_bytes=128 << 10, single_row_bytes=128 << 10, cheap_weight=16, recompute_weight=64),
         kernel=KernelCosts(launch=900.0),
         libraries=libraries_of(present, version),
+        matrices=matrices_of(version),
         toolchain=native.toolchain(),
     )
 

@@ -17,6 +17,7 @@ from weft.compiler.target.llvm.types import (
     integer,
     pointer,
     ptr,
+    structure,
     vector,
     void,
 )
@@ -24,5 +25,6 @@ from weft.compiler.target.llvm.values import Value, constant, constant_vector, z
 
 __all__ = [
     "Function", "Loop", "Module", "Parameter", "Type", "Value", "constant", "constant_vector", "double", "float_",
-    "bfloat", "half", "i1", "i8", "i16", "i32", "i64", "i128", "integer", "pointer", "ptr", "vector", "void", "zero",
+    "bfloat", "half", "i1", "i8", "i16", "i32", "i64", "i128", "integer", "pointer", "ptr", "structure", "vector",
+    "void", "zero",
 ]  # fmt: skip

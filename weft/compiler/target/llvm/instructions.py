@@ -188,6 +188,12 @@ class Instructions:
     def inttoptr(self, a: Value, type: Type) -> Value:
         return self._cast("inttoptr", a, type, "int", "ptr")
 
+    def in_space(self, a: Value, type: Type) -> Value:
+        """A pointer as one into another address space, in which it must be."""
+        if a.type.kind != "ptr" or type.kind != "ptr" or a.type.is_vector:
+            self._fail("addrspacecast", a, why=f"it cannot become {type}")
+        return a if a.type is type else self._emit(f"addrspacecast {a} to {type.text}", type)
+
     def bitcast(self, a: Value, type: Type) -> Value:
         """The same bits as another type of the same total width."""
         source = a.type
@@ -240,6 +246,12 @@ class Instructions:
         first = self.insert(poison(type), a, 0)
         zeros = Value("zeroinitializer", vector(i32, count))
         return self._emit(f"shufflevector {first}, {poison(type)}, {zeros}", type)
+
+    def fields(self, a: Value, element: Type) -> list[Value]:
+        """The values that a function has returned together."""
+        if a.type.kind != "struct":
+            self._fail("extractvalue", a, why="it needs several values")
+        return [self._emit(f"extractvalue {a.type.text} {a.text}, {n}", element) for n in range(a.type.count)]
 
     # -- calls -----------------------------------------------------------------------------------------------------
 

@@ -104,6 +104,11 @@ class Module:
         self._globals[name] = f'@"{name}" = internal addrspace({space}) global [{size} x i8] undef, align 16'
         return Value(f'@"{name}"', pointer(space))
 
+    def shared_at_launch(self, name: str, space: int) -> Value:
+        """As `shared`, of as many bytes as a kernel is launched with."""
+        self._globals[name] = f'@"{name}" = external addrspace({space}) global [0 x i8], align 16'
+        return Value(f'@"{name}"', pointer(space))
+
     def address(self, name: str) -> Value:
         """Where a function of the module is, for handing it to others."""
         if self.signature(name) is None:

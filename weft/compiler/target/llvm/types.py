@@ -14,7 +14,7 @@ class Type:
         self, text: str, kind: str, bits: int, suffix: str, count: int = 1, element: Type | None = None
     ) -> None:
         self.text = text
-        # "int", "float", "ptr" or "void": of the elements, where it is a vector.
+        # "int", "float", "ptr", "struct" or "void": of the elements, where it is a vector.
         self.kind = kind
         self.bits = bits
         # How the names of intrinsics spell the type: v16f32.
@@ -45,6 +45,7 @@ double = Type("double", "float", 64, "f64")
 ptr = Type("ptr", "ptr", 64, "p0")
 void = Type("void", "void", 0, "")
 
+_STRUCTURES: dict[tuple[Type, int], Type] = {}
 _INTEGERS = {t.bits: t for t in (i1, i8, i16, i32, i64, i128)}
 _POINTERS = {0: ptr}
 
@@ -62,13 +63,22 @@ def pointer(space: int) -> Type:
     return found
 
 
+def structure(element: Type, count: int) -> Type:
+    """Several values of one type, as functions return them."""
+    found = _STRUCTURES.get((element, count))
+    if found is None:
+        text = f"{{ {', '.join([element.text] * count)} }}"
+        found = _STRUCTURES[element, count] = Type(text, "struct", element.bits, "", count)
+    return found
+
+
 def vector(element: Type, count: int) -> Type:
     """`count` elements side by side; a count of 1 is the scalar itself."""
     if count == 1:
         return element
     found = element._vectors.get(count)
     if found is None:
-        if element.is_vector or element.kind == "void" or count < 1:
+        if element.is_vector or element.kind in ("void", "struct") or count < 1:
             raise InternalError(f"There is no vector type of {count} x {element}.")
         found = Type(
             f"<{count} x {element.text}>", element.kind, element.bits, f"v{count}{element.suffix}", count, element

@@ -24,13 +24,13 @@ from weft.base import dtypes
 from weft.compiler.rewrite import new_equation
 from weft.compiler.target.cuda.library.calls import EXACT, TF32, ConvolutionCall, dtype_index
 from weft.compiler.target.cuda.library.composites import Composite, Group, Reader, is_literal, is_operation
-from weft.compiler.target.cuda.library.matmuls import is_tf32
 from weft.compiler.target.library_call import LibraryCall, arrays_of
 from weft.compiler.target.target import Target
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Var
 from weft.ir.primitive import lookup
 from weft.primitives.contraction.convolution import Convolution
 from weft.primitives.contraction.convolution_shapes import ConvDimensionNumbers, Window
+from weft.primitives.contraction.precision import allows_tf32
 from weft.primitives.families import inverse_permutation
 
 ROUTINE = "cudnn_convolution"
@@ -70,7 +70,7 @@ class LibraryConvolution(Composite):
             kind=KINDS.index(self.kind),
             dtype=dtype_index(first.dtype),
             result=dtype_index(result.dtype),
-            tf32=TF32 if is_tf32(first.dtype, hero.params.get("precision")) else EXACT,
+            tf32=TF32 if allows_tf32(first.dtype, hero.params.get("precision")) else EXACT,
             has_bias=int(self.has_bias),
             relu=int(self.relu),
             rank=len(windows[0]),
@@ -127,7 +127,7 @@ def _with_bias(reader: Reader, group: Group) -> Group | None:
         return None
     if any(a.aval.dtype != dtypes.float32 for a in group.operands):  # type: ignore[attr-defined]
         return None
-    if not is_tf32(dtypes.float32, group.hero.params.get("precision")):
+    if not allows_tf32(dtypes.float32, group.hero.params.get("precision")):
         return None
     other = next((a for a in addition.invars if a is not value), None)
     broadcast = reader.computed_by(other, "broadcast_in_dim")

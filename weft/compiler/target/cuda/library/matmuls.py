@@ -10,23 +10,12 @@ from weft.compiler.target.cuda.library.calls import ACTIVATIONS, EXACT, TF32, Ma
 from weft.compiler.target.library_call import LibraryCall, arrays_of
 from weft.compiler.target.matmuls import ONE, Matmul, matmul_of, reading
 from weft.ir.jaxpr import Equation
-from weft.primitives.contraction.precision import DotAlgorithm, DotAlgorithmPreset, Precision
+from weft.primitives.contraction.precision import allows_tf32
 
 ROUTINE = "cublaslt_matmul"
 # Calls for one contraction: more than one batch dimension with strides of its own is a loop of calls.
 MOST_CALLS = 16
 _BYTE = 8  # bits
-
-
-def is_tf32(dtype: Any, precision: Any) -> bool:
-    """Whether float32 is multiplied in the short format of tensor cores: by default, and where it is asked for."""
-    if dtype != dtypes.float32:
-        return False
-    if isinstance(precision, DotAlgorithmPreset):
-        return precision in (DotAlgorithmPreset.DEFAULT, DotAlgorithmPreset.TF32_TF32_F32)
-    if isinstance(precision, DotAlgorithm):
-        return dtypes.name(precision.lhs_precision_type) not in ("float32", "float64")
-    return precision is None or all(each is Precision.DEFAULT for each in precision)
 
 
 def plan_matmul(
@@ -51,7 +40,7 @@ def plan_matmul(
         summed=summed.size,
         dtype=dtype_index(left.dtype),
         result=dtype_index(out.dtype if result is None else result),
-        tf32=TF32 if is_tf32(left.dtype, equation.params.get("precision")) else EXACT,
+        tf32=TF32 if allows_tf32(left.dtype, equation.params.get("precision")) else EXACT,
         lhs_transposed=lhs_transposed,
         lhs_stride=lhs_stride,
         rhs_transposed=rhs_transposed,

@@ -1,0 +1,269 @@
+"""Contractions by groups of threads and the matrix units of the machine (`GroupMatmul`), where it has them.
+
+A group has a tile of the result. What it multiplies is read where it is, if it lies side by side along K or across it,
+at multiples of 16 bytes; otherwise a kernel before this one copies it. The sums of a tile are in local memory in the
+end, from where the threads of the group take them, row by row, and compute what follows.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from weft.base import dtypes
+from weft.compiler.emit.contractions.contraction_loops import (
+    Access,
+    ContractionAxis,
+    ContractionLoops,
+    Coordinates,
+    OperandReader,
+    Source,
+    access,
+    finish,
+)
+from weft.compiler.emit.contractions.symbolic_plan import is_symbolic
+from weft.compiler.emit.emission import Fusion, Writer, kernel_dtype
+from weft.compiler.emit.maps.loop import nest
+from weft.compiler.kernel.ir import Buffer, GroupMatmul, Index, LoopKind, MatmulOperand
+from weft.primitives.contraction.precision import allows_tf32
+
+# With fewer multiplications, of all matrices or of one, or more padding, matrix units do not pay.
+LEAST_WORK, LEAST_MATRIX, MOST_PADDING = 1 << 21, 1 << 17, 2.0
+# The same in loops, where threads that share sums end earlier; and from how many on a loop need not be one kernel, for
+# which tiles are small.
+LEAST_LOOP_WORK, LARGE_WORK = 1 << 24, 1 << 28
+# Tiles that keep a machine busy.
+ENOUGH_TILES = 96
+# Bytes that operands are copied by, and elements between rows of sums besides these.
+PIECE, SUM_PADDING = 16, 8
+# Rows of tiles whose groups are neighbours, so that they find the same columns of the right operand in the cache.
+MOST_NEIGHBOURS = 8
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Rows and columns of a tile, bytes along K that are copied at a time, and how many copies there are."""
+
+    rows: int
+    columns: int
+    chunk_bytes: int
+    copies: int
+
+    @property
+    def local_bytes(self) -> int:
+        """The local memory that it takes at most."""
+        copied = (self.rows + self.columns) * (self.chunk_bytes + PIECE) * self.copies
+        return max(copied, self.rows * (self.columns + SUM_PADDING) * 4)
+
+
+# The larger a tile, the less is read; with few tiles, or little local memory, they are smaller.
+TILES = (
+    Tile(128, 128, 128, 3),
+    Tile(128, 128, 64, 4),
+    Tile(128, 64, 128, 3),
+    Tile(128, 64, 64, 3),
+    Tile(64, 64, 128, 3),
+    Tile(64, 64, 64, 3),
+    Tile(64, 32, 128, 4),
+    Tile(64, 32, 64, 2),
+)
+
+
+@dataclass(frozen=True)
+class Operand:
+    """An operand of the contraction: its elements, how they are read, its own axis, and where they are, if they are
+    multiplied from there."""
+
+    element: OperandReader
+    access: Access
+    dtype: np.dtype[Any]
+    own: ContractionAxis
+    source: Source | None
+    k_stride: int = 0
+
+
+@dataclass(frozen=True)
+class MatrixPlan:
+    """What is multiplied, and by which tiles."""
+
+    left: Operand
+    right: Operand
+    tile: Tile
+
+
+def matrix_plan(
+    fusion: Fusion, contraction: ContractionLoops, atoms: tuple[Any, Any], elements: tuple[OperandReader, OperandReader]
+) -> MatrixPlan | None:
+    """How matrix units compute a contraction; None if they do not. `elements` are the operands' elements in their own
+    dtypes."""
+    units, hero = fusion.target.matrices, fusion.hero
+    assert hero is not None
+    kinds = {kernel_dtype(atom, fusion.copied) for atom in atoms}
+    if len(kinds) != 1 or not kinds <= units.dtypes or contraction.compute != dtypes.float32:
+        return None
+    (dtype,) = kinds
+    if dtype == dtypes.float32 and not allows_tf32(dtype, hero.params.get("precision")):
+        return None
+    found = [access(fusion, element, contraction.axes) for element in elements]
+    least = LEAST_LOOP_WORK if units.in_loops else LEAST_WORK
+    if is_symbolic(contraction, (found[0], found[1])) or contraction.multiplications < least:
+        return None
+    own = [[a for a in contraction.free if f.stride(a) and not g.stride(a)] for f, g in (found, reversed(found))]
+    # Columns are those of the result, which are written side by side.
+    if not contraction.k_axes or not own[0] or not own[1] or own[1][-1] is not contraction.free[-1]:
+        return None
+    axes = max(own[0], key=lambda axis: axis.size), own[1][-1]
+    if math.prod(axis.size for axis in (*axes, *contraction.k_axes)) < LEAST_MATRIX:
+        return None
+    tile = _tile(fusion, contraction, axes)
+    if tile is None:
+        return None
+    left, right = (
+        _operand(element, of, dtype, axis, contraction) for element, of, axis in zip(elements, found, axes, strict=True)
+    )
+    return MatrixPlan(left, right, tile)
+
+
+def _tile(fusion: Fusion, contraction: ContractionLoops, axes: tuple[ContractionAxis, ContractionAxis]) -> Tile | None:
+    """The largest tile of which there are enough; None if there is too much padding."""
+    units = fusion.target.matrices
+    in_loop = units.in_loops and contraction.multiplications < LARGE_WORK
+    room = units.loop_bytes if in_loop else units.local_bytes
+    rows, columns = (axis.size for axis in axes)
+    others = math.prod(axis.size for axis in contraction.free) // (rows * columns)
+
+    def padding(tile: Tile) -> float:
+        return -(-rows // tile.rows) * tile.rows * -(-columns // tile.columns) * tile.columns / (rows * columns)
+
+    def count(tile: Tile) -> int:
+        return others * -(-rows // tile.rows) * -(-columns // tile.columns)
+
+    fitting = [tile for tile in TILES if tile.local_bytes <= room and padding(tile) <= MOST_PADDING]
+    enough = next((tile for tile in fitting if count(tile) >= ENOUGH_TILES), None)
+    return enough or max(fitting, key=count, default=None)
+
+
+def _operand(
+    element: OperandReader, found: Access, dtype: np.dtype[Any], own: ContractionAxis, contraction: ContractionLoops
+) -> Operand:
+    """An operand where it is, if it can be read there."""
+    source = found.source
+    k_stride = 0 if source is None else _merged_stride(contraction.k_axes, source)
+    if source is None or not k_stride:
+        return Operand(element, found, dtype, own, None)
+    strides = {axis: stride for axis, stride in source.strides.items() if axis not in contraction.k_axes}
+    apart = [*strides.values(), k_stride, source.offset]
+    # One of its own axis and K is side by side; everything else is at multiples of what is copied at once.
+    near = 1 in (strides.get(own), k_stride) and apart.count(1) == 1
+    aligned = all(n == 1 or (n >= 0 and n * dtype.itemsize % PIECE == 0) for n in apart)
+    if not near or not aligned or source.offset == 1 or not strides.get(own, 0):
+        return Operand(element, found, dtype, own, None)
+    return Operand(element, found, dtype, own, source, k_stride)
+
+
+def _merged_stride(axes: tuple[ContractionAxis, ...], source: Source) -> int:
+    """The stride of several axes as one; 0 if they are not one."""
+    strides = [source.strides.get(axis, 0) for axis in axes]
+    together = all(
+        stride == inner * axis.size for stride, inner, axis in zip(strides, strides[1:], axes[1:], strict=False)
+    )
+    return int(strides[-1]) if together else 0
+
+
+@dataclass(frozen=True)
+class _Copied:
+    """An operand in scratch memory: its offset along each axis, and the stride of K."""
+
+    scratch: int
+    strides: dict[ContractionAxis, int]
+    k_stride: int
+
+
+def _copy(fusion: Fusion, contraction: ContractionLoops, operand: Operand) -> _Copied:
+    """A kernel that copies an operand, in the order that it has, so that rows are at multiples of 16 bytes."""
+    writer = fusion.writer("pack")
+    own, k_axes = operand.own, contraction.k_axes
+    leading = [a for a in contraction.free if a in operand.access.strides and a is not own]
+    along_k = operand.access.stride(own) != 1
+    length = math.prod(axis.size for axis in k_axes)
+    near = length if along_k else own.size
+    piece = PIECE // operand.dtype.itemsize
+    padded = -(-near // piece) * piece
+    strides, stride = ({own: padded}, padded * own.size) if along_k else ({own: 1}, padded * length)
+    k_stride = 1 if along_k else padded
+    for axis in reversed(leading):
+        strides[axis] = stride
+        stride *= axis.size
+    scratch = fusion.new_scratch(operand.dtype, stride)
+    order = [*leading, own, *k_axes] if along_k else [*leading, *k_axes, own]
+
+    def body(index: tuple[Index, ...]) -> None:
+        at = dict(zip(order, index, strict=True))
+        k = Index()
+        for axis in k_axes:
+            k = k * axis.size + at[axis]
+        target = k * k_stride
+        for axis, apart in strides.items():
+            target = target + at[axis] * apart
+        writer.k.store(writer.scratch(scratch), target, operand.element(writer, Coordinates(at)))
+
+    nest(writer.k, [axis.size for axis in order], writer.lanes, body)
+    return _Copied(scratch, strides, k_stride)
+
+
+def emit_contraction_by_matrix_units(fusion: Fusion, contraction: ContractionLoops, plan: MatrixPlan) -> None:
+    """Emit the kernel of a contraction, with the epilogue that the fusion has, and before it those that copy operands
+    which cannot be read where they are."""
+    sides = plan.left, plan.right
+    copied = [None if side.source is not None else _copy(fusion, contraction, side) for side in sides]
+    writer = fusion.writer("matrices", final=True)
+    k, tile = writer.k, plan.tile
+    stride = tile.columns + SUM_PADDING
+    sums = k.local("sums", np.float32, tile.rows * stride)
+    axes, sizes = (plan.left.own, plan.right.own), (tile.rows, tile.columns)
+    others = [axis for axis in contraction.free if axis not in axes]
+    blocks = [-(-axis.size // size) for axis, size in zip(axes, sizes, strict=True)]
+    near = math.gcd(MOST_NEIGHBOURS, blocks[0])
+    counts = [*(axis.size for axis in others), blocks[0] // near, blocks[1], near]
+    with k.loop(math.prod(counts), kind=LoopKind.THREADS) as group:
+        *outer, row, column, neighbour = k.digits(Index.of(group), counts)
+        at = dict(zip(others, outer, strict=True))
+        firsts = (row * near + neighbour) * tile.rows, column * tile.columns
+        limits = [
+            Index(axis.size) - first if axis.size % size else None
+            for axis, first, size in zip(axes, firsts, sizes, strict=True)
+        ]
+        left, right = (
+            _matmul_operand(writer, side, copy, {**at, side.own: first}, limit)
+            for side, copy, first, limit in zip(sides, copied, firsts, limits, strict=True)
+        )
+        depth = math.prod(axis.size for axis in contraction.k_axes)
+        chunk = tile.chunk_bytes // plan.left.dtype.itemsize
+        k.matmul(GroupMatmul(sums, stride, left, right, *sizes, depth, chunk, tile.copies))
+        with (
+            k.loop(tile.rows, limit=limits[0]) as i,
+            k.loop(tile.columns, kind=LoopKind.LANES, width=tile.columns, limit=limits[1]) as j,
+        ):
+            total = k.load(sums, i * stride + j)
+            finish(writer, contraction, {**at, axes[0]: firsts[0] + i, axes[1]: firsts[1] + j}, total)
+
+
+def _matmul_operand(
+    writer: Writer, side: Operand, copied: _Copied | None, at: dict[ContractionAxis, Index], limit: Index | None
+) -> MatmulOperand:
+    """An operand of a tile, from these indices on."""
+    buffer: Buffer
+    if copied is None:
+        assert side.source is not None
+        buffer, offset, strides, k_stride = (
+            writer.argument(side.source.argument), side.source.offset, side.source.strides, side.k_stride
+        )  # fmt: skip
+    else:
+        buffer, offset, strides, k_stride = writer.scratch_input(copied.scratch), 0, copied.strides, copied.k_stride
+    index = Index(offset)
+    for axis, i in at.items():
+        index = index + i * strides.get(axis, 0)
+    return MatmulOperand(buffer, index, int(strides[side.own]), k_stride, limit)
