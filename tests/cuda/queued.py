@@ -20,7 +20,7 @@ from weft.runtime.cuda.backend import CudaBackend
 from weft.runtime.cuda.libraries.nccl import Nccl
 
 # What is started and not waited for.
-STARTED = ("copy", "copy_rows", "fill", "set_word", "launch", "call", "start", "copy_in_stream")
+STARTED = ("copy", "copy_rows", "fill", "set_word", "launch", "call", "start", "collective", "copy_in_stream")
 
 
 class QueuedDriver(SimulatedDriver):

@@ -130,6 +130,26 @@ def test_a_step_of_training(four: tuple[Gpus, NcclStandIn]) -> None:
     assert ["ncclAllReduce"] in stand_in.calls
 
 
+def test_stretches_between_collectives_are_graphs(four: tuple[Gpus, NcclStandIn]) -> None:
+    """Steps that change registers before a collective, and steps after it that read them."""
+    gpus, stand_in = four
+    mesh = weft.make_mesh((4,), ("i",), devices=[device for device, _ in gpus])
+
+    def f(x: Any) -> Any:
+        y = lax.scan(lambda c, row: (c + row, c * row), x[0] * 0, x)[1]
+        total = lax.psum(y, "i")
+        return lax.scan(lambda c, row: (c * 0.5 + row, c), total[0], total + lax.sort(x, dimension=0))[1]
+
+    expected = weft.vmap(f, axis_name="i")(X)
+    on_mesh, x = mapped(f, mesh), weft.device_put(X, weft.NamedSharding(mesh, P("i")))
+    for _ in range(6):
+        np.testing.assert_allclose(np.asarray(on_mesh(x)), np.asarray(expected), rtol=1e-6)
+    for _, driver in gpus:
+        assert driver.calls.count("record") == 2 and driver.calls.count("start") > 4
+        assert "collective" not in driver.calls
+    assert stand_in.calls == 6 * [["ncclAllReduce"]]
+
+
 def test_a_mesh_of_one_gpu(one: tuple[Device, SimulatedDriver]) -> None:
     """It needs no library, and programs are recorded."""
     device, driver = one

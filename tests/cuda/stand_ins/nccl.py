@@ -145,6 +145,8 @@ class NcclStandIn:
             return IN_PROGRESS
         if hasattr(stream, "steps"):  # it is recorded
             stream.steps.append(("collective", (self, group)))
+        elif hasattr(stream, "enqueue"):
+            self._started(made, group)
         else:
             self.do(group)
         return 0

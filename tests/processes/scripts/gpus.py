@@ -71,6 +71,28 @@ def collectives() -> None:
     NCCL.lines.append("end")
 
 
+def axes() -> None:
+    """A mesh with an axis through all processes and one within each: groups of both kinds."""
+    mesh = weft.make_mesh((PROCESSES, LOCAL), ("far", "near"), (AxisType.Auto,) * 2, devices=GPUS)
+
+    def f(x: Any) -> Any:
+        near = lax.psum(x, "near") * 0.5 + lax.axis_index("near")
+        return lax.all_gather(lax.psum(near, "far") + x, "near").sum(0) - lax.pmean(x, ("far", "near"))
+
+    whole = np.arange(8.0 * COUNT, dtype=np.float32).reshape(4 * PROCESSES, 2 * LOCAL)
+    spec = P("far", "near")
+    x = weft.device_put(whole, NamedSharding(mesh, spec))
+    on_mesh = weft.jit(weft.shard_map(f, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False))
+    blocks = whole.reshape(PROCESSES, 4, LOCAL, 2).transpose(0, 2, 1, 3)
+    mapped = weft.vmap(weft.vmap(f, axis_name="near"), axis_name="far")(blocks)
+    expected = np.asarray(mapped).transpose(0, 2, 1, 3).reshape(whole.shape)
+    NCCL.lines.append("axes")
+    for _ in range(4):
+        found = multihost_utils.process_allgather(on_mesh(x), tiled=True)
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+    NCCL.lines.append("end of axes")
+
+
 def arrays() -> None:
     mesh = weft.make_mesh((COUNT,), ("d",), (AxisType.Auto,), devices=GPUS)
     whole = np.arange(6 * COUNT, dtype=np.float32).reshape(2 * COUNT, 3)
@@ -131,7 +153,7 @@ def differ() -> None:
         (FOLDER / f"mismatch{RANK}.txt").write_text(" ".join(str(error).split()))
 
 
-for part in (devices, collectives, arrays, training):
+for part in (devices, collectives, axes, arrays, training):
     part()
 (FOLDER / f"{RANK}.txt").write_text("\n".join(NCCL.lines))
 if PROCESSES > 1:

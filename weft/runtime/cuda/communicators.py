@@ -92,10 +92,15 @@ def communicator_of(devices: tuple[Device, ...], gpus: dict[Device, Gpu]) -> Com
     return found
 
 
+def peers_of(devices: Sequence[Device]) -> list[int]:
+    """The other processes that have some of these GPUs."""
+    return sorted({d.process_index for d in devices if not is_addressable(d)})
+
+
 def _new_communicator(library: Nccl, devices: tuple[Device, ...], gpus: dict[Device, Gpu]) -> Communicator:
     here = world.current()
     processes = sorted({d.process_index for d in devices})
-    peers = [p for p in processes if p != here.rank]
+    peers = peers_of(devices)
     members = [(rank, gpus[d]) for rank, d in enumerate(devices) if is_addressable(d)]
     doing = f"the communicator of GPUs {[d.id for d in devices]}"
     try:

@@ -1,7 +1,7 @@
 """Programs that several GPUs run: one Program, registers for each GPU of this process, started step by step.
 
 One thread starts the steps of all GPUs of a process in the order of the program, so collectives are started in the same
-order everywhere. Where there is one GPU, the steps are recorded as a graph.
+order everywhere. Steps between collectives are recorded as graphs; where a mesh has one GPU, all of them are one.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from weft.runtime.cuda.communicators import Communicator, communicator_of
 from weft.runtime.cuda.executable import MOST_GRAPHS, MOST_SEEN, CudaExecutable, LoadedProgram, Run
 from weft.runtime.cuda.memory import Block, CudaMemory
 from weft.runtime.cuda.prepared import MOST_STEPS, recorded_steps
+from weft.runtime.cuda.stretches import Stretch, communicates, cut_at_collectives
 from weft.runtime.cuda.tapes import Tapes
 from weft.runtime.device import Placement
 from weft.runtime.processes import world
@@ -88,6 +89,11 @@ class CudaDevicesExecutable:
             self._plans[step] = groups, plan
         return self._plans[step]
 
+    @property
+    def is_one_graph(self) -> bool:
+        """Whether all steps are recorded together, with collectives: no other GPU has to do the same."""
+        return len(self.devices) == 1
+
     @functools.cached_property
     def _workspace(self) -> int:
         plans = [self._plan(s)[1] for s in self.program.all_steps() if isinstance(s, Communicate)]
@@ -130,7 +136,7 @@ class CudaDevicesExecutable:
         """Start the steps of all GPUs of this process; those of a single one as a graph from the second time on."""
         if self._communicators is None:
             self._communicators = self._connected(loaded)
-        if len(self.devices) > 1 or not loaded[0].can_record:
+        if not self.is_one_graph or not loaded[0].can_record:
             self._run(loaded, frames, [on.loaded.driver for on in loaded])
             return
         (on,), (frame,) = loaded, frames
@@ -155,7 +161,11 @@ class CudaDevicesExecutable:
             Run(on.loaded, on.loaded.prepared, frame.copy(), work, None, Tapes(on.loaded.memory))
             for on, frame, work in zip(loaded, frames, works, strict=True)
         ]
-        _Together(self, loaded, runs).steps(loaded[0].loaded.prepared.steps)
+        together = _Together(self, loaded, runs)
+        if self.is_one_graph:
+            together.steps(loaded[0].loaded.prepared.steps)
+        else:
+            together.stretches()
 
     def _connected(self, loaded: Sequence[_OnGpu]) -> dict[tuple[int, ...], Communicator]:
         """The communicators of all groups with GPUs of this process, by their positions: all processes make them in the
@@ -207,8 +217,12 @@ class _OnGpu:
         # Each in a block of its own, as arguments are.
         self._constants = [memory.copied(c, c.shape) for c in executable.constants]
         self._indices = [memory.copied(i, i.shape) for i in indices]
-        steps = recorded_steps(self.loaded.prepared.steps, self.loaded.prepared.loops, True)
-        self.can_record = 0 < (steps or 0) <= MOST_STEPS
+        prepared = self.loaded.prepared
+        self.can_record = 0 < (recorded_steps(prepared.steps, prepared.loops, True) or 0) <= MOST_STEPS
+        self.stretches = [
+            steps[0] if communicates(steps[0]) else Stretch(steps, prepared.loops)
+            for steps in cut_at_collectives(prepared.steps)
+        ]
 
     def registers(self, temporaries: int, arguments: list[int], results: list[int]) -> np.ndarray:
         """The registers of a run that begins."""
@@ -222,6 +236,16 @@ class _Together:
     def __init__(self, executable: CudaDevicesExecutable, loaded: Sequence[_OnGpu], runs: Sequence[Run]) -> None:
         self.executable, self.loaded, self.runs = executable, loaded, runs
 
+    def stretches(self) -> None:
+        """All steps: what is between collectives on each GPU, and collectives on all of them."""
+        for parts in zip(*(on.stretches for on in self.loaded), strict=True):
+            if isinstance(parts[0], Stretch):
+                for part, run in zip(parts, self.runs, strict=True):
+                    assert isinstance(part, Stretch)
+                    part.start(run)
+            else:
+                self.steps([parts[0]])
+
     def steps(self, steps: Sequence[Step]) -> None:
         for step in steps:
             self.step(step.step if isinstance(step, Start) else step)
@@ -229,7 +253,7 @@ class _Together:
     def step(self, step: Step) -> None:
         if isinstance(step, Communicate):
             self.executable.collective(step, self.loaded, self.runs)
-        elif not _communicates(step):
+        elif not communicates(step):
             for run in self.runs:
                 run.step(step)
         elif isinstance(step, Loop):
@@ -284,10 +308,3 @@ def _described(equation: Equation) -> str:
     types: list[Any] = [v.aval for v in equation.invars]
     axes = equation.primitive.named_axes(equation.params)
     return f"{equation.primitive.name} of {', '.join(t.short() for t in types)} over {axes!r}"
-
-
-def _communicates(step: Step) -> bool:
-    """Whether there is a collective in a step."""
-    if isinstance(step, Start):
-        return _communicates(step.step)
-    return isinstance(step, Communicate) or any(_communicates(inner) for body in step.bodies for inner in body)
