@@ -98,10 +98,10 @@ def test_huge_angles(name: str, rng: np.random.Generator) -> None:
 
 
 @functools.cache
-def exact_values() -> dict[str, np.ndarray]:
+def exact_values(file: str = "exact_values.txt") -> dict[str, np.ndarray]:
     """Operands and values with twice the digits of a double, by function."""
     found: dict[str, list[list[float]]] = {}
-    text = (pathlib.Path(__file__).parent / "exact_values.txt").read_text()
+    text = (pathlib.Path(__file__).parent / file).read_text()
     for line in text.splitlines()[1:]:
         name, *rest = line.split()
         found.setdefault(name, []).append([float.fromhex(word) for word in rest])

@@ -33,30 +33,33 @@ LONG: dict[str, Callable[..., Any]] = {
     "exp": np.exp, "exp2": np.exp2, "expm1": np.expm1, "log": np.log, "log1p": np.log1p, "sqrt": np.sqrt,
     "cbrt": np.cbrt, "sin": np.sin, "cos": np.cos, "tan": np.tan, "asin": np.arcsin, "acos": np.arccos,
     "atan": np.arctan, "sinh": np.sinh, "cosh": np.cosh, "tanh": np.tanh, "asinh": np.arcsinh, "acosh": np.arccosh,
-    "atanh": np.arctanh, "pow": np.power, "atan2": np.arctan2,
+    "atanh": np.arctanh, "pow": np.power, "atan2": np.arctan2, "logistic": lambda x: 1 / (1 + np.exp(-x)),
 }  # fmt: skip
 # SciPy's are several units off for some numbers, those of C are not.
 BY_C: dict[str, Callable[[float], float]] = {"erf": math.erf, "erfc": math.erfc}
-# These have zeros where only the absolute error is small. Below zero and for denormal numbers SciPy has fewer digits
-# of them than we.
+# These have zeros where only the absolute error is small.
 WITH_ZEROS = frozenset({"lgamma", "digamma"})
 
 
 def operands(rng: np.random.Generator, dtype: Any, count: int) -> list[np.ndarray]:
-    """Numbers of all sizes, of ordinary size, and at the edges; for two operands in all pairs of edges."""
+    """Numbers of all sizes, of ordinary size, near integers and at the edges; of two operands all pairs of edges."""
     bits = rng.integers(0, 1 << (8 * np.dtype(dtype).itemsize), (count, 700), dtype=np.uint64, endpoint=False)
     unsigned = np.dtype(f"u{np.dtype(dtype).itemsize}")
     all_sizes = bits.astype(unsigned).view(dtype)
     ordinary = rng.uniform(-4, 4, (count, 700)).astype(dtype)
+    distances = np.copysign(2.0 ** -rng.uniform(0, 50, (count, 300)), rng.normal(size=(count, 300)))
+    near_integers = (rng.integers(-40, 41, (count, 300)) + distances).astype(dtype)
     special = edges(dtype)
     grid = np.meshgrid(*[special] * count) if count > 1 else [special]
-    return [np.concatenate([all_sizes[n], ordinary[n], grid[n].ravel()]) for n in range(count)]
+    return [np.concatenate([all_sizes[n], ordinary[n], near_integers[n], grid[n].ravel()]) for n in range(count)]
 
 
 def exact_of(name: str, arrays: Sequence[np.ndarray]) -> np.ndarray:
     """The function with more digits than the operands have, as far as there are any."""
     dtype = arrays[0].dtype
     with np.errstate(all="ignore"):
+        if name == "erf_inv" and dtype == np.float32:  # which is defined by its formula, for the sake of random numbers
+            return np.asarray(lookup(name).eval(*arrays))
         if dtype == np.float64:
             if name in BY_C:
                 return np.array([BY_C[name](x) for x in arrays[0].tolist()])
@@ -126,7 +129,6 @@ def test_each_function_is_within_its_error_bound(dtype: Any, rng: np.random.Gene
         if name in WITH_ZEROS:
             with np.errstate(all="ignore"):
                 near = np.abs(result.astype(np.float64) - exact) <= 8 * float(dtypes.finfo(dtype).eps)
-                near |= (dtype == np.float64) & (args[0] < dtypes.finfo(np.float64).tiny)
             apart = np.where(near, 0, apart)
         worst = int(np.argmax(apart))
         if apart[worst] > budget(name, dtype):

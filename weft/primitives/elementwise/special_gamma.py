@@ -29,12 +29,25 @@ def _no_derivative(name: str, argument: str) -> MissingRuleError:
     )
 
 
-def _log_gamma(x: Any) -> Any:
+def log_gamma(x: Any) -> Any:
     """SciPy's `gammaln`, which is infinite at denormal numbers; near 0 gamma(x) is 1/x to all digits."""
     from scipy import special
 
     near_pole = (np.abs(x) < 2.0**-60) & (x != 0)
     return np.where(near_pole, -np.log(np.where(near_pole, np.abs(x), 1.0)), special.gammaln(x))
+
+
+def _digamma(x: Any) -> Any:
+    """SciPy's `psi`, which loses digits near the negative integers: there by digamma(1 - x), and 1/x near 0."""
+    from scipy import special
+
+    size = np.where(x < 0, -x, 1.5)
+    # Rounding pi*x before the nearest integer is taken off would be an error of the distance from it.
+    distance = size - np.rint(size)
+    reflected = special.psi(1 + size) + np.pi / np.tan(np.pi * np.where(distance == 0, np.nan, distance))
+    near_pole = (np.abs(x) < 2.0**-60) & (x != 0)
+    value = np.where(near_pole, -1 / np.where(near_pole, x, 1.0), np.where(x < 0, reflected, special.psi(x)))
+    return np.where(x == 0, np.nan, value)
 
 
 @primitive
@@ -43,7 +56,7 @@ class lgamma(SpecialFunction):
 
     @precise
     def eval(x: Any) -> Any:
-        return np.where(np.isinf(x), np.inf, _log_gamma(x))
+        return np.where(np.isinf(x), np.inf, log_gamma(x))
 
     def partial(self, i: int, tangent: Any, out: Any, x: Any) -> Any:
         return mul(tangent, digamma(x))
@@ -59,9 +72,7 @@ class digamma(SpecialFunction):
 
     @precise
     def eval(x: Any) -> Any:
-        from scipy import special
-
-        return np.where(x == 0, np.nan, special.psi(x))
+        return _digamma(x)
 
     def partial(self, i: int, tangent: Any, out: Any, x: Any) -> Any:
         return mul(tangent, polygamma(constant_like(x, 1), x))
@@ -102,7 +113,7 @@ class polygamma(IteratedFunction):
 
         sign = np.where(np.mod(m, 2) == 0, -1.0, 1.0)
         value = sign * special.gamma(m + 1) * special.zeta(m + 1, x)
-        value = np.where(m == 0, special.psi(x), value)
+        value = np.where(m == 0, np.where(x == 0, special.psi(x), _digamma(x)), value)
         return np.where((m < 0) | (m != np.floor(m)), np.nan, value)
 
     def partial(self, i: int, tangent: Any, out: Any, m: Any, x: Any) -> Any:
@@ -265,7 +276,7 @@ class ArrayFunctions:
         return ArrayTerm(special.zeta(float(s), x.array))
 
     def density(self, a: ArrayTerm, x: ArrayTerm) -> ArrayTerm:
-        return ArrayTerm(np.exp((a.array - 1) * np.log(x.array) - x.array - _log_gamma(a.array)))
+        return ArrayTerm(np.exp((a.array - 1) * np.log(x.array) - x.array - log_gamma(a.array)))
 
 
 def _incomplete_gamma_derivative(a: Any, x: Any, order: int, relative: bool = False) -> Any:

@@ -88,11 +88,11 @@ def _sin_cos_pi(size: Term) -> tuple[Term, Term, Term]:
 def _lgamma(x: Term, table: int) -> Term:
     size = abs(x)
     negative = x < -POLE
-    below_one = (size < 1.0) & ~negative
-    # u is the argument less one, of lgamma(x), lgamma(1 + |x|) for x below 1, negative x included.
-    u = (negative | below_one).select(size, size - 1)
-    argument = negative.select(size + 1, size)
-    far = argument >= FAR
+    small = size < 1.0
+    below_one = small & ~negative
+    # u is the argument less one: of lgamma(|x|), and of lgamma(1 + |x|) for x between -1 and 1.
+    u = small.select(size, size - 1)
+    far = size >= FAR
     u = far.select(1.0, u)
     product = u.of(1)
     for _ in range(6):
@@ -101,18 +101,22 @@ def _lgamma(x: Term, table: int) -> Term:
         u = reduce.select(u - 1, u)
     near = u * (u - 1) * polynomial(u - 0.75, LGAMMA[table])
     # One logarithm serves them all: of the argument, of the product of what the argument was lowered by, or of x.
-    high, low = combined(split(far.select(argument, below_one.select(size, product))))
-    near = near + below_one.select(-(high + low), high + low)
-    inverse = 1 / argument
-    lowered = argument - 0.5
+    high, low = combined(split(far.select(size, below_one.select(size, product))))
+    near_high, near_low = two_sum(below_one.select(-high, high), near)
+    near_low = near_low + below_one.select(-low, low)
+    inverse = 1 / size
+    lowered = size - 0.5
     leading, lost = two_product(lowered, high)
-    leading, lost_too = two_sum(leading, -argument)
+    leading, lost_too = two_sum(leading, -size)
     series = inverse.fma(polynomial(inverse * inverse, STIRLING[table]), 0.5 * math.log(2 * math.pi))
-    beyond = leading + (lost + lost_too + lowered.fma(low, series))
-    result = far.select(beyond, near)
-    # gamma(-x) * gamma(1 + x) = -pi / sin(pi*x)
+    lost = lost + lost_too + lowered.fma(low, series)
+    result, rest = far.select(leading, near_high), far.select(lost, near_low)
+    # gamma(-x) * gamma(x) = -pi / (x * sin(pi*x)), whose logarithms may cancel; and gamma(x) * x = gamma(1 + x).
     sine_of, _, distance = _sin_cos_pi(size)
-    reflected = (math.log(math.pi) - log(sine_of)) - result
+    sine_high, sine_low = combined(split(small.select(sine_of, sine_of * size)))
+    total, lost = two_sum(-sine_high, -result)
+    reflected = total + ((lost - sine_low) + (math.log(math.pi) - rest))
+    result = result + rest
     result = negative.select(distance.equals(0.0).select(math.inf, reflected), result)
     result = size.equals(0.0).select(math.inf, result)
     return (size < 2.0**1014).select(result, (size < math.inf).select(_huge(size, negative), size))

@@ -15,7 +15,7 @@ from weft.primitives.elementwise.compare import eq
 from weft.primitives.elementwise.exponential import log, log1p
 from weft.primitives.elementwise.scalar import constant_like, positive_ramp, precise, unit_ramp
 from weft.primitives.elementwise.select import where
-from weft.primitives.elementwise.special_gamma import digamma, polygamma
+from weft.primitives.elementwise.special_gamma import digamma, log_gamma, polygamma
 from weft.scipy.special.primitives.defined import DoubleFunction, Fit, excess, polynomial, sine_of_pi_times
 from weft.trace.array import Array
 
@@ -163,6 +163,18 @@ class gamma_difference(DoubleFunction):
         yield Sample(positive_ramp(3), positive_ramp(3), order=1)
 
 
+def log_sine_of_pi_times(x: Array, y: Array | float) -> Array:
+    """log(|sin(pi*(x + y))|), with the digits of x + y that rounding it would lose."""
+    total = x + y
+    part = total - x
+    lost = (x - (total - part)) + (y - part)
+    distance = (total - wnp.round(total)) + (lost - wnp.round(lost))
+    distance = abs(distance - wnp.round(distance))
+    near = distance < 1e-9
+    sine = wnp.sin(np.pi * wnp.where(near, 0.5, distance))
+    return wnp.where(near, math.log(math.pi) + wnp.log(distance), wnp.log(sine))
+
+
 def log_beta_of(a: Array, b: Array) -> Array:
     """betaln(a, b), of positive numbers."""
     less, more = wnp.minimum(a, b), wnp.maximum(a, b)
@@ -182,12 +194,24 @@ class log_beta(DoubleFunction):
     def eval(a: Any, b: Any) -> Any:
         from scipy import special
 
-        return special.betaln(a, b)
+        by_parts = log_gamma(a) + log_gamma(b) - log_gamma(a + b)
+        return np.where(np.minimum(np.abs(a), np.abs(b)) < 2.0**-60, by_parts, special.betaln(a, b))
 
     def compute(self, a: Array, b: Array) -> Array:
-        positive = (a > 0) & (b > 0)
-        p, q = wnp.where(positive, a, 1.0), wnp.where(positive, b, 1.0)
-        return wnp.where(positive, log_beta_of(p, q), lax.lgamma(a) + lax.lgamma(b) - lax.lgamma(a + b))
+        """Where one number is not positive by another beta function, of two that are, since
+        gamma(x)*gamma(1 - x) = pi/sin(pi*x). Logarithms of gamma functions would lose digits in their difference."""
+        less, more = wnp.minimum(a, b), wnp.maximum(a, b)
+        total = less + more
+        negative, both, below = less <= 0, more <= 0, total <= 0
+        # The beta function of these, or where `inverse` holds one divided by it.
+        inverse = negative & (both | ~below)
+        p = wnp.where(inverse, 1 - less, wnp.where(negative, 1 - total, less))
+        q = wnp.where(both, 1 - more, wnp.where(inverse, total, more))
+        known = log_beta_of(p, q)
+        sines = wnp.where(below, log_sine_of_pi_times(less, more), 0.0) - log_sine_of_pi_times(less, 0.0)
+        factor = -wnp.log(wnp.where(both, 1 - total, more)) - wnp.where(both, log_sine_of_pi_times(more, 0.0), 0.0)
+        factor = wnp.where(inverse, math.log(math.pi) + factor, 0.0)
+        return wnp.where(negative, sines + (factor + wnp.where(inverse, -known, known)), known)
 
     def partial(self, i: int, tangent: Any, out: Any, a: Any, b: Any) -> Any:
         x, h = (a, b) if i == 0 else (b, a)
@@ -206,7 +230,9 @@ class gamma_ratio(DoubleFunction):
     def eval(x: Any, h: Any) -> Any:
         from scipy import special
 
-        return np.exp(special.gammaln(x + h) - special.gammaln(x))
+        small = (np.abs(x) < LARGEST) & (np.abs(x + h) < LARGEST)
+        direct = special.gamma(np.where(small, x + h, 1.0)) / special.gamma(np.where(small, x, 1.0))
+        return np.where(small, np.abs(direct), np.exp(special.gammaln(x + h) - special.gammaln(x)))
 
     def compute(self, x: Array, h: Array) -> Array:
         total = x + h
