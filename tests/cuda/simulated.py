@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -26,6 +27,7 @@ from weft.compiler.kernel.verifier import verify
 from weft.compiler.program.exchange import last_copies
 from weft.compiler.target.cuda.loop_code import LoopCode
 from weft.compiler.target.cuda.lower import launch_shape, source_text
+from weft.compiler.target.cuda.node_code import Advances, Chooses, Holds, NodeCode
 from weft.compiler.target.cuda.ptx import ptx
 from weft.compiler.target.cuda.targets import hopper
 from weft.compiler.target.target import Target
@@ -33,6 +35,7 @@ from weft.runtime import backend, device, layouts, sharded
 from weft.runtime.cuda import communicators
 from weft.runtime.cuda.backend import CudaBackend
 from weft.runtime.cuda.code import Code, GpuCode
+from weft.runtime.cuda.graph_plan import known_nodes
 from weft.runtime.cuda.interrupts import Interrupts
 from weft.runtime.cuda.libraries.calls import LibraryCalls, PreparedCall
 from weft.runtime.cuda.libraries.routines import ROUTINES
@@ -48,17 +51,37 @@ STAND_INS: dict[str, Callable[[Any], StandIn]] = {
 }
 
 
-class Recording:
-    """A stream that records what is started."""
+# Handles of conditional nodes.
+HANDLES = itertools.count(1 << 40)
 
-    def __init__(self) -> None:
+
+class Recording:
+    """A stream that records what is started; `inside` of a conditional node there are no events."""
+
+    def __init__(self, inside: bool = False) -> None:
         self.steps: list[tuple[str, Any]] = []
         self.handle = self  # what libraries are given
+        self.known = {"copy", "copy_rows", "fill", "set_word", "launch", "call", *(() if inside else ("mark",))}
+        self.handles: set[int] = set()
 
     def __getattr__(self, name: str) -> Callable[..., None]:
-        known = ("copy", "copy_rows", "fill", "set_word", "launch", "call", "mark")
-        assert name in known, f"{name} cannot be recorded"
+        assert name in self.known, f"{name} cannot be recorded"
         return lambda *arguments: self.steps.append((name, arguments))
+
+    def condition(self) -> int:
+        handle = next(HANDLES)
+        self.handles.add(handle)
+        return handle
+
+    def conditional(self, handle: int, kind: str, bodies: Sequence[Callable[[Any], None]]) -> None:
+        self.handles.remove(handle)  # of this graph, and of one node
+        graphs = []
+        for body in bodies:
+            inner = Recording(inside=True)
+            body(inner)
+            assert not inner.handles
+            graphs.append(inner.steps)
+        self.steps.append(("node", (handle, kind, graphs)))
 
 
 class SimulatedDriver:
@@ -79,6 +102,9 @@ class SimulatedDriver:
         self.library_names: frozenset[str] = frozenset()
         self.libraries = LibraryCalls(self, ROUTINES)
         self.code = GpuCode(self)
+        self.conditional_nodes = known_nodes(13000)
+        # What nodes do next, by handle.
+        self.conditions: dict[int, int] = {}
 
     def allocate(self, size: int) -> int:
         if sum(m.nbytes for m in self.memory.values()) + size > self.capacity:
@@ -152,22 +178,41 @@ class SimulatedDriver:
         self.calls.append("record")
         recording = Recording()
         work(recording)
+        self.recorded = recording.steps
         return recording.steps
 
     def start(self, graph: list[tuple[str, Any]]) -> None:
         self.calls.append("start")
+        self.run_graph(graph)
+
+    def run_graph(self, graph: list[tuple[str, Any]]) -> None:
         for name, arguments in graph:
             getattr(self, name)(*arguments)
+
+    def node(self, handle: int, kind: str, graphs: list[Any]) -> None:
+        """A conditional node; a kernel before it has said what it does first."""
+        self.calls.append(f"node {kind}")
+        if kind == "while":
+            (body,) = graphs
+            while self.conditions[handle]:
+                self.run_graph(body)
+        elif self.conditions[handle] < len(graphs):
+            self.run_graph(graphs[self.conditions[handle]])
+        del self.conditions[handle]
 
     def in_thread(self, work: Callable[[], Any]) -> Any:
         SimulatedDriver.entered = self
         return work()
 
-    def make_code(self, sources: Mapping[str, Kernel | LoopCode], target: Target) -> dict[str, Code]:
-        """Kernels and loops themselves, as bytes."""
+    def make_code(self, sources: Mapping[str, Kernel | LoopCode | NodeCode], target: Target) -> dict[str, Code]:
+        """Kernels, loops and nodes themselves, as bytes."""
         self.calls.append(f"compile {len(sources)}")
         found = {}
         for name, source in sources.items():
+            if isinstance(source, NodeCode):
+                assert "cudaGraphSetConditional" in ptx(source_text(name, source, target), target)
+                found[name] = Code(pickle.dumps(source), *launch_shape(source, target))
+                continue
             loop = isinstance(source, LoopCode)
             kernels = source.outline.kernels if isinstance(source, LoopCode) else {name: source}
             for kernel in kernels.values():
@@ -180,9 +225,9 @@ class SimulatedDriver:
             found[name] = Code(pickle.dumps((rows, kernels, counts, *shape)), *launch_shape(source, target))
         return found
 
-    def load(self, name: str, code: Code) -> SimulatedEntry:
+    def load(self, name: str, code: Code) -> SimulatedEntry | SimulatedDecision:
         self.calls.append("load")
-        return SimulatedEntry(name, code)
+        return SimulatedDecision(self, code) if name.startswith("node_") else SimulatedEntry(name, code)
 
     def attribute(self, index: int) -> int:
         """Of an H200, in round numbers."""
@@ -191,7 +236,10 @@ class SimulatedDriver:
     def figures(self, entry: SimulatedEntry) -> dict[str, float]:
         return {"registers": 32.0, "blocks": float(entry.blocks), "threads": float(entry.threads), "occupancy": 0.5}
 
-    def launch(self, entry: SimulatedEntry, parameters: Sequence[int]) -> None:
+    def launch(self, entry: SimulatedEntry | SimulatedDecision, parameters: Sequence[int]) -> None:
+        if isinstance(entry, SimulatedDecision):
+            entry(parameters)
+            return
         if entry.rows is None:
             self.launch_kernel(entry.kernels[entry.name], parameters)
             return
@@ -287,6 +335,57 @@ class SimulatedEntry:
     def __init__(self, name: str, code: Code) -> None:
         self.name, self.blocks, self.threads, self.size = name, code.blocks, code.threads, len(code.binary)
         self.rows, self.kernels, self.count, self.parts, self.exchanges = pickle.loads(code.binary)
+
+
+class SimulatedDecision:
+    """The kernel that decides for a node."""
+
+    def __init__(self, driver: SimulatedDriver, code: Code) -> None:
+        self.driver, self.size = driver, len(code.binary)
+        self.code: NodeCode = pickle.loads(code.binary)
+
+    def integer(self, address: int, dtype: str) -> int:
+        return int(self.driver.view(address, np.dtype(dtype).itemsize).view(dtype)[0])
+
+    def __call__(self, parameters: Sequence[int]) -> None:
+        self.driver.calls.append("decide")
+        match self.code:
+            case Holds():
+                predicate, handle, *words = parameters
+                self.driver.conditions[handle] = self.integer(predicate, "u1") and self.goes_on(*words)
+            case Chooses(size, branches):
+                index, handle = parameters
+                chosen = self.integer(index, f"{'i' if size < 0 else 'u'}{abs(size)}")
+                self.driver.conditions[handle] = min(max(chosen, 0), branches - 1)
+            case Advances():
+                self.advance(self.code, parameters)
+
+    def goes_on(self, looked: int, interrupt: int) -> int:
+        assert interrupt == self.driver.interrupts.address and not self.integer(looked, "u8")
+        return int(not ctypes.c_uint32.from_address(interrupt).value)
+
+    def advance(self, code: Advances, parameters: Sequence[int]) -> None:
+        state, count, handle, looked, interrupt, *more = parameters
+        if code.counted_there:
+            count = self.integer(count, "i4")
+        begun, done = self.driver.view(state, 8).view(np.int32).tolist()
+        assert not done
+
+        def index_of(iteration: int) -> int:
+            return count - 1 - iteration if code.reverse else iteration
+
+        for n, (written, width) in enumerate(code.slices):
+            array, copy, stride, words = more[4 * n : 4 * n + 4]
+            assert array % width == stride % width == 0
+            iteration = begun - 1 if written else begun
+            if 0 <= iteration < count:
+                there = array + index_of(iteration) * stride
+                target, source = (there, copy) if written else (copy, there)
+                self.driver.view(target, words * width)[:] = self.driver.view(source, words * width).copy()
+        self.driver.view(state, 4).view(np.int32)[0] = begun + 1
+        for target in more[4 * len(code.slices) :]:
+            self.driver.view(target, 4).view(np.int32)[0] = index_of(begun)
+        self.driver.conditions[handle] = begun < count and self.goes_on(looked, interrupt)
 
 
 class SimulatedLoop:

@@ -26,7 +26,7 @@ from weft.base.forks import held
 from weft.base.settings import config
 from weft.compiler.target.target import Target
 
-PROGRAM_MAGIC = b"weft program 2\n"
+PROGRAM_MAGIC = b"weft program 3\n"
 SCHEDULE_MAGIC = b"weft schedule 1\n"
 # How a call on a mesh is partitioned.
 PARTITION, PARTITION_MAGIC = ".d", b"weft partition 1\n"

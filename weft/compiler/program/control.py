@@ -124,16 +124,20 @@ def _slice(builder: Builder, v: Any, base: Slot, counter: FrameRegister) -> Slot
     """The slice of a scanned operand in this iteration."""
     if isinstance(v.aval, TapeType):
         return tapes.read_at(builder, v.aval, base, counter)
-    return _target(builder, v, base, counter)
+    return _pointed(builder, v, base, counter, written=False)
 
 
 def _target(builder: Builder, v: Any, base: Slot, counter: FrameRegister) -> Slot:
-    """Where the slice of this iteration is."""
-    size = builder.size(v.aval)
+    """Where the slice of a result in this iteration is written."""
     if isinstance(v.aval, TapeType):
-        return builder.temporary(size)
+        return builder.temporary(builder.size(v.aval))
+    return _pointed(builder, v, base, counter, written=True)
+
+
+def _pointed(builder: Builder, v: Any, base: Slot, counter: FrameRegister, written: bool) -> Slot:
+    size = builder.size(v.aval)
     slot = builder.pointed(base, size)
-    builder.steps.append(SetAddress(slot, base, counter, size))
+    builder.steps.append(SetAddress(slot, base, counter, size, written))
     return slot
 
 

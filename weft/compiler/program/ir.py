@@ -228,12 +228,14 @@ class Fill(Step):
 
 @dataclass(eq=False)
 class SetAddress(Step):
-    """`target` is from now on at `base` + counter * stride: the slice of an array that a loop is at."""
+    """`target` is from now on at `base` + counter * stride: the slice of an array that a loop is at. A slice that is
+    not `written` is only read; one that is, is written as a whole before anybody reads it."""
 
     target: Slot
     base: Slot
     counter: FrameRegister
     stride: int
+    written: bool = False
     label: str = "point"
 
     @property

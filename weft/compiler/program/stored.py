@@ -193,7 +193,8 @@ class _Writer:
             case Fill():
                 return ["fill", step.label, self.slot(step.target)]
             case SetAddress():
-                return ["point", step.label, *self.slots((step.target, step.base)), step.counter.index, step.stride]
+                slots = self.slots((step.target, step.base))
+                return ["point", step.label, *slots, step.counter.index, step.stride, int(step.written)]
             case Count():
                 return ["count", step.label, self.slot(step.target), step.counter.index]
             case Loop():
@@ -273,8 +274,8 @@ class _Reader:
     def fill(self, target: int) -> Step:
         return Fill(self.table[target])
 
-    def point(self, target: int, base: int, counter: int, stride: int) -> Step:
-        return SetAddress(self.table[target], self.table[base], self.register(counter), stride)
+    def point(self, target: int, base: int, counter: int, stride: int, written: int) -> Step:
+        return SetAddress(self.table[target], self.table[base], self.register(counter), stride, bool(written))
 
     def count(self, target: int, counter: int) -> Step:
         return Count(self.table[target], self.register(counter))

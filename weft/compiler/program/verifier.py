@@ -37,6 +37,7 @@ def verify(program: Program, spaces: Sequence[str] = (DEFAULT_SPACE,)) -> Progra
 class _Checker:
     def __init__(self, program: Program, spaces: Sequence[str]) -> None:
         self.program, self.spaces = program, spaces
+        self.only_read: set[Slot] = set()  # slices
 
     def fail_at(self, what: str, *steps: Step) -> NoReturn:
         """Fail with the lines of steps in the text."""
@@ -77,6 +78,10 @@ class _Checker:
                 case SetAddress(target, base):
                     # A slice of something that is read, or of what the loop writes slice by slice.
                     written |= {target, base}
+                    if not step.written:
+                        self.only_read.add(target)
+                    elif base in self.only_read:
+                        self.fail_at(f"{{}} is a slice that is written, of {base}, which is only read.", step)
                 case Loop():
                     # The body may not run; what is read after the loop is then a carry, which was written before it.
                     self.steps(step.body, written)
@@ -131,6 +136,8 @@ class _Checker:
         for slot in writes:
             if slot.kind is Kind.CONSTANT or (slot.kind is Kind.ARGUMENT and not slot.donated):
                 self.fail(f"{step.label} writes to {slot}.")
+            if slot in self.only_read:
+                self.fail(f"{step.label} writes to {slot}, a slice that is only read.")
 
     def overlaps(self) -> None:
         """No two temporaries of a memory space that are needed at one time have memory in common."""

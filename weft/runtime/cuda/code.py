@@ -21,6 +21,7 @@ from weft.compiler.kernel.ir import Kernel, NamedKernel
 from weft.compiler.kernel.printer import symbol_of
 from weft.compiler.target.code_stats import CodeIsGone, CodeStats
 from weft.compiler.target.cuda.loop_code import LoopCode
+from weft.compiler.target.cuda.node_code import NodeCode
 from weft.compiler.target.target import Target
 
 CODE, MAGIC = ".g", b"weft gpu code 2\n"
@@ -29,8 +30,8 @@ MOST_RETAINED = 512
 
 
 class Code(NamedTuple):
-    """Machine code of a kernel or a loop, and what it is launched with: the shape of the grid, and bytes of memory that
-    the threads of a block share besides those that the code has by itself."""
+    """Machine code of a kernel or a loop, or PTX of what decides for a node, and what it is launched with: the shape of
+    the grid, and bytes of memory that the threads of a block share besides those that the code has by itself."""
 
     binary: bytes
     blocks: int
@@ -46,8 +47,8 @@ class Assembler(Protocol):
         """What code depends on besides its text."""
         ...
 
-    def make_code(self, sources: Mapping[str, Kernel | LoopCode], target: Target) -> dict[str, Code]:
-        """The code of kernels and loops, by name."""
+    def make_code(self, sources: Mapping[str, Kernel | LoopCode | NodeCode], target: Target) -> dict[str, Code]:
+        """The code of kernels, loops and nodes, by name."""
         ...
 
     def load(self, name: str, code: Code) -> Any:
@@ -65,10 +66,10 @@ class GpuCode:
         self._lock = RenewedLock()
 
     def entries(
-        self, sources: Iterable[Kernel | NamedKernel | LoopCode], target: Target, stats: CodeStats
+        self, sources: Iterable[Kernel | NamedKernel | LoopCode | NodeCode], target: Target, stats: CodeStats
     ) -> dict[str, Any]:
-        """What is launched for each kernel and loop, by name; what is new is compiled together. Raises `CodeIsGone` if
-        something would have to be compiled but only its name is known."""
+        """What is launched for each kernel, loop and node, by name; what is new is compiled together. Raises
+        `CodeIsGone` if something would have to be compiled but only its name is known."""
         distinct = {_name(source): source for source in sources}
         with self._lock.current:
             # Held from here on: code that only other programs refer to goes when they do.
@@ -109,15 +110,15 @@ class GpuCode:
             return None
 
 
-def _name(source: Kernel | NamedKernel | LoopCode) -> str:
-    return source.symbol if isinstance(source, LoopCode) else symbol_of(source)
+def _name(source: Kernel | NamedKernel | LoopCode | NodeCode) -> str:
+    return symbol_of(source) if isinstance(source, Kernel | NamedKernel) else source.symbol
 
 
-def _is_known(source: Kernel | NamedKernel | LoopCode) -> bool:
+def _is_known(source: Kernel | NamedKernel | LoopCode | NodeCode) -> bool:
     """Whether there is something to compile."""
     if isinstance(source, LoopCode):
         return all(isinstance(kernel, Kernel) for kernel in source.outline.kernels.values())
-    return isinstance(source, Kernel)
+    return not isinstance(source, NamedKernel)
 
 
 def stored(name: str, target: Target, version: str) -> Code | None:

@@ -25,9 +25,12 @@ from weft.base.errors import InternalError, JaxRuntimeError, OutOfMemoryError
 from weft.base.forks import held
 from weft.compiler.kernel.ir import Kernel
 from weft.compiler.target.cuda.loop_code import LoopCode
+from weft.compiler.target.cuda.node_code import NodeCode
 from weft.compiler.target.target import Target
+from weft.runtime.cuda import conditional
 from weft.runtime.cuda.code import Code, GpuCode
 from weft.runtime.cuda.copies import Copies
+from weft.runtime.cuda.graph_plan import known_nodes
 from weft.runtime.cuda.interrupts import Interrupts
 from weft.runtime.cuda.libraries.calls import LibraryCalls, PreparedCall
 from weft.runtime.cuda.libraries.find import present
@@ -110,10 +113,25 @@ def library() -> Any | None:
         found = ctypes.CDLL(names.get(sys.platform, "libcuda.so.1"))
     except OSError:
         return None
-    for name, arguments in _FUNCTIONS.items():
+    _declare(found, _FUNCTIONS)
+    if found.cuInit(0):
+        return None
+    if known_nodes(_version(found)):
+        _declare(found, conditional.FUNCTIONS)
+    return found
+
+
+def _declare(found: Any, functions: Mapping[str, tuple[Any, ...]]) -> None:
+    for name, arguments in functions.items():
         function = getattr(found, name)
         function.argtypes, function.restype = arguments, c_int
-    return found if found.cuInit(0) == 0 else None
+
+
+def _version(found: Any) -> int:
+    """The version of CUDA that a driver is for, as 12040 for 12.4."""
+    version = c_int()
+    found.cuDriverGetVersion(byref(version))
+    return version.value
 
 
 def call(name: str, *arguments: Any) -> None:
@@ -191,12 +209,12 @@ class _Rows(ctypes.Structure):
 
 
 class Stream:
-    """Work in order: what is started here begins when what was started before has ended. What is started in one that
-    `records` becomes a graph."""
+    """Work in order: what is started here begins when what was started before has ended."""
 
-    def __init__(self, records: bool = False) -> None:
+    _event_flags = 0
+
+    def __init__(self) -> None:
         self.handle = c_void_p()
-        self._event_flags = _RECORDED_EVENT if records else 0
         call("cuStreamCreate", byref(self.handle), _NON_BLOCKING)
 
     def copy(self, target: int, source: int, size: int) -> None:
@@ -249,6 +267,52 @@ class Stream:
     def synchronize(self) -> None:
         """Wait until all work that was started here has ended."""
         call("cuStreamSynchronize", self.handle)
+
+
+class RecordingStream(Stream):
+    """A stream in which work is recorded as a graph of a context. Loops and branches are nodes of it, whose bodies are
+    recorded in another stream."""
+
+    _event_flags = _RECORDED_EVENT
+
+    def __init__(self, context: c_void_p) -> None:
+        super().__init__()
+        self._context = context
+
+    @functools.cached_property
+    def _inner(self) -> RecordingStream:
+        return RecordingStream(self._context)
+
+    def _recorded(self) -> tuple[c_void_p, c_void_p, int]:
+        """The graph that is being recorded, and the nodes that the next one depends on."""
+        status, identity, count = c_int(), c_uint64(), c_size_t()
+        graph, nodes = c_void_p(), c_void_p()
+        call(
+            "cuStreamGetCaptureInfo_v2",
+            *(self.handle, byref(status), byref(identity), byref(graph), byref(nodes), byref(count)),
+        )
+        return graph, nodes, count.value
+
+    def condition(self) -> int:
+        """A handle for a conditional node that is recorded here, by which kernels say what that does."""
+        handle = c_uint64()
+        call("cuGraphConditionalHandleCreate", byref(handle), self._recorded()[0], self._context, 0, 0)
+        return handle.value
+
+    def conditional(self, handle: int, kind: str, bodies: Sequence[Callable[[RecordingStream], None]]) -> None:
+        """Record a node with bodies, each of which is a function that starts work in the stream that it is passed: one
+        that runs again as long as the word of the handle is not zero ("while"), or the one which that is the index of
+        ("switch")."""
+        graph, before, count = self._recorded()
+        parameters, node = conditional.node_parameters(handle, kind, len(bodies), self._context), c_void_p()
+        call("cuGraphAddNode", byref(node), graph, before, count, byref(parameters))
+        call("cuStreamUpdateCaptureDependencies", self.handle, byref(node), 1, conditional.ONLY_THESE)
+        for body, inside in zip(bodies, conditional.body_graphs(parameters), strict=True):
+            call("cuStreamBeginCaptureToGraph", self._inner.handle, inside, None, None, 0, _RELAXED)
+            try:
+                body(self._inner)
+            finally:
+                call("cuStreamEndCapture", self._inner.handle, byref(c_void_p()))
 
 
 class Entry:
@@ -333,7 +397,7 @@ class Driver:
         call("cuDevicePrimaryCtxRetain", byref(context), device)
         self._device, self._context = device, context
         self._enter()
-        self._stream, self._recording = Stream(), Stream(records=True)
+        self._stream, self._recording = Stream(), RecordingStream(context)
         self._recording_lock = held(threading.RLock())
         # What is not returned to others yet, and when it can be.
         self._holding: deque[tuple[Event, Any]] = deque()
@@ -468,20 +532,22 @@ class Driver:
     @functools.cached_property
     def code_version(self) -> str:
         """What code depends on besides its text: who assembles it, and for which GPU."""
-        version = c_int()
-        call("cuDriverGetVersion", byref(version))
-        return f"driver {version.value} {driver_release()} sm_{self.capability[0]}{self.capability[1]}"
+        version = _version(library())
+        return f"driver {version} {driver_release()} sm_{self.capability[0]}{self.capability[1]}"
 
-    def make_code(self, sources: Mapping[str, Kernel | LoopCode], target: Target) -> dict[str, Code]:
-        """The code of kernels and loops, by name: one module each, so that several threads can make them."""
+    def make_code(self, sources: Mapping[str, Kernel | LoopCode | NodeCode], target: Target) -> dict[str, Code]:
+        """The code of kernels, loops and nodes, by name: one module each, so that several threads can make them."""
         # What lowers kernels is loaded with the first program that is compiled, not with those that are read from disk.
         from weft.compiler.target.cuda.lower import launch_bytes, launch_shape, source_text
-        from weft.compiler.target.cuda.ptx import assembled
+        from weft.compiler.target.cuda.ptx import assembled, ptx
 
-        texts = [functools.partial(source_text, name, source, target) for name, source in sources.items()]
-        shapes = [(*launch_shape(source, target), launch_bytes(source, target)) for source in sources.values()]
-        binaries = assembled(texts, target, self._assembled)
-        return {name: Code(b, *shape) for name, b, shape in zip(sources, binaries, shapes, strict=True)}
+        shapes = {name: (*launch_shape(each, target), launch_bytes(each, target)) for name, each in sources.items()}
+        texts = {name: functools.partial(source_text, name, source, target) for name, source in sources.items()}
+        deciding = [name for name, source in sources.items() if isinstance(source, NodeCode)]
+        # What decides for nodes calls a function that the driver knows when it loads PTX, and its linker does not.
+        found = {name: ptx(texts.pop(name)(), target).encode() + b"\0" for name in deciding}
+        found |= zip(texts, assembled(list(texts.values()), target, self._assembled), strict=True)
+        return {name: Code(found[name], *shape) for name, shape in shapes.items()}
 
     def _assembled(self, text: str) -> bytes:
         """The machine code of PTX, by the driver's assembler; several threads may be in it."""
@@ -615,7 +681,12 @@ class Driver:
 
     # -- graphs ----------------------------------------------------------------------------------------------------
 
-    def record(self, work: Callable[[Stream], None]) -> Graph:
+    @functools.cached_property
+    def conditional_nodes(self) -> frozenset[str]:
+        """The kinds of conditional nodes that graphs have."""
+        return known_nodes(_version(library()))
+
+    def record(self, work: Callable[[RecordingStream], None]) -> Graph:
         """What a function starts in the stream that it is passed, recorded and not run."""
         self._enter()
         graph, handle = c_void_p(), c_void_p()

@@ -1,8 +1,8 @@
 """A compiled program on a GPU.
 
-A program whose steps are known before it runs is recorded as a graph, for each set of addresses that it is called with
-more than once; starting a graph takes as long as starting one kernel. Steps of others are started one after the other,
-loops and branches are chosen by the host.
+A program is recorded as a graph, for each set of addresses that it is called with more than once; starting a graph
+takes as long as starting one kernel. Where steps are known only when they run, and no node of a graph decides about
+them, they are started one after the other, and loops and branches are chosen by the host.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ from weft.ir.types import TapeType
 from weft.runtime.array import ConcreteArray, array_at, copied, put
 from weft.runtime.cuda.flags import PendingFlag
 from weft.runtime.cuda.memory import Block, CudaMemory
+from weft.runtime.cuda.node_recorder import NodeRecorder
 from weft.runtime.cuda.prepared import PreparedSteps, prepared
 from weft.runtime.cuda.tapes import Tapes
 from weft.runtime.cuda.timing import StepTimer
@@ -62,6 +63,8 @@ if TYPE_CHECKING:
 MOST_GRAPHS, MOST_SEEN = 8, 64
 # Single events that a trace has of one run.
 MOST_EVENTS = 200_000
+# Bytes of the words that the loops of a program share, and where the second one is.
+LOOP_STATE, LOOKED = 16, 8
 
 
 class LoadedProgram:
@@ -73,9 +76,10 @@ class LoadedProgram:
         self.program, self.memory, self.driver = compilation.program, memory, memory.driver
         self.stats = CodeStats()
         self.prepared = prepared(compilation, self.driver, self.stats)
-        # What the blocks of a loop count their arrivals with.
-        self.arrived = memory.take(4)
-        self.temporary_bytes = self.prepared.calls.temporary_bytes
+        # What the blocks of a loop count their arrivals with, and when nodes have last looked for interrupts.
+        self.loop_state = memory.take(LOOP_STATE)
+        self.driver.fill(self.loop_state.address, LOOP_STATE)
+        self.temporary_bytes = self.prepared.temporary_bytes
         constants = np.zeros(self.program.constant_bytes, np.uint8)
         for slot, array in zip(self.program.constant_slots, self.program.constants, strict=True):
             constants[slot.offset : slot.offset + slot.size] = array.reshape(-1).view(np.uint8)
@@ -91,9 +95,11 @@ class LoadedProgram:
         graph = self.graphs.get(addresses)
         if graph is not None:
             self.driver.start(graph)
-        elif self.prepared.can_record and addresses in self._seen:
+        elif self.prepared.can_record and (addresses in self._seen or (self.prepared.nodes and self._has_run)):
+            # The host would wait for what nodes decide. In the first run it does: what libraries load on first use is
+            # not loaded while a graph is recorded.
             self._seen.pop(addresses, None)
-            graph = self.driver.record(lambda stream: self._run(addresses, stream))
+            graph = self.driver.record(lambda stream: self._run(addresses, stream, recorded=True))
             while len(self.graphs) >= MOST_GRAPHS:
                 self.graphs.pop(next(iter(self.graphs)), None)
             self.graphs[addresses] = graph
@@ -137,14 +143,19 @@ class LoadedProgram:
         found = self._timed_graphs.get(addresses)
         if found is None:
             timer = StepTimer(self.driver, recorded=True)
-            found = self.driver.record(lambda stream: self._run(addresses, stream, timer)), timer
+            found = self.driver.record(lambda stream: self._run(addresses, stream, timer, recorded=True)), timer
             while len(self._timed_graphs) >= MOST_GRAPHS:
                 self._timed_graphs.pop(next(iter(self._timed_graphs)), None)
             self._timed_graphs[addresses] = found
         return found
 
     def _run(
-        self, addresses: tuple[int, ...], work: Any, timer: StepTimer | None = None, tapes: Tapes | None = None
+        self,
+        addresses: tuple[int, ...],
+        work: Any,
+        timer: StepTimer | None = None,
+        tapes: Tapes | None = None,
+        recorded: bool = False,
     ) -> None:
         """Start the steps, in the stream of the GPU or in one that is recorded."""
         self._has_run = True
@@ -156,7 +167,7 @@ class LoadedProgram:
         fresh = iter(results)
         outputs = [next(fresh) if alias is None else arguments[alias] for alias in self.program.aliases]
         registers = self.frame.filled(temporaries, list(arguments), outputs)
-        run = Run(self, steps, registers, work, timer, tapes or Tapes(self.memory))
+        run = Run(self, steps, registers, work, timer, tapes or Tapes(self.memory), recorded)
         run.steps(steps.started)
         if steps.flag is not None and flag is not None:
             work.copy(flag, run.address(steps.flag), 1)
@@ -305,7 +316,7 @@ def operand(value: Any, aval: Any, placement: Placement) -> ConcreteArray:
 
 class Run:
     """One run: its registers, which hold addresses and counters; `work` is where steps are started, and `timer` is
-    told of each."""
+    told of each. If it is `recorded`, loops and branches may be nodes of the graph."""
 
     def __init__(
         self,
@@ -315,10 +326,12 @@ class Run:
         work: Any,
         timer: StepTimer | None,
         tapes: Tapes,
+        recorded: bool = False,
     ) -> None:
-        self.prepared, self.arrived = steps, loaded.arrived.address
+        self.prepared, self.arrived = steps, loaded.loop_state.address
         self.driver, self.work, self.timer, self.tapes = loaded.driver, work, timer, tapes
         self.program, self.registers = loaded.program, registers
+        self.nodes = NodeRecorder(self, self.arrived + LOOKED) if recorded and steps.nodes else None
 
     def address(self, slot: Slot) -> int:
         register, offset = address_of(slot, self.program)
@@ -348,6 +361,8 @@ class Run:
         match step:
             case _ if step in self.prepared.loops:
                 self.loop(self.prepared.loops[step])
+            case _ if self.nodes is not None and self.nodes.records(step):
+                pass
             case Launch():
                 if step.iterations:
                     addresses = [self.address(slot) for slot in step.slots]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -11,31 +11,16 @@ from weft.base.spans import measured
 from weft.compiler import cache
 from weft.compiler.compilation import Compilation
 from weft.compiler.kernel.ir import Kernel
-from weft.compiler.program.ir import (
-    TAPE_ROUTINES,
-    Branch,
-    Call,
-    Communicate,
-    Launch,
-    Loop,
-    Program,
-    SetAddress,
-    Start,
-    Step,
-    Wait,
-    While,
-)
+from weft.compiler.program.ir import Branch, Launch, Loop, Program, Step, While
 from weft.compiler.program.outline import Outline
 from weft.compiler.program.times import TIMED
 from weft.compiler.target.code_stats import CodeIsGone, CodeStats
-from weft.compiler.target.cuda.library.calls import NOT_RECORDED
 from weft.compiler.target.cuda.loop_code import LoopCode, loop_code, positions
 from weft.compiler.target.threads import in_background
 from weft.runtime.cuda.flags import without_trap
-from weft.runtime.cuda.libraries.program import ProgramCalls, prepared_calls, routines_of
+from weft.runtime.cuda.graph_plan import GraphPlan, Node, graph_plan, is_unrolled, steps_outside
+from weft.runtime.cuda.libraries.program import Alignments, ProgramCalls, prepared_calls, rounded, routines_of
 
-# Steps that a graph has at most: loops are unrolled in it.
-MOST_STEPS = 6000
 # The loops of a program that are one kernel, on disk.
 LOOPS, LOOPS_MAGIC = ".l", b"weft gpu loops 2\n"
 
@@ -55,16 +40,29 @@ class PreparedSteps:
             for routine in sorted(routines_of(program))
         ]
         try:
-            self.loops, self.entries = _code(compilation, driver, stats)
+            self.loops = _loops(compilation, driver.processors)
+            # None where the host decides what is started.
+            self.plan: GraphPlan | None = graph_plan(
+                self.started, self.loops, driver.conditional_nodes, Alignments(program).of
+            )
+            self.nodes: Mapping[Step, Node] = {} if self.plan is None else self.plan.nodes
+            outside = steps_outside(program.steps, self.loops)
+            kernels = [step.kernel for step in outside if isinstance(step, Launch)]
+            codes = [node.code for node in self.nodes.values()]
+            self.entries = driver.code.entries([*kernels, *self.loops.values(), *codes], compilation.target, stats)
         finally:
             with measured(stats.seconds, "compile", "libraries"):
                 for wait in pending:
                     wait()
         self.calls = ProgramCalls(program, driver)
-        self.can_record = 0 < (recorded_steps(self.started, self.loops) or 0) <= MOST_STEPS
-        # What takes time: a loop that is one kernel is one step.
-        timed = [s for s in _steps_outside(self.steps, self.loops) if isinstance(s, TIMED) or s in self.loops]
-        self.timed = dict.fromkeys(timed)
+        self.can_record = self.plan is not None and self.plan.steps > 0
+        # The memory of nodes is behind that of libraries.
+        self.node_offset = rounded(self.calls.temporary_bytes)
+        needed = 0 if self.plan is None else self.plan.memory
+        self.temporary_bytes = self.node_offset + needed if needed else self.calls.temporary_bytes
+        # What takes time: a loop that is one kernel or one node is one step.
+        whole = {**self.loops, **self.nodes}
+        self.timed = dict.fromkeys(s for s in steps_outside(self.steps, whole) if isinstance(s, TIMED) or s in whole)
 
     def entry(self, symbol: str) -> Any:
         """The code of a kernel or a loop, by its name."""
@@ -80,14 +78,6 @@ def prepared(compilation: Compilation, driver: Any, stats: CodeStats) -> Prepare
         return PreparedSteps(compilation, driver, stats)
 
 
-def _code(compilation: Compilation, driver: Any, stats: CodeStats) -> tuple[dict[Step, LoopCode], dict[str, Any]]:
-    """The loops that are one kernel, and the entries of these and of all other kernels."""
-    loops = _loops(compilation, driver.processors)
-    outside = _steps_outside(compilation.program.steps, loops)
-    kernels = [step.kernel for step in outside if isinstance(step, Launch)]
-    return loops, driver.code.entries([*kernels, *loops.values()], compilation.target, stats)
-
-
 def _loops(compilation: Compilation, processors: int) -> dict[Step, LoopCode]:
     """The loops of a program that are one kernel on a GPU with so many processors. Which these are is stored with the
     program: it takes the kernels to find out."""
@@ -100,7 +90,7 @@ def _loops(compilation: Compilation, processors: int) -> dict[Step, LoopCode]:
         # What finds and writes loops is not loaded for programs from disk.
         from weft.compiler.target.cuda.loops import loops_of
 
-        found = loops_of(program, compilation.target, processors, _is_unrolled)
+        found = loops_of(program, compilation.target, processors, lambda step: is_unrolled([step], {}))
         if key is not None:
             cache.write(key + LOOPS, LOOPS_MAGIC, json.dumps(positions(found, steps)).encode())
         return found
@@ -112,43 +102,3 @@ def _loops(compilation: Compilation, processors: int) -> dict[Step, LoopCode]:
 
 def _stored_loop(step: Step, program: Program, blocks: int, parts: int, exchanges: Sequence[int]) -> LoopCode:
     return loop_code(Outline(step, program, lambda step: True), blocks, parts, exchanges)
-
-
-def _is_unrolled(step: Step) -> bool:
-    """Whether a loop is unrolled in a graph."""
-    return (recorded_steps([step], ()) or MOST_STEPS + 1) <= MOST_STEPS
-
-
-def _steps_outside(steps: Sequence[Step], loops: Container[Step]) -> Iterator[Step]:
-    """All steps but those inside of loops that are one kernel."""
-    for step in steps:
-        yield step
-        if step not in loops:
-            for body in step.bodies:
-                yield from _steps_outside(body, loops)
-
-
-def recorded_steps(steps: Sequence[Step], loops: Container[Step], with_collectives: bool = False) -> int | None:
-    """How many steps a graph of these has, where some loops are one; None if they are known only when they run.
-    Collectives are in it where one GPU runs alone, and nobody has to start them at the same time."""
-    total = 0
-    for step in steps:
-        match step:
-            case _ if step in loops:
-                total += 1
-            case Communicate() | Start(step=Communicate()) if with_collectives:
-                total += 1
-            case While() | Branch() | Communicate() | Start(step=Communicate()) | Call(routine="host"):
-                return None
-            case Call() if step.routine in NOT_RECORDED or step.routine in TAPE_ROUTINES:
-                return None
-            case Loop():
-                inside = recorded_steps(step.body, loops, with_collectives)
-                if inside is None or not isinstance(step.count, int):
-                    return None
-                total += step.count * inside
-            case SetAddress() | Wait():
-                pass
-            case _:
-                total += 1
-    return total

@@ -21,8 +21,8 @@ from weft.ir.jaxpr import Equation, Jaxpr, constants_to_arguments
 from weft.runtime.cuda.collectives import ALIGNMENT, CollectivePlan, Member, alone, plan_of
 from weft.runtime.cuda.communicators import Communicator, communicator_of
 from weft.runtime.cuda.executable import MOST_GRAPHS, MOST_SEEN, CudaExecutable, LoadedProgram, Run
+from weft.runtime.cuda.graph_plan import is_unrolled
 from weft.runtime.cuda.memory import Block, CudaMemory
-from weft.runtime.cuda.prepared import MOST_STEPS, recorded_steps
 from weft.runtime.cuda.stretches import Stretch, communicates, cut_at_collectives
 from weft.runtime.cuda.tapes import Tapes
 from weft.runtime.device import Placement
@@ -218,7 +218,7 @@ class _OnGpu:
         self._constants = [memory.copied(c, c.shape) for c in executable.constants]
         self._indices = [memory.copied(i, i.shape) for i in indices]
         prepared = self.loaded.prepared
-        self.can_record = 0 < (recorded_steps(prepared.steps, prepared.loops, True) or 0) <= MOST_STEPS
+        self.can_record = is_unrolled(prepared.steps, prepared.loops, with_collectives=True)
         self.stretches = [
             steps[0] if communicates(steps[0]) else Stretch(steps, prepared.loops)
             for steps in cut_at_collectives(prepared.steps)

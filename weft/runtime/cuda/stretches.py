@@ -6,14 +6,15 @@ have no collectives in them, and each GPU has its own.
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from weft.compiler.program.ir import Communicate, Start, Step
+from weft.compiler.target.cuda.loop_code import LoopCode
 from weft.runtime.cuda.executable import MOST_GRAPHS, MOST_SEEN, Run
-from weft.runtime.cuda.prepared import MOST_STEPS, recorded_steps
+from weft.runtime.cuda.graph_plan import is_unrolled
 
 
 def communicates(step: Step) -> bool:
@@ -37,10 +38,10 @@ def cut_at_collectives(steps: Sequence[Step]) -> list[tuple[Step, ...]]:
 class Stretch:
     """Steps of one GPU without a collective, and their graphs by the registers that they are started with."""
 
-    def __init__(self, steps: Sequence[Step], loops: Container[Step]) -> None:
+    def __init__(self, steps: Sequence[Step], loops: Mapping[Step, LoopCode]) -> None:
         self._steps = steps
         # A single step is started as quickly by itself.
-        self._can_record = 1 < (recorded_steps(steps, loops) or 0) <= MOST_STEPS
+        self._can_record = is_unrolled(steps, loops, least=2)
         # With each graph the registers as its steps leave them.
         self._graphs: dict[bytes, tuple[Any, np.ndarray]] = {}
         self._seen: dict[bytes, None] = {}

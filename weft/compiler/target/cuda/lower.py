@@ -14,31 +14,39 @@ from weft.compiler.target import llvm
 from weft.compiler.target.cuda.groups import BLOCK, GroupLowering, bytes_at_launch, group_of
 from weft.compiler.target.cuda.loop_code import THREADS, LoopCode
 from weft.compiler.target.cuda.loops import lower_loop
+from weft.compiler.target.cuda.node_code import NodeCode
+from weft.compiler.target.cuda.nodes import lower_node
 from weft.compiler.target.cuda.thread import ThreadLowering, block_of_grid, thread_of_block
 from weft.compiler.target.llvm import constant, i32, i64
 from weft.compiler.target.target import Target
 from weft.compiler.target.vectors import VectorLowering
 
 
-def launch_shape(kernel: Kernel | LoopCode, target: Target) -> tuple[int, int]:
-    """How many blocks a kernel or a loop is launched with, and how many threads each of them has."""
+def launch_shape(kernel: Kernel | LoopCode | NodeCode, target: Target) -> tuple[int, int]:
+    """How many blocks something is launched with, and how many threads each of them has."""
     if isinstance(kernel, LoopCode):
         return kernel.grid, THREADS
+    if isinstance(kernel, NodeCode):
+        return kernel.blocks, kernel.threads
     group = group_of(kernel, target)
     threads = BLOCK if group is None else group.block
     each = 1 if group is None else group.threads
     return -(-int(kernel.count) * each // threads), threads
 
 
-def launch_bytes(kernel: Kernel | LoopCode, target: Target) -> int:
+def launch_bytes(kernel: Kernel | LoopCode | NodeCode, target: Target) -> int:
     """The local memory of a block that a kernel is launched with, besides what its code has by itself."""
-    return 0 if isinstance(kernel, LoopCode) else bytes_at_launch(kernel, target)
+    return bytes_at_launch(kernel, target) if isinstance(kernel, Kernel) else 0
 
 
-def source_text(name: str, source: Kernel | LoopCode, target: Target) -> str:
-    """One module with the entry of a kernel, or of a loop."""
+def source_text(name: str, source: Kernel | LoopCode | NodeCode, target: Target) -> str:
+    """One module with the entry of a kernel, of a loop, or of what decides for a node."""
     if isinstance(source, LoopCode):
         return module_text((), target, [source])
+    if isinstance(source, NodeCode):
+        module = llvm.Module(triple=target.triple, vector_bits=128, masks=False)
+        lower_node(module, source)
+        return module.text()
     return module_text([(name, source)], target)
 
 

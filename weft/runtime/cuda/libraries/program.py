@@ -19,7 +19,7 @@ class ProgramCalls:
 
     def __init__(self, program: Program, driver: Any) -> None:
         self._prepared = prepared_calls(program, driver, routines_of(program))
-        self._offset = _rounded(aligned(program.temporary_bytes))
+        self._offset = rounded(aligned(program.temporary_bytes))
         workspace = max((call.workspace for call in self._prepared.values()), default=0)
         self.temporary_bytes = self._offset + workspace if workspace else program.temporary_bytes
 
@@ -62,5 +62,6 @@ class Alignments:
         return ALIGNMENT
 
 
-def _rounded(size: int) -> int:
+def rounded(size: int) -> int:
+    """The next multiple of the alignment of blocks."""
     return -(-size // BLOCK_ALIGNMENT) * BLOCK_ALIGNMENT

@@ -1,0 +1,51 @@
+"""Conditional nodes of graphs, as the driver wants them: its functions, numbers and records."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import POINTER, c_int, c_size_t, c_uint, c_uint64, c_void_p
+from typing import Any
+
+# The functions that drivers have which know conditional nodes, with their arguments.
+FUNCTIONS: dict[str, tuple[Any, ...]] = {
+    "cuGraphConditionalHandleCreate": (POINTER(c_uint64), c_void_p, c_void_p, c_uint, c_uint),
+    "cuGraphAddNode": (POINTER(c_void_p), c_void_p, c_void_p, c_size_t, c_void_p),
+    "cuStreamGetCaptureInfo_v2": (
+        *(c_void_p, POINTER(c_int), POINTER(c_uint64)),
+        *(POINTER(c_void_p), POINTER(c_void_p), POINTER(c_size_t)),
+    ),
+    "cuStreamUpdateCaptureDependencies": (c_void_p, POINTER(c_void_p), c_size_t, c_uint),
+    "cuStreamBeginCaptureToGraph": (c_void_p, c_void_p, c_void_p, c_void_p, c_size_t, c_int),
+}
+# What is started next in a stream depends on these nodes, and on no others.
+ONLY_THESE = 1
+# CUgraphNodeType and CUgraphConditionalNodeType.
+_CONDITIONAL = 13
+KINDS = {"while": 1, "switch": 2}
+
+
+class NodeParameters(ctypes.Structure):
+    """CUgraphNodeParams of a conditional node; the driver writes where the graphs of its bodies are."""
+
+    _fields_ = (
+        ("type", c_int),
+        ("reserved", c_int * 3),
+        ("handle", c_uint64),
+        ("kind", c_int),
+        ("size", c_uint),
+        ("graphs", c_void_p),
+        ("context", c_void_p),
+        ("rest", c_uint64 * 26),
+    )
+
+
+def node_parameters(handle: int, kind: str, bodies: int, context: c_void_p) -> NodeParameters:
+    """What a node is that has so many bodies, and goes by the word of a handle."""
+    parameters = NodeParameters(type=_CONDITIONAL, handle=handle, kind=KINDS[kind], size=bodies)
+    parameters.context = context.value
+    return parameters
+
+
+def body_graphs(parameters: NodeParameters) -> list[int]:
+    """The graphs of the bodies of a node that was added."""
+    return list((c_void_p * parameters.size).from_address(parameters.graphs))
