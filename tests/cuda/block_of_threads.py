@@ -59,6 +59,8 @@ class Block:
         self.committed: list[list[list[tuple[int, np.ndarray]]]] = [[] for _ in range(threads)]
         self.open: list[list[tuple[int, np.ndarray]]] = [[] for _ in range(threads)]
         self.mmas = 0
+        # When each thread last made its copies visible to the units.
+        self.fenced = np.full(threads, -1)
         self._parse(text)
 
     def _parse(self, text: str) -> None:
@@ -207,7 +209,7 @@ class Block:
         if op == "select":
             condition, a, b = (self._typed(t, active) for t in split(rest))
             return np.where(condition if condition.ndim == a.ndim else condition[:, None], a, b)
-        if op in ("zext", "sext", "trunc", "fptrunc", "fpext", "bitcast", "addrspacecast"):
+        if op in ("zext", "sext", "trunc", "fptrunc", "fpext", "bitcast", "addrspacecast", "ptrtoint"):
             value, type = rest.rsplit(" to ", 1)
             return self._cast(op, self._typed(value, active), self._type(type))
         if op == "extractvalue":
@@ -242,6 +244,9 @@ class Block:
         return (signed(value).astype(SIGNED[dtype]) if op == "sext" else value).astype(dtype)
 
     def _call(self, text: str, active: np.ndarray) -> Any:
+        assembly = re.search(r'asm sideeffect "(.*?)", "(.*?)"\((.*)\) convergent nounwind$', text)
+        if assembly:
+            return self._assembly(*assembly.groups(), active)
         name, arguments = re.search(r"@(\S+?)\((.*)\)$", text).groups()  # type: ignore[union-attr]
         values = [self._typed(a, active) for a in split(arguments)] if arguments else []
         short = name.removeprefix("llvm.").removeprefix("nvvm.")
@@ -310,6 +315,67 @@ class Block:
             for n in range(4):
                 out[n][mine] = total[group + 8 * (n // 2), inside * 2 + n % 2]
         return out
+
+    def _assembly(self, text: str, constraints: str, arguments: str, active: np.ndarray) -> Any:
+        """Products of a warpgroup, of operands that were copied and then made visible to it."""
+        assert len(active) == self.threads == 4 * WARP
+        if text == "fence.proxy.async.shared::cta;":
+            self.fenced[:] = self.epoch
+            return None
+        values = [self._typed(a, active) for a in split(arguments)]
+        outputs = constraints.count("=f")
+        sums = [value.copy() for value in values[:outputs]]
+        described = [int(value[0]) for value in values[outputs:]]
+        assert all((value == value[0]).all() for value in values[outputs:])
+        assert self.fenced.min() == self.epoch - 1, "copies are not visible"
+        away = [0, 0]
+        lane = np.arange(self.threads)
+        row, column = lane // WARP * 16 + lane % WARP // 4, lane % 4 * 2
+        for line in text.split(";"):
+            moved = re.match(r" ?add.s64 (left|right), \$(\d+), (\d+)", line)
+            if moved:
+                assert int(moved[2]) == 2 * outputs + (moved[1] == "right")
+                away[moved[1] == "right"] = int(moved[3])
+            product = re.match(
+                r" ?wgmma.mma_async.sync.aligned.m64n(\d+)k16.f32.(\w+).\w+ \{(.*?)\}, left, right, 1, 1, 1, "
+                r"(\d), (\d)",
+                line,
+            )
+            if product:
+                count, registers = int(product[1]), [int(r[1:]) for r in product[3].split(",")]
+                assert registers == list(range(registers[0], registers[0] + count // 2))
+                dtype = {"bf16": ml_dtypes.bfloat16, "f16": np.float16}[product[2]]
+                left = self._described(described[0] + away[0], 64, product[4] == "1", dtype)
+                right = self._described(described[1] + away[1], count, product[5] == "1", dtype)
+                total = np.zeros((64, count), np.float32)
+                where = [(row + 8 * (n // 2 % 2), column + 8 * (n // 4) + n % 2) for n in range(count // 2)]
+                for register, at in zip(registers, where, strict=True):
+                    total[at] = sums[register]
+                total = (total + left @ right.T).astype(np.float32)
+                for register, at in zip(registers, where, strict=True):
+                    sums[register] = total[at]
+                self.mmas += 1
+        assert text.rstrip(" }").endswith("wgmma.wait_group.sync.aligned 0;")
+        return sums
+
+    def _described(self, description: int, count: int, transposed: bool, dtype: Any) -> np.ndarray:
+        """An operand by its description, as rows along K: lines of 128 bytes, whose pieces of 16 bytes are exchanged by
+        bits of their addresses; eight lines, and blocks of 64 elements, are apart as it says."""
+        assert description >> 62 == 1
+        begin, blocks, eights = ((description >> shift & 0x3FFF) * 16 for shift in (0, 16, 32))
+        rows, k = np.arange(count)[:, None], np.arange(16)[None]
+        if transposed:
+            offset = rows // 64 * blocks + k // 8 * eights + k % 8 * 128 + rows % 64 * 2
+        else:
+            offset = rows // 8 * eights + rows % 8 * 128 + k * 2
+        address = begin + offset
+        address = address ^ (address >> 7 & 7) << 4
+        assert (self.written[address] >= 0).all() and (self.written[address] < self.epoch).all(), (
+            "read before a barrier"
+        )
+        for span in (address, address + 1):
+            self.reader[span], self.read_at[span] = -2, self.epoch
+        return self.local.view(np.uint16)[address // 2].view(dtype).astype(np.float64)
 
     # -- memory ----------------------------------------------------------------------------------------------------
 

@@ -43,6 +43,17 @@ from weft.runtime.cuda.code import Code, store, stored
 BFLOAT16 = ml_dtypes.bfloat16
 DTYPES = [BFLOAT16, np.float16, np.float32]
 LAYOUTS = list(itertools.product((False, True), repeat=2))
+
+
+def some(pairs: list[tuple[Any, ...]], quick: set[int]) -> list[Any]:
+    """Parameters of a test, of which some are quick enough for all runs."""
+    return [pytest.param(*p, marks=() if n in quick else pytest.mark.slow) for n, p in enumerate(pairs)]
+
+
+# Every dtype and every layout of each operand is in the first four.
+PAIRS = [(d, LAYOUTS[n]) for d, n in ((BFLOAT16, 0), (np.float16, 3), (np.float32, 1), (np.float32, 2))]
+PAIRS += [pair for pair in itertools.product(DTYPES, LAYOUTS) if pair not in PAIRS]
+PAIRS_OF_SHORT = [pair for pair in PAIRS if pair[0] is not np.float32]
 SMALLEST = TILES[-1]
 
 
@@ -115,36 +126,37 @@ def test_batches_prologues_and_epilogues() -> None:
     assert_near(lambda q, k: wnp.einsum("bqhd,bkhd->bhqk", q, k), q, k, kernels=one)
 
 
+@pytest.mark.usefixtures("small_tiles")
 def test_nan_and_infinity_stay_in_their_rows() -> None:
     """Zeros beyond the ends of operands do not meet what is not finite."""
-    a, b = normal(130, 136, dtype=BFLOAT16), normal(136, 150, dtype=BFLOAT16, seed=1)
-    a[129, 135], a[3, 5], b[7, 149] = np.nan, np.inf, np.inf
+    a, b = normal(66, 40, dtype=BFLOAT16), normal(40, 40, dtype=BFLOAT16, seed=1)
+    a[65, 39], a[3, 5], b[7, 39] = np.nan, np.inf, np.inf
     program, _ = compiled(lambda a, b: a @ b, a, b)
-    got = interpret(program, [a, b])[0].view(BFLOAT16).reshape(130, 150)
+    got = interpret(program, [a, b])[0].view(BFLOAT16).reshape(66, 40)
     finite = np.isfinite(got.astype(np.float32))
-    rows, columns = np.ones(130, bool), np.ones(150, bool)
-    rows[[3, 129]], columns[149] = False, False
+    rows, columns = np.ones(66, bool), np.ones(40, bool)
+    rows[[3, 65]], columns[39] = False, False
     assert (finite == rows[:, None] & columns).all()
 
 
 # -- the code of all threads ----------------------------------------------------------------------------------------
 
 
-def run_blocks(kernel: Kernel, blocks: list[int], text: str | None = None) -> None:
+def run_blocks(kernel: Kernel, blocks: list[int], text: str | None = None, target: Target | None = None) -> None:
     """Blocks of threads have the bits of the interpreter, where sums are exact."""
+    target = target or hopper()
     rng = np.random.default_rng(0)
     arrays = [rng.integers(-8, 9, int(b.size)).astype(b.dtype) for b in kernel.buffers]
-    count, threads = launch_shape(kernel, hopper())
+    count, threads = launch_shape(kernel, target)
     for n in blocks:
         want = [x.copy() for x in arrays]
         interpreter.run(kernel, want, n % count, n % count + 1)
-        Block(text or module_text([("k", kernel)], hopper()), arrays, threads, n % count).run()
+        Block(text or module_text([("k", kernel)], target), arrays, threads, n % count).run()
         for one, other in zip(arrays, want, strict=True):
             np.testing.assert_array_equal(one.astype(np.float64), other.astype(np.float64))
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: np.dtype(d).name)
-@pytest.mark.parametrize("transposes", LAYOUTS, ids=["nn", "nt", "tn", "tt"])
+@pytest.mark.parametrize(("dtype", "transposes"), some(PAIRS, {0, 1, 2, 3}))
 @pytest.mark.usefixtures("small_tiles")
 def test_threads_have_the_bits_of_the_interpreter(dtype: Any, transposes: tuple[bool, bool]) -> None:
     function = product(transposes)
@@ -153,13 +165,50 @@ def test_threads_have_the_bits_of_the_interpreter(dtype: Any, transposes: tuple[
     run_blocks(kernel, [0, -1])
 
 
-@pytest.mark.parametrize("tile", [TILES[0], TILES[3], TILES[5]], ids=str)
-@pytest.mark.parametrize("dtype", [BFLOAT16, np.float32], ids=lambda d: np.dtype(d).name)
-def test_tiles_of_all_sizes(tile: Tile, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(matrix_contraction, "TILES", (tile,))
-    monkeypatch.setattr(emissions, "_emissions", type(emissions._emissions)(64))
+@pytest.fixture
+def tiles_of(monkeypatch: pytest.MonkeyPatch) -> Callable[[Tile], None]:
+    """Has contractions computed by tiles of one kind."""
+
+    def choose(tile: Tile) -> None:
+        monkeypatch.setattr(matrix_contraction, "TILES", (tile,))
+        monkeypatch.setattr(matrix_contraction, "LEAST_WORK", 1)
+        monkeypatch.setattr(matrix_contraction, "MOST_PADDING", 100.0)
+        monkeypatch.setattr(emissions, "_emissions", type(emissions._emissions)(64))
+
+    return choose
+
+
+@pytest.mark.parametrize(
+    ("dtype", "tile"), some([(d, t) for t in TILES for d in (BFLOAT16, np.float32)], {7, 8}), ids=str
+)
+def test_tiles_of_all_sizes(tile: Tile, dtype: Any, tiles_of: Callable[[Tile], None]) -> None:
+    tiles_of(tile)
     _, (kernel,) = compiled(lambda a, b: a @ b, *operands(tile.rows * 2, 256, 72, (False, False), dtype))
     run_blocks(kernel, [0])
+
+
+WARPGROUPS = replace(hopper(), matrices=replace(hopper().matrices, warpgroups=True))
+
+
+@pytest.mark.parametrize(("dtype", "transposes"), some(PAIRS_OF_SHORT, {0, 1}))
+def test_warps_multiply_together(dtype: Any, transposes: tuple[bool, bool], tiles_of: Callable[[Tile], None]) -> None:
+    tiles_of(Tile(128, 64, 128, 2) if transposes[0] else Tile(64, 128, 128, 3))
+    _, (kernel,) = compiled(product(transposes), *operands(136, 136, 136, transposes, dtype), target=WARPGROUPS)
+    text = module_text([("k", kernel)], WARPGROUPS)
+    assert "wgmma" in text and "llvm.nvvm.mma" not in text
+    run_blocks(kernel, [-1], text, WARPGROUPS)
+    with pytest.raises(AssertionError, match="visible"):
+        run_blocks(kernel, [0], _without(text, "fence.proxy", 0), WARPGROUPS)
+
+
+def test_what_only_one_architecture_has_is_for_it() -> None:
+    a, b = operands(1024, 1024, 1024, (False, False), BFLOAT16)
+    _, (kernel,) = compiled(lambda a, b: a @ b, a, b, target=WARPGROUPS)
+    code = ptx(module_text([("k", kernel)], WARPGROUPS), WARPGROUPS)
+    assert ".version 8.0\n.target sm_90a\n" in code and code.count("wgmma.mma_async") == 8
+    _, (kernel,) = compiled(lambda a, b: a @ b, a.astype("f4"), b.astype("f4"), target=WARPGROUPS)
+    code = ptx(module_text([("k", kernel)], WARPGROUPS), WARPGROUPS)
+    assert ".version 7.8\n.target sm_90\n" in code and "mma.sync" in code
 
 
 @pytest.mark.parametrize("alignment", [8, 4, 2])
@@ -204,9 +253,10 @@ def test_code_is_ptx_of_tensor_cores(capability: tuple[int, int], dtype: Any) ->
 
 @pytest.mark.slow
 @pytest.mark.skipif(ptxas() is None, reason="the extra ptxas is not installed")
-@pytest.mark.parametrize("capability", [(8, 0), (9, 0)], ids=str)
-def test_code_is_assembled_without_spills(capability: tuple[int, int], tmp_path: pathlib.Path) -> None:
-    target = of_capability(*capability)
+@pytest.mark.parametrize(
+    "target", [of_capability(8, 0), of_capability(9, 0), WARPGROUPS], ids=["sm_80", "sm_90", "sm_90a"]
+)
+def test_code_is_assembled_without_spills(target: Target, tmp_path: pathlib.Path) -> None:
     kernels = []
     for dtype, transposes in itertools.product(DTYPES, LAYOUTS):
         for size in (2048, 1000):
@@ -214,7 +264,8 @@ def test_code_is_assembled_without_spills(capability: tuple[int, int], tmp_path:
             kernels += [(f"k{len(kernels)}_{n}", k) for n, k in enumerate(found)]
     path = tmp_path / "kernels.ptx"
     path.write_text(ptx(module_text(kernels, target), target))
-    command = [str(ptxas()), f"-arch={target.cpu}", "-v", "-o", str(tmp_path / "kernels.cubin"), str(path)]
+    architecture = f"{target.cpu}{'a' * target.matrices.warpgroups}"
+    command = [str(ptxas()), f"-arch={architecture}", "-v", "-o", str(tmp_path / "kernels.cubin"), str(path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr[:2000]
     spills = [int(n) for n in re.findall(r"(\d+) bytes spill stores", done.stderr)]

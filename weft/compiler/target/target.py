@@ -159,11 +159,13 @@ class Libraries:
 @dataclass(frozen=True)
 class MatrixUnits:
     """Units that groups of threads multiply matrices by: the dtypes of operands, and the local memory that a group may
-    have for them; in the bodies of loops, which are one kernel where that is not much, as much as is left there."""
+    have for them; in the bodies of loops, which are one kernel where that is not much, as much as is left there.
+    `warpgroups`: four warps can multiply as one."""
 
     dtypes: frozenset[Any] = frozenset()
     local_bytes: int = 0
     loop_bytes: int = 0
+    warpgroups: bool = False
     in_loops: bool = False
 
 

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from weft.base import dtypes
 from weft.compiler.kernel.group_matmuls import STEP_BYTES, THREADS, UNIT_COLUMNS, UNIT_ROWS, step_of
@@ -33,6 +33,8 @@ WARP = 32
 PIECE, PADDING, WORD_PADDING = 16, 16, 32
 # Pieces of a thread that are written one after the other; more of them are a loop.
 MOST_PIECES = 16
+# Bytes of a line and its elements, where warps multiply together, and to multiples of what their memory begins.
+LINE, LINE_ELEMENTS, SWIZZLED = 128, 64, 1024
 # Address spaces.
 GLOBAL, SHARED = 1, 3
 # By dtype: the instruction that multiplies, and the type of its operands' registers.
@@ -96,26 +98,35 @@ def room(s: GroupMatmul) -> int:
 
 def write(lowering: GroupLowering, s: GroupMatmul) -> None:
     """Multiply, and write the sums to local memory, which others read after a barrier only."""
-    _Writer(lowering, s).write()
+    (_OfWarpgroup if _is_of_warpgroup(lowering, s) else _OfWarps)(lowering, s).write()
+
+
+def _is_of_warpgroup(lowering: GroupLowering, s: GroupMatmul) -> bool:
+    """Whether the four warps multiply as one: short floats, whose lines are those that the instruction knows."""
+    dtype = s.left.buffer.dtype
+    lines = s.chunk * dtype.itemsize == LINE and not (s.rows % LINE_ELEMENTS or s.columns % LINE_ELEMENTS)
+    return lowering.target.matrices.warpgroups and dtype.itemsize == 2 and lines
 
 
 class _Writer:
-    """Writes one thread of the group."""
+    """Writes one thread of the group. Each warp has 16 rows, from `first_row` on and then every `row_step`, and
+    `columns` columns."""
+
+    first_row: llvm.Value
+    first_column: llvm.Value
+    row_step: int
+    columns: int
 
     def __init__(self, lowering: GroupLowering, s: GroupMatmul) -> None:
         self.lowering, self.s, self.f = lowering, s, lowering.f
         f = self.f
-        self.memory = lowering.local[s.out]
+        self.memory = self.chunks_at = lowering.local[s.out]
         self.panels = _panels(s)
         self.copy_bytes = self.panels[1].end
         self.chunks = -(-s.depth // s.chunk)
         self.thread = f.urem(thread_of_block(f), constant(THREADS, i32))
         self.lane = f.and_(self.thread, self.number(WARP - 1))
-        warp = f.lshr(self.thread, self.number(5))
-        # Rows and columns of a warp, and where they begin.
-        self.rows, self.columns = s.rows // 2, s.columns // 2
-        self.first_row = f.mul(f.lshr(warp, self.number(1)), self.number(self.rows))
-        self.first_column = f.mul(f.and_(warp, self.number(1)), self.number(self.columns))
+        self.warp = f.lshr(self.thread, self.number(5))
         self.sources = [self.source(panel) for panel in self.panels]
         limits = [panel.operand.limit for panel in self.panels]
         self.limits = [None if i is None else f.trunc(lowering.scalar(i.constant, i.terms), i32) for i in limits]
@@ -135,21 +146,34 @@ class _Writer:
             if n < self.chunks:
                 self.copy(self.number(n), self.number(n * self.copy_bytes))
             f.call("llvm.nvvm.cp.async.commit.group", llvm.void)
-        zeros = [constant(0.0, float_)] * (self.rows * self.columns // WARP)
+        zeros = [constant(0.0, float_)] * (s.rows * s.columns // THREADS)
         places = [self.number(0), self.number(ahead * self.copy_bytes)]
         with f.loop(self.number(0), self.number(self.chunks), 1, carried=[*zeros, *places]) as chunk:
             *sums, read, written = chunk.values
             f.call("llvm.nvvm.cp.async.wait.group", llvm.void, self.number(ahead - 1))
+            self.publish()
             self.lowering.wait()  # until all have their part of this chunk, and nobody reads the one before it
             following = f.add(chunk, self.number(ahead))
             with f.when(f.icmp("slt", following, self.number(self.chunks))):
                 self.copy(following, written)
             f.call("llvm.nvvm.cp.async.commit.group", llvm.void)
-            sums = self.multiply(f.offset(self.memory, i8, read), sums)
+            sums = self.multiply(read, sums)
             chunk.give(*sums, self.after(read), self.after(written))
         f.call("llvm.nvvm.cp.async.wait.group", llvm.void, self.number(0))
         self.lowering.wait()  # until nobody reads the last chunk
         self.store(chunk.results[: len(zeros)])
+
+    def publish(self) -> None:
+        """Make what this thread has copied visible to who multiplies."""
+
+    def multiply(self, place: llvm.Value, sums: Sequence[llvm.Value]) -> list[llvm.Value]:
+        """The sums with the products of the chunk that is at a place. They are four for each 16 rows and 8 columns, row
+        by row of these."""
+        raise NotImplementedError
+
+    def inside(self, panel: _Panel, line: llvm.Value, along: llvm.Value) -> llvm.Value:
+        """Where a byte of a line is in a panel, if it is the first of a piece."""
+        return self.f.add(self.f.mul(line, self.number(panel.pitch)), along)
 
     def after(self, place: llvm.Value) -> llvm.Value:
         """Where the copy after one is; the first follows the last."""
@@ -196,7 +220,7 @@ class _Writer:
                 along = f.add(self.thread, f.mul(along, self.number(THREADS)))
             along = f.mul(along, self.number(piece))
             away = f.add(f.mul(f.zext(line, i64), constant(panel.line_stride, i64)), f.zext(along, i64))
-            target = f.add(f.add(begin, f.mul(line, self.number(panel.pitch))), along)
+            target = f.add(begin, self.inside(panel, line, along))
             there: llvm.Value | None = None
             if elements is not None:
                 there = f.sub(f.mul(elements, self.number(panel.itemsize)), along)
@@ -207,7 +231,7 @@ class _Writer:
             address = f.offset(first, i8, away)
             if there is not None:  # what is not there is not pointed at either
                 address = f.select(f.icmp("sgt", there, self.number(0)), address, source)
-            self.copy_piece(f.offset(self.memory, i8, target), address, piece, there)
+            self.copy_piece(f.offset(self.chunks_at, i8, target), address, piece, there)
 
         count = -(-panel.lines * each // THREADS)
         if count <= MOST_PIECES:
@@ -234,11 +258,35 @@ class _Writer:
         else:
             f.call(f"{name}.s", llvm.void, target, source, there)
 
-    # -- products --------------------------------------------------------------------------------------------------
+    def store(self, sums: Sequence[llvm.Value]) -> None:
+        """Write this thread's sums, two side by side."""
+        f, s = self.f, self.s
+        row = f.add(self.first_row, f.lshr(self.lane, self.number(2)))
+        column = f.add(self.first_column, f.mul(f.and_(self.lane, self.number(3)), self.number(2)))
+        corner = f.add(f.mul(row, self.number(s.stride)), column)
+        across = self.columns // UNIT_COLUMNS
+        pair = llvm.vector(float_, 2)
+        for n in range(0, len(sums), 2):
+            unit, lower = divmod(n // 2, 2)
+            i, j = divmod(unit, across)
+            away = (i * self.row_step + lower * 8) * s.stride + j * UNIT_COLUMNS
+            value = f.insert(f.insert(llvm.zero(pair), sums[n], 0), sums[n + 1], 1)
+            f.store(value, f.offset(self.memory, float_, f.add(corner, self.number(away))), 8)
 
-    def multiply(self, memory: llvm.Value, sums: Sequence[llvm.Value]) -> list[llvm.Value]:
-        """The sums with the products of a chunk. They are four for each 16 rows and 8 columns, row by row of these."""
+
+class _OfWarps(_Writer):
+    """Each warp multiplies a quarter of the tile, whose operands it reads from local memory."""
+
+    def __init__(self, lowering: GroupLowering, s: GroupMatmul) -> None:
+        super().__init__(lowering, s)
+        f = self.f
+        self.rows, self.columns, self.row_step = s.rows // 2, s.columns // 2, UNIT_ROWS
+        self.first_row = f.mul(f.lshr(self.warp, self.number(1)), self.number(self.rows))
+        self.first_column = f.mul(f.and_(self.warp, self.number(1)), self.number(self.columns))
+
+    def multiply(self, place: llvm.Value, sums: Sequence[llvm.Value]) -> list[llvm.Value]:
         f, (left, right) = self.f, self.panels
+        memory = f.offset(self.chunks_at, i8, place)
         found = list(sums)
         name, _ = _INSTRUCTIONS[left.operand.buffer.dtype.name]
         across = self.columns // UNIT_COLUMNS
@@ -312,17 +360,69 @@ class _Writer:
         _, kind = _INSTRUCTIONS[dtype.name]
         return [f.bitcast(word, kind) for word in words]
 
-    def store(self, sums: Sequence[Any]) -> None:
-        """Write this thread's sums, two side by side."""
+
+class _OfWarpgroup(_Writer):
+    """The four warps multiply together, 64 rows at a time, of operands that the instruction (`wgmma`) itself reads from
+    local memory. There a panel consists of lines of 128 bytes: a row or column of the operand along K; or an element of
+    K of 64 of them, after which come those of the next 64. The pieces of a line are exchanged by the index of the line,
+    as the instruction says, so that eight lines have theirs in different banks."""
+
+    def __init__(self, lowering: GroupLowering, s: GroupMatmul) -> None:
+        super().__init__(lowering, s)
+        f = self.f
+        self.columns, self.row_step = s.columns, LINE_ELEMENTS
+        self.first_row, self.first_column = f.mul(self.warp, self.number(UNIT_ROWS)), self.number(0)
+        self.copy_bytes = (s.rows + s.columns) * LINE
+        self.panels = (replace(self.panels[0], begin=0), replace(self.panels[1], begin=s.rows * LINE))
+        # Lines are exchanged by bits of their addresses.
+        address = f.ptrtoint(self.memory, i32)
+        aligned = f.and_(f.add(address, self.number(SWIZZLED - 1)), self.number(-SWIZZLED))
+        self.address = aligned
+        self.chunks_at = f.offset(self.memory, i8, f.sub(aligned, address))
+
+    def inside(self, panel: _Panel, line: llvm.Value, along: llvm.Value) -> llvm.Value:
+        f = self.f
+        block = f.and_(along, self.number(-LINE))  # 0, if a line is one of the operand
+        exchanged = f.shl(f.and_(line, self.number(7)), self.number(4))
+        piece = f.xor(f.and_(along, self.number(LINE - 1)), exchanged)
+        # A block has as many lines as there are elements along K.
+        first = f.mul(block, self.number(self.s.chunk))
+        return f.add(f.add(first, f.mul(line, self.number(LINE))), piece)
+
+    def publish(self) -> None:
+        self.f.effect("fence.proxy.async.shared::cta;", "")
+
+    def multiply(self, place: llvm.Value, sums: Sequence[llvm.Value]) -> list[llvm.Value]:
         f, s = self.f, self.s
-        row = f.add(self.first_row, f.lshr(self.lane, self.number(2)))
-        column = f.add(self.first_column, f.mul(f.and_(self.lane, self.number(3)), self.number(2)))
-        corner = f.add(f.mul(row, self.number(s.stride)), column)
-        across = self.columns // UNIT_COLUMNS
-        pair = llvm.vector(float_, 2)
-        for n in range(0, len(sums), 2):
-            unit, lower = divmod(n // 2, 2)
-            i, j = divmod(unit, across)
-            away = (i * UNIT_ROWS + lower * 8) * s.stride + j * UNIT_COLUMNS
-            value = f.insert(f.insert(llvm.zero(pair), sums[n], 0), sums[n + 1], 1)
-            f.store(value, f.offset(self.memory, float_, f.add(corner, self.number(away))), 8)
+        begin = f.add(self.address, place)
+        described = [self.described(panel, f.add(begin, self.number(panel.begin))) for panel in self.panels]
+        count, each = len(sums), self.columns // 2
+        kind = {"bfloat16": "bf16", "float16": "f16"}[s.left.buffer.dtype.name]
+        transposed = ", ".join(str(int(not panel.operand.along_k)) for panel in self.panels)
+        lines = ["{ .reg .b64 left, right;", "wgmma.fence.sync.aligned;"]
+        for step in range(s.chunk // step_of(s.left.buffer.dtype)):
+            # Descriptions have addresses in units of 16 bytes.
+            along = [
+                (STEP_BYTES if p.operand.along_k else step_of(s.left.buffer.dtype) * LINE) // 16 for p in self.panels
+            ]
+            lines.append(f"add.s64 right, ${2 * count + 1}, {step * along[1]};")
+            for i in range(s.rows // LINE_ELEMENTS):
+                registers = ",".join(f"${n}" for n in range(i * each, (i + 1) * each))
+                away = step * along[0] + i * LINE_ELEMENTS * LINE // 16
+                lines += [
+                    f"add.s64 left, ${2 * count}, {away};",
+                    f"wgmma.mma_async.sync.aligned.m64n{self.columns}k16.f32.{kind}.{kind} {{{registers}}}, "
+                    f"left, right, 1, 1, 1, {transposed};",
+                ]
+        lines += ["wgmma.commit_group.sync.aligned;", "wgmma.wait_group.sync.aligned 0;", "}"]
+        constraints = ",".join(["=f"] * count + [str(n) for n in range(count)] + ["l", "l"])
+        found = f.effect(" ".join(lines), constraints, *sums, *described, returns=llvm.structure(float_, count))
+        assert found is not None
+        return f.fields(found, float_)
+
+    def described(self, panel: _Panel, address: llvm.Value) -> llvm.Value:
+        """An operand as the instruction takes it: its address, how far blocks of 64 elements are apart, and eight
+        lines, in units of 16 bytes; and that lines of 128 bytes are exchanged."""
+        apart = 1 if panel.operand.along_k else self.s.chunk * LINE // 16
+        fixed = apart << 16 | 8 * LINE // 16 << 32 | 1 << 62
+        return self.f.or_(self.f.zext(self.f.lshr(address, self.number(4)), i64), constant(fixed, i64))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import TypeVar
@@ -10,6 +11,9 @@ from weft.base.errors import InternalError
 from weft.compiler.target import native
 from weft.compiler.target.target import Target
 from weft.compiler.target.threads import compiled_in_threads
+
+# What only the code of one architecture has, and the first version of PTX that knows it.
+OF_ONE_ARCHITECTURE, FIRST_VERSION = "wgmma.", "8.0"
 
 Made = TypeVar("Made")
 
@@ -42,4 +46,12 @@ def _ptx(text: str, target: Target) -> str:
         options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = False
         passes = llvm.create_pass_builder(machine, options)
         native.run_passes(passes.getModulePassManager(), module, passes)
-        return native.emitted(machine, module, as_text=True).decode()
+        code = native.emitted(machine, module, as_text=True).decode()
+    return _for_one_architecture(code) if OF_ONE_ARCHITECTURE in text else code
+
+
+def _for_one_architecture(code: str) -> str:
+    """The same code for an assembler that has the instructions of this architecture which later ones have not. LLVM
+    writes it for the version of PTX before, since for later ones it writes other code (see `targets.PTX`)."""
+    code = re.sub(r"^\.version .*$", f".version {FIRST_VERSION}", code, count=1, flags=re.MULTILINE)
+    return re.sub(r"^\.target (\w+)", r".target \1a", code, count=1, flags=re.MULTILINE)

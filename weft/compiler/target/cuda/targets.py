@@ -56,6 +56,8 @@ _FLOAT8 = [("float8_e4m3fn", name) for name in ("float32", "bfloat16", "float16"
 FIRST_MATRICES = 80
 LOCAL_KILOBYTES = {80: 163, 86: 99, 87: 163, 89: 99, 90: 227, 100: 227, 120: 99}
 LOOP_BYTES = 16 << 10
+# Architectures on which four warps multiply together (`wgmma`).
+WARPGROUPS: frozenset[int] = frozenset()
 
 
 def matrices_of(version: int) -> MatrixUnits:
@@ -63,7 +65,7 @@ def matrices_of(version: int) -> MatrixUnits:
     if version < FIRST_MATRICES:
         return MatrixUnits()
     multiplied = frozenset(dtypes.as_dtype(name) for name in ("bfloat16", "float16", "float32"))
-    return MatrixUnits(multiplied, LOCAL_KILOBYTES[version] << 10, LOOP_BYTES)
+    return MatrixUnits(multiplied, LOCAL_KILOBYTES[version] << 10, LOOP_BYTES, warpgroups=version in WARPGROUPS)
 
 
 def libraries_of(present: frozenset[str], version: int) -> Libraries:

@@ -274,7 +274,8 @@ class Instructions:
         """An instruction of the machine that is executed exactly here, after all that comes before it."""
         taken = ", ".join(str(a) for a in arguments)
         kind = "void" if returns is None else returns.text
-        written = f'call {kind} asm sideeffect "{text}", "{constraints},~{{memory}}"({taken}) nounwind'
+        every = ",".join(filter(None, (constraints, "~{memory}")))
+        written = f'call {kind} asm sideeffect "{text}", "{every}"({taken}) convergent nounwind'
         if returns is not None:
             return self._emit(written, returns)
         self.lines.append(f"  {written}")
