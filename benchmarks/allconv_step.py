@@ -1,6 +1,6 @@
 """A training step of an all-convolutional network for CIFAR-10 on a GPU: convolutions, biases, relu, SGD.
 
-    python benchmarks/allconv_step.py [--library weft|jax|torch] [--batch 128] [--dtype float32|bfloat16]
+    python benchmarks/allconv_step.py [--library weft|jax|torch] [--batch 128,...] [--dtype float32,bfloat16]
 
 Features are last. It prints the milliseconds of a step, the best of five rounds, and the seconds of the first call.
 float32 is computed in tf32 by all three libraries.
@@ -9,6 +9,7 @@ float32 is computed in tf32 by all three libraries.
 from __future__ import annotations
 
 import argparse
+import importlib
 import time
 from collections.abc import Callable
 from typing import Any
@@ -105,40 +106,43 @@ def step_of_torch(batch: int, dtype: str) -> Callable[[], Any]:
     return once
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--library", default="weft", choices=("weft", "jax", "torch"))
-    parser.add_argument("--batch", type=int, default=128)
-    parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"))
-    parser.add_argument("--steps", type=int, default=50)
-    parser.add_argument("--device", default="gpu")
-    options = parser.parse_args()
-    if options.library == "torch":
-        run = step_of_torch(options.batch, options.dtype)
-    elif options.library == "jax":
-        import jax
-        import jax.numpy
+def step_of(library: str, batch: int, dtype: str, device: str) -> Callable[[], Any]:
+    """A step by a library."""
+    if library == "torch":
+        return step_of_torch(batch, dtype)
+    module, numpy = (importlib.import_module(name) for name in (library, f"{library}.numpy"))
+    return step_of_arrays(module, numpy, batch, dtype, device)
 
-        run = step_of_arrays(jax, jax.numpy, options.batch, options.dtype, options.device)
-    else:
-        import weft
-        import weft.numpy
 
-        run = step_of_arrays(weft, weft.numpy, options.batch, options.dtype, options.device)
+def measure(title: str, run: Callable[[], Any], steps: int) -> None:
+    """Print the time of the first call and of a step."""
     start = time.perf_counter()
     value = float(run())
-    title = f"{options.library}, {options.batch} x {options.dtype}"
     print(f"{title}: first call {time.perf_counter() - start:.2f} s, loss {value:.4f}", flush=True)
     for _ in range(3):
         value = float(run())
     best = float("inf")
     for _ in range(5):
         start = time.perf_counter()
-        for _ in range(options.steps):
+        for _ in range(steps):
             result = run()
         value = float(result)
-        best = min(best, (time.perf_counter() - start) / options.steps)
+        best = min(best, (time.perf_counter() - start) / steps)
     print(f"{title}: {1e3 * best:.3f} ms a step, loss {value:.4f}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--library", default="weft", choices=("weft", "jax", "torch"))
+    parser.add_argument("--batch", default="128")
+    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--steps", type=int, default=50)
+    parser.add_argument("--device", default="gpu")
+    options = parser.parse_args()
+    for batch in options.batch.split(","):
+        for dtype in options.dtype.split(","):
+            run = step_of(options.library, int(batch), dtype, options.device)
+            measure(f"{options.library}, {batch} x {dtype}", run, options.steps)
 
 
 if __name__ == "__main__":

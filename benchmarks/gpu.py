@@ -1,390 +1,129 @@
-"""Programs on an NVIDIA GPU beside JAX and PyTorch: dispatch, memory-bound kernels, reductions, libraries, copies.
+"""`make bench-gpu`: Weft on an NVIDIA GPU beside JAX and PyTorch: dispatch, memory-bound kernels, libraries, loops,
+steps of training, and first calls.
 
-    python benchmarks/gpu.py [--only NAME,...] [--libraries weft,jax,torch] [--json FILE]
+    python benchmarks/gpu.py [--parts lines,steps,first] [--only NAME,...] [--all] [--libraries weft,jax,torch]
+                             [--json FILE] [--record]
 
-Each library runs in a process of its own. A line is the best of five rounds of calls that are started one after the
-other and waited for once, so that what starting them costs is hidden where the GPU has enough to do. Bandwidth counts
-what a program must read and write.
+Each library runs in processes of its own; one that is not installed, or fails, has no times. It prints a table with the
+bound of each line (`gpu_gates.py`) and whether it is met; `--record` writes it to benchmarks/history/ and
+docs/benchmarks.md, as `gpu_report.py` does with a file. `--all` measures lines without a bound too, which takes twice
+as long.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import pathlib
 import re
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
+from gpu_report import record, text_table
 
-ROUNDS, SECONDS = 5, 0.2
-SQUARE, LONG, MANY, MILLION, ROWS = 8192, 1 << 26, 1 << 24, 1 << 20, 50_000
-# What is copied between the host and the GPU, in bytes.
-COPIES = {"4 KB": 1 << 12, "1 MB": 1 << 20, "64 MB": 1 << 26, "512 MB": 1 << 29}
-# Queries, keys and values; of products that a causal mask leaves about half.
-HEADS = ((8, 1024, 12, 64), "bfloat16")
-MASK = ((8, 1, 1024, 1024), "below 2")
-ATTENTION_FLOPS = 2.0 * 8 * 12 * 1024 * 1024 * 64
+FOLDER = pathlib.Path(__file__).resolve().parent
+PARTS = ("lines", "steps", "first")
+# Seconds after which a process of one part is given up.
+PATIENCE = 240
+NETWORK, MODEL = "all-convolutional network", "GPT-2 small"
 
 
-@dataclass(frozen=True)
-class Line:
-    """A program by its name: its arguments (shape and dtype), and how many times its first argument is read or written
-    in all; 0 for lines that are about dispatch, arithmetic or other traffic. Those of arithmetic have `flops`."""
-
-    name: str
-    program: str
-    arguments: tuple[tuple[tuple[int, ...], str], ...]
-    traffic: float = 2.0
-    flops: float = 0.0
-
-
-LINES = (
-    Line("x + 1, 64M", "x + 1", (((LONG,), "float32"),)),
-    Line("tanh(x) * exp(-x * x) + sin(x), 64M", "tanh(x) * exp(-x * x) + sin(x)", (((LONG,), "float32"),)),
-    Line("gelu, 64M bf16", "gelu(x)", (((LONG,), "bfloat16"),)),
-    Line("gelu, 64M", "gelu(x)", (((LONG,), "float32"),)),
-    Line("sum, 64M", "sum(x)", (((LONG,), "float32"),), 1.0),
-    Line("softmax, 8192 x 8192", "softmax(x)", (((SQUARE, SQUARE), "float32"),)),
-    Line("layer norm, 8192 x 8192", "norm(x)", (((SQUARE, SQUARE), "float32"),)),
-    Line("column sums, 8192 x 8192", "columns(x)", (((SQUARE, SQUARE), "float32"),), 1.0),
-    Line("transpose + 1, 8192 x 8192", "stored(x.T + 1)", (((SQUARE, SQUARE), "float32"),)),
-    Line("argmax, 64M", "argmax(x)", (((LONG,), "float32"),), 1.0),
-    Line("cumulative sum, 64M", "cumsum(x)", (((LONG,), "float32"),)),
-    Line("sort, 16M", "sort(x)", (((MANY,), "float32"),)),
-    Line("argsort, 16M", "argsort(x)", (((MANY,), "float32"),)),
-    Line("sort of rows, 16384 x 1024", "sort(x)", (((MANY // 1024, 1024), "float32"),)),
-    Line("sort of rows, 262144 x 64", "sort(x)", (((MANY // 64, 64), "float32"),)),
-    Line("argsort of rows, 16384 x 1024", "argsort(x)", (((MANY // 1024, 1024), "float32"),)),
-    Line("top 8 of rows, 16384 x 1024", "top(x)", (((MANY // 1024, 1024), "float32"),), 1.0),
-    Line("top 64 of rows, 128 x 131072", "top64(x)", (((128, MANY // 128), "float32"),), 1.0),
-    Line("gather of 1M rows of 64 from 50,000", "x[b]", (((ROWS, 64), "float32"), ((MILLION,), f"below {ROWS}")), 0.0),
-    Line("gather of 16M elements from 64M", "x[b]", (((LONG,), "float32"), ((MANY,), f"below {LONG}")), 0.0),
-    Line(
-        "scatter-add of 1M rows of 64 into 50,000",
-        "added(x, b, c)",
-        (((ROWS, 64), "float32"), ((MILLION,), f"below {ROWS}"), ((MILLION, 64), "float32")),
-        0.0,
-    ),
-    Line(
-        "scatter-add of 16M elements into 64M",
-        "added(x, b, c)",
-        (((LONG,), "float32"), ((MANY,), f"below {LONG}"), ((MANY,), "float32")),
-        0.0,
-    ),
-    Line("random normal, 64M", "normal(x)", (((), "below 9"),), 0.0),
-    Line("random uniform, 64M", "uniform(x)", (((), "below 9"),), 0.0),
-    Line("random bits, 64M", "bits(x)", (((), "below 9"),), 0.0),
-    Line("bias, 8192 x 8192", "x * 2 + b", (((SQUARE, SQUARE), "float32"), ((SQUARE,), "float32"))),
-    Line("matmul, 8192 cubed bf16", "x @ b", (((SQUARE, SQUARE), "bfloat16"),) * 2, 0.0, 2.0 * SQUARE**3),
-    Line("matmul, 8192 cubed, x @ b.T, bf16", "x @ b.T", (((SQUARE, SQUARE), "bfloat16"),) * 2, 0.0, 2.0 * SQUARE**3),
-    Line("matmul, 8192 cubed tf32", "x @ b", (((SQUARE, SQUARE), "float32"),) * 2, 0.0, 2.0 * SQUARE**3),
-    Line(
-        "matmul, gelu(x @ b + c), 4096 cubed bf16",
-        "gelu(x @ b + c)",
-        (((4096, 4096), "bfloat16"),) * 2 + (((4096,), "bfloat16"),),
-        0.0,
-        2.0 * 4096**3,
-    ),
-    *(
-        Line(f"matmuls, {count} of {size} cubed", "x @ b", (((count, size, size), "float32"),) * 2, 3.0)
-        for count, size in ((65536, 16), (8192, 64))
-    ),
-    Line("attention, 8 x 1024 x 12 x 64 bf16", "attention(x, b, c)", (HEADS,) * 3, 0.0, ATTENTION_FLOPS),
-    Line("attention with gradients", "attention_gradients(x, b, c)", (HEADS,) * 3, 0.0, 3.5 * ATTENTION_FLOPS),
-    Line("attention with a mask", "masked(x, b, c)", (HEADS, HEADS, MASK), 0.0, 2.0 * ATTENTION_FLOPS),
-    Line(
-        "attention with a mask, with gradients",
-        "masked_gradients(x, b, c)",
-        (HEADS, HEADS, MASK),
-        0.0,
-        7.0 * ATTENTION_FLOPS,
-    ),
-    *(
-        Line(
-            f"convolution{what}, 128 x 32 x 32 x 96 to 192 {dtype}",
-            f"convolution{'_gradients' if what else ''}(x, b)",
-            (((128, 32, 32, 96), dtype), ((3, 3, 96, 192), dtype)),
-            0.0,
-            (3.0 if what else 1.0) * 2.0 * 128 * 32 * 32 * 9 * 96 * 192,
-        )
-        for dtype in ("float32", "bfloat16")
-        for what in ("", " with gradients")
-    ),
-    Line("while loop, 10,000 iterations of 1024", "iterated(x)", (((1024,), "float32"),), 0.0),
-    Line("scan, 1000 steps of an RNN of 64 x 256", "rnn(x, b)", (((64, 256), "float32"), ((256, 256), "float32")), 0.0),
-    Line("dispatch of a tiny program", "x + 1", (((8,), "float32"),), 0.0),
-)
-LEAVES = 40
-
-
-def values(shape: tuple[int, ...], dtype: str) -> np.ndarray:
-    """Random values of an argument: normal, or integers `below` something."""
-    rng = np.random.default_rng(0)
-    if dtype.startswith("below"):
-        return np.asarray(rng.integers(0, int(dtype.split()[1]), shape), np.int32)
-    return rng.standard_normal(shape, np.float32)
-
-
-def cotangent(result: Any, operand: Any) -> Any:
-    """What derivatives are taken with: another array where one has the shape, as in a training."""
-    return operand if operand.shape == result.shape else result
-
-
-class Weft:
-    """Weft, and JAX, which has the same names."""
-
-    def __init__(self, name: str) -> None:
-        if name == "weft":
-            import weft as library
-            import weft.numpy as numpy
-        else:
-            import jax as library
-            import jax.numpy as numpy
-        self.library, self.numpy = library, numpy
-        self.device = library.devices("gpu")[0]
-
-    def names(self) -> dict[str, Any]:
-        n, nn = self.numpy, self.library.nn
-        best = {"implementation": "cudnn"} if self.library.__name__ == "jax" else {}
-
-        def norm(x: Any) -> Any:
-            centred = x - x.mean(-1, keepdims=True)
-            return centred / n.sqrt((centred * centred).mean(-1, keepdims=True) + 1e-5)
-
-        def attention(q: Any, k: Any, v: Any) -> Any:
-            return nn.dot_product_attention(q, k, v, is_causal=True, **best)
-
-        def masked(q: Any, k: Any, mask: Any) -> Any:
-            return nn.dot_product_attention(q, k, k, mask=mask != 0, **best)
-
-        def convolution(x: Any, w: Any) -> Any:
-            layout = ("NHWC", "HWIO", "NHWC")
-            return self.library.lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=layout)
-
-        def gradients(f: Callable[..., Any]) -> Callable[..., Any]:
-            def run(*operands: Any) -> Any:
-                # Integers have no gradients.
-                floats = [a for a in operands if a.dtype != n.int32]
-                result, pull = self.library.vjp(lambda *a: f(*a, *operands[len(a) :]), *floats)
-                return result, pull(cotangent(result, operands[0]))
-
-            return run
-
-        lax = self.library.lax
-
-        def iterated(x: Any) -> Any:
-            def body(carry: Any) -> Any:
-                return carry[0] + 1, carry[1] * 0.999 + 0.001
-
-            return lax.while_loop(lambda carry: carry[0] < 10_000, body, (0, x))[1]
-
-        def rnn(x: Any, w: Any) -> Any:
-            def step(h: Any, _: Any) -> Any:
-                return n.tanh(h @ (w * 0.05) + x), None
-
-            return lax.scan(step, n.zeros_like(x), None, length=1000)[0]
-
-        random = self.library.random
-        return {
-            "stored": lambda x: x,
-            "sort": n.sort, "argsort": n.argsort, "top": lambda x: lax.top_k(x, 8), "top64": lambda x: lax.top_k(x, 64),
-            "added": lambda x, i, u: x.at[i].add(u),
-            "normal": lambda seed: random.normal(random.key(seed), (LONG,)),
-            "uniform": lambda seed: random.uniform(random.key(seed), (LONG,)),
-            "bits": lambda seed: random.bits(random.key(seed), (LONG,)),
-            "iterated": iterated, "rnn": rnn,
-            "attention": attention, "attention_gradients": gradients(attention),
-            "masked": masked, "masked_gradients": gradients(masked),
-            "convolution": convolution, "convolution_gradients": gradients(convolution),
-            "tanh": n.tanh, "exp": n.exp, "sin": n.sin, "sum": n.sum, "argmax": n.argmax, "cumsum": n.cumsum,
-            "gelu": nn.gelu, "softmax": lambda x: nn.softmax(x, -1), "norm": norm, "columns": lambda x: x.sum(0),
-        }  # fmt: skip
-
-    def array(self, shape: tuple[int, ...], dtype: str) -> Any:
-        value = values(shape, dtype)
-        dtype = str(value.dtype) if value.dtype.kind == "i" else dtype
-        return self.library.device_put(self.numpy.asarray(value).astype(dtype), self.device)
-
-    def compiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        return self.library.jit(function)
-
-    def wait(self, value: Any) -> None:
-        self.library.block_until_ready(value)
-
-    def put(self, value: np.ndarray) -> Any:
-        return self.library.device_put(value, self.device)
-
-    def fetch(self, array: Any) -> np.ndarray:
-        return np.asarray(array)
-
-
-class Torch:
-    """PyTorch with its compiler."""
-
-    def __init__(self) -> None:
-        import torch
-
-        self.torch = torch
-        # What JAX and Weft do by default.
-        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
-        torch.backends.cudnn.benchmark = True
-
-    def names(self) -> dict[str, Any]:
-        t, f = self.torch, self.torch.nn.functional
-
-        def attention(q: Any, k: Any, v: Any) -> Any:
-            heads = [a.transpose(1, 2) for a in (q, k, v)]
-            return f.scaled_dot_product_attention(*heads, is_causal=True).transpose(1, 2)
-
-        def masked(q: Any, k: Any, mask: Any) -> Any:
-            heads = [a.transpose(1, 2) for a in (q, k, k)]
-            return f.scaled_dot_product_attention(*heads, attn_mask=mask != 0).transpose(1, 2)
-
-        def convolution(x: Any, w: Any) -> Any:
-            kernel = w.permute(3, 2, 0, 1).contiguous(memory_format=t.channels_last)
-            return f.conv2d(x.permute(0, 3, 1, 2), kernel, padding="same").permute(0, 2, 3, 1)
-
-        def gradients(g: Callable[..., Any]) -> Callable[..., Any]:
-            def run(*operands: Any) -> Any:
-                held = [a.detach().requires_grad_() for a in operands if a.dtype != t.int32]
-                result = g(*held, *operands[len(held) :])
-                return result.detach(), t.autograd.grad(result, held, cotangent(result, operands[0]).detach())
-
-            return run
-
-        return {
-            "stored": lambda x: x.contiguous(),  # else the result has the order of x in memory
-            "sort": lambda x: t.sort(x)[0], "argsort": lambda x: t.argsort(x, stable=True),
-            "top": lambda x: t.topk(x, 8), "top64": lambda x: t.topk(x, 64),
-            "added": lambda x, i, u: x.index_add(0, i, u), "normal": lambda x: t.randn(LONG, device="cuda"),
-            "uniform": lambda x: t.rand(LONG, device="cuda"),
-            "attention": attention, "attention_gradients": gradients(attention),
-            "masked": masked, "masked_gradients": gradients(masked),
-            "convolution": convolution, "convolution_gradients": gradients(convolution),
-            "tanh": t.tanh, "exp": t.exp, "sin": t.sin, "sum": t.sum, "argmax": t.argmax,
-            "cumsum": lambda x: t.cumsum(x, 0), "gelu": lambda x: f.gelu(x, approximate="tanh"),
-            "softmax": lambda x: t.softmax(x, -1), "norm": lambda x: f.layer_norm(x, x.shape[-1:]),
-            "columns": lambda x: x.sum(0),
-        }  # fmt: skip
-
-    def array(self, shape: tuple[int, ...], dtype: str) -> Any:
-        value = self.torch.as_tensor(values(shape, dtype))
-        return value.to("cuda", None if value.dtype == self.torch.int32 else getattr(self.torch, dtype))
-
-    def compiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        return self.torch.compile(function)
-
-    def wait(self, value: Any) -> None:
-        self.torch.cuda.synchronize()
-
-    def put(self, value: np.ndarray) -> Any:
-        return self.torch.from_numpy(value).to("cuda")
-
-    def fetch(self, array: Any) -> np.ndarray:
-        return array.cpu().numpy()
-
-
-def seconds_of(lib: Any, function: Callable[..., Any], *arguments: Any) -> float:
-    """Seconds of a call, the best of some rounds of many."""
-    for _ in range(3):
-        lib.wait(function(*arguments))
-    start = time.perf_counter()
-    lib.wait(function(*arguments))
-    once = max(time.perf_counter() - start, 1e-6)
-    calls = max(3, min(2000, int(SECONDS / once)))
-    found = float("inf")
-    for _ in range(ROUNDS):
-        start = time.perf_counter()
-        for _ in range(calls):
-            result = function(*arguments)
-        lib.wait(result)
-        found = min(found, (time.perf_counter() - start) / calls)
-    return found
-
-
-def seconds_of_fetching(lib: Any, value: np.ndarray) -> float:
-    """Seconds until the host has the elements of an array that it has not seen, the best of some."""
-    new, array, found = lib.compiled(lambda x: x + 1), lib.put(value), float("inf")
-    for _ in range(4 * ROUNDS):
-        result = new(array)
-        lib.wait(result)
-        start = time.perf_counter()
-        lib.fetch(result)
-        found = min(found, time.perf_counter() - start)
-    return found
-
-
-def measure(library: str, only: list[str]) -> Iterator[tuple[str, float]]:
-    """Seconds of each line, by name."""
-    lib: Any = Torch() if library == "torch" else Weft(library)
-    names = lib.names()
-    for line in LINES:
-        # A library has no line whose functions it does not have.
-        known = set(re.findall(r"(\w+)\(", line.program)) <= names.keys()
-        if known and (any(word in line.name for word in only) or not only):
-            function = eval(f"lambda x, b=None, c=None: {line.program}", dict(names))
-            yield line.name, seconds_of(lib, lib.compiled(function), *(lib.array(*a) for a in line.arguments))
-    if not only or "dispatch" in only:
-        leaves = [lib.array((64, 64), "float32") for _ in range(LEAVES)]
-        yield f"dispatch of {LEAVES} arrays", seconds_of(lib, lib.compiled(lambda xs: [x * 2 for x in xs]), leaves)
-        yield "x + x outside of programs", seconds_of(lib, lambda x: x + x, lib.array((64, 64), "float32"))
-    if not only or "copy" in only:
-        for name, size in COPIES.items():
-            value = values((size // 4,), "float32").astype(np.float32)
-            yield f"copy of {name} to the GPU", seconds_of(lib, lib.put, value)
-            yield f"copy of {name} to the host", seconds_of_fetching(lib, value)
-
-
-def in_process(library: str, only: str) -> dict[str, float]:
-    """The lines of a library, measured in a process of its own, each of which is printed when it is there."""
-    command = [sys.executable, __file__, "--library", library, "--only", only]
-    found: dict[str, float] = {}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+def rows_of(command: Sequence[str], environment: Mapping[str, str] | None = None) -> Iterator[str]:
+    """What a process prints, line by line; it is ended when it takes too long."""
+    whole = {**os.environ, **(environment or {})}
+    with subprocess.Popen([sys.executable, *command], stdout=subprocess.PIPE, text=True, env=whole) as process:
         assert process.stdout is not None
-        for row in process.stdout:
-            if row.startswith("["):
-                name, seconds = json.loads(row)
-                found[name] = seconds
-                print(f"{library:8}{name:60}{seconds * 1e6:12.1f}us", file=sys.stderr, flush=True)
+        patience = threading.Timer(PATIENCE, process.kill)
+        patience.start()
+        yield from process.stdout
+        patience.cancel()
     if process.returncode:
-        print(f"{library} ended with {process.returncode}", file=sys.stderr)
-    return found
+        print(f"{' '.join(command)} ended with {process.returncode}", file=sys.stderr, flush=True)
+
+
+class Results:
+    """Seconds by library and line, each of which is told when it is there; versions, and the name of the GPU."""
+
+    def __init__(self, libraries: Sequence[str]) -> None:
+        self.seconds: dict[str, dict[str, float]] = {library: {} for library in libraries}
+        self.versions: dict[str, str] = {}
+        self.gpu = ""
+
+    def add(self, library: str, name: str, seconds: float) -> None:
+        self.seconds[library][name] = seconds
+        print(f"{library:8}{name:62}{seconds * 1e6:14.1f} us", file=sys.stderr, flush=True)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"gpu": self.gpu, "versions": self.versions, "seconds": self.seconds}
+
+
+def measure_lines(results: Results, library: str, options: Any) -> None:
+    """Short programs."""
+    command = [str(FOLDER / "gpu_lines.py"), library, "--only", options.only, *(["--all"] if options.all else [])]
+    for row in rows_of(command):
+        if row.startswith("{"):
+            about = json.loads(row)
+            results.versions[library], results.gpu = about["version"], results.gpu or about["gpu"]
+        elif row.startswith("["):
+            results.add(library, *json.loads(row))
+    own = results.seconds[library]
+    forward, both = own.get("attention, 8 x 1024 x 12 x 64 bf16"), own.get("attention with gradients")
+    if forward is not None and both is not None:
+        results.add(library, "attention, its gradients alone", both - forward)
+
+
+def measure_steps(results: Results, library: str) -> None:
+    """Steps of training a convolutional network."""
+    sizes = ["--batch", "128,1024", "--dtype", "float32,bfloat16"]
+    for row in rows_of([str(FOLDER / "allconv_step.py"), "--library", library, *sizes]):
+        if found := re.search(r", (\d+ x \w+): ([\d.]+) ms a step", row):
+            results.add(library, f"{NETWORK}, {found[1]}: a step", float(found[2]) / 1e3)
+
+
+def measure_first(results: Results, library: str) -> None:
+    """Steps of training a language model, and its first calls: with nothing on disk, and for Weft in a second process,
+    which no bound compares with others."""
+    if library == "torch":  # the model is written in linen
+        return
+    calls = ("first call", "first call of a second process")
+    with tempfile.TemporaryDirectory() as folder:
+        for name in calls if library == "weft" else calls[:1]:
+            script = [str(FOLDER / "gpt2_step.py"), "--library", library]
+            for row in rows_of(script, {"WEFT_COMPILATION_CACHE_DIR": folder}):
+                if found := re.search(r"first call ([\d.]+) s", row):
+                    results.add(library, f"{MODEL}: {name}", float(found[1]))
+                if found := re.search(r"([\d.]+) ms a step", row):
+                    results.add(library, f"{MODEL}: a step", float(found[1]) / 1e3)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="", help="words of the names of lines, separated by commas")
+    parser.add_argument("--parts", default=",".join(PARTS))
+    parser.add_argument("--only", default="", help="words of the names of lines, separated by commas; only lines then")
+    parser.add_argument("--all", action="store_true", help="lines without a gate too")
     parser.add_argument("--libraries", default="weft,jax,torch")
     parser.add_argument("--json")
-    parser.add_argument("--library", help="measure one library in this process and print JSON")
+    parser.add_argument("--record", action="store_true", help="write the history and the page")
     options = parser.parse_args()
-    if options.library:
-        for row in measure(options.library, [word for word in options.only.split(",") if word]):
-            print(json.dumps(row), flush=True)
-        return
-    libraries = options.libraries.split(",")
-    found = {library: in_process(library, options.only) for library in libraries}
-    by_name = {line.name: line for line in LINES}
-    print(f"{'':<44}" + "".join(f"{library:>12}" for library in libraries) + f"{'GB/s':>8}")
-    for name in dict.fromkeys(name for rows in found.values() for name in rows):
-        cells = [f"{found[lib][name] * 1e6:>10.1f}us" if name in found[lib] else f"{'-':>12}" for lib in libraries]
-        line, own = by_name.get(name), found[libraries[0]].get(name)
-        bandwidth = ""
-        if line is not None and line.traffic and own:
-            shape, dtype = line.arguments[0]
-            size = int(np.prod(shape)) * (2 if dtype == "bfloat16" else 4)
-            bandwidth = f"{size * line.traffic / own / 1e9:>8.0f}"
-        elif line is not None and line.flops and own:
-            bandwidth = f"{line.flops / own / 1e12:>8.0f} TFLOP/s"
-        print(f"{name:<44}" + "".join(cells) + bandwidth)
-    if options.json:
-        with open(options.json, "w", encoding="utf-8") as file:
-            json.dump(found, file, indent=1)
+    parts = ["lines"] if options.only else options.parts.split(",")
+    results = Results(options.libraries.split(","))
+    for library in results.seconds:
+        if "lines" in parts:
+            measure_lines(results, library, options)
+        if "steps" in parts:
+            measure_steps(results, library)
+        if "first" in parts:
+            measure_first(results, library)
+        if options.json:  # what is there, should the next library take too long
+            pathlib.Path(options.json).write_text(json.dumps(results.to_json(), indent=1))
+    print(text_table(results.to_json()))
+    if options.record:
+        record(results.to_json())
 
 
 if __name__ == "__main__":

@@ -135,7 +135,7 @@ def last_release() -> dict[str, Any] | None:
     def version(path: pathlib.Path) -> tuple[int, ...]:
         return tuple(int(part) for part in path.stem.split("."))
 
-    files = sorted(HISTORY.glob("*.json"), key=version)
+    files = sorted(HISTORY.glob("[0-9]*.json"), key=version)
     return json.loads(files[-1].read_text()) if files else None
 
 

@@ -49,6 +49,10 @@ MODULES = (
     "partitioned_bytes",
     "many_devices",
     "run",
+    "gpu_gates",
+    "gpu_lines",
+    "gpu_report",
+    "gpu",
 )
 FITS = ("quadratic", "hidden_markov", "logistic")
 
@@ -141,7 +145,7 @@ def test_losses_are_reported_and_noise_is_not(scripts: Any) -> None:
 def test_the_last_release_is_the_newest(scripts: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scripts.report, "HISTORY", tmp_path)
     assert scripts.report.last_release() is None
-    for version in ("0.2.0", "0.10.0", "0.9.1"):
+    for version in ("0.2.0", "0.10.0", "0.9.1", "gpu-0.11.0"):
         (tmp_path / f"{version}.json").write_text(json.dumps({"version": version}))
     assert scripts.report.last_release() == {"version": "0.10.0"}
 
@@ -163,6 +167,59 @@ def test_the_page_shows_the_last_release(scripts: Any, tmp_path: pathlib.Path) -
         assert (tmp_path / name).read_text() == (ROOT / "docs" / name).read_text()
     with pytest.raises(ValueError, match="no part 'others'"):
         scripts.report.replaced("a page", "others", "")
+
+
+# A run of gpu.py: three bounds of different kinds, each of which is met by one library's times and not by another's.
+ON_A_GPU = {
+    "gpu": "a GPU",
+    "versions": {"weft": "1.2.3", "jax": "0"},
+    "seconds": {
+        "weft": {"x + 1, 64M": 130e-6, "sum, 64M": 70e-6, "argmax, 64M": 66e-6, "sort, 16M": 2e-3, "bias": 1.0},
+        "jax": {"x + 1, 64M": 100e-6, "argmax, 64M": 67e-6, "sort, 16M": 1e-3},
+        "torch": {},
+    },
+}
+
+
+def test_bounds_of_gpus(scripts: Any) -> None:
+    rows = scripts.gpu_report.text_table(ON_A_GPU).splitlines()
+    assert [row.split()[-1] for row in rows[1:-2]] == ["met", "missed", "met", "missed"]
+    assert "4130 GB/s" in rows[1] and "at least 4000 GB/s" in rows[1] and "ahead of jax" in rows[3]
+    assert rows[-1] == "2 bounds met, 2 missed"
+    alone = {**ON_A_GPU, "seconds": {"weft": {"argmax, 64M": 1.0}}}  # without what it is compared with
+    assert scripts.gpu_report.text_table(alone).endswith("0 bounds met, 0 missed")
+    gate = scripts.gpu_gates.Gate(at_most=2e-6)
+    assert gate.text("") == "at most 2 us" and gate.is_met(2e-6, None, {}) and not gate.is_met(3e-6, None, {})
+
+
+def test_every_bound_has_a_line(scripts: Any) -> None:
+    lines = scripts.gpu_lines
+    known = {line.name for line in lines.LINES} | {lines.DISPATCH_MANY, lines.EAGER}
+    others = [name for name in (*scripts.gpu_gates.GATES, *scripts.gpu_gates.ALSO) if name not in known]
+    prefixes = (scripts.gpu.NETWORK, scripts.gpu.MODEL, "attention, its gradients alone")
+    assert all(name.startswith(prefixes) for name in others)
+
+
+def test_a_run_on_a_gpu_is_recorded(scripts: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scripts.gpu_report, "HISTORY", tmp_path)
+    page = pathlib.Path(shutil.copy(ROOT / "docs" / "benchmarks.md", tmp_path))
+    monkeypatch.setattr(scripts.gpu_report, "PAGE", page)
+    scripts.gpu_report.record(ON_A_GPU)
+    assert json.loads((tmp_path / "gpu-1.2.3.json").read_text()) == ON_A_GPU
+    assert "Weft 1.2.3, JAX 0; a GPU." in page.read_text() and "| sum, 64M | 70 us |  |  |" in page.read_text()
+
+
+def test_what_a_missing_library_would_measure_is_left_out(
+    scripts: Any, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A process that ends with an error has no times; what it printed before counts."""
+    code = "print('[\"x + 1, 64M\", 0.5]', flush=True); raise SystemExit(3)"
+    monkeypatch.setattr(scripts.gpu, "FOLDER", pathlib.Path("nowhere"))
+    assert list(scripts.gpu.rows_of(["-c", code])) == ['["x + 1, 64M", 0.5]\n']
+    assert "ended with 3" in capfd.readouterr().err
+    results = scripts.gpu.Results(["jax"])
+    scripts.gpu.measure_steps(results, "jax")
+    assert results.to_json()["seconds"] == {"jax": {}}
 
 
 @pytest.mark.parametrize("index", range(len(FITS)), ids=FITS)
