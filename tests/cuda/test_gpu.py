@@ -22,6 +22,8 @@ from tests.cuda.test_scatters import SCATTERS, rows
 from tests.cuda.test_sorts import DTYPES, SHAPES, SORTS, by_two, same_bits, values
 from tests.cuda.test_tapes import X as START
 from tests.cuda.test_tapes import cases as tape_cases
+from tests.cuda.test_tensor_cores import PAIRS, product
+from tests.cuda.test_tensor_cores import operands as factors
 from tests.laws.laws import assert_close
 from tests.laws.samples import Case
 from tests.laws.test_compiled import merged
@@ -56,6 +58,21 @@ def test_samples_equal_eval(cases: list[Case]) -> None:
     for case in cases:
         for i, expected in enumerate(case.results):
             assert_close(next(results), expected, case.tolerance, f"{case}, result {i}")
+
+
+@pytest.mark.parametrize("sizes", [(520, 392, 264), (257, 131, 75), (64, 64, 8192)], ids=str)
+@pytest.mark.parametrize(("dtype", "transposes"), PAIRS)
+def test_tensor_cores_without_libraries(
+    dtype: Any, transposes: tuple[bool, bool], sizes: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver, "present", frozenset)
+    arrays = factors(*sizes, transposes, dtype)
+    gpu, f = weft.devices("gpu")[0], product(transposes)
+    got = [weft.jit(f)(*(weft.device_put(x, gpu) for x in arrays)) for _ in range(3)]
+    want = f(*(x.astype(np.float64) for x in arrays))
+    error = np.abs(np.asarray(got[0]).astype(np.float64) - want).max() / np.abs(want).max()
+    assert error < (2.0**-8 if dtypes.name(got[0].dtype) == "bfloat16" else 2.0**-10)
+    assert len({np.asarray(x).tobytes() for x in got}) == 1
 
 
 def program(w: Any, x: Any) -> Any:

@@ -24,6 +24,7 @@ from weft.compiler.emit.contractions.contraction_loops import (
     access,
     finish,
 )
+from weft.compiler.emit.contractions.microkernel import add_parts, unravelled
 from weft.compiler.emit.contractions.symbolic_plan import is_symbolic
 from weft.compiler.emit.emission import Fusion, Writer, kernel_dtype
 from weft.compiler.emit.maps.loop import nest
@@ -31,12 +32,15 @@ from weft.compiler.kernel.ir import Buffer, GroupMatmul, Index, LoopKind, Matmul
 from weft.primitives.contraction.precision import allows_tf32
 
 # With fewer multiplications, of all matrices or of one, or more padding, matrix units do not pay.
-LEAST_WORK, LEAST_MATRIX, MOST_PADDING = 1 << 21, 1 << 17, 2.0
+LEAST_WORK, LEAST_MATRIX, MOST_PADDING = 1 << 21, 1 << 17, 4.0
 # The same in loops, where threads that share sums end earlier; and from how many on a loop need not be one kernel, for
 # which tiles are small.
 LEAST_LOOP_WORK, LARGE_WORK = 1 << 24, 1 << 28
-# Tiles that keep a machine busy.
-ENOUGH_TILES = 96
+# The processors of a large machine, and what reading a row or a column of a tile costs, in elements of it that are
+# computed.
+PROCESSORS, READING = 132, 32
+# Where there are few tiles, sums are split into parts of at least so many terms, up to so many of them.
+LEAST_TERMS, MOST_PARTS = 1024, 16
 # Bytes that operands are copied by, and elements between rows of sums besides these.
 PIECE, SUM_PADDING = 16, 8
 # Rows of tiles whose groups are neighbours, so that they find the same columns of the right operand in the cache.
@@ -68,6 +72,8 @@ TILES = (
     Tile(64, 64, 128, 3),
     Tile(64, 64, 64, 3),
     Tile(64, 32, 128, 4),
+    Tile(32, 64, 128, 4),
+    Tile(32, 32, 128, 4),
     Tile(64, 32, 64, 2),
 )
 
@@ -87,11 +93,12 @@ class Operand:
 
 @dataclass(frozen=True)
 class MatrixPlan:
-    """What is multiplied, and by which tiles."""
+    """What is multiplied, by which tiles, and in how many parts of K."""
 
     left: Operand
     right: Operand
     tile: Tile
+    parts: int
 
 
 def matrix_plan(
@@ -124,26 +131,48 @@ def matrix_plan(
     left, right = (
         _operand(element, of, dtype, axis, contraction) for element, of, axis in zip(elements, found, axes, strict=True)
     )
-    return MatrixPlan(left, right, tile)
+    return MatrixPlan(left, right, tile, _parts(fusion, contraction, axes, tile))
 
 
 def _tile(fusion: Fusion, contraction: ContractionLoops, axes: tuple[ContractionAxis, ContractionAxis]) -> Tile | None:
-    """The largest tile of which there are enough; None if there is too much padding."""
+    """The tile by which all processors together take the least time; None if there is too much padding."""
     units = fusion.target.matrices
     in_loop = units.in_loops and contraction.multiplications < LARGE_WORK
     room = units.loop_bytes if in_loop else units.local_bytes
-    rows, columns = (axis.size for axis in axes)
-    others = math.prod(axis.size for axis in contraction.free) // (rows * columns)
+    results = math.prod(axis.size for axis in contraction.free)
 
-    def padding(tile: Tile) -> float:
-        return -(-rows // tile.rows) * tile.rows * -(-columns // tile.columns) * tile.columns / (rows * columns)
+    def cost(tile: Tile) -> int:
+        rounds = -(-_count(contraction, axes, tile) // PROCESSORS)
+        return rounds * (tile.rows * tile.columns + READING * (tile.rows + tile.columns))
 
-    def count(tile: Tile) -> int:
-        return others * -(-rows // tile.rows) * -(-columns // tile.columns)
+    def fits(tile: Tile) -> bool:
+        padded = _count(contraction, axes, tile) * tile.rows * tile.columns
+        return tile.local_bytes <= room and padded <= MOST_PADDING * results
 
-    fitting = [tile for tile in TILES if tile.local_bytes <= room and padding(tile) <= MOST_PADDING]
-    enough = next((tile for tile in fitting if count(tile) >= ENOUGH_TILES), None)
-    return enough or max(fitting, key=count, default=None)
+    return min(filter(fits, TILES), key=cost, default=None)
+
+
+def _count(contraction: ContractionLoops, axes: tuple[ContractionAxis, ContractionAxis], tile: Tile) -> int:
+    """How many tiles there are."""
+    others = math.prod(axis.size for axis in contraction.free if axis not in axes)
+    return others * -(-axes[0].size // tile.rows) * -(-axes[1].size // tile.columns)
+
+
+def _parts(
+    fusion: Fusion, contraction: ContractionLoops, axes: tuple[ContractionAxis, ContractionAxis], tile: Tile
+) -> int:
+    """The parts of K that are summed apart, so that all processors have something to do; whole chunks of K."""
+    length, count = math.prod(axis.size for axis in contraction.k_axes), _count(contraction, axes, tile)
+    parts = 1
+    while (
+        not fusion.target.matrices.in_loops
+        and 2 * parts <= MOST_PARTS
+        and 2 * parts * count <= PROCESSORS
+        and length >= 2 * parts * LEAST_TERMS
+        and length % (2 * parts * tile.chunk_bytes) == 0
+    ):
+        parts *= 2
+    return parts
 
 
 def _operand(
@@ -227,20 +256,22 @@ def emit_contraction_by_matrix_units(fusion: Fusion, contraction: ContractionLoo
     others = [axis for axis in contraction.free if axis not in axes]
     blocks = [-(-axis.size // size) for axis, size in zip(axes, sizes, strict=True)]
     near = math.gcd(MOST_NEIGHBOURS, blocks[0])
-    counts = [*(axis.size for axis in others), blocks[0] // near, blocks[1], near]
+    counts = [plan.parts, *(axis.size for axis in others), blocks[0] // near, blocks[1], near]
+    size = math.prod(contraction.shape)
+    partial = fusion.new_scratch(np.float32, plan.parts * size) if plan.parts > 1 else 0
     with k.loop(math.prod(counts), kind=LoopKind.THREADS) as group:
-        *outer, row, column, neighbour = k.digits(Index.of(group), counts)
+        part, *outer, row, column, neighbour = unravelled(k, Index.of(group), counts)
         at = dict(zip(others, outer, strict=True))
         firsts = (row * near + neighbour) * tile.rows, column * tile.columns
         limits = [
             Index(axis.size) - first if axis.size % size else None
             for axis, first, size in zip(axes, firsts, sizes, strict=True)
         ]
+        depth = math.prod(axis.size for axis in contraction.k_axes) // plan.parts
         left, right = (
-            _matmul_operand(writer, side, copy, {**at, side.own: first}, limit)
+            _matmul_operand(writer, side, copy, {**at, side.own: first}, part * depth, limit)
             for side, copy, first, limit in zip(sides, copied, firsts, limits, strict=True)
         )
-        depth = math.prod(axis.size for axis in contraction.k_axes)
         chunk = tile.chunk_bytes // plan.left.dtype.itemsize
         k.matmul(GroupMatmul(sums, stride, left, right, *sizes, depth, chunk, tile.copies))
         with (
@@ -248,11 +279,22 @@ def emit_contraction_by_matrix_units(fusion: Fusion, contraction: ContractionLoo
             k.loop(tile.columns, kind=LoopKind.LANES, width=tile.columns, limit=limits[1]) as j,
         ):
             total = k.load(sums, i * stride + j)
-            finish(writer, contraction, {**at, axes[0]: firsts[0] + i, axes[1]: firsts[1] + j}, total)
+            indices = {**at, axes[0]: firsts[0] + i, axes[1]: firsts[1] + j}
+            if plan.parts == 1:
+                finish(writer, contraction, indices, total)
+            else:
+                k.store(writer.scratch(partial), part * size + contraction.result_offset(indices), total)
+    if plan.parts > 1:
+        add_parts(fusion, contraction, plan.parts, partial)
 
 
 def _matmul_operand(
-    writer: Writer, side: Operand, copied: _Copied | None, at: dict[ContractionAxis, Index], limit: Index | None
+    writer: Writer,
+    side: Operand,
+    copied: _Copied | None,
+    at: dict[ContractionAxis, Index],
+    k: Index,
+    limit: Index | None,
 ) -> MatmulOperand:
     """An operand of a tile, from these indices on."""
     buffer: Buffer
@@ -263,7 +305,7 @@ def _matmul_operand(
         )  # fmt: skip
     else:
         buffer, offset, strides, k_stride = writer.scratch_input(copied.scratch), 0, copied.strides, copied.k_stride
-    index = Index(offset)
+    index = Index(offset) + k * k_stride
     for axis, i in at.items():
         index = index + i * strides.get(axis, 0)
     return MatmulOperand(buffer, index, int(strides[side.own]), k_stride, limit)

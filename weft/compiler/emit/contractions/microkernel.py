@@ -91,7 +91,7 @@ def emit_contraction_kernels(fusion: Fusion, contraction: ContractionLoops) -> N
     parts = fusion.new_scratch(sum_dtype(contraction.compute), count * prod(contraction.shape))
     _Kernel(fusion, contraction, chosen, operands[0], operands[1], parts).write()
     if chosen.split_k is None or chosen.split_k.parts > 1:
-        _add_parts(fusion, contraction, count, parts)
+        add_parts(fusion, contraction, count, parts)
 
 
 def copies_along(fusion: Fusion, contraction: ContractionLoops, name: str) -> bool:
@@ -130,8 +130,9 @@ def result_pairs(fusion: Fusion) -> list[tuple[int, int]]:
     return pointwise_pairs(fusion.jaxpr) if len(fusion.jaxpr.outvars) == 1 else []
 
 
-def _add_parts(fusion: Fusion, contraction: ContractionLoops, count: int, scratch: int) -> None:
-    """A kernel that adds the sums of all parts, in order, and computes the epilogue."""
+def add_parts(fusion: Fusion, contraction: ContractionLoops, count: int, scratch: int) -> None:
+    """A kernel that adds the sums of all parts, in order, and computes the epilogue. `scratch` has them, one after the
+    other, each as the result is stored."""
     writer = fusion.writer("contraction_sum")
     size = prod(contraction.shape)
 
