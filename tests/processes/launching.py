@@ -88,11 +88,14 @@ def launched(
     return Finished(process.returncode, out, errors, time.time())
 
 
-def results_of_bits(count: int, folder: pathlib.Path, transport: str = "auto") -> dict[str, np.ndarray]:
+def results_of_bits(
+    count: int, folder: pathlib.Path, transport: str = "auto", platform: str = "cpu"
+) -> dict[str, np.ndarray]:
     """What the programs of scripts/bits.py compute in so many processes."""
     file = folder / f"{count}.npz"
     settings = {"WEFT_DISTRIBUTED_TRANSPORT": transport}
-    done = launched(count, SCRIPTS / "bits.py", str(file), devices=8 // count, **settings)
+    arguments = [str(file), *([platform] if platform != "cpu" else [])]
+    done = launched(count, SCRIPTS / "bits.py", *arguments, devices=8 // count, **settings)
     assert done.code == 0, done.errors
     with np.load(file) as stored:
         return dict(stored)

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from tests.processes.nccl_standin import Nccl
+from tests.processes.recording import RecordingTransport
 from tests.processes.test_transport import TRANSPORTS, on_ranks
 from weft.runtime.processes.moving import Box, box_of, moved, pieces
 from weft.runtime.processes.world import World
@@ -70,7 +70,7 @@ def test_moved_parts_are_right(transport: str) -> None:
     random = np.random.RandomState(0)
     pairs = [(SHARDINGS[i], SHARDINGS[j]) for i, j in random.randint(0, len(SHARDINGS), (40, 2))]
 
-    def part(world: World, nccl: Nccl) -> bool:
+    def part(world: World, here: RecordingTransport) -> bool:
         for source, target in pairs:
             parts = {box: cut(box) for box in wanted(source)[world.rank]}
             results = moved(parts, owners(source), wanted(target), np.float32, "a test", world=world)

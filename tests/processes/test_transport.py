@@ -1,4 +1,4 @@
-"""What is built on a transport, over a stand-in for NCCL with a thread for each process: bytes of all processes, and
+"""What is built on a transport, with a thread for each process: bytes of all processes, and
 collectives in parts, which have the bits of one process."""
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pytest
 
 import weft
 from tests.laws.samples import CASES, Case
-from tests.processes.nccl_standin import Nccl, NcclTransport, Network
+from tests.processes.recording import Network, RecordingTransport
 from weft.errors import ProgramMismatchError
 from weft.primitives.collectives import Collective
 from weft.runtime.cpu import memory
@@ -28,14 +28,14 @@ from weft.trace.closed import stage_closed
 TRANSPORTS = ["messages", pytest.param("windows", marks=pytest.mark.skipif(sys.platform != "linux", reason="memfd"))]
 
 
-def on_ranks(size: int, function: Callable[[World, Nccl], Any], transport: str = "messages") -> list[Any]:
+def on_ranks(size: int, function: Callable[[World, RecordingTransport], Any], transport: str = "messages") -> list[Any]:
     """What a function returns for each of so many ranks, which run at the same time."""
     network = Network(size)
-    ranks = [Nccl(network, rank) for rank in range(size)]
+    ranks = [RecordingTransport(network, rank) for rank in range(size)]
     results: list[Any] = [None] * size
 
     def run(rank: int) -> None:
-        world = World(NcclTransport(ranks[rank]))
+        world = World(ranks[rank])
         if transport == "windows":
             world = World(with_windows(world.transport, world.all_gather))
             assert world.transport.near == frozenset(range(size)) - {rank}
@@ -46,7 +46,7 @@ def on_ranks(size: int, function: Callable[[World, Nccl], Any], transport: str =
         thread.start()
     for thread in threads:
         thread.join(60)
-        assert not thread.is_alive(), [nccl.calls for nccl in ranks]
+        assert not thread.is_alive(), [transport.sent for transport in ranks]
     return results
 
 
@@ -106,10 +106,12 @@ def test_parts_of_a_collective_have_the_bits_of_the_whole(case: Case) -> None:
     owners: Sequence[int]
     for owners in ([0] * (members // 2) + [1] * (members - members // 2), [m % 2 for m in range(members)]):
 
-        def part(world: World, nccl: Nccl, owners: Sequence[int] = owners) -> tuple[list[np.ndarray], int]:
+        def part(
+            world: World, here: RecordingTransport, owners: Sequence[int] = owners
+        ) -> tuple[list[np.ndarray], int]:
             own = [operands[m] for m, owner in enumerate(owners) if owner == world.rank]
             results = in_parts(world, process_parts(jaxpr, owners, owners, world.rank), own)
-            return results, sum(call[1] for call in nccl.calls if call[0] == "ncclSend")
+            return results, sum(nbytes for nbytes, _ in here.sent)
 
         found = on_ranks(len(set(owners)), part)
         each = [iter(results) for results, _ in found]
@@ -132,13 +134,13 @@ def test_reductions_in_pieces_have_the_bits_of_the_whole(name: str, dtype: str, 
     (equation,) = reduction.eqns
     (whole,) = {np.asarray(x).tobytes() for x in weft.evaluate(group_jaxpr(equation, members), *operands)}
 
-    def part(world: World, nccl: Nccl) -> tuple[list[bytes], int]:
+    def part(world: World, here: RecordingTransport) -> tuple[list[bytes], int]:
         ranks, aval = list(range(size)), equation.outvars[0].aval
         own = [x for x, owner in zip(operands, owners, strict=True) if owner == world.rank]
         reduced = process_parts(reduced_pieces(equation, members, size), owners, ranks, world.rank)
         gathered = process_parts(gathered_pieces(aval, members, size), ranks, owners, world.rank)
         results = in_parts(world, gathered, in_parts(world, reduced, own))
-        return [x.tobytes() for x in results], sum(call[1] for call in nccl.calls if call[0] == "ncclSend")
+        return [x.tobytes() for x in results], sum(nbytes for nbytes, _ in here.sent)
 
     found = on_ranks(size, part, transport)
     assert all(results == [whole] * 2 for results, _ in found)
@@ -151,7 +153,7 @@ def test_a_window_is_used_again_when_it_has_been_read() -> None:
     """One process sends more than a ring has entries, and the other reads later; then memory does not grow."""
     count = 3 * ENTRIES
 
-    def part(world: World, nccl: Nccl) -> Any:
+    def part(world: World, here: RecordingTransport) -> Any:
         transport: Any = world.transport
         data = np.arange(5000)
         for i in range(count):
@@ -172,7 +174,7 @@ def test_a_window_is_used_again_when_it_has_been_read() -> None:
 
 
 def test_a_message_of_another_size_is_an_error() -> None:
-    def part(world: World, nccl: Nccl) -> Any:
+    def part(world: World, here: RecordingTransport) -> Any:
         if world.rank == 0:
             return exchanged(world, [(1, np.ones(3))], [])
         with pytest.raises(ProgramMismatchError, match="process 0 sent 24 bytes where 32 were expected"):

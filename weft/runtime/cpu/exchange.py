@@ -19,7 +19,7 @@ from weft.runtime.cpu.executable import Executable
 from weft.runtime.processes import world
 from weft.runtime.processes.parts import ProcessParts, process_parts
 from weft.runtime.processes.pieces import gathered_pieces, is_in_pieces, reduced_pieces
-from weft.runtime.processes.transport import SMALL, DeviceCollective, GroupCollective, Message, Request, SharedChunk
+from weft.runtime.processes.transport import SMALL, Message, Request, SharedChunk
 from weft.trace.closed import stage_closed
 
 if TYPE_CHECKING:
@@ -63,9 +63,6 @@ class Exchange:
             if not self._under_way:
                 return False
             keys = list(self._under_way)
-            if world.current().transport.collects:
-                # One after the other, as they were started: then all processes start what follows in one order.
-                keys = keys[:1]
             peers = self._call(keys[0]).peers
             if len(keys) > 1:
                 peers = sorted({p for key in keys for p in self._call(key).peers})
@@ -106,7 +103,7 @@ class Exchange:
                 if program.steps[index] in program.started:
                     states[call.devices] = READY
                     resumed = True
-        if resumed and len(self._under_way) > 1 and not world.current().transport.collects:
+        if resumed and len(self._under_way) > 1:
             for key in [k for k, request in self._under_way.items() if request.test()]:  # which makes others progress
                 self._advance(key)
         return resumed
@@ -130,7 +127,7 @@ class Exchange:
 
 
 class _Call:
-    """One collective of one group in a run, by the transport or in parts: one exchange after the other."""
+    """One collective of one group in a run: one exchange after the other."""
 
     def __init__(
         self, program: DevicesExecutable, state: _State, index: int, group: tuple[int, ...], own: dict[int, int]
@@ -140,13 +137,8 @@ class _Call:
         self.devices = [own[m] for m in group if m in own]
         self._name, self._line = step.label or step.equation.primitive.name, step.line
         owners = tuple(program.processes[m] for m in group)
-        self._by_transport = _by_transport(program, index, group)
-        plans = _plans(program, index, owners) if self._by_transport is None else []
-        self._stages = [_Stage(plan) for plan in plans]
-        if plans:
-            self.peers = sorted({p for stage in self._stages for p in stage.peers})
-        else:
-            self.peers = sorted(set(owners) - {world.current().rank})
+        self._stages = [_Stage(plan) for plan in _plans(program, index, owners)]
+        self.peers = sorted({p for stage in self._stages for p in stage.peers})
         # Groups with the same first member differ in their axes, and so in their collective.
         self._index = index * len(program.processes) + group[0]
         self._operands = [address_of(s, program.program) for s in step.operands]
@@ -164,18 +156,13 @@ class _Call:
         return [int(registers[d, 1 + register]) + offset for register, offset in slots for d in self.devices]
 
     def start(self) -> Request:
-        """Start the collective, or the first exchange of its parts."""
-        operands = self._addresses(self._operands)
-        if self._by_transport is not None:
-            return self._by_transport.start(operands, self._addresses(self._results))
+        """Start the first exchange."""
         self._stage = 0
-        return self._stages[0].start(operands, None, world.current().data_tag(self._index))
+        return self._stages[0].start(self._addresses(self._operands), None, world.current().data_tag(self._index))
 
     def advance(self, request: Request) -> Request | None:
         """An exchange has ended: compute what follows from it, and start the next one. None if the results are
         there."""
-        if self._by_transport is not None:
-            return None
         done = self._stages[self._stage]
         if self._stage + 1 == len(self._stages):
             done.finish(request, self._addresses(self._results))
@@ -185,26 +172,6 @@ class _Call:
         operands, chunk = following.room()
         done.finish(request, operands)
         return following.start(operands, chunk, world.current().data_tag(self._index))
-
-
-def _by_transport(program: DevicesExecutable, index: int, group: tuple[int, ...]) -> DeviceCollective | None:
-    """A collective of a group as the transport does it, if it does, planned once."""
-    transport = world.current().transport
-    if not transport.collects:
-        return None
-    if (index, group, transport) not in program.plans:
-        equation = program.steps[index].equation
-        program.plans[index, group, transport] = transport.collective(
-            GroupCollective(
-                equation.primitive.name,
-                equation.params,
-                operands=tuple(v.aval for v in equation.invars),
-                results=tuple(v.aval for v in equation.outvars),
-                devices=tuple(program.devices[m] for m in group),
-                processes=tuple(program.processes[m] for m in group),
-            )
-        )
-    return program.plans[index, group, transport]
 
 
 class _Plan:

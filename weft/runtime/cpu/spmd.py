@@ -31,7 +31,6 @@ from weft.runtime.cpu import memory, tiers
 from weft.runtime.cpu.exchange import Exchange, group_jaxpr
 from weft.runtime.cpu.executable import CALLS_BEFORE_BETTER_CODE, Executable, compile_executable
 from weft.runtime.device import Placement
-from weft.runtime.processes import world
 from weft.runtime.processes.agreement import Agreement
 from weft.runtime.processes.pieces import FROM_BYTES, FROM_PROCESSES
 from weft.sharding.device import Device, process_index
@@ -59,7 +58,6 @@ class DevicesExecutable:
     ) -> None:
         self.sizes = dict(sizes)
         self.shape = tuple(self.sizes.values())
-        self.devices = tuple(d.id for d in devices)
         self.processes = tuple(d.process_index for d in devices)
         rank = process_index()
         # The devices of this process, by their positions in the mesh.
@@ -67,7 +65,7 @@ class DevicesExecutable:
         self.count = len(self.positions)
         self.constants = [np.ascontiguousarray(np.asarray(getattr(c, "_value", c))) for c in jaxpr.consts]
         flags = (*[False] * len(jaxpr.consts), *donated) if any(donated) else ()
-        overlaps = len(set(self.processes)) > 1 and not world.current().transport.collects
+        overlaps = len(set(self.processes)) > 1
         self.target, self.agreement = target, agreement
         if compilation is None:
             scheduled = self._scheduled if overlaps else None
@@ -187,7 +185,7 @@ class DevicesExecutable:
 
     def is_local(self, group: tuple[int, ...]) -> bool:
         """Whether the driver does the collectives of a group: all members are devices of this process."""
-        return all(self.processes[m] == process_index() for m in group) and not world.current().transport.collects
+        return all(self.processes[m] == process_index() for m in group)
 
     def _plan_results(self) -> tuple[list[_Result], np.ndarray, int]:
         """Where results go; how far parts of small ones are from the beginning of their allocation, and its size."""

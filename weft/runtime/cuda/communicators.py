@@ -11,6 +11,7 @@ from weft.base.errors import JaxRuntimeError
 from weft.runtime.cuda.libraries.nccl import Nccl
 from weft.runtime.cuda.memory import Gpu
 from weft.runtime.processes import world
+from weft.runtime.processes.order import Order
 from weft.runtime.processes.transport import NothingBorrowed, TransportError
 from weft.sharding.device import Device, is_addressable
 
@@ -42,14 +43,13 @@ class Communicator:
         """Return when all calls are in the streams of their GPUs."""
         world.current().wait(_Started(self._library, self._own), self.peers, doing)
 
-    def is_under_way(self, gpu: Gpu, doing: Callable[[], str]) -> None:
-        """Have whoever waits for a GPU know that it may wait for other processes."""
-        if self.peers:
-            gpu.with_others = functools.partial(self._wait, doing)
+    def is_under_way(self, gpu: Gpu, doing: Callable[[], str], order: Order) -> None:
+        """Have whoever waits for a GPU know that it may wait for other processes, whose order is compared."""
+        gpu.with_others = functools.partial(self._wait, doing, order)
 
-    def _wait(self, doing: Callable[[], str], has_ended: Callable[[], bool]) -> None:
+    def _wait(self, doing: Callable[[], str], order: Order, has_ended: Callable[[], bool]) -> None:
         """Return when a function says so."""
-        request = _UnderWay(self._library, self._own, has_ended)
+        request = _UnderWay(self._library, self._own, has_ended, order)
         world.current().wait(request, self.peers, doing, started=True)
 
 
@@ -64,11 +64,12 @@ class _Started(NothingBorrowed):
 
 
 class _UnderWay(_Started):
-    """Work of a GPU with collectives among it, of which a function says whether it has ended."""
+    """Work of a GPU with collectives among it, of which a function says whether it has ended. It counts when all
+    processes are known to have started the same."""
 
-    def __init__(self, library: Nccl, handles: Sequence[Any], has_ended: Callable[[], bool]) -> None:
+    def __init__(self, library: Nccl, handles: Sequence[Any], has_ended: Callable[[], bool], order: Order) -> None:
         super().__init__(library, handles)
-        self._has_ended, self._looks = has_ended, 0
+        self._has_ended, self._order, self._looks = has_ended, order, 0
 
     def test(self) -> bool:
         self._looks += 1
@@ -77,7 +78,7 @@ class _UnderWay(_Started):
         if not self._has_ended():
             return False
         self._library.check(self._handles)  # what was aborted has ended too
-        return True
+        return self._order.is_compared()
 
 
 _communicators: dict[tuple[Device, ...], Communicator] = {}

@@ -28,6 +28,7 @@ from weft.runtime.cuda.tapes import Tapes
 from weft.runtime.device import Placement
 from weft.runtime.processes import world
 from weft.runtime.processes.agreement import Agreement
+from weft.runtime.processes.order import Order, order_of
 from weft.sharding.device import Device, is_addressable
 
 
@@ -65,7 +66,8 @@ class CudaDevicesExecutable:
         self._on: dict[CudaMemory, _OnGpu] = {}
         self._graphs: dict[tuple[int, ...], Any] = {}
         self._seen: dict[tuple[int, ...], None] = {}
-        self._communicators: dict[tuple[int, ...], Communicator] | None = None
+        self._communicators: dict[tuple[int, ...], Communicator] = {}
+        self._is_connected = False
         if agreement is not None:
             collectives = [s.equation for s in self.program.all_steps() if isinstance(s, Communicate)]
             agreement.add([f"collective {i} is {_described(equation)}" for i, equation in enumerate(collectives)])
@@ -88,6 +90,12 @@ class CudaDevicesExecutable:
             plan = plan_of(step.equation, count) if count > 1 or self.uses_library_alone else None
             self._plans[step] = groups, plan
         return self._plans[step]
+
+    @property
+    def _order(self) -> Order:
+        """What compares the order of programs with other processes."""
+        here = world.current()
+        return order_of(here, (here.rank,) if self.agreement is None else self.agreement.ranks)
 
     @property
     def is_one_graph(self) -> bool:
@@ -124,8 +132,10 @@ class CudaDevicesExecutable:
         if self.agreement is None:
             self._start(loaded, frames)
         else:
-            with self.agreement.section():
+            with self.agreement.section() as chain:
                 self._start(loaded, frames)
+                if any(c.peers for c in self._communicators.values()):
+                    self._order.tell(chain)
         return [(np.array([b.address for b in blocks], np.int64).tobytes(), blocks) for blocks in found]
 
     def _loaded(self, memory: CudaMemory, position: int) -> _OnGpu:
@@ -134,8 +144,8 @@ class CudaDevicesExecutable:
 
     def _start(self, loaded: Sequence[_OnGpu], frames: Sequence[np.ndarray]) -> None:
         """Start the steps of all GPUs of this process; those of a single one as a graph from the second time on."""
-        if self._communicators is None:
-            self._communicators = self._connected(loaded)
+        if not self._is_connected:
+            self._communicators, self._is_connected = self._connected(loaded), True
         if not self.is_one_graph or not loaded[0].can_record:
             self._run(loaded, frames, [on.loaded.driver for on in loaded])
             return
@@ -192,7 +202,6 @@ class CudaDevicesExecutable:
                     run = runs[index]
                     alone(step.equation, run.work, run.address(operand), run.address(result))
             elif own:
-                assert self._communicators is not None
                 communicator = self._communicators[group]
                 members = [
                     Member(rank, communicator.handles[rank], run.work, run.address(operand), run.address(result))
@@ -200,8 +209,8 @@ class CudaDevicesExecutable:
                 ]
                 workspaces = [runs[index].temporaries + loaded[index].offset for _, index in own]
                 plan.start(functools.partial(communicator.grouped, doing), members, workspaces)
-                for _, index in own:
-                    communicator.is_under_way(runs[index].driver, doing)
+                for _, index in own if communicator.peers else ():
+                    communicator.is_under_way(runs[index].driver, doing, self._order)
 
 
 class _OnGpu:

@@ -53,8 +53,9 @@ class Agreement:
         self._digest = world.digest_of("\n".join(self._lines))
 
     @contextlib.contextmanager
-    def section(self) -> Iterator[None]:
-        """While the processes run the program; before that they compare it, if it is the first time."""
+    def section(self) -> Iterator[str]:
+        """While the processes run the program; before that they compare it, if it is the first time. What is yielded is
+        the digest of all that they have run."""
         here = world.current()
         with here.lock:
             here.raise_failure()
@@ -67,7 +68,7 @@ class Agreement:
                 compare(self.name, [f"call {self.name} at {line}", f"after calls {chain}"], self.ranks)
             here.page.sections += 1
             try:
-                yield
+                yield chain
             finally:
                 here.page.sections -= 1
 

@@ -6,8 +6,8 @@ together is built on it once, in `world` and in the exchange of a backend.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
 
 from weft.base.errors import InternalError
 
@@ -52,27 +52,6 @@ class Request(Protocol):
         ...
 
 
-class GroupCollective(NamedTuple):
-    """A collective of the devices of one group: its primitive, its parameters, the types of its operands and results
-    on each device, and its members in order, by the ids of the devices and by their processes."""
-
-    primitive: str
-    params: Mapping[str, Any]
-    operands: tuple[Any, ...]
-    results: tuple[Any, ...]
-    devices: tuple[int, ...]
-    processes: tuple[int, ...]
-
-
-class DeviceCollective(Protocol):
-    """A collective that a transport does itself."""
-
-    def start(self, operands: Sequence[int], results: Sequence[int]) -> Request:
-        """Start it; returns at once. For each operand, and for each result, there is an address for each member of
-        this process. The results are there when the request has ended."""
-        ...
-
-
 class TransportError(RuntimeError):
     """A transport could not deliver a message. `lost` says that processes have died, and which of them are known."""
 
@@ -82,15 +61,13 @@ class TransportError(RuntimeError):
 
 
 class Transport(Protocol):
-    """What carries messages between processes: MPI, shared memory, NCCL, or nothing for one process."""
+    """What carries messages between processes: MPI, shared memory, or nothing for one process."""
 
     name: str  # with its version: processes must agree on it
     rank: int
     size: int
     tags: int  # tags are below
     near: frozenset[int]  # the processes whose messages can be borrowed
-    # Whether it does collectives of devices itself, those of one process among them, as NCCL does.
-    collects: bool
 
     def take(self, nbytes: int) -> SharedChunk:
         """Memory for what is sent to processes that are near, so that it need not be copied."""
@@ -98,11 +75,6 @@ class Transport(Protocol):
 
     def start(self, sends: Sequence[Message], receives: Sequence[Message]) -> Request:
         """Start to send and receive; returns at once."""
-        ...
-
-    def collective(self, of: GroupCollective) -> DeviceCollective | None:
-        """A collective that the transport does itself, planned once; None if it has to be done in parts. Only those
-        that collect are asked."""
         ...
 
     def shrunk(self, seconds: float) -> Transport:
@@ -119,13 +91,9 @@ class Messages:
     """What transports have in common that only send messages."""
 
     near: frozenset[int] = frozenset()
-    collects = False
 
     def take(self, nbytes: int) -> SharedChunk:
         raise InternalError("This transport has no shared memory.", stage="run")
-
-    def collective(self, of: GroupCollective) -> DeviceCollective | None:
-        return None
 
     def shrunk(self, seconds: float) -> Transport:
         raise TransportError("there are no other processes")

@@ -21,9 +21,10 @@ from weft.sharding import device as sharding_device
 
 if TYPE_CHECKING:
     from weft.runtime.processes.control import Control
+    from weft.runtime.processes.order import Order
 
-# Tags of messages that gather bytes; those of programs are above.
-LENGTH, BYTES, FIRST_DATA = 1, 2, 16
+# Tags of messages that gather bytes, and of those that compare an order; those of programs are above.
+LENGTH, BYTES, ORDER, FIRST_DATA = 1, 2, 3, 16
 # A wait asks again at once so many times, then every 50 microseconds, and after so many seconds every millisecond.
 SPINS, IMPATIENT = 2000, 0.2
 # How long the others are asked what is wrong when a message fails.
@@ -41,6 +42,7 @@ class World:
         self.lock = threading.RLock()
         self.page = control.page if control is not None else Page(transport.rank)
         self._chain = 0
+        self.orders: dict[tuple[int, ...], Order] = {}  # of processes whose work goes on by itself
         self.deadline: float | None = None  # until when all must be here, by the monotonic clock
 
     # -- waiting ---------------------------------------------------------------------------------------------------
@@ -72,7 +74,8 @@ class World:
             with self.page.waiting(peers, doing if isinstance(doing, str) else doing(), started):
                 return self._poll(requests)
         except TransportError as error:
-            self.raise_lost(error, doing if isinstance(doing, str) else doing())
+            lost = error
+        self.raise_lost(lost, doing if isinstance(doing, str) else doing())
 
     def raise_lost(self, error: TransportError, doing: str) -> NoReturn:
         """Raise what is known of the reason for which a transport has failed, or that messages were lost."""
