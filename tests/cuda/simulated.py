@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import pickle
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -25,8 +26,9 @@ from weft.compiler.kernel import interpreter
 from weft.compiler.kernel.ir import Kernel
 from weft.compiler.kernel.verifier import verify
 from weft.compiler.program.exchange import last_copies
+from weft.compiler.target.cuda.groups import SHARED_BYTES
 from weft.compiler.target.cuda.loop_code import LoopCode
-from weft.compiler.target.cuda.lower import launch_shape, source_text
+from weft.compiler.target.cuda.lower import launch_bytes, launch_shape, source_text
 from weft.compiler.target.cuda.node_code import Advances, Chooses, Holds, NodeCode
 from weft.compiler.target.cuda.ptx import ptx
 from weft.compiler.target.cuda.targets import hopper
@@ -53,6 +55,11 @@ STAND_INS: dict[str, Callable[[Any], StandIn]] = {
 
 # Handles of conditional nodes.
 HANDLES = itertools.count(1 << 40)
+
+
+def shared_bytes(text: str) -> int:
+    """The memory of a block that the text of a module has by itself."""
+    return sum(map(int, re.findall(r"= internal addrspace\(3\) global \[(\d+) x i8\]", text)))
 
 
 class Recording:
@@ -217,12 +224,15 @@ class SimulatedDriver:
             kernels = source.outline.kernels if isinstance(source, LoopCode) else {name: source}
             for kernel in kernels.values():
                 verify(kernel)
+            text = source_text(name, source, target)
+            assert shared_bytes(text) <= SHARED_BYTES
             if loop:
-                assert ".entry" in ptx(source_text(name, source, target), target)
+                assert ".entry" in ptx(text, target)
             rows = source.outline.rows if isinstance(source, LoopCode) else None
             counts = len(source.addresses) if isinstance(source, LoopCode) else 0
             shape = (source.parts, source.exchanges) if isinstance(source, LoopCode) else (1, ())
-            found[name] = Code(pickle.dumps((rows, kernels, counts, *shape)), *launch_shape(source, target))
+            launched = *launch_shape(source, target), launch_bytes(source, target)
+            found[name] = Code(pickle.dumps((rows, kernels, counts, *shape)), *launched)
         return found
 
     def load(self, name: str, code: Code) -> SimulatedEntry | SimulatedDecision:

@@ -14,6 +14,7 @@ import weft
 import weft.numpy as wnp
 from tests.compiler.host import interpret
 from tests.compiler.test_emit_cumulative import assert_same_class, extreme_factors
+from tests.cuda.simulated import shared_bytes
 from weft import lax
 from weft.api.inspect import make_jaxpr
 from weft.base import dtypes, settings
@@ -25,8 +26,8 @@ from weft.compiler.kernel.grid import repeats
 from weft.compiler.kernel.ir import Index, Kernel, Loop, LoopKind
 from weft.compiler.kernel.verifier import verify
 from weft.compiler.program.ir import Launch
-from weft.compiler.target.cuda.groups import Group, group_of
-from weft.compiler.target.cuda.lower import launch_shape, module_text
+from weft.compiler.target.cuda.groups import SHARED_BYTES, Group, group_of
+from weft.compiler.target.cuda.lower import launch_shape, module_text, source_text
 from weft.compiler.target.cuda.ptx import ptx
 from weft.compiler.target.cuda.targets import hopper
 from weft.ir.jaxpr import constants_to_arguments
@@ -35,7 +36,10 @@ from weft.ir.jaxpr import constants_to_arguments
 def compiled(function: Callable[..., Any], *arrays: np.ndarray) -> tuple[Any, list[Kernel]]:
     jaxpr = constants_to_arguments(make_jaxpr(function)(*arrays))
     program = compile_program(jaxpr, [False] * len(jaxpr.invars), hopper()).program
-    return program, [verify(s.full) for s in program.all_steps() if isinstance(s, Launch)]
+    kernels = [verify(s.full) for s in program.all_steps() if isinstance(s, Launch)]
+    for kernel in kernels:  # they can be written, with no more memory than a block has
+        assert shared_bytes(source_text("kernel", kernel, hopper())) <= SHARED_BYTES
+    return program, kernels
 
 
 def normalised(x: Any) -> Any:

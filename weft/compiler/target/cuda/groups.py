@@ -136,8 +136,9 @@ def group_of(kernel: Kernel, target: Target) -> Group | None:
 
 
 def bytes_at_launch(kernel: Kernel, target: Target) -> int:
-    """The local memory that a kernel is launched with, where it is more than code can have by itself."""
-    group = group_of(kernel, target)
+    """The local memory that a kernel is launched with, where it is more than code can have by itself: for products of
+    matrices. Others have no more of it than that, in registers aside."""
+    group = group_of(kernel, target) if _matmuls(kernel) else None
     return 0 if group is None or group.local * group.count <= SHARED_BYTES else group.local * group.count
 
 
