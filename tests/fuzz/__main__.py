@@ -13,9 +13,9 @@ import sys
 import traceback
 
 from tests.fuzz.campaign import STATE, campaign
-from tests.fuzz.checks import case_of, check_case, check_jit
+from tests.fuzz.checks import case_of, check_case, check_checked, check_jit
 from tests.fuzz.coverage import Coverage, coverage_of
-from tests.fuzz.generator import generate
+from tests.fuzz.generator import NO_RULE, generate
 from tests.fuzz.reference import expected_of
 from tests.fuzz.shrink import report, standalone
 
@@ -43,9 +43,16 @@ def main() -> int:
 def replay(seed: int, most: int | None, shrinks: bool) -> int:
     program = generate(seed, most)
     print(standalone(program))
-    case = case_of(program)
+    try:
+        case = case_of(program)
+    except NO_RULE as error:
+        print(f"no rule: {error}")
+        return 0
     print(case.jaxpr)
     try:
+        if program.checks:
+            print(check_checked(program))
+            return 0
         expected = expected_of(case)
         print(check_case(case, True, expected))
         check_jit(program, expected)

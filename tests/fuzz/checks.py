@@ -38,7 +38,7 @@ from weft.compiler.target.cpu.targets import host
 from weft.compiler.verify import verify_program
 from weft.errors import NonFiniteValueError, OutOfBoundsIndexError
 from weft.ir import interpreter
-from weft.ir.jaxpr import constants_to_arguments
+from weft.ir.jaxpr import Equation, Jaxpr, constants_to_arguments, subjaxprs
 from weft.ir.types import ArrayType
 from weft.ir.verifier import verify as verify_jaxpr
 from weft.runtime.cpu.executable import Executable
@@ -58,18 +58,32 @@ class Mismatch(AssertionError):
 
 
 def case_of(program: Program) -> Case:
-    """Trace a program."""
+    """Trace a program. Tangents of a custom vjp have no value: a program is refused that computes them, wherever it
+    does, and one that does not is judged without them."""
     with program.settings():
         jaxpr = make_jaxpr(program.function())(*program.arguments)
         constants = [np.array(interpreter.storage_of(c)) for c in jaxpr.consts]
         verify_jaxpr(jaxpr)
     closed = constants_to_arguments(jaxpr)
+    if any(equations_without_value(closed)):
+        closed = drop_dead(inline(closed))
+        for equation in equations_without_value(closed):
+            interpreter.run_equation(equation, ())
     flags = (False,) * len(constants) + program.donated
     arrays = [
         np.asarray(a).astype(dtypes.storage(v.aval.dtype))
         for a, v in zip([*constants, *program.arguments], closed.invars, strict=True)
     ]
     return Case(closed, arrays, flags, program.wide)
+
+
+def equations_without_value(jaxpr: Jaxpr) -> Iterator[Equation]:
+    """Those whose evaluation is the user's error, in sub-jaxprs too."""
+    for equation in jaxpr.eqns:
+        if equation.primitive.has_no_value:
+            yield equation
+        for inner in subjaxprs(equation.params):
+            yield from equations_without_value(inner)
 
 
 # ---------------------------------------------------------------------------------------------------------- comparing

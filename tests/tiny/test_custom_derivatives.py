@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from typing import Any
 
@@ -85,6 +86,49 @@ def test_forward_mode() -> None:
         with pytest.raises(errors.CustomRuleError, match="Forward-mode differentiation reached tenfold_back") as caught:
             forward()
         assert names_this_file(caught.value)
+
+
+def doubled(carry):
+    """One iteration of a loop with a part in its carry that nobody else reads."""
+    count, x, _ = carry
+    return count + 1, 2 * x, tenfold_back(x, x)
+
+
+# Functions with tangents that have no value, and whether these are the tangents of a result.
+TANGENTS = {
+    "result": (lambda x: tenfold_back(x, x), True),
+    "product with zero": (lambda x: x + 0 * tenfold_back(x, x), True),
+    "other result": (lambda x: weft.jit(lambda x: (x, tenfold_back(x, x)))(x)[0], False),
+    "branch that is not taken": (lambda x: lax.cond(x < 0, lambda x: tenfold_back(x, x), wnp.sin, x), True),
+    "other result of a branch": (
+        lambda x: lax.cond(x > 0, lambda x: (x, tenfold_back(x, x)), lambda x: (x, x), x)[0], False,
+    ),
+    "stacked": (lambda x: lax.scan(lambda c, _: (c, tenfold_back(c, c)), x, None, length=2)[1].sum(), True),
+    "other part of a scan": (lambda x: lax.scan(lambda c, _: (c, tenfold_back(c, c)), x, None, length=2)[0], False),
+    "loop without iterations": (lambda x: lax.while_loop(lambda c: c[0] < x - 9, doubled, (0, x, x))[2], True),
+    "other part of a loop": (lambda x: lax.while_loop(lambda c: c[0] < x, doubled, (0, x, x))[1], False),
+    "other part of a loop without iterations": (
+        lambda x: lax.while_loop(lambda c: c[0] < x - 9, doubled, (0, x, x))[1], False,
+    ),
+    "invariant of a loop without iterations": (
+        lambda x: lax.while_loop(
+            lambda c: c[0] < x - 9, lambda c: (c[0] + 1, c[1], tenfold_back(c[1], c[1]), c[2]), (0, x, x, x)
+        )[3], True,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TANGENTS)
+def test_tangents_without_a_value_are_refused_where_a_result_needs_them(name: str) -> None:
+    """Whatever is executed, as in JAX: a program that computes them is not compiled, and one that does not is."""
+    function, needed = TANGENTS[name]
+    refused = pytest.raises(errors.CustomRuleError, match="Forward-mode differentiation reached tenfold_back")
+    with refused if needed else contextlib.nullcontext():
+        weft.jit(lambda x: weft.jvp(function, (x,), (x,))[1])(2.0)
+    with refused if needed else contextlib.nullcontext():
+        weft.linearize(function, 2.0)[1](1.0)
+    primal = weft.jit(lambda x: weft.jvp(function, (x,), (x,))[0])(2.0)
+    assert primal == weft.jit(function)(2.0)
 
 
 def test_rules_receive_concrete_values_outside_of_tracing() -> None:

@@ -146,6 +146,9 @@ class Primitive:
     map_primitive: ClassVar[bool] = False
     # Goes up when parameters mean something else than before: files of exports say which version they have.
     version: ClassVar[int] = 1
+    # Whether it has no value: `eval` raises the user's error whatever its operands are, and what computes it is not
+    # compiled.
+    has_no_value: ClassVar[bool] = False
     # What it means is known to this process alone, so nothing that is compiled from it is stored on disk.
     of_this_process: ClassVar[bool] = False
     # Whether `type` sees where operands are: a card that carries jaxprs, or only hands values on, says itself where its

@@ -21,3 +21,10 @@ def plan_evaluation(equation: Equation) -> LibraryCall:
                 target[...] = result
 
     return LibraryCall(routine=HOST, host=host)
+
+
+def refuse(equation: Equation) -> None:
+    """Raise the user's error of an operation that has no value. It is raised before anything runs: whether a program
+    is wrong does not depend on how often a loop runs, or which branch is taken."""
+    if equation.primitive.has_no_value:
+        run_equation(equation, ())

@@ -287,6 +287,7 @@ class custom_lin(Primitive):
 
     multiple_results = True
     types_placement = True
+    has_no_value = True
 
     def type(self, *types: Type, out_types: tuple[Type, ...], **params: Any) -> list[Type]:
         return list(out_types)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from weft.ir.jaxpr import Jaxpr, Var
+from weft.ir.jaxpr import Jaxpr, Var, drop_dead
 from weft.ir.types import Type
 
 T = TypeVar("T")
@@ -22,6 +22,16 @@ def fixpoint(step: Callable[[Mask], tuple[T, Sequence[bool]]], start: Sequence[b
             return result, mask
         mask = grown
     raise AssertionError("a mask over a carry can only grow, so it reaches a fixpoint")
+
+
+def live_carry(body: Jaxpr, count: int, start: Sequence[bool]) -> tuple[list[bool], Mask]:
+    """Which of the `count` arguments before the carry, and which parts of it, a loop needs that needs `start`."""
+
+    def step(mask: Mask) -> tuple[list[bool], list[bool]]:
+        _, used = drop_dead(body, mask, False)
+        return used[:count], used[count:]
+
+    return fixpoint(step, start)
 
 
 def rearranged(jaxpr: Jaxpr, arguments: Sequence[int]) -> Jaxpr:

@@ -9,7 +9,7 @@ import numpy as np
 
 from weft.ir.carried import Carried
 from weft.ir.interpreter import replay, run
-from weft.ir.jaxpr import Jaxpr
+from weft.ir.jaxpr import Jaxpr, drop_dead
 from weft.ir.partial_eval import PartialJaxpr, partial_eval
 from weft.ir.primitive import Axis, HigherOrder, Params, Split, accumulate, check_operands, instantiate, primitive
 from weft.ir.types import TapeType, Type, array_type, type_of
@@ -18,7 +18,7 @@ from weft.ir.zeros import Linear, Zero
 from weft.primitives.control.call import jit as jit_primitive
 from weft.primitives.control.cond import select_lanes
 from weft.primitives.control.lanes import run_lanes, with_flag
-from weft.primitives.control.loop_bodies import fixpoint, merged, others, pick, rearranged
+from weft.primitives.control.loop_bodies import fixpoint, live_carry, merged, others, pick, rearranged
 from weft.primitives.control.masked import can_mask, masked
 from weft.primitives.control.tape import batched_value, tape_new, tape_read, tape_write, zeros
 from weft.primitives.elementwise.compare import lt
@@ -207,6 +207,15 @@ class repeat(HigherOrder):
         )
         const_cotangents = merged(linear_const, results[:s], [None] * h)
         return [None, *const_cotangents, *results[s:]]
+
+    def live_operands(self, live_results: Sequence[bool], params: Params) -> Any:
+        jaxpr, nconsts = params["jaxpr"], params["nconsts"]
+        used, carry = live_carry(jaxpr, 1 + nconsts, live_results)
+        if not any(carry):
+            return None
+        keep = [True, *used[1:], *carry]  # of the body the first argument is the step, and of the loop their number
+        changed = {**params, "jaxpr": drop_dead(jaxpr, carry, keep)[0], "nconsts": sum(used[1:])}
+        return keep, changed, list(carry)
 
     def samples(self) -> Any:
         return iter(())  # has a sub-jaxpr; the composition tests cover it

@@ -14,7 +14,7 @@ import numpy as np
 
 from weft.ir.carried import Carried
 from weft.ir.interpreter import replay, run
-from weft.ir.jaxpr import Jaxpr
+from weft.ir.jaxpr import Jaxpr, drop_dead
 from weft.ir.keys import KeysThrough
 from weft.ir.partial_eval import PartialJaxpr, partial_eval, remat_split_jaxpr
 from weft.ir.primitive import Axis, HigherOrder, Params, RematSplit, Split, check_operands, instantiate, primitive
@@ -27,6 +27,7 @@ from weft.primitives.control.cond import refuse_ordered, select_lanes
 from weft.primitives.control.lanes import run_lanes, with_flag
 from weft.primitives.control.loop_bodies import (
     fixpoint,
+    live_carry,
     merged,
     others,
     pick,
@@ -281,6 +282,25 @@ class while_(HigherOrder):
             second=(jit_primitive, {**name, "jaxpr": stage_closed(again, operands, name="while_stored")}),
             second_in=(*range(before), *(~k for k in range(len(tapes))), *range(before, len(types))),
         )
+
+    def live_operands(self, live_results: Sequence[bool], params: Params) -> Any:
+        """The carry that a result, the condition, an effect or another such part of it needs."""
+        condition, body, conds, consts = (
+            params[k] for k in ("cond_jaxpr", "body_jaxpr", "cond_nconsts", "body_nconsts")
+        )
+        _, read = drop_dead(condition, [True], False)
+        start = [live or decides for live, decides in zip(live_results, read[conds:], strict=True)]
+        used, carry = live_carry(body, consts, start)
+        if not any(carry):
+            return None
+        keep_condition, keep_body = [*read[:conds], *carry], [*used, *carry]
+        changed = {
+            "cond_jaxpr": drop_dead(condition, [True], keep_condition)[0],
+            "cond_nconsts": sum(read[:conds]),
+            "body_jaxpr": drop_dead(body, carry, keep_body)[0],
+            "body_nconsts": sum(used),
+        }
+        return [*read[:conds], *keep_body], changed, list(carry)
 
     def keys_through(self, through: KeysThrough, operands: Sequence[Any], params: Params) -> Sequence[Any] | None:
         """As for `scan`; the condition runs before each iteration."""

@@ -11,12 +11,11 @@ from weft.compiler.target.cpu.library.batches import TooLarge
 from weft.compiler.target.cpu.library.host import plan_fft
 from weft.compiler.target.cpu.library.matmuls import plan_matmul
 from weft.compiler.target.cpu.library.routines import ZEROS
-from weft.compiler.target.evaluation import plan_evaluation
+from weft.compiler.target.evaluation import plan_evaluation, refuse
 from weft.compiler.target.library_call import LibraryCall, arrays_of
 from weft.ir.jaxpr import Equation
 from weft.ir.primitive import Primitive
 from weft.primitives.contraction.contract import dot_general
-from weft.primitives.control.custom import custom_lin
 from weft.primitives.linalg.cholesky import cholesky
 from weft.primitives.linalg.condensed import hessenberg, schur, tridiagonal
 from weft.primitives.linalg.eigen import eig, eigh
@@ -34,7 +33,6 @@ def _plan_schur(equation: Equation) -> LibraryCall:
 
 PLANS: dict[Any, Callable[[Equation], LibraryCall]] = {
     cholesky: factorizations.plan_cholesky,
-    custom_lin: plan_evaluation,  # which is the user's error
     dot_general: plan_matmul,
     eig: spectra.plan_eig,
     eigh: hermitian.plan_eigh,
@@ -66,6 +64,7 @@ def plan(equation: Equation) -> LibraryCall:
     """The call that computes an equation. Operands and results are dense arrays, stored by rows."""
     if equation.primitive.higher_order:
         raise InternalError(f"{equation.primitive.name} carries programs: no library can call them.", stage="library")
+    refuse(equation)
     operands, results = arrays_of(equation.invars), arrays_of(equation.outvars)
     if not any(r.size for r in results):
         return LibraryCall(ZEROS, parameters=(len(operands), 0))

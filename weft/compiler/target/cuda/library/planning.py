@@ -11,7 +11,7 @@ from weft.compiler.target.cuda.library.composites import Composite
 from weft.compiler.target.cuda.library.matmuls import plan_matmul
 from weft.compiler.target.cuda.library.solvers import plan_solver, solver
 from weft.compiler.target.cuda.library.transforms import plan_fft, plan_triangular
-from weft.compiler.target.evaluation import plan_evaluation
+from weft.compiler.target.evaluation import plan_evaluation, refuse
 from weft.compiler.target.library_call import LibraryCall
 from weft.compiler.target.target import Target
 from weft.ir.jaxpr import Equation
@@ -36,5 +36,6 @@ def plan(equation: Equation, target: Target) -> LibraryCall:
         return routine.plan(equation)
     if card.higher_order:
         raise InternalError(f"{card.name} carries programs: no library can call them.", stage="library")
+    refuse(equation)
     library, found = PLANS.get(card, ("", plan_evaluation))
     return found(equation) if not library or library in target.libraries.present else plan_evaluation(equation)
