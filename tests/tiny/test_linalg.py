@@ -317,6 +317,31 @@ def test_gradients_of_spaces_of_vectors_where_values_are_equal(dtype: Any) -> No
             close((gradient * direction).sum().real, (weights * expected).sum().real, 1e-5)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_gradients_of_spaces_of_vectors_do_not_depend_on_rounding(dtype: Any) -> None:
+    """However far rounding sets equal values apart: the projection on their space has the derivative
+    (Q D R + R D Q)/(1 - 5), where R is that on the other vector."""
+
+    def projection(vectors: Any) -> Any:
+        return vectors @ vectors.T.conj()
+
+    functions = (
+        lambda a: projection(wl.eigh(a).eigenvectors[:, :2]),
+        lambda a: projection(wl.svd(a, full_matrices=False)[0][:, 1:]),
+        lambda a: projection(wl.svd(wl.inv(a), full_matrices=False)[0][:, :2]),
+    )
+    pullback = weft.jit(lambda a, weights: [weft.vjp(f, a)[1](weights)[0] for f in functions])
+    for units in [0, 1, 4, 16, 64] * 8:
+        q = np.linalg.qr(random(3, 3, dtype=dtype))[0]
+        noise, direction, weights = (random(3, 3, dtype=dtype) for _ in range(3))
+        direction = direction + adjoint(direction)
+        a = (q * [1.0, 1.0, 5.0]) @ adjoint(q) + units * np.finfo(float).eps * (noise + adjoint(noise))
+        equal, other = (part @ adjoint(part) for part in (q[:, :2], q[:, 2:]))
+        expected = (equal @ direction @ other + other @ direction @ equal) / (1 - 5)
+        for gradient in pullback(a, weights):
+            close((gradient * direction).sum().real, (weights * expected).sum().real, 1e-9)
+
+
 def test_vectors_without_a_derivative_say_so() -> None:
     with pytest.raises(MissingRuleError, match="full_matrices=False"):
         weft.jvp(lambda a: wl.svd(a)[0], (random(4, 2),), (random(4, 2),))

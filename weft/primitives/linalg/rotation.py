@@ -11,7 +11,7 @@ from weft.ir.primitive import Sample, primitive
 from weft.ir.zeros import Zero, is_linear
 from weft.primitives.elementwise.arithmetic import abs as abs_
 from weft.primitives.elementwise.arithmetic import mul, sub
-from weft.primitives.elementwise.bitwise import and_
+from weft.primitives.elementwise.bitwise import and_, or_
 from weft.primitives.elementwise.compare import le
 from weft.primitives.elementwise.select import select_n
 from weft.primitives.families import Composite
@@ -19,6 +19,9 @@ from weft.primitives.linalg.cholesky import general
 from weft.primitives.linalg.matrix import adjoint, as_columns, as_dtype, as_rows, inverse_gaps, scalar, zeros_like
 from weft.primitives.movement.shape import broadcast_in_dim
 from weft.primitives.reduction.reduce_extrema import reduce_max
+
+# Cotangents that differ by so many units, times the size of the matrix, are the same.
+ROUNDING = 4
 
 
 @primitive
@@ -54,15 +57,20 @@ class rotation(Composite):
 
 
 def _is_free(turned: Any, values: Any) -> Any:
-    """True for pairs of vectors whose values are equal, up to rounding, and whose rotation into each other changes
-    nothing: then both directions have the same cotangent."""
+    """True for pairs of vectors whose rotation into each other changes nothing: then both directions have the same
+    cotangent, up to rounding, or nearly so where values are equal up to rounding.
+
+    How far apart equal values are depends on how the matrix was computed, and is not known here. But what is lost where
+    the cotangents are the same is rounding, divided by the gap: it is large only where the rest is nothing but that.
+    """
     shape = turned.shape
     epsilon = float(np.finfo(values.dtype).eps)
     gaps = abs_(sub(as_rows(values, shape), as_columns(values, shape)))
     difference = abs_(sub(turned, adjoint(turned)))
     rounding = _largest(abs_(values), 1, shape[-1] * epsilon, shape)
-    noise = _largest(abs_(turned), 2, epsilon**0.5, shape)
-    return and_(le(gaps, rounding), le(difference, noise))
+    same = le(difference, _largest(abs_(turned), 2, ROUNDING * shape[-1] * epsilon, shape))
+    nearly = le(difference, _largest(abs_(turned), 2, epsilon**0.5, shape))
+    return or_(same, and_(le(gaps, rounding), nearly))
 
 
 def _largest(sizes: Any, count: int, factor: float, shape: Sequence[Any]) -> Any:
