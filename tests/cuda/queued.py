@@ -18,6 +18,7 @@ from weft.runtime import backend
 from weft.runtime.cuda import communicators, driver
 from weft.runtime.cuda.backend import CudaBackend
 from weft.runtime.cuda.libraries.nccl import Nccl
+from weft.runtime.cuda.unfinished import wait_for_others
 
 # What is started and not waited for.
 STARTED = ("copy", "copy_rows", "fill", "set_word", "launch", "call", "start", "collective", "copy_in_stream")
@@ -70,7 +71,7 @@ class QueuedDriver(SimulatedDriver):
             raise AssertionError("the GPU has failed") from self._error
 
     def synchronize(self) -> None:
-        driver.wait_for_others(self)
+        wait_for_others(self)
         self._drain()
         super().synchronize()
 
@@ -83,7 +84,7 @@ class QueuedDriver(SimulatedDriver):
         self.enqueue(lambda: SimulatedDriver.copy_in(self, address, copied))
 
     def copy_out(self, value: np.ndarray, address: int) -> None:
-        driver.wait_for_others(self)
+        wait_for_others(self)
         self._drain()
         super().copy_out(value, address)
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from ctypes import POINTER, byref, c_char_p, c_float, c_int, c_size_t, c_uint, c_uint64, c_void_p
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -35,6 +35,7 @@ from weft.runtime.cuda.interrupts import Interrupts
 from weft.runtime.cuda.libraries.calls import LibraryCalls, PreparedCall
 from weft.runtime.cuda.libraries.find import present
 from weft.runtime.cuda.libraries.routines import ROUTINES
+from weft.runtime.cuda.unfinished import wait_for_others
 
 Made = TypeVar("Made")
 
@@ -367,24 +368,6 @@ class _Current(threading.local):
 
 
 _current = _Current()
-
-
-class WaitsForOthers(Protocol):
-    """A GPU that may have collectives with other processes under way: `with_others` waits until a function says that
-    something has ended, and raises what has happened to the others."""
-
-    with_others: Callable[[Callable[[], bool]], None] | None
-
-    def is_idle(self) -> bool: ...
-
-
-def wait_for_others(gpu: WaitsForOthers) -> None:
-    """Wait until all work of a GPU has ended, if there are collectives with other processes among it."""
-    waits = gpu.with_others
-    if waits is not None:
-        waits(gpu.is_idle)
-        if gpu.with_others is waits:  # else another thread has started more
-            gpu.with_others = None
 
 
 class Driver:

@@ -11,9 +11,8 @@ import ctypes
 import time
 from typing import Protocol
 
-from weft.runtime.array import ConcreteArray
-from weft.runtime.cuda.memory import Block, Gpu
-from weft.runtime.held import INTERRUPTED, live_arrays
+from weft.runtime.cuda.memory import Gpu
+from weft.runtime.cuda.unfinished import delete_unfinished
 
 # How often a thread that waits looks at once, and how many seconds it sleeps between looking after that.
 AT_ONCE, SLEEP = 200, 2e-4
@@ -44,7 +43,7 @@ class Interrupts:
                 self._until_idle()
             finally:
                 self._word.value = 0
-            self._delete_unfinished()
+            delete_unfinished(self._driver)
             raise
 
     def _until_idle(self) -> None:
@@ -53,12 +52,3 @@ class Interrupts:
             looked += 1
             if looked > AT_ONCE:
                 time.sleep(SLEEP)
-
-    def _delete_unfinished(self) -> None:
-        """Arrays whose memory was taken since the GPU was known to be idle may have any elements."""
-        for array in live_arrays():
-            if isinstance(array, ConcreteArray) and type(array._memory) is Block and array._buffer is None:
-                block = array._memory
-                if block.owner.driver is self._driver and block.epoch == self._driver.epoch:
-                    block.owner.forget_flags()
-                    array._memory, array._pointer, array._donated_at = None, 0, INTERRUPTED

@@ -120,6 +120,8 @@ class CudaDevicesExecutable:
                 found.append([memory.take(bytes_of(aval)) for memory in memories])
             else:
                 found.append(list(donated[alias - len(self.constants)]))
+                for block in found[-1]:
+                    block.epoch = block.owner.driver.epoch
         passed = np.frombuffer(addresses, np.int64).reshape(-1, len(memories))
         loaded = [self._loaded(memory, position) for position, memory in zip(self.positions, memories, strict=True)]
         # They go back to the pool at once; what takes them next comes later in the stream.
