@@ -61,6 +61,8 @@ class Block:
         self.mmas = 0
         # When each thread last made its copies visible to the units.
         self.fenced = np.full(threads, -1)
+        # What is read by products that nobody has waited for.
+        self.multiplying: list[np.ndarray] = []
         self._parse(text)
 
     def _parse(self, text: str) -> None:
@@ -318,23 +320,37 @@ class Block:
 
     def _assembly(self, text: str, constraints: str, arguments: str, active: np.ndarray) -> Any:
         """Products of a warpgroup, of operands that were copied and then made visible to it."""
-        assert len(active) == self.threads == 4 * WARP
+        assert len(active) == self.threads
         if text == "fence.proxy.async.shared::cta;":
             self.fenced[:] = self.epoch
             return None
         values = [self._typed(a, active) for a in split(arguments)]
         outputs = constraints.count("=f")
-        sums = [value.copy() for value in values[:outputs]]
-        described = [int(value[0]) for value in values[outputs:]]
-        assert all((value == value[0]).all() for value in values[outputs:])
-        assert self.fenced.min() == self.epoch - 1, "copies are not visible"
-        away = [0, 0]
-        lane = np.arange(self.threads)
+        pending = int(re.search(r"wgmma.wait_group.sync.aligned (\d);", text)[1])  # type: ignore[index]
+        parts = []
+        for first in range(0, self.threads, 4 * WARP):
+            own = [value[first : first + 4 * WARP] for value in values]
+            parts.append(self._products(text, own[:outputs], own[outputs:]))
+        if "mma_async" in text:
+            assert self.fenced.min() == self.epoch - 1, "copies are not visible"
+            self.multiplying.append(np.concatenate([spans for _, spans in parts]))
+        while len(self.multiplying) > pending:  # until here they were read
+            spans = self.multiplying.pop(0)
+            self.reader[spans], self.read_at[spans] = -2, self.epoch
+        return [np.concatenate([sums[n] for sums, _ in parts]) for n in range(outputs)]
+
+    def _products(
+        self, text: str, before: list[np.ndarray], described: list[np.ndarray]
+    ) -> tuple[list[np.ndarray], np.ndarray]:
+        """The sums of the threads of one warpgroup, and where it reads."""
+        sums, away, read = [value.copy() for value in before], [0, 0], [np.zeros(0, int)]
+        assert all((value == value[0]).all() for value in described)
+        lane = np.arange(4 * WARP)
         row, column = lane // WARP * 16 + lane % WARP // 4, lane % 4 * 2
         for line in text.split(";"):
             moved = re.match(r" ?add.s64 (left|right), \$(\d+), (\d+)", line)
             if moved:
-                assert int(moved[2]) == 2 * outputs + (moved[1] == "right")
+                assert int(moved[2]) == 2 * len(sums) + (moved[1] == "right")
                 away[moved[1] == "right"] = int(moved[3])
             product = re.match(
                 r" ?wgmma.mma_async.sync.aligned.m64n(\d+)k16.f32.(\w+).\w+ \{(.*?)\}, left, right, 1, 1, 1, "
@@ -345,8 +361,9 @@ class Block:
                 count, registers = int(product[1]), [int(r[1:]) for r in product[3].split(",")]
                 assert registers == list(range(registers[0], registers[0] + count // 2))
                 dtype = {"bf16": ml_dtypes.bfloat16, "f16": np.float16}[product[2]]
-                left = self._described(described[0] + away[0], 64, product[4] == "1", dtype)
-                right = self._described(described[1] + away[1], count, product[5] == "1", dtype)
+                left, where_left = self._described(int(described[0][0]) + away[0], 64, product[4] == "1", dtype)
+                right, where_right = self._described(int(described[1][0]) + away[1], count, product[5] == "1", dtype)
+                read += [where_left, where_right]
                 total = np.zeros((64, count), np.float32)
                 where = [(row + 8 * (n // 2 % 2), column + 8 * (n // 4) + n % 2) for n in range(count // 2)]
                 for register, at in zip(registers, where, strict=True):
@@ -355,12 +372,11 @@ class Block:
                 for register, at in zip(registers, where, strict=True):
                     sums[register] = total[at]
                 self.mmas += 1
-        assert text.rstrip(" }").endswith("wgmma.wait_group.sync.aligned 0;")
-        return sums
+        return sums, np.concatenate(read)
 
-    def _described(self, description: int, count: int, transposed: bool, dtype: Any) -> np.ndarray:
+    def _described(self, description: int, count: int, transposed: bool, dtype: Any) -> tuple[np.ndarray, np.ndarray]:
         """An operand by its description, as rows along K: lines of 128 bytes, whose pieces of 16 bytes are exchanged by
-        bits of their addresses; eight lines, and blocks of 64 elements, are apart as it says."""
+        bits of their addresses; eight lines, and blocks of 64 elements, are apart as it says. And where it is."""
         assert description >> 62 == 1
         begin, blocks, eights = ((description >> shift & 0x3FFF) * 16 for shift in (0, 16, 32))
         rows, k = np.arange(count)[:, None], np.arange(16)[None]
@@ -373,9 +389,9 @@ class Block:
         assert (self.written[address] >= 0).all() and (self.written[address] < self.epoch).all(), (
             "read before a barrier"
         )
-        for span in (address, address + 1):
-            self.reader[span], self.read_at[span] = -2, self.epoch
-        return self.local.view(np.uint16)[address // 2].view(dtype).astype(np.float64)
+        spans = np.concatenate([address.reshape(-1), address.reshape(-1) + 1])
+        self.reader[spans], self.read_at[spans] = -2, self.epoch
+        return self.local.view(np.uint16)[address // 2].view(dtype).astype(np.float64), spans
 
     # -- memory ----------------------------------------------------------------------------------------------------
 

@@ -16,9 +16,9 @@ from weft.base import dtypes
 # The dtypes of operands, and bytes of a row that are multiplied at a time.
 SUPPORTED = (dtypes.bfloat16, np.dtype(np.float16), np.dtype(np.float32))
 STEP_BYTES = 32
-# Rows and columns that a unit multiplies at a time, and threads of a group, of which each warp has a quarter of the
-# results.
-UNIT_ROWS, UNIT_COLUMNS, THREADS = 16, 8, 128
+# Rows and columns that a unit multiplies at a time, and how many threads multiply together.
+UNIT_ROWS, UNIT_COLUMNS = 16, 8
+THREADS = (128, 256)
 
 
 def step_of(dtype: Any) -> int:

@@ -370,8 +370,9 @@ class GroupMatmul(Matmul):
     not write.
 
     `out` is local, with rows `stride` elements apart. Operands are bfloat16, float16, or float32 of which the products
-    have 10 bits of mantissa. The last two say how it is done: so many elements along K are copied to local memory at a
-    time, and so many of such copies are there at a time. They are in the memory of `out`, which is written at the end.
+    have 10 bits of mantissa. The last three say how it is done: so many elements along K are copied to local memory at
+    a time, so many of such copies are there at a time, and so many threads do it. Copies are in the memory of `out`,
+    which is written at the end.
     """
 
     out: Buffer
@@ -383,6 +384,7 @@ class GroupMatmul(Matmul):
     depth: int
     chunk: int
     copies: int
+    threads: int = 128
 
     def accesses(self) -> Iterator[tuple[Buffer, Index]]:
         yield from ((self.out, Index()), (self.out, Index((self.rows - 1) * self.stride + self.columns - 1)))

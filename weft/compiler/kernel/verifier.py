@@ -253,10 +253,12 @@ class _Verifier:
             self.fail(f"There are no products of {dtype} and {s.right.buffer.dtype} as {s.out.dtype}")
         if s.out not in self.kernel.local:
             self.fail(f"The sums of a group are in local memory, and {s.out.name} is not")
-        # Each warp has half of the rows and half of the columns, in pairs of units.
-        least = 2 * max(group_matmuls.UNIT_ROWS, 2 * group_matmuls.UNIT_COLUMNS)
-        if any(n < least or n & (n - 1) for n in (s.rows, s.columns)):
-            self.fail(f"Rows and columns are powers of two from {least} on")
+        if s.threads not in group_matmuls.THREADS:
+            self.fail(f"Matrices are multiplied by {group_matmuls.THREADS} threads")
+        # Each warp has half of the rows and its part of the columns, in pairs of units.
+        least = 2 * group_matmuls.UNIT_ROWS, s.threads // 64 * 2 * group_matmuls.UNIT_COLUMNS
+        if any(n < lowest or n & (n - 1) for n, lowest in zip((s.rows, s.columns), least, strict=True)):
+            self.fail(f"Rows and columns are powers of two from {least[0]} and {least[1]} on")
         if s.chunk < 2 * group_matmuls.step_of(dtype) or s.chunk & (s.chunk - 1) or s.depth < 1 or s.copies < 2:
             self.fail("Chunks along K are powers of two, of at least two steps, and there are at least two of them")
         if s.stride % 2 or s.stride < s.columns:

@@ -45,16 +45,18 @@ LEAST_TERMS, MOST_PARTS = 1024, 16
 PIECE, SUM_PADDING = 16, 8
 # Rows of tiles whose groups are neighbours, so that they find the same columns of the right operand in the cache.
 MOST_NEIGHBOURS = 8
+USUAL_THREADS = 128
 
 
 @dataclass(frozen=True)
 class Tile:
-    """Rows and columns of a tile, bytes along K that are copied at a time, and how many copies there are."""
+    """Rows and columns of a tile, bytes along K that are copied at a time, how many copies there are, and threads."""
 
     rows: int
     columns: int
     chunk_bytes: int
     copies: int
+    threads: int = USUAL_THREADS
 
     @property
     def local_bytes(self) -> int:
@@ -65,6 +67,7 @@ class Tile:
 
 # The larger a tile, the less is read; with few tiles, or little local memory, they are smaller.
 TILES = (
+    Tile(128, 256, 128, 4, 256),
     Tile(128, 128, 128, 3),
     Tile(128, 128, 64, 4),
     Tile(128, 64, 128, 3),
@@ -125,7 +128,7 @@ def matrix_plan(
     axes = max(own[0], key=lambda axis: axis.size), own[1][-1]
     if math.prod(axis.size for axis in (*axes, *contraction.k_axes)) < LEAST_MATRIX:
         return None
-    tile = _tile(fusion, contraction, axes)
+    tile = _tile(fusion, contraction, axes, dtype)
     if tile is None:
         return None
     left, right = (
@@ -134,7 +137,12 @@ def matrix_plan(
     return MatrixPlan(left, right, tile, _parts(fusion, contraction, axes, tile))
 
 
-def _tile(fusion: Fusion, contraction: ContractionLoops, axes: tuple[ContractionAxis, ContractionAxis]) -> Tile | None:
+def _tile(
+    fusion: Fusion,
+    contraction: ContractionLoops,
+    axes: tuple[ContractionAxis, ContractionAxis],
+    dtype: np.dtype[Any],
+) -> Tile | None:
     """The tile by which all processors together take the least time; None if there is too much padding."""
     units = fusion.target.matrices
     in_loop = units.in_loops and contraction.multiplications < LARGE_WORK
@@ -147,7 +155,9 @@ def _tile(fusion: Fusion, contraction: ContractionLoops, axes: tuple[Contraction
 
     def fits(tile: Tile) -> bool:
         padded = _count(contraction, axes, tile) * tile.rows * tile.columns
-        return tile.local_bytes <= room and padded <= MOST_PADDING * results
+        # So many threads are for units that several warps use together.
+        usual = tile.threads == USUAL_THREADS or (units.warpgroups and dtype.itemsize == 2)
+        return usual and tile.local_bytes <= room and padded <= MOST_PADDING * results
 
     return min(filter(fits, TILES), key=cost, default=None)
 
@@ -273,7 +283,7 @@ def emit_contraction_by_matrix_units(fusion: Fusion, contraction: ContractionLoo
             for side, copy, first, limit in zip(sides, copied, firsts, limits, strict=True)
         )
         chunk = tile.chunk_bytes // plan.left.dtype.itemsize
-        k.matmul(GroupMatmul(sums, stride, left, right, *sizes, depth, chunk, tile.copies))
+        k.matmul(GroupMatmul(sums, stride, left, right, *sizes, depth, chunk, tile.copies, tile.threads))
         with (
             k.loop(tile.rows, limit=limits[0]) as i,
             k.loop(tile.columns, kind=LoopKind.LANES, width=tile.columns, limit=limits[1]) as j,

@@ -1,10 +1,10 @@
 """Products of matrices by tensor cores, as LLVM: `GroupMatmul` of the kernel language.
 
-The 128 threads of a group copy chunks of both operands along K to local memory, a few of them ahead of the one that is
-multiplied (`cp.async`). A line there is a row or column of an operand, or an element of K of all of them, as it lies in
-memory, and lines are a few bytes further apart than they are long, so that eight threads that read a matrix of 8 x 16
-bytes find it in different banks. Each of the four warps has a quarter of the sums, in registers until the end (`mma`);
-then they are written to local memory, where the chunks were.
+The threads of a group, four warps or eight, copy chunks of both operands along K to local memory, a few of them ahead
+of the one that is multiplied (`cp.async`). A line there is a row or column of an operand, or an element of K of all of
+them, as it lies in memory, and lines are a few bytes further apart than they are long, so that eight threads that read
+a matrix of 8 x 16 bytes find it in different banks. Each warp has a part of the sums, in registers until the end
+(`mma`); then they are written to local memory, where the chunks were.
 
 Of 16 rows by 8 columns of sums, a thread has pairs: lane l those of the rows l / 4 and l / 4 + 8, in the columns
 2 (l % 4) and 2 (l % 4) + 1.
@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from weft.base import dtypes
-from weft.compiler.kernel.group_matmuls import STEP_BYTES, THREADS, UNIT_COLUMNS, UNIT_ROWS, step_of
+from weft.compiler.kernel.group_matmuls import STEP_BYTES, UNIT_COLUMNS, UNIT_ROWS, step_of
 from weft.compiler.kernel.ir import GroupMatmul, MatmulOperand
 from weft.compiler.target import llvm
 from weft.compiler.target.cuda.thread import thread_of_block
@@ -35,6 +35,7 @@ PIECE, PADDING, WORD_PADDING = 16, 16, 32
 MOST_PIECES = 16
 # Bytes of a line and its elements, where warps multiply together, and to multiples of what their memory begins.
 LINE, LINE_ELEMENTS, SWIZZLED = 128, 64, 1024
+WARPGROUP = 128
 # Address spaces.
 GLOBAL, SHARED = 1, 3
 # By dtype: the instruction that multiplies, and the type of its operands' registers.
@@ -104,7 +105,7 @@ def write(lowering: GroupLowering, s: GroupMatmul) -> None:
 def _is_of_warpgroup(lowering: GroupLowering, s: GroupMatmul) -> bool:
     """Whether the four warps multiply as one: short floats, whose lines are those that the instruction knows."""
     dtype = s.left.buffer.dtype
-    lines = s.chunk * dtype.itemsize == LINE and not (s.rows % LINE_ELEMENTS or s.columns % LINE_ELEMENTS)
+    lines = s.chunk * dtype.itemsize == LINE and not (s.rows % (s.threads // 2) or s.columns % LINE_ELEMENTS)
     return lowering.target.matrices.warpgroups and dtype.itemsize == 2 and lines
 
 
@@ -124,7 +125,7 @@ class _Writer:
         self.panels = _panels(s)
         self.copy_bytes = self.panels[1].end
         self.chunks = -(-s.depth // s.chunk)
-        self.thread = f.urem(thread_of_block(f), constant(THREADS, i32))
+        self.thread = f.urem(thread_of_block(f), constant(s.threads, i32))
         self.lane = f.and_(self.thread, self.number(WARP - 1))
         self.warp = f.lshr(self.thread, self.number(5))
         self.sources = [self.source(panel) for panel in self.panels]
@@ -141,12 +142,12 @@ class _Writer:
 
     def write(self) -> None:
         f, s = self.f, self.s
-        ahead = s.copies - 1
+        ahead = self.ahead
         for n in range(ahead):
             if n < self.chunks:
                 self.copy(self.number(n), self.number(n * self.copy_bytes))
             f.call("llvm.nvvm.cp.async.commit.group", llvm.void)
-        zeros = [constant(0.0, float_)] * (s.rows * s.columns // THREADS)
+        zeros = [constant(0.0, float_)] * (s.rows * s.columns // s.threads)
         places = [self.number(0), self.number(ahead * self.copy_bytes)]
         with f.loop(self.number(0), self.number(self.chunks), 1, carried=[*zeros, *places]) as chunk:
             *sums, read, written = chunk.values
@@ -159,9 +160,19 @@ class _Writer:
             f.call("llvm.nvvm.cp.async.commit.group", llvm.void)
             sums = self.multiply(read, sums)
             chunk.give(*sums, self.after(read), self.after(written))
+        results = self.finished(chunk.results[: len(zeros)])
         f.call("llvm.nvvm.cp.async.wait.group", llvm.void, self.number(0))
         self.lowering.wait()  # until nobody reads the last chunk
-        self.store(chunk.results[: len(zeros)])
+        self.store(results)
+
+    @property
+    def ahead(self) -> int:
+        """How many chunks before the one that is multiplied copies are started."""
+        return self.s.copies - 1
+
+    def finished(self, sums: Sequence[llvm.Value]) -> Sequence[llvm.Value]:
+        """The sums, when all products are there."""
+        return sums
 
     def publish(self) -> None:
         """Make what this thread has copied visible to who multiplies."""
@@ -210,14 +221,14 @@ class _Writer:
         lines, elements = (limit, left) if operand.along_k else (left, limit)
 
         def copy(i: llvm.Value) -> None:
-            if each <= THREADS:
+            if each <= s.threads:
                 line = f.udiv(self.thread, self.number(each))
-                line = f.add(line, f.mul(i, self.number(THREADS // each)))
+                line = f.add(line, f.mul(i, self.number(s.threads // each)))
                 along = f.urem(self.thread, self.number(each))
             else:
-                line = f.udiv(i, self.number(each // THREADS))
-                along = f.urem(i, self.number(each // THREADS))
-                along = f.add(self.thread, f.mul(along, self.number(THREADS)))
+                line = f.udiv(i, self.number(each // s.threads))
+                along = f.urem(i, self.number(each // s.threads))
+                along = f.add(self.thread, f.mul(along, self.number(s.threads)))
             along = f.mul(along, self.number(piece))
             away = f.add(f.mul(f.zext(line, i64), constant(panel.line_stride, i64)), f.zext(along, i64))
             target = f.add(begin, self.inside(panel, line, along))
@@ -233,7 +244,7 @@ class _Writer:
                 address = f.select(f.icmp("sgt", there, self.number(0)), address, source)
             self.copy_piece(f.offset(self.chunks_at, i8, target), address, piece, there)
 
-        count = -(-panel.lines * each // THREADS)
+        count = -(-panel.lines * each // s.threads)
         if count <= MOST_PIECES:
             for n in range(count):
                 copy(self.number(n))
@@ -275,14 +286,16 @@ class _Writer:
 
 
 class _OfWarps(_Writer):
-    """Each warp multiplies a quarter of the tile, whose operands it reads from local memory."""
+    """Each warp multiplies a part of the tile, whose operands it reads from local memory: half of the rows, and half or
+    a quarter of the columns."""
 
     def __init__(self, lowering: GroupLowering, s: GroupMatmul) -> None:
         super().__init__(lowering, s)
         f = self.f
-        self.rows, self.columns, self.row_step = s.rows // 2, s.columns // 2, UNIT_ROWS
-        self.first_row = f.mul(f.lshr(self.warp, self.number(1)), self.number(self.rows))
-        self.first_column = f.mul(f.and_(self.warp, self.number(1)), self.number(self.columns))
+        across = s.threads // WARP // 2
+        self.rows, self.columns, self.row_step = s.rows // 2, s.columns // across, UNIT_ROWS
+        self.first_row = f.mul(f.udiv(self.warp, self.number(across)), self.number(self.rows))
+        self.first_column = f.mul(f.urem(self.warp, self.number(across)), self.number(self.columns))
 
     def multiply(self, place: llvm.Value, sums: Sequence[llvm.Value]) -> list[llvm.Value]:
         f, (left, right) = self.f, self.panels
@@ -362,7 +375,7 @@ class _OfWarps(_Writer):
 
 
 class _OfWarpgroup(_Writer):
-    """The four warps multiply together, 64 rows at a time, of operands that the instruction (`wgmma`) itself reads from
+    """Four warps multiply together, 64 rows at a time, of operands that the instruction (`wgmma`) itself reads from
     local memory. There a panel consists of lines of 128 bytes: a row or column of the operand along K; or an element of
     K of 64 of them, after which come those of the next 64. The pieces of a line are exchanged by the index of the line,
     as the instruction says, so that eight lines have theirs in different banks."""
@@ -371,7 +384,12 @@ class _OfWarpgroup(_Writer):
         super().__init__(lowering, s)
         f = self.f
         self.columns, self.row_step = s.columns, LINE_ELEMENTS
-        self.first_row, self.first_column = f.mul(self.warp, self.number(UNIT_ROWS)), self.number(0)
+        # The rows of four warps, and where they begin.
+        self.rows = s.rows * WARPGROUP // s.threads
+        self.group = f.udiv(self.thread, self.number(WARPGROUP))
+        warp = f.and_(self.warp, self.number(WARPGROUP // WARP - 1))
+        own = f.mul(self.group, self.number(self.rows))
+        self.first_row, self.first_column = f.add(own, f.mul(warp, self.number(UNIT_ROWS))), self.number(0)
         self.copy_bytes = (s.rows + s.columns) * LINE
         self.panels = (replace(self.panels[0], begin=0), replace(self.panels[1], begin=s.rows * LINE))
         # Lines are exchanged by bits of their addresses.
@@ -389,13 +407,32 @@ class _OfWarpgroup(_Writer):
         first = f.mul(block, self.number(self.s.chunk))
         return f.add(f.add(first, f.mul(line, self.number(LINE))), piece)
 
+    @property
+    def pending(self) -> int:
+        """How many chunks are still multiplied while the next one is begun: one, if there are enough copies."""
+        return 1 if self.s.copies > 3 else 0
+
+    @property
+    def ahead(self) -> int:
+        return self.s.copies - 1 - self.pending
+
+    def finished(self, sums: Sequence[llvm.Value]) -> Sequence[llvm.Value]:
+        if not self.pending:
+            return sums
+        constraints = ",".join(["=f"] * len(sums) + [str(n) for n in range(len(sums))])
+        returns = llvm.structure(float_, len(sums))
+        found = self.f.effect("wgmma.wait_group.sync.aligned 0;", constraints, *sums, returns=returns)
+        assert found is not None
+        return self.f.fields(found, float_)
+
     def publish(self) -> None:
         self.f.effect("fence.proxy.async.shared::cta;", "")
 
     def multiply(self, place: llvm.Value, sums: Sequence[llvm.Value]) -> list[llvm.Value]:
         f, s = self.f, self.s
         begin = f.add(self.address, place)
-        described = [self.described(panel, f.add(begin, self.number(panel.begin))) for panel in self.panels]
+        own = f.mul(self.group, self.number(self.rows * LINE)), self.number(self.panels[1].begin)
+        described = [self.described(p, f.add(begin, first)) for p, first in zip(self.panels, own, strict=True)]
         count, each = len(sums), self.columns // 2
         kind = {"bfloat16": "bf16", "float16": "f16"}[s.left.buffer.dtype.name]
         transposed = ", ".join(str(int(not panel.operand.along_k)) for panel in self.panels)
@@ -406,7 +443,7 @@ class _OfWarpgroup(_Writer):
                 (STEP_BYTES if p.operand.along_k else step_of(s.left.buffer.dtype) * LINE) // 16 for p in self.panels
             ]
             lines.append(f"add.s64 right, ${2 * count + 1}, {step * along[1]};")
-            for i in range(s.rows // LINE_ELEMENTS):
+            for i in range(self.rows // LINE_ELEMENTS):
                 registers = ",".join(f"${n}" for n in range(i * each, (i + 1) * each))
                 away = step * along[0] + i * LINE_ELEMENTS * LINE // 16
                 lines += [
@@ -414,7 +451,7 @@ class _OfWarpgroup(_Writer):
                     f"wgmma.mma_async.sync.aligned.m64n{self.columns}k16.f32.{kind}.{kind} {{{registers}}}, "
                     f"left, right, 1, 1, 1, {transposed};",
                 ]
-        lines += ["wgmma.commit_group.sync.aligned;", "wgmma.wait_group.sync.aligned 0;", "}"]
+        lines += ["wgmma.commit_group.sync.aligned;", f"wgmma.wait_group.sync.aligned {self.pending};", "}"]
         constraints = ",".join(["=f"] * count + [str(n) for n in range(count)] + ["l", "l"])
         found = f.effect(" ".join(lines), constraints, *sums, *described, returns=llvm.structure(float_, count))
         assert found is not None

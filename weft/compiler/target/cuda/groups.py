@@ -17,7 +17,6 @@ from typing import Any
 
 from weft.base.errors import InternalError
 from weft.compiler.kernel.grid import accesses, repeats
-from weft.compiler.kernel.group_matmuls import THREADS as MATMUL_THREADS
 from weft.compiler.kernel.ir import (
     Accumulate,
     Buffer,
@@ -155,10 +154,12 @@ def _teams(kernel: Kernel, members: int) -> int:
     stored = {s.buffer for s in _statements(threads.body) if isinstance(s, Store)}
     loops = [s for s in threads.body if not isinstance(s, GroupMatmul) and not _is_computed(s, stored)]
     independent = bool(loops) and all(_is_of_teams(loop, stored) for loop in loops)
-    if _matmuls(kernel):
-        if not independent or MATMUL_THREADS % members:
+    multiplied = _matmuls(kernel)
+    if multiplied:
+        (count,) = {s.threads for s in multiplied}
+        if not independent or count % members:
             raise InternalError(f"The threads of a group cannot do the loops of {kernel.name} together.")
-        return MATMUL_THREADS // members
+        return count // members
     if not independent:
         return 1
     most = min(TEAM_THREADS // members, max(int(loop.count) for loop in loops))  # type: ignore[attr-defined]
