@@ -106,6 +106,8 @@ def load() -> float | None:
 def main() -> None:
     # Idle threads of PyTorch must not spin on the cores of the library that runs next.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    # Weft's arrays are on the CPU unless told otherwise; JAX's are on a GPU where there is one.
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=pathlib.Path, help="write the results to this file")
     parser.add_argument("--quick", action="store_true", help="few repeats, fewer layers")

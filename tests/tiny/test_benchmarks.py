@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import pathlib
 import shutil
 import subprocess
@@ -244,18 +245,24 @@ def test_fits_match_numpy(scripts: Any, index: int) -> None:
         )
 
 
+def printed(script: str, *arguments: str) -> str:
+    """What a script prints, with the package of this checkout, be it installed or not."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, str(FOLDER / script), *arguments]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 @pytest.mark.parametrize("case", ["start", "fused"])
 def test_first_calls_print_seconds(case: str) -> None:
-    command = [sys.executable, str(FOLDER / "first_call.py"), "weft", case]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    seconds, work = map(float, done.stdout.split())
+    seconds, work = map(float, printed("first_call.py", "weft", case).split())
     assert 0 < seconds < 60 and 0 < work
 
 
 def test_the_script_writes_its_results(tmp_path: pathlib.Path) -> None:
     file = tmp_path / "numbers.json"
-    command = [sys.executable, str(FOLDER / "run.py"), "--check", "--peers", "--only", "matmuls", "--json", str(file)]
-    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    told = printed("run.py", "--check", "--peers", "--only", "matmuls", "--json", str(file))
     lines = json.loads(file.read_text())["lines"]
     assert lines and all(line["seconds"].keys() == {"weft"} and line["name"] in told for line in lines)
 
