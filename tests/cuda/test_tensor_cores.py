@@ -18,6 +18,7 @@ import weft
 import weft.numpy as wnp
 from tests.compiler.host import interpret
 from tests.cuda.block_of_threads import Block
+from tests.cuda.simulated import shared_bytes
 from tests.cuda.test_ptx import ptxas
 from weft import lax
 from weft.api.inspect import make_jaxpr
@@ -33,7 +34,9 @@ from weft.compiler.kernel.ir import GroupMatmul, Index, Kernel, LoopKind, Matmul
 from weft.compiler.kernel.verifier import verify
 from weft.compiler.program import emissions
 from weft.compiler.program.ir import Call, Launch
-from weft.compiler.target.cuda.lower import launch_bytes, launch_shape, module_text
+from weft.compiler.target.cuda.groups import SHARED_BYTES
+from weft.compiler.target.cuda.loops import loops_of
+from weft.compiler.target.cuda.lower import launch_bytes, launch_shape, module_text, source_text
 from weft.compiler.target.cuda.ptx import ptx
 from weft.compiler.target.cuda.targets import hopper, of_capability
 from weft.compiler.target.target import Target
@@ -308,6 +311,18 @@ def test_loops_have_small_tiles_until_contractions_are_large() -> None:
         _, kernels = compiled(repeated, normal(size, size, dtype=BFLOAT16), normal(size, size, dtype=BFLOAT16))
         (found,) = [s for k in kernels if k.parallel for s in k.parallel.body if isinstance(s, GroupMatmul)]
         assert found.columns == (columns if size == 256 else found.columns) and (size == 256) == (found.copies == 2)
+
+
+def test_a_loop_with_products_is_one_kernel() -> None:
+    def repeated(x: Any, w: Any) -> Any:
+        return lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, wnp.tanh(c[1] @ w)), (0, x))[1]
+
+    program, _ = compiled(repeated, normal(256, 256), normal(256, 256))
+    (code,) = loops_of(program, hopper(), 132, lambda step: False).values()
+    text = source_text(code.symbol, code, hopper())
+    # Two groups of a block have barriers and memory of their own.
+    assert "llvm.nvvm.mma" in text and "barrier.cta.sync.aligned.count" in text
+    assert shared_bytes(text) <= SHARED_BYTES and ".entry" in ptx(text, hopper())
 
 
 def test_code_on_disk_knows_its_memory(tmp_path: pathlib.Path) -> None:
