@@ -58,15 +58,15 @@ def test_blocks_of_a_region_do_not_overlap_and_hold_it() -> None:
     sizes = [memory.MEDIUM, 3 * memory.MEDIUM, memory.MEDIUM + 4097] * 20
     blocks = [own.pool.take(size) for size in sizes]
     assert sum(sizes) > memory.REGION
-    for number, (block, size) in enumerate(zip(blocks, sizes, strict=True)):
-        block.view(block.address, (size,), np.dtype(np.uint8))[:] = number
-    kept = blocks[7].view(blocks[7].address, (sizes[7],), np.dtype(np.uint8))
-    for number, (block, size) in enumerate(zip(blocks, sizes, strict=True)):
-        assert (block.view(block.address, (size,), np.dtype(np.uint8)) == number).all()
+    for i, (block, size) in enumerate(zip(blocks, sizes, strict=True)):
+        block.view(block.address, (size,), np.dtype(np.uint8))[:] = i
+    view = blocks[7].view(blocks[7].address, (sizes[7],), np.dtype(np.uint8))
+    for i, (block, size) in enumerate(zip(blocks, sizes, strict=True)):
+        assert (block.view(block.address, (size,), np.dtype(np.uint8)) == i).all()
     del blocks, block
     own.clear()
     assert own.pool.bytes == 0
-    assert (kept == 7).all()
+    assert (view == 7).all()
 
 
 @pytest.mark.parametrize("size", [2048, memory.MEDIUM])

@@ -87,6 +87,16 @@ def test_cumulative_operations_match_numpy(reverse):
         assert np.allclose(weft.jvp(lambda v, f=function: f(v, 1, reverse), (x,), (x,))[0], expected, rtol=1e-6), name
 
 
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_a_product_of_complex_numbers_has_no_factor_of_one(count):
+    """1 times (inf - 2j) is (inf + nan j), so what products start from must not be a factor."""
+    x = np.array([[np.inf - 2.0j, 1.5 - 0.5j, 2.0 + 1.0j], [2.0 + 1.0j, 0.5 + 2.5j, 1j]], np.complex64)[:, :count]
+    with np.errstate(all="ignore"):
+        expected = x[:, 0] if count == 1 else functools.reduce(np.multiply, x.T)
+    for product in (weft.jit(lambda x: lax.reduce_prod(x, (1,)))(x), lax.reduce_prod(x, (1,))):
+        np.testing.assert_allclose(product, expected, rtol=1e-6)
+
+
 def test_derivative_of_cumprod_with_zeros():
     x = np.array([2, 0, 3, 0, 5], np.float32)
     jacobian = np.stack([weft.jvp(lax.cumprod, (x,), (e,))[1] for e in np.eye(5, dtype=np.float32)], axis=1)

@@ -435,6 +435,10 @@ class Primitive:
         """Whether no element of the result is -0.0. `known` says the same of an operand, as far as anybody knows."""
         return not self.negative_zero
 
+    def definition_of(self, equation: Any) -> Callable[..., Any] | None:
+        """How an equation is written in terms of other operations, where these are compiled in its place."""
+        return self.definition
+
     def fusion(self, equation: Any, target: Machine) -> Properties:
         """What fusion does with an equation: by default it stays on its own, and a library or `eval` computes it."""
         return CONTROLS if self.higher_order else UNFUSED

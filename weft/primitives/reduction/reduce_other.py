@@ -9,11 +9,12 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from weft.base import dtypes
 from weft.base.errors import ArgumentTypeError
 from weft.indexing.inconclusive import not_constant
 from weft.ir.context import EVALUATION, active
 from weft.ir.interpreter import replay, storage_of
-from weft.ir.jaxpr import Jaxpr
+from weft.ir.jaxpr import Equation, Jaxpr
 from weft.ir.nans import nans_allowed
 from weft.ir.primitive import Axis, Primitive, Sample, batched_jaxpr, primitive
 from weft.ir.types import ArrayType, array_type, type_of
@@ -202,9 +203,24 @@ def reduce_from(
     return apply_everywhere(jaxpr, [*initial, *values])
 
 
+def _multiplied_in_pairs(x: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
+    """The product over axes, in the order of `reduced`."""
+    front = np.moveaxis(x, axes, range(len(axes)))
+    merged = front.reshape(math.prod(front.shape[: len(axes)]), *front.shape[len(axes) :])
+    with np.errstate(all="ignore"):
+        while len(merged) > 1:
+            even = len(merged) // 2 * 2
+            merged = np.concatenate([merged[0:even:2] * merged[1:even:2], merged[even:]])
+    return merged[0] if len(merged) else np.ones(merged.shape[1:], x.dtype)
+
+
 @primitive
 class reduce_prod(CheckedReduction):
-    """Product over `axes`; reduced-precision floats accumulate wider."""
+    """Product over `axes`; reduced-precision floats accumulate wider.
+
+    Complex elements are multiplied in pairs and with nothing else: 1 is not neutral, since 1 times (inf + 2j) is
+    (inf + nan j).
+    """
 
     ulp = {"": 2.0}
     combine_name = "prod"
@@ -212,7 +228,12 @@ class reduce_prod(CheckedReduction):
 
     def eval(self, x: Any, *, axes: tuple[int, ...]) -> Any:
         operand = wide(np.asarray(x))
+        if dtypes.kind(operand.dtype) == "c":
+            return _multiplied_in_pairs(operand, axes)
         return np.prod(operand, axis=axes, dtype=operand.dtype).astype(x.dtype)
+
+    def definition_of(self, equation: Equation) -> Callable[..., Any] | None:
+        return self.decompose if dtypes.kind(equation.invars[0].aval.dtype) == "c" else None  # type: ignore[attr-defined]
 
     def initial(self, dtype: Any) -> Any:
         return np.ones((), dtype)
@@ -237,6 +258,7 @@ class reduce_prod(CheckedReduction):
         yield Sample(ramp(4, dtype=np.int32), axes=(0,))
         yield Sample(ramp(0, 3), axes=(0,))
         yield Sample(ramp(2, 3, dtype=np.complex64) * (1 + 2j), axes=(1,))
+        yield Sample(ramp(3, 2, 5, dtype=np.complex64) * (1 - 1j), axes=(0, 2))
         yield Sample(ramp(5, dtype=ml_dtypes.bfloat16), axes=(0,), differentiable=False)
 
 
