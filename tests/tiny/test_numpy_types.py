@@ -199,6 +199,13 @@ def test_numpy_arrays_are_copied():
     for x in result:
         assert not np.asarray(x).any()
     assert not np.asarray(captured(wnp.zeros(3))).any()
+    # Also where it is an operand as it is.
+    kernel = np.ones((1, 1, 3), np.float32)
+    convolved = weft.jit(lambda x: weft.lax.conv(x, kernel, (1,), "SAME"))
+    before = np.asarray(convolved(wnp.ones((1, 1, 5))))
+    kernel[:] = 2
+    for _ in range(4):
+        np.testing.assert_array_equal(np.asarray(convolved(wnp.ones((1, 1, 5)))), before)
 
 
 def test_values_with_an_array_protocol_are_accepted():

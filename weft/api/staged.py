@@ -21,7 +21,7 @@ from weft.base.source import user_line
 from weft.indexing.guards import Assumption
 from weft.ir.at_sizes import AtSizes, JaxprAtSizes
 from weft.ir.jaxpr import Jaxpr, constants_to_arguments
-from weft.runtime.array import ConcreteArray
+from weft.runtime.array import ConcreteArray, lift
 from weft.runtime.placing import uncommitted
 
 
@@ -61,7 +61,7 @@ class StagedFunction:
         if self.has_empty:
             jaxpr = jaxpr.replace(outvars=[v for v in jaxpr.outvars if not is_empty(v.aval)])
         self.jaxpr = constants_to_arguments(jaxpr)
-        self.constants = tuple(map(uncommitted, constants))
+        self.constants = tuple(map(_constant, constants))
         self.out_tree = out_tree
         self.params: dict[str, Any] = {"name": name, "jaxpr": self.jaxpr}
         self.donated: tuple[bool, ...] = ()
@@ -104,6 +104,13 @@ class StagedFunction:
             rest = iter(results)
             results = [np.zeros(t.shape, float0) if is_empty(t) else next(rest) for t in self.out_types]  # type: ignore[attr-defined]
         return tree.unflatten(self.out_tree, results)
+
+
+def _constant(value: Any) -> Any:
+    """A constant of a function: arrays of NumPy as they are now, since the caller may write to them later."""
+    if isinstance(value, np.ndarray) and value.flags.writeable and value.dtype != float0:
+        return lift(value)
+    return uncommitted(value)
 
 
 def warn_of_constants(name: str, constants: Sequence[Any]) -> None:
