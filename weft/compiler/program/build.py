@@ -350,7 +350,10 @@ class Builder:
                 return self.updated(block, position, arguments, others, arguments[argument], v)
         target, preferred = block.targets.get(v), block.preferred.get(v)
         allowed = sorted((arguments[a] for a, r in computed.in_place if r == i), key=lambda slot: slot is not preferred)
-        for slot in allowed if target is None else [slot for slot in allowed if slot is preferred]:
+        # Where it would best go (a carry) is better than an operand, which would have to be copied there.
+        if target is not None or (preferred is not None and block.dead(preferred, position, from_now=True)):
+            allowed = [slot for slot in allowed if slot is preferred]
+        for slot in allowed:
             once = arguments.count(slot) == sum(s is slot for s in allowed)
             fits = slot.size == bytes_of(v.aval) and slot not in others
             if fits and once and block.dead(slot, position, from_now=False):

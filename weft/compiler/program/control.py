@@ -16,6 +16,7 @@ import numpy as np
 from weft.base import dtypes
 from weft.compiler.program import tapes
 from weft.compiler.program.block import Block
+from weft.compiler.program.carry_order import readers_first
 from weft.compiler.program.checks import enclosing_loop
 from weft.compiler.program.ir import Branch, Count, Fill, FrameRegister, Loop, SetAddress, Slot, Step, While
 from weft.ir.jaxpr import Equation, Jaxpr
@@ -75,7 +76,9 @@ def build_body(
 ) -> None:
     """The steps of a loop's body: `inputs` in the order of its arguments, `carried` are those of them that are carries;
     results are the new carries, then what goes to `targets`."""
-    block = Block(jaxpr, owned=carried)
+    held = {id(slot): v for v, slot in zip(jaxpr.invars, inputs, strict=True)}
+    pairs = zip((held[id(slot)] for slot in carried), jaxpr.outvars, strict=False)
+    block = Block(readers_first(jaxpr, list(pairs)), owned=carried)
     for v, slot in zip(jaxpr.invars, inputs, strict=True):
         block.put(v, slot)
     for outvar, slot in zip(jaxpr.outvars, carried, strict=False):
