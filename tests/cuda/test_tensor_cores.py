@@ -343,7 +343,7 @@ def kernel_with(**changes: Any) -> Kernel:
     out = y if changes.get("global_sums") else k.local("sums", changes.get("sums", np.float32), 64 * 72)
     left = MatmulOperand(a, Index(), changes.get("stride", 64), changes.get("k_stride", 1))
     right = MatmulOperand(b, Index(changes.get("first", 0)), 1, 64)
-    sizes = {"rows": 64, "columns": 64, "depth": 64, "chunk": 32, "copies": 2, "threads": 128}
+    sizes = {"rows": 64, "columns": 64, "k_size": 64, "chunk": 32, "copies": 2, "threads": 128}
     sizes |= {name: changes[name] for name in sizes if name in changes}
     statement = GroupMatmul(out, changes.get("out_stride", 72), left, right, **sizes)
     with k.loop(1, kind=LoopKind.THREADS):
@@ -372,7 +372,7 @@ def kernel_with(**changes: Any) -> Kernel:
         ({"written": True}, "which it multiplies"),
         ({"stride": 2, "k_stride": 2}, "side by side"),
         ({"first": 1}, "elements"),
-        ({"depth": 65}, "elements"),
+        ({"k_size": 65}, "elements"),
         ({"in_loop": True}, "together"),
     ],
 )

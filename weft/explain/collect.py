@@ -16,8 +16,10 @@ from weft.compiler.fuse.driver import refusals
 from weft.compiler.fuse.fusion import fusion
 from weft.compiler.fuse.report import inner_jaxprs
 from weft.compiler.kernel import printer as kernel_printer
+from weft.compiler.kernel.grid import accesses
+from weft.compiler.kernel.ir import GroupMatmul, Kernel
 from weft.compiler.program.assign import Lifetimes
-from weft.compiler.program.ir import Call, Slot, Step
+from weft.compiler.program.ir import Call, Launch, Slot, Step
 from weft.compiler.program.printer import named_lines
 from weft.compiler.provenance import Line, StepCost, costs, equations_of, lines_of, step_lines, touched_bytes
 from weft.explain.measure import Measurement
@@ -225,7 +227,8 @@ class Collector:
 
     def _limit(self, step: Step, cost: StepCost, count: int) -> float:
         """The least seconds that all runs of a step could take on this machine."""
-        return count * self.limits.seconds(cost.work, cost.bytes, touched_bytes(step), isinstance(step, Call))
+        by_units = isinstance(step, Call) or _multiplies_by_units(step)
+        return count * self.limits.seconds(cost.work, cost.bytes, touched_bytes(step), by_units)
 
     def _kernel(self, step: Step) -> str | None:
         name = self.inside.code_name(step)
@@ -413,3 +416,9 @@ def _reason(reason: Reason) -> dict[str, Any]:
 
 def _cost_fields(cost: StepCost) -> dict[str, float]:
     return dict(zip(StepCost._fields, cost, strict=True))
+
+
+def _multiplies_by_units(step: Step) -> bool:
+    """Whether a step is a kernel that multiplies by the matrix units of the machine."""
+    kernel = step.full if isinstance(step, Launch) else None
+    return isinstance(kernel, Kernel) and any(isinstance(s, GroupMatmul) for s, _ in accesses(kernel.body))

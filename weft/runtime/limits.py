@@ -13,7 +13,7 @@ from dataclasses import dataclass
 class Limits:
     """Flops a second (float32, a fused multiply-add counts two) of all threads, and for each amount of data the
     bytes a second at which it is read and written. `call_flops` are those of libraries, where they have units of
-    their own; `source` says where the figures are from."""
+    their own, and of kernels that use these; `source` says where the figures are from."""
 
     threads: int
     flops: float
@@ -30,7 +30,8 @@ class Limits:
         """Bytes a second from main memory."""
         return self.bandwidths[-1][1]
 
-    def seconds(self, flops: float, bytes_moved: float, held: float, library: bool = False) -> float:
-        """The least time for so many flops and bytes copied, over so many bytes of data, of a kernel or a library."""
-        rate = self.call_flops if library and self.call_flops is not None else self.flops
+    def seconds(self, flops: float, bytes_moved: float, held: float, by_units: bool = False) -> float:
+        """The least time for so many flops and bytes copied, over so many bytes of data, of a kernel; or of a library,
+        or a kernel, with units of their own."""
+        rate = self.call_flops if by_units and self.call_flops is not None else self.flops
         return max(flops / rate, bytes_moved / self.bandwidth(held))

@@ -150,8 +150,8 @@ class _Count:
                     own += 2 * self.access(buffer, index, times)
                 case TileMatmul(rows=rows, columns=columns, steps=steps):
                     own += self.costs.tile * rows * columns * steps
-                case GroupMatmul(rows=rows, columns=columns, depth=depth):
-                    own += self.costs.tile * -(-rows * columns * depth // TILE_MULTIPLICATIONS)
+                case GroupMatmul(rows=rows, columns=columns, k_size=k_size):
+                    own += self.costs.tile * -(-rows * columns * k_size // TILE_MULTIPLICATIONS)
                 case Position(result, index):
                     if self.strides(index):
                         self.varying.add(result)

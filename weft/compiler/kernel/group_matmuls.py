@@ -28,10 +28,10 @@ def step_of(dtype: Any) -> int:
 
 def group_matmul(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     """Rows of the left operand with columns of the right one, which have K first."""
-    step, depth = step_of(left.dtype), left.shape[1]
+    step, k_size = step_of(left.dtype), left.shape[1]
     a, b = _multiplied(left), _multiplied(right)
     total = np.zeros((left.shape[0], right.shape[1]), np.float32)
-    for first in range(0, depth, step):
+    for first in range(0, k_size, step):
         total = (total + a[:, first : first + step] @ b[first : first + step]).astype(np.float32)
     return total
 

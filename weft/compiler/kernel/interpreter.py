@@ -280,8 +280,8 @@ class _Run:
         operands = []
         for operand, count in ((s.left, s.rows), (s.right, s.columns)):
             there = count if operand.limit is None else min(count, int(self.index(operand.limit)))
-            own, k = np.arange(there)[:, None] * operand.stride, np.arange(s.depth) * operand.k_stride
-            full = np.zeros((count, s.depth), operand.buffer.dtype)
+            own, k = np.arange(there)[:, None] * operand.stride, np.arange(s.k_size) * operand.k_stride
+            full = np.zeros((count, s.k_size), operand.buffer.dtype)
             full[:there] = self.read(operand.buffer, int(self.index(operand.index)) + own + k)
             operands.append(full)
         positions = np.arange(s.rows)[:, None] * s.stride + np.arange(s.columns)

@@ -366,7 +366,7 @@ class MatmulOperand:
 @dataclass(frozen=True, eq=False)
 class GroupMatmul(Matmul):
     """`out = left @ right` by the threads of a group together and the matrix units of the machine: `rows` x `columns`
-    sums of float32 over `depth` elements along K. Only outside of loops over lanes, of operands that the kernel does
+    sums of float32 over `k_size` elements along K. Only outside of loops over lanes, of operands that the kernel does
     not write.
 
     `out` is local, with rows `stride` elements apart. Operands are bfloat16, float16, or float32 of which the products
@@ -381,7 +381,7 @@ class GroupMatmul(Matmul):
     right: MatmulOperand
     rows: int
     columns: int
-    depth: int
+    k_size: int
     chunk: int
     copies: int
     threads: int = 128
@@ -391,7 +391,7 @@ class GroupMatmul(Matmul):
         for operand, count in ((self.left, self.rows), (self.right, self.columns)):
             yield operand.buffer, operand.index
             if operand.limit is None:
-                last = (count - 1) * operand.stride + (self.depth - 1) * operand.k_stride
+                last = (count - 1) * operand.stride + (self.k_size - 1) * operand.k_stride
                 yield operand.buffer, operand.index + last
 
     def indices(self) -> Iterator[Index]:

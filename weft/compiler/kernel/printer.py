@@ -177,7 +177,7 @@ class _Printer:
             + (f" below {self.index(o.limit)}" if o.limit is not None else "")
             for o in (s.left, s.right)
         ]
-        shape = f"{s.rows} x {s.columns} x {s.depth} by {s.chunk} copies {s.copies} threads {s.threads}"
+        shape = f"{s.rows} x {s.columns} x {s.k_size} by {s.chunk} copies {s.copies} threads {s.threads}"
         return f"group_matmul {self.element(s.out, Index())}:{s.stride} {' '.join(operands)} {shape}"
 
     def loop(self, loop: Loop, depth: int) -> None:

@@ -259,7 +259,7 @@ class _Verifier:
         least = 2 * group_matmuls.UNIT_ROWS, s.threads // 64 * 2 * group_matmuls.UNIT_COLUMNS
         if any(n < lowest or n & (n - 1) for n, lowest in zip((s.rows, s.columns), least, strict=True)):
             self.fail(f"Rows and columns are powers of two from {least[0]} and {least[1]} on")
-        if s.chunk < 2 * group_matmuls.step_of(dtype) or s.chunk & (s.chunk - 1) or s.depth < 1 or s.copies < 2:
+        if s.chunk < 2 * group_matmuls.step_of(dtype) or s.chunk & (s.chunk - 1) or s.k_size < 1 or s.copies < 2:
             self.fail("Chunks along K are powers of two, of at least two steps, and there are at least two of them")
         if s.stride % 2 or s.stride < s.columns:
             self.fail("Rows of sums are pairs, which do not overlap")

@@ -277,13 +277,13 @@ def emit_contraction_by_matrix_units(fusion: Fusion, contraction: ContractionLoo
             Index(axis.size) - first if axis.size % size else None
             for axis, first, size in zip(axes, firsts, sizes, strict=True)
         ]
-        depth = math.prod(axis.size for axis in contraction.k_axes) // plan.parts
+        k_size = math.prod(axis.size for axis in contraction.k_axes) // plan.parts
         left, right = (
-            _matmul_operand(writer, side, copy, {**at, side.own: first}, part * depth, limit)
+            _matmul_operand(writer, side, copy, {**at, side.own: first}, part * k_size, limit)
             for side, copy, first, limit in zip(sides, copied, firsts, limits, strict=True)
         )
         chunk = tile.chunk_bytes // plan.left.dtype.itemsize
-        k.matmul(GroupMatmul(sums, stride, left, right, *sizes, depth, chunk, tile.copies, tile.threads))
+        k.matmul(GroupMatmul(sums, stride, left, right, *sizes, k_size, chunk, tile.copies, tile.threads))
         with (
             k.loop(tile.rows, limit=limits[0]) as i,
             k.loop(tile.columns, kind=LoopKind.LANES, width=tile.columns, limit=limits[1]) as j,

@@ -70,10 +70,10 @@ class _Panel:
     @property
     def pitch(self) -> int:
         """Bytes from one line to the next."""
-        return self.line_bytes + (WORD_PADDING if self.reads_words else PADDING)
+        return self.line_bytes + (WORD_PADDING if self.reads_elements else PADDING)
 
     @property
-    def reads_words(self) -> bool:
+    def reads_elements(self) -> bool:
         """Whether threads read single elements: there is no instruction that transposes those of four bytes."""
         return not self.operand.along_k and self.itemsize == 4
 
@@ -124,15 +124,15 @@ class _Writer:
         self.memory = self.chunks_at = lowering.local[s.out]
         self.panels = _panels(s)
         self.copy_bytes = self.panels[1].end
-        self.chunks = -(-s.depth // s.chunk)
+        self.chunks = -(-s.k_size // s.chunk)
         self.thread = f.urem(thread_of_block(f), constant(s.threads, i32))
-        self.lane = f.and_(self.thread, self.number(WARP - 1))
-        self.warp = f.lshr(self.thread, self.number(5))
+        self.lane = f.and_(self.thread, self.integer(WARP - 1))
+        self.warp = f.lshr(self.thread, self.integer(5))
         self.sources = [self.source(panel) for panel in self.panels]
         limits = [panel.operand.limit for panel in self.panels]
         self.limits = [None if i is None else f.trunc(lowering.scalar(i.constant, i.terms), i32) for i in limits]
 
-    def number(self, value: int) -> llvm.Value:
+    def integer(self, value: int) -> llvm.Value:
         return constant(value, i32)
 
     def call(self, name: str, returns: llvm.Type, *arguments: llvm.Value) -> llvm.Value:
@@ -145,23 +145,23 @@ class _Writer:
         ahead = self.ahead
         for n in range(ahead):
             if n < self.chunks:
-                self.copy(self.number(n), self.number(n * self.copy_bytes))
+                self.copy(self.integer(n), self.integer(n * self.copy_bytes))
             f.call("llvm.nvvm.cp.async.commit.group", llvm.void)
         zeros = [constant(0.0, float_)] * (s.rows * s.columns // s.threads)
-        places = [self.number(0), self.number(ahead * self.copy_bytes)]
-        with f.loop(self.number(0), self.number(self.chunks), 1, carried=[*zeros, *places]) as chunk:
+        starts = [self.integer(0), self.integer(ahead * self.copy_bytes)]
+        with f.loop(self.integer(0), self.integer(self.chunks), 1, carried=[*zeros, *starts]) as chunk:
             *sums, read, written = chunk.values
-            f.call("llvm.nvvm.cp.async.wait.group", llvm.void, self.number(ahead - 1))
+            f.call("llvm.nvvm.cp.async.wait.group", llvm.void, self.integer(ahead - 1))
             self.publish()
             self.lowering.wait()  # until all have their part of this chunk, and nobody reads the one before it
-            following = f.add(chunk, self.number(ahead))
-            with f.when(f.icmp("slt", following, self.number(self.chunks))):
+            following = f.add(chunk, self.integer(ahead))
+            with f.when(f.icmp("slt", following, self.integer(self.chunks))):
                 self.copy(following, written)
             f.call("llvm.nvvm.cp.async.commit.group", llvm.void)
             sums = self.multiply(read, sums)
             chunk.give(*sums, self.after(read), self.after(written))
         results = self.finished(chunk.results[: len(zeros)])
-        f.call("llvm.nvvm.cp.async.wait.group", llvm.void, self.number(0))
+        f.call("llvm.nvvm.cp.async.wait.group", llvm.void, self.integer(0))
         self.lowering.wait()  # until nobody reads the last chunk
         self.store(results)
 
@@ -177,21 +177,21 @@ class _Writer:
     def publish(self) -> None:
         """Make what this thread has copied visible to who multiplies."""
 
-    def multiply(self, place: llvm.Value, sums: Sequence[llvm.Value]) -> list[llvm.Value]:
-        """The sums with the products of the chunk that is at a place. They are four for each 16 rows and 8 columns, row
+    def multiply(self, start: llvm.Value, sums: Sequence[llvm.Value]) -> list[llvm.Value]:
+        """The sums with the products of the chunk that begins there. They are four for each 16 rows and 8 columns, row
         by row of these."""
         raise NotImplementedError
 
     def inside(self, panel: _Panel, line: llvm.Value, along: llvm.Value) -> llvm.Value:
         """Where a byte of a line is in a panel, if it is the first of a piece."""
-        return self.f.add(self.f.mul(line, self.number(panel.pitch)), along)
+        return self.f.add(self.f.mul(line, self.integer(panel.pitch)), along)
 
-    def after(self, place: llvm.Value) -> llvm.Value:
+    def after(self, start: llvm.Value) -> llvm.Value:
         """Where the copy after one is; the first follows the last."""
         f = self.f
-        following = f.add(place, self.number(self.copy_bytes))
-        is_end = f.icmp("eq", following, self.number(self.s.copies * self.copy_bytes))
-        return f.select(is_end, self.number(0), following)
+        following = f.add(start, self.integer(self.copy_bytes))
+        is_end = f.icmp("eq", following, self.integer(self.s.copies * self.copy_bytes))
+        return f.select(is_end, self.integer(0), following)
 
     # -- copies ----------------------------------------------------------------------------------------------------
 
@@ -200,56 +200,56 @@ class _Writer:
         _, access = self.lowering.access(panel.operand.buffer, panel.operand.index, safe=True)
         return self.f.in_space(access.base, llvm.pointer(GLOBAL))
 
-    def copy(self, chunk: llvm.Value, place: llvm.Value) -> None:
+    def copy(self, chunk: llvm.Value, start: llvm.Value) -> None:
         """Start copying this thread's pieces of a chunk of both operands."""
         for panel, source, limit in zip(self.panels, self.sources, self.limits, strict=True):
-            self.copy_panel(panel, source, limit, chunk, place)
+            self.copy_panel(panel, source, limit, chunk, start)
 
     def copy_panel(
-        self, panel: _Panel, source: llvm.Value, limit: llvm.Value | None, chunk: llvm.Value, place: llvm.Value
+        self, panel: _Panel, source: llvm.Value, limit: llvm.Value | None, chunk: llvm.Value, start: llvm.Value
     ) -> None:
         f, s, operand = self.f, self.s, panel.operand
         piece = math.gcd(PIECE, self.lowering.alignment(operand.buffer, operand.index), panel.line_stride)
         each = panel.line_bytes // piece  # pieces of a line
-        begin = f.add(place, self.number(panel.begin))
+        begin = f.add(start, self.integer(panel.begin))
         step = s.chunk * operand.k_stride * panel.itemsize
         first = f.offset(source, i8, f.mul(f.zext(chunk, i64), constant(step, i64)))
         # What is left of K from this chunk on; None if chunks are whole.
         left = None
-        if s.depth % s.chunk:
-            left = f.sub(self.number(s.depth), f.mul(chunk, self.number(s.chunk)))
+        if s.k_size % s.chunk:
+            left = f.sub(self.integer(s.k_size), f.mul(chunk, self.integer(s.chunk)))
         lines, elements = (limit, left) if operand.along_k else (left, limit)
 
         def copy(i: llvm.Value) -> None:
             if each <= s.threads:
-                line = f.udiv(self.thread, self.number(each))
-                line = f.add(line, f.mul(i, self.number(s.threads // each)))
-                along = f.urem(self.thread, self.number(each))
+                line = f.udiv(self.thread, self.integer(each))
+                line = f.add(line, f.mul(i, self.integer(s.threads // each)))
+                along = f.urem(self.thread, self.integer(each))
             else:
-                line = f.udiv(i, self.number(each // s.threads))
-                along = f.urem(i, self.number(each // s.threads))
-                along = f.add(self.thread, f.mul(along, self.number(s.threads)))
-            along = f.mul(along, self.number(piece))
+                line = f.udiv(i, self.integer(each // s.threads))
+                along = f.urem(i, self.integer(each // s.threads))
+                along = f.add(self.thread, f.mul(along, self.integer(s.threads)))
+            along = f.mul(along, self.integer(piece))
             away = f.add(f.mul(f.zext(line, i64), constant(panel.line_stride, i64)), f.zext(along, i64))
             target = f.add(begin, self.inside(panel, line, along))
             there: llvm.Value | None = None
             if elements is not None:
-                there = f.sub(f.mul(elements, self.number(panel.itemsize)), along)
-                there = f.smin(f.smax(there, self.number(0)), self.number(piece))
+                there = f.sub(f.mul(elements, self.integer(panel.itemsize)), along)
+                there = f.smin(f.smax(there, self.integer(0)), self.integer(piece))
             if lines is not None:
                 is_there = f.icmp("slt", line, lines)
-                there = f.select(is_there, self.number(piece) if there is None else there, self.number(0))
+                there = f.select(is_there, self.integer(piece) if there is None else there, self.integer(0))
             address = f.offset(first, i8, away)
             if there is not None:  # what is not there is not pointed at either
-                address = f.select(f.icmp("sgt", there, self.number(0)), address, source)
+                address = f.select(f.icmp("sgt", there, self.integer(0)), address, source)
             self.copy_piece(f.offset(self.chunks_at, i8, target), address, piece, there)
 
         count = -(-panel.lines * each // s.threads)
         if count <= MOST_PIECES:
             for n in range(count):
-                copy(self.number(n))
+                copy(self.integer(n))
         else:
-            with f.loop(self.number(0), self.number(count), 1) as i:
+            with f.loop(self.integer(0), self.integer(count), 1) as i:
                 copy(i)
                 i.give()
 
@@ -258,7 +258,7 @@ class _Writer:
         f = self.f
         if size < 4:
             with f.when(
-                constant(True, llvm.i1) if there is None else f.icmp("sgt", there, self.number(0)), constant(0, i16)
+                constant(True, llvm.i1) if there is None else f.icmp("sgt", there, self.integer(0)), constant(0, i16)
             ) as region:
                 region.give(f.load(i16, source, 2))
             f.store(region.results[0], target, 2)
@@ -272,9 +272,9 @@ class _Writer:
     def store(self, sums: Sequence[llvm.Value]) -> None:
         """Write this thread's sums, two side by side."""
         f, s = self.f, self.s
-        row = f.add(self.first_row, f.lshr(self.lane, self.number(2)))
-        column = f.add(self.first_column, f.mul(f.and_(self.lane, self.number(3)), self.number(2)))
-        corner = f.add(f.mul(row, self.number(s.stride)), column)
+        row = f.add(self.first_row, f.lshr(self.lane, self.integer(2)))
+        column = f.add(self.first_column, f.mul(f.and_(self.lane, self.integer(3)), self.integer(2)))
+        corner = f.add(f.mul(row, self.integer(s.stride)), column)
         across = self.columns // UNIT_COLUMNS
         pair = llvm.vector(float_, 2)
         for n in range(0, len(sums), 2):
@@ -282,7 +282,7 @@ class _Writer:
             i, j = divmod(unit, across)
             away = (i * self.row_step + lower * 8) * s.stride + j * UNIT_COLUMNS
             value = f.insert(f.insert(llvm.zero(pair), sums[n], 0), sums[n + 1], 1)
-            f.store(value, f.offset(self.memory, float_, f.add(corner, self.number(away))), 8)
+            f.store(value, f.offset(self.memory, float_, f.add(corner, self.integer(away))), 8)
 
 
 class _OfWarps(_Writer):
@@ -294,22 +294,22 @@ class _OfWarps(_Writer):
         f = self.f
         across = s.threads // WARP // 2
         self.rows, self.columns, self.row_step = s.rows // 2, s.columns // across, UNIT_ROWS
-        self.first_row = f.mul(f.udiv(self.warp, self.number(across)), self.number(self.rows))
-        self.first_column = f.mul(f.urem(self.warp, self.number(across)), self.number(self.columns))
+        self.first_row = f.mul(f.udiv(self.warp, self.integer(across)), self.integer(self.rows))
+        self.first_column = f.mul(f.urem(self.warp, self.integer(across)), self.integer(self.columns))
 
-    def multiply(self, place: llvm.Value, sums: Sequence[llvm.Value]) -> list[llvm.Value]:
+    def multiply(self, start: llvm.Value, sums: Sequence[llvm.Value]) -> list[llvm.Value]:
         f, (left, right) = self.f, self.panels
-        memory = f.offset(self.chunks_at, i8, place)
+        memory = f.offset(self.chunks_at, i8, start)
         found = list(sums)
         name, _ = _INSTRUCTIONS[left.operand.buffer.dtype.name]
         across = self.columns // UNIT_COLUMNS
         for step in range(self.s.chunk // step_of(left.operand.buffer.dtype)):
             rows = [
-                self.fragment(memory, left, step, f.add(self.first_row, self.number(n)), is_left=True)
+                self.fragment(memory, left, step, f.add(self.first_row, self.integer(n)), is_left=True)
                 for n in range(0, self.rows, UNIT_ROWS)
             ]
             pairs = [
-                self.fragment(memory, right, step, f.add(self.first_column, self.number(n)), is_left=False)
+                self.fragment(memory, right, step, f.add(self.first_column, self.integer(n)), is_left=False)
                 for n in range(0, self.columns, 2 * UNIT_COLUMNS)
             ]
             columns = [half_of for pair in pairs for half_of in (pair[:2], pair[2:])]
@@ -327,24 +327,24 @@ class _OfWarps(_Writer):
         left operand the second one is 8 rows further and the third one half a step along K; of the right operand it is
         the other way round, so that two registers are 8 columns."""
         f, lane = self.f, self.lane
-        if panel.reads_words:
-            return self.words(memory, panel, step, first, is_left)
+        if panel.reads_elements:
+            return self.single_elements(memory, panel, step, first, is_left)
         # Eight threads say where the lines of each of four matrices are, 8 x 16 bytes.
         eight, low, high = (
-            f.and_(lane, self.number(7)),
-            f.and_(f.lshr(lane, self.number(3)), self.number(1)),
-            f.lshr(lane, self.number(4)),
+            f.and_(lane, self.integer(7)),
+            f.and_(f.lshr(lane, self.integer(3)), self.integer(1)),
+            f.lshr(lane, self.integer(4)),
         )
         across, along = (low, high) if is_left else (high, low)
         half_step = STEP_BYTES // 2
         if panel.operand.along_k:
-            line = f.add(f.add(first, eight), f.mul(across, self.number(8)))
-            inside = f.add(f.mul(along, self.number(half_step)), self.number(step * STEP_BYTES))
+            line = f.add(f.add(first, eight), f.mul(across, self.integer(8)))
+            inside = f.add(f.mul(along, self.integer(half_step)), self.integer(step * STEP_BYTES))
         else:
             elements = step_of(panel.operand.buffer.dtype)
-            line = f.add(f.add(eight, f.mul(along, self.number(elements // 2))), self.number(step * elements))
-            inside = f.mul(f.add(first, f.mul(across, self.number(8))), self.number(panel.itemsize))
-        offset = f.add(f.add(f.mul(line, self.number(panel.pitch)), inside), self.number(panel.begin))
+            line = f.add(f.add(eight, f.mul(along, self.integer(elements // 2))), self.integer(step * elements))
+            inside = f.mul(f.add(first, f.mul(across, self.integer(8))), self.integer(panel.itemsize))
+        offset = f.add(f.add(f.mul(line, self.integer(panel.pitch)), inside), self.integer(panel.begin))
         transposed = "" if panel.operand.along_k else ".trans"
         found = self.call(
             f"llvm.nvvm.ldmatrix.sync.aligned.m8n8.x4{transposed}.b16.p{SHARED}",
@@ -353,25 +353,27 @@ class _OfWarps(_Writer):
         )
         return self.registers(panel, f.fields(found, i32))
 
-    def words(self, memory: llvm.Value, panel: _Panel, step: int, first: llvm.Value, is_left: bool) -> list[llvm.Value]:
+    def single_elements(
+        self, memory: llvm.Value, panel: _Panel, step: int, first: llvm.Value, is_left: bool
+    ) -> list[llvm.Value]:
         """As `fragment`, of elements of four bytes that do not lie along K."""
         f = self.f
         elements = step_of(panel.operand.buffer.dtype)
-        line = f.add(f.and_(self.lane, self.number(3)), self.number(step * elements))
-        own = f.mul(f.add(first, f.lshr(self.lane, self.number(2))), self.number(panel.itemsize))
-        offset = f.add(f.add(f.mul(line, self.number(panel.pitch)), own), self.number(panel.begin))
+        line = f.add(f.and_(self.lane, self.integer(3)), self.integer(step * elements))
+        own = f.mul(f.add(first, f.lshr(self.lane, self.integer(2))), self.integer(panel.itemsize))
+        offset = f.add(f.add(f.mul(line, self.integer(panel.pitch)), own), self.integer(panel.begin))
         near, far = 8 * panel.itemsize, elements // 2 * panel.pitch
         apart = (0, near, far, far + near) if is_left else (0, far, near, near + far)
-        found = [f.load(i32, f.offset(memory, i8, f.add(offset, self.number(n))), 4) for n in apart]
+        found = [f.load(i32, f.offset(memory, i8, f.add(offset, self.integer(n))), 4) for n in apart]
         return self.registers(panel, found)
 
-    def registers(self, panel: _Panel, words: list[llvm.Value]) -> list[llvm.Value]:
+    def registers(self, panel: _Panel, loaded: list[llvm.Value]) -> list[llvm.Value]:
         """Words as the instruction that multiplies takes them."""
         f, dtype = self.f, panel.operand.buffer.dtype
         if dtype == dtypes.float32:
-            return [self.call("llvm.nvvm.f2tf32.rna", i32, f.bitcast(word, float_)) for word in words]
+            return [self.call("llvm.nvvm.f2tf32.rna", i32, f.bitcast(word, float_)) for word in loaded]
         _, kind = _INSTRUCTIONS[dtype.name]
-        return [f.bitcast(word, kind) for word in words]
+        return [f.bitcast(word, kind) for word in loaded]
 
 
 class _OfWarpgroup(_Writer):
@@ -386,26 +388,26 @@ class _OfWarpgroup(_Writer):
         self.columns, self.row_step = s.columns, LINE_ELEMENTS
         # The rows of four warps, and where they begin.
         self.rows = s.rows * WARPGROUP // s.threads
-        self.group = f.udiv(self.thread, self.number(WARPGROUP))
-        warp = f.and_(self.warp, self.number(WARPGROUP // WARP - 1))
-        own = f.mul(self.group, self.number(self.rows))
-        self.first_row, self.first_column = f.add(own, f.mul(warp, self.number(UNIT_ROWS))), self.number(0)
+        self.group = f.udiv(self.thread, self.integer(WARPGROUP))
+        warp = f.and_(self.warp, self.integer(WARPGROUP // WARP - 1))
+        own = f.mul(self.group, self.integer(self.rows))
+        self.first_row, self.first_column = f.add(own, f.mul(warp, self.integer(UNIT_ROWS))), self.integer(0)
         self.copy_bytes = (s.rows + s.columns) * LINE
         self.panels = (replace(self.panels[0], begin=0), replace(self.panels[1], begin=s.rows * LINE))
         # Lines are exchanged by bits of their addresses.
         address = f.ptrtoint(self.memory, i32)
-        aligned = f.and_(f.add(address, self.number(SWIZZLED - 1)), self.number(-SWIZZLED))
+        aligned = f.and_(f.add(address, self.integer(SWIZZLED - 1)), self.integer(-SWIZZLED))
         self.address = aligned
         self.chunks_at = f.offset(self.memory, i8, f.sub(aligned, address))
 
     def inside(self, panel: _Panel, line: llvm.Value, along: llvm.Value) -> llvm.Value:
         f = self.f
-        block = f.and_(along, self.number(-LINE))  # 0, if a line is one of the operand
-        exchanged = f.shl(f.and_(line, self.number(7)), self.number(4))
-        piece = f.xor(f.and_(along, self.number(LINE - 1)), exchanged)
+        block = f.and_(along, self.integer(-LINE))  # 0, if a line is one of the operand
+        exchanged = f.shl(f.and_(line, self.integer(7)), self.integer(4))
+        piece = f.xor(f.and_(along, self.integer(LINE - 1)), exchanged)
         # A block has as many lines as there are elements along K.
-        first = f.mul(block, self.number(self.s.chunk))
-        return f.add(f.add(first, f.mul(line, self.number(LINE))), piece)
+        first = f.mul(block, self.integer(self.s.chunk))
+        return f.add(f.add(first, f.mul(line, self.integer(LINE))), piece)
 
     @property
     def pending(self) -> int:
@@ -428,10 +430,10 @@ class _OfWarpgroup(_Writer):
     def publish(self) -> None:
         self.f.effect("fence.proxy.async.shared::cta;", "")
 
-    def multiply(self, place: llvm.Value, sums: Sequence[llvm.Value]) -> list[llvm.Value]:
+    def multiply(self, start: llvm.Value, sums: Sequence[llvm.Value]) -> list[llvm.Value]:
         f, s = self.f, self.s
-        begin = f.add(self.address, place)
-        own = f.mul(self.group, self.number(self.rows * LINE)), self.number(self.panels[1].begin)
+        begin = f.add(self.address, start)
+        own = f.mul(self.group, self.integer(self.rows * LINE)), self.integer(self.panels[1].begin)
         described = [self.described(p, f.add(begin, first)) for p, first in zip(self.panels, own, strict=True)]
         count, each = len(sums), self.columns // 2
         kind = {"bfloat16": "bf16", "float16": "f16"}[s.left.buffer.dtype.name]
@@ -462,4 +464,4 @@ class _OfWarpgroup(_Writer):
         lines, in units of 16 bytes; and that lines of 128 bytes are exchanged."""
         apart = 1 if panel.operand.along_k else self.s.chunk * LINE // 16
         fixed = apart << 16 | 8 * LINE // 16 << 32 | 1 << 62
-        return self.f.or_(self.f.zext(self.f.lshr(address, self.number(4)), i64), constant(fixed, i64))
+        return self.f.or_(self.f.zext(self.f.lshr(address, self.integer(4)), i64), constant(fixed, i64))
