@@ -233,6 +233,42 @@ def test_slices_of_any_size(gpu: tuple[Device, SimulatedDriver]) -> None:
         np.testing.assert_array_equal(np.asarray(one), np.asarray(other))
 
 
+def test_large_slices_stay_where_they_are(gpu: tuple[Device, SimulatedDriver], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The host starts the steps of such loops, without waiting."""
+    device, driver = gpu
+    monkeypatch.setattr(graph_plan, "MOST_COPIED", XS[0].nbytes)
+    monkeypatch.setattr(graph_plan, "MOST_STEPS", 20)
+    f, x = weft.jit(scan), weft.device_put(A, device)
+    expected = weft.tree.leaves(f(A))
+    for _ in range(3):
+        found = weft.tree.leaves(f(x))
+    assert "record" not in driver.calls and not any(call.startswith("out") for call in driver.calls)
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(np.asarray(one), np.asarray(other), rtol=2e-4, atol=2e-5)
+
+
+def test_loops_that_are_too_many_to_be_unrolled_together(
+    gpu: tuple[Device, SimulatedDriver], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device, driver = gpu
+    monkeypatch.setattr(graph_plan, "LONGEST", 40)
+    monkeypatch.setattr(graph_plan, "MOST_STEPS", 80)
+    x = weft.device_put(A, device)
+
+    def program(a: Any, loops: int) -> Any:
+        c = a
+        for _ in range(loops):
+            c = lax.fori_loop(0, 10, lambda i, c: wnp.tanh(c @ a), c)
+        return c
+
+    for loops, nodes in ((2, 0), (4, 4)):
+        f = weft.jit(lambda a, loops=loops: program(a, loops))
+        driver.calls.clear()
+        for _ in range(3):
+            np.testing.assert_allclose(np.asarray(f(x)), np.asarray(f(A)), rtol=2e-4, atol=2e-5)
+        assert driver.calls.count("start") and driver.calls.count("node while") == nodes * driver.calls.count("start")
+
+
 @pytest.mark.parametrize(
     ("version", "program", "recorded"),
     [(12030, newton, False), (12040, newton, True), (12040, switched, False), (12080, switched, True)],
@@ -280,6 +316,24 @@ def test_the_host_decides_about_what_it_does(program: Callable[..., Any], gpu: t
     for _ in range(2):
         np.testing.assert_allclose(np.asarray(f(x)), np.asarray(f(A)), rtol=2e-4, atol=2e-4)
     assert "record" not in driver.calls and "out 1" in driver.calls
+
+
+def test_errors_in_nodes_are_raised_where_values_are_read(gpu: tuple[Device, SimulatedDriver]) -> None:
+    device, driver = gpu
+
+    def program(a: Any, least: Any) -> Any:
+        return lax.while_loop(lambda c: c[1] < 4, lambda c: (wnp.log(least + wnp.abs(c[0] @ a)), c[1] + 1), (a, 0))[0]
+
+    f = weft.jit(program)
+    good, bad = (weft.device_put((A, np.float32(least)), device) for least in (1, -100))
+    with weft.debug_nans(True):
+        for _ in range(2):
+            np.asarray(f(*good))
+        driver.calls.clear()
+        found = f(*bad)  # nobody waits
+        assert "node while" in driver.calls and not any(call.startswith("out") for call in driver.calls)
+        with pytest.raises(FloatingPointError, match="nan in result 0 of `log`"):
+            np.asarray(found)
 
 
 def long(a: Any) -> Any:
