@@ -191,7 +191,7 @@ class NcclStandIn:
         return gpu.view(address, count * dtype.itemsize).view(dtype)
 
     def _contribution(self, made: _Communicator, rank: int, calls: Sequence[tuple[Any, ...]]) -> tuple[Any, Any]:
-        """What the others get of a rank: what its call is, and by receiver, or for all, what it sends."""
+        """What the others get of a rank: what its calls are, and by receiver, or for all, what it sends."""
         gpu, sent = made.drivers[rank], {}  # type: ignore[var-annotated]
         for name, address, *rest in calls:
             if name == "ncclSend":
@@ -200,12 +200,11 @@ class NcclStandIn:
             elif name != "ncclRecv":
                 _, count, kind = rest[:3]
                 long = count * made.count if name == "ncclReduceScatter" else count
-                sent[None] = self._view(gpu, address, long, kind).copy()
+                sent.setdefault(None, []).append(self._view(gpu, address, long, kind).copy())
         if calls[0][0] in _MESSAGES:
             assert all(call[0] in _MESSAGES for call in calls)
             return "messages", sent
-        assert len(calls) == 1
-        return (calls[0][0], *calls[0][3:-2]), sent
+        return tuple((call[0], *call[3:-2]) for call in calls), sent
 
     def _finish(self, made: _Communicator, rank: int, calls: Sequence[Any], contributed: dict[int, Any]) -> None:
         """Write what a rank receives, of what all have contributed."""
@@ -217,17 +216,17 @@ class NcclStandIn:
             return
         assert sorted(contributed) == list(range(made.count)), "not all take part"
         assert len({what for what, _ in contributed.values()}) == 1, "calls differ"
-        ((name, _, target, _, kind, *rest),) = calls
-        operands = [contributed[r][1][None] for r in range(made.count)]
-        if name in ("ncclAllReduce", "ncclReduceScatter"):
-            result = operands[0]
-            for operand in operands[1:]:
-                result = _COMBINED[rest[0]](result, operand)
-            if name == "ncclReduceScatter":
-                result = np.split(result, made.count)[rank]
-        else:
-            result = np.concatenate(operands) if name == "ncclAllGather" else operands[rest[0]]
-        self._view(gpu, target, len(result), kind)[:] = result
+        for i, (name, _, target, _, kind, *rest) in enumerate(calls):
+            operands = [contributed[r][1][None][i] for r in range(made.count)]
+            if name in ("ncclAllReduce", "ncclReduceScatter"):
+                result = operands[0]
+                for operand in operands[1:]:
+                    result = _COMBINED[rest[0]](result, operand)
+                if name == "ncclReduceScatter":
+                    result = np.split(result, made.count)[rank]
+            else:
+                result = np.concatenate(operands) if name == "ncclAllGather" else operands[rest[0]]
+            self._view(gpu, target, len(result), kind)[:] = result
 
 
 class _Together:

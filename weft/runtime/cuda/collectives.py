@@ -17,6 +17,7 @@ import numpy as np
 from weft.base import dtypes
 from weft.base.errors import NotSupportedError
 from weft.compiler.program.ir import bytes_of
+from weft.compiler.program.overlap import merged_sums
 from weft.ir.jaxpr import Equation
 from weft.primitives.collectives.gathers import all_gather, all_gather_invariant, all_gather_reduced, reduce_scatter
 from weft.primitives.collectives.permutations import all_to_all, pbroadcast, ppermute
@@ -95,28 +96,37 @@ class CollectivePlan:
     def _offset(self) -> int:
         return -(-self.before.bytes // ALIGNMENT) * ALIGNMENT if self.before else 0
 
-    def start(
-        self, grouped: Callable[[list[tuple[Any, ...]]], None], members: Sequence[Member], workspaces: Sequence[int]
-    ) -> None:
-        """Start it for all members of a group in this process, in the stream of each; `grouped` starts calls of NCCL
-        together."""
-        calls: list[tuple[Any, ...]] = []
-        for member, workspace in zip(members, workspaces, strict=True):
-            operand, result = member.operand, member.result
-            zeros = self.zeros(member.rank)
-            if zeros:
-                member.stream.fill(result, zeros)
-            if self.before:
-                self.before.collect(member.stream, operand, workspace)
-                operand = workspace
-            if self.after:
-                result = workspace + self._offset
-            calls += self.calls(Member(member.rank, member.handle, member.stream, operand, result))
-        if calls:  # nobody may send anything to these, nor they to others
-            grouped(calls)
-        for member, workspace in zip(members, workspaces, strict=True):
-            if self.after:
-                self.after.distribute(member.stream, member.result, workspace + self._offset)
+    def begin(self, member: Member, workspace: int) -> list[tuple[Any, ...]]:
+        """Start what a member does before, in its stream; returns the calls that it makes then."""
+        operand, result = member.operand, member.result
+        zeros = self.zeros(member.rank)
+        if zeros:
+            member.stream.fill(result, zeros)
+        if self.before:
+            self.before.collect(member.stream, operand, workspace)
+            operand = workspace
+        if self.after:
+            result = workspace + self._offset
+        return self.calls(Member(member.rank, member.handle, member.stream, operand, result))
+
+    def end(self, member: Member, workspace: int) -> None:
+        """Start what a member does after its calls."""
+        if self.after:
+            self.after.distribute(member.stream, member.result, workspace + self._offset)
+
+
+# A collective of one member of this process, and the memory that it needs.
+Part = tuple[CollectivePlan, Member, int]
+
+
+def start(parts: Sequence[Part], grouped: Callable[[list[tuple[Any, ...]]], None]) -> None:
+    """Start collectives of the members of a group in this process, in the stream of each; `grouped` starts calls of
+    NCCL together."""
+    calls = [call for plan, member, workspace in parts for call in plan.begin(member, workspace)]
+    if calls:  # nobody may send anything to these, nor they to others
+        grouped(calls)
+    for plan, member, workspace in parts:
+        plan.end(member, workspace)
 
 
 def alone(equation: Equation, stream: Any, operand: int, result: int) -> None:
@@ -129,8 +139,17 @@ def alone(equation: Equation, stream: Any, operand: int, result: int) -> None:
         stream.copy(result, operand, size)
 
 
-def plan_of(equation: Equation, count: int) -> CollectivePlan:
-    """How groups of so many members do the collective of an equation. A NotSupportedError says what cannot be done."""
+def plans_of(equation: Equation, count: int) -> list[CollectivePlan]:
+    """How groups of so many members do the collective of an equation: one plan for each operand. A NotSupportedError
+    says what cannot be done."""
+    if equation.primitive is merged_sums:
+        one: Any = psum
+        pairs = zip(equation.invars, equation.outvars, strict=True)
+        return [_plan_of(Equation([i], [o], one, equation.params), count) for i, o in pairs]
+    return [_plan_of(equation, count)]
+
+
+def _plan_of(equation: Equation, count: int) -> CollectivePlan:
     build = _PLANS.get(equation.primitive)
     if build is None:
         raise NotSupportedError(

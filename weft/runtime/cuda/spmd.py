@@ -14,11 +14,14 @@ from typing import Any
 import numpy as np
 
 from weft.base.errors import JaxRuntimeError
+from weft.base.settings import config
 from weft.compiler.compilation import Compilation
 from weft.compiler.compile import compile_program
+from weft.compiler.program.assign import assign
 from weft.compiler.program.ir import Branch, Communicate, Loop, Slot, Start, Step, While, bytes_of
+from weft.compiler.program.overlap import overlapped
 from weft.ir.jaxpr import Equation, Jaxpr, constants_to_arguments
-from weft.runtime.cuda.collectives import ALIGNMENT, CollectivePlan, Member, alone, plan_of
+from weft.runtime.cuda.collectives import ALIGNMENT, CollectivePlan, Member, Part, alone, plans_of, start
 from weft.runtime.cuda.communicators import Communicator, communicator_of
 from weft.runtime.cuda.executable import MOST_GRAPHS, MOST_SEEN, CudaExecutable, LoadedProgram, Run
 from weft.runtime.cuda.graph_plan import is_unrolled
@@ -30,6 +33,9 @@ from weft.runtime.processes import world
 from weft.runtime.processes.agreement import Agreement
 from weft.runtime.processes.order import Order, order_of
 from weft.sharding.device import Device, is_addressable
+
+# Sums between processes are done together to so many bytes, by calls that NCCL starts as one kernel.
+MOST_MERGED = 1 << 25
 
 
 class CudaDevicesExecutable:
@@ -53,16 +59,20 @@ class CudaDevicesExecutable:
         # The positions in the mesh of the GPUs of this process, and their indices among these.
         self.positions = [i for i, d in enumerate(self.devices) if is_addressable(d)]
         self.own = {position: i for i, position in enumerate(self.positions)}
+        self._plans: dict[Step, tuple[list[tuple[int, ...]], list[CollectivePlan] | None]] = {}
         self.constants = [np.ascontiguousarray(np.asarray(getattr(c, "_value", c))) for c in jaxpr.consts]
         if compilation is None:
             closed = constants_to_arguments(jaxpr)
             flags = [False] * len(closed.invars)
             flags[len(jaxpr.consts) : len(jaxpr.consts) + len(donated)] = donated
             compilation = compile_program(closed, flags, target)
+            if agreement is not None:
+                compilation.program = assign(
+                    overlapped(compilation.program, self._uses_library, config.overlap_bytes, MOST_MERGED)
+                )
         self.executable = CudaExecutable(compilation)
         self.program = self.executable.program
         self.out_types: list[Any] = [v.aval for v in jaxpr.outvars]
-        self._plans: dict[Step, tuple[list[tuple[int, ...]], CollectivePlan | None]] = {}
         self._on: dict[CudaMemory, _OnGpu] = {}
         self._graphs: dict[tuple[int, ...], Any] = {}
         self._seen: dict[tuple[int, ...], None] = {}
@@ -82,14 +92,18 @@ class CudaDevicesExecutable:
         parts = equation.params.get("axis_index_groups") or (range(rows.shape[1]),)
         return [tuple(int(row[i]) for i in part) for row in rows for part in parts]
 
-    def _plan(self, step: Communicate) -> tuple[list[tuple[int, ...]], CollectivePlan | None]:
-        """The groups of a collective, and how NCCL does it; None where each member copies."""
+    def _plan(self, step: Communicate) -> tuple[list[tuple[int, ...]], list[CollectivePlan] | None]:
+        """The groups of a collective, and how NCCL does it with each operand; None where each member copies."""
         if step not in self._plans:
             groups = self._groups_of(step.equation)
             count = len(groups[0])
-            plan = plan_of(step.equation, count) if count > 1 or self.uses_library_alone else None
-            self._plans[step] = groups, plan
+            plans = plans_of(step.equation, count) if count > 1 or self.uses_library_alone else None
+            self._plans[step] = groups, plans
         return self._plans[step]
+
+    def _uses_library(self, step: Communicate) -> bool:
+        """Whether NCCL does a collective."""
+        return self._plan(step)[1] is not None
 
     @property
     def _order(self) -> Order:
@@ -104,8 +118,8 @@ class CudaDevicesExecutable:
 
     @functools.cached_property
     def _workspace(self) -> int:
-        plans = [self._plan(s)[1] for s in self.program.all_steps() if isinstance(s, Communicate)]
-        return max((plan.workspace for plan in plans if plan is not None), default=0)
+        steps = [s for s in self.program.all_steps() if isinstance(s, Communicate)]
+        return max((plan.workspace for step in steps for plan in self._plan(step)[1] or ()), default=0)
 
     def __call__(
         self, addresses: bytes, donated: Sequence[Sequence[Any]], placements: Sequence[Placement]
@@ -186,31 +200,32 @@ class CudaDevicesExecutable:
         found: dict[tuple[int, ...], Communicator] = {}
         for step in self.program.all_steps():
             if isinstance(step, Communicate):
-                groups, plan = self._plan(step)
+                groups, plans = self._plan(step)
                 for group in groups:
-                    if plan is not None and group not in found and not self.own.keys().isdisjoint(group):
+                    if plans is not None and group not in found and not self.own.keys().isdisjoint(group):
                         found[group] = communicator_of(tuple(self.devices[p] for p in group), gpus)
         return found
 
     def collective(self, step: Communicate, loaded: Sequence[_OnGpu], runs: Sequence[Run]) -> None:
         """Start a collective of all groups that have GPUs of this process."""
-        (operand,), (result,) = step.operands, step.results
-        groups, plan = self._plan(step)
+        groups, plans = self._plan(step)
         doing = functools.partial(_doing, step)
         for group in groups:
             own = [(rank, self.own[position]) for rank, position in enumerate(group) if position in self.own]
-            if plan is None:
+            if plans is None:
+                (operand,), (result,) = step.operands, step.results
                 for _, index in own:
                     run = runs[index]
                     alone(step.equation, run.work, run.address(operand), run.address(result))
             elif own:
                 communicator = self._communicators[group]
-                members = [
-                    Member(rank, communicator.handles[rank], run.work, run.address(operand), run.address(result))
-                    for rank, run in ((rank, runs[index]) for rank, index in own)
-                ]
-                workspaces = [runs[index].temporaries + loaded[index].offset for _, index in own]
-                plan.start(functools.partial(communicator.grouped, doing), members, workspaces)
+                parts: list[Part] = []
+                for rank, index in own:
+                    run, handle = runs[index], communicator.handles[rank]
+                    for plan, operand, result in zip(plans, step.operands, step.results, strict=True):
+                        member = Member(rank, handle, run.work, run.address(operand), run.address(result))
+                        parts.append((plan, member, run.temporaries + loaded[index].offset))
+                start(parts, functools.partial(communicator.grouped, doing))
                 for _, index in own if communicator.peers else ():
                     communicator.is_under_way(runs[index].driver, doing, self._order)
 
