@@ -24,22 +24,15 @@ from weft.runtime.cuda.unfinished import wait_for_others
 STARTED = ("copy", "copy_rows", "fill", "set_word", "launch", "call", "start", "collective", "copy_in_stream")
 
 
-class QueuedDriver(SimulatedDriver):
-    """A simulated GPU whose work is done by a thread."""
+class Queue:
+    """Work that a thread does, in order."""
 
-    def __init__(self, index: int = 0) -> None:
+    def __init__(self, name: str) -> None:
         self._queue: deque[Callable[[], Any]] = deque()
         self._changed = threading.Condition()
-        self._error: BaseException | None = None
-        super().__init__(index)
-        self._worker = threading.Thread(target=self._work, name=f"GPU {index}", daemon=True)
-        self._worker.start()
-
-    def __getattribute__(self, name: str) -> Any:
-        found = super().__getattribute__(name)
-        if name not in STARTED or threading.current_thread() is super().__getattribute__("_worker"):
-            return found
-        return lambda *arguments: self.enqueue(lambda: found(*arguments))
+        self.error: BaseException | None = None
+        self.thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self.thread.start()
 
     def enqueue(self, work: Callable[[], Any]) -> None:
         """Have a function called when all that was started before has been done."""
@@ -55,20 +48,78 @@ class QueuedDriver(SimulatedDriver):
             try:
                 work()
             except BaseException as error:
-                self._error = self._error or error
+                self.error = self.error or error
             with self._changed:
                 self._queue.popleft()
                 self._changed.notify_all()
 
-    def is_idle(self) -> bool:
+    @property
+    def is_empty(self) -> bool:
         return not self._queue
 
-    def _drain(self) -> None:
+    def drain(self) -> None:
         """As the driver waits: nothing ends it but the end of the work."""
         with self._changed:
             self._changed.wait_for(lambda: not self._queue)
-        if self._error is not None:
-            raise AssertionError("the GPU has failed") from self._error
+        if self.error is not None:
+            raise AssertionError("the GPU has failed") from self.error
+
+
+class Beside(Queue):
+    """A second stream of a simulated GPU."""
+
+    def __init__(self, driver: SimulatedDriver) -> None:
+        super().__init__(f"beside {driver.name}")
+        self._driver, self.handle = driver, self
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        if name not in ("fill", "copy_rows"):
+            raise AttributeError(name)
+        function = getattr(SimulatedDriver, name)
+        return lambda *arguments: self.enqueue(lambda: function(self._driver, *arguments))
+
+
+class QueuedDriver(SimulatedDriver):
+    """A simulated GPU whose work is done by a thread."""
+
+    def __init__(self, index: int = 0) -> None:
+        super().__init__(index)
+        self.beside = Beside(self)
+        self._work = Queue(self.name)
+        self.enqueue = self._work.enqueue
+        self.started: list[str] = []  # what was, in the order of the host
+
+    def __getattribute__(self, name: str) -> Any:
+        found = super().__getattribute__(name)
+        if name not in STARTED or threading.current_thread() is super().__getattribute__("_work").thread:
+            return found
+        return lambda *arguments: self._start(name, lambda: found(*arguments))
+
+    def _start(self, name: str, work: Callable[[], Any]) -> None:
+        self.started.append(name)
+        self.enqueue(work)
+
+    def begin_beside(self) -> None:
+        event = threading.Event()
+        self.enqueue(event.set)
+        self.beside.enqueue(event.wait)
+
+    def mark_beside(self) -> threading.Event:
+        self.started.append("beside")
+        event = threading.Event()
+        self.beside.enqueue(event.set)
+        return event
+
+    def follow_beside(self, event: threading.Event) -> None:
+        self._start("follow", event.wait)
+
+    def is_idle(self) -> bool:
+        return self._work.is_empty
+
+    def _drain(self) -> None:
+        self._work.drain()
+        if self.beside.error is not None:
+            raise AssertionError("the GPU has failed") from self.beside.error
 
     def synchronize(self) -> None:
         wait_for_others(self)

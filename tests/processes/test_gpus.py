@@ -113,6 +113,9 @@ def test_programs_on_gpus_of_two_processes(tmp_path: pathlib.Path) -> None:
         for name, expected in CALLS.items():
             assert calls[name] == 3 * expected(own), name
         assert not any("Init" in line for name in CALLS for line in calls[name]), "one communicator for all of them"
+        sizes = 1, 12, 4  # the loss and both gradients, done together
+        step = group(*(f"ncclAllReduce {size} float32, sum; rank {i} of 4" for i in own for size in sizes))
+        assert calls["training"] == 6 * step
         text = (tmp_path / f"mismatch{rank}.txt").read_text()
         assert re.search(r"process 0: argument 0 is f32\[1,3\] .* process 1: argument 0 is f32\[1,5\]", text), text
 

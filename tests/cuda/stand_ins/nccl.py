@@ -181,8 +181,8 @@ class NcclStandIn:
         made.calls += 1
         _, calls = self._by_rank(group)
         work = _Together(self, made, made.calls, calls)
-        for rank in calls:
-            made.drivers[rank].enqueue(lambda rank=rank: work.arrive(rank))
+        for rank, own in calls.items():
+            own[0][-1].enqueue(lambda rank=rank: work.arrive(rank))
 
     # -- what a rank contributes, and what becomes of it -----------------------------------------------------------
 

@@ -93,6 +93,26 @@ def axes() -> None:
     NCCL.lines.append("end of axes")
 
 
+def overlap() -> None:
+    """GPUs compute while a collective is under way that they do not need yet."""
+    mesh = weft.make_mesh((COUNT,), ("i",), (AxisType.Auto,), devices=GPUS)
+
+    def f(x: Any) -> Any:
+        return lax.psum(x, "i") + lax.sort(wnp.tanh(x @ x.T), dimension=0)
+
+    on_mesh = weft.jit(weft.shard_map(f, mesh=mesh, in_specs=P("i"), out_specs=P("i"), check_vma=False))
+    whole = X.reshape(4 * COUNT, 4) * 0.01
+    expected = np.asarray(weft.vmap(f, axis_name="i")(X * 0.01)).reshape(whole.shape)
+    for _ in range(3):
+        for driver in DRIVERS.values():
+            driver.started.clear()
+        found = on_mesh(weft.device_put(whole, NamedSharding(mesh, P("i"))))
+        np.testing.assert_allclose(multihost_utils.process_allgather(found, tiled=True), expected, rtol=1e-5)
+        for driver in DRIVERS.values() if PROCESSES > 1 else ():
+            under_way = driver.started[driver.started.index("beside") : driver.started.index("follow")]
+            assert {"launch", "start"} & set(under_way), driver.started
+
+
 def arrays() -> None:
     mesh = weft.make_mesh((COUNT,), ("d",), (AxisType.Auto,), devices=GPUS)
     whole = np.arange(6 * COUNT, dtype=np.float32).reshape(2 * COUNT, 3)
@@ -127,6 +147,7 @@ def training() -> None:
         value, gradient = weft.value_and_grad(loss)(state)
         return [p - 0.1 * g for p, g in zip(state, gradient, strict=True)], value
 
+    NCCL.lines.append("training")
     there = weft.device_put([w, bias], NamedSharding(mesh, P()))
     here, losses = [w, bias], []
     on_mesh, alone = weft.jit(step, donate_argnums=0), weft.jit(step)
@@ -153,7 +174,7 @@ def differ() -> None:
         (FOLDER / f"mismatch{RANK}.txt").write_text(" ".join(str(error).split()))
 
 
-for part in (devices, collectives, axes, arrays, training):
+for part in (devices, collectives, axes, overlap, arrays, training):
     part()
 (FOLDER / f"{RANK}.txt").write_text("\n".join(NCCL.lines))
 if PROCESSES > 1:

@@ -480,6 +480,28 @@ class Driver:
         self._enter()
         return Stream()
 
+    @functools.cached_property
+    def beside(self) -> Stream:
+        """The stream of collectives that are beside the work of programs."""
+        return self.new_stream()
+
+    def begin_beside(self) -> None:
+        """What is started beside the work from now on begins when the work that was started so far has ended."""
+        event = self.event(timed=False)
+        self._stream.mark(event)
+        self.beside.wait(event)
+
+    def mark_beside(self) -> Event:
+        """When what was started beside the work so far has ended."""
+        event = self.event(timed=False)
+        self.beside.mark(event)
+        return event
+
+    def follow_beside(self, event: Event) -> None:
+        """Work that is started from now on begins when an event beside it has happened."""
+        self._enter()
+        self._stream.wait(event)
+
     def copy(self, target: int, source: int, size: int) -> None:
         """Start copying bytes on the GPU."""
         self._enter()

@@ -18,7 +18,7 @@ from weft.base.settings import config
 from weft.compiler.compilation import Compilation
 from weft.compiler.compile import compile_program
 from weft.compiler.program.assign import assign
-from weft.compiler.program.ir import Branch, Communicate, Loop, Slot, Start, Step, While, bytes_of
+from weft.compiler.program.ir import Branch, Communicate, Event, Loop, Slot, Start, Step, Wait, While, bytes_of
 from weft.compiler.program.overlap import overlapped
 from weft.ir.jaxpr import Equation, Jaxpr, constants_to_arguments
 from weft.runtime.cuda.collectives import ALIGNMENT, CollectivePlan, Member, Part, alone, plans_of, start
@@ -66,7 +66,7 @@ class CudaDevicesExecutable:
             flags = [False] * len(closed.invars)
             flags[len(jaxpr.consts) : len(jaxpr.consts) + len(donated)] = donated
             compilation = compile_program(closed, flags, target)
-            if agreement is not None:
+            if self.overlaps:
                 compilation.program = assign(
                     overlapped(compilation.program, self._uses_library, config.overlap_bytes, MOST_MERGED)
                 )
@@ -105,11 +105,20 @@ class CudaDevicesExecutable:
         """Whether NCCL does a collective."""
         return self._plan(step)[1] is not None
 
+    def is_beside(self, step: Communicate) -> bool:
+        """Whether a collective is beside the work of GPUs. All of NCCL are, or none, since they share memory."""
+        return self.overlaps and self._uses_library(step)
+
     @property
     def _order(self) -> Order:
         """What compares the order of programs with other processes."""
         here = world.current()
         return order_of(here, (here.rank,) if self.agreement is None else self.agreement.ranks)
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether collectives are under way while GPUs compute: those with other processes."""
+        return self.agreement is not None
 
     @property
     def is_one_graph(self) -> bool:
@@ -207,7 +216,7 @@ class CudaDevicesExecutable:
         return found
 
     def collective(self, step: Communicate, loaded: Sequence[_OnGpu], runs: Sequence[Run]) -> None:
-        """Start a collective of all groups that have GPUs of this process."""
+        """Start a collective of all groups that have GPUs of this process; where it may overlap, beside their work."""
         groups, plans = self._plan(step)
         doing = functools.partial(_doing, step)
         for group in groups:
@@ -223,7 +232,8 @@ class CudaDevicesExecutable:
                 for rank, index in own:
                     run, handle = runs[index], communicator.handles[rank]
                     for plan, operand, result in zip(plans, step.operands, step.results, strict=True):
-                        member = Member(rank, handle, run.work, run.address(operand), run.address(result))
+                        stream = run.driver.beside if self.overlaps else run.work
+                        member = Member(rank, handle, stream, run.address(operand), run.address(result))
                         parts.append((plan, member, run.temporaries + loaded[index].offset))
                 start(parts, functools.partial(communicator.grouped, doing))
                 for _, index in own if communicator.peers else ():
@@ -261,6 +271,8 @@ class _Together:
 
     def __init__(self, executable: CudaDevicesExecutable, loaded: Sequence[_OnGpu], runs: Sequence[Run]) -> None:
         self.executable, self.loaded, self.runs = executable, loaded, runs
+        # When what was started beside the work ends on each GPU.
+        self._events: dict[Event, list[Any]] = {}
 
     def stretches(self) -> None:
         """All steps: what is between collectives on each GPU, and collectives on all of them."""
@@ -274,11 +286,15 @@ class _Together:
 
     def steps(self, steps: Sequence[Step]) -> None:
         for step in steps:
-            self.step(step.step if isinstance(step, Start) else step)
+            self.step(step)
 
     def step(self, step: Step) -> None:
-        if isinstance(step, Communicate):
-            self.executable.collective(step, self.loaded, self.runs)
+        if isinstance(step, Start) and isinstance(step.step, Communicate):
+            self._events[step.event] = self.collective(step.step)
+        elif isinstance(step, Wait):
+            self._follow(self._events.pop(step.event))
+        elif isinstance(step, Communicate):
+            self._follow(self.collective(step))
         elif not communicates(step):
             for run in self.runs:
                 run.step(step)
@@ -294,6 +310,19 @@ class _Together:
             assert isinstance(step, Branch)
             index = self.agreed(step, step.index, step.dtype)
             self.steps(step.branches[min(max(index, 0), len(step.branches) - 1)])
+
+    def collective(self, step: Communicate) -> list[Any]:
+        """Start a collective; returns when it ends on each GPU, if it is beside the work of these."""
+        beside = [run.driver for run in self.runs] if self.executable.is_beside(step) else []
+        for driver in beside:
+            driver.begin_beside()
+        self.executable.collective(step, self.loaded, self.runs)
+        return [driver.mark_beside() for driver in beside]
+
+    def _follow(self, events: Sequence[Any]) -> None:
+        """What is started from now on comes after what was started beside it."""
+        for run, event in zip(self.runs, events, strict=False):  # nothing may have been
+            run.driver.follow_beside(event)
 
     def while_loop(self, step: While) -> None:
         iteration = 0

@@ -11,21 +11,21 @@ from typing import Any
 
 import numpy as np
 
-from weft.compiler.program.ir import Communicate, Start, Step
+from weft.compiler.program.ir import Communicate, Start, Step, Wait
 from weft.compiler.target.cuda.loop_code import LoopCode
 from weft.runtime.cuda.executable import MOST_GRAPHS, MOST_SEEN, Run
 from weft.runtime.cuda.graph_plan import is_unrolled
 
 
 def communicates(step: Step) -> bool:
-    """Whether there is a collective in a step."""
+    """Whether there is a collective in a step, or the wait for one."""
     if isinstance(step, Start):
         return communicates(step.step)
-    return isinstance(step, Communicate) or any(communicates(inner) for body in step.bodies for inner in body)
+    return isinstance(step, Communicate | Wait) or any(communicates(inner) for body in step.bodies for inner in body)
 
 
 def cut_at_collectives(steps: Sequence[Step]) -> list[tuple[Step, ...]]:
-    """Steps in stretches without collectives, and by itself each that has one."""
+    """Steps in stretches without collectives, and by itself each that has one, or waits for one."""
     found: list[tuple[Step, ...]] = []
     for step in steps:
         if found and not communicates(step) and not communicates(found[-1][-1]):
