@@ -11,6 +11,7 @@ import os
 import pathlib
 import shutil
 import signal
+import sys
 import tempfile
 import warnings
 import zlib
@@ -77,10 +78,20 @@ def _set_environment() -> None:
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     if workers > 1:
         os.environ.setdefault("WEFT_NUM_THREADS", str(max(2, (os.cpu_count() or 1) // workers)))
+    _store_bytecode()
     os.environ.setdefault(_FUZZ, str(_fresh_seed()))
     if _CACHE not in os.environ:
         _folders.append(tempfile.mkdtemp(prefix="weft-tests-"))
         os.environ[_CACHE] = _folders[0]
+
+
+def _store_bytecode() -> None:
+    """Where Python is told not to write bytecode beside files, it is written to build/bytecode: every worker and every
+    process that a test starts would compile hundreds of files again."""
+    if sys.dont_write_bytecode:
+        sys.dont_write_bytecode, sys.pycache_prefix = False, str(TESTS.parent / "build" / "bytecode")
+        os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 def _fresh_seed() -> int:
