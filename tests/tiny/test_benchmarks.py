@@ -216,11 +216,13 @@ def test_what_a_missing_library_would_measure_is_left_out(
     """A process that ends with an error has no times; what it printed before counts."""
     code = "print('[\"x + 1, 64M\", 0.5]', flush=True); raise SystemExit(3)"
     monkeypatch.setattr(scripts.gpu, "FOLDER", pathlib.Path("nowhere"))
-    assert list(scripts.gpu.rows_of(["-c", code])) == ['["x + 1, 64M", 0.5]\n']
+    assert list(scripts.gpu.rows_of(["-c", code], 60)) == ['["x + 1, 64M", 0.5]\n']
     assert "ended with 3" in capfd.readouterr().err
     results = scripts.gpu.Results(["jax"])
     scripts.gpu.measure_steps(results, "jax")
     assert results.to_json()["seconds"] == {"jax": {}}
+    slow = "import time; print(1, flush=True); time.sleep(60)"
+    assert list(scripts.gpu.rows_of(["-c", slow], 2)) == ["1\n"] and not list(scripts.gpu.rows_of(["-c", slow], 0))
 
 
 @pytest.mark.parametrize("index", range(len(FITS)), ids=FITS)
