@@ -174,11 +174,18 @@ def is_initialized() -> bool:
 
 def shutdown() -> None:
     """End being one of several processes; called at exit if it was not before. It waits until all of them have come so
-    far, unless one has failed, and never for longer than `shutdown_timeout_seconds`."""
+    far, and their GPUs have done what they do together, unless one has failed, and never for longer than
+    `shutdown_timeout_seconds`."""
     world = _world.current()
     control = world.control
     if control is None or control.page.ended is not None:
         return
+    if _error is None:
+        world.deadline = time.monotonic() + _settings.shutdown_timeout
+        # What has failed has been told.
+        with contextlib.suppress(ProcessFailureError, ProgramMismatchError):
+            for wait in world.ends:
+                wait()
     control.end(_error)
     until = time.monotonic() + _settings.shutdown_timeout
     while control.verdict is None and time.monotonic() < until:

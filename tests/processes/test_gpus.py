@@ -137,8 +137,10 @@ def test_real_programs(of_one: dict[str, np.ndarray], tmp_path: pathlib.Path) ->
 @pytest.mark.slow
 @pytest.mark.parametrize("processes", [1, 2])
 def test_processes_with_a_gpu_each(processes: int, tmp_path: pathlib.Path) -> None:
-    done = launched(processes, SCRIPTS / "gpus.py", str(processes), str(tmp_path))
+    done = launched(processes, SCRIPTS / "gpus.py", str(processes), str(tmp_path), "chosen")
     assert done.code == 0, done.errors
+    idle = [(tmp_path / f"idle{rank}.txt").exists() for rank in range(processes)]
+    assert processes == 1 or all(idle), "what was started with others is done"
     assert ("ncclAllReduce" in (tmp_path / "0.txt").read_text()) == (processes > 1), "one GPU needs no library"
 
 

@@ -1,10 +1,13 @@
 """Programs on simulated GPUs, of which each process has some: the first argument is how many there are on the host, the
-second a folder for what each process has found."""
+second a folder for what each process has found. With a third one processes choose their GPUs, the last ones first."""
 
 from __future__ import annotations
 
+import atexit
+import os
 import pathlib
 import sys
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -21,7 +24,20 @@ from weft.sharding import PartitionSpec as P
 
 COUNT, FOLDER = int(sys.argv[1]), pathlib.Path(sys.argv[2])
 DRIVERS, NCCL = install(COUNT)
-weft.distributed.initialize()
+
+
+@atexit.register
+def are_idle() -> None:
+    """This is after the end of being one of several processes."""
+    if all(driver.is_idle() for driver in DRIVERS.values()):
+        (FOLDER / f"idle{RANK}.txt").write_text("all work is done")
+
+
+CHOSEN = None
+if len(sys.argv) > 3:
+    rank = next(os.environ[name] for name in ("PMI_RANK", "OMPI_COMM_WORLD_RANK") if name in os.environ)
+    CHOSEN = [COUNT - 1 - int(rank)]
+weft.distributed.initialize(local_device_ids=CHOSEN)
 RANK, PROCESSES = weft.process_index(), weft.process_count()
 LOCAL = COUNT // PROCESSES
 GPUS = weft.devices("gpu")
@@ -53,7 +69,7 @@ def devices() -> None:
     assert [d.id for d in GPUS] == list(range(COUNT)), GPUS
     assert [d.process_index for d in GPUS] == [i // LOCAL for i in range(COUNT)]
     own = weft.local_devices(backend="gpu")
-    assert [d.local_hardware_id for d in own] == list(range(RANK * LOCAL, (RANK + 1) * LOCAL)), own
+    assert [d.local_hardware_id for d in own] == (CHOSEN or list(range(RANK * LOCAL, (RANK + 1) * LOCAL))), own
 
 
 def collectives() -> None:
@@ -177,5 +193,11 @@ def differ() -> None:
 for part in (devices, collectives, axes, overlap, arrays, training):
     part()
 (FOLDER / f"{RANK}.txt").write_text("\n".join(NCCL.lines))
-if PROCESSES > 1:
+if COUNT > PROCESSES:
     differ()
+else:
+    lasting = weft.make_mesh((COUNT,), ("d",), (AxisType.Auto,), devices=GPUS)
+    rows = weft.device_put(X, NamedSharding(lasting, P("d")))
+    for driver in DRIVERS.values():
+        driver.enqueue(lambda: time.sleep(1.5))
+    weft.jit(lambda x: wnp.sin(x + x.sum()))(rows)  # nobody waits for it

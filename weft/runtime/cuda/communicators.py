@@ -10,6 +10,7 @@ from typing import Any
 from weft.base.errors import JaxRuntimeError
 from weft.runtime.cuda.libraries.nccl import Nccl
 from weft.runtime.cuda.memory import Gpu
+from weft.runtime.cuda.unfinished import wait_for_others
 from weft.runtime.processes import world
 from weft.runtime.processes.order import Order
 from weft.runtime.processes.transport import NothingBorrowed, TransportError
@@ -113,6 +114,8 @@ def _new_communicator(library: Nccl, devices: tuple[Device, ...], gpus: dict[Dev
             unique_id = told[processes.index(devices[0].process_index)]
             if here.control is not None:
                 here.control.when_failed(library.abort)
+            # Other processes read the memory of its GPUs until then.
+            here.ends += [functools.partial(wait_for_others, gpu) for _, gpu in members]
         handles = library.connect(unique_id, len(devices), members, blocks=not peers)
     except TransportError as error:
         if not peers:

@@ -199,8 +199,12 @@ class CudaDevicesExecutable:
         together = _Together(self, loaded, runs)
         if self.is_one_graph:
             together.steps(loaded[0].loaded.prepared.steps)
-        else:
+            return
+        try:
             together.stretches()
+        except BaseException:
+            together.follow_all()  # memory is used again by what comes later in the stream
+            raise
 
     def _connected(self, loaded: Sequence[_OnGpu]) -> dict[tuple[int, ...], Communicator]:
         """The communicators of all groups with GPUs of this process, by their positions: all processes make them in the
@@ -318,6 +322,11 @@ class _Together:
             driver.begin_beside()
         self.executable.collective(step, self.loaded, self.runs)
         return [driver.mark_beside() for driver in beside]
+
+    def follow_all(self) -> None:
+        """What is started from now on comes after all that was started beside it."""
+        for events in self._events.values():
+            self._follow(events)
 
     def _follow(self, events: Sequence[Any]) -> None:
         """What is started from now on comes after what was started beside it."""

@@ -42,6 +42,7 @@ class World:
         self.lock = threading.RLock()
         self.page = control.page if control is not None else Page(transport.rank)
         self._chain = 0
+        self.ends: list[Callable[[], None]] = []  # what waits for work of this process before it ends
         self.orders: dict[tuple[int, ...], Order] = {}  # of processes whose work goes on by itself
         self.deadline: float | None = None  # until when all must be here, by the monotonic clock
 
