@@ -396,8 +396,12 @@ def test_a_second_process_records_the_same(
                 for _ in range(2):
                     found = weft.tree.leaves(f(x))
                 texts.append((text_of(driver.recorded), [np.asarray(leaf).tobytes() for leaf in found]))
-    assert not any(call.startswith("compile") for call in driver.calls)
-    assert texts[0] == texts[1]
+        assert not any(call.startswith("compile") for call in driver.calls)
+        assert texts[0] == texts[1]
+        # Lines of the user are there when somebody asks for times.
+        with weft.profile(quiet=True) as profile:
+            f(x)
+        assert [k.runs for k in profile.kernels if "scan" in k.name and k.line.file == __file__] == [1]
 
 
 CODES: list[NodeCode] = [
