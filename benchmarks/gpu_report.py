@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import pathlib
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -74,7 +75,9 @@ def page_table(run: Mapping[str, Any]) -> str:
 
 def record(run: Mapping[str, Any]) -> None:
     """Write a run to the history, and its table to the page."""
-    path = HISTORY / f"gpu-{run['versions']['weft']}.json"
+    release = re.match(r"\d+(\.\d+)*", run["versions"]["weft"])  # without the mark of a version that is being developed
+    assert release is not None
+    path = HISTORY / f"gpu-{release[0]}.json"
     path.write_text(json.dumps(run, indent=1) + "\n")
     PAGE.write_text(replaced(PAGE.read_text(), "gpu", page_table(run)))
 

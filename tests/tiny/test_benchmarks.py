@@ -173,7 +173,7 @@ def test_the_page_shows_the_last_release(scripts: Any, tmp_path: pathlib.Path) -
 # A run of gpu.py: three bounds of different kinds, each of which is met by one library's times and not by another's.
 ON_A_GPU = {
     "gpu": "a GPU",
-    "versions": {"weft": "1.2.3", "jax": "0"},
+    "versions": {"weft": "1.2.3.dev0", "jax": "0"},
     "seconds": {
         "weft": {"x + 1, 64M": 130e-6, "sum, 64M": 70e-6, "argmax, 64M": 66e-6, "sort, 16M": 2e-3, "bias": 1.0},
         "jax": {"x + 1, 64M": 100e-6, "argmax, 64M": 67e-6, "sort, 16M": 1e-3},
@@ -207,7 +207,7 @@ def test_a_run_on_a_gpu_is_recorded(scripts: Any, tmp_path: pathlib.Path, monkey
     monkeypatch.setattr(scripts.gpu_report, "PAGE", page)
     scripts.gpu_report.record(ON_A_GPU)
     assert json.loads((tmp_path / "gpu-1.2.3.json").read_text()) == ON_A_GPU
-    assert "Weft 1.2.3, JAX 0; a GPU." in page.read_text() and "| sum, 64M | 70 us |  |  |" in page.read_text()
+    assert "Weft 1.2.3.dev0, JAX 0; a GPU." in page.read_text() and "| sum, 64M | 70 us |  |  |" in page.read_text()
 
 
 def test_what_a_missing_library_would_measure_is_left_out(
