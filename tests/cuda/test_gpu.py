@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ from tests.tiny.test_documentation import blocks
 from weft import lax
 from weft.base import dtypes
 from weft.base.settings import overrides
+from weft.compiler.target.cuda import targets
 from weft.experimental import checkify, io_callback
 from weft.runtime.array import copied
 from weft.runtime.cuda import driver, spmd
@@ -60,12 +62,21 @@ def test_samples_equal_eval(cases: list[Case]) -> None:
             assert_close(next(results), expected, case.tolerance, f"{case}, result {i}")
 
 
-@pytest.mark.parametrize("sizes", [(520, 392, 264), (257, 131, 75), (64, 64, 8192)], ids=str)
-@pytest.mark.parametrize(("dtype", "transposes"), PAIRS)
-def test_tensor_cores_without_libraries(
-    dtype: Any, transposes: tuple[bool, bool], sizes: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture(params=[False, True], ids=["of warps", "of warpgroups"])
+def without_libraries(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Contractions are our own kernels', by the units of single warps, or of four together where there are such."""
     monkeypatch.setattr(driver, "present", frozenset)
+    monkeypatch.setattr(targets, "WARPGROUPS", frozenset({90} if request.param else ()))
+    targets.of_capability.cache_clear()
+    yield
+    monkeypatch.undo()
+    targets.of_capability.cache_clear()
+
+
+@pytest.mark.parametrize("sizes", [(520, 392, 264), (257, 131, 75), (64, 64, 8192), (2304, 2048, 256)], ids=str)
+@pytest.mark.parametrize(("dtype", "transposes"), PAIRS)
+@pytest.mark.usefixtures("without_libraries")
+def test_tensor_cores_without_libraries(dtype: Any, transposes: tuple[bool, bool], sizes: tuple[int, int, int]) -> None:
     arrays = factors(*sizes, transposes, dtype)
     gpu, f = weft.devices("gpu")[0], product(transposes)
     got = [weft.jit(f)(*(weft.device_put(x, gpu) for x in arrays)) for _ in range(3)]
