@@ -35,7 +35,7 @@ from weft.base.settings import overrides
 from weft.compiler.target.cuda import targets
 from weft.experimental import checkify, io_callback
 from weft.runtime.array import copied
-from weft.runtime.cuda import driver, spmd
+from weft.runtime.cuda import communicators, driver, spmd
 from weft.runtime.cuda.copies import CHUNK, MEDIUM
 from weft.runtime.device import placement_of
 from weft.runtime.execute import executable_of
@@ -442,10 +442,16 @@ def test_checks_and_callbacks() -> None:
     np.testing.assert_array_equal(np.asarray(tripled), [3, -3, 6])
 
 
-@pytest.mark.parametrize("by_nccl", [False, True])
-def test_a_mesh_of_one_gpu(by_nccl: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By copies, and by NCCL with a communicator of one, whose calls are recorded in graphs."""
-    monkeypatch.setattr(spmd.CudaDevicesExecutable, "uses_library_alone", by_nccl)
+@pytest.mark.parametrize("by", ["copies", "nccl", "nccl as with other processes"])
+def test_a_mesh_of_one_gpu(by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By copies, and by NCCL with a communicator of one: its calls are recorded in graphs, or do not block and are
+    beside the work of the GPU."""
+    monkeypatch.setattr(spmd.CudaDevicesExecutable, "uses_library_alone", by != "copies")
+    if by == "nccl as with other processes":
+        monkeypatch.setattr(communicators, "peers_of", lambda devices: [0])
+        monkeypatch.setattr(communicators, "_communicators", {})
+        monkeypatch.setattr(spmd.CudaDevicesExecutable, "overlaps", True)
+        monkeypatch.setattr(spmd.CudaDevicesExecutable, "is_one_graph", False)
     gpu = weft.devices("gpu")[0]
     mesh = weft.make_mesh((1,), ("i",), devices=[gpu])
     x = np.arange(16, dtype=np.float32).reshape(1, 4, 4)

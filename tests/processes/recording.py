@@ -42,6 +42,11 @@ class RecordingTransport(Messages):
         while self._under_way and self._under_way[0].progress():
             self._under_way.popleft()
 
+    def finish(self) -> None:
+        """Return when all messages have ended."""
+        while self._under_way:
+            self.progress()
+
     def close(self) -> None:
         """There is nothing to free."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,9 +19,10 @@ from weft.errors import ProgramMismatchError
 from weft.primitives.collectives import Collective
 from weft.runtime.cpu import memory
 from weft.runtime.cpu.exchange import group_jaxpr
+from weft.runtime.processes.order import order_of
 from weft.runtime.processes.parts import ProcessParts, process_parts
 from weft.runtime.processes.pieces import gathered_pieces, reduced_pieces
-from weft.runtime.processes.transport import SMALL, Message
+from weft.runtime.processes.transport import SMALL, Message, TransportError
 from weft.runtime.processes.window import ENTRIES, with_windows
 from weft.runtime.processes.world import World
 from weft.trace.closed import stage_closed
@@ -181,3 +183,26 @@ def test_a_message_of_another_size_is_an_error() -> None:
             exchanged(world, [], [(0, np.ones(4))])
 
     on_ranks(2, part, "windows")
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize("differs", [False, True])
+def test_the_order_of_what_was_started_is_compared(differs: bool, transport: str) -> None:
+    """Of three processes one may have started two programs in another order: it and the next one find out."""
+    names = ["a", "b", "c", "d"]
+
+    def part(world: World, here: RecordingTransport) -> bool:
+        order = order_of(world, (0, 1, 2))
+        assert order is order_of(world, (0, 1, 2))
+        for name in ["a", "c", "b", "d"] if differs and world.rank == 1 else names:
+            order.tell(world.record((0, 1, 2), name, name, None))
+        try:
+            while not order.is_compared():
+                time.sleep(0.001)
+        except TransportError as error:
+            assert f"process {(world.rank - 1) % 3} has started other programs" in str(error)
+            here.finish()  # others look at more of it
+            return False
+        return True
+
+    assert on_ranks(3, part, transport) == [True, not differs, not differs]

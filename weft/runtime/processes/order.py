@@ -25,7 +25,7 @@ class Order:
 
     def tell(self, chain: str) -> None:
         """Tell the next process the digest of all that was started so far, and have that of the one before compared
-        when it comes."""
+        when it comes. Who tells has the world's lock."""
         sent = np.frombuffer(bytes.fromhex(chain), np.uint8)
         received = np.empty_like(sent)
         request = self._world.transport.start(
@@ -35,15 +35,21 @@ class Order:
         self._under_way.append((request, sent, received))
 
     def is_compared(self) -> bool:
-        """Whether all that was told has been compared. A `TransportError` says that it differs."""
-        while self._under_way:
-            request, sent, received = self._under_way[0]
-            if not request.test():
-                return False
-            if not np.array_equal(sent, received):
-                raise TransportError(f"process {self._previous} has started other programs, or in another order")
-            self._under_way.popleft()
-        return True
+        """Whether all that was told has been compared; not yet, if another thread does something with other processes.
+        A `TransportError` says that it differs."""
+        if not self._world.lock.acquire(blocking=False):
+            return False
+        try:
+            while self._under_way:
+                request, sent, received = self._under_way[0]
+                if not request.test():
+                    return False
+                if not np.array_equal(sent, received):
+                    raise TransportError(f"process {self._previous} has started other programs, or in another order")
+                self._under_way.popleft()
+            return True
+        finally:
+            self._world.lock.release()
 
 
 def order_of(world: World, ranks: tuple[int, ...]) -> Order:
