@@ -25,10 +25,11 @@ from weft.compiler.emit.contractions.contraction_loops import (
     access,
     finish,
 )
-from weft.compiler.emit.contractions.microkernel import add_parts, unravelled
+from weft.compiler.emit.contractions.microkernel import add_parts
 from weft.compiler.emit.contractions.symbolic_plan import is_symbolic
 from weft.compiler.emit.emission import Fusion, Writer, kernel_dtype
 from weft.compiler.emit.maps.loop import nest
+from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Buffer, GroupMatmul, Index, LoopKind, MatmulOperand
 from weft.primitives.contraction.precision import allows_tf32
 
@@ -266,7 +267,7 @@ def emit_contraction_by_matrix_units(fusion: Fusion, contraction: ContractionLoo
     size = math.prod(contraction.shape)
     partial = fusion.new_scratch(np.float32, plan.parts * size) if plan.parts > 1 else 0
     with k.loop(math.prod(counts), kind=LoopKind.THREADS) as group:
-        part, *outer, row, column, neighbour = unravelled(k, Index.of(group), counts)
+        part, *outer, row, column, neighbour = _digits(k, Index.of(group), counts)
         at = dict(zip(others, outer, strict=True))
         firsts = (row * near + neighbour) * tile.rows, column * tile.columns
         limits = [
@@ -293,6 +294,13 @@ def emit_contraction_by_matrix_units(fusion: Fusion, contraction: ContractionLoo
                 k.store(writer.scratch(partial), part * size + contraction.result_offset(indices), total)
     if plan.parts > 1:
         add_parts(fusion, contraction, plan.parts, partial)
+
+
+def _digits(k: KernelBuilder, index: Index, counts: list[int]) -> list[Index]:
+    """The indices that an index in row-major order consists of; nothing is divided where there is one only."""
+    several = [count for count in counts if count > 1]
+    found = iter(k.digits(index, several) if several else ())
+    return [next(found) if count > 1 else Index() for count in counts]
 
 
 def _matmul_operand(
