@@ -12,6 +12,9 @@ import numpy as np
 from weft.runtime.processes.transport import Message, TransportError
 from weft.runtime.processes.world import ORDER, World
 
+# So many messages are under way before somebody looks at them, if nobody waits for results.
+MOST_UNDER_WAY = 64
+
 
 class Order:
     """What processes have started, compared along a ring of them: each tells the next one."""
@@ -26,6 +29,11 @@ class Order:
     def tell(self, chain: str) -> None:
         """Tell the next process the digest of all that was started so far, and have that of the one before compared
         when it comes. Who tells has the world's lock."""
+        if len(self._under_way) >= MOST_UNDER_WAY:
+            try:
+                self.is_compared()
+            except TransportError as error:
+                self._world.raise_lost(error, "the comparison of what was started")
         sent = np.frombuffer(bytes.fromhex(chain), np.uint8)
         received = np.empty_like(sent)
         request = self._world.transport.start(
