@@ -19,7 +19,13 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 import weft.runtime.processes.world as _world
-from weft.base.errors import ArgumentError, ArgumentTypeError, ProcessFailureError, ProgramMismatchError
+from weft.base.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    JaxRuntimeError,
+    ProcessFailureError,
+    ProgramMismatchError,
+)
 from weft.base.publish import publish as _publish
 from weft.base.settings import num_cpu_devices
 from weft.runtime import device as _device
@@ -183,7 +189,7 @@ def shutdown() -> None:
     if _error is None:
         world.deadline = time.monotonic() + _settings.shutdown_timeout
         # What has failed has been told.
-        with contextlib.suppress(ProcessFailureError, ProgramMismatchError):
+        with contextlib.suppress(ProcessFailureError, ProgramMismatchError, JaxRuntimeError):
             for wait in world.ends:
                 wait()
     control.end(_error)

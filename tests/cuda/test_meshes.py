@@ -12,6 +12,7 @@ import weft
 import weft.numpy as wnp
 from tests.cuda.simulated import SimulatedDriver, simulated_gpus
 from tests.cuda.stand_ins.nccl import NcclStandIn
+from tests.cuda.stand_ins.objects import Function
 from weft import lax
 from weft.runtime import dlpack
 from weft.runtime.cuda import communicators, spmd
@@ -128,6 +129,17 @@ def test_a_step_of_training(four: tuple[Gpus, NcclStandIn]) -> None:
         np.testing.assert_allclose(np.asarray(value), np.asarray(expected), rtol=1e-5)
         np.testing.assert_allclose(np.asarray(weights), np.asarray(here), rtol=1e-5)
     assert ["ncclAllReduce"] in stand_in.calls
+
+
+def test_what_the_library_reports(four: tuple[Gpus, NcclStandIn]) -> None:
+    gpus, stand_in = four
+    mesh = weft.make_mesh((4,), ("i",), devices=[device for device, _ in gpus])
+    stand_in.__dict__["ncclAllReduce"] = Function(lambda *arguments: 2)
+    with pytest.raises(weft.errors.JaxRuntimeError) as raised:
+        mapped(COLLECTIVES["psum"], mesh)(X)
+    text = " ".join(str(raised.value).split())
+    assert "cannot do psum at test_meshes.py" in text and "in ncclAllReduce: what ncclGetErrorString says (2)" in text
+    assert "NCCL_DEBUG=INFO" in text
 
 
 def test_stretches_between_collectives_are_graphs(four: tuple[Gpus, NcclStandIn]) -> None:

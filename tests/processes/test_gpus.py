@@ -25,7 +25,7 @@ A, B = ["a0", "a1", "a2", "a3"], ["b0", "b1"]  # what hosts have
         ([A, A, A], [None, None, None], [[0, 1], [2], [3]]),
         # Of two hosts, whose ranks take turns.
         ([A, B, A, B], [None] * 4, [[0, 1], [0], [2, 3], [1]]),
-        # CUDA_VISIBLE_DEVICES gives each process its own, or the same ones in another order, or none.
+        # CUDA_VISIBLE_DEVICES shows each process its own, or the same ones in another order, or none.
         ([["a0"], ["a1"]], [None, None], [[0], [0]]),
         ([["a0", "a1"], ["a1", "a0"]], [None, None], [[0], [0]]),
         ([["a0", "a1"], ["a1", "a2"]], [None, None], [[0, 1], [1]]),
@@ -55,7 +55,7 @@ def test_what_cannot_be_shared_out(seen: list[list[str]], chosen: list[list[int]
 
 
 def sections(file: pathlib.Path) -> dict[str, list[str]]:
-    """The calls that a process has made for each collective of scripts/gpus.py."""
+    """The calls that a process has beginning for each collective of scripts/gpus.py."""
     found: dict[str, list[str]] = {}
     for line in file.read_text().splitlines():
         if line.startswith("nccl"):
@@ -106,10 +106,10 @@ def test_programs_on_gpus_of_two_processes(tmp_path: pathlib.Path) -> None:
     assert done.code == 0, done.errors
     for rank, own in enumerate([(0, 1), (2, 3)]):
         calls = sections(tmp_path / f"{rank}.txt")
-        made = ["ncclGetUniqueId"] * (rank == 0)
-        made += group(*(f"ncclCommInitRankConfig rank {i} of 4, not blocking" for i in own))
-        assert calls["psum"][: len(made)] == made, "the first process makes the id"
-        calls["psum"] = calls["psum"][len(made) :]
+        beginning = ["ncclGetUniqueId"] * (rank == 0)
+        beginning += group(*(f"ncclCommInitRankConfig rank {i} of 4, not blocking" for i in own))
+        assert calls["psum"][: len(beginning)] == beginning, "the first process makes the id"
+        calls["psum"] = calls["psum"][len(beginning) :]
         for name, expected in CALLS.items():
             assert calls[name] == 3 * expected(own), name
         assert not any("Init" in line for name in CALLS for line in calls[name]), "one communicator for all of them"

@@ -35,7 +35,7 @@ class _Communicator:
     drivers: dict[int, Any] = field(default_factory=dict)
     calls: int = 0
     messages: dict[tuple[int, int, int], int] = field(default_factory=dict)  # of a rank from one to another
-    asked: int = 0  # since calls were made that are not started
+    asked: int = 0  # since calls that are not started
     waiting: list[Any] = field(default_factory=list)  # what is not started
     is_aborted: bool = False
 
@@ -59,6 +59,8 @@ class NcclStandIn:
     def __getattr__(self, name: str) -> Any:
         if not name.startswith("nccl"):
             raise AttributeError(name)
+        if name in ("ncclGetErrorString", "ncclGetLastError"):
+            return lambda argument: f"what {name} says".encode()
         function = getattr(type(self), "_" + name, None)
         if function is None:
             found = Function(lambda *arguments: self._call(name, *arguments))
@@ -79,41 +81,41 @@ class NcclStandIn:
         assert self._group is not None and 0 <= rank < count
         host, port, token = bytes(unique_id.content).decode().split(" ")[:3]
         blocks = bool(config._obj.blocking)
-        made = self._communicators.setdefault(
+        communicator = self._communicators.setdefault(
             (host, int(port), token), _Communicator((host, int(port), token), count, blocks)
         )
-        assert made.count == count and made.blocks == blocks and rank not in made.drivers
+        assert communicator.count == count and communicator.blocks == blocks and rank not in communicator.drivers
         gpu = SimulatedDriver.entered
-        assert gpu not in made.drivers.values(), "a GPU twice"
-        made.drivers[rank] = gpu
+        assert gpu not in communicator.drivers.values(), "a GPU twice"
+        communicator.drivers[rank] = gpu
         target._obj.value = 0x1000 + 16 * len(self._members)
-        self._members[target._obj.value] = made, rank
+        self._members[target._obj.value] = communicator, rank
         self.lines.append(f"ncclCommInitRankConfig rank {rank} of {count}{'' if blocks else ', not blocking'}")
-        self._group.append(("ncclCommInitRankConfig", made))
+        self._group.append(("ncclCommInitRankConfig", communicator))
         return 0 if blocks else IN_PROGRESS
 
     def _ncclCommGetAsyncError(self, handle: Any, state: Any) -> None:
-        made, _ = self._members[handle.value]
-        assert not made.is_aborted, "its memory is gone"
+        communicator, _ = self._members[handle.value]
+        assert not communicator.is_aborted, "its memory is gone"
         state._obj.value = 0
-        if made.waiting:
-            made.asked += 1
-            ready = made.asked >= ASKED and (made.calls or self._hello(made))
+        if communicator.waiting:
+            communicator.asked += 1
+            ready = communicator.asked >= ASKED and (communicator.calls or self._hello(communicator))
             if ready:
-                for work in made.waiting:
+                for work in communicator.waiting:
                     work()
-                made.waiting, made.asked = [], 0
+                communicator.waiting, communicator.asked = [], 0
             state._obj.value = 0 if ready else IN_PROGRESS
 
-    def _hello(self, made: _Communicator) -> bool:
+    def _hello(self, communicator: _Communicator) -> bool:
         """Whether all ranks of a new communicator are there."""
         assert self.network is not None
-        return self.network.received(made.address, 0) is not None
+        return self.network.received(communicator.address, 0) is not None
 
     def _ncclCommAbort(self, handle: Any) -> None:
-        made, rank = self._members[handle.value]
-        made.is_aborted = True
-        self.lines.append(f"ncclCommAbort rank {rank} of {made.count}")
+        communicator, rank = self._members[handle.value]
+        communicator.is_aborted = True
+        self.lines.append(f"ncclCommAbort rank {rank} of {communicator.count}")
 
     # -- calls -----------------------------------------------------------------------------------------------------
 
@@ -127,26 +129,26 @@ class NcclStandIn:
         assert group
         self.lines.append("ncclGroupEnd")
         if group[0][0] == "ncclCommInitRankConfig":
-            for made in {id(call[1]): call[1] for call in group}.values():
-                if made.blocks:
-                    assert made.is_here, "it would wait for ever"
+            for communicator in {id(call[1]): call[1] for call in group}.values():
+                if communicator.blocks:
+                    assert communicator.is_here, "it would wait for ever"
                 else:
                     assert self.network is not None
-                    self.network.send(made.address, made.count, 0, dict.fromkeys(made.drivers))
-                    made.waiting.append(lambda: None)
+                    self.network.send(communicator.address, communicator.count, 0, dict.fromkeys(communicator.drivers))
+                    communicator.waiting.append(lambda: None)
                     return IN_PROGRESS
             return 0
         self.calls.append(sorted({call[0] for call in group}))
         stream = group[0][-1]
-        (made,) = {id(m): m for m, _ in (self._members[call[-2].value] for call in group)}.values()
-        assert not made.waiting, "calls before it was ready"
-        if not made.blocks:
-            made.waiting.append(lambda: self._started(made, group))
+        (communicator,) = {id(m): m for m, _ in (self._members[call[-2].value] for call in group)}.values()
+        assert not communicator.waiting, "calls before it was ready"
+        if not communicator.blocks:
+            communicator.waiting.append(lambda: self._started(communicator, group))
             return IN_PROGRESS
         if hasattr(stream, "steps"):  # it is recorded
             stream.steps.append(("collective", (self, group)))
         elif hasattr(stream, "enqueue"):
-            self._started(made, group)
+            self._started(communicator, group)
         else:
             self.do(group)
         return 0
@@ -154,33 +156,33 @@ class NcclStandIn:
     def _call(self, name: str, *arguments: Any) -> int:
         assert self._group is not None
         *options, handle, _ = arguments
-        made, rank = self._members[handle.value]
+        communicator, rank = self._members[handle.value]
         self._group.append((name, *arguments))
-        self.lines.append(f"{name} {_described(name, options)}; rank {rank} of {made.count}")
-        return 0 if made.blocks else IN_PROGRESS
+        self.lines.append(f"{name} {_described(name, options)}; rank {rank} of {communicator.count}")
+        return 0 if communicator.blocks else IN_PROGRESS
 
     def do(self, group: Sequence[tuple[Any, ...]]) -> None:
         """Do the calls of a group in this process: by communicator what each rank has asked for."""
-        made, calls = self._by_rank(group)
-        assert made.is_here
-        contributed = {rank: self._contribution(made, rank, own) for rank, own in calls.items()}
+        communicator, calls = self._by_rank(group)
+        assert communicator.is_here
+        contributed = {rank: self._contribution(communicator, rank, own) for rank, own in calls.items()}
         for rank, own in calls.items():
-            self._finish(made, rank, own, contributed)
+            self._finish(communicator, rank, own, contributed)
         unread = [rest for what, sent in contributed.values() if what == "messages" for rest in sent.values()]
         assert not any(unread), "what is sent is not received"
 
     def _by_rank(self, group: Sequence[tuple[Any, ...]]) -> tuple[_Communicator, dict[int, list[tuple[Any, ...]]]]:
         calls: dict[int, list[tuple[Any, ...]]] = {}
         for call in group:
-            made, rank = self._members[call[-2].value]
+            communicator, rank = self._members[call[-2].value]
             calls.setdefault(rank, []).append(call)
-        return made, calls
+        return communicator, calls
 
-    def _started(self, made: _Communicator, group: Sequence[tuple[Any, ...]]) -> None:
+    def _started(self, communicator: _Communicator, group: Sequence[tuple[Any, ...]]) -> None:
         """Have the GPUs of this process do the calls of a group with those of others, each when it comes to it."""
-        made.calls += 1
+        communicator.calls += 1
         _, calls = self._by_rank(group)
-        work = _Together(self, made, made.calls, calls)
+        work = _Together(self, communicator, communicator.calls, calls)
         for rank, own in calls.items():
             own[0][-1].enqueue(lambda rank=rank: work.arrive(rank))
 
@@ -190,40 +192,44 @@ class NcclStandIn:
         dtype = dtypes.storage(dtypes.as_dtype(_NAMES[kind]))
         return gpu.view(address, count * dtype.itemsize).view(dtype)
 
-    def _contribution(self, made: _Communicator, rank: int, calls: Sequence[tuple[Any, ...]]) -> tuple[Any, Any]:
+    def _contribution(
+        self, communicator: _Communicator, rank: int, calls: Sequence[tuple[Any, ...]]
+    ) -> tuple[Any, Any]:
         """What the others get of a rank: what its calls are, and by receiver, or for all, what it sends."""
-        gpu, sent = made.drivers[rank], {}  # type: ignore[var-annotated]
+        gpu, sent = communicator.drivers[rank], {}  # type: ignore[var-annotated]
         for name, address, *rest in calls:
             if name == "ncclSend":
                 count, kind, other = rest[:3]
                 sent.setdefault(other, []).append(self._view(gpu, address, count, kind).copy())
             elif name != "ncclRecv":
                 _, count, kind = rest[:3]
-                long = count * made.count if name == "ncclReduceScatter" else count
+                long = count * communicator.count if name == "ncclReduceScatter" else count
                 sent.setdefault(None, []).append(self._view(gpu, address, long, kind).copy())
         if calls[0][0] in _MESSAGES:
             assert all(call[0] in _MESSAGES for call in calls)
             return "messages", sent
         return tuple((call[0], *call[3:-2]) for call in calls), sent
 
-    def _finish(self, made: _Communicator, rank: int, calls: Sequence[Any], contributed: dict[int, Any]) -> None:
+    def _finish(
+        self, communicator: _Communicator, rank: int, calls: Sequence[Any], contributed: dict[int, Any]
+    ) -> None:
         """Write what a rank receives, of what all have contributed."""
-        gpu = made.drivers[rank]
+        gpu = communicator.drivers[rank]
         if contributed[rank][0] == "messages":
             for name, address, count, kind, other, *_ in calls:
                 if name == "ncclRecv":
                     self._view(gpu, address, count, kind)[:] = contributed[other][1][rank].pop(0)
             return
-        assert sorted(contributed) == list(range(made.count)), "not all take part"
+        assert sorted(contributed) == list(range(communicator.count)), "not all take part"
         assert len({what for what, _ in contributed.values()}) == 1, "calls differ"
         for i, (name, _, target, _, kind, *rest) in enumerate(calls):
-            operands = [contributed[r][1][None][i] for r in range(made.count)]
+            operands = [contributed[r][1][None][i] for r in range(communicator.count)]
             if name in ("ncclAllReduce", "ncclReduceScatter"):
                 result = operands[0]
                 for operand in operands[1:]:
                     result = _COMBINED[rest[0]](result, operand)
                 if name == "ncclReduceScatter":
-                    result = np.split(result, made.count)[rank]
+                    result = np.split(result, communicator.count)[rank]
             else:
                 result = np.concatenate(operands) if name == "ncclAllGather" else operands[rest[0]]
             self._view(gpu, target, len(result), kind)[:] = result
@@ -233,25 +239,25 @@ class _Together:
     """Calls of a communicator with other processes: when a GPU comes to them, what it contributes is sent; it goes on
     when that of all others is there, or of those that it sends to and receives from, or everything is aborted."""
 
-    def __init__(self, library: NcclStandIn, made: _Communicator, index: int, calls: dict[int, Any]) -> None:
-        self._library, self._made, self._index, self._calls = library, made, index, calls
+    def __init__(self, library: NcclStandIn, communicator: _Communicator, index: int, calls: dict[int, Any]) -> None:
+        self._library, self._communicator, self._index, self._calls = library, communicator, index, calls
         assert library.network is not None
         self._network: Network = library.network
 
     def arrive(self, rank: int) -> None:
         """A rank of this process has come to its calls."""
-        what, sent = self._library._contribution(self._made, rank, self._calls[rank])
+        what, sent = self._library._contribution(self._communicator, rank, self._calls[rank])
         if what == "messages":
             contributed = self._messages(rank, sent)
         else:
-            self._network.send(self._made.address, self._made.count, self._index, {rank: (what, sent)})
+            self._network.send(self._communicator.address, self._communicator.count, self._index, {rank: (what, sent)})
             contributed = self._received(self._index)
         if contributed is not None:
-            self._library._finish(self._made, rank, self._calls[rank], contributed)
+            self._library._finish(self._communicator, rank, self._calls[rank], contributed)
 
     def _received(self, index: Any) -> dict[int, Any] | None:
-        while not self._made.is_aborted:
-            found = self._network.received(self._made.address, index, 0.01)
+        while not self._communicator.is_aborted:
+            found = self._network.received(self._communicator.address, index, 0.01)
             if found is not None:
                 return found
         return None
@@ -263,10 +269,10 @@ class _Together:
         for name, _, _, _, other, *_ in self._calls[rank]:
             if other != rank:
                 ends = (rank, other) if name == "ncclSend" else (other, rank)
-                count = self._made.messages[rank, *ends] = self._made.messages.get((rank, *ends), 0) + 1
+                count = self._communicator.messages[rank, *ends] = self._communicator.messages.get((rank, *ends), 0) + 1
                 indices.append((*ends, count))
                 data = sent[other].pop(0) if name == "ncclSend" else None
-                self._network.send(self._made.address, 2, indices[-1], {rank: data})
+                self._network.send(self._communicator.address, 2, indices[-1], {rank: data})
         for source, target, count in indices:
             found = self._received((source, target, count))
             if found is None:

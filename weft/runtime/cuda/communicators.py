@@ -35,7 +35,7 @@ class Communicator:
             self._library.grouped(calls, self._own)
         except TransportError as error:
             if not self.peers:
-                raise JaxRuntimeError(f"GPUs of this process cannot do {doing()}: {error}.") from None
+                raise JaxRuntimeError(f"GPUs of this process cannot do {doing()}: {error}.", fix=error.fix) from None
             world.current().raise_lost(error, doing())
         if self.peers:
             self.wait_until_started(doing)
@@ -119,7 +119,7 @@ def _new_communicator(library: Nccl, devices: tuple[Device, ...], gpus: dict[Dev
         handles = library.connect(unique_id, len(devices), members, blocks=not peers)
     except TransportError as error:
         if not peers:
-            raise JaxRuntimeError(f"GPUs of this process cannot talk to each other: {error}.") from None
+            raise JaxRuntimeError(f"GPUs of this process cannot make {doing}: {error}.", fix=error.fix) from None
         here.raise_lost(error, doing)
     found = Communicator(library, dict(zip([rank for rank, _ in members], handles, strict=True)), peers)
     if peers:

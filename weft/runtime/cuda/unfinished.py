@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from weft.base.errors import ProcessFailureError, ProgramMismatchError
+from weft.base.errors import JaxRuntimeError, ProcessFailureError, ProgramMismatchError
 from weft.runtime.array import ConcreteArray
 from weft.runtime.cuda.memory import Block
 from weft.runtime.held import INTERRUPTED, HeldArray, live_arrays
@@ -32,7 +32,7 @@ def wait_for_others(gpu: WaitsForOthers) -> None:
         return
     try:
         waits(gpu.is_idle)
-    except (ProcessFailureError, ProgramMismatchError):
+    except (ProcessFailureError, ProgramMismatchError, JaxRuntimeError):
         delete_unfinished(gpu)
         gpu.with_others = None
         raise

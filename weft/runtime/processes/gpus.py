@@ -19,8 +19,8 @@ class Gpu(NamedTuple):
 
 
 def gpus_of_all(seen: Sequence[Gpu], chosen: Sequence[int] | None) -> list[dict[int, Gpu]]:
-    """The GPUs of each process, by the numbers that the driver has for them there. `seen` are those that this process
-    sees, and `chosen` the numbers of those that it is to use, if somebody has said so. All processes call it together,
+    """The GPUs of each process, by the indices that the driver has for them there. `seen` are those that this process
+    sees, and `chosen` the indices of those that it is to use, if somebody has said so. All processes call it together,
     and all raise if they cannot agree."""
     here = world.current()
     told = [json.dumps([seen, None if chosen is None else list(chosen), here.page.where]).encode()]
@@ -29,12 +29,12 @@ def gpus_of_all(seen: Sequence[Gpu], chosen: Sequence[int] | None) -> list[dict[
             told = here.all_gather(told[0], doing="weft.devices('gpu')")
     processes = [json.loads(text) for text in told]
     everywhere = [[Gpu(*gpu) for gpu in gpus] for gpus, _, _ in processes]
-    numbers = shared_out(
+    indices = shared_out(
         [[gpu.hardware for gpu in gpus] for gpus in everywhere],
         [chosen for _, chosen, _ in processes],
         [where for _, _, where in processes],
     )
-    return [{i: gpus[i] for i in own} for gpus, own in zip(everywhere, numbers, strict=True)]
+    return [{i: gpus[i] for i in own} for gpus, own in zip(everywhere, indices, strict=True)]
 
 
 def shared_out(
@@ -42,14 +42,14 @@ def shared_out(
 ) -> list[list[int]]:
     """Which of the GPUs that it sees each process has, by their positions. Those that are not chosen by anybody are
     divided among the processes that see the same ones and have chosen none, in the order of their ranks, so that the
-    numbers of GPUs differ by one at most. `where` says where each process is, for errors."""
+    counts differ by one at most. `where` says where each process is, for errors."""
     owned: list[list[int]] = [[] for _ in seen]
     taken: dict[str, int] = {}
-    for rank, numbers in enumerate(chosen):
-        if numbers is not None:
-            _check_chosen(rank, numbers, seen[rank], where[rank])
-            owned[rank] = list(numbers)
-            _take(taken, rank, [seen[rank][i] for i in numbers], where)
+    for rank, indices in enumerate(chosen):
+        if indices is not None:
+            _check_chosen(rank, indices, seen[rank], where[rank])
+            owned[rank] = list(indices)
+            _take(taken, rank, [seen[rank][i] for i in indices], where)
     alike: dict[frozenset[str], list[int]] = {}
     for rank, gpus in enumerate(seen):
         if chosen[rank] is None and gpus:
@@ -87,10 +87,10 @@ def _take(taken: dict[str, int], rank: int, gpus: Sequence[str], where: Sequence
             )
 
 
-def _check_chosen(rank: int, numbers: Sequence[int], seen: Sequence[str], where: str) -> None:
-    if not numbers or any(not 0 <= i < len(seen) for i in numbers):
+def _check_chosen(rank: int, indices: Sequence[int], seen: Sequence[str], where: str) -> None:
+    if not indices or any(not 0 <= i < len(seen) for i in indices):
         raise ArgumentError(
-            f"local_device_ids of process {rank} ({where}) are numbers of GPUs that it sees.",
-            received=f"{list(numbers)}, and it sees {len(seen)}",
-            fix=f"numbers from 0 to {len(seen) - 1}; see nvidia-smi and CUDA_VISIBLE_DEVICES",
+            f"local_device_ids of process {rank} ({where}) are indices of GPUs that it sees.",
+            received=f"{list(indices)}, and it sees {len(seen)}",
+            fix=f"indices from 0 to {len(seen) - 1}; see nvidia-smi and CUDA_VISIBLE_DEVICES",
         )

@@ -53,11 +53,13 @@ class Request(Protocol):
 
 
 class TransportError(RuntimeError):
-    """A transport could not deliver a message. `lost` says that processes have died, and which of them are known."""
+    """A transport could not deliver a message. `lost` says that processes have died, and which of them are known.
+    `fix` is what to do about an error that a library reports."""
 
-    def __init__(self, what: str, lost: Sequence[int] | None = None) -> None:
+    def __init__(self, what: str, lost: Sequence[int] | None = None, fix: str | None = None) -> None:
         super().__init__(what)
         self.lost = None if lost is None else tuple(lost)
+        self.fix = fix
 
 
 class Transport(Protocol):

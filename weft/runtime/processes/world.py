@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
-from weft.base.errors import ProcessFailureError, ProgramMismatchError
+from weft.base.errors import JaxRuntimeError, ProcessFailureError, ProgramMismatchError
 from weft.runtime.processes.page import Page
 from weft.runtime.processes.transport import Message, OneProcess, Request, Transport, TransportError
 from weft.sharding import device as sharding_device
@@ -84,6 +84,8 @@ class World:
         if error.lost is not None:
             who = f"Processes {list(error.lost)}" if error.lost else "Some processes"
             raise ProcessFailureError(f"{who} have died, in {doing}: {error}.", failed_processes=error.lost) from None
+        if error.fix is not None:
+            raise JaxRuntimeError(f"Devices of several processes cannot do {doing}: {error}.", fix=error.fix) from None
         raise ProgramMismatchError(
             f"Messages between processes do not fit or were lost, in {doing}: {error}.",
             fix="let all processes call the same functions in the same order, with arguments of the same types",

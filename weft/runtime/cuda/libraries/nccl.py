@@ -60,6 +60,7 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "ncclRecv": (c_void_p, c_size_t, c_int, c_int, c_void_p, c_void_p),
 }
 _BYTES = TYPES["int8"]
+_FIX = "NCCL_DEBUG=INFO in the environment shows what NCCL does"
 
 
 class Nccl:
@@ -90,7 +91,8 @@ class Nccl:
             for function, argument in (("ncclGetErrorString", status), ("ncclGetLastError", None))
         )
         more = f"; {more}" if more else ""
-        raise TransportError(f"NCCL reports an error in {name}: {said or 'no reason given'} ({status}){more}")
+        what = f"NCCL reports an error in {name}: {said or 'no reason given'} ({status}){more}"
+        raise TransportError(what, fix=_FIX)
 
     def _text(self, name: str, argument: Any) -> str | None:
         describe = getattr(self._library, name, None)
@@ -160,7 +162,7 @@ class Nccl:
     def check(self, handles: Sequence[Any]) -> None:
         """Raise if what these were to do was aborted."""
         if any(handle is aborted for handle in handles for aborted in self._aborted):
-            raise TransportError("collectives of GPUs were aborted, since something has failed")
+            raise TransportError("collectives of GPUs were aborted, since something has failed", fix=_FIX)
 
 
 def byte_messages(
