@@ -129,6 +129,13 @@ def test_batches_prologues_and_epilogues() -> None:
     assert_near(lambda q, k: wnp.einsum("bqhd,bkhd->bhqk", q, k), q, k, kernels=one)
 
 
+@pytest.mark.usefixtures("small_tiles")
+def test_results_may_be_smaller_than_a_tile() -> None:
+    for m, n, k in ((40, 16, 64), (8, 24, 32), (72, 8, 40)):
+        _, (kernel,) = compiled(lambda a, b: a @ b, *operands(m, n, k, (False, False), BFLOAT16))
+        run_blocks(kernel, [0])
+
+
 def test_few_results_are_sums_of_parts() -> None:
     a, b, c = normal(40, 4096, dtype=BFLOAT16), normal(4096, 72, dtype=BFLOAT16, seed=1), normal(72)
     kernels = ["matrices", "contraction_sum"]

@@ -282,9 +282,14 @@ def emit_contraction_by_matrix_units(fusion: Fusion, contraction: ContractionLoo
         chunk = tile.chunk_bytes // plan.left.dtype.itemsize
         copies = max(2, min(tile.copies, -(-k_size // chunk)))
         k.matmul(GroupMatmul(sums, stride, left, right, *sizes, k_size, chunk, copies, tile.threads))
+        # Of one tile that is not whole, loops end where the result does, so that rows are known not to overlap.
+        ends = [min(axis.size, size) for axis, size in zip(axes, sizes, strict=True)]
+        left_over = [
+            None if axis.size <= size else limit for axis, size, limit in zip(axes, sizes, limits, strict=True)
+        ]
         with (
-            k.loop(tile.rows, limit=limits[0]) as i,
-            k.loop(tile.columns, kind=LoopKind.LANES, width=tile.columns, limit=limits[1]) as j,
+            k.loop(ends[0], limit=left_over[0]) as i,
+            k.loop(ends[1], kind=LoopKind.LANES, width=tile.columns, limit=left_over[1]) as j,
         ):
             total = k.load(sums, i * stride + j)
             indices = {**at, axes[0]: firsts[0] + i, axes[1]: firsts[1] + j}
