@@ -178,43 +178,43 @@ LONG = ("fuzz/*", "compiler/test_cache.py", "compiler/test_stored.py", "compiler
 # are), and `make test-all` all of them. By the number, the folder and the name between test_ and .py.
 _ROTATED = {
     2: {
-        "compiler": "emit_argmax emit_matrices emit_tiles grid guarded halo_programs halos index_programs "
-                    "kernel_interleaved kernel_operations kernel_random library partition pool "
-                    "split_transforms stored_partitions",
-        "cuda": "attention convolutions meshes scatters",
-        "data": "loader",
+        "compiler": "ahead emit_argmax emit_matrices events halo_programs halos index_programs kernel_interleaved "
+                    "kernel_machines kernel_operations kernel_random outside_primitives partition pool "
+                    "questions_about_sizes split_transforms stored stored_partitions targets",
+        "cuda": "convolutions meshes scatters",
         "fuzz": "concurrency partitioned",
         "keras": "backup layer_behavior metrics saving",
         "laws": "collectives families",
-        "processes": "bits keras resuming",
-        "tiny": "asynchrony bit_generators checkify checkpointing compat convolution devices "
-                "divergent_lanes elementwise_values explain export image interrupts jet linen_modules "
-                "numpy_functions ode optim_optimizers remat reproducible scipy_interpolation "
-                "scipy_signal strict_promotion",
+        "processes": "bits gpus keras resuming",
+        "tiny": "asynchrony bit_generators checkify checkpointing compat convolution devices divergent_lanes "
+                "documentation elementwise_values explain export image interrupts jet linen_modules "
+                "optim_optimizers remat reproducible scipy_interpolation scipy_rotations scipy_signal "
+                "strict_promotion tree_code",
     },
     3: {
-        "compiler": "emit_contraction memory",
-        "cuda": "matmuls sorts",
+        "compiler": "memory",
+        "cuda": "nodes sorts tensor_cores",
         "keras": "fit ops",
-        "laws": "batching compiled",
         "processes": "failures",
-        "tiny": "benchmarks contraction control_flow docstring_examples parallel sparse",
+        "tiny": "benchmarks contraction control_flow short_floats",
     },
     4: {
-        "compiler": "cache emit_convolution emit_cumulative emit_movement emit_row emit_scatter emit_window "
-                    "empty kernel_interpreter lanes math_accuracy passes_laws",
-        "cuda": "meaning",
-        "fuzz": "structure",
+        "compiler": "cache emit_convolution emit_movement emit_row emit_scatter emit_tiles emit_window empty grid "
+                    "guarded kernel_interpreter lanes library passes_laws",
+        "cuda": "attention meaning",
+        "data": "loader",
         "keras": "distribution",
-        "laws": "derivatives devices",
-        "tiny": "examples random uneven_arrays",
+        "laws": "batching compiled devices explicit_derivatives",
+        "tiny": "docstring_examples examples numpy_functions ode parallel random uneven_arrays",
     },
     6: {
-        "compiler": "automatic_families checks emit_sort families flags lanes_special",
-        "cuda": "groups",
+        "compiler": "automatic_families checks emit_contraction emit_cumulative emit_sort families flags "
+                    "lanes_special math_accuracy",
+        "cuda": "groups matmuls",
+        "fuzz": "structure",
         "keras": "layers",
-        "laws": "compositions programs shard_map",
-        "tiny": "linalg scipy_solvers special",
+        "laws": "compositions derivatives programs shard_map",
+        "tiny": "linalg scipy_solvers sparse special",
     },
     8: {
         "cuda": "ptx",

@@ -148,8 +148,13 @@ def read() -> dict[str, dict[str, str]]:
 
 def files_with(row: Row, texts: dict[str, dict[str, str]]) -> list[str]:
     """The files in which one of the words of a row still is."""
-    found = row.pattern.search
-    return [file for file, text in texts[row.kind].items() if file.startswith(row.folders) and found(text)]
+    found, starts = row.pattern.search, [word.split()[0] for word in row.words]
+    return [
+        file
+        for file, text in texts[row.kind].items()
+        # Looking for a string is many times as fast as for a pattern.
+        if file.startswith(row.folders) and any(start in text for start in starts) and found(text)
+    ]
 
 
 @pytest.mark.parametrize("row", list(rows()), ids=lambda row: f"{row.kind} {row.words[0]}")
