@@ -10,7 +10,6 @@ what another one wrote.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn, assert_never
 
@@ -264,7 +263,7 @@ class _Run:
         size, row_size = (count // s.left.dtype.itemsize for count in (TILE_BYTES, TILE_ROW_BYTES))
         of_left = np.arange(TILE_ROWS)[:, None] * s.left_row + np.arange(row_size)
         begin, first, second = (int(self.index(i)) for i in (s.index, s.left_index, s.right_index))
-        for row, column in itertools.product(range(s.rows), range(s.columns)):
+        for row, column in np.ndindex(s.rows, s.columns):
             corner = begin + row * TILE_ROWS * s.stride + column * TILE_ROWS
             positions = corner + np.arange(TILE_ROWS)[:, None] * s.stride + np.arange(TILE_ROWS)
             total = self.read(s.out, positions) if s.accumulate else np.zeros(positions.shape, s.out.dtype)

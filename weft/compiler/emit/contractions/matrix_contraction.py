@@ -7,7 +7,6 @@ end, from where the threads of the group take them, row by row, and compute what
 
 from __future__ import annotations
 
-import itertools
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -179,7 +178,7 @@ def _shape(
             and (parts == 1 or (whole and not units.in_loops))
         )
 
-    return min(filter(fits, itertools.product(TILES, PARTS)), key=cost, default=None)
+    return min(filter(fits, [(tile, parts) for tile in TILES for parts in PARTS]), key=cost, default=None)
 
 
 def _operand(
