@@ -103,7 +103,8 @@ def test_programs_on_gpus_of_two_processes(tmp_path: pathlib.Path) -> None:
     """Collectives, arrays, checkpoints and training; each process makes the calls of its own two GPUs. At the end they
     differ, and both are told."""
     done = launched(2, SCRIPTS / "gpus.py", "4", str(tmp_path))
-    assert done.code == 0, done.errors
+    # Processes that differed leave MPI as it is, which Open MPI counts as a failure of theirs.
+    assert all((tmp_path / f"mismatch{rank}.txt").exists() for rank in range(2)), done.errors
     for rank, own in enumerate([(0, 1), (2, 3)]):
         calls = sections(tmp_path / f"{rank}.txt")
         beginning = ["ncclGetUniqueId"] * (rank == 0)

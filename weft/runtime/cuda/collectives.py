@@ -142,8 +142,8 @@ def alone(equation: Equation, stream: Any, operand: int, result: int) -> None:
 def plans_of(equation: Equation, count: int) -> list[CollectivePlan]:
     """How groups of so many members do the collective of an equation: one plan for each operand. A NotSupportedError
     says what cannot be done."""
-    if equation.primitive is merged_sums:
-        one: Any = psum
+    one = _TERMS.get(equation.primitive)
+    if one is not None:
         pairs = zip(equation.invars, equation.outvars, strict=True)
         return [_plan_of(Equation([i], [o], one, equation.params), count) for i, o in pairs]
     return [_plan_of(equation, count)]
@@ -257,6 +257,8 @@ def _broadcast(equation: Equation, count: int) -> CollectivePlan:
     )
 
 
+# Collectives of several operands, each of which is done as by another one.
+_TERMS: dict[Any, Any] = {merged_sums: psum}
 _PLANS: dict[Any, Callable[[Equation, int], CollectivePlan]] = {
     psum: _reduction("sum"),
     pmax: _reduction("max"),

@@ -27,7 +27,7 @@ from weft.compiler.kernel.ir import Kernel
 from weft.compiler.target.cuda.loop_code import LoopCode
 from weft.compiler.target.cuda.node_code import NodeCode
 from weft.compiler.target.target import Target
-from weft.runtime.cuda import conditional
+from weft.runtime.cuda import records
 from weft.runtime.cuda.code import Code, GpuCode
 from weft.runtime.cuda.copies import Copies
 from weft.runtime.cuda.graph_plan import known_nodes
@@ -118,7 +118,7 @@ def library() -> Any | None:
     if found.cuInit(0):
         return None
     if known_nodes(_version(found)):
-        _declare(found, conditional.FUNCTIONS)
+        _declare(found, records.FUNCTIONS)
     return found
 
 
@@ -186,29 +186,6 @@ def hardware_of(index: int) -> str:
     return content.raw.hex()
 
 
-class _Rows(ctypes.Structure):
-    """CUDA_MEMCPY2D."""
-
-    _fields_ = (
-        ("source_x", c_size_t),
-        ("source_y", c_size_t),
-        ("source_memory", c_int),
-        ("source_host", c_void_p),
-        ("source", c_uint64),
-        ("source_array", c_void_p),
-        ("source_pitch", c_size_t),
-        ("target_x", c_size_t),
-        ("target_y", c_size_t),
-        ("target_memory", c_int),
-        ("target_host", c_void_p),
-        ("target", c_uint64),
-        ("target_array", c_void_p),
-        ("target_pitch", c_size_t),
-        ("width", c_size_t),
-        ("rows", c_size_t),
-    )
-
-
 class Stream:
     """Work in order: what is started here begins when what was started before has ended."""
 
@@ -224,7 +201,7 @@ class Stream:
 
     def copy_rows(self, target: int, target_pitch: int, source: int, source_pitch: int, width: int, rows: int) -> None:
         """Start copying rows of so many bytes on the GPU, which begin every so many bytes."""
-        what = _Rows(0, 0, _DEVICE, None, source, None, source_pitch)
+        what = records.Rows(0, 0, _DEVICE, None, source, None, source_pitch)
         what.target_memory, what.target, what.target_pitch = _DEVICE, target, target_pitch
         what.width, what.rows = width, rows
         call("cuMemcpy2DAsync_v2", byref(what), self.handle)
@@ -305,10 +282,10 @@ class RecordingStream(Stream):
         that runs again as long as the word of the handle is not zero ("while"), or the one which that is the index of
         ("switch")."""
         graph, before, count = self._recorded()
-        parameters, node = conditional.node_parameters(handle, kind, len(bodies), self._context), c_void_p()
+        parameters, node = records.node_parameters(handle, kind, len(bodies), self._context), c_void_p()
         call("cuGraphAddNode", byref(node), graph, before, count, byref(parameters))
-        call("cuStreamUpdateCaptureDependencies", self.handle, byref(node), 1, conditional.ONLY_THESE)
-        for body, inside in zip(bodies, conditional.body_graphs(parameters), strict=True):
+        call("cuStreamUpdateCaptureDependencies", self.handle, byref(node), 1, records.ONLY_THESE)
+        for body, inside in zip(bodies, records.body_graphs(parameters), strict=True):
             call("cuStreamBeginCaptureToGraph", self._inner.handle, inside, None, None, 0, _RELAXED)
             try:
                 body(self._inner)

@@ -1,4 +1,4 @@
-"""Conditional nodes of graphs, as the driver wants them: its functions, numbers and records."""
+"""Records of the driver: copies of rows, and conditional nodes of graphs with the functions and numbers for them."""
 
 from __future__ import annotations
 
@@ -22,6 +22,29 @@ ONLY_THESE = 1
 # CUgraphNodeType and CUgraphConditionalNodeType.
 _CONDITIONAL = 13
 KINDS = {"while": 1, "switch": 2}
+
+
+class Rows(ctypes.Structure):
+    """CUDA_MEMCPY2D."""
+
+    _fields_ = (
+        ("source_x", c_size_t),
+        ("source_y", c_size_t),
+        ("source_memory", c_int),
+        ("source_host", c_void_p),
+        ("source", c_uint64),
+        ("source_array", c_void_p),
+        ("source_pitch", c_size_t),
+        ("target_x", c_size_t),
+        ("target_y", c_size_t),
+        ("target_memory", c_int),
+        ("target_host", c_void_p),
+        ("target", c_uint64),
+        ("target_array", c_void_p),
+        ("target_pitch", c_size_t),
+        ("width", c_size_t),
+        ("rows", c_size_t),
+    )
 
 
 class NodeParameters(ctypes.Structure):
