@@ -58,6 +58,9 @@ PAIRS = [(d, LAYOUTS[n]) for d, n in ((BFLOAT16, 0), (np.float16, 3), (np.float3
 PAIRS += [pair for pair in itertools.product(DTYPES, LAYOUTS) if pair not in PAIRS]
 PAIRS_OF_SHORT = [pair for pair in PAIRS if pair[0] is not np.float32]
 SMALLEST = TILES[-1]
+# A GPU whose warps multiply together, and the same by single warps.
+WARPGROUPS = hopper()
+WARPS = replace(hopper(), matrices=replace(hopper().matrices, warpgroups=False))
 
 
 @pytest.fixture
@@ -72,7 +75,7 @@ def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def compiled(function: Callable[..., Any], *arrays: Any, target: Target | None = None) -> tuple[Any, list[Kernel]]:
     jaxpr = constants_to_arguments(make_jaxpr(function)(*arrays))
-    program = compile_program(jaxpr, [False] * len(jaxpr.invars), target or hopper()).program
+    program = compile_program(jaxpr, [False] * len(jaxpr.invars), target or WARPS).program
     return program, [verify(s.full) for s in program.all_steps() if isinstance(s, Launch)]
 
 
@@ -160,7 +163,7 @@ def test_nan_and_infinity_stay_in_their_rows() -> None:
 
 def run_blocks(kernel: Kernel, blocks: list[int], text: str | None = None, target: Target | None = None) -> None:
     """Blocks of threads have the bits of the interpreter, where sums are exact."""
-    target = target or hopper()
+    target = target or WARPS
     rng = np.random.default_rng(0)
     arrays = [rng.integers(-8, 9, int(b.size)).astype(b.dtype) for b in kernel.buffers]
     count, threads = launch_shape(kernel, target)
@@ -195,15 +198,12 @@ def tiles_of(monkeypatch: pytest.MonkeyPatch) -> Callable[[Tile], None]:
 
 
 @pytest.mark.parametrize(
-    ("dtype", "tile"), some([(d, t) for t in TILES[1:] for d in (BFLOAT16, np.float32)], {7, 8}), ids=str
+    ("dtype", "tile"), some([(d, t) for t in TILES for d in (BFLOAT16, np.float32)], {7, 8}), ids=str
 )
 def test_tiles_of_all_sizes(tile: Tile, dtype: Any, tiles_of: Callable[[Tile], None]) -> None:
     tiles_of(tile)
     _, (kernel,) = compiled(lambda a, b: a @ b, *operands(tile.rows * 2, 256, 72, (False, False), dtype))
     run_blocks(kernel, [0])
-
-
-WARPGROUPS = replace(hopper(), matrices=replace(hopper().matrices, warpgroups=True))
 
 
 @pytest.mark.parametrize(("dtype", "transposes"), some(PAIRS_OF_SHORT, {0, 1}))
@@ -238,7 +238,7 @@ def test_operands_in_slices_are_copied_by_smaller_pieces(alignment: int) -> None
 @pytest.mark.usefixtures("small_tiles")
 def test_a_missing_barrier_or_wait_is_found() -> None:
     _, (kernel,) = compiled(lambda a, b: a @ b, *operands(64, 32, 128, (False, False), BFLOAT16))
-    text = module_text([("k", kernel)], hopper())
+    text = module_text([("k", kernel)], WARPS)
     run_blocks(kernel, [0], text)
     for what, count in (("barrier.cta", 3), ("cp.async.wait.group", 2)):
         lines = [line for line in text.splitlines() if what in line and line.startswith("  ")]
@@ -255,10 +255,9 @@ def _without(text: str, what: str, n: int) -> str:
     return "\n".join(line for i, line in enumerate(lines) if i != found[n])
 
 
-@pytest.mark.parametrize("capability", [(8, 0), (8, 6), (9, 0)], ids=str)
+@pytest.mark.parametrize("target", [of_capability(8, 0), of_capability(8, 6), WARPS], ids=["8.0", "8.6", "9.0"])
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: np.dtype(d).name)
-def test_code_is_ptx_of_tensor_cores(capability: tuple[int, int], dtype: Any) -> None:
-    target = of_capability(*capability)
+def test_code_is_ptx_of_tensor_cores(target: Target, dtype: Any) -> None:
     _, (kernel,) = compiled(lambda a, b: a @ b, *operands(2048, 1024, 64, (False, False), dtype), target=target)
     code = ptx(module_text([("k", kernel)], target), target)
     kind = {"bfloat16": "m16n8k16.row.col.f32.bf16", "float16": "m16n8k16.row.col.f32.f16"}.get(np.dtype(dtype).name)
@@ -269,9 +268,7 @@ def test_code_is_ptx_of_tensor_cores(capability: tuple[int, int], dtype: Any) ->
 
 @pytest.mark.slow
 @pytest.mark.skipif(ptxas() is None, reason="the extra ptxas is not installed")
-@pytest.mark.parametrize(
-    "target", [of_capability(8, 0), of_capability(9, 0), WARPGROUPS], ids=["sm_80", "sm_90", "sm_90a"]
-)
+@pytest.mark.parametrize("target", [of_capability(8, 0), WARPS, WARPGROUPS], ids=["sm_80", "sm_90", "sm_90a"])
 def test_code_is_assembled_without_spills(target: Target, tmp_path: pathlib.Path) -> None:
     kernels = []
     for dtype, transposes in itertools.product(DTYPES, LAYOUTS):

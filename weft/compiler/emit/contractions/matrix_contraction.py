@@ -47,7 +47,6 @@ PARTS, LEAST_TERMS, ADDING, ANOTHER_KERNEL = (1, 2, 4, 8, 16), 512, 5, 1 << 21
 PIECE, SUM_PADDING = 16, 8
 # Rows of tiles whose groups are neighbours, so that they find the same columns of the right operand in the cache.
 MOST_NEIGHBOURS = 8
-USUAL_THREADS = 128
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,7 @@ class Tile:
     columns: int
     chunk_bytes: int
     copies: int
-    threads: int = USUAL_THREADS
+    threads: int = 128
 
     @property
     def local_bytes(self) -> int:
@@ -69,7 +68,6 @@ class Tile:
 
 # The larger a tile, the less is read; with few tiles, or little local memory, they are smaller.
 TILES = (
-    Tile(128, 256, 128, 4, 256),
     Tile(128, 128, 128, 3),
     Tile(128, 128, 64, 4),
     Tile(128, 64, 128, 3),
@@ -166,17 +164,10 @@ def _shape(
 
     def fits(shape: tuple[Tile, int]) -> bool:
         tile, parts = shape
-        # So many threads are for units that several warps use together.
-        usual = tile.threads == USUAL_THREADS or (units.warpgroups and dtype.itemsize == 2)
         padding = count(tile) * tile.rows * tile.columns / results
         # Parts are whole chunks of K.
         whole = length >= parts * LEAST_TERMS and length * dtype.itemsize % (parts * tile.chunk_bytes) == 0
-        return (
-            usual
-            and tile.local_bytes <= room
-            and padding <= MOST_PADDING
-            and (parts == 1 or (whole and not units.in_loops))
-        )
+        return tile.local_bytes <= room and padding <= MOST_PADDING and (parts == 1 or (whole and not units.in_loops))
 
     return min(filter(fits, [(tile, parts) for tile in TILES for parts in PARTS]), key=cost, default=None)
 

@@ -57,7 +57,7 @@ FIRST_MATRICES = 80
 LOCAL_KILOBYTES = {80: 163, 86: 99, 87: 163, 89: 99, 90: 227, 100: 227, 120: 99}
 LOOP_BYTES = 16 << 10
 # Architectures on which four warps multiply together (`wgmma`).
-WARPGROUPS: frozenset[int] = frozenset()
+WARPGROUPS = frozenset({90})
 
 
 def matrices_of(version: int) -> MatrixUnits:
