@@ -73,7 +73,9 @@ def without_libraries(request: pytest.FixtureRequest, monkeypatch: pytest.Monkey
     targets.of_capability.cache_clear()
 
 
-@pytest.mark.parametrize("sizes", [(520, 392, 264), (257, 131, 75), (64, 64, 8192), (2304, 2048, 256)], ids=str)
+@pytest.mark.parametrize(
+    "sizes", [(520, 392, 264), (257, 131, 75), (64, 64, 8192), (2304, 2048, 256), (4104, 2056, 520)], ids=str
+)
 @pytest.mark.parametrize(("dtype", "transposes"), PAIRS)
 @pytest.mark.usefixtures("without_libraries")
 def test_tensor_cores_without_libraries(dtype: Any, transposes: tuple[bool, bool], sizes: tuple[int, int, int]) -> None:
