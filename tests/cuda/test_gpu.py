@@ -66,7 +66,7 @@ def test_samples_equal_eval(cases: list[Case]) -> None:
 def without_libraries(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Contractions are our own kernels', by the units of single warps, or of four together where there are such."""
     monkeypatch.setattr(driver, "present", frozenset)
-    monkeypatch.setattr(targets, "WARPGROUPS", frozenset({90} if request.param else ()))
+    monkeypatch.setattr(targets, "WARPGROUPS", {90: 128} if request.param else {})
     targets.of_capability.cache_clear()
     yield
     monkeypatch.undo()

@@ -160,12 +160,12 @@ class Libraries:
 class MatrixUnits:
     """Units that groups of threads multiply matrices by: the dtypes of operands, and the local memory that a group may
     have for them; in the bodies of loops, which are one kernel where that is not much, as much as is left there.
-    `warpgroups`: four warps can multiply as one."""
+    `warpgroups`: four warps multiply as one for tiles of at most so many columns."""
 
     dtypes: frozenset[Any] = frozenset()
     local_bytes: int = 0
     loop_bytes: int = 0
-    warpgroups: bool = False
+    warpgroups: int = 0
     in_loops: bool = False
 
 

@@ -106,7 +106,7 @@ def _is_of_warpgroup(lowering: GroupLowering, s: GroupMatmul) -> bool:
     """Whether the four warps multiply as one: short floats, whose lines are those that the instruction knows."""
     dtype = s.left.buffer.dtype
     lines = s.chunk * dtype.itemsize == LINE and not (s.rows % (s.threads // 2) or s.columns % LINE_ELEMENTS)
-    return lowering.target.matrices.warpgroups and dtype.itemsize == 2 and lines
+    return s.columns <= lowering.target.matrices.warpgroups and dtype.itemsize == 2 and lines
 
 
 class _Writer:
