@@ -21,7 +21,7 @@ from weft.runtime.cpu import memory
 from weft.runtime.device import HOME
 from weft.runtime.memory import in_units
 
-SIZES = [1, memory.SMALL + 1, memory.MEDIUM, memory.LARGE - 1, memory.LARGE, 3 * memory.LARGE + 5]
+SIZES = [1, memory.SMALL + 1, memory.LARGE - 1, memory.LARGE, 3 * memory.LARGE + 5]
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -52,42 +52,24 @@ def test_a_block_is_returned_unless_a_view_exists(size: int) -> None:
     assert address % memory.ALIGNMENT == 0
 
 
-def test_blocks_of_a_region_do_not_overlap_and_hold_it() -> None:
-    """More than one region has, of several sizes; what is left is writable after the pool has let everything go."""
-    own = memory.DeviceMemory()
-    sizes = [memory.MEDIUM, 3 * memory.MEDIUM, memory.MEDIUM + 4097] * 20
-    blocks = [own.pool.take(size) for size in sizes]
-    assert sum(sizes) > memory.REGION
-    for i, (block, size) in enumerate(zip(blocks, sizes, strict=True)):
-        block.view(block.address, (size,), np.dtype(np.uint8))[:] = i
-    view = blocks[7].view(blocks[7].address, (sizes[7],), np.dtype(np.uint8))
-    for i, (block, size) in enumerate(zip(blocks, sizes, strict=True)):
-        assert (block.view(block.address, (size,), np.dtype(np.uint8)) == i).all()
-    del blocks, block
-    own.clear()
-    assert own.pool.bytes == 0
-    assert (view == 7).all()
-
-
-@pytest.mark.parametrize("size", [2048, memory.MEDIUM])
-def test_cutting_memory_may_be_interrupted_by_what_cuts_memory(size: int) -> None:
+def test_cutting_memory_may_be_interrupted_by_what_cuts_memory() -> None:
     """Handlers of signals and finalizers run where something is called."""
     own = memory.DeviceMemory()
     pieces: list[tuple[int, Any, int]] = []
 
     def cut(size: int) -> None:
-        pieces.append((*own.allocate(size), size))
+        pieces.append((*own.cut(size), size))
 
     def interrupt(_frame: Any, event: str, _argument: Any) -> None:
         if event in ("c_call", "c_return", "call", "return"):
             sys.setprofile(None)
-            cut(64 if size <= memory.SMALL else size)
+            cut(64)
             sys.setprofile(interrupt)
 
-    for _ in range(200 if size <= memory.SMALL else 5):
+    for _ in range(200):
         sys.setprofile(interrupt)
         try:
-            cut(size)
+            cut(2048)
         finally:
             sys.setprofile(None)
     ordered = sorted(pieces, key=lambda piece: piece[0])

@@ -32,9 +32,6 @@ SMALL = 1 << 12
 # as long again as reading it. What the allocator of the C library has used before is in small pages and stays so.
 LARGE = 1 << 22
 LARGE_PAGE = 1 << 21
-# Blocks of at least this size, up to large ones, are cut from regions in large pages. With pages of their own each of
-# them would be paged in bit by bit, which takes longer than computing what it is for.
-MEDIUM, REGION = 1 << 18, 1 << 24
 # Large pieces begin at different offsets in their pages: equal offsets would compete for the same sets of a cache.
 STAGGER, STAGGERS = (1 << 12) + ALIGNMENT, 16
 # Temporaries of at least this size may be in what was allocated for those of another program.
@@ -156,7 +153,7 @@ class Block(Chunk):
 
     def __init__(self, size_class: int, pool: Pool) -> None:
         self.size_class, self.pool = size_class, pool
-        super().__init__(size_of_class(size_class), _block_memory)
+        super().__init__(size_of_class(size_class))
 
     def __del__(self) -> None:
         # Views have the array as their base: then more than this slot and the call below refer to it. There is none
@@ -181,38 +178,6 @@ def size_of_class(size_class: int) -> int:
 # Finalizers may run inside of `take`. The pools of all devices have one lock: what they hold together is limited.
 _lock = held(threading.RLock())
 _pooled = 0
-
-
-class Region:
-    """Memory in large pages that blocks of all devices are cut from. It goes back to the system when the last of them
-    is gone."""
-
-    __slots__ = ("next", "pages")
-
-    def __init__(self) -> None:
-        self.pages = mmap.mmap(-1, REGION + LARGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        self.pages.madvise(mmap.MADV_HUGEPAGE)
-        # The mapping begins with any small page.
-        self.next = -np.frombuffer(self.pages, np.uint8).__array_interface__["data"][0] % LARGE_PAGE
-
-
-_region: Region | None = None
-
-
-def _block_memory(size: int) -> _Memory:
-    """New memory for a block of so many bytes."""
-    global _region
-    if not MEDIUM <= size < LARGE or not _promises_freely():
-        return _system_memory(size)
-    whole = size + STAGGER
-    with _lock:
-        region = _region
-        if region is None or region.next + whole > len(region.pages):
-            region = _region = Region()
-        # No call between these lines: handlers of signals and finalizers may take memory, too.
-        first = region.next
-        region.next = first + whole
-        return np.frombuffer(region.pages, np.uint8, size, first), ALIGNMENT, 0
 
 
 class Pool:
@@ -379,10 +344,8 @@ _memories: list[DeviceMemory] = []
 
 def clear_all() -> None:
     """Let the memory of all devices go that nobody uses now: on CPUs what one has not, another may have."""
-    global _region
     for memory in _memories:
         memory.clear()
-    _region = None
 
 
 def _cutter(arena: Arena) -> Callable[[int], tuple[int, Chunk]]:
