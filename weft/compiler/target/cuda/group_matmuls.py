@@ -13,6 +13,7 @@ Of 16 rows by 8 columns of sums, a thread has pairs: lane l those of the rows l 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -109,7 +110,7 @@ def _is_of_warpgroup(lowering: GroupLowering, s: GroupMatmul) -> bool:
     return s.columns <= lowering.target.matrices.warpgroups and dtype.itemsize == 2 and lines
 
 
-class _Writer:
+class _Writer(ABC):
     """Writes one thread of the group. Each warp has 16 rows, from `first_row` on and then every `row_step`, and
     `columns` columns."""
 
@@ -177,10 +178,10 @@ class _Writer:
     def publish(self) -> None:
         """Make what this thread has copied visible to who multiplies."""
 
+    @abstractmethod
     def multiply(self, start: llvm.Value, sums: Sequence[llvm.Value]) -> list[llvm.Value]:
         """The sums with the products of the chunk that begins there. They are four for each 16 rows and 8 columns, row
         by row of these."""
-        raise NotImplementedError
 
     def inside(self, panel: _Panel, line: llvm.Value, along: llvm.Value) -> llvm.Value:
         """Where a byte of a line is in a panel, if it is the first of a piece."""
