@@ -175,8 +175,9 @@ class _Writer(ABC):
         """The sums, when all products are there."""
         return sums
 
+    @abstractmethod
     def publish(self) -> None:
-        """Make what this thread has copied visible to who multiplies."""
+        """Make what this thread has copied visible to who multiplies, after the next barrier."""
 
     @abstractmethod
     def multiply(self, start: llvm.Value, sums: Sequence[llvm.Value]) -> list[llvm.Value]:
@@ -297,6 +298,9 @@ class _OfWarps(_Writer):
         self.rows, self.columns, self.row_step = s.rows // 2, s.columns // across, UNIT_ROWS
         self.first_row = f.mul(f.udiv(self.warp, self.integer(across)), self.integer(self.rows))
         self.first_column = f.mul(f.urem(self.warp, self.integer(across)), self.integer(self.columns))
+
+    def publish(self) -> None:
+        """The barrier is enough: warps read what threads have copied as threads do."""
 
     def multiply(self, start: llvm.Value, sums: Sequence[llvm.Value]) -> list[llvm.Value]:
         f, (left, right) = self.f, self.panels
