@@ -45,7 +45,8 @@ def test_gpus_are_shared_out(seen: list[list[str]], chosen: list[list[int] | Non
         ([B, B, B], [None] * 3, r"more processes on host vm than GPUs.*processes 0, 1, 2, and 2 of 2.*launch -n 2"),
         ([B, B], [[0, 1], None], r"more processes.*processes 1, and 0 of 2"),
         ([B, B], [[1], [1]], r"Processes 0 \(host vm, pid 0\) and 1 .* would use the same GPU"),
-        ([B, B], [[2], None], r"local_device_ids of process 0 .* sees\..*\[2\], and it sees 2"),
+        ([B, B], [[2], None], r"local_device_ids of process 0 .* sees\..*\[2\], and it sees 2.*indices from 0 to 1"),
+        ([[], B], [[0], None], r"local_device_ids of process 0 .*\[0\], and it sees none.*there is no GPU"),
     ],
 )
 def test_what_cannot_be_shared_out(seen: list[list[str]], chosen: list[list[int] | None], text: str) -> None:

@@ -89,8 +89,10 @@ def _take(taken: dict[str, int], rank: int, gpus: Sequence[str], where: Sequence
 
 def _check_chosen(rank: int, indices: Sequence[int], seen: Sequence[str], where: str) -> None:
     if not indices or any(not 0 <= i < len(seen) for i in indices):
+        one = f"indices from 0 to {len(seen) - 1}; see nvidia-smi and CUDA_VISIBLE_DEVICES"
+        none = "no local_device_ids, since there is no GPU that it sees; see nvidia-smi and CUDA_VISIBLE_DEVICES"
         raise ArgumentError(
             f"local_device_ids of process {rank} ({where}) are indices of GPUs that it sees.",
-            received=f"{list(indices)}, and it sees {len(seen)}",
-            fix=f"indices from 0 to {len(seen) - 1}; see nvidia-smi and CUDA_VISIBLE_DEVICES",
+            received=f"{list(indices)}, and it sees {len(seen) or 'none'}",
+            fix=one if seen else none,
         )
