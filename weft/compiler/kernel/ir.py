@@ -11,6 +11,7 @@ of loops, sizes of buffers (`sizes.py`). Steps and widths of loops are always in
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -281,22 +282,22 @@ class Rank(Statement):
     bits: int
 
 
-class Matmul(Statement):
+class Matmul(Statement, ABC):
     """A statement that multiplies matrices in memory: `TileMatmul` or `GroupMatmul`."""
 
     __slots__ = ()
 
+    @abstractmethod
     def accesses(self) -> Iterator[tuple[Buffer, Index]]:
         """Elements of each buffer that are touched, where it is known which: the first, and perhaps the last."""
-        raise NotImplementedError
 
     def indices(self) -> Iterator[Index]:
         """All indices that it depends on."""
         return (index for _, index in self.accesses())
 
+    @abstractmethod
     def changed(self, index: Callable[[Index], Index], buffers: Mapping[Buffer, Buffer] | None = None) -> Matmul:
         """The same with other indices, and other buffers where there are any."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, eq=False)

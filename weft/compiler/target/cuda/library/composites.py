@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,15 +17,15 @@ from weft.ir.primitive import lookup
 _FUSION: Any = fusion
 
 
-class Composite:
+class Composite(ABC):
     """What one call computes: the `routine` of a fusion of the kind "library". Equal ones are equal calls. One that is
     `slow` to prepare is prepared while kernels are written."""
 
     slow: ClassVar[bool] = False
 
+    @abstractmethod
     def plan(self, equation: Equation) -> LibraryCall:
         """The call of a fusion."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)
