@@ -203,17 +203,6 @@ def reduce_from(
     return apply_everywhere(jaxpr, [*initial, *values])
 
 
-def _multiplied_in_pairs(x: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
-    """The product over axes, in the order of `reduced`."""
-    front = np.moveaxis(x, axes, range(len(axes)))
-    merged = front.reshape(math.prod(front.shape[: len(axes)]), *front.shape[len(axes) :])
-    with np.errstate(all="ignore"):
-        while len(merged) > 1:
-            even = len(merged) // 2 * 2
-            merged = np.concatenate([merged[0:even:2] * merged[1:even:2], merged[even:]])
-    return merged[0] if len(merged) else np.ones(merged.shape[1:], x.dtype)
-
-
 @primitive
 class reduce_prod(CheckedReduction):
     """Product over `axes`; reduced-precision floats accumulate wider.
@@ -229,7 +218,7 @@ class reduce_prod(CheckedReduction):
     def eval(self, x: Any, *, axes: tuple[int, ...]) -> Any:
         operand = wide(np.asarray(x))
         if dtypes.kind(operand.dtype) == "c":
-            return _multiplied_in_pairs(operand, axes)
+            return evaluated(lambda x: [self.decompose(x, axes=axes)], [operand])[0]
         return np.prod(operand, axis=axes, dtype=operand.dtype).astype(x.dtype)
 
     def definition_of(self, equation: Equation) -> Callable[..., Any] | None:
