@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pathlib
 import subprocess
 import sys
 import textwrap
@@ -18,7 +19,7 @@ import weft.linen as nn
 import weft.numpy as wnp
 from weft import lax, optim
 from weft.base.settings import traceback_filtering
-from weft.base.source import is_own
+from weft.base.source import is_internal, is_own
 from weft.base.tracebacks import NOTE
 from weft.errors import InternalError, ShapeMismatchError, UnfilteredStackTrace
 
@@ -222,6 +223,29 @@ def test_functions_of_optimizers_are_boundaries() -> None:
     assert names[-1] == "halved"
     assert optimizer.update is optim.GradientTransformation(*optimizer).update
     assert optimizer._replace(init=own.init).init is own.init
+
+
+def test_errors_of_libraries_name_the_call_wherever_they_are_installed(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With `pip install --target`, as in containers, libraries are in no folder with the name site-packages."""
+    library = tmp_path / "opt_einsum"
+    library.mkdir()
+    (library / "__init__.py").write_text("def contract_path(*args, **options):\n    raise ValueError('no path')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "opt_einsum", raising=False)
+    with pytest.raises(ValueError, match="no path") as caught:
+        wnp.einsum_path("i,i", X, X)
+    monkeypatch.delitem(sys.modules, "opt_einsum")
+    assert len(names_shown(caught.value)) == 1
+    assert caught.value.__notes__ == ["in the call weft.numpy.contraction.einsum_path('i,i', f32[3], f32[3])", NOTE]
+
+
+def test_files_of_users_may_have_the_names_of_libraries() -> None:
+    assert is_internal(np.__file__) and is_internal(traceback.__file__)
+    packages = pathlib.Path(pytest.__file__).parent.parent
+    assert not is_internal(str(packages / "mine" / "numpy" / "functions.py"))
+    assert not is_internal(str(pathlib.Path("project") / "numpy" / "functions.py"))
 
 
 def test_uncaught_errors() -> None:

@@ -10,7 +10,7 @@ from types import CodeType
 STANDARD_LIBRARY = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
-_LIBRARIES = frozenset({"numpy", "scipy", "llvmlite", "ml_dtypes", "opt_einsum"})
+_LIBRARIES = ("numpy", "scipy", "llvmlite", "ml_dtypes", "opt_einsum")
 _internal_files: dict[str, bool] = {}
 _excluded: list[str] = []  # files and folders of libraries that are not the user's either
 
@@ -84,10 +84,16 @@ def mark_internal(path: str) -> None:
 def _is_machinery(filename: str) -> bool:
     """The standard library, NumPy and SciPy, whose Python functions call ours in passing, and libraries that we
     call."""
+    if filename.startswith(_library_folders()):
+        return True
     parts = filename.split(os.sep)
-    if "site-packages" in parts or "dist-packages" in parts:
-        return not _LIBRARIES.isdisjoint(parts)
-    return filename.startswith(STANDARD_LIBRARY)
+    return filename.startswith(STANDARD_LIBRARY) and "site-packages" not in parts and "dist-packages" not in parts
+
+
+def _library_folders() -> tuple[str, ...]:
+    """The folders of the libraries that are imported, wherever they were installed: code of the others does not run."""
+    files = [getattr(sys.modules.get(library), "__file__", None) for library in _LIBRARIES]
+    return tuple(os.path.dirname(file) + os.sep for file in files if file is not None)
 
 
 def is_generated(code: CodeType) -> bool:

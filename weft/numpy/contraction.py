@@ -10,7 +10,7 @@ import numpy as np
 
 from weft.api.shardings import split_result
 from weft.base import dtypes
-from weft.base.arguments import index
+from weft.base.arguments import described, index
 from weft.base.errors import ArgumentError
 from weft.ir.types import ArrayType
 from weft.lax.contraction import dot_general, preferred
@@ -474,10 +474,8 @@ def einsum(
     if out_sharding is not None:
         options = {"optimize": optimize, "precision": precision, "preferred_element_type": preferred_element_type}
         return split_result(einsum, out_sharding, subscripts, *operands, **options, _dot_general=_dot_general)
-    text, args = (subscripts, operands) if isinstance(subscripts, str) else einsum_plan.as_text((subscripts, *operands))
+    text, args = _text_and_operands("einsum", subscripts, operands)
     arrays, result = _operands("einsum", preferred_element_type, *args)
-    if not arrays:
-        raise ArgumentError(f"einsum needs at least one operand, got only {text!r}.")
     for step in einsum_plan.plan(text, tuple(x.shape for x in arrays), _hashable(optimize)):
         if isinstance(step, einsum_plan.Contract):
             pair = arrays[step.first], arrays[step.second]
@@ -489,6 +487,17 @@ def einsum(
         else:
             arrays = [transpose(arrays[0], permutation=step.permutation)]
     return cast(arrays[0], result.dtype, result.weak)
+
+
+def _text_and_operands(name: str, subscripts: Any, operands: tuple[Any, ...]) -> tuple[str, Sequence[Any]]:
+    """The labels as text and the operands, of which there must be one, from either form of the arguments."""
+    if not operands:
+        raise ArgumentError(
+            f"{name} needs at least one operand.",
+            received=described(subscripts),
+            fix=f"{name}('ij,jk->ik', x, y), or {name}(x, [0, 1], y, [1, 2])",
+        )
+    return (subscripts, operands) if isinstance(subscripts, str) else einsum_plan.as_text((subscripts, *operands))
 
 
 def _hashable(optimize: Any) -> Any:
@@ -539,8 +548,10 @@ def einsum_path(
     """The order of contractions that `einsum` would choose, and a description of its cost."""
     import opt_einsum  # heavy, and needed only here and for einsum of three operands or more
 
-    text, args = (subscripts, operands) if isinstance(subscripts, str) else einsum_plan.as_text((subscripts, *operands))
+    text, args = _text_and_operands("einsum_path", subscripts, operands)
     shapes = [ensure_array(x).shape for x in args]
+    labels, _ = einsum_plan.parse(text, tuple(map(len, shapes)))
+    einsum_plan.sizes_of(text, labels, shapes)
     if optimize is False:
         optimize = [tuple(range(len(shapes)))]
     return opt_einsum.contract_path(text, *shapes, shapes=True, optimize="optimal" if optimize is True else optimize)

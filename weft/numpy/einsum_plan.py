@@ -76,7 +76,11 @@ def parse(text: str, ranks: tuple[int, ...]) -> tuple[tuple[str, ...], str]:
     left, arrow, right = text.replace(" ", "").partition("->")
     terms = left.split(",")
     if len(terms) != len(ranks):
-        raise ArgumentError(f"einsum got {text!r} with {len(terms)} terms for {len(ranks)} operands.")
+        raise ArgumentError(
+            f"einsum got {len(terms)} terms for {len(ranks)} operands.",
+            received=repr(text),
+            fix="one term for each operand, with commas between them",
+        )
     dots = _labels_of_dots(text, terms, ranks)
     labels = [
         _operand_labels(text, i, term, rank, dots) for i, (term, rank) in enumerate(zip(terms, ranks, strict=True))
