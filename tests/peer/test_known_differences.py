@@ -35,6 +35,7 @@ KNOWN_DIFFERENCES = {
     "np.r_['0,3,1', m, m]": "the old axes begin at 1, as in NumPy",
     "np.frexp(np.float32(1e-45))": "the exponent of the least number is -148, as in NumPy",
     "linalg.cond(np.zeros((2, 2)))": "a singular matrix has an infinite condition number, as in NumPy",
+    "np.sinc(i)": "sin(pi x) is 0 for integers",
     "np.maximum(onp.complex64(onp.nan), onp.complex64(1))": "nan wins",
     "lib.grad(linalg.det)(np.diag(onp.float32([0, 1, 2, 3])))": "the cofactor of the zero is 6",
     "lax.is_finite(1.0)": "no boolean is weakly typed: there is nothing that it could give way to",
