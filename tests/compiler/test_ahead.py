@@ -19,6 +19,7 @@ from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Kernel, LoopKind
 from weft.compiler.kernel.printer import symbol_of
 from weft.compiler.program.cost import launches
+from weft.compiler.target.cpu import ahead as ahead_module
 from weft.compiler.target.cpu import link
 from weft.compiler.target.cpu.ahead import Ahead, hot_kernels
 from weft.compiler.target.cpu.kernels import compiled
@@ -54,10 +55,10 @@ def test_code_that_is_begun_is_the_code_of_the_program() -> None:
     ahead = Ahead(host(), 1e9)
     program = compile_program(jaxpr, (), host(), begin=ahead.steps).program
     ahead.complete()
-    objects = ahead.objects(Tier.QUICK)
+    objects = list(ahead.objects(Tier.QUICK))
     exported = [name for code in objects for name in code.exports]
     assert sorted(exported) == sorted({symbol_of(step.kernel) for step, _ in launches(program.steps)})
-    assert not ahead.objects(Tier.LIGHT) and not ahead.objects(Tier.QUICK)
+    assert not list(ahead.objects(Tier.LIGHT)) and not list(ahead.objects(Tier.QUICK))
     assert names(compile_program(jaxpr, (), host())) == set(exported)
 
 
@@ -66,12 +67,39 @@ def test_nothing_is_begun_for_what_is_in_memory_or_takes_long() -> None:
     short = Ahead(host(), 1.0)
     program = compile_program(jaxpr, (), host(), begin=short.steps).program
     short.complete()
-    assert not short.objects(Tier.QUICK) and not short.objects(Tier.LIGHT)
+    assert not list(short.objects(Tier.QUICK)) and not list(short.objects(Tier.LIGHT))
     code = compiled([step.kernel for step, _ in launches(program.steps)], host(), Tier.QUICK)
     again = Ahead(host(), 1e9)
     compile_program(jaxpr, (), host(), begin=again.steps)
     again.complete()
-    assert code and not again.objects(Tier.QUICK)
+    assert code and not list(again.objects(Tier.QUICK))
+
+
+def test_modules_are_smaller_where_more_threads_compile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what is left at the end goes to a thread where others are at work, and else to who waits for it."""
+
+    def function(x: Any) -> Any:
+        for n in range(3):
+            x = wnp.sort(wnp.tanh(x @ x.T) * (n + 2), axis=n % 2)
+        return x
+
+    modules = []
+    for threads, size in ((1, 40), (2, 41), (16, 42)):
+        monkeypatch.setattr(ahead_module, "compiling_threads", lambda threads=threads: threads)
+        ahead = Ahead(host(), 1e9)
+        jaxpr = weft.make_jaxpr(function)(np.zeros((size, size), np.float32)).jaxpr
+        program = compile_program(jaxpr, (), host(), begin=ahead.steps).program
+        ahead.complete_others()
+        found = [code.exports for code in ahead.objects(Tier.QUICK)]
+        assert {name for exports in found for name in exports} == {
+            symbol_of(step.kernel) for step, _ in launches(program.steps)
+        }
+        modules.append(len(found))
+    assert 1 < modules[0] <= modules[1] < modules[2]
+    small = Ahead(host(), 1e9)
+    compile_program(weft.make_jaxpr(wnp.sin)(np.zeros(43, np.float32)).jaxpr, (), host(), begin=small.steps)
+    small.complete_others()
+    assert not list(small.objects(Tier.QUICK))
 
 
 def test_contractions_that_run_for_long_have_light_code() -> None:

@@ -133,11 +133,17 @@ def target_machine(triple: str, cpu: str, flags: str, level: int) -> Any:
 
 
 def _target_machine(triple: str, cpu: str, flags: str, level: int) -> Any:
+    target = _target(triple)
+    return target.create_target_machine(cpu=cpu, features=flags, opt=level, reloc="pic", codemodel="small", jit=False)
+
+
+@functools.cache
+def _target(triple: str) -> Any:
+    """What LLVM has for a triple, which all threads may use: asking for it lets the GIL go several times."""
     llvm = binding()
     if triple != llvm.get_process_triple():
         _all_targets()
-    target = llvm.Target.from_triple(triple)
-    return target.create_target_machine(cpu=cpu, features=flags, opt=level, reloc="pic", codemodel="small", jit=False)
+    return llvm.Target.from_triple(triple)
 
 
 @functools.cache

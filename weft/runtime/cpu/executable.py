@@ -545,6 +545,7 @@ def compile_executable(
         meanwhile(compilation)
     if isinstance(compilation.program, ProgramAtSizes) and scheduled is None:
         return InstanceExecutable(compilation, again)
+    ahead.complete_others()
     return Executable(compilation, again, ahead.objects, devices)
 
 

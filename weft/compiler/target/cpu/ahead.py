@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from weft.compiler.kernel.ir import Kernel
 from weft.compiler.kernel.printer import symbol_of
@@ -15,12 +15,13 @@ from weft.compiler.target.cpu.carries import carries_much
 from weft.compiler.target.cpu.kernels import TOGETHER, is_known, statements, text_of
 from weft.compiler.target.cpu.link import Object, Tier
 from weft.compiler.target.target import Target
-from weft.compiler.target.threads import submitted
+from weft.compiler.target.threads import compiling_threads, submitted
 from weft.ir.jaxpr import Equation
 
-# A module is complete when its kernels have so many statements. The first one is smaller, since threads wait for it;
-# small ones take more time of LLVM in all, and each is a file on disk.
-FIRST_STATEMENTS, STATEMENTS = 60, 160
+# A module is complete when its kernels have so many statements, if two threads compile. With more threads it is
+# smaller, and so is the first one, since threads wait for it; small ones take more time of LLVM in all, and each is a
+# file on disk.
+FIRST_STATEMENTS, STATEMENTS, LEAST_STATEMENTS = 60, 160, 40
 # Kernels whose loops carry much take almost three times as long in quick code, or twice, if that takes several
 # iterations at a time. Where all launches of one would take longer than so many nanoseconds in light code, the two
 # milliseconds more are well spent that it takes to compile this; for more, the six to ten of light code.
@@ -85,7 +86,9 @@ class Ahead:
             self._several.add(name)
         self._next.append((name, kernel))
         self._statements += statements(kernel.body)
-        most = STATEMENTS if self._begun[Tier.QUICK] else FIRST_STATEMENTS
+        most = max(LEAST_STATEMENTS, 2 * STATEMENTS // compiling_threads())
+        if not self._begun[Tier.QUICK]:
+            most = min(most, FIRST_STATEMENTS)
         if len(self._next) == TOGETHER or self._statements >= most:
             self.complete()
 
@@ -99,7 +102,13 @@ class Ahead:
             self._begin(self._next, Tier.QUICK)
             self._next, self._statements = [], 0
 
-    def objects(self, tier: Tier) -> list[Object]:
-        """The code of what was begun in a tier, when it is there."""
+    def complete_others(self) -> None:
+        """Begin to compile what is left when all steps are there, beside what threads are at. If they are at nothing,
+        who waits for it can compile it."""
+        if any(self._begun.values()):
+            self.complete()
+
+    def objects(self, tier: Tier) -> Iterator[Object]:
+        """The code of what was begun in a tier, one module after the other, when it is there."""
         begun, self._begun[tier] = self._begun[tier], []
-        return [wait() for wait in begun]
+        return (wait() for wait in begun)

@@ -100,10 +100,16 @@ def _begun(
     stats: CompileStats,
     begun: Callable[[Tier], Iterable[Object]],
 ) -> dict[str, CompiledKernel]:
-    """Kernels whose code was begun before."""
-    with measured(stats.seconds, "compile", "machine code"):
-        codes = [code for code in begun(tier) if any(name in missing for name in code.exports)]
-    found = _stored(codes, target, tier, stats)
+    """Kernels whose code was begun before. What is there is linked while threads are at the rest."""
+    found: dict[str, CompiledKernel] = {}
+    codes = iter(begun(tier))
+    while True:
+        with measured(stats.seconds, "compile", "machine code"):
+            code = next(codes, None)
+        if code is None:
+            break
+        if any(name in missing for name in code.exports):
+            found |= _stored([code], target, tier, stats)
     stats.compiled += sum(name in missing for name in found)
     return found
 
