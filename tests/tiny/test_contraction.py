@@ -1,12 +1,14 @@
 """Contractions: values, dtypes, precision, transposes, vmap, and the NumPy functions based on them."""
 
 import itertools
+import re
 
 import ml_dtypes
 import numpy as np
 import pytest
 
 import weft
+from tests.messages import without_source
 from weft import lax
 from weft import numpy as wnp
 from weft.base.settings import config
@@ -267,19 +269,20 @@ def test_results_of_python_scalars_stay_weak():
 
 def test_numpy_functions_check_shapes():
     for call, message in [
-        (lambda: wnp.matmul(normal(2, 3), 2.0), "ndim at least 1"),
+        (lambda: wnp.matmul(normal(2, 3), 2.0), "rank 1 or more"),
         (lambda: wnp.matmul(normal(2, 3), normal(2, 3)), r"\(2, 3\) and \(2, 3\)"),
         (lambda: wnp.dot(normal(3), normal(4)), "differ in size"),
         (lambda: wnp.tensordot(normal(2, 3), normal(2, 3), 3), "more than the ranks"),
         (lambda: wnp.tensordot(normal(2, 3), normal(2, 3), ((0,), (0, 1))), "equal length"),
-        (lambda: wnp.einsum("ij,jk", normal(2, 3), normal(2, 3)), "does not match"),
+        (lambda: wnp.einsum("ij,jk", normal(2, 3), normal(2, 3)), "size 2 in operand 1 and 3 before"),
         (lambda: wnp.einsum("ij", normal(2)), "correct number of indices"),
-        (lambda: wnp.einsum("ij->ik", normal(2, 3)), "only those of operands"),
+        (lambda: wnp.einsum("ij->ik", normal(2, 3)), "not of an operand"),
         (lambda: wnp.einsum("ij,jk", normal(2, 3)), "2 terms for 1 operands"),
         (lambda: wnp.dot([1.0], normal(1)), "asarray"),
     ]:
-        with pytest.raises((TypeError, ValueError), match=message):
+        with pytest.raises((TypeError, ValueError)) as caught:
             call()
+        assert re.search(message, without_source(caught.value))
 
 
 # ------------------------------------------------------------------------------------------------------------- einsum

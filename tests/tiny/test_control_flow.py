@@ -3,6 +3,7 @@ mistakes."""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 import weft
 import weft.numpy as wnp
+from tests.messages import without_source
 from weft import errors, lax
 
 
@@ -121,7 +123,7 @@ def test_branches_that_differ(call, text: str) -> None:
         (lambda: lax.cond("yes", wnp.sin, wnp.cos, 1.0), "'yes' of type str"),
         (lambda: lax.cond(None, wnp.sin, wnp.cos, 1.0), "None of type NoneType"),
         (lambda: lax.cond(True, 1, 2, 1.0), "two functions"),
-        (lambda: lax.cond(True, lambda x: "a", lambda x: "b", 1.0), "'b' of type str"),
+        (lambda: lax.cond(True, lambda x: "a", lambda x: "b", 1.0), "'a' of type str"),
         (lambda: lax.switch(1.0, [wnp.sin, wnp.cos], 1.0), r"integer scalar.*\n.*\n  received  f32\[\]"),
         (lambda: lax.while_loop(lambda c: c, lambda c: c + 1, 0), r"one boolean scalar\.\n.*\n  received  i32\[\]"),
         (lambda: lax.while_loop(lambda c: c < 3, lambda c: c + 1, ramp(2)), r"bool\[2\]"),
@@ -137,9 +139,9 @@ def test_branches_that_differ(call, text: str) -> None:
     ],
 )
 def test_wrong_types(call, text: str) -> None:
-    with pytest.raises(TypeError, match=text) as caught:
+    with pytest.raises(TypeError) as caught:
         call()
-    assert names_this_file(caught.value)
+    assert re.search(text, without_source(caught.value)) and names_this_file(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -157,9 +159,9 @@ def test_wrong_types(call, text: str) -> None:
     ],
 )
 def test_wrong_values(call, text: str) -> None:
-    with pytest.raises(ValueError, match=text) as caught:
+    with pytest.raises(ValueError) as caught:
         call()
-    assert names_this_file(caught.value)
+    assert re.search(text, without_source(caught.value)) and names_this_file(caught.value)
 
 
 # -- carries ----------------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from scipy import special
 
 import weft
 import weft.numpy as wnp
+from tests.messages import without_source
 from weft import nn, random
 from weft.nn import initializers
 
@@ -247,15 +248,16 @@ def test_attention_mistakes(operands) -> None:
     q, k, v = map(wnp.asarray, operands)
     for call, words in (
         (lambda: nn.dot_product_attention(q, k[:, :4], v), "do not fit"),
-        (lambda: nn.dot_product_attention(q, k[:, :, :3], v[:, :, :3]), "no multiple"),
+        (lambda: nn.dot_product_attention(q, k[:, :, :3], v[:, :, :3]), "a multiple of key heads"),
         (lambda: nn.dot_product_attention(q, k, v, mask=wnp.ones((1, 1, 3, 5))), "booleans"),
         (lambda: nn.dot_product_attention(q, k, v.astype(wnp.bfloat16)), "one dtype"),
         (lambda: nn.dot_product_attention(q, k, v, bias=wnp.ones((1, 4, 3, 4))), "broadcasts"),
         (lambda: nn.dot_product_attention(q, k, v, query_seq_lengths=wnp.array([1])), "one length a sequence"),
         (lambda: nn.dot_product_attention(q, k, v, implementation="fast"), "implementation"),
     ):
-        with pytest.raises(ValueError, match=words):
+        with pytest.raises(ValueError) as caught:
             call()
+        assert words in without_source(caught.value)
 
 
 # ----------------------------------------------------------------------------------------------- block-scaled products

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pickle
+import re
 from typing import Any
 
 import numpy as np
 import pytest
 
 import weft
+from tests.messages import without_source
 from weft.errors import ArgumentError, ArgumentTypeError, JaxprSyntaxError, ShardingTypeError
 from weft.ir.jaxpr import Jaxpr, Var
 from weft.ir.parser import equal, parse
@@ -357,7 +359,7 @@ def test_types_of_traced_jaxprs_are_sharded(function: Any, operands: Any, result
             "sums over dimension 1 of .* of `b`",
             "reshard(b, P(None, None))   sends",
         ),
-        (lambda a: weft.numpy.sort(a, 0), [BATCH], "needs dimension 0 of operand 0 whole", "P(None, None)"),
+        (lambda a: weft.numpy.sort(a, 0), [BATCH], "needs dimension 0 of `a` whole", "P(None, None)"),
         (weft.numpy.linalg.det, [struct((2, 4, 4), None, "x")], "whole", "P(None, None, None)"),
         (
             weft.vmap(lambda a, b: a + b),
@@ -368,8 +370,9 @@ def test_types_of_traced_jaxprs_are_sharded(function: Any, operands: Any, result
     ],
 )
 def test_operations_that_would_communicate_are_errors(function: Any, operands: Any, text: str, fix: str) -> None:
-    with pytest.raises(ShardingTypeError, match=text) as caught:
+    with pytest.raises(ShardingTypeError) as caught:
         weft.make_jaxpr(function)(*operands)
+    assert re.search(text, without_source(caught.value))
     fixes = caught.value.fix
     assert any(fix in line for line in ([fixes] if isinstance(fixes, str) else fixes)) and caught.value.received
     assert "test_sharding.py" in caught.value.at

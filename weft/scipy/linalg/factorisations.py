@@ -94,7 +94,12 @@ def _with_columns(name: str, a: Any, b: Any, solve: Any) -> Array:
     a, b = inexact(name, a, b)
     vector = b.ndim == 1
     if a.ndim < 2 or a.shape[-1] != a.shape[-2] or not b.ndim or b.shape[-1 if vector else -2] != a.shape[-1]:
-        raise ArgumentError(f"Invalid shapes for {name}: {a.shape}, {b.shape}.")
+        first = {"cho_solve": "cho_factor(a)", "lu_solve": "lu_factor(a)"}.get(name, "a")
+        raise ArgumentError(
+            f"Invalid shapes for {name}: {a.shape}, {b.shape}.",
+            received=f"{a.aval.short()} and {b.aval.short()}",
+            fix=f"{name}({first}, b) with a of shape (..., n, n) and b of shape (n,) or (..., n, k)",
+        )
     if vector:
         b = lax.reshape(b, (*b.shape, 1))
     x = solve(*same_batch(name, a, b))
