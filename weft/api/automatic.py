@@ -11,12 +11,12 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from weft.api.dynamic import LEAST, KnownSizes
 from weft.api.escapes import holds_size
 from weft.api.explain import logger
+from weft.base.dataclass import dataclass
 from weft.base.settings import config
 from weft.base.tree_def import PyTreeDef
 from weft.indexing.dimension import shape_symbols

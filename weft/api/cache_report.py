@@ -7,12 +7,12 @@ import threading
 import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from weft.api.automatic import AutomaticSizes, DeclaredSizes
 from weft.api.explain import reason
 from weft.base import memo
+from weft.base.dataclass import dataclass
 from weft.base.forks import held
 from weft.base.memo import Memo
 from weft.base.source import Location

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy as np
 from weft.api.differentiate import jvp, vjp
 from weft.api.flat import name_of
 from weft.base import dtypes, tree
+from weft.base.dataclass import dataclass
 from weft.base.errors import ArgumentError
 from weft.ir.types import type_of
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from weft.api.communication import Communication, cells_of
 from weft.base.arguments import described
+from weft.base.dataclass import dataclass
 from weft.base.errors import ArgumentError, CommunicationError
 from weft.base.source import user_line
 from weft.base.text import bytes_text

@@ -9,7 +9,7 @@ from __future__ import annotations
 import builtins
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ import numpy as np
 from weft.api.flat import check_callable, name_of, wraps
 from weft.api.jit import jit
 from weft.base import tree
+from weft.base.dataclass import dataclass
 from weft.base.errors import ArgumentError, JaxRuntimeError
 from weft.base.source import user_line
 from weft.base.tracebacks import boundary

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from weft.api.communication import Communication
 from weft.api.flat import structure_differences
 from weft.api.shardings import placed_argument
 from weft.base import tree
+from weft.base.dataclass import dataclass
 from weft.base.dtypes import float0
 from weft.base.errors import ArgumentError, InvalidInputTypeError, NotSupportedError
 from weft.base.source import user_line

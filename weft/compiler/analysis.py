@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+from weft.base.dataclass import dataclass
 from weft.compiler.fuse.cost import equation_cost, equation_flops
 from weft.compiler.fuse.fusion import fusion
 from weft.compiler.program.ir import Program

@@ -19,7 +19,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import weft.compiler
 from weft.base.forks import held
@@ -86,13 +86,24 @@ def state_of_compiler() -> str:
 
 
 def _state_of(root: pathlib.Path, parts: Iterable[str], besides: str) -> str:
-    """A digest of the sizes and times of the files in some folders, and of what counts besides."""
+    """A digest of the names, sizes and times of the files in some folders, and of what counts besides."""
     digest = hashlib.blake2b(besides.encode(), digest_size=16)
     for part in parts:
-        for path in sorted((root / part).rglob("*.py")):
-            found = path.stat()
-            digest.update(f"{path.name} {found.st_size} {found.st_mtime_ns}\n".encode())
+        folder = os.path.join(root, part)
+        for path, size, written in sorted(_files_below(folder)):
+            digest.update(f"{part}{path[len(folder) :]} {size} {written}\n".encode())
     return digest.hexdigest()
+
+
+def _files_below(folder: str) -> Iterator[tuple[str, int, int]]:
+    """The path of each Python file below a folder, its size, and when it was written."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.endswith(".py"):
+                found = entry.stat()
+                yield entry.path, found.st_size, found.st_mtime_ns
+            elif entry.name != "__pycache__" and entry.is_dir():
+                yield from _files_below(entry.path)
 
 
 def key_of(text: str, target: Target, tier: str = "") -> str:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pathlib
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from weft.base import dtypes
+from weft.base.dataclass import dataclass
 from weft.base.errors import InternalError
 from weft.base.settings import config
 from weft.compiler.program import stored

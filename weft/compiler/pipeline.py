@@ -14,8 +14,9 @@ import pathlib
 import re
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from weft.base.dataclass import dataclass
 from weft.base.errors import InternalError
 from weft.base.settings import config
 from weft.base.spans import span

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from weft.api.flat import structure_differences
 from weft.api.jit import JitFunction, jit
 from weft.api.stages import Traced
 from weft.base import dtypes, tree
+from weft.base.dataclass import dataclass
 from weft.base.dtypes import float0
 from weft.base.errors import ArgumentError, ArgumentTypeError, FileFormatError, InvalidInputTypeError, NotSupportedError
 from weft.base.settings import config, overrides

@@ -13,9 +13,9 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from weft.base.dataclass import dataclass
 from weft.base.source import is_generated, is_internal, is_own, user_line
 
 # What a guard says of its expression.

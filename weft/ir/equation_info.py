@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
 from typing import Any
 
+from weft.base.dataclass import dataclass
 from weft.base.source import Location
 from weft.sharding.current import get_abstract_mesh
 

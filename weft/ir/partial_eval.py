@@ -6,9 +6,10 @@ One mechanism serves linearize (unknown = tangents), remat (which known values a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from weft.base.dataclass import dataclass
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Var, drop_dead
 from weft.ir.types import Type
 from weft.ir.unplaced import varying_along

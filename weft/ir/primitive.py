@@ -10,10 +10,11 @@ card with examples.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from weft.base import dtypes
+from weft.base.dataclass import dataclass
 from weft.base.errors import InternalError, JaxprTypeError, MissingRuleError, ShardingTypeError
 from weft.indexing.ranges import Range
 from weft.ir.carried import Carried

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy as np
 from weft import lax
 from weft import numpy as wnp
 from weft.base import dtypes
+from weft.base.dataclass import dataclass
 from weft.base.errors import ArgumentError
 from weft.numpy.util import check_arraylike, ensure_array
 from weft.trace.array import Array

@@ -7,10 +7,10 @@ import logging
 import math
 import pathlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from weft.base import dtypes, events
+from weft.base.dataclass import dataclass
 from weft.base.forks import RenewedLock
 from weft.base.memo import Memo
 from weft.base.settings import config

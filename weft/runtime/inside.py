@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from weft.base.dataclass import dataclass
 from weft.compiler import analysis
 from weft.compiler.fuse import report
 from weft.compiler.kernel import printer as kernel_printer

@@ -6,7 +6,7 @@ fits into. The larger of the two times is its limit.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from weft.base.dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from weft.base import dtypes
+from weft.base.dataclass import dataclass
 from weft.base.errors import ArgumentError
 from weft.base.settings import config
 from weft.base.source import user_line

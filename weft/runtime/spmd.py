@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from weft.base import collector
+from weft.base.dataclass import dataclass
 from weft.base.errors import ArgumentError
 from weft.base.memo import Memo
 from weft.base.settings import config

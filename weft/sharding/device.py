@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from weft.base.dataclass import dataclass
 from weft.base.errors import ArgumentError
 
 MEMORY_KINDS = ("device", "pinned_host", "unpinned_host")  # the memories that an array may be put in

@@ -8,9 +8,10 @@ that are needed.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from weft.base.dataclass import dataclass
 from weft.sharding.halo import Reach
 
 Names = tuple[str | None, ...]

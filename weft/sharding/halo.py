@@ -9,9 +9,10 @@ device need, and which of the others have them.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
+
+from weft.base.dataclass import dataclass
 
 Interval = tuple[int, int]  # from the first to the one after the last
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NoReturn
 
+from weft.base.dataclass import dataclass
 from weft.base.errors import ShardingTypeError
 from weft.base.text import bytes_text
 from weft.sharding.factors import AxisFactors, Names

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from weft.base.arguments import indices
+from weft.base.dataclass import dataclass
 from weft.base.errors import ArgumentError
 from weft.sharding.device import Device
 

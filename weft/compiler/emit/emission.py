@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from weft.base import dtypes
+from weft.base.dataclass import dataclass
 from weft.compiler.emit.copied_dtypes import bits_of, copied_dtypes
 from weft.compiler.emit.values import MultiIndex, Values, expanded, row_major
 from weft.compiler.kernel.builder import KernelBuilder

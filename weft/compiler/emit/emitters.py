@@ -2,41 +2,41 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 
-from weft.compiler.emit.contractions.contraction import emit_contraction
-from weft.compiler.emit.contractions.convolution import emit_convolution
-from weft.compiler.emit.contractions.matrices import emit_matrices
 from weft.compiler.emit.emission import Emission, Fusion
-from weft.compiler.emit.maps.concatenate import emit_concatenate
-from weft.compiler.emit.maps.gather import emit_gather
-from weft.compiler.emit.maps.scatter import emit_scatter
-from weft.compiler.emit.maps.slices import emit_slices
-from weft.compiler.emit.maps.tile import emit_loop_kind
-from weft.compiler.emit.maps.transpose import emit_transpose
-from weft.compiler.emit.maps.update import emit_update
-from weft.compiler.emit.reductions.argmax import emit_argmax
-from weft.compiler.emit.reductions.cumulative import emit_cumulative
-from weft.compiler.emit.reductions.reduction import emit_reduction
-from weft.compiler.emit.sorts.sort import emit_sort
-from weft.compiler.emit.windows.window import emit_window
 
-EMITTERS: dict[str, Callable[[Fusion], Emission]] = {
-    "loop": emit_loop_kind,
-    "concatenate": emit_concatenate,
-    "slices": emit_slices,
-    "transpose": emit_transpose,
-    "dynamic_update_slice": emit_update,
-    "gather": emit_gather,
-    "scatter": emit_scatter,
-    "row": emit_reduction,
-    "column": emit_reduction,
-    "all": emit_reduction,
-    "argmax": emit_argmax,
-    "cumulative": emit_cumulative,
-    "sort": emit_sort,
-    "window": emit_window,
-    "contraction": emit_contraction,
-    "convolution": emit_convolution,
-    "matrices": emit_matrices,
+Emitter = Callable[[Fusion], Emission]
+
+
+def _in(module: str, name: str) -> Emitter:
+    """An emitter whose module is loaded with the first fusion of its kind: all of them take longer to load than a small
+    program to compile."""
+
+    def emit(fusion: Fusion) -> Emission:
+        emission: Emission = getattr(importlib.import_module(f"weft.compiler.emit.{module}"), name)(fusion)
+        return emission
+
+    return emit
+
+
+EMITTERS: dict[str, Emitter] = {
+    "loop": _in("maps.tile", "emit_loop_kind"),
+    "concatenate": _in("maps.concatenate", "emit_concatenate"),
+    "slices": _in("maps.slices", "emit_slices"),
+    "transpose": _in("maps.transpose", "emit_transpose"),
+    "dynamic_update_slice": _in("maps.update", "emit_update"),
+    "gather": _in("maps.gather", "emit_gather"),
+    "scatter": _in("maps.scatter", "emit_scatter"),
+    "row": _in("reductions.reduction", "emit_reduction"),
+    "column": _in("reductions.reduction", "emit_reduction"),
+    "all": _in("reductions.reduction", "emit_reduction"),
+    "argmax": _in("reductions.argmax", "emit_argmax"),
+    "cumulative": _in("reductions.cumulative", "emit_cumulative"),
+    "sort": _in("sorts.sort", "emit_sort"),
+    "window": _in("windows.window", "emit_window"),
+    "contraction": _in("contractions.contraction", "emit_contraction"),
+    "convolution": _in("contractions.convolution", "emit_convolution"),
+    "matrices": _in("contractions.matrices", "emit_matrices"),
 }

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+from weft.base.dataclass import dataclass
 from weft.compiler.emit.emission import Fusion, Writer, storage
 from weft.compiler.emit.values import MultiIndex
 from weft.compiler.kernel.ir import Index, LoopKind

@@ -19,12 +19,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from weft.base import dtypes
+from weft.base.dataclass import dataclass
 from weft.base.errors import InternalError
 from weft.compiler.kernel import operations
 from weft.compiler.kernel.ir import (

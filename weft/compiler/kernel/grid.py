@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from weft.base import dtypes
+from weft.base.dataclass import dataclass
 from weft.compiler.kernel.ahead import together, vectors_of_thread, with_own_values
 from weft.compiler.kernel.ir import (
     Accumulate,

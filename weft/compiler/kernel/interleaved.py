@@ -11,10 +11,10 @@ before, so that reading earlier and writing later changes nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from weft.base import dtypes
+from weft.base.dataclass import dataclass
 from weft.compiler.kernel.ir import (
     Buffer,
     Compute,

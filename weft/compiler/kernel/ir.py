@@ -13,10 +13,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import Enum
 from typing import Any
 
+from weft.base.dataclass import dataclass
 from weft.base.memo import cached_property
 from weft.indexing.expression import Expression, Integer, maximum
 

@@ -9,13 +9,12 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
 from weft.base import dtypes
+from weft.base.dataclass import dataclass
 from weft.base.errors import InternalError, MissingRuleError
 from weft.compiler.kernel.names import ELEMENTWISE
 from weft.ir.primitive import lookup
@@ -132,6 +131,8 @@ def _fused_pairs(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
 
 
 def _fused_fractions(a: float, b: float, c: float) -> float:
+    from fractions import Fraction  # a module that takes long to load and is hardly ever needed
+
     exact = Fraction(a) * Fraction(b) + Fraction(c)
     try:
         size = abs(exact.numerator) / exact.denominator

@@ -8,9 +8,9 @@ values are computed only where the data does not.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from weft.base.dataclass import dataclass
 from weft.compiler.partition.halo import fits
 from weft.compiler.partition.rules import Dims, Rules, Tie, all_ties, parts_of, whole
 from weft.compiler.partition.uneven import can_split

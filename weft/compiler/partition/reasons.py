@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from weft.base.dataclass import dataclass
 from weft.base.source import Location
 from weft.compiler.partition.propagate import Propagation
 from weft.compiler.partition.rules import Dims, parts_of

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple
 
+from weft.base.dataclass import dataclass
 from weft.base.memo import cached_property
 from weft.ir.jaxpr import Atom, Equation, Jaxpr
 from weft.ir.parameters import params_key

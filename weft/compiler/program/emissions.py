@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from weft.base.dataclass import dataclass
 from weft.base.memo import Memo
 from weft.compiler.emit.dispatch import emit
 from weft.compiler.emit.emission import Emission, KernelLaunch, storage

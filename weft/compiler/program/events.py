@@ -7,9 +7,10 @@ are is known only when the program runs.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NoReturn, Protocol
 
+from weft.base.dataclass import dataclass
 from weft.compiler.program.ir import Call, Communicate, Copy, Event, Launch, Program, Slot, Start, Step, Wait, While
 
 # What can be started.

@@ -9,11 +9,11 @@ themselves exist only if somebody looks at them (`ProgramAtSizes`).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from weft.base.dataclass import dataclass
 from weft.compiler.emit.emission import Emission
 from weft.compiler.fuse.fusion import is_fusion
 from weft.compiler.kernel.cost import grain_for

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from weft.base.dataclass import dataclass
 from weft.base.errors import InternalError
 from weft.ir.jaxpr import Atom
 from weft.ir.types import ArrayType

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+from weft.base.dataclass import dataclass
 from weft.base.errors import InternalError
 from weft.compiler.target.library_call import arrays_of
 from weft.ir.jaxpr import Equation

@@ -7,8 +7,8 @@ registers is the business of `lanes`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
+from weft.base.dataclass import dataclass
 from weft.compiler.target import llvm
 from weft.compiler.target.llvm import Function, Type, Value, constant_vector, i1, i32, vector
 

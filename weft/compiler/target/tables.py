@@ -7,9 +7,9 @@ its tables where it makes targets, so that a process that only runs compiled pro
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from weft.base.dataclass import dataclass
 from weft.base.errors import InternalError
 from weft.compiler.target.library_call import LibraryCall
 from weft.compiler.target.target import Target

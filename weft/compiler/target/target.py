@@ -7,12 +7,13 @@ compiled code holds its target. The folders beside this file make targets (`cpu/
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
 
 from weft.base import dtypes
+from weft.base.dataclass import dataclass
 from weft.base.memo import cached_property
 from weft.compiler.kernel.names import ELEMENTWISE
 

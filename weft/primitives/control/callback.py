@@ -4,12 +4,12 @@ removed or reordered."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from weft.base import dtypes
+from weft.base.dataclass import dataclass
 from weft.base.errors import JaxRuntimeError, MissingRuleError, WeftError
 from weft.ir.context import current_line
 from weft.ir.fusing import CALLS_BACK, Machine, Properties

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from weft.base.dataclass import dataclass
 from weft.base.errors import ArgumentError
 from weft.ir.interpreter import replay, run
 from weft.ir.jaxpr import Jaxpr

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from weft.base import dtypes
+from weft.base.dataclass import dataclass
 from weft.ir.context import EVALUATION, context, named_axis
 from weft.ir.interpreter import replay
 from weft.ir.jaxpr import Jaxpr, Var, drop_dead, named_axes

@@ -8,12 +8,12 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from weft.base import collector, spans
+from weft.base.dataclass import dataclass
 from weft.base.errors import InternalError, OutOfMemoryError
 from weft.base.forks import held
 from weft.base.settings import config

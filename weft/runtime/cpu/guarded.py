@@ -16,13 +16,13 @@ import ctypes
 import mmap
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 import numpy as np
 
 from weft.base import dtypes
+from weft.base.dataclass import dataclass
 from weft.compiler.compilation import Compilation
 from weft.compiler.compile import compile_program
 from weft.compiler.program.assign import Lifetimes

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from weft.base import dtypes
+from weft.base.dataclass import dataclass
 from weft.base.errors import NotSupportedError
 from weft.compiler.program.ir import bytes_of
 from weft.compiler.program.overlap import merged_sums

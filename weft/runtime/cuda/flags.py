@@ -9,11 +9,11 @@ each check runs on them, and raises.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from weft.base.dataclass import dataclass
 from weft.compiler.program.ir import Branch, Call, Slot, Step
 
 if TYPE_CHECKING:

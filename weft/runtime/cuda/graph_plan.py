@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from weft.base.dataclass import dataclass
 from weft.compiler.program.ir import (
     TAPE_ROUTINES,
     Branch,

@@ -7,12 +7,12 @@ positions, allocates, and starts copies; the entries never leave the GPU while a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from weft.base import dtypes
+from weft.base.dataclass import dataclass
 from weft.compiler.program.ir import TAPE_BYTES, bytes_of
 from weft.ir.types import TapeType
 from weft.primitives.control.tape import Tape

@@ -19,9 +19,10 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from weft.base.dataclass import dataclass
 from weft.base.errors import ProcessFailureError
 from weft.base.settings import config
 from weft.runtime.processes.page import NOTHING_YET, Page, Verdict

@@ -9,9 +9,9 @@ import platform
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from weft.base.dataclass import dataclass
 from weft.base.errors import ProcessFailureError, ProgramMismatchError
 
 RECORDS = 64  # how many of the last sections of each set of processes are compared

@@ -8,9 +8,9 @@ evaluates the same equations as one process would, and gets the same bits.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from weft.base.dataclass import dataclass
 from weft.base.errors import InternalError
 from weft.ir.jaxpr import Equation, Jaxpr, Literal, Var
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from weft.base import dtypes
+from weft.base.dataclass import dataclass
 from weft.compiler.emit.emission import Fusion, Writer
 from weft.compiler.emit.values import row_major
 from weft.compiler.kernel.ir import Compute, Index, Load, Loop, Position, Statement, Value, Variable

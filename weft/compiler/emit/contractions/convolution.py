@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+from weft.base.dataclass import dataclass
 from weft.compiler.emit.contractions.contraction_loops import (
     ContractionAxis,
     ContractionLoops,

@@ -8,9 +8,9 @@ keep many threads busy, every element of the right operand is read once for all 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from weft.base import dtypes
+from weft.base.dataclass import dataclass
 from weft.compiler.emit.contractions.contraction_loops import (
     Access,
     ContractionAxis,

@@ -8,12 +8,12 @@ end, from where the threads of the group take them, row by row, and compute what
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from weft.base import dtypes
+from weft.base.dataclass import dataclass
 from weft.compiler.emit.contractions.contraction_loops import (
     Access,
     ContractionAxis,

@@ -15,12 +15,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import numpy as np
 
+from weft.base.dataclass import dataclass
 from weft.compiler.emit.contractions.contraction_loops import (
     ContractionAxis,
     ContractionLoops,

@@ -8,9 +8,9 @@ exchanged, nobody waits, and sums are in the order of K.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from weft.base import dtypes
+from weft.base.dataclass import dataclass
 from weft.compiler.emit.contractions.contraction_loops import (
     Access,
     ContractionAxis,

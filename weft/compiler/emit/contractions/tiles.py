@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from weft.base import dtypes
+from weft.base.dataclass import dataclass
 from weft.compiler.emit.contractions.contraction_loops import ContractionAxis, store_at
 from weft.compiler.emit.contractions.microkernel import unravelled
 from weft.compiler.emit.contractions.tile_matrices import Matrices

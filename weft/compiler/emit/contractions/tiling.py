@@ -13,7 +13,6 @@ which the operands stay in the cache.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from math import inf, log2, prod
 from operator import attrgetter
@@ -22,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from weft.base import dtypes
+from weft.base.dataclass import dataclass
 from weft.base.memo import cached_property
 from weft.compiler.emit.contractions.contraction_loops import Access, ContractionAxis, ContractionLoops, sum_dtype
 from weft.compiler.target.target import Target

@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from weft.base import dtypes
+from weft.base.dataclass import dataclass
 from weft.compiler.emit.emission import Fusion, Writer
 from weft.compiler.emit.values import MultiIndex, row_major
 from weft.compiler.kernel.ir import Index, LoopKind, Value

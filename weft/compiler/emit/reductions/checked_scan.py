@@ -17,12 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from weft.base.dataclass import dataclass
 from weft.compiler.emit.emission import Writer
 from weft.compiler.emit.reductions.reduction_space import AxisIndices
 from weft.compiler.kernel.ir import Index, LoopKind, Value

@@ -11,9 +11,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from typing import Any
 
+from weft.base.dataclass import dataclass
 from weft.compiler.emit.emission import Fusion, Writer, storage
 from weft.compiler.emit.values import MultiIndex
 from weft.compiler.kernel.builder import KernelBuilder

@@ -9,13 +9,13 @@ into one.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 import numpy as np
 
 from weft.base import dtypes
+from weft.base.dataclass import dataclass
 from weft.base.errors import InternalError
 from weft.compiler.kernel.builder import Scalars
 from weft.compiler.kernel.ir import Value

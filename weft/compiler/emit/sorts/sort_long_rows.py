@@ -11,12 +11,12 @@ from the operand at the end, if there are any.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from weft.base import dtypes
+from weft.base.dataclass import dataclass
 from weft.compiler.emit.emission import Fusion, Writer, storage
 from weft.compiler.emit.sorts.sort_encoding import (
     Part,

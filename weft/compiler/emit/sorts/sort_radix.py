@@ -8,12 +8,13 @@ of 64. A digit that is the same in all elements needs no pass.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from weft.base import dtypes
+from weft.base.dataclass import dataclass
 from weft.compiler.emit.emission import Writer, storage
 from weft.compiler.emit.sorts.sort_encoding import (
     Order,

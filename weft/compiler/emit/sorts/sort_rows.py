@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from weft.base import dtypes
+from weft.base.dataclass import dataclass
 from weft.compiler.emit.emission import Fusion, Writer, storage
 from weft.compiler.emit.sorts.sort_encoding import Order, Part, packed, stages_of
 from weft.compiler.kernel.builder import KernelBuilder

@@ -8,9 +8,10 @@ All of it is stable, and nothing depends on the number of threads.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from weft.base.dataclass import dataclass
 from weft.compiler.emit.emission import Writer
 from weft.compiler.emit.sorts.sort_encoding import Part, stage_bits
 from weft.compiler.emit.sorts.sort_radix import (

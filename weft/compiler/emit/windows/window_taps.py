@@ -8,10 +8,11 @@ not read is never visited, and nothing is divided for each element.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import gcd
 from typing import Any
 
+from weft.base.dataclass import dataclass
 from weft.base.dtypes import bool_ as BOOL
 from weft.compiler.emit.indices import INT64
 from weft.compiler.kernel.builder import KernelBuilder

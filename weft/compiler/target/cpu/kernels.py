@@ -6,9 +6,9 @@ import functools
 import weakref
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from weft.base.dataclass import dataclass
 from weft.base.forks import RenewedLock
 from weft.base.spans import measured
 from weft.compiler.kernel.ir import Kernel, NamedKernel

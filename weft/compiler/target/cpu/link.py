@@ -15,10 +15,10 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, ParamSpec, TypeVar
 
+from weft.base.dataclass import dataclass
 from weft.base.errors import InternalError
 from weft.base.forks import held, let_fork
 from weft.compiler.target import native

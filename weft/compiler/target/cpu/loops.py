@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from weft.base.dataclass import dataclass
 from weft.base.spans import measured
 from weft.compiler.kernel.ir import Kernel
 from weft.compiler.kernel.printer import symbol_of

@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from weft.compiler.emit.emitters import EMITTERS
-from weft.compiler.target.cpu.library.planning import plan
+from weft.compiler.target.library_call import LibraryCall
 from weft.compiler.target.tables import Tables
+from weft.compiler.target.target import Target
+from weft.ir.jaxpr import Equation
 
-TABLES = Tables(EMITTERS, lambda equation, target: plan(equation))
+
+def _plan(equation: Equation, target: Target) -> LibraryCall:
+    """The call that computes an equation; how libraries are called is loaded with the first of them."""
+    from weft.compiler.target.cpu.library.planning import plan
+
+    return plan(equation)
+
+
+TABLES = Tables(EMITTERS, _plan)

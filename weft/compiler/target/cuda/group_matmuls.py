@@ -15,10 +15,11 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from weft.base import dtypes
+from weft.base.dataclass import dataclass
 from weft.compiler.kernel.group_matmuls import STEP_BYTES, UNIT_COLUMNS, UNIT_ROWS, step_of
 from weft.compiler.kernel.ir import GroupMatmul, MatmulOperand
 from weft.compiler.target import llvm

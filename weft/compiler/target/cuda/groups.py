@@ -12,9 +12,10 @@ each of them has all lanes, and does some of the iterations.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from weft.base.dataclass import dataclass
 from weft.base.errors import InternalError
 from weft.compiler.kernel.grid import accesses, repeats
 from weft.compiler.kernel.ir import (

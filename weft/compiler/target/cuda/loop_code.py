@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+from weft.base.dataclass import dataclass
 from weft.compiler.program.ir import Step
 from weft.compiler.program.outline import Address, Outline
 

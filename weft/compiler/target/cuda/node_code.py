@@ -6,8 +6,9 @@ said by a word that one of these kernels sets before it, and for loops at the en
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, TypeAlias
+
+from weft.base.dataclass import dataclass
 
 # Threads of a block.
 THREADS = 256

@@ -8,9 +8,9 @@ loaded only in between, is none: so the exponentials of a softmax never leave th
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from weft.base.dataclass import dataclass
 from weft.compiler.kernel.grid import accesses
 from weft.compiler.kernel.ir import Buffer, If, Index, Kernel, Load, Loop, LoopKind, Statement, Store
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+from weft.base.dataclass import dataclass
 from weft.base.errors import InternalError
 from weft.compiler.target.llvm.function import Function
 from weft.compiler.target.llvm.types import Type, pointer, ptr, void

@@ -9,9 +9,9 @@ import os
 import pathlib
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
+from weft.base.dataclass import dataclass
 from weft.base.errors import NotSupportedError
 
 

@@ -9,11 +9,11 @@ from one matrix (of scratch, one tile) to the next; then the fields of the famil
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from weft.base.dataclass import dataclass
 from weft.compiler.target import llvm
 from weft.compiler.target.cpu.library import guard, shared
 from weft.compiler.target.llvm import (

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from weft.base import dtypes
+from weft.base.dataclass import dataclass
 from weft.compiler.rewrite import new_equation
 from weft.compiler.target.cuda.library.attention_layouts import Operand, Result
 from weft.compiler.target.cuda.library.attention_scores import Cotangents, Scores

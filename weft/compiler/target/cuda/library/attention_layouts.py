@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from weft.base.dataclass import dataclass
 from weft.compiler.target.cuda.library.composites import Reader, is_literal, is_operation
 from weft.compiler.target.cuda.library.views import View, reshaped_strides, stored, view_of
 from weft.compiler.target.matmuls import strides_of

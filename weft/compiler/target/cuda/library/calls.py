@@ -4,12 +4,13 @@ runtime that makes the call. Dtypes are indices into `DTYPES`."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, fields
 from typing import Any, Self
 
 import numpy as np
 
 from weft.base import dtypes
+from weft.base.dataclass import dataclass
 
 DTYPES = tuple(
     dtypes.as_dtype(name)

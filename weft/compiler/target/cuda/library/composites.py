@@ -5,9 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from weft.base.dataclass import dataclass
 from weft.compiler.fuse.cost import Reason
 from weft.compiler.fuse.fusion import fusion
 from weft.compiler.target.library_call import LibraryCall

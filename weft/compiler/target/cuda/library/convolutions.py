@@ -17,10 +17,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from weft.base import dtypes
+from weft.base.dataclass import dataclass
 from weft.compiler.rewrite import new_equation
 from weft.compiler.target.cuda.library.calls import EXACT, TF32, ConvolutionCall, dtype_index
 from weft.compiler.target.cuda.library.composites import Composite, Group, Reader, is_literal, is_operation

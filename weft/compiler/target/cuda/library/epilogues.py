@@ -8,10 +8,10 @@ Gelu is the one with tanh, as `nn.gelu` writes it. What is rounded after each op
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 from weft.base import dtypes
+from weft.base.dataclass import dataclass
 from weft.compiler.target.cuda.library.composites import Composite, Group, Reader, is_literal, is_operation
 from weft.compiler.target.cuda.library.matmuls import accepts, plan_matmul
 from weft.compiler.target.library_call import LibraryCall

@@ -1,0 +1,166 @@
+"""Dataclasses that are quick to define.
+
+The standard library's decorator compiles the text of each method when a class is defined, up to a millisecond a class:
+of Weft's, more than a tenth of a second before the first result of a process. Here methods that do not depend on the
+names of fields are the same for all classes, and `__init__` is compiled when the first object is made. The classes are
+dataclasses to `dataclasses.fields`, `replace`, `asdict`, and to `match`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable
+from dataclasses import field
+from operator import attrgetter
+from reprlib import recursive_repr
+from typing import Any, TypeVar, dataclass_transform, overload
+
+Class = TypeVar("Class")
+
+
+@overload
+def dataclass(cls: type[Class], /) -> type[Class]: ...
+
+
+@overload
+def dataclass(*, frozen: bool = False, eq: bool = True, repr: bool = True) -> Callable[[type[Class]], type[Class]]: ...
+
+
+@dataclass_transform(field_specifiers=(field,))
+def dataclass(cls: Any = None, /, *, frozen: bool = False, eq: bool = True, repr: bool = True) -> Any:
+    """Make a class a dataclass, as `dataclasses.dataclass` does. All classes that inherit from one of these are to be
+    made by this decorator too."""
+    if cls is None:
+        return lambda found: _made_dataclass(found, frozen, eq, repr)
+    return _made_dataclass(cls, frozen, eq, repr)
+
+
+def _made_dataclass(cls: Any, frozen: bool, eq: bool, repr: bool) -> Any:
+    own = vars(cls)
+    has_hash = own.get("__hash__") is not None
+    dataclasses.dataclass(init=False, repr=False, eq=False)(cls)
+    fields = dataclasses.fields(cls)
+    if "__init__" not in own:
+        _define_init_later(cls)
+    if repr and "__repr__" not in own:
+        cls.__repr__ = _written
+    if eq:
+        values = _values([f.name for f in fields if f.compare])
+        if "__eq__" not in own:
+            cls.__eq__ = _equality(values)
+        if not has_hash:
+            cls.__hash__ = (lambda self: hash(values(self))) if frozen else None
+    if frozen:
+        cls.__setattr__, cls.__delattr__ = _refuse_to_set, _refuse_to_delete
+    return cls
+
+
+def _values(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
+    """A function that returns the values of some fields."""
+    if len(names) > 1:
+        return attrgetter(*names)
+    if names:
+        get = attrgetter(names[0])
+        return lambda self: (get(self),)
+    return lambda self: ()
+
+
+def _equality(values: Callable[[Any], tuple[Any, ...]]) -> Callable[[Any, Any], Any]:
+    def __eq__(self: Any, other: Any) -> Any:
+        return values(self) == values(other) if other.__class__ is self.__class__ else NotImplemented
+
+    return __eq__
+
+
+@recursive_repr()
+def _written(self: Any) -> str:
+    shown = ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in dataclasses.fields(self) if f.repr)
+    return f"{type(self).__qualname__}({shown})"
+
+
+def _is_fixed(self: Any, name: str) -> bool:
+    """Whether an attribute of a frozen object cannot change: those of fields, and all of a class that is frozen itself
+    and not only inherits from one."""
+    return "__dataclass_fields__" in vars(type(self)) or name in type(self).__dataclass_fields__
+
+
+def _refuse_to_set(self: Any, name: str, value: Any) -> None:
+    if _is_fixed(self, name):
+        raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
+    object.__setattr__(self, name, value)
+
+
+def _refuse_to_delete(self: Any, name: str) -> None:
+    if _is_fixed(self, name):
+        raise dataclasses.FrozenInstanceError(f"cannot delete field {name!r}")
+    object.__delattr__(self, name)
+
+
+# ------------------------------------------------------------------------------------------------------------ __init__
+
+
+class _Made:
+    """Stands in signatures for what a factory makes at each call."""
+
+    def __repr__(self) -> str:
+        return "<factory>"
+
+
+_MADE = _Made()
+
+
+def _define_init_later(cls: Any) -> None:
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        cls.__init__ = _init_of(cls)
+        cls.__init__(self, *args, **kwargs)
+
+    cls.__init__ = __init__
+    cls.__signature__ = _Signature(cls)
+
+
+class _Signature:
+    """The signature of a class whose `__init__` may not be there yet."""
+
+    def __init__(self, cls: type) -> None:
+        self._cls = cls
+
+    def __get__(self, instance: Any, owner: type) -> inspect.Signature:
+        # Other classes inherit the attribute and have their own signatures, as have objects that can be called.
+        if instance is not None or owner is not self._cls:
+            raise AttributeError("__signature__")
+        found = inspect.signature(_init_of(owner))
+        return found.replace(parameters=list(found.parameters.values())[1:])
+
+
+def _init_of(cls: Any) -> Any:
+    """The `__init__` of a dataclass."""
+    fields = dataclasses.fields(cls)
+    # Names that no field has.
+    names: dict[str, Any] = {"__set": object.__setattr__, "__made": _MADE}
+    by_position: list[str] = []
+    by_name: list[str] = []
+    lines: list[str] = []
+    for f in fields:
+        has_default, has_factory = f.default is not dataclasses.MISSING, f.default_factory is not dataclasses.MISSING
+        if not f.init and not has_factory:
+            continue  # the class has the value, or __post_init__ sets it
+        value, default = f.name, ""
+        if has_default:
+            names[f"__default_{f.name}"], default = f.default, f"=__default_{f.name}"
+        if has_factory:
+            names[f"__new_{f.name}"], default = f.default_factory, "=__made"
+            value = f"__new_{f.name}()" + (f" if {f.name} is __made else {f.name}" if f.init else "")
+        if f.init:
+            (by_name if f.kw_only else by_position).append(f.name + default)
+        is_frozen = cls.__setattr__ is _refuse_to_set
+        lines.append(f"__set(self, {f.name!r}, {value})" if is_frozen else f"self.{f.name} = {value}")
+    if hasattr(cls, "__post_init__"):
+        lines.append("self.__post_init__()")
+    signature = ", ".join(["self", *by_position, *(["*", *by_name] if by_name else [])])
+    made: dict[str, Any] = {}
+    exec(f"def __init__({signature}):\n " + ("\n ".join(lines) or "pass"), names, made)
+    result = made["__init__"]
+    result.__qualname__, result.__module__ = f"{cls.__qualname__}.__init__", cls.__module__
+    result.__annotations__ = {f.name: f.type for f in fields if f.init} | {"return": None}
+    return result
