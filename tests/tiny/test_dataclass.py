@@ -38,9 +38,10 @@ def classes(dataclass: Decorator, **options: Any) -> list[type]:
         y: Any = 2
         z: list[Any] = field(default_factory=list)
         hidden: Any = field(default=None, repr=False, compare=False)
+        unhashed: Any = field(default=0, hash=False)
         named: Any = field(default=3, kw_only=True)
         counted: int = field(default=0, init=False)
-        made: dict[Any, Any] = field(default_factory=dict, init=False)
+        known: dict[Any, Any] = field(default_factory=dict, init=False)
 
     @dataclass(**options)
     class Derived(Several):
@@ -75,7 +76,7 @@ OPTIONS = [{}, {"frozen": True}, {"eq": False}, {"frozen": True, "eq": False}, {
 ARGUMENTS: list[list[tuple[tuple[Any, ...], dict[str, Any]]]] = [
     [((), {})],
     [((1,), {}), ((), {"x": (2, 3)}), ((float("nan"),), {})],
-    [((1,), {}), ((1, 2), {"named": 4}), ((1, 2, [3]), {"hidden": 5}), ((1, 2, [3]), {"hidden": 6})],
+    [((1,), {}), ((1, 2), {"named": 4}), ((1, 2, (3,)), {"hidden": 5}), ((1, 2, (3,)), {"hidden": 6, "unhashed": 7})],
     [((1,), {}), ((1, 2), {}), ((1, 5), {"more": 8})],
     [((1,), {}), ((2,), {})],
 ]
@@ -96,18 +97,18 @@ def test_objects_are_those_of_the_standard_library(options: dict[str, Any]) -> N
         assert str(inspect.signature(ours)) == str(inspect.signature(theirs))
         assert [f.name for f in dataclasses.fields(ours)] == [f.name for f in dataclasses.fields(theirs)]
         assert ours.__match_args__ == theirs.__match_args__  # type: ignore[attr-defined]
-        made = [[cls(*args, **kwargs) for args, kwargs in arguments] for cls in (ours, theirs)]
-        for a, b in zip(*made, strict=True):
+        pairs = [[cls(*args, **kwargs) for args, kwargs in arguments] for cls in (ours, theirs)]
+        for a, b in zip(*pairs, strict=True):
             assert vars(a) == vars(b) or "nan" in repr(vars(a))
             if options.get("repr", True):
                 assert repr(a) == repr(b)
             assert outcome(lambda a=a: hash(a)) == outcome(lambda b=b: hash(b)) or not options.get("eq", True)
             assert outcome(lambda a=a: dataclasses.asdict(a)).keys() == dataclasses.asdict(b).keys()
             assert vars(copy.deepcopy(a)).keys() == vars(b).keys()
-        for i, a in enumerate(made[0]):
-            for j, b in enumerate(made[0]):
-                assert (a == b) is (made[1][i] == made[1][j]), (a, b)
-            assert a != made[1][i] or type(a).__name__ == "Own"
+        for i, a in enumerate(pairs[0]):
+            for j, b in enumerate(pairs[0]):
+                assert (a == b) is (pairs[1][i] == pairs[1][j]), (a, b)
+            assert a != pairs[1][i] or type(a).__name__ == "Own"
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
@@ -134,7 +135,7 @@ def test_replace_and_errors_of_calls() -> None:
     first = several(1, named=9)
     assert dataclasses.replace(first, x=2) == several(2, named=9)
     assert first.z is not several(1).z
-    for call in (lambda: several(), lambda: several(1, 2, [], None, 5), lambda: several(1, counted=2)):
+    for call in (lambda: several(), lambda: several(1, 2, [], None, 0, 5), lambda: several(1, counted=2)):
         with pytest.raises(TypeError, match="__init__"):
             call()
 

@@ -126,6 +126,26 @@ LOADED_LATER = {
         "weft.compiler.target.cpu.dump",
     ),
     "weft/api/jit.py": ("weft.api.dispatch",),
+    # A program has few kinds of fusions, and hardly any needs a library, or exact fractions.
+    "weft/compiler/emit/emitters.py": (
+        "weft.compiler.emit.maps.tile",
+        "weft.compiler.emit.maps.concatenate",
+        "weft.compiler.emit.maps.slices",
+        "weft.compiler.emit.maps.transpose",
+        "weft.compiler.emit.maps.update",
+        "weft.compiler.emit.maps.gather",
+        "weft.compiler.emit.maps.scatter",
+        "weft.compiler.emit.reductions.reduction",
+        "weft.compiler.emit.reductions.argmax",
+        "weft.compiler.emit.reductions.cumulative",
+        "weft.compiler.emit.sorts.sort",
+        "weft.compiler.emit.windows.window",
+        "weft.compiler.emit.contractions.contraction",
+        "weft.compiler.emit.contractions.convolution",
+        "weft.compiler.emit.contractions.matrices",
+    ),
+    "weft/compiler/target/cpu/tables.py": ("weft.compiler.target.cpu.library.planning",),
+    "weft/compiler/kernel/operations.py": ("fractions",),
 }
 IMPORT_SECONDS = 0.3
 

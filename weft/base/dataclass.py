@@ -29,28 +29,27 @@ def dataclass(*, frozen: bool = False, eq: bool = True, repr: bool = True) -> Ca
 
 @dataclass_transform(field_specifiers=(field,))
 def dataclass(cls: Any = None, /, *, frozen: bool = False, eq: bool = True, repr: bool = True) -> Any:
-    """Make a class a dataclass, as `dataclasses.dataclass` does. All classes that inherit from one of these are to be
-    made by this decorator too."""
+    """Make a class a dataclass, as `dataclasses.dataclass` does. Dataclasses that inherit from one of these are made by
+    this decorator too."""
     if cls is None:
-        return lambda found: _made_dataclass(found, frozen, eq, repr)
-    return _made_dataclass(cls, frozen, eq, repr)
+        return lambda found: _define(found, frozen, eq, repr)
+    return _define(cls, frozen, eq, repr)
 
 
-def _made_dataclass(cls: Any, frozen: bool, eq: bool, repr: bool) -> Any:
+def _define(cls: Any, frozen: bool, eq: bool, repr: bool) -> Any:
     own = vars(cls)
     has_hash = own.get("__hash__") is not None
     dataclasses.dataclass(init=False, repr=False, eq=False)(cls)
     fields = dataclasses.fields(cls)
     if "__init__" not in own:
-        _define_init_later(cls)
+        _write_init_later(cls)
     if repr and "__repr__" not in own:
         cls.__repr__ = _written
-    if eq:
-        values = _values([f.name for f in fields if f.compare])
-        if "__eq__" not in own:
-            cls.__eq__ = _equality(values)
-        if not has_hash:
-            cls.__hash__ = (lambda self: hash(values(self))) if frozen else None
+    if eq and "__eq__" not in own:
+        cls.__eq__ = _equality(_values([f.name for f in fields if f.compare]))
+    if eq and not has_hash:
+        hashed = _values([f.name for f in fields if (f.compare if f.hash is None else f.hash)])
+        cls.__hash__ = (lambda self: hash(hashed(self))) if frozen else None
     if frozen:
         cls.__setattr__, cls.__delattr__ = _refuse_to_set, _refuse_to_delete
     return cls
@@ -100,17 +99,17 @@ def _refuse_to_delete(self: Any, name: str) -> None:
 # ------------------------------------------------------------------------------------------------------------ __init__
 
 
-class _Made:
+class _Factory:
     """Stands in signatures for what a factory makes at each call."""
 
     def __repr__(self) -> str:
         return "<factory>"
 
 
-_MADE = _Made()
+_FACTORY = _Factory()
 
 
-def _define_init_later(cls: Any) -> None:
+def _write_init_later(cls: Any) -> None:
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         cls.__init__ = _init_of(cls)
         cls.__init__(self, *args, **kwargs)
@@ -137,7 +136,7 @@ def _init_of(cls: Any) -> Any:
     """The `__init__` of a dataclass."""
     fields = dataclasses.fields(cls)
     # Names that no field has.
-    names: dict[str, Any] = {"__set": object.__setattr__, "__made": _MADE}
+    names: dict[str, Any] = {"__set": object.__setattr__, "__factory": _FACTORY}
     by_position: list[str] = []
     by_name: list[str] = []
     lines: list[str] = []
@@ -149,8 +148,8 @@ def _init_of(cls: Any) -> Any:
         if has_default:
             names[f"__default_{f.name}"], default = f.default, f"=__default_{f.name}"
         if has_factory:
-            names[f"__new_{f.name}"], default = f.default_factory, "=__made"
-            value = f"__new_{f.name}()" + (f" if {f.name} is __made else {f.name}" if f.init else "")
+            names[f"__new_{f.name}"], default = f.default_factory, "=__factory"
+            value = f"__new_{f.name}()" + (f" if {f.name} is __factory else {f.name}" if f.init else "")
         if f.init:
             (by_name if f.kw_only else by_position).append(f.name + default)
         is_frozen = cls.__setattr__ is _refuse_to_set
@@ -158,9 +157,9 @@ def _init_of(cls: Any) -> Any:
     if hasattr(cls, "__post_init__"):
         lines.append("self.__post_init__()")
     signature = ", ".join(["self", *by_position, *(["*", *by_name] if by_name else [])])
-    made: dict[str, Any] = {}
-    exec(f"def __init__({signature}):\n " + ("\n ".join(lines) or "pass"), names, made)
-    result = made["__init__"]
-    result.__qualname__, result.__module__ = f"{cls.__qualname__}.__init__", cls.__module__
-    result.__annotations__ = {f.name: f.type for f in fields if f.init} | {"return": None}
-    return result
+    result: dict[str, Any] = {}
+    exec(f"def __init__({signature}):\n " + ("\n ".join(lines) or "pass"), names, result)
+    init = result["__init__"]
+    init.__qualname__, init.__module__ = f"{cls.__qualname__}.__init__", cls.__module__
+    init.__annotations__ = {f.name: f.type for f in fields if f.init} | {"return": None}
+    return init

@@ -2,41 +2,73 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 
 from weft.compiler.emit.emission import Emission, Fusion
 
-Emitter = Callable[[Fusion], Emission]
 
+def emitter_of(kind: str) -> Callable[[Fusion], Emission] | None:
+    """The emitter of a kind of fusion, or None if there is none. It is loaded with the first fusion of its kind: to load
+    all of them takes longer than to compile a small program."""
+    match kind:
+        case "loop":
+            from weft.compiler.emit.maps.tile import emit_loop_kind
 
-def _in(module: str, name: str) -> Emitter:
-    """An emitter whose module is loaded with the first fusion of its kind: all of them take longer to load than a small
-    program to compile."""
+            return emit_loop_kind
+        case "concatenate":
+            from weft.compiler.emit.maps.concatenate import emit_concatenate
 
-    def emit(fusion: Fusion) -> Emission:
-        emission: Emission = getattr(importlib.import_module(f"weft.compiler.emit.{module}"), name)(fusion)
-        return emission
+            return emit_concatenate
+        case "slices":
+            from weft.compiler.emit.maps.slices import emit_slices
 
-    return emit
+            return emit_slices
+        case "transpose":
+            from weft.compiler.emit.maps.transpose import emit_transpose
 
+            return emit_transpose
+        case "dynamic_update_slice":
+            from weft.compiler.emit.maps.update import emit_update
 
-EMITTERS: dict[str, Emitter] = {
-    "loop": _in("maps.tile", "emit_loop_kind"),
-    "concatenate": _in("maps.concatenate", "emit_concatenate"),
-    "slices": _in("maps.slices", "emit_slices"),
-    "transpose": _in("maps.transpose", "emit_transpose"),
-    "dynamic_update_slice": _in("maps.update", "emit_update"),
-    "gather": _in("maps.gather", "emit_gather"),
-    "scatter": _in("maps.scatter", "emit_scatter"),
-    "row": _in("reductions.reduction", "emit_reduction"),
-    "column": _in("reductions.reduction", "emit_reduction"),
-    "all": _in("reductions.reduction", "emit_reduction"),
-    "argmax": _in("reductions.argmax", "emit_argmax"),
-    "cumulative": _in("reductions.cumulative", "emit_cumulative"),
-    "sort": _in("sorts.sort", "emit_sort"),
-    "window": _in("windows.window", "emit_window"),
-    "contraction": _in("contractions.contraction", "emit_contraction"),
-    "convolution": _in("contractions.convolution", "emit_convolution"),
-    "matrices": _in("contractions.matrices", "emit_matrices"),
-}
+            return emit_update
+        case "gather":
+            from weft.compiler.emit.maps.gather import emit_gather
+
+            return emit_gather
+        case "scatter":
+            from weft.compiler.emit.maps.scatter import emit_scatter
+
+            return emit_scatter
+        case "row" | "column" | "all":
+            from weft.compiler.emit.reductions.reduction import emit_reduction
+
+            return emit_reduction
+        case "argmax":
+            from weft.compiler.emit.reductions.argmax import emit_argmax
+
+            return emit_argmax
+        case "cumulative":
+            from weft.compiler.emit.reductions.cumulative import emit_cumulative
+
+            return emit_cumulative
+        case "sort":
+            from weft.compiler.emit.sorts.sort import emit_sort
+
+            return emit_sort
+        case "window":
+            from weft.compiler.emit.windows.window import emit_window
+
+            return emit_window
+        case "contraction":
+            from weft.compiler.emit.contractions.contraction import emit_contraction
+
+            return emit_contraction
+        case "convolution":
+            from weft.compiler.emit.contractions.convolution import emit_convolution
+
+            return emit_convolution
+        case "matrices":
+            from weft.compiler.emit.contractions.matrices import emit_matrices
+
+            return emit_matrices
+    return None

@@ -6,7 +6,7 @@ its tables where it makes targets, so that a process that only runs compiled pro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from weft.base.dataclass import dataclass
@@ -18,11 +18,11 @@ from weft.ir.jaxpr import Equation, Jaxpr
 
 @dataclass(frozen=True)
 class Tables:
-    """`emitters` has a function from a `Fusion` to its `Emission` for each kind of fusion; `plan` returns the call of a
-    library for an unfused equation, or for a fusion of the kind "library". Those `compose` makes, where one call
+    """`emitter_of` returns a function from a `Fusion` to its `Emission` for a kind of fusion, or None; `plan` the call
+    of a library for an unfused equation, or for a fusion of the kind "library". Those `compose` makes, where one call
     computes several equations of a jaxpr. `definition` returns how an equation is defined by others on the target."""
 
-    emitters: Mapping[str, Callable[[Any], Any]]
+    emitter_of: Callable[[str], Callable[[Any], Any] | None]
     plan: Callable[[Equation, Target], LibraryCall]
     compose: Callable[[Jaxpr, Target], Jaxpr] | None = None
     definition: Callable[[Equation, Target], Callable[..., Any] | None] | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft.compiler.emit.emitters import EMITTERS
+from weft.compiler.emit.emitters import emitter_of
 from weft.compiler.target.library_call import LibraryCall
 from weft.compiler.target.tables import Tables
 from weft.compiler.target.target import Target
@@ -16,4 +16,4 @@ def _plan(equation: Equation, target: Target) -> LibraryCall:
     return plan(equation)
 
 
-TABLES = Tables(EMITTERS, _plan)
+TABLES = Tables(emitter_of, _plan)
