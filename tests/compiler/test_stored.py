@@ -173,6 +173,21 @@ def test_a_second_process_does_not_load_the_compiler(tmp_path: pathlib.Path) -> 
     assert second.stdout.split("\n")[1] == "[]"
 
 
+def test_a_first_program_loads_what_it_needs() -> None:
+    text = """
+import sys
+import weft, weft.numpy as wnp
+weft.jit(lambda x: wnp.tanh(x) * wnp.exp(-x * x) + wnp.sin(x))(wnp.ones(1000)).block_until_ready()
+others = ("emit.contractions", "emit.sorts", "emit.windows", "emit.reductions", "target.cpu.library", "partition")
+print([m for m in sys.modules if m.startswith(tuple("weft.compiler." + part for part in others))])
+print([name for name in ("fractions", "scipy", "scipy.linalg") if name in sys.modules])
+"""
+    environment = {**os.environ, "WEFT_COMPILATION_CACHE": "0"}
+    command = [sys.executable, "-c", text]
+    done = subprocess.run(command, cwd=ROOT, env=environment, text=True, capture_output=True, check=True, timeout=120)
+    assert done.stdout.split("\n")[:2] == ["[]", "[]"]
+
+
 # -------------------------------------------------------------------------------------------------------- fingerprints
 
 
