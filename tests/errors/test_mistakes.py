@@ -103,6 +103,7 @@ ROWS: list[tuple[str, Callable[[], Any], type[Exception], str, str]] = [
     ("stack of arguments", lambda: wnp.stack(A, A), TypeError, "axis", "stack([a, b]"),
     ("split", lambda: wnp.split(A, 2), ValueError, "3", "array_split"),
     ("broadcast_to", lambda: wnp.broadcast_to(A, (2, 4)), ValueError, "(3,)", "[:, None]"),
+    ("axis of unique", lambda: wnp.unique(M, axis=2), ValueError, "axis 2", "from -2 to 1"),
     ("einsum subscripts", lambda: wnp.einsum("ij,jk->ik", M, A), ValueError, "1 dimension", "subscripts"),
     ("einsum sizes", lambda: wnp.einsum("ij,jk->ik", M, M), ValueError, "(2, 3)", "transpose"),
     ("einsum operands", lambda: wnp.einsum(wnp.zeros(0)), ValueError, "Array([]", "einsum('ij,jk->ik', x, y)"),

@@ -95,6 +95,7 @@ def unique(
     """
     check_arraylike("unique", ar)
     ar = ensure_array(ar)
+    axis = None if axis is None else canonicalize_axis(axis, ar.ndim, "unique")
     if size is None:
         known = concrete_or_error(ar, *needs_size("unique"))
         found = tuple(on_device_of(x, ar) for x in _unique_known(known, axis, equal_nan))
@@ -124,8 +125,7 @@ def _unique_bounded(ar: Array, axis: int | None, equal_nan: bool, size: int, fil
         rows = lax.reshape(ar, (ar.size, 1))
         tail: tuple[Any, ...] = ()
     else:
-        dim = canonicalize_axis(axis, ar.ndim, "unique")
-        moved = moveaxis(ar, dim, 0)
+        moved = moveaxis(ar, axis, 0)
         tail = moved.shape[1:]
         rows = lax.reshape(moved, (moved.shape[0], math.prod(tail)))
     int_dtype = dtypes.default_int_dtype()

@@ -394,9 +394,8 @@ def histogram2d(
 ) -> tuple[Array, Array, Array]:
     """The histogram of points in the plane, and the edges of the bins along both axes."""
     check_arraylike("histogram2d", x, y)
-    if not isinstance(bins, (int, np.integer)):
-        many = len(bins) if isinstance(bins, (list, tuple)) else np.shape(bins)[0]
-        if many not in (1, 2):  # one list of edges, for both axes
+    if isinstance(bins, (list, tuple)) or np.ndim(bins):
+        if len(bins) not in (1, 2):  # one list of edges, for both axes
             bins = [bins, bins]
     points = [ensure_array(c) for c in promote_dtypes(x, y)]
     counts, edges = histogramdd(points, bins, range, weights, density)
@@ -429,7 +428,7 @@ def histogramdd(
     for axis in np.arange(rank).tolist():
         column = sample[:, axis]
         bounds = None if range is None else range[axis]
-        line = histogram_bin_edges(column, ways[axis] if np.ndim(ways[axis]) else int(ways[axis]), bounds)
+        line = histogram_bin_edges(column, ways[axis], bounds)
         edges.append(line)
         values, size = converted(column, line.dtype), line.shape[0] - 1
         flat = flat * size + clip(_bins(values, line), 0, size - 1)

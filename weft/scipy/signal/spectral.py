@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -257,7 +258,7 @@ def _window(name: str, window: Any, size: int, dtype: Any) -> Array:
 def _segments(name: str, window: Any, nperseg: Any, noverlap: Any, nfft: Any, count: int, dtype: Any) -> Segments:
     named = isinstance(window, (str, tuple))
     if nperseg is None:
-        size = min(256, count) if named else np.shape(window)[0]
+        size = min(256, count) if named else math.prod(np.shape(window))
     else:
         size = index(nperseg)
         if size < 1:
