@@ -56,9 +56,8 @@ _FLOAT8 = [("float8_e4m3fn", name) for name in ("float32", "bfloat16", "float16"
 FIRST_MATRICES = 80
 LOCAL_KILOBYTES = {80: 163, 86: 99, 87: 163, 89: 99, 90: 227, 100: 227, 120: 99}
 LOOP_BYTES = 16 << 10
-# The columns of a tile up to which four warps multiply together (`wgmma`), by architecture. 128 would be quicker, but
-# only results of simulated threads were compared for that, and none of a card.
-WARPGROUPS = {90: 64}
+# The columns of a tile up to which four warps multiply together (`wgmma`), by architecture.
+WARPGROUPS = {90: 128}
 
 
 def matrices_of(version: int) -> MatrixUnits:
