@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import subprocess
 import sys
@@ -17,7 +18,7 @@ import weft.numpy as wnp
 from tests.compiler.library_calls import computed, equation_of, execute, expected, guarded
 from weft.base.errors import CustomRuleError, InternalError
 from weft.compiler.target.cpu import link
-from weft.compiler.target.cpu.library import batches, capsules, guard, hermitian, matmuls, shared
+from weft.compiler.target.cpu.library import batches, capsules, guard, hermitian, matmuls, routines, shared
 from weft.compiler.target.cpu.library import host as host_calls
 from weft.compiler.target.cpu.library.blas import MATMULS
 from weft.compiler.target.cpu.library.host import PublicTransforms, transforms
@@ -810,6 +811,22 @@ def test_work_space_is_not_rounded_down() -> None:
     assert capsules.best_work(np.array([exact], np.float32)) >= exact
     assert capsules.best_work(np.array([exact], np.float64)) >= exact
     assert capsules.best_work(np.array([0], np.int32)) == 1
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_largest_magnitude(dtype: Any, rng: np.random.Generator) -> None:
+    bits = np.dtype(dtype).itemsize * 8
+    result = ctypes.c_float if bits == 32 else ctypes.c_double
+    largest = ctypes.CFUNCTYPE(result, ctypes.c_void_p, ctypes.c_int64)(routines.address(shared.largest_name(bits)))
+    assert largest(None, 0) == 0
+    for count in (1, 2, 31, 32, 33, 64, 95):
+        x = rng.standard_normal(count).astype(dtype)
+        assert largest(x.ctypes.data, count) == np.abs(x).max()
+        for special in (-np.inf, np.nan):
+            for position in {0, count // 2, count - 1}:
+                y = x.copy()
+                y[position] = special
+                np.testing.assert_equal(largest(y.ctypes.data, count), abs(special))
 
 
 @pytest.mark.parametrize("machine", [host, aarch64], ids=["host", "aarch64"])

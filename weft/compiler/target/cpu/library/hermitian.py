@@ -12,7 +12,7 @@ number.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ from weft.ir.jaxpr import Equation
 # From this size on the steps are ours.
 LEAST_STEPS = 128
 # How many reflectors are applied together, and to how many vectors at once.
-REFLECTORS, VECTORS = 32, 48
+REFLECTORS, VECTORS = 32, 32
 # Into how many matrices the tridiagonal one is cut: a merge takes two.
 QUARTERS = 4
 
@@ -94,11 +94,11 @@ def _scale(p: Pieces, reals: Value, count: Value, multiplier: Value) -> None:
         _store(p, p.f.fmul(_load(p, reals, n), multiplier), reals, n)
 
 
-def _multiplier(w: Writer, x: Value, size: Value) -> Value:
-    """What the matrix is multiplied by, so that its largest magnitude is one that LAPACK can square."""
+def _multiplier(w: Writer, found: Value) -> Value:
+    """What the matrix is multiplied by, so that its largest magnitude, which was found, is one that LAPACK can
+    square."""
     f, element = w.f, w.element.float
     low, high = (constant(bound, element) for bound in _range(w.element.real.dtype))
-    found = w.largest(x, f.mul(size, size))
     small = f.and_(f.fcmp("olt", found, low), f.fcmp("ogt", found, constant(0.0, element)))
     bound = f.select(small, low, f.select(f.fcmp("ogt", found, high), high, found))
     return f.select(f.fcmp("oeq", bound, found), constant(1.0, element), f.fdiv(bound, found))
@@ -312,14 +312,71 @@ def _reflectors(p: Pieces, captured: Mapping[str, Value], block: Value) -> tuple
     return first, f.smin(rows, constant(REFLECTORS, i64)), rows, at
 
 
-def _write_triangle(p: Pieces, captured: Mapping[str, Value], block: Value) -> None:
-    """What LAPACK calls T of a block of reflectors."""
+def _write_block(p: Pieces, captured: Mapping[str, Value], block: Value) -> None:
+    """A block of reflectors as I - UVᴴ: Vᴴ, whose rows they are, and U. LAPACK has `larft` and `larfb` for blocks, but
+    each of their many small steps takes a lock of OpenBLAS: with 14 threads `larft` took a hundred times as long."""
+    f, none, one = p.f, constant(0, i64), constant(1, i64)
     first, count, rows, reflectors = _reflectors(p, captured, block)
-    triangle = p.at(captured["triangles"], p.f.mul(block, constant(REFLECTORS**2, i64)))
-    p.auxiliary(
-        "larft", "F", "C", rows, count, reflectors, captured["size"],
-        p.at(captured["taus"], first), triangle, REFLECTORS,
-    )  # fmt: skip
+    size, stride = captured["size"], constant(REFLECTORS, i64)
+    begin = f.mul(block, constant(REFLECTORS**2, i64))
+    inner, triangle = (p.at(captured[name], begin) for name in ("inner", "triangles"))
+    panel = f.mul(first, size)
+    adjoint, product = (p.at(captured[name], panel) for name in ("adjoints", "products"))
+    with f.loop(none, count) as column:
+        top = p.at(reflectors, f.mul(column, size))
+        p.clear(top, column)
+        _store_element(p, [constant(1.0, p.element.float), constant(0.0, p.element.float)], top, column)
+    p.transpose(adjoint, stride, reflectors, size, count, rows)
+    if p.element.is_complex:
+        with f.loop(none, rows) as row, f.loop(none, count) as column:
+            index = f.add(f.mul(f.add(f.mul(row, stride), column), constant(2, i64)), one)
+            _store(p, f.fneg(_load(p, adjoint, index)), adjoint, index)
+    unit, nothing = p.scalar("unit", 1.0), p.scalar("zero", 0.0)
+    p.blas("gemm", "N", "N", count, count, rows, unit, adjoint, stride, reflectors, size, nothing, inner, stride)
+    _write_triangle(p, count, p.at(captured["taus"], first), inner, triangle)
+    p.blas("gemm", "N", "N", rows, count, count, unit, reflectors, size, triangle, stride, nothing, product, size)
+
+
+def _write_triangle(p: Pieces, count: Value, taus: Value, inner: Value, triangle: Value) -> None:
+    """What LAPACK calls T of a block of reflectors, from their inner products and scales. A column is that of the next
+    reflector, as those before it leave it."""
+    f, none, one = p.f, constant(0, i64), constant(1, i64)
+    at = lambda row, column: f.add(f.mul(column, constant(REFLECTORS, i64)), row)
+    zero = constant(0.0, p.element.float)
+    with f.loop(none, count) as column:
+        scale = _load_element(p, taus, column)
+        with f.loop(none, column) as row:
+            with f.loop(row, column, carried=[zero] * p.element.parts) as n:
+                term = _times(p, _load_element(p, triangle, at(row, n)), _load_element(p, inner, at(n, column)))
+                n.give(*(f.fadd(a, b) for a, b in zip(n.values, term, strict=True)))
+            found = [f.fneg(part) for part in _times(p, scale, n.results)]
+            _store_element(p, found, triangle, at(row, column))
+        _store_element(p, scale, triangle, at(column, column))
+        p.clear(p.at(triangle, at(f.add(column, one), column)), f.sub(f.sub(count, column), one))
+
+
+def _load_element(p: Pieces, elements: Value, index: Value) -> list[Value]:
+    """The parts of an element."""
+    first = p.f.mul(index, constant(p.element.parts, i64))
+    return [_load(p, elements, p.f.add(first, constant(n, i64))) for n in range(p.element.parts)]
+
+
+def _store_element(p: Pieces, parts: Sequence[Value], elements: Value, index: Value) -> None:
+    """Store an element of the dtype, which may need the first part only."""
+    first = p.f.mul(index, constant(p.element.parts, i64))
+    for n in range(p.element.parts):
+        _store(p, parts[n], elements, p.f.add(first, constant(n, i64)))
+
+
+def _times(p: Pieces, a: Sequence[Value], b: Sequence[Value]) -> list[Value]:
+    """The product of two elements."""
+    f = p.f
+    if not p.element.is_complex:
+        return [f.fmul(a[0], b[0])]
+    return [
+        f.fsub(f.fmul(a[0], b[0]), f.fmul(a[1], b[1])),
+        f.fadd(f.fmul(a[0], b[1]), f.fmul(a[1], b[0])),
+    ]
 
 
 def _transform(p: Pieces, captured: Mapping[str, Value], item: Value) -> None:
@@ -341,13 +398,16 @@ def _transform(p: Pieces, captured: Mapping[str, Value], item: Value) -> None:
         else:
             p.copy(target, source, size)
     work = p.at(captured["transforms"], f.mul(item, constant(VECTORS * REFLECTORS, i64)))
+    unit, nothing, minus = p.scalar("unit", 1.0), p.scalar("zero", 0.0), p.scalar("minus", -1.0)
     with f.loop(constant(0, i64), captured["blocks"]) as n:
-        block = f.sub(f.sub(captured["blocks"], one), n)
-        first, count, rows, reflectors = _reflectors(p, captured, block)
-        triangle = p.at(captured["triangles"], f.mul(block, constant(REFLECTORS**2, i64)))
-        p.auxiliary(
-            "larfb", "L", "N", "F", "C", rows, width, count, reflectors, size, triangle, REFLECTORS,
-            p.at(own, f.add(first, one)), size, work, width,
+        first, count, rows, _ = _reflectors(p, captured, f.sub(f.sub(captured["blocks"], one), n))
+        adjoint, product = (p.at(captured[name], f.mul(first, size)) for name in ("adjoints", "products"))
+        target = p.at(own, f.add(first, one))
+        p.blas(
+            "gemm", "N", "N", count, width, rows, unit, adjoint, REFLECTORS, target, size, nothing, work, REFLECTORS,
+        )  # fmt: skip
+        p.blas(
+            "gemm", "N", "N", rows, width, count, minus, product, size, work, REFLECTORS, unit, target, size,
         )  # fmt: skip
     p.transpose(p.at(captured["results"], begin), captured["count"], own, size, width, size)
 
@@ -357,8 +417,8 @@ def _transform(p: Pieces, captured: Mapping[str, Value], item: Value) -> None:
     operands=1,
     results=2,
     scratch=[
-        "matrix", "diagonal", "beside", "taus", "vectors", "triangles", "panels", "transforms", "reduction", "work",
-        "order", "integers",
+        "matrix", "diagonal", "beside", "taus", "vectors", "inner", "triangles", "adjoints", "products", "panels",
+        "transforms", "reduction", "work", "order", "integers",
     ],
     fields=[
         "size", "start", "count", "blocks", "panels", "reduction size", "quarter work", "quarter integers", "half work",
@@ -372,6 +432,7 @@ def eigh_steps(w: Writer) -> None:
     element, real = w.element.float, Pieces(f, w.element.real)
     matrix, diagonal, beside = w.scratch["matrix"], w.scratch["diagonal"], w.scratch["beside"]
     failed = f.alloca(i64, QUARTERS, 8)
+    magnitude = w.largest(x, f.mul(size, size))
     captured = {
         **w.scratch,
         **{name: w[name] for name in w.family.fields if name != "panels"},
@@ -387,7 +448,7 @@ def eigh_steps(w: Writer) -> None:
 
     def work() -> None:
         w.transpose(matrix, size, x, size, size, size)
-        multiplier = _multiplier(w, x, size)
+        multiplier = _multiplier(w, magnitude)
         with f.when(f.fcmp("one", multiplier, constant(1.0, element)), unlikely=True):
             _scale(w, matrix, f.mul(f.mul(size, size), constant(w.element.parts, i64)), multiplier)
         off = f.sub(size, one)
@@ -415,7 +476,7 @@ def eigh_steps(w: Writer) -> None:
             with p.f.when(first):
                 _solve(p, inside, item)
             with p.f.when(p.f.not_(first)):
-                _write_triangle(p, inside, p.f.sub(item, constant(QUARTERS, i64)))
+                _write_block(p, inside, p.f.sub(item, constant(QUARTERS, i64)))
 
         def merge(p: Pieces, inside: Mapping[str, Value], item: Value) -> None:
             _merge(p, inside, item, *_half(p.f, inside["size"], item))
@@ -437,7 +498,7 @@ def eigh_steps(w: Writer) -> None:
             value = _load(w, diagonal, f.sub(f.sext(position, i64), one))
             _store(w, f.fdiv(f.fmul(value, norm), multiplier), values, n)
 
-    w.unless(f.not_(w.is_finite(x, f.mul(size, size))), work, lambda: _fail(w))
+    w.unless(f.not_(f.fcmp("olt", magnitude, constant(float("inf"), element))), work, lambda: _fail(w))
 
 
 # --------------------------------------------------------------------------------------------------------------- plans
@@ -507,7 +568,10 @@ def _plan_steps(equation: Equation, x: Array, start: int, end: int) -> LibraryCa
         "beside": size * real,
         "taus": size * bytes,
         "vectors": size * size * real,
+        "inner": blocks * REFLECTORS**2 * bytes,
         "triangles": blocks * REFLECTORS**2 * bytes,
+        "adjoints": blocks * REFLECTORS * size * bytes,
+        "products": blocks * REFLECTORS * size * bytes,
         "panels": size * count * bytes,
         "transforms": panels * VECTORS * REFLECTORS * bytes,
         "reduction": reduction * bytes,

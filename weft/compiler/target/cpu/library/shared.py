@@ -29,6 +29,8 @@ from weft.compiler.target.target import Target
 ELEMENTS: dict[int, tuple[Type, int, int]] = {4: (i32, 4, 8), 8: (i64, 4, 8), 16: (vector(i64, 2), 8, 1)}
 # Columns that are gone through for all rows before the next ones, so that the lines written stay in the cache.
 PANEL = 64
+# Elements of which the largest is looked for together.
+LANES = 32
 
 
 def transpose_name(size: int) -> str:
@@ -94,7 +96,12 @@ def write_largest(module: llvm.Module, bits: int) -> None:
     f = module.function(largest_name(bits), float_type, [Parameter("elements", ptr), Parameter("count", i64)])
     elements, count = f.arguments
     magnitude = constant((1 << (bits - 1)) - 1, element)
-    with f.loop(constant(0, i64), count, carried=[constant(0, element)]) as n:
+    wide = vector(element, LANES)
+    whole = f.sub(count, f.urem(count, constant(LANES, i64)))
+    with f.loop(constant(0, i64), whole, LANES, carried=[f.splat(constant(0, element), LANES)]) as n:
+        bits_of_several = f.load(wide, f.offset(elements, element, n), bits // 8)
+        n.give(f.smax(n.values[0], f.and_(bits_of_several, f.splat(magnitude, LANES))))
+    with f.loop(whole, count, carried=[f.reduce("smax", n.results[0])]) as n:
         bits_of_one = f.load(element, f.offset(elements, element, n), bits // 8)
         n.give(f.smax(n.values[0], f.and_(bits_of_one, magnitude)))
     f.ret(f.bitcast(n.results[0], float_type))

@@ -122,7 +122,8 @@ class Fortran:
 
     def scalar(self, name: str, value: float) -> Value:
         """The address of a constant of the dtype."""
-        return self.f.module.table(name, self.element.float, [value, 0.0][: self.element.parts], align=16)
+        parts = [value, 0.0][: self.element.parts]
+        return self.f.module.table(f"{name}_{self.element.letter}", self.element.float, parts, align=16)
 
     def blas(self, name: str, *arguments: str | int | Value) -> None:
         """Call a function of BLAS."""
