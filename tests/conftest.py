@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import compileall
 import contextlib
 import gc
 import hashlib
@@ -92,6 +93,12 @@ def _store_bytecode() -> None:
         sys.dont_write_bytecode, sys.pycache_prefix = False, str(TESTS.parent / "build" / "bytecode")
         os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Before workers start, the package is compiled to bytecode by all processors: each worker would do all of it."""
+    if getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
+        compileall.compile_dir(TESTS.parent / "weft", quiet=2, workers=0)
 
 
 def _fresh_seed() -> int:

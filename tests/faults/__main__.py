@@ -30,8 +30,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "build" / "faults" / "results.jsonl"
 # So many of a hundred must be found.
 WANTED = 0.95
-# Seconds after which a fault is one that lets programs hang, and kilobytes that a program which does may take.
-PATIENCE, MOST_MEMORY = 300.0, 6 << 20
+# Seconds after which a fault is one that lets programs hang, and kilobytes of addresses that a program which does may
+# take: each thread has some, and there are as many threads as processors.
+PATIENCE, MOST_MEMORY = 300.0, (6 << 20) + (os.cpu_count() or 1) * (1 << 18)
 SURVIVED, BROKEN = "SURVIVED", "BROKEN"
 # A fault changes the package, and with it the rotation of tests and the seeds of fresh programs: not here.
 SAME_TESTS = {"WEFT_TEST_ROTATION": "0", "WEFT_FUZZ_SEED": "10000000"}
