@@ -87,12 +87,11 @@ def _set_environment() -> None:
 
 
 def _store_bytecode() -> None:
-    """Where Python is told not to write bytecode beside files, it is written to build/bytecode: every worker and every
-    process that a test starts would compile hundreds of files again."""
-    if sys.dont_write_bytecode:
-        sys.dont_write_bytecode, sys.pycache_prefix = False, str(TESTS.parent / "build" / "bytecode")
-        os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix
-        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    """Where Python is told not to write bytecode, tests write it all the same: every worker and every process that a
+    test starts would compile hundreds of files again. Not to a folder of its own, since then packages that were
+    compiled when they were installed would be too."""
+    sys.dont_write_bytecode = False
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 def pytest_configure(config: pytest.Config) -> None:
