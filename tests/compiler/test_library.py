@@ -804,6 +804,8 @@ def test_capsules_that_do_not_exist() -> None:
         capsules.address("sgemm")
     with pytest.raises(InternalError, match="no routine"):
         text("weft_nothing_s")
+    with pytest.raises(InternalError, match="There is no routine"):
+        text("weft_eigh_steps_s.nothing")
 
 
 def test_work_space_is_not_rounded_down() -> None:
@@ -829,9 +831,13 @@ def test_the_largest_magnitude(dtype: Any, rng: np.random.Generator) -> None:
                 np.testing.assert_equal(largest(y.ctypes.data, count), abs(special))
 
 
+STEPS = ("begin", "merge", "roots", "weights", "merged", "transform")
+
+
 @pytest.mark.parametrize("machine", [host, aarch64], ids=["host", "aarch64"])
 def test_the_code_of_all_routines_is_accepted(machine: Any) -> None:
     names = [f"weft_{name}_{letter}" for name in FAMILIES for letter in ELEMENT_TYPES]
+    names += [f"weft_eigh_steps_{letter}.{step}" for letter in ELEMENT_TYPES for step in STEPS]
     names += [f"weft_{name}_{letter}_tiles" for name in MATMULS for letter in ELEMENT_TYPES]
     names += [shared.transpose_name(size) for size in shared.ELEMENTS]
     names += [shared.largest_name(bits) for bits in (32, 64)]

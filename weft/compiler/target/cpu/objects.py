@@ -37,15 +37,21 @@ def store(key: str, code: Object) -> None:
     write(key + ".o", MAGIC, head + b"\n" + code.code)
 
 
-def cached_object(name: str, text: Callable[[], str], target: Target, tier: Tier) -> Object:
-    """The object of a text of the compiler's own, compiled if it is not stored yet. The name identifies the text: what
-    changes the text changes the state of the compiler, which is in the key."""
+def cached_object(
+    name: str,
+    text: Callable[[], str],
+    target: Target,
+    tier: Tier,
+    make: Callable[[str, Target, Tier], Object] = link.make_object,
+) -> Object:
+    """The object of a text of the compiler's own, made of it if it is not stored yet. The name identifies the text:
+    what changes the text changes the state of the compiler, which is in the key."""
     if folder() is None:
-        return link.make_object(text(), target, tier)
+        return make(text(), target, tier)
     key = key_of(name, target, tier.name)
     found = load(key)
     if found is None:
-        found = link.make_object(text(), target, tier)
+        found = make(text(), target, tier)
         store(key, found)
     return found
 

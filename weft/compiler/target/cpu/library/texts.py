@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+
 from weft.base.errors import InternalError
 from weft.compiler.target import llvm
 from weft.compiler.target.cpu.library import blas, boxes, factorizations, hermitian, shared, singular, solves, spectra
 from weft.compiler.target.cpu.library.routines import ZEROS
-from weft.compiler.target.cpu.library.writer import ELEMENT_TYPES, FAMILIES, TILES, write_family
+from weft.compiler.target.cpu.library.writer import ELEMENT_TYPES, FAMILIES, STEP, TILES, write_family
 from weft.compiler.target.cpu.targets import host
 from weft.compiler.target.llvm import Parameter, constant, i8, i64, ptr, zero
 from weft.compiler.target.target import Target
@@ -24,13 +26,22 @@ def text(routine: str, target: Target | None = None) -> str:
         return shared.write(routine, machine)
     if boxes.is_boxes(routine):
         return boxes.write(routine, machine)
-    name, _, letter = routine.removesuffix(TILES).removeprefix("weft_").rpartition("_")
+    whole = routine.partition(STEP)[0].removesuffix(TILES)
+    name, _, letter = whole.removeprefix("weft_").rpartition("_")
     if letter in ELEMENT_TYPES:
         if name in blas.MATMULS:
             return blas.write(name, letter, machine)
         if name in FAMILIES:
-            return write_family(FAMILIES[name], letter, machine)
+            found = _family(name, letter, machine)
+            if (own := routine.removesuffix(TILES)) in found:
+                return found[own]
     raise InternalError(f"There is no routine {routine}.", stage="library")
+
+
+@functools.lru_cache(2)
+def _family(name: str, letter: str, target: Target) -> dict[str, str]:
+    """The modules of a routine, which are asked for one after the other."""
+    return write_family(FAMILIES[name], letter, target)
 
 
 def _zeros(target: Target) -> str:

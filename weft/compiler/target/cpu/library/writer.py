@@ -38,8 +38,8 @@ TILES = "_tiles"
 COMPLEX_NAMES = {"orgqr": "ungqr", "syevd": "heevd", "sytrd": "hetrd"}
 # Shares the items of a loop among threads, or runs all of them in this one; see the pool.
 PARALLEL = "weft_parallel"
-# Families with loops of their own over elements, which are worth being optimised; others only call libraries.
-LOOPING = ("weft_eigh_steps_",)
+# Between the name of a routine and that of one of its steps (`Writer.share`), which is a module of its own.
+STEP = "."
 
 
 @dataclass(frozen=True)
@@ -214,6 +214,7 @@ class Writer(Pieces):
     def __init__(self, function: Function, element: ElementType, family: Family) -> None:
         super().__init__(function, element)
         self.family = family
+        self.steps: dict[str, llvm.Module] = {}
         # Other than 0 once a loop that threads share was interrupted: then nothing else is to be done.
         self.status = function.alloca(i64, align=8)
         function.store(constant(0, i64), self.status, 8)
@@ -263,14 +264,18 @@ class Writer(Pieces):
     ) -> None:
         """Threads share items from 0 to `count`, unless they share tiles already. `write` writes what happens to one,
         in a function of its own, and gets its index, and the values that are `captured` by their names. Nothing
-        happens if an earlier loop was interrupted."""
+        happens if an earlier loop was interrupted.
+
+        The function is a module of its own: several threads compile a routine, and with optimization what has loops
+        over elements."""
         f = self.f
         context = f.alloca(i64, len(captured), 8)
         for n, value in enumerate(captured.values()):
             f.store(value, f.offset(context, i64, n), 8)
-        inner = f.module.function(
-            name, void, [Parameter("context", ptr), Parameter("begin", i64), Parameter("end", i64)], linkage="internal"
-        )
+        symbol = f"weft_{self.family.name}_{self.element.letter}{STEP}{name}"
+        module = self.steps[symbol] = llvm.Module(triple=f.module.triple, vector_bits=f.module.vector_bits)
+        parameters = [Parameter("context", ptr), Parameter("begin", i64), Parameter("end", i64)]
+        inner = module.function(symbol, void, parameters)
         slots, begin, end = inner.arguments
         inside = {
             key: inner.load(value.type, inner.offset(slots, i64, n), 8)
@@ -283,9 +288,9 @@ class Writer(Pieces):
         several = f.icmp("sgt", self["tiles"], constant(1, i64))
         with f.when(self.goes_on()):
             with f.when(several):
-                f.call(name, void, context, none, total)
+                f.call(symbol, void, context, none, total)
             with f.when(f.not_(several)):
-                status = f.call(PARALLEL, i64, f.module.address(name), context, total, constant(1, i64))
+                status = f.call(PARALLEL, i64, f.module.address(symbol), context, total, constant(1, i64))
                 assert status is not None
                 f.store(status, self.status, 8)
 
@@ -327,12 +332,14 @@ def family(
     return register
 
 
-def write_family(found: Family, letter: str, target: Target) -> str:
-    """The module of a routine: as one that is called, and as one that works on some of its tiles."""
+def write_family(found: Family, letter: str, target: Target) -> dict[str, str]:
+    """The modules of a routine by their names: as one that is called, and as one that works on some of its tiles; and
+    those of its steps."""
     module = llvm.Module(triple=target.triple, vector_bits=target.vector_bits or 128)
     parameters = [Parameter("table", ptr), Parameter("parameters", ptr), Parameter("tile", i64)]
     body = module.function("tile", i64, parameters, linkage="internal")
-    Writer(body, ELEMENT_TYPES[letter], found).write()
+    writer = Writer(body, ELEMENT_TYPES[letter], found)
+    writer.write()
     name = f"weft_{found.name}_{letter}"
 
     f = module.function(name, i64, [Parameter("table", ptr), Parameter("parameters", ptr), Parameter("registers", ptr)])
@@ -345,7 +352,7 @@ def write_family(found: Family, letter: str, target: Target) -> str:
     passed = f.load(ptr, f.offset(table, ptr, len(found.buffers)), 8)
     _guarded_loop(f, begin, end, table, passed)
     f.ret()
-    return module.text()
+    return {name: module.text(), **{step: inner.text() for step, inner in writer.steps.items()}}
 
 
 def _guarded_loop(f: Function, begin: Value, end: Value, table: Value, passed: Value) -> Value:
