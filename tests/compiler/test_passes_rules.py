@@ -57,8 +57,8 @@ FIRES: dict[str, list[str]] = {
     "floor_twice": [f"a:T[40]. let b:T[40] = floor a; c:T[40] = floor b in (c,) | {FLOAT}"],
     "ceil_twice": [f"a:T[40]. let b:T[40] = ceil a; c:T[40] = ceil b in (c,) | {FLOAT}"],
     "small_power": [
-        f"a:T[40]. let b:T[40] = integer_pow[y=1] a in (b,) | {REAL}",
-        f"a:T[40]. let b:T[40] = integer_pow[y=2] a in (b,) | {REAL}",
+        f"a:T[40]. let b:T[40] = integer_pow[y=1] a in (b,) | {REAL} c64",
+        f"a:T[40]. let b:T[40] = integer_pow[y=2] a in (b,) | {REAL} c64",
     ],
     "and_with_constant": [
         "a:T[40]. let b:T[40] = and a 0:T[] in (b,) | i32 u8",

@@ -7,6 +7,7 @@ import pytest
 
 import weft
 import weft.numpy as wnp
+from weft import lax
 
 
 def test_negative_integer_powers_round_towards_zero() -> None:
@@ -30,6 +31,22 @@ def test_logarithms_of_infinite_complex_numbers() -> None:
         result = complex(function(np.complex64(complex(np.inf, 0))))
         assert result.real == np.inf and result.imag == 0.0
     np.testing.assert_allclose(wnp.log2(np.complex64(8j)), np.log2(8) + 1j * np.pi / 2 / np.log(2), rtol=1e-6)
+
+
+@pytest.mark.parametrize("power", [1, 2, 3, 6, -1, -2])
+def test_whole_powers_of_complex_numbers_have_no_factor_of_one(power: int) -> None:
+    """1 times (inf - 2j) is (inf + nan j), so there are no factors but the number itself."""
+    parts = np.array([0, 2, -1, np.inf, -np.inf, 3e38], np.float32)
+    z = np.empty((6, 6), np.complex64)
+    z.real, z.imag = parts[:, None], parts
+    square = lax.mul(z, z)
+    products = {1: z, 2: square, 3: lax.mul(z, square), 6: lax.mul(square, lax.mul(square, square))}
+    expected = products[abs(power)]
+    if power < 0:
+        expected = lax.div(np.ones_like(z), expected)
+    for found in (wnp.power(z, power), weft.jit(lambda z: z**power)(z)):
+        np.testing.assert_array_equal(found.real, expected.real)
+        np.testing.assert_array_equal(found.imag, expected.imag)
 
 
 def test_roots_of_traced_coefficients() -> None:

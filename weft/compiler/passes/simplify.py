@@ -122,9 +122,9 @@ def ceil_twice(m: Match, inner: Equation) -> Any:
 def small_power(m: Match, x: Atom) -> Any:
     """The first power is the number itself, the second one multiplication."""
     power = m.params["y"]
-    if power == 1 and m.kind in "iuf":
+    if power == 1 and m.kind in "iufc":
         return x
-    return m.make("mul", x, x) if power == 2 and m.kind in "iuf" else None
+    return m.make("mul", x, x) if power == 2 and m.kind in "iufc" else None
 
 
 SEARCH_DEPTH = 8

@@ -302,6 +302,10 @@ class integer_pow(Elementwise):
     def eval(x: Any, *, y: int) -> Any:
         return _integer_power(np.asarray(x), y)
 
+    def exact(self, types: Sequence[Any], params: Any) -> bool:
+        """Products are, also of complex numbers; their quotients are not."""
+        return params["y"] >= 0 or super().exact(types, params)
+
     def partial(self, i: int, tangent: Any, out: Any, x: Any, *, y: int) -> Any:
         if y == 0:
             return Zero.of(out.aval)
@@ -326,15 +330,18 @@ class integer_pow(Elementwise):
 
 
 def _integer_power(x: np.ndarray, exponent: int) -> Any:
-    """A power by repeated squaring, so that every product is rounded and integers wrap."""
+    """A power by repeated squaring, so that every product is rounded and integers wrap. There is no factor of one:
+    it would make infinite complex numbers nan."""
     left, base = (exponent if exponent >= 0 else -exponent), x
-    power: Any = np.ones(x.shape, x.dtype)
+    power: Any = None
     while left:
         if left & 1:
-            power = complex_values.product(power, base)
+            power = base if power is None else complex_values.product(power, base)
         left >>= 1
         if left:
             base = complex_values.product(base, base)
+    if power is None:
+        return np.ones(x.shape, x.dtype)
     return np.ones((), x.dtype) / power if exponent < 0 else power
 
 

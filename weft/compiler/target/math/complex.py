@@ -64,16 +64,19 @@ def div(a: Complex, b: Complex) -> Complex:
 
 
 def whole_power(a: Complex, exponent: int) -> Complex:
-    """By repeated squaring, every product rounded."""
+    """By repeated squaring, every product rounded. There is no factor of one, which would make infinite numbers nan."""
+    one = of_parts(1.0, 0.0, a.re)
     left, base = abs(exponent), a
-    power = of_parts(1.0, 0.0, a.re)
+    power: Complex | None = None
     while left:
         if left & 1:
-            power = mul(power, base)
+            power = base if power is None else mul(power, base)
         left >>= 1
         if left:
             base = mul(base, base)
-    return div(of_parts(1.0, 0.0, a.re), power) if exponent < 0 else power
+    if power is None:
+        return one
+    return div(one, power) if exponent < 0 else power
 
 
 def absolute(a: Complex) -> Term:
