@@ -21,6 +21,7 @@ from weft.numpy.util import (
     ensure_array,
     promote_args_inexact,
 )
+from weft.primitives.reduction.reduce_extrema import least
 from weft.trace.array import Array
 
 
@@ -64,15 +65,16 @@ def log_softmax(x: Any, axis: Any = -1, where: Any = None) -> Array:
     """
     shifted, _, total = _exponentials("log_softmax", x, axis, where)
     out = shifted - wnp.log(total)
-    return out if where is None else wnp.where(where, out, np.array(-np.inf, out.dtype))
+    return out if where is None else wnp.where(where, out, least(out.dtype))
 
 
 def _exponentials(name: str, x: Any, axis: Any, where: Any) -> tuple[Array, Array, Array]:
     """x less its largest element, the exponentials of that, and their sum. The derivative does not see the shift."""
     x = inexact(name, x)
     axes = canonicalize_axes(axis, x.ndim, name)
-    largest = wnp.max(x, axis=axes, where=where, initial=-np.inf, keepdims=True)
-    masked = x if where is None else wnp.where(where, x, np.array(-np.inf, x.dtype))
+    lowest = least(x.dtype)
+    largest = wnp.max(x, axis=axes, where=where, initial=lowest, keepdims=True)
+    masked = x if where is None else wnp.where(where, x, lowest)
     shifted = masked - lax.stop_gradient(largest)
     exponentials = wnp.exp(shifted)
     return shifted, exponentials, wnp.sum(exponentials, axis=axes, where=where, keepdims=True)
@@ -104,13 +106,14 @@ def logsumexp(
         values, factors = (ensure_array(x) for x in promote_args_inexact("logsumexp", a, b))
         if where is not None:
             values = wnp.where(where, values, wnp.zeros_like(values))
-        values = wnp.where(factors != 0, values, np.array(-np.inf, values.dtype))
+        values = wnp.where(factors != 0, values, least(values.dtype))
     else:
         values, factors = inexact("logsumexp", a), None
         if where is not None:
             values = wnp.where(where, values, wnp.zeros_like(values))
     axes = canonicalize_axes(axis, values.ndim, "logsumexp")
-    largest = wnp.max(wnp.real(values), axis=axes, keepdims=True, where=where, initial=-np.inf)
+    parts = wnp.real(values)
+    largest = wnp.max(parts, axis=axes, keepdims=True, where=where, initial=least(parts.dtype))
     # An infinite largest element must not be subtracted: inf - inf is NaN.
     shift = lax.stop_gradient(wnp.where(wnp.isfinite(largest), largest, wnp.zeros_like(largest)))
     exponentials = wnp.exp(values - shift.astype(values.dtype))

@@ -12,6 +12,7 @@ from weft import numpy as wnp
 from weft.base.arguments import indices
 from weft.base.errors import ArgumentError
 from weft.numpy.util import ensure_arrays
+from weft.primitives.reduction.reduce_extrema import highest, lowest
 from weft.trace.array import Array
 
 
@@ -68,7 +69,7 @@ def max_pool(
     Array([1., 3.], dtype=float32)
     """
     (inputs,) = ensure_arrays("max_pool", inputs)
-    return pool(inputs, _extreme(inputs.dtype, lowest=True), lax.max, window_shape, strides, padding)
+    return pool(inputs, lowest(inputs.dtype), lax.max, window_shape, strides, padding)
 
 
 def min_pool(
@@ -79,7 +80,7 @@ def min_pool(
 ) -> Array:
     """The smallest element of each window; padding never is."""
     (inputs,) = ensure_arrays("min_pool", inputs)
-    return pool(inputs, _extreme(inputs.dtype, lowest=False), lax.min, window_shape, strides, padding)
+    return pool(inputs, highest(inputs.dtype), lax.min, window_shape, strides, padding)
 
 
 def avg_pool(
@@ -115,13 +116,3 @@ def avg_pool(
     first = inputs.ndim - (len(window_shape) + 1)
     ones = wnp.ones((*(1,) * first, *inputs.shape[first:-1], 1), inputs.dtype)
     return total / pool(ones, zero, lax.add, window_shape, strides, padding)
-
-
-def _extreme(dtype: Any, lowest: bool) -> Any:
-    """What no element of a dtype lies beyond."""
-    if wnp.issubdtype(dtype, wnp.inexact):
-        return np.array(-np.inf if lowest else np.inf, dtype)
-    if dtype == np.bool_:
-        return np.array(not lowest, dtype)
-    limits = wnp.iinfo(dtype)
-    return np.array(limits.min if lowest else limits.max, dtype)

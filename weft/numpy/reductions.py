@@ -35,6 +35,7 @@ from weft.numpy.util import (
     requested,
     scalar_like,
 )
+from weft.primitives.reduction.reduce_extrema import greatest, least
 from weft.trace.array import Array
 
 
@@ -236,22 +237,6 @@ amax = max
 
 
 amin = min
-
-
-def least(dtype: Any) -> Any:
-    """The least value of a dtype."""
-    kind = dtypes.kind(dtype)
-    if kind in "fc":
-        return -math.inf
-    return False if kind == "b" else int(dtypes.iinfo(dtype).min)
-
-
-def greatest(dtype: Any) -> Any:
-    """The greatest value of a dtype."""
-    kind = dtypes.kind(dtype)
-    if kind in "fc":
-        return math.inf
-    return True if kind == "b" else int(dtypes.iinfo(dtype).max)
 
 
 def _extreme(
@@ -630,13 +615,13 @@ def _position(name: str, operation: Callable[..., Any], a: Any, axis: Any, out: 
 
 
 def _without_nan(name: str, a: Any, value: Any) -> tuple[Array, Array | None]:
-    """The array with NaN replaced by `value`, and where those were (None for integers)."""
+    """The array with NaN replaced by `value`, a number or that of a dtype, and where those were (None for integers)."""
     check_arraylike(name, a)
     a = ensure_array(a)
     if kind_of(a) in "biu":
         return a, None
     missing = isnan(a)
-    return choose(missing, cast(value, a.dtype), a), missing
+    return choose(missing, cast(value(a.dtype) if callable(value) else value, a.dtype), a), missing
 
 
 def nansum(
@@ -686,7 +671,7 @@ def nanmax(
     a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None
 ) -> Array:
     """The largest number over axes; NaN where there is none."""
-    plain, missing = _without_nan("nanmax", a, -math.inf)
+    plain, missing = _without_nan("nanmax", a, least)
     return _unless_missing(max(plain, axis, out, keepdims, initial, where), missing, axis, keepdims, initial, where)
 
 
@@ -694,7 +679,7 @@ def nanmin(
     a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None
 ) -> Array:
     """The smallest number over axes; NaN where there is none."""
-    plain, missing = _without_nan("nanmin", a, math.inf)
+    plain, missing = _without_nan("nanmin", a, greatest)
     return _unless_missing(min(plain, axis, out, keepdims, initial, where), missing, axis, keepdims, initial, where)
 
 
@@ -767,15 +752,17 @@ def nanstd(
 
 def nanargmax(a: Any, axis: int | None = None, out: Any = None, keepdims: bool | None = None) -> Array:
     """The position of the first largest number along an axis; -1 where there is none."""
-    return _nan_position("nanargmax", argmax, a, -math.inf, axis, out, keepdims)
+    return _nan_position("nanargmax", argmax, a, least, axis, out, keepdims)
 
 
 def nanargmin(a: Any, axis: int | None = None, out: Any = None, keepdims: bool | None = None) -> Array:
     """The position of the first smallest number along an axis; -1 where there is none."""
-    return _nan_position("nanargmin", argmin, a, math.inf, axis, out, keepdims)
+    return _nan_position("nanargmin", argmin, a, greatest, axis, out, keepdims)
 
 
-def _nan_position(name: str, operation: Any, a: Any, value: float, axis: Any, out: Any, keepdims: bool | None) -> Array:
+def _nan_position(
+    name: str, operation: Any, a: Any, value: Callable[[Any], Any], axis: Any, out: Any, keepdims: bool | None
+) -> Array:
     plain, missing = _without_nan(name, a, value)
     result = operation(plain, axis, out, keepdims)
     if missing is None:

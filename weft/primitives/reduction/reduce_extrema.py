@@ -36,7 +36,8 @@ def lowest(dtype: Any) -> np.ndarray:
             return np.zeros((), dtype)
         case "i" | "u":
             return np.array(dtypes.iinfo(dtype).min).astype(dtype)
-    return -_infinity(dtype)
+    # Some short floats have no infinity, and one of them no negative numbers.
+    return np.array(-np.inf if _has_infinity(dtype) else dtypes.finfo(dtype).min, dtype)
 
 
 @functools.lru_cache(maxsize=256)
@@ -47,14 +48,11 @@ def highest(dtype: Any) -> np.ndarray:
             return np.ones((), dtype)
         case "i" | "u":
             return np.array(dtypes.iinfo(dtype).max).astype(dtype)
-    return _infinity(dtype)
+    return np.array(np.inf if _has_infinity(dtype) else dtypes.finfo(dtype).max, dtype)
 
 
-def _infinity(dtype: Any) -> np.ndarray:
-    infinity = np.array(np.inf).astype(dtype)
-    if dtypes.kind(dtype) == "c" or np.isinf(infinity.astype(np.float32)):
-        return infinity
-    return np.array(dtypes.finfo(dtype).max, dtype)  # some float8 types have no infinity
+def _has_infinity(dtype: Any) -> bool:
+    return dtypes.kind(dtype) == "c" or bool(np.isinf(np.array(np.inf).astype(dtype).astype(np.float32)))
 
 
 def least(dtype: Any) -> np.ndarray:
