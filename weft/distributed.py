@@ -30,7 +30,7 @@ from weft.base.publish import publish as _publish
 from weft.base.settings import num_cpu_devices
 from weft.runtime import device as _device
 from weft.runtime.processes import mpi as _mpi
-from weft.runtime.processes.control import Control
+from weft.runtime.processes.control import Control, say
 from weft.runtime.processes.page import where_is_this as _where_is_this
 from weft.runtime.processes.transport import OneProcess, Transport, TransportError
 from weft.runtime.processes.window import with_windows as _with_windows
@@ -200,7 +200,7 @@ def shutdown() -> None:
     everybody = control.everybody_ended.is_set() and control.verdict is None
     if not control.failed_acts_end(_DEADLINE):
         # A GPU does not end what it does with processes that are gone, and would be waited for by whoever ends.
-        print(f"weft: process {world.rank}: a collective of GPUs cannot be aborted", file=sys.stderr, flush=True)
+        say(f"weft: process {world.rank}: a collective of GPUs cannot be aborted")
         os._exit(113)
     control.stop()
     if everybody:

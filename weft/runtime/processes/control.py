@@ -40,6 +40,12 @@ def python_stack() -> str:
     return "".join(traceback.format_stack(frame)[-SHOWN_FRAMES:])
 
 
+def say(text: str) -> None:
+    """Write a line to stderr. Who reads it may be gone, as a launcher that has died: the caller goes on."""
+    with contextlib.suppress(OSError):
+        print(text, file=sys.stderr, flush=True)
+
+
 @dataclass
 class _Peer:
     """What the first process knows of another one."""
@@ -216,11 +222,12 @@ class Control:
             sent = 0.0
             while not self._stopped:
                 for key, _ in selector.select(0.05):
-                    if not self._read(key.data):
-                        selector.unregister(key.fileobj)
+                    connection = self._peers[key.data].socket
+                    if not self._read(key.data) and connection is not None:
+                        selector.unregister(connection)
+                        connection.close()
                 if self._launcher not in (None, os.getppid()):
-                    with contextlib.suppress(OSError):  # nobody may be there to read it
-                        print(f"weft: process {self.rank}: the launcher has died", file=sys.stderr, flush=True)
+                    say(f"weft: process {self.rank}: the launcher has died")
                     os._exit(113)
                 if time.monotonic() - sent >= BEAT or self._changed.is_set():
                     self._changed.clear()
@@ -289,7 +296,7 @@ class Control:
                 case "verdict":
                     self._fail_here(Verdict(value[0], value[1], tuple(value[2])))
                 case "report":
-                    print(value, file=sys.stderr, flush=True)
+                    say(value)
                 case "stack?":
                     self._tell_first({"stack": python_stack()})
                 case "stack":
@@ -325,7 +332,7 @@ class Control:
                     self._act(act)
                 self.verdict = verdict
             if self.page.ended is None:
-                print(f"weft: process {self.rank}: {verdict.text}", file=sys.stderr, flush=True)
+                say(f"weft: process {self.rank}: {verdict.text}")
 
     # -- what the first process finds out --------------------------------------------------------------------------
 
