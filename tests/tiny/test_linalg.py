@@ -412,7 +412,10 @@ def test_values_are_those_of_numpy() -> None:
     a, b = random(4, 6), random(4)
     deficient = random(5, 2) @ random(2, 5)
     assert int(wl.matrix_rank(deficient)) == 2
-    assert int(wl.matrix_rank(deficient, rtol=1e-16)) == np.linalg.matrix_rank(deficient, rtol=1e-16)
+    scales = np.array([1, 1e-3, 1e-6, 1e-9])
+    graded = np.linalg.qr(random(4, 4))[0] * scales @ np.linalg.qr(random(4, 4))[0]
+    for rtol, rank in ((1e-2, 1), (1e-4, 2), (1e-7, 3), (1e-11, 4)):
+        assert int(wl.matrix_rank(graded, rtol=rtol)) == np.linalg.matrix_rank(graded, rtol=rtol) == rank
     close(wl.pinv(deficient), np.linalg.pinv(deficient), 1e-8)
     x, _, rank, s = wl.lstsq(a, b)
     expected = np.linalg.lstsq(a, b)
