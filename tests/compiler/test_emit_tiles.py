@@ -11,12 +11,14 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import weft
 import weft.numpy as wnp
 from tests.compiler.emitting import fusions_with_operands, launched
 from tests.compiler.host import AVX512
 from tests.compiler.running import assert_same, compiled, interpreted
 from weft import lax
 from weft.base.errors import InternalError
+from weft.compiler.compile import compile_program
 from weft.compiler.emit.contractions import tiles
 from weft.compiler.emit.dispatch import emit
 from weft.compiler.kernel.builder import KernelBuilder
@@ -24,6 +26,7 @@ from weft.compiler.kernel.ir import Index, LoopKind, TileMatmul
 from weft.compiler.kernel.printer import to_text
 from weft.compiler.kernel.tiles import tile_matmul
 from weft.compiler.kernel.verifier import verify
+from weft.compiler.program.cost import launches
 from weft.compiler.target.cpu import link
 from weft.compiler.target.cpu import tiles as cpu_tiles
 from weft.compiler.target.cpu.lower import lower
@@ -87,8 +90,9 @@ def test_tasks_that_pack(dtype: Any, small: int, monkeypatch: pytest.MonkeyPatch
     """Several tasks along both sides, tasks that do not fill a side, one tile instead of two, edges of the right side,
     a left operand with rows further apart than they are long, batches."""
     monkeypatch.setattr(tiles, "SMALL_PANELS", small)
-    monkeypatch.setattr(tiles, "LEAST_TASK", 1 << 12)
+    monkeypatch.setattr(tiles, "ENOUGH_TASKS", ((32, 1 << 12),))
     monkeypatch.setattr(tiles, "MANY_TASKS", 4)
+    monkeypatch.setattr(tiles, "ONE_TASK", 0)
     contract = lambda a, b: lax.dot(a, b, preferred_element_type=np.float32 if dtype == BFLOAT16 else np.int32)
     for m, k, n in ((160, 64, 96), (16, 128, 72)):
         a, b = whole(m, k, dtype=dtype), whole(k, n, dtype=dtype, seed=1)
@@ -102,6 +106,24 @@ def test_tasks_that_pack(dtype: Any, small: int, monkeypatch: pytest.MonkeyPatch
     assert kernels_of(lambda a, b: many(a, b) + 1, a, b) == PACKING
     monkeypatch.setattr(tiles, "LAUNCH_BYTES", -(1 << 40))
     assert kernels_of(many, a, b) == TILED
+
+
+def test_tasks_are_what_threads_share() -> None:
+    """Of small matrices 16, of large ones at most 64 pieces; of tiny ones one."""
+    target = replace(sapphire_rapids(), tiles=True)
+    for size, dtype, tasks, grain in (
+        (128, np.int8, 1, 0),
+        (256, np.int8, 16, 1),
+        (256, BFLOAT16, 16, 1),
+        (512, BFLOAT16, 32, 1),
+        (4096, np.int8, 128, 2),
+    ):
+        result = np.float32 if dtype == BFLOAT16 else np.int32
+        x = np.zeros((size, size), dtype)
+        contract = lambda a, b, result=result: lax.dot(a, b, preferred_element_type=result)
+        program = compile_program(weft.make_jaxpr(contract)(x, x).jaxpr, (), target).program
+        launch = [step for step, _ in launches(program.steps)][-1]
+        assert (launch.kernel.count, launch.grain) == (tasks, grain)
 
 
 def test_signs_may_differ() -> None:

@@ -34,6 +34,8 @@ from weft.primitives.elementwise.elementwise import Elementwise
 
 # Strides of lanes that are side by side, and one of lanes that are not.
 UNIT, FAR = (1, -1), 1 << 20
+# Into how many pieces threads share a kernel at most.
+MOST_PIECES = 64
 # Multiplications of two tiles of bfloat16.
 TILE_MULTIPLICATIONS = 16 * 16 * 32
 # What kernels were estimated to take, and by which costs: a kernel is launched often.
@@ -64,14 +66,18 @@ def grain_of(kernel: Kernel, costs: KernelCosts) -> int:
     loop = kernel.parallel
     count = 0 if loop is None else loop.count
     assert isinstance(count, int), f"{kernel.name} has symbolic sizes"
-    return 0 if count < 2 else grain_for(count, work(kernel, costs), costs)
+    if count < 2:
+        return 0
+    grain = grain_for(count, work(kernel, costs), costs)
+    # Products of tiles are cut into tasks with all threads in mind.
+    return -(-count // MOST_PIECES) if grain and kernel.multiplies_tiles else grain
 
 
 def grain_for(count: int, total: float, costs: KernelCosts) -> int:
     """The same for a kernel with so many iterations and so much work."""
     if count < 2 or total < costs.worth_threads:
         return 0
-    pieces = max(2, min(count, int(total / costs.piece), 64))
+    pieces = max(2, min(count, int(total / costs.piece), MOST_PIECES))
     return -(-count // pieces)
 
 

@@ -12,7 +12,7 @@ of loops, sizes of buffers (`sizes.py`). Steps and widths of loops are always in
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field, replace
 from enum import Enum
 from typing import Any
@@ -441,6 +441,19 @@ class Kernel:
         """The iterations of that loop, or 1."""
         loop = self.parallel
         return 1 if loop is None else loop.count
+
+    @cached_property
+    def multiplies_tiles(self) -> bool:
+        """Whether it has a `TileMatmul`."""
+        return any(isinstance(s, TileMatmul) for s in inside(self.body))
+
+
+def inside(body: Iterable[Statement]) -> Iterator[Statement]:
+    """Statements, and those inside of them."""
+    for statement in body:
+        yield statement
+        if isinstance(statement, Loop | If):
+            yield from inside(statement.body)
 
 
 @dataclass(frozen=True, eq=False)

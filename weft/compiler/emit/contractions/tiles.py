@@ -29,11 +29,12 @@ from weft.compiler.kernel.ir import TILE_BYTES, TILE_ROW_BYTES, TILE_ROWS, Buffe
 MOST_TASK, TASKS = 512 * 512, 96
 CHUNK_BYTES, LEAST_CHUNK = 768 << 10, 8
 # In tasks that pack: bytes of the left operand and of a panel of the right one, which stay in the second cache, and the
-# most rows. So many tasks are enough, if each has so many multiplications; with more of them each has several panels.
+# most rows. So many tasks are enough, if each has so many multiplications, and fewer if they are smaller, since each
+# packs a panel; with many of them each has several panels.
 LEFT_BYTES, PANEL_BYTES, MOST_ROWS = 1 << 20, 1 << 19, 512
-ENOUGH_TASKS, MANY_TASKS, LEAST_TASK = 32, 64, 1 << 22
+ENOUGH_TASKS, MANY_TASKS = ((32, 1 << 22), (16, 1 << 20)), 64
 # Up to so many bytes that are multiplied one task is quicker than several, whose results go from one cache to another.
-ONE_TASK = 1 << 24
+ONE_TASK = 1 << 22
 # Bytes of all panels of a task, up to which it packs all of them first: then what an epilogue computes is written row
 # by row, and not in columns of one cache line, whose rows are pages apart.
 SMALL_PANELS = 64 << 10
@@ -93,9 +94,10 @@ def packing_schedule(m: Matrices, others: int) -> Schedule | None:
     if others == 1 and prod(sides) * prod(sizes) * length * itemsize <= ONE_TASK:
         return Schedule((sides[0], sides[1]), m.steps, 1)
     rows = max(1, min(sides[0], LEFT_BYTES // block_bytes[0], MOST_ROWS // sizes[0]))
-    least = max(1, LEAST_TASK // (prod(sizes) * length))
-    while others * -(-sides[0] // rows) * sides[1] < ENOUGH_TASKS and rows >= 2 * least:
-        rows = -(-rows // 2)
+    for enough, multiplications in ENOUGH_TASKS:
+        least = max(1, multiplications // (prod(sizes) * length))
+        while others * -(-sides[0] // rows) * sides[1] < enough and rows >= 2 * least:
+            rows = -(-rows // 2)
     tasks_of_rows, columns = others * -(-sides[0] // rows), 1
     while columns < sides[1] and tasks_of_rows * -(-sides[1] // (2 * columns)) >= MANY_TASKS:
         columns = min(2 * columns, sides[1])

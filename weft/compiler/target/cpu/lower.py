@@ -75,7 +75,7 @@ def lower_at(
     lowering.pointers = dict(zip(kernel.buffers, pointers, strict=True)) | local
     lowering.begin, lowering.end = begin, end
     lowering.read_sizes()
-    with_tiles = tiles.uses_tiles(kernel)
+    with_tiles = kernel.multiplies_tiles
     if with_tiles:
         tiles.configure(function)
     lowering.block(kernel.body)

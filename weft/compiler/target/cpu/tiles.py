@@ -6,7 +6,6 @@ from the left operand, 6 and 7 from the right one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from typing import Any
 
 from weft.base import dtypes
@@ -15,12 +14,10 @@ from weft.compiler.kernel.ir import (
     TILE_ROW_BYTES,
     TILE_ROWS,
     Buffer,
-    If,
     Kernel,
-    Loop,
-    Statement,
     Store,
     TileMatmul,
+    inside,
 )
 from weft.compiler.kernel.tiles import INT8, UINT8
 from weft.compiler.target import llvm
@@ -39,23 +36,10 @@ _PRODUCTS = {
 }
 
 
-def uses_tiles(kernel: Kernel) -> bool:
-    """Whether a kernel multiplies tiles."""
-    return any(isinstance(s, TileMatmul) for s in _inside(kernel.body))
-
-
-def _inside(body: Iterable[Statement]) -> Iterator[Statement]:
-    """Statements, and those inside of them."""
-    for statement in body:
-        yield statement
-        if isinstance(statement, Loop | If):
-            yield from _inside(statement.body)
-
-
 def sums(kernel: Kernel) -> frozenset[Buffer]:
     """The buffers that have nothing but sums of tiles of bfloat16: none of them is denormal."""
     accumulated, others = set(), set()
-    for statement in _inside(kernel.body):
+    for statement in inside(kernel.body):
         match statement:
             case TileMatmul(out=out, dtypes=(dtypes.bfloat16, _)):
                 accumulated.add(out)
