@@ -15,7 +15,7 @@ from weft.ir.flow import BOTH, OperandRanges, limits_of, union_of
 from weft.ir.primitive import Axis, Params, Sample, primitive
 from weft.ir.types import ArrayType, array_type
 from weft.ir.zeros import Zero, is_linear
-from weft.primitives.elementwise.bitwise import and_
+from weft.primitives.elementwise.bitwise import and_, or_
 from weft.primitives.elementwise.compare import gt, lt
 from weft.primitives.elementwise.elementwise import Elementwise, aligned, common_shape
 from weft.primitives.elementwise.extremes import maximum, minimum
@@ -153,7 +153,12 @@ class clamp(Elementwise):
         if all(type(t) is Zero for t in tangents):
             return Zero.of(out.aval)
         total: Any = None
-        masks = (lambda: gt(low, x), lambda: and_(gt(x, low), lt(x, high)), lambda: lt(high, x))
+        # Where the lower bound is above the upper one, the result is the upper one.
+        masks = (
+            lambda: and_(gt(low, x), lt(low, high)),
+            lambda: and_(gt(x, low), lt(x, high)),
+            lambda: or_(lt(high, x), lt(high, low)),
+        )
         for tangent, mask in zip(tangents, masks, strict=True):
             if type(tangent) is not Zero:
                 total = where(mask(), tangent, constant_like(tangent, 0) if total is None else total)
@@ -169,5 +174,6 @@ class clamp(Elementwise):
         yield Sample(np.float32(-1), ramp(3, 2), np.float32(1.0))
         yield Sample(np.float32(-1), np.float32(0.5), np.float32(1.0))
         yield Sample(ramp(4) - 0.5, ramp(4)[::-1].copy(), ramp(4) + 0.5)
+        yield Sample(np.float32(2), np.array([0.3, 1.6, 3.1], np.float32), np.float32(1.2))  # the upper one holds
         yield Sample(np.int32(-1), ramp(4, dtype=np.int32), np.int32(1))
         yield Sample(np.float32(0), np.array([np.nan, 2, -2], np.float32), np.float32(1), differentiable=False)
