@@ -151,6 +151,11 @@ COMPLEX_EDGES = [
     ("atanh", complex(NAN, -INF), complex(0.0, -np.pi / 2)),
     ("exp", complex(-INF, -INF), complex(0.0, 0.0)),
     ("square", complex(MOST, MOST), complex(NAN, INF)),
+    ("logistic", complex(-MOST, 1.0), complex(0.0, 0.0)),
+    ("logistic", complex(-MOST, -2.0), complex(0.0, -0.0)),
+    ("logistic", complex(-INF, 2.0), complex(0.0, 0.0)),
+    ("logistic", complex(-INF, NAN), complex(0.0, 0.0)),
+    ("logistic", complex(INF, NAN), complex(1.0, 0.0)),
 ]  # fmt: skip
 
 

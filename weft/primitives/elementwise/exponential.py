@@ -118,9 +118,11 @@ class logistic(FloatFunction):
 
     @of_complex
     def eval(x: Any) -> Any:
-        if x.dtype.kind == "c":
-            return 1 / (1 + np.exp(-x))
         # exp of a number that is not positive cannot overflow.
+        if x.dtype.kind == "c":
+            right = x.real >= 0
+            power = complex_values.exp(np.where(right, -x, x))
+            return np.where(right, 1, power) / complex_values.of_parts(1 + power.real, power.imag)
         small = np.exp(-np.abs(x))
         return np.where(x >= 0, 1 / (1 + small), small / (1 + small)).astype(x.dtype)
 

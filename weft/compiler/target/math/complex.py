@@ -195,9 +195,10 @@ def log1p(a: Complex) -> Complex:
 
 
 def logistic(a: Complex) -> Complex:
-    """1 / (1 + e**-a)."""
-    e = exp(neg(a))
-    return div(of_parts(1.0, 0.0, a.re), Complex(1 + e.re, e.im))
+    """1 / (1 + e**-a), or e**a / (1 + e**a): the power that does not overflow."""
+    right = a.re >= 0
+    e = exp(chosen(right, neg(a), a))
+    return div(chosen(right, of_parts(1.0, 0.0, a.re), e), Complex(1 + e.re, e.im))
 
 
 def sqrt(a: Complex) -> Complex:
