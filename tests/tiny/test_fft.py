@@ -51,6 +51,14 @@ def test_several_axes(name: str, norm: str | None) -> None:
         close(getattr(wf, name)(x), getattr(np.fft, name)(x))
 
 
+@pytest.mark.parametrize("name", ["irfft", "hfft", "irfftn"])
+def test_one_frequency_is_the_spectrum_of_nothing(name: str) -> None:
+    """The size is twice that of the spectrum less 2, also where that is 0; the derivative is zero, not nan."""
+    function, x = getattr(wf, name), np.ones((3, 1))
+    assert function(x).shape == weft.jit(function)(x).shape == (3, 0)
+    np.testing.assert_array_equal(weft.grad(lambda x: function(x).sum())(x), np.zeros((3, 1)))
+
+
 @pytest.mark.parametrize("name", ["fft", "ifft", "rfft", "irfft", "hfft", "ihfft", "fftn", "irfftn", "rfftn"])
 def test_derivatives(name: str) -> None:
     x = REAL if name in ("rfft", "ihfft", "rfftn") else COMPLEX

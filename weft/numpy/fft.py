@@ -79,7 +79,7 @@ def _transform(name: str, kind: FftType, a: Any, s: Any, axes: Any, norm: str | 
     if s is None:
         s = x.shape[len(batch_axes) :]
         if kind is FftType.IRFFT:
-            s = (*s[:-1], max(2 * (s[-1] - 1), 1))
+            s = (*s[:-1], max(2 * (s[-1] - 1), 0))
     x = _sized(x, (*s[:-1], s[-1] // 2 + 1) if kind is FftType.IRFFT else s)
     empty = any(type(n) is int and n == 0 for n in s)  # sums of nothing need no factor
     factor = 1.0 if empty else _factor(kind in (FftType.IFFT, FftType.IRFFT), norm, s)

@@ -89,7 +89,8 @@ class fft(MatrixFunction):
         # Each element of the half spectrum counts for itself and its mirror image, except those that are their own.
         spectrum = fft(cotangent, fft_type=FftType.RFFT, fft_lengths=fft_lengths)
         frequency = np.arange(last // 2 + 1)
-        share = np.where((frequency == 0) | (2 * frequency == last), 1, 2) / math.prod(fft_lengths)
+        # Of no elements the spectrum is zero, and so is the cotangent.
+        share = np.where((frequency == 0) | (2 * frequency == last), 1, 2) / max(math.prod(fft_lengths), 1)
         weight = broadcast_in_dim(share.astype(spectrum.dtype), shape=spectrum.shape, broadcast_dimensions=(rank - 1,))
         return [mul(conj(spectrum, input_dtype=spectrum.dtype), weight)]
 
