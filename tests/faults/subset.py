@@ -33,6 +33,7 @@ SUBSET: tuple[tuple[str, int], ...] = (
     ("compiler/test_native_loops.py", 1),
     ("compiler/test_stored.py", 1),
     ("compiler/test_loops.py", 1),
+    ("compiler/test_tapes.py", 1),
     ("compiler/test_fuse.py", 1),
     ("compiler/test_kernel_shift.py", 4),
     ("tiny/test_reproducible.py::test_training_steps_of_an_mlp", 2),
