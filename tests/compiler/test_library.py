@@ -831,7 +831,7 @@ def test_the_largest_magnitude(dtype: Any, rng: np.random.Generator) -> None:
                 np.testing.assert_equal(largest(y.ctypes.data, count), abs(special))
 
 
-STEPS = ("begin", "merge", "roots", "weights", "merged", "transform")
+STEPS = ("begin", "prepare", "roots", "weights", "merged", "transform")
 
 
 @pytest.mark.parametrize("machine", [host, aarch64], ids=["host", "aarch64"])

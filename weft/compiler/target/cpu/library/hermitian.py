@@ -6,8 +6,8 @@ those that NumPy and SciPy give, who do the same.
 `syevd` of LAPACK reduces a matrix to a tridiagonal one, cuts that into halves again and again, merges the eigenvectors
 of two halves to those of the whole, and transforms them back. It has threads only inside of single matmuls, and those
 are not for us (`guard`). So larger matrices go the same way in steps of our own: quarters of the tridiagonal matrix,
-their two merges, and blocks of eigenvectors are what threads share. What a step computes does not depend on their
-number.
+blocks of merges (`merges`), and blocks of eigenvectors are what threads share. What a step computes does not depend on
+their number.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from typing import Any
 import numpy as np
 
 from weft.compiler.target.cpu.library.batches import ITERATION_WORK, Work, batched
+from weft.compiler.target.cpu.library.merges import NUMBERS, half, load, merge_level, note, store, work_of_merge
 from weft.compiler.target.cpu.library.writer import Pieces, Writer, family
 from weft.compiler.target.library_call import Array, LibraryCall, arrays_of
-from weft.compiler.target.llvm import Function, Value, constant, double, i32, i64
+from weft.compiler.target.llvm import Function, Value, constant, i32, i64
 from weft.ir.jaxpr import Equation
 
 # From this size on the steps are ours.
@@ -77,21 +78,9 @@ def _range(float_type: Any) -> tuple[float, float]:
     return float(np.sqrt(small)), float(np.sqrt(1 / small))
 
 
-def _at(p: Pieces, reals: Value, index: Value | int) -> Value:
-    return p.at(reals, index, p.element.real.bytes)
-
-
-def _load(p: Pieces, reals: Value, index: Value | int) -> Value:
-    return p.f.load(p.element.float, _at(p, reals, index), p.element.float.bits // 8)
-
-
-def _store(p: Pieces, value: Value, reals: Value, index: Value | int) -> None:
-    p.f.store(value, _at(p, reals, index), p.element.float.bits // 8)
-
-
 def _scale(p: Pieces, reals: Value, count: Value, multiplier: Value) -> None:
     with p.f.loop(constant(0, i64), count) as n:
-        _store(p, p.f.fmul(_load(p, reals, n), multiplier), reals, n)
+        store(p, p.f.fmul(load(p, reals, n), multiplier), reals, n)
 
 
 def _multiplier(w: Writer, found: Value) -> Value:
@@ -104,23 +93,11 @@ def _multiplier(w: Writer, found: Value) -> Value:
     return f.select(f.fcmp("oeq", bound, found), constant(1.0, element), f.fdiv(bound, found))
 
 
-def _half(f: Function, size: Value, index: Value) -> tuple[Value, Value]:
-    """Where one of two parts of a tridiagonal matrix begins, and its size. The first is never the larger one, as merges
-    demand."""
-    first = f.lshr(size, constant(1, i64))
-    return f.mul(index, first), f.select(f.icmp("eq", index, constant(0, i64)), first, f.sub(size, first))
-
-
 def _quarter(f: Function, size: Value, index: Value) -> tuple[Value, Value]:
     """The same of one of four."""
-    start, length = _half(f, size, f.lshr(index, constant(1, i64)))
-    inside, length = _half(f, length, f.and_(index, constant(1, i64)))
+    start, length = half(f, size, f.lshr(index, constant(1, i64)))
+    inside, length = half(f, length, f.and_(index, constant(1, i64)))
     return f.add(start, inside), length
-
-
-def _note(p: Pieces, status: Value, captured: Mapping[str, Value], item: Value | int) -> None:
-    """Write down whether an item failed."""
-    p.f.store(p.f.zext(status, i64), p.f.offset(captured["failed"], i64, item), 8)
 
 
 def _solve(p: Pieces, captured: Mapping[str, Value], item: Value) -> None:
@@ -135,149 +112,10 @@ def _solve(p: Pieces, captured: Mapping[str, Value], item: Value) -> None:
         real.at(captured["work"], f.mul(item, captured["quarter work"])), captured["quarter work"],
         f.offset(captured["integers"], i32, f.mul(item, captured["quarter integers"])), captured["quarter integers"],
     )  # fmt: skip
-    _note(p, status, captured, item)
+    note(p, status, captured, item)
     with f.loop(constant(0, i64), length) as n:
         position = f.offset(captured["order"], i32, f.add(start, n))
         f.store(f.trunc(f.add(n, constant(1, i64)), i32), position, 4)
-
-
-def _merge(p: Pieces, captured: Mapping[str, Value], item: Value, start: Value, length: Value) -> None:
-    """The eigenvalues and vectors of a tridiagonal matrix from those of its two parts. They are not sorted; `order` has
-    their positions, counted from 1."""
-    f, real = p.f, Pieces(p.f, p.element.real)
-    cut = f.lshr(length, constant(1, i64))
-    corner = f.mul(start, f.add(captured["size"], constant(1, i64)))
-    status = real.lapack(
-        "laed1", length, real.at(captured["diagonal"], start), real.at(captured["vectors"], corner), captured["size"],
-        f.offset(captured["order"], i32, start),
-        real.at(captured["beside"], f.sub(f.add(start, cut), constant(1, i64))), cut,
-        real.at(captured["work"], f.mul(item, captured["half work"])),
-        f.offset(captured["integers"], i32, f.mul(item, captured["half integers"])),
-    )  # fmt: skip
-    _note(p, status, captured, item)
-
-
-def _merge_shared(w: Writer, captured: Mapping[str, Value], size: Value) -> None:
-    """The last merge, as `laed1` does it, in steps that threads share. What both parts do not have in common is left
-    out first (`laed2`); the eigenvalues of the rest are roots of one equation."""
-    f, real, none, one = w.f, Pieces(w.f, w.element.real), constant(0, i64), constant(1, i64)
-    vectors, work, integers = captured["vectors"], captured["work"], captured["integers"]
-    cut = f.lshr(size, one)
-    remaining = f.alloca(i32, align=4)
-    z, poles, weights, columns = (real.at(work, f.mul(size, constant(n, i64))) for n in range(4))
-    orders = [f.offset(integers, i32, f.mul(size, constant(n, i64))) for n in range(4)]
-    joint = real.at(captured["beside"], f.sub(cut, one))
-    # Along the cut: the last row of the first part's vectors, and the first row of the second part's.
-    with f.loop(none, size) as n:
-        row = f.select(f.icmp("slt", n, cut), f.sub(cut, one), cut)
-        _store(real, _load(real, vectors, f.add(f.mul(n, size), row)), z, n)
-    status = real.lapack(
-        "laed2", remaining, size, cut, captured["diagonal"], vectors, size, captured["order"], joint,
-        z, poles, weights, columns, *orders,
-    )  # fmt: skip
-    _note(w, status, captured, 0)
-    rank = f.sext(f.load(i32, remaining, 4), i64)
-    kinds = [f.sext(f.load(i32, f.offset(orders[3], i32, n), 4), i64) for n in range(3)]
-    upper, lower = f.add(kinds[0], kinds[1]), f.add(kinds[1], kinds[2])
-    rows_below = f.sub(size, cut)
-    inside: dict[str, Value] = {
-        **{name: captured[name] for name in ("size", "diagonal", "vectors", "failed")},
-        **{"cut": cut, "rank": rank, "upper": upper, "lower": lower, "first lower": kinds[0]},
-        **{"z": z, "poles": poles, "weights": weights, "columns": columns, "joint": joint, "orders": orders[1]},
-        "below": real.at(columns, f.mul(cut, upper)),
-        "own": real.at(columns, f.add(f.mul(cut, upper), f.mul(rows_below, lower))),
-    }
-    few = f.icmp("slt", rank, constant(3, i64))
-    with f.when(f.and_(few, f.icmp("sgt", rank, none))):
-        wrong = real.lapack(
-            "laed3", rank, size, cut, captured["diagonal"], vectors, size, joint, poles, columns, orders[1],
-            orders[3], weights, inside["own"],
-        )  # fmt: skip
-        _note(w, wrong, captured, 0)
-    blocks = f.udiv(f.add(rank, constant(VECTORS - 1, i64)), constant(VECTORS, i64))
-    with f.when(f.and_(f.not_(few), f.not_(status))):
-        for name, step in (("roots", _roots), ("weights", _weights), ("merged", _merged)):
-            w.share(name, blocks, inside, step)
-    with f.when(f.icmp("eq", rank, none)):
-        with f.loop(none, size) as n:
-            f.store(f.trunc(f.add(n, one), i32), f.offset(captured["order"], i32, n), 4)
-    with f.when(f.icmp("sgt", rank, none)):
-        real.auxiliary("lamrg", rank, f.sub(size, rank), captured["diagonal"], 1, -1, captured["order"])
-
-
-def _block(p: Pieces, captured: Mapping[str, Value], item: Value) -> tuple[Value, Value]:
-    """Which columns or rows of the merge an item has: from, to."""
-    begin = p.f.mul(item, constant(VECTORS, i64))
-    return begin, p.f.smin(p.f.add(begin, constant(VECTORS, i64)), captured["rank"])
-
-
-def _roots(p: Pieces, captured: Mapping[str, Value], item: Value) -> None:
-    """Some eigenvalues, and their distances from all poles: a column for each."""
-    f, real = p.f, Pieces(p.f, p.element.real)
-    with f.loop(*_block(p, captured, item)) as n:
-        failed = real.lapack(
-            "laed4", captured["rank"], f.add(n, constant(1, i64)), captured["poles"], captured["weights"],
-            real.at(captured["vectors"], f.mul(n, captured["size"])), captured["joint"],
-            real.at(captured["diagonal"], n),
-        )  # fmt: skip
-        with f.when(failed, unlikely=True):
-            _note(p, failed, captured, 0)
-
-
-def _weights(p: Pieces, captured: Mapping[str, Value], item: Value) -> None:
-    """Some weights of poles, which the rounded eigenvalues are exact for: products over all columns of a row."""
-    f, real, z = p.f, Pieces(p.f, p.element.real), captured["z"]
-    begin, end = _block(p, captured, item)
-    at = lambda row, column: f.add(f.mul(column, captured["size"]), row)
-    with f.loop(begin, end) as row:
-        _store(real, _load(real, captured["vectors"], at(row, row)), z, row)
-    with f.loop(constant(0, i64), captured["rank"]) as column:
-        pole = _load(real, captured["poles"], column)
-        with f.loop(begin, end) as row, f.when(f.icmp("ne", row, column)):
-            apart = f.fsub(_load(real, captured["poles"], row), pole)
-            ratio = f.fdiv(_load(real, captured["vectors"], at(row, column)), apart)
-            _store(real, f.fmul(_load(real, z, row), ratio), z, row)
-    with f.loop(begin, end) as row:
-        root = f.sqrt(f.fneg(_load(real, z, row)))
-        _store(real, f.copysign(root, _load(real, captured["weights"], row)), z, row)
-
-
-def _merged(p: Pieces, captured: Mapping[str, Value], item: Value) -> None:
-    """Some eigenvectors of the merge, and from them those of the whole tridiagonal matrix."""
-    f, real = p.f, Pieces(p.f, p.element.real)
-    none, one, size, rank = constant(0, i64), constant(1, i64), captured["size"], captured["rank"]
-    begin, end = _block(p, captured, item)
-    own = real.at(captured["own"], f.mul(begin, size))
-    with f.loop(begin, end) as column:
-        vector = real.at(captured["vectors"], f.mul(column, size))
-        with f.loop(none, rank, carried=[constant(0.0, double)]) as n:
-            part = f.fdiv(_load(real, captured["z"], n), _load(real, vector, n))
-            _store(real, part, own, n)
-            wide = part if part.type is double else f.fpext(part, double)
-            n.give(f.fadd(n.values[0], f.fmul(wide, wide)))
-        length = f.sqrt(n.results[0])
-        norm = length if real.element.float is double else f.fptrunc(length, real.element.float)
-        with f.loop(none, rank) as n:
-            chosen = f.sub(f.sext(f.load(i32, f.offset(captured["orders"], i32, n), 4), i64), one)
-            _store(real, f.fdiv(_load(real, own, chosen), norm), vector, n)
-    width = f.sub(end, begin)
-    panel = real.at(captured["vectors"], f.mul(begin, size))
-    unit, nothing = real.scalar("unit", 1.0), real.scalar("zero", 0.0)
-
-    def multiply(first: Value, count: Value, matrix: Value, target: Value, rows: Value) -> None:
-        with f.loop(none, width) as n:
-            source = real.at(panel, f.add(f.mul(n, size), first))
-            real.copy(real.at(own, f.mul(n, count)), source, count)
-        stride = f.smax(count, one)
-        real.blas(
-            "gemm", "N", "N", rows, width, count, unit, matrix, rows, own, stride, nothing, target, size,
-        )  # fmt: skip
-
-    below = real.at(panel, captured["cut"])
-    multiply(
-        captured["first lower"], captured["lower"], captured["below"], below, f.sub(size, captured["cut"])
-    )  # fmt: skip
-    multiply(none, captured["upper"], captured["columns"], panel, captured["cut"])
 
 
 def _sort(w: Writer, diagonal: Value, order: Value, size: Value) -> None:
@@ -286,7 +124,7 @@ def _sort(w: Writer, diagonal: Value, order: Value, size: Value) -> None:
     f, none, one = w.f, constant(0, i64), constant(1, i64)
 
     def value_of(position: Value) -> Value:
-        return _load(w, diagonal, f.sub(f.sext(position, i64), one))
+        return load(w, diagonal, f.sub(f.sext(position, i64), one))
 
     with f.loop(one, size) as n:
         position = f.load(i32, f.offset(order, i32, n), 4)
@@ -330,7 +168,7 @@ def _write_block(p: Pieces, captured: Mapping[str, Value], block: Value) -> None
     if p.element.is_complex:
         with f.loop(none, rows) as row, f.loop(none, count) as column:
             index = f.add(f.mul(f.add(f.mul(row, stride), column), constant(2, i64)), one)
-            _store(p, f.fneg(_load(p, adjoint, index)), adjoint, index)
+            store(p, f.fneg(load(p, adjoint, index)), adjoint, index)
     unit, nothing = p.scalar("unit", 1.0), p.scalar("zero", 0.0)
     p.blas("gemm", "N", "N", count, count, rows, unit, adjoint, stride, reflectors, size, nothing, inner, stride)
     _write_triangle(p, count, p.at(captured["taus"], first), inner, triangle)
@@ -358,14 +196,14 @@ def _write_triangle(p: Pieces, count: Value, taus: Value, inner: Value, triangle
 def _load_element(p: Pieces, elements: Value, index: Value) -> list[Value]:
     """The parts of an element."""
     first = p.f.mul(index, constant(p.element.parts, i64))
-    return [_load(p, elements, p.f.add(first, constant(n, i64))) for n in range(p.element.parts)]
+    return [load(p, elements, p.f.add(first, constant(n, i64))) for n in range(p.element.parts)]
 
 
 def _store_element(p: Pieces, parts: Sequence[Value], elements: Value, index: Value) -> None:
     """Store an element of the dtype, which may need the first part only."""
     first = p.f.mul(index, constant(p.element.parts, i64))
     for n in range(p.element.parts):
-        _store(p, parts[n], elements, p.f.add(first, constant(n, i64)))
+        store(p, parts[n], elements, p.f.add(first, constant(n, i64)))
 
 
 def _times(p: Pieces, a: Sequence[Value], b: Sequence[Value]) -> list[Value]:
@@ -393,8 +231,8 @@ def _transform(p: Pieces, captured: Mapping[str, Value], item: Value) -> None:
         if p.element.is_complex:
             with f.loop(constant(0, i64), size) as row:
                 parts = f.mul(row, constant(2, i64))
-                _store(p, _load(p, source, row), target, parts)
-                _store(p, constant(0.0, p.element.float), target, f.add(parts, one))
+                store(p, load(p, source, row), target, parts)
+                store(p, constant(0.0, p.element.float), target, f.add(parts, one))
         else:
             p.copy(target, source, size)
     work = p.at(captured["transforms"], f.mul(item, constant(VECTORS * REFLECTORS, i64)))
@@ -421,8 +259,8 @@ def _transform(p: Pieces, captured: Mapping[str, Value], item: Value) -> None:
         "transforms", "reduction", "work", "order", "integers",
     ],
     fields=[
-        "size", "start", "count", "blocks", "panels", "reduction size", "quarter work", "quarter integers", "half work",
-        "half integers",
+        "size", "start", "count", "blocks", "panels", "reduction size", "quarter work", "quarter integers",
+        "merge work",
     ],
 )  # fmt: skip
 def eigh_steps(w: Writer) -> None:
@@ -437,6 +275,7 @@ def eigh_steps(w: Writer) -> None:
         **w.scratch,
         **{name: w[name] for name in w.family.fields if name != "panels"},
         "failed": failed,
+        "numbers": f.alloca(i64, 2 * NUMBERS, 8),
         "results": vectors,
     }
 
@@ -466,9 +305,9 @@ def eigh_steps(w: Writer) -> None:
         for item in range(1, QUARTERS):
             cut, _ = _quarter(f, size, constant(item, i64))
             before = f.sub(cut, one)
-            joint = f.fabs(_load(w, beside, before))
+            joint = f.fabs(load(w, beside, before))
             for n in (before, cut):
-                _store(w, f.fsub(_load(w, diagonal, n), joint), diagonal, n)
+                store(w, f.fsub(load(w, diagonal, n), joint), diagonal, n)
         w.clear(w.scratch["vectors"], f.mul(size, size), w.element.real.bytes)
 
         def begin(p: Pieces, inside: Mapping[str, Value], item: Value) -> None:
@@ -478,16 +317,12 @@ def eigh_steps(w: Writer) -> None:
             with p.f.when(p.f.not_(first)):
                 _write_block(p, inside, p.f.sub(item, constant(QUARTERS, i64)))
 
-        def merge(p: Pieces, inside: Mapping[str, Value], item: Value) -> None:
-            _merge(p, inside, item, *_half(p.f, inside["size"], item))
-
         for quarter in range(QUARTERS):
             f.store(none, f.offset(failed, i64, quarter), 8)
         w.share("begin", f.add(constant(QUARTERS, i64), w["blocks"]), captured, begin)
-        with f.when(f.not_(any_failed())):
-            w.share("merge", 2, captured, merge)
+        with f.loop(none, constant(2, i64)) as level, f.when(f.and_(w.goes_on(), f.not_(any_failed()))):
+            merge_level(w, captured, f.sub(constant(2, i64), level))
         with f.when(f.and_(w.goes_on(), f.not_(any_failed()))):
-            _merge_shared(w, captured, size)
             _sort(w, diagonal, w.scratch["order"], size)
         w.unless(any_failed(), lambda: finish(norm, multiplier), lambda: _fail(w))
 
@@ -495,8 +330,8 @@ def eigh_steps(w: Writer) -> None:
         w.share("transform", w["panels"], captured, _transform)
         with f.loop(none, w["count"]) as n, f.when(w.goes_on()):
             position = f.load(i32, f.offset(w.scratch["order"], i32, f.add(w["start"], n)), 4)
-            value = _load(w, diagonal, f.sub(f.sext(position, i64), one))
-            _store(w, f.fdiv(f.fmul(value, norm), multiplier), values, n)
+            value = load(w, diagonal, f.sub(f.sext(position, i64), one))
+            store(w, f.fdiv(f.fmul(value, norm), multiplier), values, n)
 
     w.unless(f.not_(f.fcmp("olt", magnitude, constant(float("inf"), element))), work, lambda: _fail(w))
 
@@ -544,11 +379,11 @@ def _plan_steps(equation: Equation, x: Array, start: int, end: int) -> LibraryCa
     asked = Work(x.dtype, "sytrd")
     some, work = asked.some, asked.elements()
     (reduction,) = asked.ask("L", size, some, size, some, some, some, work, -1, answers=[work])
-    half = size - size // 2
-    quarter = half - half // 2
+    larger = size - size // 2
+    quarter = larger - larger // 2
     blocks, panels = -(-(size - 1) // REFLECTORS), -(-count // VECTORS)
-    # What LAPACK's descriptions ask for; there are no queries.
-    work_of, integers_of = (lambda n: n * n + 4 * n + 1), (lambda n: 5 * n + 3)
+    # What LAPACK's description asks for; there is no query.
+    quarter_work, quarter_integers = quarter * quarter + 4 * quarter + 1, 5 * quarter + 3
     fields = {
         "size": size,
         "start": start,
@@ -556,10 +391,9 @@ def _plan_steps(equation: Equation, x: Array, start: int, end: int) -> LibraryCa
         "blocks": blocks,
         "panels": panels,
         "reduction size": reduction,
-        "quarter work": work_of(quarter),
-        "quarter integers": integers_of(quarter),
-        "half work": work_of(half),
-        "half integers": integers_of(half),
+        "quarter work": quarter_work,
+        "quarter integers": quarter_integers,
+        "merge work": work_of_merge(larger),
     }
     bytes, real = x.dtype.itemsize, asked.real.itemsize
     scratch = {
@@ -575,10 +409,9 @@ def _plan_steps(equation: Equation, x: Array, start: int, end: int) -> LibraryCa
         "panels": size * count * bytes,
         "transforms": panels * VECTORS * REFLECTORS * bytes,
         "reduction": reduction * bytes,
-        # ... and for the last merge: four rows, the parts' vectors, and those of the merge.
-        "work": max(4 * size + 2 * half * half + size * size, 2 * work_of(half), QUARTERS * work_of(quarter)) * real,
+        "work": max(work_of_merge(size), 2 * work_of_merge(larger), QUARTERS * quarter_work) * real,
         "order": size * 4,
-        "integers": max(integers_of(size), 2 * integers_of(half), QUARTERS * integers_of(quarter)) * 4,
+        "integers": max(4 * size + 2, QUARTERS * quarter_integers) * 4,
     }
     same = [(0, 0)] if count == size else []
     return batched(eigh_steps, equation, fields, scratch, work=9 * size**3, in_place=same)

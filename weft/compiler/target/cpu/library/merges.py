@@ -1,0 +1,245 @@
+"""Eigenvalues and eigenvectors of tridiagonal matrices from those of their halves, in steps that threads share.
+
+This is what `laed1` of LAPACK does. What both halves do not have in common is left out first (`laed2`); the eigenvalues
+of the rest are roots of one equation. A level is all merges that do not depend on each other, of which there are one or
+two here; what threads share are blocks of the columns of all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from weft.compiler.target.cpu.library.writer import Pieces, Writer
+from weft.compiler.target.llvm import Function, Value, constant, double, i32, i64
+
+# How many columns of a merge are a block.
+COLUMNS = 32
+# What `laed2` finds about a merge: how many columns remain, and of these how many there are of three kinds.
+NUMBERS = 4
+
+
+def load(p: Pieces, reals: Value, index: Value | int) -> Value:
+    """A real number of an array."""
+    return p.f.load(p.element.float, _at(p, reals, index), p.element.float.bits // 8)
+
+
+def store(p: Pieces, value: Value, reals: Value, index: Value | int) -> None:
+    """Write a real number into an array."""
+    p.f.store(value, _at(p, reals, index), p.element.float.bits // 8)
+
+
+def _at(p: Pieces, reals: Value, index: Value | int) -> Value:
+    return p.at(reals, index, p.element.real.bytes)
+
+
+def half(f: Function, size: Value, index: Value) -> tuple[Value, Value]:
+    """Where one of two parts of a tridiagonal matrix begins, and its size. The first is never the larger one, as merges
+    demand."""
+    first = f.lshr(size, constant(1, i64))
+    return f.mul(index, first), f.select(f.icmp("eq", index, constant(0, i64)), first, f.sub(size, first))
+
+
+def note(p: Pieces, status: Value, captured: Mapping[str, Value], item: Value | int) -> None:
+    """Write down whether an item failed."""
+    p.f.store(p.f.zext(status, i64), p.f.offset(captured["failed"], i64, item), 8)
+
+
+def work_of_merge(length: int) -> int:
+    """Real numbers that a merge works with: four rows, the vectors of its parts, and those of the merge."""
+    larger = length - length // 2
+    return 4 * length + 2 * larger * larger + length * length
+
+
+def merge_level(w: Writer, captured: Mapping[str, Value], merges: Value) -> None:
+    """All merges of a level: of both halves of the matrix, or of the whole one. Eigenvalues are not sorted; `order` has
+    their positions, counted from 1 in each merge. `captured` has the arrays, `numbers` and `merge work` among them."""
+    f, one, size = w.f, constant(1, i64), captured["size"]
+    inside = {**captured, "merges": merges}
+    longest = f.select(f.icmp("eq", merges, one), size, f.sub(size, f.lshr(size, one)))
+    blocks = f.udiv(f.add(longest, constant(COLUMNS - 1, i64)), constant(COLUMNS, i64))
+    items = {**inside, "blocks of merge": blocks}
+    w.share("prepare", merges, inside, _prepare)
+    for name, step in (("roots", _roots), ("weights", _weights), ("merged", _merged)):
+        w.share(name, f.mul(blocks, merges), items, step)
+    with f.loop(constant(0, i64), merges) as merge, f.when(w.goes_on()):
+        _write_positions(w, inside, merge)
+
+
+@dataclass(frozen=True)
+class _Merge:
+    """Where the arrays of a merge are, and what is known about it. `joint` is the element that joins its parts, the
+    first of which has `cut` rows."""
+
+    size: Value  # from one column to the next
+    length: Value
+    cut: Value
+    diagonal: Value
+    vectors: Value
+    order: Value
+    joint: Value
+    z: Value
+    poles: Value
+    weights: Value
+    columns: Value  # of the parts' vectors, those of one kind after those of the other
+    orders: tuple[Value, ...]
+    numbers: Value
+
+    @staticmethod
+    def of(p: Pieces, captured: Mapping[str, Value], index: Value) -> _Merge:
+        """The merge of an index in its level."""
+        f, real, one, size = p.f, Pieces(p.f, p.element.real), constant(1, i64), captured["size"]
+        whole = f.icmp("eq", captured["merges"], one)
+        start, length = half(f, size, index)
+        start, length = f.select(whole, constant(0, i64), start), f.select(whole, size, length)
+        cut = f.lshr(length, one)
+        work = real.at(captured["work"], f.mul(index, captured["merge work"]))
+        z, poles, weights, columns = (real.at(work, f.mul(length, constant(n, i64))) for n in range(4))
+        integers = f.offset(captured["integers"], i32, f.mul(f.mul(index, size), constant(2, i64)))
+        return _Merge(
+            size,
+            length,
+            cut,
+            real.at(captured["diagonal"], start),
+            real.at(captured["vectors"], f.mul(start, f.add(size, one))),
+            f.offset(captured["order"], i32, start),
+            real.at(captured["beside"], f.sub(f.add(start, cut), one)),
+            z,
+            poles,
+            weights,
+            columns,
+            tuple(f.offset(integers, i32, f.mul(length, constant(n, i64))) for n in range(4)),
+            f.offset(captured["numbers"], i64, f.mul(index, constant(NUMBERS, i64))),
+        )
+
+    def number(self, p: Pieces, index: int) -> Value:
+        """What `laed2` found."""
+        return p.f.load(i64, p.f.offset(self.numbers, i64, index), 8)
+
+    def own(self, p: Pieces) -> tuple[Value, Value, Value, Value]:
+        """How many columns have rows of the first part, and of the second; where the columns of the second are, and
+        the memory behind them."""
+        f, real = p.f, Pieces(p.f, p.element.real)
+        kinds = [self.number(p, n) for n in (1, 2, 3)]
+        upper, lower = f.add(kinds[0], kinds[1]), f.add(kinds[1], kinds[2])
+        first = f.mul(self.cut, upper)
+        behind = f.add(first, f.mul(f.sub(self.length, self.cut), lower))
+        return upper, lower, real.at(self.columns, first), real.at(self.columns, behind)
+
+
+def _prepare(p: Pieces, captured: Mapping[str, Value], item: Value) -> None:
+    """Leave out what the parts of a merge do not have in common. A rest of one or two columns is merged at once."""
+    f, real, none, one = p.f, Pieces(p.f, p.element.real), constant(0, i64), constant(1, i64)
+    m = _Merge.of(p, captured, item)
+    remaining = f.alloca(i32, align=4)
+    # Along the cut: the last row of the first part's vectors, and the first row of the second part's.
+    with f.loop(none, m.length) as n:
+        row = f.select(f.icmp("slt", n, m.cut), f.sub(m.cut, one), m.cut)
+        store(real, load(real, m.vectors, f.add(f.mul(n, m.size), row)), m.z, n)
+    status = real.lapack(
+        "laed2", remaining, m.length, m.cut, m.diagonal, m.vectors, m.size, m.order, m.joint,
+        m.z, m.poles, m.weights, m.columns, *m.orders,
+    )  # fmt: skip
+    note(p, status, captured, item)
+    rank = f.select(status, none, f.sext(f.load(i32, remaining, 4), i64))
+    kinds = [f.sext(f.load(i32, f.offset(m.orders[3], i32, n), 4), i64) for n in range(3)]
+    for position, number in enumerate((rank, *kinds)):
+        f.store(number, f.offset(m.numbers, i64, position), 8)
+    with f.when(f.and_(f.icmp("slt", rank, constant(3, i64)), f.icmp("sgt", rank, none))):
+        wrong = real.lapack(
+            "laed3", rank, m.length, m.cut, m.diagonal, m.vectors, m.size, m.joint, m.poles, m.columns, m.orders[1],
+            m.orders[3], m.weights, m.own(p)[3],
+        )  # fmt: skip
+        note(p, wrong, captured, item)
+
+
+def _write_positions(p: Pieces, captured: Mapping[str, Value], item: Value) -> None:
+    """The positions of the eigenvalues of a merge in their order."""
+    f, real, none = p.f, Pieces(p.f, p.element.real), constant(0, i64)
+    m = _Merge.of(p, captured, item)
+    rank = m.number(p, 0)
+    with f.when(f.icmp("eq", rank, none)), f.loop(none, m.length) as n:
+        f.store(f.trunc(f.add(n, constant(1, i64)), i32), f.offset(m.order, i32, n), 4)
+    with f.when(f.icmp("sgt", rank, none)):
+        real.auxiliary("lamrg", rank, f.sub(m.length, rank), m.diagonal, 1, -1, m.order)
+
+
+def _block(p: Pieces, captured: Mapping[str, Value], item: Value) -> tuple[_Merge, Value, Value, Value, Value]:
+    """The merge of an item, how many columns remain of it, and which ones the item has: index of the merge, from, to;
+    none if they were merged at once."""
+    f = p.f
+    blocks = captured["blocks of merge"]
+    index = f.udiv(item, blocks)
+    m = _Merge.of(p, captured, index)
+    rank = m.number(p, 0)
+    begin = f.mul(f.urem(item, blocks), constant(COLUMNS, i64))
+    end = f.smin(f.add(begin, constant(COLUMNS, i64)), rank)
+    return m, rank, index, begin, f.select(f.icmp("slt", rank, constant(3, i64)), begin, f.smax(begin, end))
+
+
+def _roots(p: Pieces, captured: Mapping[str, Value], item: Value) -> None:
+    """Some eigenvalues, and their distances from all poles: a column for each."""
+    f, real = p.f, Pieces(p.f, p.element.real)
+    m, rank, index, begin, end = _block(p, captured, item)
+    with f.loop(begin, end) as n:
+        failed = real.lapack(
+            "laed4", rank, f.add(n, constant(1, i64)), m.poles, m.weights, real.at(m.vectors, f.mul(n, m.size)),
+            m.joint, real.at(m.diagonal, n),
+        )  # fmt: skip
+        with f.when(failed, unlikely=True):
+            note(p, failed, captured, index)
+
+
+def _weights(p: Pieces, captured: Mapping[str, Value], item: Value) -> None:
+    """Some weights of poles, which the rounded eigenvalues are exact for: products over all columns of a row."""
+    f, real = p.f, Pieces(p.f, p.element.real)
+    m, rank, _, begin, end = _block(p, captured, item)
+    at = lambda row, column: f.add(f.mul(column, m.size), row)
+    with f.loop(begin, end) as row:
+        store(real, load(real, m.vectors, at(row, row)), m.z, row)
+    with f.when(f.icmp("slt", begin, end)), f.loop(constant(0, i64), rank) as column:
+        pole = load(real, m.poles, column)
+        with f.loop(begin, end) as row, f.when(f.icmp("ne", row, column)):
+            apart = f.fsub(load(real, m.poles, row), pole)
+            ratio = f.fdiv(load(real, m.vectors, at(row, column)), apart)
+            store(real, f.fmul(load(real, m.z, row), ratio), m.z, row)
+    with f.loop(begin, end) as row:
+        root = f.sqrt(f.fneg(load(real, m.z, row)))
+        store(real, f.copysign(root, load(real, m.weights, row)), m.z, row)
+
+
+def _merged(p: Pieces, captured: Mapping[str, Value], item: Value) -> None:
+    """Some eigenvectors of the merge, and from them those of the tridiagonal matrix."""
+    f, real, none, one = p.f, Pieces(p.f, p.element.real), constant(0, i64), constant(1, i64)
+    m, rank, _, begin, end = _block(p, captured, item)
+    upper, lower, columns_below, behind = m.own(p)
+    own = real.at(behind, f.mul(begin, m.length))
+    with f.loop(begin, end) as column:
+        vector = real.at(m.vectors, f.mul(column, m.size))
+        with f.loop(none, rank, carried=[constant(0.0, double)]) as n:
+            part = f.fdiv(load(real, m.z, n), load(real, vector, n))
+            store(real, part, own, n)
+            wide = part if part.type is double else f.fpext(part, double)
+            n.give(f.fadd(n.values[0], f.fmul(wide, wide)))
+        length = f.sqrt(n.results[0])
+        norm = length if real.element.float is double else f.fptrunc(length, real.element.float)
+        with f.loop(none, rank) as n:
+            chosen = f.sub(f.sext(f.load(i32, f.offset(m.orders[1], i32, n), 4), i64), one)
+            store(real, f.fdiv(load(real, own, chosen), norm), vector, n)
+    width = f.sub(end, begin)
+    panel = real.at(m.vectors, f.mul(begin, m.size))
+    unit, nothing = real.scalar("unit", 1.0), real.scalar("zero", 0.0)
+
+    def multiply(first: Value, count: Value, matrix: Value, target: Value, rows: Value) -> None:
+        with f.loop(none, width) as n:
+            source = real.at(panel, f.add(f.mul(n, m.size), first))
+            real.copy(real.at(own, f.mul(n, count)), source, count)
+        stride = f.smax(count, one)
+        real.blas(
+            "gemm", "N", "N", rows, width, count, unit, matrix, rows, own, stride, nothing, target, m.size,
+        )  # fmt: skip
+
+    with f.when(f.icmp("sgt", width, none)):
+        below = f.sub(m.length, m.cut)
+        multiply(m.number(p, 1), lower, columns_below, real.at(panel, m.cut), below)
+        multiply(none, upper, m.columns, panel, m.cut)
