@@ -230,10 +230,10 @@ def test_subsets(dtype: Any, rng: np.random.Generator) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_eigenvectors_in_steps(dtype: Any, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Quarters of one row, sizes that are no multiples of anything, and subsets; the same for any number of threads,
-    and for one matrix as for several."""
-    monkeypatch.setattr(hermitian, "LEAST_STEPS", 4)
-    for size in (4, 5, 6, 7, 31, 33, 34, 97, 150):
+    """Parts of one row, sizes that are no multiples of anything, and subsets; the same for any number of threads, and
+    for one matrix as for several."""
+    monkeypatch.setattr(hermitian, "LEAST_STEPS", hermitian.PARTS)
+    for size in (8, 9, 13, 15, 31, 33, 34, 97, 150):
         x = matrices(rng, eigh, (2, size, size), dtype)
         assert "steps" in plan(equation_of(eigh, [x], EIGH)).routine
         both = check(eigh, [x], EIGH)

@@ -5,7 +5,7 @@ those that NumPy and SciPy give, who do the same.
 
 `syevd` of LAPACK reduces a matrix to a tridiagonal one, cuts that into halves again and again, merges the eigenvectors
 of two halves to those of the whole, and transforms them back. It has threads only inside of single matmuls, and those
-are not for us (`guard`). So larger matrices go the same way in steps of our own: quarters of the tridiagonal matrix,
+are not for us (`guard`). So larger matrices go the same way in steps of our own: parts of the tridiagonal matrix,
 blocks of merges (`merges`), and blocks of eigenvectors are what threads share. What a step computes does not depend on
 their number.
 """
@@ -18,10 +18,20 @@ from typing import Any
 import numpy as np
 
 from weft.compiler.target.cpu.library.batches import ITERATION_WORK, Work, batched
-from weft.compiler.target.cpu.library.merges import NUMBERS, half, load, merge_level, note, store, work_of_merge
+from weft.compiler.target.cpu.library.merges import (
+    MERGES,
+    NUMBERS,
+    integers_of_merges,
+    load,
+    merge_level,
+    note,
+    part,
+    store,
+    work_of_merges,
+)
 from weft.compiler.target.cpu.library.writer import Pieces, Writer, family
 from weft.compiler.target.library_call import Array, LibraryCall, arrays_of
-from weft.compiler.target.llvm import Function, Value, constant, i32, i64
+from weft.compiler.target.llvm import Value, constant, i32, i64
 from weft.ir.jaxpr import Equation
 
 # From this size on the steps are ours.
@@ -29,7 +39,7 @@ LEAST_STEPS = 128
 # How many reflectors are applied together, and to how many vectors at once.
 REFLECTORS, VECTORS = 32, 32
 # Into how many matrices the tridiagonal one is cut: a merge takes two.
-QUARTERS = 4
+PARTS = 2 * MERGES
 
 
 def _fail(w: Writer) -> None:
@@ -93,24 +103,17 @@ def _multiplier(w: Writer, found: Value) -> Value:
     return f.select(f.fcmp("oeq", bound, found), constant(1.0, element), f.fdiv(bound, found))
 
 
-def _quarter(f: Function, size: Value, index: Value) -> tuple[Value, Value]:
-    """The same of one of four."""
-    start, length = half(f, size, f.lshr(index, constant(1, i64)))
-    inside, length = half(f, length, f.and_(index, constant(1, i64)))
-    return f.add(start, inside), length
-
-
 def _solve(p: Pieces, captured: Mapping[str, Value], item: Value) -> None:
-    """The eigenvalues and vectors of a quarter, sorted."""
+    """The eigenvalues and vectors of a part, sorted."""
     f, real = p.f, Pieces(p.f, p.element.real)
     size = captured["size"]
-    start, length = _quarter(f, size, item)
+    start, length = part(f, size, item, MERGES.bit_length())
     corner = f.mul(start, f.add(size, constant(1, i64)))
     status = real.lapack(
         "stedc", "I", length, real.at(captured["diagonal"], start), real.at(captured["beside"], start),
         real.at(captured["vectors"], corner), size,
-        real.at(captured["work"], f.mul(item, captured["quarter work"])), captured["quarter work"],
-        f.offset(captured["integers"], i32, f.mul(item, captured["quarter integers"])), captured["quarter integers"],
+        real.at(captured["work"], f.mul(item, captured["part work"])), captured["part work"],
+        f.offset(captured["integers"], i32, f.mul(item, captured["part integers"])), captured["part integers"],
     )  # fmt: skip
     note(p, status, captured, item)
     with f.loop(constant(0, i64), length) as n:
@@ -259,8 +262,7 @@ def _transform(p: Pieces, captured: Mapping[str, Value], item: Value) -> None:
         "transforms", "reduction", "work", "order", "integers",
     ],
     fields=[
-        "size", "start", "count", "blocks", "panels", "reduction size", "quarter work", "quarter integers",
-        "merge work",
+        "size", "start", "count", "blocks", "panels", "reduction size", "part work", "part integers",
     ],
 )  # fmt: skip
 def eigh_steps(w: Writer) -> None:
@@ -269,19 +271,19 @@ def eigh_steps(w: Writer) -> None:
     size, none, one = w["size"], constant(0, i64), constant(1, i64)
     element, real = w.element.float, Pieces(f, w.element.real)
     matrix, diagonal, beside = w.scratch["matrix"], w.scratch["diagonal"], w.scratch["beside"]
-    failed = f.alloca(i64, QUARTERS, 8)
+    failed = f.alloca(i64, PARTS, 8)
     magnitude = w.largest(x, f.mul(size, size))
     captured = {
         **w.scratch,
         **{name: w[name] for name in w.family.fields if name != "panels"},
         "failed": failed,
-        "numbers": f.alloca(i64, 2 * NUMBERS, 8),
+        "numbers": f.alloca(i64, MERGES * NUMBERS, 8),
         "results": vectors,
     }
 
     def any_failed() -> Value:
         total = f.load(i64, failed, 8)
-        for n in range(1, QUARTERS):
+        for n in range(1, PARTS):
             total = f.or_(total, f.load(i64, f.offset(failed, i64, n), 8))
         return f.icmp("ne", total, none)
 
@@ -302,8 +304,8 @@ def eigh_steps(w: Writer) -> None:
         _scale(w, diagonal, size, inverse)
         _scale(w, beside, off, inverse)
         # Without what joins them the parts are matrices of their own, apart from the same amount on both sides.
-        for item in range(1, QUARTERS):
-            cut, _ = _quarter(f, size, constant(item, i64))
+        for item in range(1, PARTS):
+            cut, _ = part(f, size, constant(item, i64), MERGES.bit_length())
             before = f.sub(cut, one)
             joint = f.fabs(load(w, beside, before))
             for n in (before, cut):
@@ -311,17 +313,18 @@ def eigh_steps(w: Writer) -> None:
         w.clear(w.scratch["vectors"], f.mul(size, size), w.element.real.bytes)
 
         def begin(p: Pieces, inside: Mapping[str, Value], item: Value) -> None:
-            first = p.f.icmp("slt", item, constant(QUARTERS, i64))
+            first = p.f.icmp("slt", item, constant(PARTS, i64))
             with p.f.when(first):
                 _solve(p, inside, item)
             with p.f.when(p.f.not_(first)):
-                _write_block(p, inside, p.f.sub(item, constant(QUARTERS, i64)))
+                _write_block(p, inside, p.f.sub(item, constant(PARTS, i64)))
 
-        for quarter in range(QUARTERS):
-            f.store(none, f.offset(failed, i64, quarter), 8)
-        w.share("begin", f.add(constant(QUARTERS, i64), w["blocks"]), captured, begin)
-        with f.loop(none, constant(2, i64)) as level, f.when(f.and_(w.goes_on(), f.not_(any_failed()))):
-            merge_level(w, captured, f.sub(constant(2, i64), level))
+        for index in range(PARTS):
+            f.store(none, f.offset(failed, i64, index), 8)
+        w.share("begin", f.add(constant(PARTS, i64), w["blocks"]), captured, begin)
+        levels = constant(MERGES.bit_length(), i64)
+        with f.loop(none, levels) as level, f.when(f.and_(w.goes_on(), f.not_(any_failed()))):
+            merge_level(w, captured, f.lshr(constant(MERGES, i64), level))
         with f.when(f.and_(w.goes_on(), f.not_(any_failed()))):
             _sort(w, diagonal, w.scratch["order"], size)
         w.unless(any_failed(), lambda: finish(norm, multiplier), lambda: _fail(w))
@@ -379,11 +382,10 @@ def _plan_steps(equation: Equation, x: Array, start: int, end: int) -> LibraryCa
     asked = Work(x.dtype, "sytrd")
     some, work = asked.some, asked.elements()
     (reduction,) = asked.ask("L", size, some, size, some, some, some, work, -1, answers=[work])
-    larger = size - size // 2
-    quarter = larger - larger // 2
+    longest = -(-size // PARTS)
     blocks, panels = -(-(size - 1) // REFLECTORS), -(-count // VECTORS)
     # What LAPACK's description asks for; there is no query.
-    quarter_work, quarter_integers = quarter * quarter + 4 * quarter + 1, 5 * quarter + 3
+    part_work, part_integers = longest * longest + 4 * longest + 1, 5 * longest + 3
     fields = {
         "size": size,
         "start": start,
@@ -391,9 +393,8 @@ def _plan_steps(equation: Equation, x: Array, start: int, end: int) -> LibraryCa
         "blocks": blocks,
         "panels": panels,
         "reduction size": reduction,
-        "quarter work": quarter_work,
-        "quarter integers": quarter_integers,
-        "merge work": work_of_merge(larger),
+        "part work": part_work,
+        "part integers": part_integers,
     }
     bytes, real = x.dtype.itemsize, asked.real.itemsize
     scratch = {
@@ -409,9 +410,9 @@ def _plan_steps(equation: Equation, x: Array, start: int, end: int) -> LibraryCa
         "panels": size * count * bytes,
         "transforms": panels * VECTORS * REFLECTORS * bytes,
         "reduction": reduction * bytes,
-        "work": max(work_of_merge(size), 2 * work_of_merge(larger), QUARTERS * quarter_work) * real,
+        "work": max(work_of_merges(size), PARTS * part_work) * real,
         "order": size * 4,
-        "integers": max(4 * size + 2, QUARTERS * quarter_integers) * 4,
+        "integers": max(integers_of_merges(size), PARTS * part_integers) * 4,
     }
     same = [(0, 0)] if count == size else []
     return batched(eigh_steps, equation, fields, scratch, work=9 * size**3, in_place=same)

@@ -1,8 +1,8 @@
 """Eigenvalues and eigenvectors of tridiagonal matrices from those of their halves, in steps that threads share.
 
 This is what `laed1` of LAPACK does. What both halves do not have in common is left out first (`laed2`); the eigenvalues
-of the rest are roots of one equation. A level is all merges that do not depend on each other, of which there are one or
-two here; what threads share are blocks of the columns of all of them.
+of the rest are roots of one equation. A level is all merges that do not depend on each other; what threads share are
+blocks of the columns of all of them.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from weft.compiler.target.cpu.library.writer import Pieces, Writer
 from weft.compiler.target.llvm import Function, Value, constant, double, i32, i64
 
+# How many merges the first level has.
+MERGES = 4
 # How many columns of a merge are a block.
 COLUMNS = 32
 # What `laed2` finds about a merge: how many columns remain, and of these how many there are of three kinds.
@@ -33,11 +35,17 @@ def _at(p: Pieces, reals: Value, index: Value | int) -> Value:
     return p.at(reals, index, p.element.real.bytes)
 
 
-def half(f: Function, size: Value, index: Value) -> tuple[Value, Value]:
-    """Where one of two parts of a tridiagonal matrix begins, and its size. The first is never the larger one, as merges
-    demand."""
-    first = f.lshr(size, constant(1, i64))
-    return f.mul(index, first), f.select(f.icmp("eq", index, constant(0, i64)), first, f.sub(size, first))
+def part(f: Function, size: Value, index: Value, halvings: int) -> tuple[Value, Value]:
+    """Where a part of a tridiagonal matrix begins that is halved so often, and its size. Of two halves the first is
+    never the larger one, as merges demand."""
+    none, one = constant(0, i64), constant(1, i64)
+    start, length = none, size
+    for n in reversed(range(halvings)):
+        second = f.and_(f.lshr(index, constant(n, i64)), one)
+        first = f.lshr(length, one)
+        start = f.add(start, f.mul(second, first))
+        length = f.select(f.icmp("eq", second, none), first, f.sub(length, first))
+    return start, length
 
 
 def note(p: Pieces, status: Value, captured: Mapping[str, Value], item: Value | int) -> None:
@@ -45,18 +53,32 @@ def note(p: Pieces, status: Value, captured: Mapping[str, Value], item: Value | 
     p.f.store(p.f.zext(status, i64), p.f.offset(captured["failed"], i64, item), 8)
 
 
-def work_of_merge(length: int) -> int:
-    """Real numbers that a merge works with: four rows, the vectors of its parts, and those of the merge."""
-    larger = length - length // 2
-    return 4 * length + 2 * larger * larger + length * length
+def work_of_merges(size: int) -> int:
+    """Real numbers that the merges of a level work with at most: of each four rows, the vectors of its parts, and those
+    of the merge."""
+    counts = [1 << n for n in range(MERGES.bit_length())]
+    lengths = [-(-size // count) for count in counts]
+    return max(c * (4 * n + n * n + 2 * (n - n // 2) ** 2) for c, n in zip(counts, lengths, strict=True))
+
+
+def integers_of_merges(size: int) -> int:
+    """The same of integers."""
+    return 4 * (size + MERGES)
 
 
 def merge_level(w: Writer, captured: Mapping[str, Value], merges: Value) -> None:
-    """All merges of a level: of both halves of the matrix, or of the whole one. Eigenvalues are not sorted; `order` has
-    their positions, counted from 1 in each merge. `captured` has the arrays, `numbers` and `merge work` among them."""
+    """All merges of a level, of which there are `MERGES` at first, and in the end one. Eigenvalues are not sorted;
+    `order` has their positions, counted from 1 in each merge. `captured` has the arrays, and `numbers`."""
     f, one, size = w.f, constant(1, i64), captured["size"]
-    inside = {**captured, "merges": merges}
-    longest = f.select(f.icmp("eq", merges, one), size, f.sub(size, f.lshr(size, one)))
+    longest = f.udiv(f.sub(f.add(size, merges), one), merges)
+    larger = f.sub(longest, f.lshr(longest, one))
+    rows = f.mul(longest, f.add(longest, constant(4, i64)))
+    inside = {
+        **captured,
+        "merges": merges,
+        "work of merge": f.add(rows, f.mul(constant(2, i64), f.mul(larger, larger))),
+        "integers of merge": f.mul(longest, constant(4, i64)),
+    }
     blocks = f.udiv(f.add(longest, constant(COLUMNS - 1, i64)), constant(COLUMNS, i64))
     items = {**inside, "blocks of merge": blocks}
     w.share("prepare", merges, inside, _prepare)
@@ -89,13 +111,15 @@ class _Merge:
     def of(p: Pieces, captured: Mapping[str, Value], index: Value) -> _Merge:
         """The merge of an index in its level."""
         f, real, one, size = p.f, Pieces(p.f, p.element.real), constant(1, i64), captured["size"]
-        whole = f.icmp("eq", captured["merges"], one)
-        start, length = half(f, size, index)
-        start, length = f.select(whole, constant(0, i64), start), f.select(whole, size, length)
+        start, length = part(f, size, index, 0)
+        for halvings in range(1, MERGES.bit_length()):
+            is_level = f.icmp("eq", captured["merges"], constant(1 << halvings, i64))
+            found = part(f, size, index, halvings)
+            start, length = f.select(is_level, found[0], start), f.select(is_level, found[1], length)
         cut = f.lshr(length, one)
-        work = real.at(captured["work"], f.mul(index, captured["merge work"]))
+        work = real.at(captured["work"], f.mul(index, captured["work of merge"]))
         z, poles, weights, columns = (real.at(work, f.mul(length, constant(n, i64))) for n in range(4))
-        integers = f.offset(captured["integers"], i32, f.mul(f.mul(index, size), constant(2, i64)))
+        integers = f.offset(captured["integers"], i32, f.mul(index, captured["integers of merge"]))
         return _Merge(
             size,
             length,
