@@ -38,7 +38,8 @@ INPUTS: dict[str, Any] = {
     "h": floats(3, 6),
     "ch": floats(2, 8, 7, 3),
     "tokens": onp.array([[1, 4, 2], [0, 3, 3]], onp.int32),
-    "mask": RNG.integers(0, 2, (3, 4)).astype(bool),
+    # None or several in each row and column: of one element the variance and its derivative are nothing but rounding.
+    "mask": onp.array([[1, 0, 1, 1], [1, 0, 1, 0], [0, 0, 1, 1]], bool),
     "attention_mask": onp.tril(onp.ones((2, 1, 5, 5), bool)),
     "lengths": onp.array([3, 5], onp.int32),
     "other": floats(2, 7, 4),
@@ -91,7 +92,7 @@ nn.RMSNorm(use_scale=False) | half
 nn.RMSNorm(reduction_axes=(0, 2), feature_axes=1, scale_init=nn.initializers.normal(1.0)) | x3
 nn.GroupNorm(2, scale_init=nn.initializers.normal(1.0)) | image
 nn.GroupNorm(num_groups=None, group_size=1) | image
-nn.GroupNorm(2, reduction_axes=(-1,)) | image
+nn.GroupNorm(2, reduction_axes=(-1,), use_fast_variance=False) | image
 nn.GroupNorm(4) | x
 nn.InstanceNorm(bias_init=nn.initializers.normal(1.0)) | image
 nn.InstanceNorm(feature_axes=(1, -1)) | image
