@@ -155,6 +155,43 @@ def test_edges_of_more_dtypes(name: str) -> None:
         check_edges(ELEMENTWISE[name], MORE_DTYPES)
 
 
+# -- scalars beside arrays --------------------------------------------------------------------------------------------
+
+
+def beside_scalars(case: Case) -> list[list[Any]]:
+    """Operands of which one is an array, or all but one are, and the others scalars; as far as the primitive takes
+    them."""
+    arrays = [np.resize(a if a.size else np.ones((), a.dtype), 5) for a in case.arrays]
+    count = len(arrays)
+    chosen = {frozenset([i]) for i in range(count)} | {frozenset(range(count)) - {i} for i in range(count)}
+    mixed = [[concrete(a[0] if i in scalar else a) for i, a in enumerate(arrays)] for scalar in chosen if scalar]
+    found = []
+    for operands in mixed:
+        try:
+            case.primitive.type(*(a.aval for a in operands), **case.params)
+        except (TypeError, ValueError):
+            continue
+        found.append(operands)
+    return found
+
+
+# Those that are more than one kernel are compiled for their shapes, as other programs are.
+SEVERAL_OPERANDS = [
+    name
+    for name, cases in ELEMENTWISE.items()
+    if cases[0].primitive.one_kernel and any(len(c.arrays) > 1 for c in cases)  # type: ignore[attr-defined]
+]
+
+
+@pytest.mark.parametrize("name", SEVERAL_OPERANDS)
+def test_scalars_beside_arrays(name: str) -> None:
+    cases = [(case, operands) for case in ELEMENTWISE[name] for operands in beside_scalars(case)]
+    assert cases
+    compiled = weft.jit(lambda given: [case.bind(*args)[0] for (case, _), args in zip(cases, given, strict=True)])
+    for (case, operands), expected in zip(cases, compiled([operands for _, operands in cases]), strict=True):
+        assert_same_bits(case.bind(*operands)[0], expected, f"{case} of {[a.shape for a in operands]}")
+
+
 # -- transformations --------------------------------------------------------------------------------------------------
 
 

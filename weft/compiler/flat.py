@@ -34,8 +34,9 @@ MOST_VALUES = 4096
 def compile_flat(jaxpr: Jaxpr, target: Target, way: Flat) -> Compilation:
     """A jaxpr of elementwise operations on arrays of `FLAT_LENGTH` (or scalars), compiled for arrays of every length
     below `FLAT_MOST`. It has one more argument, the first: the length, an int64. Both ways share one kernel."""
-    # One operation may be defined by many; they are to be one fusion however many they are.
-    fusion = replace(target.fusion, values=MOST_VALUES)
+    # One operation may be defined by many; they are to be one fusion however many they are, and however often a scalar
+    # is read.
+    fusion = replace(target.fusion, values=MOST_VALUES, sites=MOST_VALUES, repeated=MOST_VALUES)
     compilation = compile_program(jaxpr, (), replace(target, fusion=fusion))
     compilation.traced, compilation.flat = with_length(jaxpr), way
     compilation.program = assign(_of_any_length(compilation.program, grain=int(way is Flat.THREADS)))
