@@ -18,7 +18,7 @@ import weft.numpy as wnp
 from tests.compiler.library_calls import computed, equation_of, execute, expected, guarded
 from weft.base.errors import CustomRuleError, InternalError
 from weft.compiler.target.cpu import link
-from weft.compiler.target.cpu.library import batches, capsules, guard, hermitian, matmuls, routines, shared
+from weft.compiler.target.cpu.library import batches, capsules, guard, hermitian, matmuls, routines, shared, singular
 from weft.compiler.target.cpu.library import host as host_calls
 from weft.compiler.target.cpu.library.blas import MATMULS
 from weft.compiler.target.cpu.library.host import PublicTransforms, transforms
@@ -242,6 +242,40 @@ def test_eigenvectors_in_steps(dtype: Any, rng: np.random.Generator, monkeypatch
             for a, b in zip(both, one, strict=True):
                 np.testing.assert_array_equal(a[1], b)
         check(eigh, [x], {**EIGH, "subset_by_index": (1, size - 1)})
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_singular_vectors_in_steps(dtype: Any, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same for any number of threads, and for one matrix as for several; subsets."""
+    monkeypatch.setattr(singular, "LEAST_STEPS", 2)
+    for size in (2, 3, 5, 31, 33, 34, 97):
+        x = rng.standard_normal((2, size, size)).astype(dtype)
+        assert "steps" in plan(equation_of(svd, [x], SVD)).routine
+        both = check(svd, [x], SVD)
+        for threads in (1, 2):
+            one = check(svd, [x[1]], SVD, threads=threads)
+            for a, b in zip(both, one, strict=True):
+                np.testing.assert_array_equal(a[1], b)
+        check(svd, [x], {**SVD, "subset_by_index": (1, size)})
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_singular_vectors_of_special_matrices_in_steps(dtype: Any, rng: np.random.Generator) -> None:
+    size, limits = 150, np.finfo(dtype)
+    random, unit = rng.standard_normal((size, size)).astype(dtype), np.eye(size, dtype=dtype)
+    tiny, large = random * limits.tiny, random * (limits.max / 1e4)
+    for x in (0 * unit, unit, np.ones((size, size), dtype), np.triu(random), random, unit * limits.tiny, tiny, large):
+        assert "steps" in plan(equation_of(svd, [x], SVD)).routine
+        values, left, right = (np.asarray(a, np.float64) for a in computed(equation_of(svd, [x], SVD), [x]))
+        inverse = 1 / (float(np.abs(x).max()) or 1.0)
+        tolerance = 30 * size * float(limits.eps)
+        exact = x.astype(np.float64) * inverse
+        np.testing.assert_allclose(left * (values * inverse) @ right, exact, atol=tolerance)
+        for vectors in (left.T, right):
+            np.testing.assert_allclose(vectors @ vectors.T, np.eye(size), atol=tolerance)
+        np.testing.assert_allclose(values * inverse, np.linalg.svd(exact, compute_uv=False), atol=tolerance)
+    random[3, 4] = np.inf
+    assert all(np.isnan(a).all() for a in computed(equation_of(svd, [random], SVD), [random]))
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -831,13 +865,16 @@ def test_the_largest_magnitude(dtype: Any, rng: np.random.Generator) -> None:
                 np.testing.assert_equal(largest(y.ctypes.data, count), abs(special))
 
 
-STEPS = ("begin", "prepare", "roots", "weights", "merged", "transform")
+STEPS = {
+    "eigh_steps": ("begin", "prepare", "roots", "weights", "merged", "transform"),
+    "svd_steps": ("solve", "transform"),
+}
 
 
 @pytest.mark.parametrize("machine", [host, aarch64], ids=["host", "aarch64"])
 def test_the_code_of_all_routines_is_accepted(machine: Any) -> None:
     names = [f"weft_{name}_{letter}" for name in FAMILIES for letter in ELEMENT_TYPES]
-    names += [f"weft_eigh_steps_{letter}.{step}" for letter in ELEMENT_TYPES for step in STEPS]
+    names += [f"weft_{name}_{letter}.{s}" for name, steps in STEPS.items() for letter in ELEMENT_TYPES for s in steps]
     names += [f"weft_{name}_{letter}_tiles" for name in MATMULS for letter in ELEMENT_TYPES]
     names += [shared.transpose_name(size) for size in shared.ELEMENTS]
     names += [shared.largest_name(bits) for bits in (32, 64)]

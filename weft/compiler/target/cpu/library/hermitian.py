@@ -12,15 +12,15 @@ their number.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from weft.compiler.target.cpu.library.batches import ITERATION_WORK, Work, batched
 from weft.compiler.target.cpu.library.merges import (
+    COUNTS,
     MERGES,
-    NUMBERS,
     integers_of_merges,
     load,
     merge_level,
@@ -29,6 +29,14 @@ from weft.compiler.target.cpu.library.merges import (
     store,
     work_of_merges,
 )
+from weft.compiler.target.cpu.library.reflectors import (
+    BUFFERS,
+    REFLECTORS,
+    VECTORS,
+    Reflectors,
+    blocks_of,
+    scratch_of_blocks,
+)
 from weft.compiler.target.cpu.library.writer import Pieces, Writer, family
 from weft.compiler.target.library_call import Array, LibraryCall, arrays_of
 from weft.compiler.target.llvm import Value, constant, i32, i64
@@ -36,8 +44,6 @@ from weft.ir.jaxpr import Equation
 
 # From this size on the steps are ours.
 LEAST_STEPS = 128
-# How many reflectors are applied together, and to how many vectors at once.
-REFLECTORS, VECTORS = 32, 32
 # Into how many matrices the tridiagonal one is cut: a merge takes two.
 PARTS = 2 * MERGES
 
@@ -88,12 +94,13 @@ def _range(float_type: Any) -> tuple[float, float]:
     return float(np.sqrt(small)), float(np.sqrt(1 / small))
 
 
-def _scale(p: Pieces, reals: Value, count: Value, multiplier: Value) -> None:
+def scale(p: Pieces, reals: Value, count: Value, multiplier: Value) -> None:
+    """Multiply real numbers."""
     with p.f.loop(constant(0, i64), count) as n:
         store(p, p.f.fmul(load(p, reals, n), multiplier), reals, n)
 
 
-def _multiplier(w: Writer, found: Value) -> Value:
+def multiplier_of(w: Writer, found: Value) -> Value:
     """What the matrix is multiplied by, so that its largest magnitude, which was found, is one that LAPACK can
     square."""
     f, element = w.f, w.element.float
@@ -143,81 +150,9 @@ def _sort(w: Writer, diagonal: Value, order: Value, size: Value) -> None:
         f.store(position, f.offset(order, i32, free), 4)
 
 
-def _reflectors(p: Pieces, captured: Mapping[str, Value], block: Value) -> tuple[Value, Value, Value, Value]:
-    """A block of reflectors: the first of them, how many there are, of how many elements, and where. Each is below the
-    element next to the diagonal, which it has a one for."""
-    f, size = p.f, captured["size"]
-    first = f.mul(block, constant(REFLECTORS, i64))
-    rows = f.sub(f.sub(size, constant(1, i64)), first)
-    at = p.at(captured["matrix"], f.add(f.mul(first, size), f.add(first, constant(1, i64))))
-    return first, f.smin(rows, constant(REFLECTORS, i64)), rows, at
-
-
-def _write_block(p: Pieces, captured: Mapping[str, Value], block: Value) -> None:
-    """A block of reflectors as I - UVᴴ: Vᴴ, whose rows they are, and U. LAPACK has `larft` and `larfb` for blocks, but
-    each of their many small steps takes a lock of OpenBLAS: with 14 threads `larft` took a hundred times as long."""
-    f, none, one = p.f, constant(0, i64), constant(1, i64)
-    first, count, rows, reflectors = _reflectors(p, captured, block)
-    size, stride = captured["size"], constant(REFLECTORS, i64)
-    begin = f.mul(block, constant(REFLECTORS**2, i64))
-    inner, triangle = (p.at(captured[name], begin) for name in ("inner", "triangles"))
-    panel = f.mul(first, size)
-    adjoint, product = (p.at(captured[name], panel) for name in ("adjoints", "products"))
-    with f.loop(none, count) as column:
-        top = p.at(reflectors, f.mul(column, size))
-        p.clear(top, column)
-        _store_element(p, [constant(1.0, p.element.float), constant(0.0, p.element.float)], top, column)
-    p.transpose(adjoint, stride, reflectors, size, count, rows)
-    if p.element.is_complex:
-        with f.loop(none, rows) as row, f.loop(none, count) as column:
-            index = f.add(f.mul(f.add(f.mul(row, stride), column), constant(2, i64)), one)
-            store(p, f.fneg(load(p, adjoint, index)), adjoint, index)
-    unit, nothing = p.scalar("unit", 1.0), p.scalar("zero", 0.0)
-    p.blas("gemm", "N", "N", count, count, rows, unit, adjoint, stride, reflectors, size, nothing, inner, stride)
-    _write_triangle(p, count, p.at(captured["taus"], first), inner, triangle)
-    p.blas("gemm", "N", "N", rows, count, count, unit, reflectors, size, triangle, stride, nothing, product, size)
-
-
-def _write_triangle(p: Pieces, count: Value, taus: Value, inner: Value, triangle: Value) -> None:
-    """What LAPACK calls T of a block of reflectors, from their inner products and scales. A column is that of the next
-    reflector, as those before it leave it."""
-    f, none, one = p.f, constant(0, i64), constant(1, i64)
-    at = lambda row, column: f.add(f.mul(column, constant(REFLECTORS, i64)), row)
-    zero = constant(0.0, p.element.float)
-    with f.loop(none, count) as column:
-        scale = _load_element(p, taus, column)
-        with f.loop(none, column) as row:
-            with f.loop(row, column, carried=[zero] * p.element.parts) as n:
-                term = _times(p, _load_element(p, triangle, at(row, n)), _load_element(p, inner, at(n, column)))
-                n.give(*(f.fadd(a, b) for a, b in zip(n.values, term, strict=True)))
-            found = [f.fneg(part) for part in _times(p, scale, n.results)]
-            _store_element(p, found, triangle, at(row, column))
-        _store_element(p, scale, triangle, at(column, column))
-        p.clear(p.at(triangle, at(f.add(column, one), column)), f.sub(f.sub(count, column), one))
-
-
-def _load_element(p: Pieces, elements: Value, index: Value) -> list[Value]:
-    """The parts of an element."""
-    first = p.f.mul(index, constant(p.element.parts, i64))
-    return [load(p, elements, p.f.add(first, constant(n, i64))) for n in range(p.element.parts)]
-
-
-def _store_element(p: Pieces, parts: Sequence[Value], elements: Value, index: Value) -> None:
-    """Store an element of the dtype, which may need the first part only."""
-    first = p.f.mul(index, constant(p.element.parts, i64))
-    for n in range(p.element.parts):
-        store(p, parts[n], elements, p.f.add(first, constant(n, i64)))
-
-
-def _times(p: Pieces, a: Sequence[Value], b: Sequence[Value]) -> list[Value]:
-    """The product of two elements."""
-    f = p.f
-    if not p.element.is_complex:
-        return [f.fmul(a[0], b[0])]
-    return [
-        f.fsub(f.fmul(a[0], b[0]), f.fmul(a[1], b[1])),
-        f.fadd(f.fmul(a[0], b[1]), f.fmul(a[1], b[0])),
-    ]
+def _reflectors(p: Pieces, captured: Mapping[str, Value]) -> Reflectors:
+    """Those that the matrix was reduced to a tridiagonal one with."""
+    return Reflectors(p, captured["matrix"], captured["taus"], captured["size"], 1, captured)
 
 
 def _transform(p: Pieces, captured: Mapping[str, Value], item: Value) -> None:
@@ -239,17 +174,7 @@ def _transform(p: Pieces, captured: Mapping[str, Value], item: Value) -> None:
         else:
             p.copy(target, source, size)
     work = p.at(captured["transforms"], f.mul(item, constant(VECTORS * REFLECTORS, i64)))
-    unit, nothing, minus = p.scalar("unit", 1.0), p.scalar("zero", 0.0), p.scalar("minus", -1.0)
-    with f.loop(constant(0, i64), captured["blocks"]) as n:
-        first, count, rows, _ = _reflectors(p, captured, f.sub(f.sub(captured["blocks"], one), n))
-        adjoint, product = (p.at(captured[name], f.mul(first, size)) for name in ("adjoints", "products"))
-        target = p.at(own, f.add(first, one))
-        p.blas(
-            "gemm", "N", "N", count, width, rows, unit, adjoint, REFLECTORS, target, size, nothing, work, REFLECTORS,
-        )  # fmt: skip
-        p.blas(
-            "gemm", "N", "N", rows, width, count, minus, product, size, work, REFLECTORS, unit, target, size,
-        )  # fmt: skip
+    _reflectors(p, captured).apply(captured["blocks"], own, width, work)
     p.transpose(p.at(captured["results"], begin), captured["count"], own, size, width, size)
 
 
@@ -258,8 +183,8 @@ def _transform(p: Pieces, captured: Mapping[str, Value], item: Value) -> None:
     operands=1,
     results=2,
     scratch=[
-        "matrix", "diagonal", "beside", "taus", "vectors", "inner", "triangles", "adjoints", "products", "panels",
-        "transforms", "reduction", "work", "order", "integers",
+        "matrix", "diagonal", "beside", "taus", "vectors", *BUFFERS, "panels", "transforms", "reduction", "work",
+        "order", "integers",
     ],
     fields=[
         "size", "start", "count", "blocks", "panels", "reduction size", "part work", "part integers",
@@ -277,7 +202,7 @@ def eigh_steps(w: Writer) -> None:
         **w.scratch,
         **{name: w[name] for name in w.family.fields if name != "panels"},
         "failed": failed,
-        "numbers": f.alloca(i64, MERGES * NUMBERS, 8),
+        "counts": f.alloca(i64, MERGES * COUNTS, 8),
         "results": vectors,
     }
 
@@ -289,9 +214,9 @@ def eigh_steps(w: Writer) -> None:
 
     def work() -> None:
         w.transpose(matrix, size, x, size, size, size)
-        multiplier = _multiplier(w, magnitude)
+        multiplier = multiplier_of(w, magnitude)
         with f.when(f.fcmp("one", multiplier, constant(1.0, element)), unlikely=True):
-            _scale(w, matrix, f.mul(f.mul(size, size), constant(w.element.parts, i64)), multiplier)
+            scale(w, matrix, f.mul(f.mul(size, size), constant(w.element.parts, i64)), multiplier)
         off = f.sub(size, one)
         w.lapack(
             "sytrd", "L", size, matrix, size, diagonal, beside, w.scratch["taus"],
@@ -301,8 +226,8 @@ def eigh_steps(w: Writer) -> None:
         larger = f.select(f.fcmp("ogt", *magnitudes), *magnitudes)
         norm = f.select(f.fcmp("oeq", larger, constant(0.0, element)), constant(1.0, element), larger)
         inverse = f.fdiv(constant(1.0, element), norm)
-        _scale(w, diagonal, size, inverse)
-        _scale(w, beside, off, inverse)
+        scale(w, diagonal, size, inverse)
+        scale(w, beside, off, inverse)
         # Without what joins them the parts are matrices of their own, apart from the same amount on both sides.
         for item in range(1, PARTS):
             cut, _ = part(f, size, constant(item, i64), MERGES.bit_length())
@@ -317,7 +242,7 @@ def eigh_steps(w: Writer) -> None:
             with p.f.when(first):
                 _solve(p, inside, item)
             with p.f.when(p.f.not_(first)):
-                _write_block(p, inside, p.f.sub(item, constant(PARTS, i64)))
+                _reflectors(p, inside).write_block(p.f.sub(item, constant(PARTS, i64)))
 
         for index in range(PARTS):
             f.store(none, f.offset(failed, i64, index), 8)
@@ -383,7 +308,7 @@ def _plan_steps(equation: Equation, x: Array, start: int, end: int) -> LibraryCa
     some, work = asked.some, asked.elements()
     (reduction,) = asked.ask("L", size, some, size, some, some, some, work, -1, answers=[work])
     longest = -(-size // PARTS)
-    blocks, panels = -(-(size - 1) // REFLECTORS), -(-count // VECTORS)
+    blocks, panels = blocks_of(size, 1), -(-count // VECTORS)
     # What LAPACK's description asks for; there is no query.
     part_work, part_integers = longest * longest + 4 * longest + 1, 5 * longest + 3
     fields = {
@@ -403,10 +328,7 @@ def _plan_steps(equation: Equation, x: Array, start: int, end: int) -> LibraryCa
         "beside": size * real,
         "taus": size * bytes,
         "vectors": size * size * real,
-        "inner": blocks * REFLECTORS**2 * bytes,
-        "triangles": blocks * REFLECTORS**2 * bytes,
-        "adjoints": blocks * REFLECTORS * size * bytes,
-        "products": blocks * REFLECTORS * size * bytes,
+        **scratch_of_blocks(size, 1, bytes),
         "panels": size * count * bytes,
         "transforms": panels * VECTORS * REFLECTORS * bytes,
         "reduction": reduction * bytes,

@@ -18,7 +18,7 @@ MERGES = 4
 # How many columns of a merge are a block.
 COLUMNS = 32
 # What `laed2` finds about a merge: how many columns remain, and of these how many there are of three kinds.
-NUMBERS = 4
+COUNTS = 4
 
 
 def load(p: Pieces, reals: Value, index: Value | int) -> Value:
@@ -68,7 +68,7 @@ def integers_of_merges(size: int) -> int:
 
 def merge_level(w: Writer, captured: Mapping[str, Value], merges: Value) -> None:
     """All merges of a level, of which there are `MERGES` at first, and in the end one. Eigenvalues are not sorted;
-    `order` has their positions, counted from 1 in each merge. `captured` has the arrays, and `numbers`."""
+    `order` has their positions, counted from 1 in each merge. `captured` has the arrays, and `counts`."""
     f, one, size = w.f, constant(1, i64), captured["size"]
     longest = f.udiv(f.sub(f.add(size, merges), one), merges)
     larger = f.sub(longest, f.lshr(longest, one))
@@ -105,7 +105,7 @@ class _Merge:
     weights: Value
     columns: Value  # of the parts' vectors, those of one kind after those of the other
     orders: tuple[Value, ...]
-    numbers: Value
+    counts: Value
 
     @staticmethod
     def of(p: Pieces, captured: Mapping[str, Value], index: Value) -> _Merge:
@@ -133,18 +133,18 @@ class _Merge:
             weights,
             columns,
             tuple(f.offset(integers, i32, f.mul(length, constant(n, i64))) for n in range(4)),
-            f.offset(captured["numbers"], i64, f.mul(index, constant(NUMBERS, i64))),
+            f.offset(captured["counts"], i64, f.mul(index, constant(COUNTS, i64))),
         )
 
-    def number(self, p: Pieces, index: int) -> Value:
+    def count(self, p: Pieces, index: int) -> Value:
         """What `laed2` found."""
-        return p.f.load(i64, p.f.offset(self.numbers, i64, index), 8)
+        return p.f.load(i64, p.f.offset(self.counts, i64, index), 8)
 
     def own(self, p: Pieces) -> tuple[Value, Value, Value, Value]:
         """How many columns have rows of the first part, and of the second; where the columns of the second are, and
         the memory behind them."""
         f, real = p.f, Pieces(p.f, p.element.real)
-        kinds = [self.number(p, n) for n in (1, 2, 3)]
+        kinds = [self.count(p, n) for n in (1, 2, 3)]
         upper, lower = f.add(kinds[0], kinds[1]), f.add(kinds[1], kinds[2])
         first = f.mul(self.cut, upper)
         behind = f.add(first, f.mul(f.sub(self.length, self.cut), lower))
@@ -167,8 +167,8 @@ def _prepare(p: Pieces, captured: Mapping[str, Value], item: Value) -> None:
     note(p, status, captured, item)
     rank = f.select(status, none, f.sext(f.load(i32, remaining, 4), i64))
     kinds = [f.sext(f.load(i32, f.offset(m.orders[3], i32, n), 4), i64) for n in range(3)]
-    for position, number in enumerate((rank, *kinds)):
-        f.store(number, f.offset(m.numbers, i64, position), 8)
+    for position, found in enumerate((rank, *kinds)):
+        f.store(found, f.offset(m.counts, i64, position), 8)
     with f.when(f.and_(f.icmp("slt", rank, constant(3, i64)), f.icmp("sgt", rank, none))):
         wrong = real.lapack(
             "laed3", rank, m.length, m.cut, m.diagonal, m.vectors, m.size, m.joint, m.poles, m.columns, m.orders[1],
@@ -181,7 +181,7 @@ def _write_positions(p: Pieces, captured: Mapping[str, Value], item: Value) -> N
     """The positions of the eigenvalues of a merge in their order."""
     f, real, none = p.f, Pieces(p.f, p.element.real), constant(0, i64)
     m = _Merge.of(p, captured, item)
-    rank = m.number(p, 0)
+    rank = m.count(p, 0)
     with f.when(f.icmp("eq", rank, none)), f.loop(none, m.length) as n:
         f.store(f.trunc(f.add(n, constant(1, i64)), i32), f.offset(m.order, i32, n), 4)
     with f.when(f.icmp("sgt", rank, none)):
@@ -195,7 +195,7 @@ def _block(p: Pieces, captured: Mapping[str, Value], item: Value) -> tuple[_Merg
     blocks = captured["blocks of merge"]
     index = f.udiv(item, blocks)
     m = _Merge.of(p, captured, index)
-    rank = m.number(p, 0)
+    rank = m.count(p, 0)
     begin = f.mul(f.urem(item, blocks), constant(COLUMNS, i64))
     end = f.smin(f.add(begin, constant(COLUMNS, i64)), rank)
     return m, rank, index, begin, f.select(f.icmp("slt", rank, constant(3, i64)), begin, f.smax(begin, end))
@@ -265,5 +265,5 @@ def _merged(p: Pieces, captured: Mapping[str, Value], item: Value) -> None:
 
     with f.when(f.icmp("sgt", width, none)):
         below = f.sub(m.length, m.cut)
-        multiply(m.number(p, 1), lower, columns_below, real.at(panel, m.cut), below)
+        multiply(m.count(p, 1), lower, columns_below, real.at(panel, m.cut), below)
         multiply(none, upper, m.columns, panel, m.cut)

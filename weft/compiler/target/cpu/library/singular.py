@@ -1,13 +1,34 @@
-"""Singular values and vectors."""
+"""Singular values and vectors.
+
+`gesdd` of LAPACK reduces a square matrix to a bidiagonal one, finds the vectors of that one, and transforms them back.
+For larger ones of real numbers the last part is ours: threads share blocks of vectors, as for eigenvectors.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from weft.compiler.target.cpu.library.batches import ITERATION_WORK, Work, batched
-from weft.compiler.target.cpu.library.writer import Writer, family
-from weft.compiler.target.library_call import LibraryCall, arrays_of
+from weft.compiler.target.cpu.library.hermitian import multiplier_of, scale
+from weft.compiler.target.cpu.library.merges import load, store
+from weft.compiler.target.cpu.library.reflectors import (
+    BUFFERS,
+    REFLECTORS,
+    VECTORS,
+    Reflectors,
+    blocks_of,
+    scratch_of_blocks,
+)
+from weft.compiler.target.cpu.library.writer import Pieces, Writer, family
+from weft.compiler.target.library_call import Array, LibraryCall, arrays_of
+from weft.compiler.target.llvm import Value, constant, i64
 from weft.ir.jaxpr import Equation
+
+# From this size on the last part is ours.
+LEAST_STEPS = 128
+# How many elements below the diagonal the reflectors of each side begin.
+BELOW = {"left": 0, "right": 1}
 
 
 def write_svd(w: Writer) -> None:
@@ -63,6 +84,133 @@ def svd(w: Writer) -> None:
     write_svd(w)
 
 
+def _reflectors(p: Pieces, captured: Mapping[str, Value], side: str) -> Reflectors:
+    """Those of one side that the matrix was reduced to a bidiagonal one with; those of the right side are its rows."""
+    matrix = captured["matrix" if side == "left" else "turned"]
+    buffers = {name: captured[f"{side} {name}"] for name in BUFFERS}
+    return Reflectors(p, matrix, captured[f"{side} taus"], captured["size"], BELOW[side], buffers)
+
+
+def _solve(p: Pieces, captured: Mapping[str, Value], item: Value) -> None:
+    """The singular values and vectors of the bidiagonal matrix, or a block of reflectors."""
+    f, size, none = p.f, captured["size"], constant(0, i64)
+    with f.when(f.icmp("eq", item, none)):
+        nothing = captured["integers"]  # in this way of working, two arrays are not looked at
+        failed = p.lapack(
+            "bdsdc", "U", "I", size, captured["values"], captured["beside"], captured["u"], size, captured["v"], size,
+            nothing, nothing, captured["work"], captured["integers"],
+        )  # fmt: skip
+        f.store(f.zext(failed, i64), captured["failed"], 8)
+    block = f.sub(item, constant(1, i64))
+    for side, first in (("left", none), ("right", captured["left blocks"])):
+        inside = f.and_(f.icmp("sge", block, first), f.icmp("slt", block, f.add(first, captured[f"{side} blocks"])))
+        with f.when(inside):
+            _reflectors(p, captured, side).write_block(f.sub(block, first))
+
+
+def _transform(p: Pieces, captured: Mapping[str, Value], item: Value) -> None:
+    """Some vectors of one side, as those of the matrix."""
+    f, size, count = p.f, captured["size"], captured["count"]
+    is_right = f.icmp("sge", item, captured["panels"])
+    begin = f.mul(f.urem(item, captured["panels"]), constant(VECTORS, i64))
+    width = f.smin(f.sub(count, begin), constant(VECTORS, i64))
+    first = f.add(captured["start"], begin)
+    work = p.at(captured["transforms"], f.mul(item, constant(VECTORS * REFLECTORS, i64)))
+    with f.when(is_right):  # rows of the result are columns here
+        own = p.at(captured["right vectors"], f.mul(begin, size))
+        p.transpose(own, size, p.at(captured["v"], first), size, size, width)
+        _reflectors(p, captured, "right").apply(captured["right blocks"], own, width, work)
+    with f.when(f.not_(is_right)):
+        own = p.at(captured["u"], f.mul(first, size))
+        _reflectors(p, captured, "left").apply(captured["left blocks"], own, width, work)
+        p.transpose(p.at(captured["left vectors"], begin), count, own, size, width, size)
+
+
+@family(
+    "svd_steps",
+    operands=1,
+    results=3,
+    scratch=[
+        "matrix", "turned", "values", "beside", "left taus", "right taus", "u", "v",
+        *(f"{side} {name}" for side in BELOW for name in BUFFERS), "transforms", "work", "integers",
+    ],
+    fields=["size", "start", "count", "left blocks", "right blocks", "panels", "work size"],
+)  # fmt: skip
+def svd_steps(w: Writer) -> None:
+    """As `svd`, of square matrices of real numbers, in steps that threads share."""
+    f, (x,), (values, left, right) = w.f, w.operands, w.results
+    size, count, none, one = w["size"], w["count"], constant(0, i64), constant(1, i64)
+    area, element = f.mul(size, size), w.element.float
+    matrix, found = w.scratch["matrix"], w.scratch["values"]
+    magnitude = w.largest(x, area)
+    failed = f.alloca(i64, align=8)
+    captured = {
+        **w.scratch,
+        **{name: w[name] for name in w.family.fields if name != "work size"},
+        "failed": failed,
+        "left vectors": left,
+        "right vectors": right,
+    }
+
+    def fail() -> None:
+        w.fill_nan(values, count)
+        w.fill_nan(left, f.mul(size, count))
+        w.fill_nan(right, f.mul(count, size))
+
+    def work() -> None:
+        w.transpose(matrix, size, x, size, size, size)
+        multiplier = multiplier_of(w, magnitude)
+        with f.when(f.fcmp("one", multiplier, constant(1.0, element)), unlikely=True):
+            scale(w, matrix, area, multiplier)
+        w.lapack(
+            "gebrd", size, size, matrix, size, found, w.scratch["beside"], w.scratch["left taus"],
+            w.scratch["right taus"], w.scratch["work"], w["work size"],
+        )  # fmt: skip
+        w.transpose(w.scratch["turned"], size, matrix, size, size, size)
+        f.store(none, failed, 8)
+        w.share("solve", f.add(one, f.add(w["left blocks"], w["right blocks"])), captured, _solve)
+
+        def finish() -> None:
+            w.share("transform", f.mul(w["panels"], constant(2, i64)), captured, _transform)
+            with f.loop(none, count) as n, f.when(w.goes_on()):
+                store(w, f.fdiv(load(w, found, f.add(w["start"], n)), multiplier), values, n)
+
+        w.unless(f.icmp("ne", f.load(i64, failed, 8), none), finish, fail)
+
+    w.unless(f.not_(f.fcmp("olt", magnitude, constant(float("inf"), element))), work, fail)
+
+
+def _plan_steps(equation: Equation, x: Array, start: int, end: int) -> LibraryCall:
+    size, count = x.shape[-1], end - start
+    asked = Work(x.dtype, "gebrd")
+    some, work = asked.some, asked.elements()
+    (work_size,) = asked.ask(size, size, some, size, some, some, some, some, work, -1, answers=[work])
+    panels, bytes = -(-count // VECTORS), x.dtype.itemsize
+    fields = {
+        "size": size,
+        "start": start,
+        "count": count,
+        **{f"{side} blocks": blocks_of(size, below) for side, below in BELOW.items()},
+        "panels": panels,
+        "work size": work_size,
+    }
+    scratch = {
+        **dict.fromkeys(("matrix", "turned", "u", "v"), size * size * bytes),
+        **dict.fromkeys(("values", "beside", "left taus", "right taus"), size * bytes),
+        **{
+            f"{side} {name}": room
+            for side, below in BELOW.items()
+            for name, room in scratch_of_blocks(size, below, bytes).items()
+        },
+        "transforms": 2 * panels * VECTORS * REFLECTORS * bytes,
+        # What LAPACK's description of `bdsdc` asks for; there is no query.
+        "work": max(work_size, 3 * size * size + 4 * size) * bytes,
+        "integers": 8 * size * 4,
+    }
+    same = [(0, n) for n, t in enumerate(arrays_of(equation.outvars)) if n and t.shape == x.shape]
+    return batched(svd_steps, equation, fields, scratch, work=20 * size**3, in_place=same)
+
+
 def plan_svd(equation: Equation) -> LibraryCall:
     (x,) = arrays_of(equation.invars)
     results = arrays_of(equation.outvars)
@@ -70,6 +218,8 @@ def plan_svd(equation: Equation) -> LibraryCall:
     small, large = min(rows, columns), max(rows, columns)
     start, end = equation.params["subset_by_index"] or (0, small)
     full, vectors = equation.params["full_matrices"], equation.params["compute_uv"]
+    if vectors and rows == columns >= LEAST_STEPS and x.dtype.kind == "f":
+        return _plan_steps(equation, x, start, end)
     job = ("A" if full else "S") if vectors else "N"
     left, right = (rows, columns) if full else (small, small)
     num_left, num_right = (results[1].shape[-1], results[2].shape[-2]) if vectors else (0, 0)
