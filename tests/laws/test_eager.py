@@ -187,7 +187,7 @@ SEVERAL_OPERANDS = [
 def test_scalars_beside_arrays(name: str) -> None:
     cases = [(case, operands) for case in ELEMENTWISE[name] for operands in beside_scalars(case)]
     assert cases
-    compiled = weft.jit(lambda given: [case.bind(*args)[0] for (case, _), args in zip(cases, given, strict=True)])
+    compiled = weft.jit(lambda operands: [case.bind(*args)[0] for (case, _), args in zip(cases, operands, strict=True)])
     for (case, operands), expected in zip(cases, compiled([operands for _, operands in cases]), strict=True):
         assert_same_bits(case.bind(*operands)[0], expected, f"{case} of {[a.shape for a in operands]}")
 
