@@ -94,6 +94,7 @@ def adapted(function: Callable[..., Any], key: Any, adapt: Callable[[Callable[..
         def called(*args: Any) -> Any:
             return reference()(*args)  # type: ignore[misc]
 
+        called.__qualname__ = getattr(function, "__qualname__", type(function).__qualname__)  # for messages
         found = table.keep(key, adapt(called))
     return found
 
