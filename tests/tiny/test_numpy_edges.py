@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -47,6 +49,39 @@ def test_whole_powers_of_complex_numbers_have_no_factor_of_one(power: int) -> No
     for found in (wnp.power(z, power), weft.jit(lambda z: z**power)(z)):
         np.testing.assert_array_equal(found.real, expected.real)
         np.testing.assert_array_equal(found.imag, expected.imag)
+
+
+def test_polynomials_with_zeros_that_are_not_finite() -> None:
+    with np.errstate(all="ignore"):
+        for zeros in ([], [np.inf, 2.0], [3.0, np.nan], [1.0, 2.0, 3.0]):
+            np.testing.assert_array_equal(wnp.poly(np.array(zeros, np.float32)), np.poly(zeros))
+
+
+NAN = np.array([1.0, np.nan, np.nan], np.float32)
+
+
+@pytest.mark.parametrize("assume_unique", [False, True])
+@pytest.mark.parametrize(
+    ("first", "second"), [(NAN, NAN), (NAN, NAN[:2]), (NAN[:1], NAN), (NAN, np.float32([2, 3])), (NAN[:1], NAN[:1])]
+)
+def test_nan_of_two_arrays_are_different(first: np.ndarray, second: np.ndarray, assume_unique: bool) -> None:
+    np.testing.assert_array_equal(wnp.setxor1d(first, second, assume_unique), np.setxor1d(first, second, assume_unique))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda a, b: wnp.intersect1d(a, b, size=2),
+        lambda a, b: wnp.setxor1d(a, a, size=2),
+        lambda a, b: wnp.setxor1d(a, a, True, size=2),
+        lambda a, b: wnp.setdiff1d(a, a, size=2),
+    ],
+)
+def test_a_set_without_elements_is_filled_with_zeros(function: Any) -> None:
+    """It was filled with an element that is not in the set."""
+    a, b = np.int32([5, 3]), np.int32([9, 7])
+    for found in (function(a, b), weft.jit(function)(a, b)):
+        np.testing.assert_array_equal(found, [0, 0])
 
 
 def test_roots_of_traced_coefficients() -> None:

@@ -216,9 +216,12 @@ def poly(seq_of_zeros: Any) -> Array:
         zeros = eigvals(zeros)
     if zeros.ndim != 1:
         raise ArgumentError(f"input must be 1d or non-empty square 2d array, got shape {zeros.shape}.")
+    if not zeros.size:
+        return filled((), 1, zeros.dtype)  # as NumPy has it
     out = filled((1,), 1, zeros.dtype)
     for i in range(zeros.shape[0]):
-        shifted = lax.pad(out, np.zeros((), out.dtype), [(1, 0, 0)]) * zeros[i]
+        # What is added on both sides is not multiplied: zero times an infinite number is NaN.
+        shifted = lax.pad(out * zeros[i], np.zeros((), out.dtype), [(1, 0, 0)])
         out = lax.pad(out, np.zeros((), out.dtype), [(0, 1, 0)]) - shifted
     return out
 

@@ -31,6 +31,7 @@ from weft.numpy.util import (
     kind_of,
     on_device_of,
     promote_dtypes,
+    scalar_like,
 )
 from weft.trace.array import Array
 
@@ -271,7 +272,8 @@ def _flat_pair(name: str, ar1: Any, ar2: Any) -> tuple[Array, Array]:
 
 
 def _compressed(mask: Array, values: Array, size: int | None, fill: Any, name: str) -> Array:
-    """The values where a mask holds: all of them, or a number of them with `fill` beyond."""
+    """The values where a mask holds: all of them, or a number of them with `fill` beyond: the first one by default, or
+    0 where there is none."""
     if size is None:
         found = np.flatnonzero(concrete_or_error(mask, *needs_size(name))).astype(dtypes.default_int_dtype())
         return take_in_bounds(values, ensure_array(found), 0)
@@ -280,8 +282,9 @@ def _compressed(mask: Array, values: Array, size: int | None, fill: Any, name: s
     if not count:
         return filled(positions.shape, 0 if fill is None else fill, values.dtype)
     out = take_in_bounds(values, clip(positions, 0, count - 1), 0)
-    beyond = out[:1] if fill is None else cast(ensure_array(fill), values.dtype)
-    return where(lax.lt(positions, cast(count, positions.dtype)), out, beyond)
+    found = lax.lt(positions, cast(count, positions.dtype))
+    beyond = where(found[:1], out[:1], scalar_like(out, 0)) if fill is None else cast(ensure_array(fill), values.dtype)
+    return where(found, out, beyond)
 
 
 def union1d(ar1: Any, ar2: Any, *, size: int | None = None, fill_value: Any = None) -> Array:
@@ -309,15 +312,21 @@ def setdiff1d(
 def setxor1d(
     ar1: Any, ar2: Any, assume_unique: bool = False, *, size: int | None = None, fill_value: Any = None
 ) -> Array:
-    """The distinct elements that are in exactly one of the arrays, in order."""
+    """The distinct elements that are in exactly one of the arrays, in order. A NaN of one array is not that of the
+    other."""
     first, second = _flat_pair("setxor1d", ar1, ar2)
-    merged = sort_array(lax.concatenate([first, second], 0))
+    merged = lax.concatenate([first, second], 0)
     if not merged.size:
         return merged if size is None else filled((known_size(size, "setxor1d"),), fill_value or 0, merged.dtype)
-    keep = _differs([merged], True, merged.shape[0])
     if assume_unique:
+        merged = sort_array(merged)
+        keep = _differs([merged], False, merged.shape[0])
         alone = lax.bitwise_and(keep, lax.concatenate([keep[1:], filled((1,), True, dtypes.bool_)], 0))
         return _compressed(alone, merged, size, fill_value, "setxor1d")
+    origin = lax.ge(lax.iota(dtypes.int32, merged.size), np.int32(first.size))
+    merged, origin = lax.sort((merged, origin), dimension=0, is_stable=True, num_keys=2)
+    # Of two NaN of an array one is kept, and of equal elements of both arrays none.
+    keep = _differs([merged, origin], True, merged.shape[0])
     both = lax.bitwise_and(isin(merged, first), isin(merged, second))
     return _compressed(lax.bitwise_and(keep, lax.bitwise_not(both)), merged, size, fill_value, "setxor1d")
 
