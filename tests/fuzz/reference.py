@@ -440,13 +440,14 @@ def is_exact(equation: Equation, operands: Sequence[Any], floats: Sequence[np.nd
         return True
     name = equation.primitive.name
     dtype = dtypes.to_real_dtype(floats[0].dtype)
-    bits = dtypes.finfo(dtypes.accumulation_dtype(dtype) if widened else dtype).nmant + 1
+    info = dtypes.finfo(dtypes.accumulation_dtype(dtype) if widened else dtype)
     step = math.prod(map(step_of, floats)) if name in TWO_FACTORS else min(map(step_of, floats))
     if any(not np.isfinite(p).all() for a in floats for p in parts(a)):
         return False
     most = float(np.max(np.asarray(magnitudes(equation, operands)).astype(np.float64), initial=0.0))
-    # A result in a shorter dtype has been rounded, so some room is left.
-    return math.isfinite(most) and most <= step * 2.0 ** (bits - 1)
+    # A result in a shorter dtype has been rounded, so some room is left. Products that underflow are rounded as well: to
+    # a zero of either sign, depending on whether they are added to the sum before or after.
+    return math.isfinite(most) and float(info.smallest_subnormal) <= step and most <= step * 2.0**info.nmant
 
 
 def has_both_zeros(operands: Sequence[Any]) -> bool:

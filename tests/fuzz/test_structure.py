@@ -231,6 +231,15 @@ def test_infinite_matmuls_are_certain_for_real_numbers_only() -> None:
         assert all(same(plain[0], run[0])[infinite].all() for run in moved) == certain
 
 
+def test_matmuls_that_underflow_may_be_zeros_of_either_sign() -> None:
+    """A product that is added to zero before it is rounded keeps its sign; NumPy rounds it first."""
+    params = "dimension_numbers=(((1,), (0,)), ((), ())) precision=None preferred_element_type=float32"
+    jaxpr = parse(f"{{ lambda ; a:f32[1,1] b:f32[1,1]. let c:f32[1,1] = dot_general[{params}] a b in (c,) }}")
+    for factor, exact in ((-4.4e-39, False), (-1.0, True)):
+        arrays = [np.full((1, 1), factor, np.float32), np.full((1, 1), 5.5e-39, np.float32)]
+        assert check_case(Case(jaxpr, arrays, (False, False))).exact == exact
+
+
 def test_checks_of_one_program_are_not_those_of_the_next() -> None:
     """Code of single equations, which evaluation uses for matrix functions, outlives the settings of a program."""
     jaxpr = parse("{ lambda ; a:f32[3,3]. let b:f32[3,3] = cholesky a in (b,) }")
