@@ -57,6 +57,12 @@ def test_polynomials_with_zeros_that_are_not_finite() -> None:
             np.testing.assert_array_equal(wnp.poly(np.array(zeros, np.float32)), np.poly(zeros))
 
 
+def test_sums_of_polynomials_beside_each_other() -> None:
+    x = np.arange(6.0, dtype=np.float32).reshape(2, 3)
+    np.testing.assert_array_equal(wnp.polyadd(x, x), np.polyadd(x, x))
+    np.testing.assert_array_equal(wnp.polysub(x, x[1:]), [x[0], x[1] - x[1]])
+
+
 NAN = np.array([1.0, np.nan, np.nan], np.float32)
 
 

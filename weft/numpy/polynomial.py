@@ -97,10 +97,15 @@ def polysub(a1: Any, a2: Any) -> Array:
 
 
 def _aligned(name: str, *args: Any) -> list[Array]:
+    """Coefficients of polynomials, of the same powers. Further axes are polynomials beside each other."""
     check_arraylike(name, *args)
     arrays = [atleast_1d(x) for x in promote_dtypes(*args)]
     length = max(x.shape[0] for x in arrays)
-    return [lax.pad(x, np.zeros((), x.dtype), [(length - x.shape[0], 0, 0)]) for x in arrays]
+    rest = [[(0, 0, 0)] * (x.ndim - 1) for x in arrays]
+    return [
+        lax.pad(x, np.zeros((), x.dtype), [(length - x.shape[0], 0, 0), *others])
+        for x, others in zip(arrays, rest, strict=True)
+    ]
 
 
 def polymul(a1: Any, a2: Any, *, trim_leading_zeros: bool = False) -> Array:
