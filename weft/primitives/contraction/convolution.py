@@ -270,6 +270,7 @@ class conv_general_dilated(Primitive):
         yield sample((1, 2, 2), (1, 2, 4))
         yield sample((0, 2, 3), (1, 2, 2))
         yield sample((2, 0, 3), (1, 0, 2))
+        yield sample((1, 2, 0), (3, 2, 1), padding=((2, 2),))  # nothing but padding
         yield sample((1, 2, 4), (2, 2, 3), dtype=np.complex64)
         yield sample((1, 2, 4), (2, 2, 3), dtype=ml_dtypes.bfloat16)
         yield sample((1, 2, 4), (2, 2, 3), dtype=ml_dtypes.bfloat16, preferred=np.dtype(np.float32))
