@@ -445,8 +445,8 @@ def is_exact(equation: Equation, operands: Sequence[Any], floats: Sequence[np.nd
     if any(not np.isfinite(p).all() for a in floats for p in parts(a)):
         return False
     most = float(np.max(np.asarray(magnitudes(equation, operands)).astype(np.float64), initial=0.0))
-    # A result in a shorter dtype has been rounded, so some room is left. Products that underflow are rounded as well, to
-    # a zero of either sign: before they are added to the sum, or after.
+    # A result in a shorter dtype has been rounded, so some room is left. Products that underflow are rounded as well,
+    # to a zero of either sign: before they are added to the sum, or after.
     return math.isfinite(most) and float(info.smallest_subnormal) <= step and most <= step * 2.0**info.nmant
 
 
