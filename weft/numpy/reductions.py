@@ -74,7 +74,10 @@ def _reduced(
         check_arraylike(name, initial)
         initial = ensure_array(initial)
         if initial.ndim:
-            raise ArgumentError(f"{name} takes a scalar as initial, got {initial.aval.short()}.")
+            raise ArgumentError(
+                f"{name} takes a scalar as initial, got {initial.aval.short()}.",
+                fix=f"wnp.{combine.__name__}(initial, wnp.{name}(x, axis)) combines an array with the result",
+            )
         out = combine(cast(initial, a.dtype), out)
     return keep_axes(out, axes, keepdims)
 

@@ -83,7 +83,10 @@ def check_windows(name: str, shape: Shape, params: Params) -> list[Window]:
     """The windows over an operand; errors for any wrong parameter."""
     windows = check_parameters(name, shape, params)
     if any(isinstance(w.padded, int) and w.padded < 0 for w in windows):
-        raise fail(f"{name} cannot crop {params['padding']} from an operand of shape {shape}.")
+        raise fail(
+            f"{name} cannot crop {params['padding']} from an operand of shape {shape}.",
+            fix="negative padding takes away at most the size of a dimension",
+        )
     return windows
 
 
