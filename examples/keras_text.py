@@ -36,6 +36,8 @@ def passages(is_test: bool) -> tuple[list[str], np.ndarray]:
 class Block(layers.Layer):
     """Attention and two dense layers, each with a residual connection."""
 
+    supports_masking = True  # the result has the mask of the input, for the pooling
+
     def __init__(self, **more: Any) -> None:
         super().__init__(**more)
         self.attention = layers.MultiHeadAttention(2, UNITS // 2)
