@@ -19,6 +19,8 @@ MERGES = 4
 COLUMNS = 32
 # What `laed2` finds about a merge: how many columns remain, and of these how many there are of three kinds.
 COUNTS = 4
+# `laed2` writes one count for each kind of column into its last integer array, however short that is.
+KINDS = 4
 
 
 def load(p: Pieces, reals: Value, index: Value | int) -> Value:
@@ -62,8 +64,9 @@ def work_of_merges(size: int) -> int:
 
 
 def integers_of_merges(size: int) -> int:
-    """The same of integers."""
-    return 4 * (size + MERGES)
+    """Return the largest number of integers that the merges of a level work with."""
+    counts = [1 << n for n in range(MERGES.bit_length())]
+    return max(c * (3 * n + max(n, KINDS)) for c, n in zip(counts, (-(-size // c) for c in counts), strict=True))
 
 
 def merge_level(w: Writer, captured: Mapping[str, Value], merges: Value) -> None:
@@ -77,7 +80,7 @@ def merge_level(w: Writer, captured: Mapping[str, Value], merges: Value) -> None
         **captured,
         "merges": merges,
         "work of merge": f.add(rows, f.mul(constant(2, i64), f.mul(larger, larger))),
-        "integers of merge": f.mul(longest, constant(4, i64)),
+        "integers of merge": f.add(f.mul(longest, constant(3, i64)), f.smax(longest, constant(KINDS, i64))),
     }
     blocks = f.udiv(f.add(longest, constant(COLUMNS - 1, i64)), constant(COLUMNS, i64))
     items = {**inside, "blocks of merge": blocks}
