@@ -1,7 +1,7 @@
 """Install a wheel into an environment of its own, outside of the repository, and run an example there.
 
-`python tests/installed_wheel.py dist/weft-*.whl` (or `make wheel`, which builds the wheel first) ends with an error if
-the wheel lacks a file that the package needs, its marker for type checkers, or the version that the package says.
+`python tests/installed_wheel.py dist/weft_jit-*.whl` (or `make wheel`, which builds the wheel first) ends with an error
+if the wheel lacks a file that the package needs, its marker for type checkers, or the version that the package says.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import contextlib, importlib.metadata, io, pathlib, sys, weft
 folder = pathlib.Path(weft.__file__).parent
 assert folder.is_relative_to(sys.prefix), f"{folder} is not in {sys.prefix}"
 assert (folder / "py.typed").is_file(), "the wheel has no py.typed"
-assert importlib.metadata.version("weft") == weft.__version__
+assert importlib.metadata.version("weft-jit") == weft.__version__
 with contextlib.redirect_stdout(io.StringIO()) as page:
     weft.errors.explain("ShapeMismatchError")
 assert "Wrong::" in page.getvalue() and "Right::" in page.getvalue(), "the wheel has no error pages"

@@ -78,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if launcher is None:
         raise ArgumentError(
             "There is no mpiexec beside Python or on the PATH.",
-            fix="pip install 'weft[mpi]'   or the MPI of the system",
+            fix="pip install 'weft-jit[mpi]'   or the MPI of the system",
         )
     settings = environment(options.processes)
     if options.devices is not None:

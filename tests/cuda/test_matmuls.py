@@ -268,7 +268,7 @@ def test_a_library_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> 
         x = weft.device_put(np.ones((40, 40), np.float32), device)
         np.testing.assert_array_equal(np.asarray(weft.jit(lambda x: x @ x)(x)), 40)  # by our own kernel
         driver.library_names = frozenset({"cublasLt"})
-        with pytest.raises(NotImplementedError, match=r"weft\[cuda\], or the wheel nvidia-cublas"):
+        with pytest.raises(NotImplementedError, match=r"weft-jit\[cuda\], or the wheel nvidia-cublas"):
             weft.jit(lambda x: x @ x + 1)(x)
 
 

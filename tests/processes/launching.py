@@ -22,7 +22,7 @@ SCRIPTS = pathlib.Path(__file__).parent / "scripts"
 
 needs_mpi = pytest.mark.skipif(
     launch.mpiexec() is None or importlib.util.find_spec("mpi4py") is None,
-    reason="needs mpi4py and an mpiexec: pip install 'weft[mpi]'",
+    reason="needs mpi4py and an mpiexec: pip install 'weft-jit[mpi]'",
 )
 
 

@@ -34,7 +34,7 @@ class LineTime(NamedTuple):
     phases: dict[str, float]
 
     @property
-    def place(self) -> str:
+    def position(self) -> str:
         return f"{os.path.basename(self.line.file)}:{self.line.number}" if self.line.file else "(no line)"
 
     @property
@@ -53,7 +53,7 @@ class KernelTime(NamedTuple):
     cost: StepCost  # of all runs
 
     @property
-    def place(self) -> str:
+    def position(self) -> str:
         return f"{os.path.basename(self.line.file)}:{self.line.number}" if self.line.file else "(no line)"
 
 
@@ -134,7 +134,7 @@ class Profile:
         rows = []
         for entry in self.lines[:limit]:
             text = entry.text if len(entry.text) <= 70 else entry.text[:67] + "..."
-            rows.append([_seconds(entry.seconds), self._share(entry.seconds), f"{entry.place}  {text}".rstrip()])
+            rows.append([_seconds(entry.seconds), self._share(entry.seconds), f"{entry.position}  {text}".rstrip()])
         return rows
 
     def _kernel_rows(self, limit: int) -> list[list[str]]:
@@ -150,7 +150,7 @@ class Profile:
                     f"{entry.cost.flops / rate * 1e-9:.1f}",
                     f"{entry.cost.bytes / rate * 1e-9:.1f}",
                     entry.name,
-                    entry.place,
+                    entry.position,
                 ]
             )
         return rows

@@ -124,7 +124,7 @@ def all_files(model: Any) -> None:
     program = weft.export.deserialize((FOLDER / "program.weft").read_bytes())
     np.testing.assert_allclose(program.call(X[:5]), model.predict(X[:5], verbose=0), rtol=1e-5, atol=1e-6)
     assert "exists" in raises(lambda: model.save(FOLDER / "model.keras", overwrite=False))
-    assert "ends in" in raises(lambda: model.save(FOLDER / "model.other"))
+    assert "must end in" in raises(lambda: model.save(FOLDER / "model.other"))
     stopped = model.fit(X, Y, batch_size=8, epochs=9, verbose=0, callbacks=[StopOfOne()])
     assert len(stopped.epoch) == 1, stopped.epoch
     # Of what this process has alone it writes its own file.

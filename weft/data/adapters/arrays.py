@@ -63,7 +63,7 @@ def rows_of(arrays: Any, indices: Sequence[int] | np.ndarray | range) -> Any:
 
 
 class ArrayAdapter(Adapter):
-    """Arrays in memory."""
+    """Arrays in memory. `row_order` says in which order an epoch reads them; another one may be set."""
 
     kind = "arrays"
 
@@ -86,16 +86,16 @@ class ArrayAdapter(Adapter):
         self.batch_size = DEFAULT_BATCH_SIZE if batch_size is None else batch_size
         full, rest = divmod(self.samples, self.batch_size)
         self.size = full + bool(rest and not drop_remainder)
-        self._order = Order(self.samples, shuffle, seed, self.batch_size)
+        self.row_order = Order(self.samples, shuffle, seed, self.batch_size)
         self._share = share
         self.spec = spec_of(self._arrays)
 
     def order(self, epoch: int) -> np.ndarray | None:
-        return self._order.rows(epoch)
+        return self.row_order.rows(epoch)
 
     def read(self, epoch: int, start: int) -> Iterator[Batch]:
         assert self.batch_size is not None and self.size is not None
-        indices = self._order.indices(epoch)
+        indices = self.row_order.indices(epoch)
         for i in range(start, self.size):
             chosen = indices[i * self.batch_size : (i + 1) * self.batch_size]
             batch = rows_of(self._arrays, chosen[self._share.rows(len(chosen))])

@@ -33,7 +33,7 @@ class MpiTransport(Messages):
         if not is_installed():
             raise ArgumentError(
                 "This process was started by MPI, and mpi4py is not installed.",
-                fix="pip install 'weft[mpi]'   (or mpi4py for the MPI of this machine)",
+                fix="pip install 'weft-jit[mpi]'   (or mpi4py for the MPI of this machine)",
             )
         import mpi4py
 

@@ -112,6 +112,6 @@ def load(name: str) -> Any:
         wheel = LIBRARIES[name].wheel
         raise NotSupportedError(
             f"The library {name} of NVIDIA is not here, or cannot be loaded.",
-            fix=f"install weft[cuda], or the wheel {wheel}",
+            fix=f"install weft-jit[cuda], or the wheel {wheel}",
         )
     return found
