@@ -48,6 +48,7 @@ _install_hooks()
 _install_notebook()
 
 from weft import (
+    ad,
     ad_checkpoint,
     checkpoint_policies,
     core,
@@ -87,7 +88,7 @@ from weft.api.devices import (
 )
 from weft.api.environment import print_environment_info
 from weft.api.forward_backward import fwd_and_bwd
-from weft.api.differentiate import grad, jvp, linear_transpose, linearize, value_and_grad, vjp
+from weft.api.differentiate import grad, jvp, linear_transpose, linearize, value_and_grad
 from weft.api.inspect import eval_shape, make_jaxpr, typeof
 from weft.api.jacobians import hessian, jacfwd, jacobian, jacrev
 from weft.api.jit import jit
@@ -99,6 +100,7 @@ from weft.api.shard_map import shard_map, smap
 from weft.api.shardings import reshard
 from weft.api.axis_types import auto_axes as _auto_axes, explicit_axes as _explicit_axes
 from weft.api.vectorize import vmap
+from weft.api.vjp import vjp
 from weft.base.dtypes import float0
 from weft.base.settings import (
     check_tracer_leaks,
@@ -211,6 +213,7 @@ __all__ = [
     "P",
     "Ref",
     "ShapeDtypeStruct",
+    "ad",
     "ad_checkpoint",
     "block_until_ready",
     "check_tracer_leaks",

@@ -21,7 +21,15 @@ from weft.numpy.rounding import floor
 from weft.numpy.selection import where
 from weft.numpy.taking import take
 from weft.numpy.ufuncs import maximum, minimum
-from weft.numpy.util import as_shape, canonicalize_axes, cast, ensure_array, ensure_arrays, promote_dtypes_inexact
+from weft.numpy.util import (
+    as_shape,
+    canonicalize_axes,
+    cast,
+    combining_ranks,
+    ensure_array,
+    ensure_arrays,
+    promote_dtypes_inexact,
+)
 from weft.trace.array import Array
 
 __all__ = ["ResizeMethod", "resize", "scale_and_translate"]
@@ -201,6 +209,7 @@ def _real_dtype(image: Array) -> Any:
     return np.dtype(np.float64 if dtypes.to_real_dtype(image.dtype) == np.float64 else np.float32)
 
 
+@combining_ranks
 def _resampled(
     image: Array,
     sizes: Sequence[int],

@@ -22,7 +22,6 @@ from weft.base.errors import (
     ShapeMismatchError,
 )
 from weft.base.publish import publish as _publish
-from weft.base.settings import config
 from weft.base.source import user_line
 from weft.ir.context import EVALUATION, context, lifted
 from weft.ir.types import ArrayType, RefType, ShapeDtypeStruct, is_value, type_of
@@ -30,7 +29,7 @@ from weft.lax.elementwise import add, convert_element_type, mul
 from weft.lax.shape import broadcasted_iota, reshape, squeeze
 from weft.lax.shape import empty as _empty
 from weft.lax.slicing import dynamic_slice, dynamic_update_slice
-from weft.numpy.indexing import concrete
+from weft.numpy.indexing import concrete, raises_when_known
 from weft.primitives.elementwise.convert import convert_element_type as _convert
 from weft.trace.array import Array
 from weft.trace.refs import Ref
@@ -101,7 +100,9 @@ def new_ref(init_val: Any, *, memory_space: Any = None, kind: Any = None) -> Ref
     if not is_value(init_val) or not isinstance(type_of(init_val), ArrayType):
         received = f"{init_val!r} of type {type(init_val).__name__}"
         raise ArgumentTypeError("new_ref takes an array or a number.", received=received, fix="one Ref for each array")
-    return Ref.of(init_val)
+    value = lifted(init_val)
+    aval = type_of(value)
+    return Ref.of(_convert(value, new_dtype=aval.dtype, weak_type=False) if aval.weak_type else value)  # type: ignore[attr-defined]
 
 
 def _check_plain(memory_space: Any, kind: Any = None) -> None:
@@ -174,7 +175,7 @@ def _plain(shape: Any, parts: tuple[Any, ...]) -> tuple[Any, ...]:
         if isinstance(part, Slice) and concrete(part.start) is not None:
             found[i] = _known_slice(part, axis, shape)
         elif (
-            not config.strict_indices
+            not raises_when_known()
             and isinstance(part, (int, np.integer))
             and type(part) is not bool
             and type(size) is int
@@ -222,7 +223,7 @@ def _shape_at(shape: Any, parts: tuple[Any, ...]) -> tuple[int, ...]:
         if isinstance(part, Slice):
             return slice(0, part.size)  # a start that is traced is clamped
         if isinstance(part, Array):
-            values = concrete(part) if config.strict_indices or part.dtype == np.bool_ else None
+            values = concrete(part) if raises_when_known() or part.dtype == np.bool_ else None
             return values if values is not None else np.zeros(part.shape, part.dtype)
         return part
 

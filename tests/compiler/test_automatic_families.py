@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import numbers
 from typing import Any
 
 import numpy as onp
@@ -79,8 +80,9 @@ def test_equal_sizes() -> None:
     assert equal_sizes([difference, Guard(b - a + 1, ZERO)]) == {a: b + 1}  # b has values that a - 1 has not
     assert equal_sizes([difference, Guard(a * b - c, ZERO)]) == {a: b + 1, c: b * (b + 1)}
     assert equal_sizes([Guard(b - c, ZERO), difference]) in ({b: c, a: c + 1}, {c: b, a: b + 1})
-    for unsolved in (a % 2, 2 * a - 3 * b, a + b - 10, a - 5):
+    for unsolved in (a % 2, 2 * a - 3 * b, a + b - 10, 2 * a - 5, a - 1):
         assert not equal_sizes([Guard(unsolved, ZERO)])
+    assert equal_sizes([Guard(2 * a - 10, ZERO), Guard(a - b, ZERO)]) == {a: 5, b: 5}
     assert not equal_sizes([Guard(a - b, NOT_NEGATIVE)])
 
 
@@ -427,3 +429,40 @@ def test_rules_of_a_program_for_all_sizes(function: Any, declared: bool) -> None
         for differentiated in (weft.grad(lambda x: jitted(x).sum()), weft.jit(weft.grad(lambda x: jitted(x).sum()))):
             onp.testing.assert_allclose(differentiated(x), expected, rtol=1e-5)
         onp.testing.assert_allclose(weft.vmap(differentiated)(x[None])[0], expected, rtol=1e-5)
+
+
+def matched_class(n: Any) -> bool:
+    match n:
+        case int():
+            return True
+    return False
+
+
+CLASSES: dict[str, Any] = {
+    "isinstance": lambda n: isinstance(n, int),
+    "an abstract class": lambda n: isinstance(n, numbers.Integral),
+    "match": matched_class,
+    "class": lambda n: n.__class__ is int,
+    "type": lambda n: type(n) is int,
+    "map": lambda n: next(map(type, (n,))) is int,
+    "a method": lambda n: hasattr(n, "to_bytes"),
+    "type, from a size on": lambda n: n > 5 and type(n) is int,
+    "a sum": lambda n: isinstance(n + 1, int),
+}
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_a_size_is_an_integer_whichever_came_before(name: str) -> None:
+    asks = CLASSES[name]
+    jitted = weft.jit(lambda x: x * (2.0 if asks(x.shape[0]) else 3.0))
+    for size in (5, 6, 7, 2, 9):
+        assert jitted(np.ones(size))[0] == (2.0 if asks(size) else 3.0), size
+
+
+def test_closed_over_arrays_may_change_between_sizes() -> None:
+    held = [np.arange(3.0)]
+    jitted = weft.jit(lambda x: x.sum() * held[0])
+    for size in (5, 6, 7):
+        jitted(np.ones(size))
+        held[0] = held[0] + 1
+    assert families(jitted) == 1

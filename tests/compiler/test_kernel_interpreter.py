@@ -175,7 +175,7 @@ def test_primitives_are_emitted_over_scalars() -> None:
     assert k.scalars.convert(value, np.dtype(np.float32)) is value
     with pytest.raises(MissingRuleError, match="no_such_operation"):
         k.scalars.no_such_operation(value)
-    with pytest.raises(TypeError, match="one dtype"):
+    with pytest.raises(TypeError, match="the same dtypes"):
         k.scalars.add(value, k.constant(2, np.int32))
 
 

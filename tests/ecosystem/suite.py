@@ -112,17 +112,17 @@ def read_outcomes(path: pathlib.Path) -> dict[str, dict[str, str]]:
 
 def report(folder: pathlib.Path, show: bool, files: str) -> None:
     """Print the share, and with `show` the tests that pass on JAX and not on Weft."""
-    jax, weft = (read_outcomes(folder / f"{name}.jsonl") for name in ("jax", "weft"))
+    jax, ours = (read_outcomes(folder / f"{name}.jsonl") for name in ("jax", "weft"))
     good = [test for test, record in jax.items() if record["outcome"] == "passed" and re.search(files, test)]
-    cut = {test for test, record in weft.items() if record["outcome"] == "cut short"}
-    broken = {test for test, record in weft.items() if record["outcome"] == "not collected"}
-    ran = [test for test in good if test in weft or test.partition("::")[0] in broken]
-    lost = [test for test in ran if test not in weft or weft[test]["outcome"] != "passed"]
+    cut = {test for test, record in ours.items() if record["outcome"] == "cut short"}
+    broken = {test for test, record in ours.items() if record["outcome"] == "not collected"}
+    ran = [test for test in good if test in ours or test.partition("::")[0] in broken]
+    lost = [test for test in ran if test not in ours or ours[test]["outcome"] != "passed"]
     share = 100 * (len(ran) - len(lost)) / max(len(ran), 1)
     print(f"{folder.name}: {len(ran) - len(lost)} of {len(ran)} tests that pass on JAX pass on Weft: {share:.1f} %")
     print(f"  {len(good) - len(ran)} more were not run on Weft; cut short: {', '.join(sorted(cut)) or 'none'}")
     for test in lost if show else ():
-        text = weft.get(test, {"text": "not collected"})["text"].strip().splitlines()
+        text = ours.get(test, {"text": "not collected"})["text"].strip().splitlines()
         errors = [line for line in text if line.startswith("E ")]
         print(f"  {test}\n      {(errors or text or [''])[0]}")
 

@@ -87,19 +87,20 @@ def ordered(x: Any) -> Any:
 CASES: dict[str, tuple[Callable[[], Any], str]] = {
     "unknown axis": (
         lambda: split("q"),
-        """The mesh has no axis 'q'; its axes are 'd'.
+        """Resource axis: q of P('q',) is not found in mesh, whose axes are 'd'.
   received  P('q',) for Mesh('d': 4, axis_types=(Auto,))
   fix       the names of axes that the mesh was made with""",
     ),
     "axis used twice": (
         lambda: split("d", "d"),
-        """An axis of a mesh splits one dimension; P('d', 'd') names 'd' twice.
+        """An axis of a mesh splits one dimension; P('d', 'd') has duplicate entries for `d`.
   received  P('d', 'd') for Mesh('d': 4, axis_types=(Auto,))
   fix       'd' for one dimension, another axis or None for the other""",
     ),
     "rank too small": (
         lambda: weft.device_put(np.ones(8), split("d", None)),
-        """P('d', None) has entries for 2 dimensions, the array has 1.
+        """P('d', None) has entries for 2 dimensions: it is only valid for values of rank at least 2, but was\
+ applied to a value of rank 1.
   received  shape (8,) with NamedSharding(mesh=Mesh('d': 4, axis_types=(Auto,)), spec=P('d', None), memory_kind=device)
   fix       at most 1 entries; dimensions without one are whole""",
     ),
@@ -121,7 +122,9 @@ CASES: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: mapped(lambda x: x * 2, P()),
         """shard_map of <lambda>: the result is to be the same on all devices along 'd', but it varies along it.\
  It depends on `x` (P('d',)), which is split, from LINE on (mul).
-  received  f32[2]{V:d} for out_specs P()
+  received  f32[2]{V:d} for out_specs that require replication, which is not statically inferred: out_specs is P()\
+ which implies that the output value is only varying across mesh axes {} and not {d}, but it was inferred to be\
+ possibly varying over {d}
   fix       lax.psum(x, 'd') or lax.pmean(x, 'd')   to combine what the devices have
   or        P('d') in out_specs   to put the parts of the devices together
   or        check_vma=False   if you know that it is the same""",

@@ -6,8 +6,10 @@ import pathlib
 import subprocess
 import sys
 import textwrap
+import threading
 import traceback
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,10 +20,12 @@ import weft.haiku as hk
 import weft.linen as nn
 import weft.numpy as wnp
 from weft import lax, optim
+from weft.base import tracebacks
 from weft.base.settings import traceback_filtering
 from weft.base.source import is_internal, is_own
 from weft.base.tracebacks import NOTE
 from weft.errors import InternalError, ShapeMismatchError, UnfilteredStackTrace
+from weft.keras.training.trainer import Trainer
 
 X = wnp.ones(3)
 
@@ -267,3 +271,65 @@ def test_uncaught_errors() -> None:
     assert done.stderr.count("TreeMismatchError") == 2 + done.stderr.count("explain('TreeMismatchError')")
     assert done.stderr.count("Traceback") == 2 and done.stderr.count(NOTE) == 2
     assert "weft/" not in done.stderr, done.stderr
+
+
+class Shell:
+    """The part of IPython's shell that shows errors of cells."""
+
+    def __init__(self) -> None:
+        self.custom_exceptions: tuple[type[BaseException], ...] = ()
+        self.compile = self
+        self.frames: list[str] = []
+
+    def set_custom_exc(self, kinds: tuple[type[BaseException], ...], handler: Callable[..., Any]) -> None:
+        self.custom_exceptions, self.handler = kinds, handler
+
+    def format_code_name(self, name: str) -> tuple[str, str] | None:
+        return ("Cell", "In[3]") if name == "/tmp/ipykernel_1/795086513.py" else None
+
+    def showtraceback(self, error: tuple[Any, ...], tb_offset: int | None = None) -> None:
+        shown = [frame for frame, _ in traceback.walk_tb(error[2])]
+        self.frames = [frame.f_code.co_name for frame in shown if not frame.f_locals.get("__tracebackhide__")]
+
+
+@pytest.fixture
+def shell(monkeypatch: pytest.MonkeyPatch) -> Shell:
+    found = Shell()
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: found))
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+    monkeypatch.setattr(threading, "excepthook", threading.excepthook)
+    tracebacks.install()
+    return found
+
+
+def run_cell(shell: Shell, text: str) -> Exception:
+    """Run a cell as IPython does, and return its error."""
+    code = compile(text, "/tmp/ipykernel_1/795086513.py", "exec")
+    try:
+        exec(code, {"weft": weft, "wnp": wnp, "Trainer": Trainer})
+    except Exception as error:
+        shell.handler(shell, type(error), error, error.__traceback__, tb_offset=1)
+        return error
+    raise AssertionError("The cell did not raise.")
+
+
+def test_notebooks_show_frames_of_cells_only(shell: Shell) -> None:
+    # A method of a class is no boundary: its error reaches the handler with all frames.
+    error = run_cell(shell, "def f():\n    Trainer().fit([1.0])\nf()")
+    assert any(is_own(frame.f_code.co_filename) for frame, _ in traceback.walk_tb(error.__traceback__)) is False
+    assert shell.frames == ["run_cell", "<module>", "f"]
+
+
+def test_notebooks_name_cells(shell: Shell) -> None:
+    error = run_cell(shell, "x = wnp.ones(3)\nx + wnp.ones(4)")
+    assert "Cell In[3]:2" in str(error) and "795086513" not in str(error)
+
+
+def test_handlers_of_users_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = Shell()
+    found.set_custom_exc((ValueError,), print)
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: found))
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+    monkeypatch.setattr(threading, "excepthook", threading.excepthook)
+    tracebacks.install()
+    assert found.handler is print

@@ -101,3 +101,54 @@ def test_whole_arrays_beside_split_ones(name: str) -> None:
             close((by_whole, by_split), expected)
             assert by_whole.sharding.is_fully_replicated and by_whole.devices() == split.devices()
             assert by_split.sharding.is_equivalent_to(split.sharding, 2)
+
+
+# Functions of a matrix that is reduced over x, and of rows that are split over it.
+REDUCED: dict[str, Function] = {
+    "a product": lambda w, x: ((x @ w) ** 2).sum(),
+    "two products": lambda w, x: (x @ w).sum() + np.sin(x @ w).sum(),
+    "products and more": lambda w, x: (x @ w).sum() + (w * w).sum(),
+    "a part": lambda w, x: ((x @ w[:, :1]) ** 2).sum(),
+    "a row": lambda w, x: (x @ np.stack([w, w])[0]).sum(),
+    "columns by index": lambda w, x: (x @ w[:, onp.array([0, 1, 1])]).sum(),
+    "a transpose": lambda w, x: (x @ w.T).sum(),
+    "another shape": lambda w, x: (x @ w.reshape(2, -1)).sum(),
+    "another dtype": lambda w, x: (x.astype(np.float16) @ w.astype(np.float16)).astype(np.float32).sum(),
+    "a scan": lambda w, x: lax.scan(lambda c, _: (c + ((x @ w) ** 2).sum(), None), 0.0, length=3)[0],
+    "layers": lambda w, x: lax.scan(lambda c, w: (np.tanh(c @ w), None), x, np.stack([w, w]))[0].sum(),
+    "a loop": lambda w, x: lax.fori_loop(0, 3, lambda i, c: c + ((x @ w) ** 2).sum(), 0.0),
+    "a branch": lambda w, x: lax.cond(True, lambda w: (x @ w).sum(), lambda w: 2 * (x @ w).sum(), w),
+    "stored again": lambda w, x: weft.checkpoint(lambda w: np.sin(x @ w).sum())(w),
+    "mapped": lambda w, x: weft.vmap(lambda r: np.tanh(r @ w))(x).sum(),
+    "a gradient": lambda w, x: (weft.reshard(weft.grad(lambda w: ((x @ w) ** 3).sum())(w), P()) ** 2).sum(),
+    "no use": lambda w, x: x.sum(),
+}
+
+
+@pytest.mark.parametrize("name", REDUCED)
+def test_gradients_of_what_is_reduced_are_unreduced(name: str) -> None:
+    gradient = weft.grad(REDUCED[name])
+    with weft.set_mesh(MESH):
+        w, x = SQUARE[:2, :2], put(X, P("x"))
+        expected = gradient(w, X) if name != "a gradient" else weft.jit(gradient)(put(w, P()), put(X, P()))
+        for call in (gradient, weft.jit(gradient)):
+            found = call(put(w, P(reduced={"x"})), x)
+            assert found.sharding.spec.unreduced == {"x"}
+            onp.testing.assert_allclose(found, expected, rtol=1e-2 if name == "another dtype" else 1e-4, atol=1e-4)
+
+
+def test_gradients_are_added_up_unreduced() -> None:
+    """In a loop over microbatches, sums between devices are done once, after it."""
+
+    def step(w: Any, xs: Any) -> Any:
+        loss = lambda w, x: ((x @ w) ** 2).sum()
+        start = weft.reshard(np.zeros_like(w), P(unreduced={"x"}))
+        total, _ = lax.scan(lambda c, x: (c + weft.grad(loss)(w, x), None), start, xs)
+        return weft.reshard(total, P())
+
+    with weft.set_mesh(MESH):
+        w, xs = put(SQUARE[:2, :4], P(reduced={"x"})), put(onp.stack([X, X + 1]), P(None, "x"))
+        expected = sum(weft.grad(lambda w, x=x: ((x @ w) ** 2).sum())(SQUARE[:2, :4]) for x in (X, X + 1))
+        onp.testing.assert_allclose(weft.jit(step)(w, xs), expected, rtol=1e-4)
+        rows = weft.jit(step).lower(w, xs).compile().communication
+        assert [(row.kind, row.times) for row in rows] == [("psum", 1)]

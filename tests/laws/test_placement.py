@@ -118,7 +118,7 @@ def check_results_vary_where_an_operand_does(case: Case) -> None:
 
 def check_sums_wait_only_where_the_operation_is_linear(case: Case) -> None:
     primitive, types = case.primitive, case.types
-    linear = set(range(len(types))) if primitive.linear == "all" else set(primitive.linear)
+    linear = set(primitive.linear_operands(types, case.params))
     for i in range(len(types)):
         alone = [t.placed(manual=U) if i == j else t for j, t in enumerate(types)]
         others = [j for j in range(len(types)) if j != i and not is_constant(types[j])]

@@ -10,7 +10,8 @@ import pytest
 
 from weft import lax
 from weft.api.custom import custom_jvp, custom_vjp
-from weft.api.differentiate import jvp, vjp
+from weft.api.differentiate import jvp
+from weft.api.vjp import vjp
 from weft.base.settings import enable_x64
 from weft.test_util import check_grads, check_jvp, check_vjp
 

@@ -831,7 +831,7 @@ def test_truncated_files_and_wrong_bytes(tmp_path: pathlib.Path) -> None:
             checkpointing.restore(tmp_path / "a")
     entry = tensor_file.read_header(data, "").entries["b"]
     file.write_bytes(data[: entry.low] + b"\x02" + data[entry.low + 1 :])
-    with pytest.raises(FileFormatError, match="neither true nor false"):
+    with pytest.raises(FileFormatError, match=r"neither true nor false|checksum differs"):
         checkpointing.restore(tmp_path / "a")
 
 
@@ -1050,5 +1050,27 @@ def test_a_forked_process_does_not_wait_for_the_thread(tmp_path: pathlib.Path) -
 
 def test_orbax_checkpoints_need_tensorstore(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tensorstore", None)
+    leaf = {"key_metadata": [{"key": "a", "key_type": 2}], "value_metadata": {"value_type": "jax.Array"}}
+    (tmp_path / "_METADATA").write_text(json.dumps({"tree_metadata": {"('a',)": leaf}, "use_ocdbt": True}))
     with pytest.raises(ImportError, match="needs the package tensorstore: pip install tensorstore"):
         checkpointing.orbax.restore(tmp_path)
+
+
+def test_the_layout_of_orbax_needs_no_package(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tensorstore", None)
+    tree = {"a": [wnp.arange(6.0).reshape(2, 3), np.ones((), np.int8)], "b": {"half": wnp.ones(3, wnp.bfloat16)}}
+    tree |= {"empty": np.zeros((0, 2)), "count": 3, "text": "words", "flag": np.array([True, False])}
+    checkpointing.orbax.save(tmp_path / "step", tree)
+    found = checkpointing.orbax.restore(tmp_path / "step", shardings=np.ndarray)
+    assert weft.tree.structure(found) == weft.tree.structure(tree)
+    for one, other in zip(weft.tree.leaves(tree), weft.tree.leaves(found), strict=True):
+        assert np.asarray(one).dtype == np.asarray(other).dtype
+        np.testing.assert_array_equal(np.asarray(one), np.asarray(other))
+    with pytest.raises(FileExistsError):
+        checkpointing.orbax.save(tmp_path / "step", tree)
+    chunk = tmp_path / "step" / "default" / "a.0" / "c" / "0" / "0"
+    data = chunk.read_bytes()
+    for changed, words in ((data[:-1], "must have 24 bytes"), (data[:-1] + b"\1", "checksum"), (None, "no file")):
+        chunk.unlink() if changed is None else chunk.write_bytes(changed)
+        with pytest.raises(FileFormatError, match=words):
+            checkpointing.orbax.restore(tmp_path / "step")

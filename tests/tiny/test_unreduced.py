@@ -12,6 +12,7 @@ import weft
 import weft.numpy as np
 from weft.base.errors import ShardingTypeError
 from weft.checkpointing import save
+from weft.primitives.movement.sharding_constraint import left_to_compiler
 from weft.sharding import Mesh, NamedSharding
 from weft.sharding import PartitionSpec as P
 
@@ -107,3 +108,22 @@ def test_gradients_are_unreduced_where_weights_are_reduced() -> None:
         assert gradient.sharding.spec == P(None, None, unreduced={"x"})
         expected = weft.grad(lambda w: ((A @ w) ** 2).sum())(B)
         onp.testing.assert_allclose(gradient, expected, rtol=1e-4)
+
+
+def test_checks_accept_unreduced_results() -> None:
+    """The parts of an unreduced result are terms of a sum, not parts of a whole."""
+    with weft.enable_checks(True), weft.set_mesh(mesh()):
+        x, y = put(A, None, "x"), put(A.T, "x", None)
+        product = weft.jit(lambda x, y: np.dot(x, y, out_sharding=P(None, None, unreduced={"x"})))(x, y)
+        onp.testing.assert_allclose(weft.reshard(product, P()), A @ A.T, rtol=1e-5)
+
+
+def test_devices_have_their_own_terms_outside_of_programs() -> None:
+    with weft.set_mesh(mesh()):
+        product = np.einsum("ij,jk->ik", put(A, "x", "y"), put(B, "y"), out_sharding=U)
+        assert product.sharding.spec == U
+        onp.testing.assert_allclose(product.addressable_shards[0].data, A[:2, :8] @ B[:8], rtol=1e-5)
+        onp.testing.assert_allclose(product.addressable_shards[1].data, A[:2, 8:] @ B[8:], rtol=1e-5)
+        left = left_to_compiler(product)
+        assert left.aval.is_plain
+        onp.testing.assert_allclose(left.addressable_shards[0].data, (A @ B)[:2], rtol=1e-5)

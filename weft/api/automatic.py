@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from weft.api.agreement import agree
 from weft.api.dynamic import LEAST, KnownSizes
 from weft.api.escapes import holds_size
 from weft.api.explain import logger
@@ -30,7 +31,7 @@ from weft.indexing.guards import (
     checker,
     current,
 )
-from weft.ir.at_sizes import at_sizes, equal_sizes
+from weft.ir.at_sizes import JaxprAtSizes, at_sizes, equal_sizes
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.types import ArrayType, array_type
 from weft.runtime import spmd
@@ -58,8 +59,10 @@ class Proposal:
         axes: tuple[tuple[int, int], ...],
         names: dict[str, str],
         text: str,
+        others: Sequence[tuple[Any, ...]] = (),
     ) -> None:
         self.called, self.types, self.sizes, self.axes, self._names, self.text = called, types, sizes, axes, names, text
+        self._others = others
         self.answers = Answers(sizes)
         # Whether what is staged may be used again.
         self.lasting = True
@@ -83,6 +86,24 @@ class Proposal:
             raise NotForAllSizes("it runs on a mesh")
         equal = equal_sizes(self.guards)
         return at_sizes(jaxpr, equal) if equal else jaxpr
+
+    def compare(self, general: Any, staged: Callable[[tuple[Any, ...]], Any], trace: Callable[[], Any]) -> None:
+        """Raise `NotForAllSizes` unless the function staged for symbols is, at the sizes of an earlier call, what that
+        call has. Where the
+        guards hold for no earlier call, `trace` stages the function for the sizes of this one."""
+        symbols, known = tuple(self.sizes), KnownSizes(self.types)
+        holds = checker(self.guards, symbols)
+        for types in self._others:
+            sizes, earlier = known.sizes(types), staged(types)
+            if sizes is None or earlier is None or not holds(*[sizes[s] for s in symbols]):
+                continue
+            if not isinstance(earlier.jaxpr, JaxprAtSizes):
+                break
+        else:
+            sizes, earlier = self.sizes, trace()
+        constants = (len(general.constants), len(earlier.constants))
+        if not agree(at_sizes(general.jaxpr, sizes), earlier.jaxpr, constants):
+            raise NotForAllSizes("it has another program if the size is a number")
 
     def _check_constants(self, out_tree: PyTreeDef) -> None:
         if self.answers.constants:
@@ -181,7 +202,7 @@ class AutomaticSizes:
             for i, axis in where:
                 shapes[i][axis] = symbol
         general = tuple([_with_shape(t, shapes[i]) if i in shapes else t for i, t in enumerate(types)])
-        return Proposal(types, general, values, axes, names, ", ".join(texts))
+        return Proposal(types, general, values, axes, names, ", ".join(texts), others)
 
     def add(self, rest: Any, proposal: Proposal, name: str, staged: Any) -> None:
         """Remember what was staged for symbols of a function of this name."""

@@ -35,7 +35,7 @@ class CacheMiss:
     line: Location | None
     trace_seconds: float
     costs: list[CompileCost]
-    kept: bool
+    retained: bool
 
     @property
     def compiles(self) -> list[CompileCost]:
@@ -51,8 +51,9 @@ class CacheMiss:
         head = f"{where}\n   tracing {self.trace_seconds * 1e3:.1f} ms, "
         head += "; ".join(f"compiling {cost}" for cost in self.costs) or "not compiled on its own"
         cause = self.cause.replace("\n", "\n   ")
-        kept = "" if self.kept else "\n   It closes over values of the trace around it, so it is staged at every call."
-        return f"{head}\n   {cause}{kept}"
+        if self.retained:
+            return f"{head}\n   {cause}"
+        return f"{head}\n   {cause}\n   It closes over values of the trace around it, so it is staged at every call."
 
 
 class CacheReport(Sequence[CacheMiss]):
@@ -133,12 +134,12 @@ class Signatures(OrderedDict[Any, Any]):
             latest = list(itertools.islice(reversed(self), COMPARED))
         return reason(name, key, latest, paths)
 
-    def missed(self, key: Any, cause: str, line: Location | None, seconds: float, jaxpr: Jaxpr, kept: bool) -> None:
+    def missed(self, key: Any, cause: str, line: Location | None, seconds: float, jaxpr: Jaxpr, retained: bool) -> None:
         """Note what was staged."""
         self.total += 1
-        if kept:
+        if retained:
             self._seen.keep(hash(key), True)
-        self.misses.append(CacheMiss(cause, line, seconds, compile_costs(jaxpr), kept))
+        self.misses.append(CacheMiss(cause, line, seconds, compile_costs(jaxpr), retained))
 
     def report(self, name: str) -> CacheReport:
         return CacheReport(name, len(self), self.total, self.misses)

@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from weft.api.flat import OutTree, argument_paths, check_callable, check_leaves, flat_function, name_of, wraps
+from weft.api.flat import OutTree, check_callable, flat_function, name_of, wraps
 from weft.base import dtypes, tree
 from weft.base.errors import ArgumentTypeError, FailedCheckError
-from weft.base.settings import checks
+from weft.base.settings import checks, strict_indices
 from weft.base.source import user_line
 from weft.base.tracebacks import boundary
+from weft.ir.context import lifted
 from weft.ir.types import ArrayType, is_value, type_of
 from weft.primitives.control.check import check_failures
 from weft.primitives.control.failures import CHECK_FAILED, DIVISION, INDEX, NAN, NOTHING, Sites
@@ -202,18 +203,17 @@ def checkify(f: Callable[..., Any], errors: Iterable[ErrorCategory] = user_check
     @boundary
     @wraps(f)
     def checked(*args: Any, **kwargs: Any) -> tuple[Error, Any]:
-        leaves, in_tree = tree.flatten((args, kwargs))
-        check_leaves(f, "checkify", leaves, args, kwargs)
+        # Arguments are closed over: those that are known stay known in f, as sizes and static arguments of `jit` are.
+        # Floats are no sizes, and as arrays they are checked.
+        args, kwargs = tree.map(lambda leaf: lifted(leaf) if type(leaf) is float else leaf, (args, kwargs))
         out = OutTree()
-        flat = flat_function(f, in_tree, out)
+        flat = flat_function(lambda: f(*args, **kwargs), tree.structure(((), {})), out)
         # Functions that index and divide bind their checks where the settings ask for it.
         asking = checks("all") if kinds & {DIVISION, INDEX} else contextlib.nullcontext()
-        with asking:
-            names = argument_paths(f, args, kwargs)
-            types = [type_of(leaf) for leaf in leaves]
-            jaxpr, _ = stage(flat, types, where=name_of(f), names=names, name=name_of(f))
+        with asking, strict_indices(False):  # known indices are reported, or not looked for, as others are
+            jaxpr, _ = stage(flat, [], where=name_of(f), name=name_of(f))
         run = Run(kinds)
-        results = run.equations(jaxpr, leaves)
+        results = run.equations(jaxpr, [])
         error = init_error
         if run.sites.sites:
             code, *values = run.outputs()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from weft.api.differentiate import jvp, vjp
+from weft.api.differentiate import jvp
 from weft.api.flat import name_of
+from weft.api.vjp import vjp
 from weft.base import dtypes, tree
 from weft.base.dataclass import dataclass
 from weft.base.errors import ArgumentError
@@ -21,20 +22,34 @@ TOLERANCE = {"float64": 1e-5, "float32": 5e-3, "float16": 1e-1, "bfloat16": 3e-1
 SMALLER_FLOATS = 0.5
 
 Function = Callable[..., Any]
+# A number, or one for each dtype that is involved; dtypes that are absent take the usual one.
+Tolerance = float | Mapping[Any, float] | None
+
+
+def _tolerance(tolerance: Tolerance, values: Any) -> float:
+    """Find the tolerance for a comparison that involves `values`, that of the least precise type among them."""
+    if tolerance is not None and not isinstance(tolerance, Mapping):
+        return tolerance
+    by_name = {dtypes.name(_real(np.dtype(d))): limit for d, limit in (tolerance or {}).items()}
+    found = (by_name.get(name, TOLERANCE.get(name, SMALLER_FLOATS)) for name in real_types(values))
+    return max(found, default=0.0)
+
+
+def _real(dtype: Any) -> Any:
+    return dtypes.to_real_dtype(dtype) if dtypes.kind(dtype) == "c" else dtype
 
 
 @dataclass(frozen=True)
 class Limits:
     """Tolerances and step; None takes what suits the least precise type that is involved."""
 
-    atol: float | None
-    rtol: float | None
+    atol: Tolerance
+    rtol: Tolerance
     eps: float | None
 
     def allowed(self, values: Any) -> tuple[float, float]:
         """Absolute and relative tolerance for a comparison that involves `values`."""
-        usual = max((TOLERANCE.get(name, SMALLER_FLOATS) for name in real_types(values)), default=0.0)
-        return usual if self.atol is None else self.atol, usual if self.rtol is None else self.rtol
+        return _tolerance(self.atol, values), _tolerance(self.rtol, values)
 
     def step(self, values: Any) -> float:
         usual = max((STEP.get(name, SMALLER_FLOATS) for name in real_types(values)), default=1.0)
@@ -46,14 +61,15 @@ def check_grads(
     args: Sequence[Any],
     order: int,
     modes: Sequence[str] = ("fwd", "rev"),
-    atol: float | None = None,
-    rtol: float | None = None,
+    atol: Tolerance = None,
+    rtol: Tolerance = None,
     eps: float | None = None,
 ) -> None:
     """Check the derivatives of `f` at `args` up to `order`, in forward and reverse mode, against finite differences.
 
     Raises an AssertionError that says which derivative differs and by how much. Directions are random, but the same in
-    every run. `eps` is the step of the differences; it and the tolerances default by dtype.
+    every run. `eps` is the step of the differences; it and the tolerances default by dtype. A tolerance may be
+    a dict with a number for each dtype.
     """
     unknown = set(modes) - {"fwd", "rev"}
     if unknown:
@@ -83,8 +99,8 @@ def check_jvp(
     f: Function,
     f_jvp: Function,
     args: Sequence[Any],
-    atol: float | None = None,
-    rtol: float | None = None,
+    atol: Tolerance = None,
+    rtol: Tolerance = None,
     eps: float | None = None,
     err_msg: str = "",
 ) -> None:
@@ -96,8 +112,8 @@ def check_vjp(
     f: Function,
     f_vjp: Function,
     args: Sequence[Any],
-    atol: float | None = None,
-    rtol: float | None = None,
+    atol: Tolerance = None,
+    rtol: Tolerance = None,
     eps: float | None = None,
     err_msg: str = "",
 ) -> None:
@@ -156,7 +172,7 @@ def inexact_leaves(values: Any) -> list[Any]:
 def real_types(values: Any) -> set[str]:
     """Names of the float types in a tree of values, those of the parts of complex numbers among them."""
     found = [type_of(v).dtype for v in inexact_leaves(values)]  # type: ignore[attr-defined]
-    return {dtypes.name(dtypes.to_real_dtype(d) if dtypes.kind(d) == "c" else d) for d in found}
+    return {dtypes.name(_real(d)) for d in found}
 
 
 def random_tree(rng: np.random.Generator, values: Any) -> Any:

@@ -32,12 +32,11 @@ from weft.base.tracebacks import boundary
 from weft.ir.context import context
 from weft.ir.interpreter import replay
 from weft.ir.jaxpr import Jaxpr, constants_to_arguments
-from weft.ir.primitive import accumulate, instantiate
+from weft.ir.primitive import instantiate
 from weft.ir.types import ArrayType, Type, is_value, type_of
 from weft.ir.zeros import Zero
 from weft.primitives.elementwise.convert import convert_element_type
 from weft.runtime.array import wrap
-from weft.trace.refs import Ref
 from weft.trace.stage import stage
 from weft.trace.tracer import Tracer
 from weft.transforms.jvp import JVPTrace, jvp_flat
@@ -214,8 +213,9 @@ class Linearization:
         )
 
     @boundary
-    def pull(self, residuals: Sequence[Any], *cotangents: Any) -> Any:
-        """Cotangents of the arguments, from a cotangent of the result."""
+    def pull(self, residuals: Sequence[Any], *cotangents: Any, wanted: Sequence[bool] | None = None) -> Any:
+        """Return cotangents of the arguments, from a cotangent of the result; zeros for leaves that are not `wanted`,
+        whose cotangents are not computed."""
         if len(cotangents) != 1:
             what = f"The pullback of {self.fun_name} takes one argument, a cotangent in the structure of the result."
             raise ArgumentTypeError(
@@ -232,7 +232,8 @@ class Linearization:
         checked = all_fitting(self.out_types, leaves, what, self.out_paths)
         nonzero = [ct for ct, live in zip(checked, self.live, strict=True) if live]
         jaxpr = with_constants(self.jaxpr, residuals)
-        found = iter(backward_instantiated(jaxpr, jaxpr.consts, nonzero))
+        flags = None if wanted is None else [w for w, n in zip(wanted, self.inexact, strict=True) if n]
+        found = iter(backward_instantiated(jaxpr, jaxpr.consts, nonzero, flags))
         outs = [next(found) if n else instantiate(Zero.of(t)) for n, t in zip(self.inexact, self.types, strict=True)]
         outs = [retyped(x, t.cotangent()) for x, t in zip(outs, self.types, strict=True)]
         return tree.unflatten(self.in_tree, outs)[0]
@@ -307,79 +308,6 @@ def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> 
     value = tree.unflatten(linear.out_tree, results)
     push = tree.Partial(linear.push, residuals)
     return (value, push, auxiliary) if has_aux else (value, push)
-
-
-@boundary
-def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False, reduce_axes: Sequence[Any] = ()) -> Any:
-    """`fun(*primals)` and its pullback, from a cotangent of the result to cotangents of the arguments.
-
-    The pullback is a tree whose leaves are the residuals, so it can be returned from jitted functions.
-
-    Args:
-        fun: a function of arrays.
-        *primals: its arguments.
-        has_aux: whether `fun` returns a pair, of which only the first part is differentiated and the second is passed
-            on.
-        reduce_axes: accepted for compatibility; must be empty.
-
-    Returns:
-        A pair of the results and the pullback, which returns a tuple with a cotangent for each argument; with `has_aux`
-        a third part.
-
-    >>> import weft
-    >>> y, pullback = weft.vjp(lambda x, w: x * w, 3.0, 4.0)
-    >>> pullback(1.0)
-    (Array(4., dtype=float32, weak_type=True), Array(3., dtype=float32, weak_type=True))
-    """
-    refuse_reduce_axes("vjp", reduce_axes)
-    results, linear, residuals, auxiliary = linearized(fun, primals, has_aux, "vjp")
-    value = tree.unflatten(linear.out_tree, results)
-    pull = VJP(linear.pull, residuals)
-    return (value, pull, auxiliary) if has_aux else (value, pull)
-
-
-class VJP(tree.Partial):
-    """The pullback of `vjp`: a tree whose leaves are the residuals."""
-
-    def with_refs(self, *refs: Any) -> Callable[[Any], Any]:
-        """The pullback that adds cotangents to mutable arrays: `refs` has one for each argument, a Ref or a tree of
-        them, or None for arguments whose cotangent is returned. Where it is added, None is returned."""
-
-        def pull(cotangent: Any) -> Any:
-            found = self(cotangent)
-            if len(refs) != len(found):
-                what = "with_refs takes a Ref, a tree of them or None for each argument."
-                raise ArgumentTypeError(what, received=f"{len(refs)} for {len(found)} arguments")
-            for ref, ct in zip(refs, found, strict=True):
-                if ref is not None:
-                    _add_to(ref, ct)
-            return tuple(ct if ref is None else None for ref, ct in zip(refs, found, strict=True))
-
-        return pull
-
-
-tree.register_pytree_node(
-    VJP,
-    lambda node: ((node.args, node.keywords), node.func),
-    lambda function, children: VJP(function, *children[0], **children[1]),
-)
-
-
-def _add_to(refs: Any, cotangents: Any) -> None:
-    """Add cotangents to mutable arrays in the same structure."""
-
-    def one(ref: Any, cotangent: Any) -> None:
-        if not isinstance(ref, Ref) or ref.shape != cotangent.shape:
-            received = f"{ref.short() if isinstance(ref, Ref) else repr(ref)} for {type_of(cotangent).short()}"
-            raise ArgumentTypeError(
-                "with_refs takes mutable arrays of the shapes of the arguments.",
-                received=received,
-                fix="weft.new_ref(weft.numpy.zeros_like(x))",
-                at=user_line(),
-            )
-        ref.replace(accumulate(ref.value, retyped(cotangent, ref.inner_aval)))
-
-    tree.map(one, refs, cotangents)
 
 
 def refuse_reduce_axes(transformation: str, reduce_axes: Sequence[Any]) -> None:
@@ -587,7 +515,11 @@ def hold_others(
     for n in indices:
         if not -len(args) <= n < len(args):
             least = n + 1 if n >= 0 else -n
-            what = f"{transformation} of {name_of(fun)}: argnums={n} needs at least {least} positional arguments."
+            what = (
+                f"{transformation} of {name_of(fun)}: differentiating with respect to argnums={n} requires at least "
+                f"{least} positional arguments to be passed by the caller, but got only {len(args)} positional "
+                "arguments."
+            )
             by_name = f" and by name {', '.join(kwargs)}" if kwargs else ""
             raise ArgumentTypeError(
                 what,
@@ -649,13 +581,17 @@ def reject_gradient_input(
         )
     received = type_of(leaf).short()
     if holomorphic:
-        what = f"{transformation} of {name_of(fun)} with holomorphic=True needs complex arguments."
+        what = (
+            f"{transformation} with holomorphic=True requires inputs with complex dtype, but got "
+            f"{dtypes.name(type_of(leaf).dtype)}: {path} of {name_of(fun)}."  # type: ignore[attr-defined]
+        )
         raise ArgumentTypeError(
             what, received=f"{received} at {path}", fix=f"convert {path}, or leave holomorphic=True out"
         )
     other = "; allow_int=True returns float0 gradients" if transformation in ("grad", "jacrev") else ""
     raise IntegerInputGradientError(
-        f"{transformation} of {name_of(fun)} needs floating-point arguments; {path} is not.",
+        f"{transformation} requires real- or complex-valued inputs (input dtype that is a sub-dtype of np.inexact), "
+        f"but got {dtypes.name(type_of(leaf).dtype)}: {path} of {name_of(fun)}.",  # type: ignore[attr-defined]
         received=received,
         fix=f"pass {path} as a float (1.0 instead of 1, x.astype(float)), or choose other argnums{other}",
         at=user_line(),
@@ -665,23 +601,24 @@ def reject_gradient_input(
 def check_scalar(fun: Callable[..., Any], value: Any, results: Sequence[Any], holomorphic: bool) -> None:
     if len(results) != 1 or not tree.treedef_is_leaf(tree.structure(value)):
         raise NonScalarGradientError(
-            f"grad needs {name_of(fun)} to return one scalar.",
-            received=f"a {type(value).__name__} with {len(results)} arrays",
+            f"Gradient only defined for scalar-output functions. Output was a {type(value).__name__}.",
+            received=f"a {type(value).__name__} with {len(results)} arrays from {name_of(fun)}",
             fix="return the scalar alone, or (scalar, auxiliary) with has_aux=True",
             at=user_line(),
         )
     aval = type_of(results[0])
     if aval.shape:  # type: ignore[attr-defined]
         raise NonScalarGradientError(
-            f"grad needs {name_of(fun)} to return a scalar.",
-            received=aval.short(),
+            f"Gradient only defined for scalar-output functions. Output had shape: {aval.shape}.",  # type: ignore[attr-defined]
+            received=f"{aval.short()} from {name_of(fun)}",
             fix="reduce the result, for example with .sum() or .mean(); for all derivatives use jacrev or jacfwd",
             at=user_line(),
         )
     kind = dtypes.kind(aval.dtype)  # type: ignore[attr-defined]
     if kind != ("c" if holomorphic else "f"):
-        need = "complex with holomorphic=True" if holomorphic else "a real floating-point number"
-        hint = " (for a holomorphic function pass holomorphic=True)" if kind == "c" else ""
-        raise NonScalarGradientError(
-            f"grad needs {name_of(fun)} to return {need}{hint}.", received=aval.short(), at=user_line()
-        )
+        found = dtypes.name(aval.dtype)  # type: ignore[attr-defined]
+        what = f"grad requires real-valued outputs (output dtype that is a sub-dtype of np.floating), but got {found}."
+        if holomorphic:
+            what = f"grad with holomorphic=True requires outputs with complex dtype, but got {found}."
+        fix = "holomorphic=True for a holomorphic function; vjp for others" if kind == "c" else None
+        raise NonScalarGradientError(what, received=f"{aval.short()} from {name_of(fun)}", fix=fix, at=user_line())

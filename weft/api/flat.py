@@ -62,7 +62,9 @@ def check_callable(function: Any, transformation: str) -> None:
     if not callable(function):
         received = f"{function!r} of type {type(function).__name__}"
         fix = f"{transformation}(f)(x), with the function itself"
-        raise ArgumentTypeError(f"{transformation} takes a function.", received=received, fix=fix)
+        raise ArgumentTypeError(
+            f"{transformation}: Expected a callable value, got {function!r}.", received=received, fix=fix
+        )
 
 
 def signature_of(function: Callable[..., Any]) -> inspect.Signature | None:
@@ -205,7 +207,7 @@ def resolve(
     accepts_any = any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
     for name in names:
         if name not in signature.parameters and not accepts_any:
-            what = f"jit of {name_of(function)}: there is no parameter {name!r}."
+            what = f"Jitted function has invalid argnames: {name_of(function)} has no parameter {name!r}."
             fix = "the name of an argument of the function"
             raise ArgumentError(what, received=f"parameters {', '.join(signature.parameters)}", fix=fix)
     for i in argnums:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from weft.api.differentiate import argument_indices, hold_others, vjp
+from weft.api.differentiate import argument_indices, hold_others
 from weft.api.flat import check_callable, wraps
 from weft.api.jit import jit
+from weft.api.vjp import vjp
 
 __all__ = ["fwd_and_bwd"]
 

@@ -8,14 +8,20 @@ from typing import Any
 
 import numpy as np
 
-from weft.api.differentiate import argument_indices, check_gradient_inputs, hold_others, jvp, vjp
+from weft.api.differentiate import argument_indices, check_gradient_inputs, hold_others, jvp
 from weft.api.flat import check_callable, name_of, wraps
 from weft.api.vectorize import vmap
+from weft.api.vjp import vjp
 from weft.base import dtypes, tree
-from weft.base.errors import ArgumentTypeError
+from weft.base.errors import ArgumentTypeError, NotSupportedError
 from weft.base.tracebacks import boundary
+from weft.indexing.expression import Expression
 from weft.ir.context import EVALUATION
 from weft.ir.types import type_of
+from weft.primitives.elementwise.arithmetic import add
+from weft.primitives.elementwise.compare import eq
+from weft.primitives.elementwise.convert import convert_element_type
+from weft.primitives.movement.iota import iota
 from weft.primitives.movement.shape import move_axis, reshape
 from weft.primitives.movement.slicing import slice as slice_primitive
 
@@ -174,6 +180,10 @@ def basis(value: Any) -> Any:
     sizes = [math.prod(a.shape) for a in avals]
     total, start, blocks = sum(sizes), 0, []
     for aval, size in zip(avals, sizes, strict=True):
+        if isinstance(total, Expression):
+            blocks.append(symbolic_block(aval, start, size, total))
+            start += size
+            continue
         block = np.zeros((total, size), dtypes.storage(aval.dtype if aval.tangent() == aval else dtypes.float0))
         if aval.tangent() == aval:
             block[np.arange(start, start + size), np.arange(size)] = 1
@@ -181,6 +191,22 @@ def basis(value: Any) -> Any:
         blocks.append(EVALUATION.lift(block.reshape((total, *aval.shape))))
         start += size
     return tree.unflatten(treedef, blocks)
+
+
+def symbolic_block(aval: Any, start: Any, size: Any, total: Any) -> Any:
+    """The rows of the standard basis for one leaf, where sizes are symbolic: computed instead of written down."""
+    if aval.tangent() != aval:
+        raise NotSupportedError(
+            "A Jacobian of integers needs sizes that are numbers.", received=aval.short(), fix="argnums of floats"
+        )
+    rows, columns = (iota(dtype=np.dtype(np.int32), shape=(total, size), dimension=i) for i in range(2))
+    ones = convert_element_type(eq(rows, add(columns, int32_size(start))), new_dtype=aval.dtype, weak_type=False)
+    return reshape(ones, new_sizes=(total, *aval.shape), dimensions=None)
+
+
+def int32_size(size: Any) -> Any:
+    """A size as an integer of the program."""
+    return convert_element_type(size, new_dtype=np.dtype(np.int32), weak_type=False)
 
 
 def split_columns(y: Any, arguments: Any) -> Any:

@@ -373,16 +373,17 @@ class JitFunction:
     ) -> StagedFunction | None:
         """The function staged for symbols, at the sizes of this call; None if each size is to have its own."""
         families, rest = self._cache.automatic, (in_tree, *key[2:])
-        found = families.find(rest, types)
-        if found is not None:
+        if (found := families.find(rest, types)) is not None:
             return self._at_sizes(key, found[0].staged, found[1])
-        names = self._dynamic_names(static)
-        proposal = families.propose(rest, types, lambda: argument_paths(self._function, args, kwargs, names))
+        paths = lambda: argument_paths(self._function, args, kwargs, self._dynamic_names(static))
+        proposal = families.propose(rest, types, paths)
         if proposal is None:
             return None
         general_key = (in_tree, proposal.types, *key[2:])
         try:
             staged = self._stage(general_key, leaves, in_tree, proposal.types, args, kwargs, static, proposal)
+            one_size = lambda: self._stage(key, leaves, in_tree, types, args, kwargs, static)
+            proposal.compare(staged, lambda t: self._cache.get((in_tree, t, *key[2:])), one_size)
         except Exception as error:  # if it is the function's own, it is raised again for these sizes
             families.refuse(rest, proposal, name_of(self._function), error)
             return None

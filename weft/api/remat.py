@@ -319,7 +319,8 @@ def checked_offload(src: str, dst: str) -> Offloadable:
 
 
 def saved_residuals(f: Callable[..., Any], *args: Any, **kwargs: Any) -> list[tuple[Any, str]]:
-    """Types of what reverse mode of `f(*args)` stores between forward and backward pass, and where each comes from."""
+    """Return the types of what reverse mode of `f(*args)` stores between forward and backward pass, and where each
+    comes from: arguments first, in their order."""
     leaves, in_tree = tree.flatten((args, kwargs))
     check_leaves(f, "saved_residuals", leaves, args, kwargs)
     paths = argument_paths(f, args, kwargs)
@@ -327,8 +328,10 @@ def saved_residuals(f: Callable[..., Any], *args: Any, **kwargs: Any) -> list[tu
 
     def flat(*values: Any) -> list[Any]:
         results, linear, _ = linearize_flat(flat_function(f, in_tree, OutTree()), values)
-        arguments = {id(v): f"from argument {p}" for v, p in zip(values, paths, strict=True)}
-        found.extend((type_of(c), arguments.get(id(c)) or origin(c)) for c in linear.consts)
+        stored = {id(c) for c in linear.consts}
+        arguments = {id(v): f"from the argument {p}" for v, p in zip(values, paths, strict=True)}
+        found.extend((type_of(v), arguments[id(v)]) for v in values if id(v) in stored)
+        found.extend((type_of(c), origin(c)) for c in linear.consts if id(c) not in arguments)
         return results
 
     stage(flat, [type_of(leaf) for leaf in leaves], where=f"saved_residuals of {name_of(f)}")
@@ -345,7 +348,8 @@ def origin(residual: Any) -> str:
         equation = next((e for e in equations if variable in e.outvars), None)
         if equation is None:
             return text
-        line = equation.source.describe() if equation.source is not None else "an unknown line"
+        source = equation.source
+        line = "an unknown line" if source is None else f"{source.file_and_line()} ({source.function})"
         named = equation.primitive is name_primitive
         what = f"named {equation.params['name']!r}" if named else f"output of {equation.primitive.name}"
         text = f"{what} from {line}"

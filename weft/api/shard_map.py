@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,9 +18,13 @@ from weft.base.tracebacks import boundary
 from weft.ir.context import context
 from weft.ir.context import manual_axes as manual_axes_in_scope
 from weft.ir.jaxpr import Jaxpr, constants_to_arguments
-from weft.ir.types import ArrayType
-from weft.primitives.control.shard_map import check_divides, local_type
+from weft.ir.primitive import apply_casts
+from weft.ir.types import ArrayType, is_value, type_of
+from weft.ir.varying import casts_to, state_of
+from weft.primitives.collectives.casts import vary_unreduced_cast
+from weft.primitives.control.shard_map import check_divides, chosen, local_type
 from weft.primitives.control.shard_map import shard_map as shard_map_primitive
+from weft.runtime.sharded import ShardedArray
 from weft.sharding.current import current_mesh
 from weft.sharding.mesh import AbstractMesh, AxisType, Mesh
 from weft.sharding.spec import UNCONSTRAINED, PartitionSpec, entry_axes, split_axes
@@ -61,7 +65,8 @@ def shard_map(
     Args:
         f: a function of the parts of arrays that a device has.
         out_specs: how the parts of results make whole arrays.
-        in_specs: how arguments are split; by default as their types say.
+        in_specs: how arguments are split; by default as their types say. An argument whose spec is None is static: `f`
+            gets it as it is.
         mesh: the mesh; by default the one that is set.
         axis_names: the axes that are Manual inside; all by default.
         check_vma: whether types say over which axes values differ, so that wrong `out_specs` raise.
@@ -92,13 +97,19 @@ def shard_map(
         check_mesh_around(where)
         manual = manual_of(where, axis_names)
         leaves, in_tree = tree.flatten((args, kwargs))
-        check_leaves(function, "shard_map", leaves, args, kwargs)
+        found = argument_specs(function, in_specs, args, kwargs, leaves, manual)
+        mapped_leaf = [spec is not None for spec in found]
+        static = [leaf for leaf, m in zip(leaves, mapped_leaf, strict=True) if not m]
+        arrays = [leaf if m else 0 for leaf, m in zip(leaves, mapped_leaf, strict=True)]
+        check_leaves(function, "shard_map", arrays, args, kwargs)
+        paths = chosen(argument_paths(function, args, kwargs), mapped_leaf)
+        leaves = list(chosen(leaves, mapped_leaf))
+        specs = [spec for spec in found if spec is not None]
+        check_same_mesh(function, where, leaves, paths)
         types = types_of(leaves)
-        specs = argument_specs(function, in_specs, args, kwargs, types)
-        check_specs("in_specs", specs, where, manual)
+        check_specs("in_specs", specs, where, manual, check_vma)
         if not manual:  # those around it have all axes
             return function(*args, **kwargs)
-        paths = argument_paths(function, args, kwargs)
         local = []
         for path, aval, spec in zip(paths, types, specs, strict=True):
             if not isinstance(aval, ArrayType):
@@ -108,16 +119,26 @@ def shard_map(
             local.append(local_type(aval, spec, where, manual, check_vma))
         out = OutTree()
         sizes = {a: where.shape[a] for a in where.axis_names if a in manual}
+        flat = flat_function(function, in_tree, out)
+
+        def body(*parts: Any) -> list[Any]:
+            split, whole = iter(parts), iter(static)
+            results = flat(*(next(split if m else whole) for m in mapped_leaf))
+            if not check_vma:
+                return results
+            found = result_specs(function, out_specs, out.treedef)
+            return [vary_as(r, s, manual) for r, s in zip(results, found, strict=True)]
+
         with manual_axes_in_scope(sizes, check_vma), Scope(states["mesh"], mesh_inside(where, manual)):
             jaxpr, constants = stage(
-                flat_function(function, in_tree, out),
+                body,
                 local,
                 where=f"{name_of(function)}, shard_map at {user_line()}",
                 names=paths,
                 name=name_of(function),
             )
         out_leaves = result_specs(function, out_specs, out.treedef)
-        check_specs("out_specs", out_leaves, where, manual)
+        check_specs("out_specs", out_leaves, where, manual, check_vma)
         check_results_fit(function, jaxpr, out_leaves, out.treedef)
         if check_vma:
             check_varying(function, jaxpr, out_leaves, manual, out.treedef, list(zip(paths, specs, strict=True)))
@@ -168,6 +189,21 @@ def check_mesh_around(mesh: AnyMesh) -> None:
         )
 
 
+def check_same_mesh(function: Callable[..., Any], mesh: AnyMesh, leaves: Sequence[Any], paths: Sequence[str]) -> None:
+    """The devices of an abstract mesh are those of the arguments."""
+    if not isinstance(mesh, AbstractMesh):
+        return
+    for leaf, path in zip(leaves, paths, strict=True):
+        own = getattr(leaf.sharding, "mesh", None) if isinstance(leaf, ShardedArray) else None
+        if own is not None and own.shape_tuple != mesh.shape_tuple:
+            raise ArgumentError(
+                f"shard_map of {name_of(function)}: Mesh shape of the input `{path}` does not match the mesh shape"
+                " passed to shard_map, whose devices must be those of its arguments.",
+                received=f"{leaf.sharding} for {mesh}",
+                fix=("a mesh with devices", f"weft.device_put({path}, ...) onto a mesh of that shape"),
+            )
+
+
 def mesh_inside(mesh: AnyMesh, manual: frozenset[Any]) -> AnyMesh:
     """The mesh that a body uses where it names none: its manual axes are taken."""
     types = zip(mesh.axis_names, mesh.axis_types, strict=True)
@@ -178,8 +214,8 @@ def spec_leaf(value: Any) -> bool:
     return value is None or isinstance(value, PartitionSpec)
 
 
-def spec_prefix(what: str, specs: Any, value: Any) -> list[PartitionSpec]:
-    """A spec for each leaf of a value, of a tree of specs that is a prefix of it; None splits nothing."""
+def spec_prefix(what: str, specs: Any, value: Any) -> list[PartitionSpec | None]:
+    """Return the spec, or None, of each leaf of a value, from a tree of specs that is a prefix of it."""
     if spec_leaf(specs):
         found: Sequence[Any] = [specs] * len(tree.leaves(value))
     else:
@@ -190,17 +226,24 @@ def spec_prefix(what: str, specs: Any, value: Any) -> list[PartitionSpec]:
             raise ArgumentTypeError(
                 f"{what} is a tree of PartitionSpecs.", received=described(spec), fix="P('x', None)"
             )
-        result.append(PartitionSpec() if spec is None else spec)
+        result.append(spec)
     return result
 
 
 def argument_specs(
-    function: Callable[..., Any], in_specs: Any, args: tuple[Any, ...], kwargs: dict[str, Any], types: Sequence[Any]
-) -> list[PartitionSpec]:
-    """A spec for each leaf of the arguments; keyword arguments have the specs of their own types."""
+    function: Callable[..., Any],
+    in_specs: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    leaves: Sequence[Any],
+    manual: frozenset[Any],
+) -> list[PartitionSpec | None]:
+    """Return a spec for each leaf of the arguments, None for static ones; keyword arguments have the specs of their own
+    types."""
     name = f"in_specs of shard_map of {name_of(function)}"
     count = len(tree.leaves(args))
-    own = [t.spec if isinstance(t, ArrayType) else PartitionSpec() for t in types]
+    positional = count if in_specs is not INFER else 0
+    own: list[PartitionSpec | None] = [manual_spec(leaf, manual) for leaf in leaves[positional:]]
     if in_specs is INFER:
         return own
     if isinstance(in_specs, (tuple, list)) and len(in_specs) != len(args):
@@ -213,26 +256,64 @@ def argument_specs(
         found = spec_prefix(name, tuple(in_specs) if isinstance(in_specs, list) else in_specs, args)
     except ValueError as error:
         raise ArgumentError(f"{name} must be a prefix of the arguments.", received=str(error)) from None
-    return found + own[count:]
+    return found + own
+
+
+def manual_spec(leaf: Any, manual: frozenset[Any]) -> PartitionSpec:
+    """Return what the type of an argument says of the manual axes, which come first in an entry."""
+    aval = type_of(leaf) if is_value(leaf) else None
+    if not isinstance(aval, ArrayType):
+        return PartitionSpec()
+    entries = []
+    spec = aval.spec
+    for axes in map(entry_axes, spec.partitions):
+        own = tuple(a for a in axes if a in manual)
+        if own != axes[: len(own)]:
+            raise ArgumentError(
+                "shard_map: without in_specs, manual axes must be the first ones of a dimension.",
+                received=f"{spec} for axis_names={set(map(str, manual))}",
+                fix="reshard the argument, with the manual axes first",
+            )
+        entries.append(own)
+    return spec.update(partitions=tuple(entries))
 
 
 def result_specs(function: Callable[..., Any], out_specs: Any, out_tree: Any) -> list[PartitionSpec]:
     name = f"out_specs of shard_map of {name_of(function)}"
     try:
-        return spec_prefix(name, out_specs, tree.unflatten(out_tree, [0] * out_tree.num_leaves))
+        found = spec_prefix(name, out_specs, tree.unflatten(out_tree, [0] * out_tree.num_leaves))
+        return [PartitionSpec() if spec is None else spec for spec in found]
     except ValueError as error:
         raise ArgumentError(f"{name} must be a prefix of the result.", received=str(error)) from None
 
 
-def check_specs(what: str, specs: Sequence[PartitionSpec], mesh: AnyMesh, manual: frozenset[Any]) -> None:
-    """Specs name manual axes of the mesh, each once."""
+def vary_as(value: Any, spec: PartitionSpec, manual: frozenset[Any]) -> Any:
+    """Cast a result to varying along the axes that its spec names, so that its cotangent, which is split over them, has
+    the type that the body's transpose takes; to unreduced and to reduced along those that the spec says so of."""
+    axes = manual.intersection(split_axes(spec.partitions))
+    value = apply_casts(value, casts_to(state_of(type_of(value)), axes, frozenset()))
+    terms = tuple(sorted(spec.unreduced & state_of(type_of(value)).varying, key=str))
+    value = vary_unreduced_cast(value, axes=terms) if terms else value
+    alike = spec.reduced - state_of(type_of(value)).vur
+    return apply_casts(value, casts_to(state_of(type_of(value)), frozenset(), alike)) if alike else value
+
+
+def check_specs(
+    what: str, specs: Sequence[PartitionSpec], mesh: AnyMesh, manual: frozenset[Any], check_vma: bool
+) -> None:
+    """Specs name manual axes of the mesh, each once; unreduced and reduced ones are Explicit outside."""
     for spec in specs:
-        named = split_axes(spec.partitions)
-        if spec.unreduced or spec.reduced:
+        named = (*split_axes(spec.partitions), *spec.unreduced, *spec.reduced)
+        wrong = sorted(map(str, (spec.unreduced | spec.reduced) - set(mesh.explicit_axes)))
+        if wrong or ((spec.unreduced or spec.reduced) and not check_vma):
             raise ArgumentError(
-                f"shard_map: arguments and results are neither unreduced nor reduced, but {what} says so.",
-                received=f"{spec}",
-                fix=("lax.psum of what is unreduced, inside", "lax.pcast(x, axis, to='reduced') inside"),
+                f"shard_map: {what} can be unreduced and reduced only over Explicit axes, with check_vma.",
+                received=f"{spec} on {mesh}, check_vma={check_vma}",
+                fix=(
+                    "axis_types=(AxisType.Explicit,) of the mesh",
+                    "lax.psum of what is unreduced, inside",
+                    "lax.pcast(x, axis, to='reduced') inside",
+                ),
             )
         for axis in named:
             if axis not in manual:
@@ -254,8 +335,16 @@ def check_own_split(
 ) -> None:
     """An argument whose type says how it is split over manual axes is split as `in_specs` say: nothing is sent to split
     it in another way."""
-    if aval.explicit_sharding is None:
+    if aval.explicit_sharding is None and not (spec.unreduced or spec.reduced):
         return
+    for state in ("unreduced", "reduced"):
+        said, typed = getattr(spec, state), getattr(aval.spec, state) & manual
+        if said != typed:
+            raise ArgumentError(
+                f"shard_map of {name_of(function)}: `{path}` must be {state} as in_specs say.",
+                received=f"{aval.short()} for {spec}",
+                fix=f"{state}={set(typed) or '()'} in the spec, or weft.reshard({path}, {spec})",
+            )
     own = [tuple(a for a in entry_axes(e) if a in manual) for e in aval.spec.partitions]
     wanted = [entry_axes(spec[i]) if i < len(spec) else () for i in range(aval.ndim)]
     if any(own) and own != wanted:
@@ -305,20 +394,48 @@ def check_varying(
     specs of the arguments."""
     for i, (v, spec) in enumerate(zip(jaxpr.outvars, specs, strict=True)):
         aval: Any = v.aval
-        extra = sorted(((aval.vma | aval.manual.unreduced) & manual) - set(split_axes(spec.partitions)), key=str)
+        named = {*split_axes(spec.partitions), *spec.unreduced}
+        extra = sorted(((aval.vma | aval.manual.unreduced) & manual) - named, key=str)
+        check_state(function, aval, spec, result_name(out_tree, i))
         if extra:
             axes = extra[0] if len(extra) == 1 else tuple(extra)
             raise ArgumentError(
                 f"shard_map of {name_of(function)}: {result_name(out_tree, i)} is to be the same on all devices along "
                 f"{axes!r}, but it varies along {'it' if len(extra) == 1 else 'them'}."
                 f"{where_from(jaxpr, v, extra, arguments)}",
-                received=f"{aval.short()} for out_specs {spec}",
+                received=(
+                    f"{aval.short()} for out_specs that require replication, which is not statically inferred:"
+                    f" out_specs is {spec} which implies that the output value is only varying across mesh axes"
+                    f" {_axes_text(named)} and not {_axes_text(extra)}, but it was inferred to be possibly"
+                    f" varying over {_axes_text(aval.vma | aval.manual.unreduced)}"
+                ),
                 fix=(
                     f"lax.psum(x, {axes!r}) or lax.pmean(x, {axes!r})   to combine what the devices have",
                     f"P({axes!r}) in out_specs   to put the parts of the devices together",
                     "check_vma=False   if you know that it is the same",
                 ),
             )
+
+
+def _axes_text(axes: Iterable[Any]) -> str:
+    """A set of axes: `{x,y}`."""
+    return f"{{{','.join(sorted(map(str, axes)))}}}"
+
+
+def check_state(function: Callable[..., Any], aval: Any, spec: PartitionSpec, name: str) -> None:
+    """A result is unreduced and reduced along the axes that its spec says so of."""
+    for state in ("unreduced", "reduced"):
+        wrong = sorted(getattr(spec, state) - getattr(aval.manual, state), key=str)
+        if wrong:
+            raise ArgumentError(
+                f"shard_map of {name_of(function)}: {name} must be {state} along {wrong[0]!r}, as out_specs say.",
+                received=f"{aval.short()} for out_specs {spec}",
+                fix=f"lax.pcast(x, {wrong[0]!r}, to={state!r})   for what {STATES[state]}",
+            )
+
+
+# What can be cast to a state.
+STATES = {"unreduced": "differs between devices", "reduced": "is the same on all devices"}
 
 
 def where_from(jaxpr: Jaxpr, result: Any, axes: Sequence[Any], arguments: Sequence[tuple[str, PartitionSpec]]) -> str:

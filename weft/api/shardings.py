@@ -18,6 +18,7 @@ from weft.base.settings import config
 from weft.base.source import user_line
 from weft.ir.context import EVALUATION, context, lifted
 from weft.ir.types import ShapeDtypeStruct, type_of
+from weft.primitives.control.call import jit as jit_primitive
 from weft.primitives.movement.device_put import device_put as device_put_primitive
 from weft.primitives.movement.sharding_constraint import left_to_compiler
 from weft.primitives.movement.sharding_constraint import reshard as reshard_primitive
@@ -30,6 +31,7 @@ from weft.sharding.mesh import AxisType, Mesh
 from weft.sharding.shardings import NamedSharding, Sharding, SingleDeviceSharding, in_types
 from weft.sharding.spec import UNCONSTRAINED, PartitionSpec, entry_axes, split_axes
 from weft.trace.array import Array
+from weft.trace.closed import stage_closed
 from weft.trace.tracer import Tracer
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -110,7 +112,8 @@ def argument_shardings(shardings: Any, args: tuple[Any, ...], kwargs: dict[str, 
         shardings = tuple(shardings)
     if not is_sharding(shardings) and isinstance(shardings, tuple) and len(shardings) != len(args):
         raise ArgumentError(
-            f"{caller}: in_shardings has {len(shardings)} entries for {len(args)} arguments.",
+            f"{caller}: in_shardings has {len(shardings)} entries for {len(args)} arguments; this pjit in_shardings"
+            " specification must be a tree prefix of the positional arguments tuple.",
             received=f"{shardings}",
             fix="one entry for each positional argument that is not static, or one sharding for all",
             at=user_line(),
@@ -296,6 +299,21 @@ def split_result(function: Callable[..., Any], out_sharding: Any, *args: Any, **
     how it is computed is left to the compiler."""
     sharding = explicit_sharding(out_sharding, function.__name__)
     values, structure = tree.flatten((args, kwargs))
+    if sharding.spec.unreduced and context.trace is EVALUATION:
+        # Each device is to have its own terms of a sum, which one program computes and leaves unsummed.
+        arrays = [v for v in values if isinstance(v, Array)]
+        found = []
+
+        def staged(*traced: Any) -> Any:
+            left = iter(traced)
+            own = [next(left) if isinstance(v, Array) else v for v in values]
+            args, kwargs = tree.unflatten(structure, own)
+            leaves, out_tree = tree.flatten(split_result(function, sharding, *args, **kwargs))
+            found.append(out_tree)
+            return leaves
+
+        jaxpr = stage_closed(staged, [type_of(a) for a in arrays], name=function.__name__)
+        return tree.unflatten(found[0], jit_primitive(*arrays, jaxpr=jaxpr, name=function.__name__))
     values = [left_to_compiler(v) if isinstance(v, Array) else v for v in values]
     args, kwargs = tree.unflatten(structure, values)
     return tree.map(lambda x: typed_result(x, sharding, function.__name__), function(*args, **kwargs))

@@ -419,7 +419,8 @@ class Compiled(Stage):
             leaves, in_tree = tree.flatten(dynamic)
         if in_tree != self.in_tree:
             raise InvalidInputTypeError(
-                f"{traced.fun_name} was compiled for arguments of another structure.",
+                f"{traced.fun_name}: Function compiled with input pytree does not match the input pytree it was called"
+                " with.",
                 received=structure_differences(self.in_tree, in_tree, ()),
                 fix="call the jitted function, which compiles for new structures",
                 at=user_line(),
@@ -440,7 +441,8 @@ class Compiled(Stage):
                 by_name = path[0].idx
                 where = f"kwargs{tree.keystr(path[1:])}" if by_name else f"args[{path[1].idx}]{tree.keystr(path[2:])}"
                 raise InvalidInputTypeError(
-                    f"{traced.fun_name} was compiled for another type at {where}.",
+                    f"{traced.fun_name}: Argument types differ from the types for which this computation was"
+                    f" compiled, at {where}.",
                     received=f"{type_of(leaf).short()} for {aval.short()}",
                     fix="call the jitted function, which compiles for new types, or convert the argument",
                     at=user_line(),

@@ -152,7 +152,7 @@ class UserPrimitive(Primitive, metaclass=_AnyPrimitive):
         rule = self.rules.get("batch")
         if rule is None:
             raise missing(f"Batching rule for '{self.name}' not implemented: batching.primitive_batchers holds it.")
-        outs, out_dims = rule(AxisData(axis), list(args), list(dims), **params)
+        outs, out_dims = rule(AxisData(axis), tuple(args), tuple(dims), **params)
         if not self.multiple_results:
             return lifted(outs), in_range(out_dims, lifted(outs))
         outs = [lifted(o) for o in outs]

@@ -162,7 +162,7 @@ def checked_axes(fun: Callable[..., Any], in_axes: Any, out_axes: Any, caller: s
         for leaf in tree.leaves(spec):
             if not isinstance(leaf, int) or isinstance(leaf, bool):
                 raise AxisSpecError(
-                    f"{caller} of {name_of(fun)}: {word} must consist of ints and None.",
+                    f"{caller} {word} must be an int, None, or a tree of them, for {name_of(fun)}.",
                     received=f"{leaf!r} of type {type(leaf).__name__}",
                     at=user_line(),
                 )
@@ -213,7 +213,9 @@ def normalized(
     assert isinstance(aval, ArrayType)
     if not -aval.ndim <= axis < aval.ndim:
         raise AxisSpecError(
-            f"{caller} of {name_of(fun)}: `{path(i)}` has no axis {axis} to map over.",
+            f"{caller} was requested to map its argument along axis {axis}, which implies that its rank should be at "
+            f"least {axis + 1 if axis >= 0 else -axis}, but is only {aval.ndim} (its shape is {aval.shape}): "
+            f"`{path(i)}` has no axis {axis} to map over.",
             received=f"{aval.short()} with in_axes {axis}",
             fix="give None in in_axes for arguments that are the same for all elements",
             at=user_line(),
@@ -239,7 +241,7 @@ def mapped_size(
         sizes.setdefault(axis_size, [])
     if not sizes:
         raise AxisSpecError(
-            f"{caller} of {name_of(fun)} maps over nothing: every entry of in_axes is None.",
+            f"{caller} must have at least one non-None value in in_axes: {name_of(fun)} maps over nothing.",
             fix="map at least one argument, or give axis_size",
             at=user_line(),
         )
@@ -251,7 +253,7 @@ def mapped_size(
         ]
         lines += [f"size {axis_size}: axis_size"] if axis_size is not None else []
         fix = "map over axes of one size, or give None in in_axes for arguments that are the same for all elements"
-        what = f"{caller} of {name_of(fun)} got mapped axes of different sizes."
+        what = f"{caller} got inconsistent sizes for array axes to be mapped by {name_of(fun)}."
         raise AxisSpecError(what, received="\n".join(lines), fix=fix, at=user_line())
     return next(iter(sizes))
 

@@ -192,9 +192,9 @@ def canonicalize_dtype(dtype: Any, allow_extended_dtype: bool = False) -> Dtype:
     return found
 
 
-def _native(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The dtype in the byte order of this machine."""
-    return dtype if dtype.isnative else dtype.newbyteorder("=")
+def _native(dtype: Any) -> Any:
+    """Return the dtype in the byte order of this machine."""
+    return dtype if isinstance(dtype, ExtendedDtype) or dtype.isnative else dtype.newbyteorder("=")
 
 
 def requested_dtype(dtype: Any, function: str) -> Dtype:
@@ -456,11 +456,12 @@ def _dtype_and_weak(x: Any) -> tuple[Dtype, bool]:
     if kind in _PYTHON_DTYPES:
         return _PYTHON_DTYPES[kind], kind in _WEAK_SCALARS
     if isinstance(x, (np.ndarray, np.generic)):
-        return x.dtype, False
+        refuse_masked(x)
+        return _native(x.dtype), False
     if isinstance(x, (np.dtype, ExtendedDtype)):
-        return x, False
+        return _native(x), False
     if isinstance(x, (str, type)) or x is None:
-        return (float64 if x is None else as_dtype(x)), x in _WEAK_SCALARS
+        return (float64 if x is None else _native(as_dtype(x))), x in _WEAK_SCALARS
     found = getattr(x, "dtype", None)
     if isinstance(found, (np.dtype, ExtendedDtype)):
         return found, bool(getattr(x, "weak_type", False))
@@ -548,7 +549,7 @@ def promote_types(a: Any, b: Any) -> Dtype:
     """
     if a is b and a in _KEEP:
         return a
-    first, second = as_dtype(a), as_dtype(b)
+    first, second = _native(as_dtype(a)), _native(as_dtype(b))
     for found in (first, second):
         if found not in _KEEP and not isinstance(found, ExtendedDtype):
             raise ArgumentError(f"The dtype {found} does not promote: it is no boolean or number type.")
@@ -619,6 +620,7 @@ def canonical_array(value: Any) -> np.ndarray:
             raise _does_not_fit(int(value), canonical) from None
     if kind is bool:
         return np.array(value, bool_)
+    refuse_masked(value)
     if isinstance(value, np.generic):
         return canonical_array(np.asarray(value))
     if isinstance(value, int):
@@ -636,6 +638,17 @@ def canonical_array(value: Any) -> np.ndarray:
     return canonical_array(array)
 
 
+def refuse_masked(value: Any) -> None:
+    """Raise for an array of `numpy.ma`: arrays have no mask, so that masked elements would count."""
+    if isinstance(value, np.ma.MaskedArray):
+        raise ArgumentError(
+            "An array of numpy.ma cannot become an array: its mask would be lost.",
+            at=user_line(),
+            received=f"a masked array of shape {value.shape} and dtype {value.dtype}",
+            fix="x.filled(value), or weft.numpy.where with the mask as an array",
+        )
+
+
 def canonical_value(value: Any) -> tuple[np.ndarray, bool]:
     """`canonical_array(value)`, and whether the value is weakly typed."""
     return canonical_array(value), is_weakly_typed(value)
@@ -648,6 +661,7 @@ def coerce_value(value: Any, dtype: Any) -> np.ndarray:
     other types arrays convert as `astype` does.
     """
     found = as_dtype(dtype)
+    refuse_masked(value)
     if isinstance(found, ExtendedDtype):
         array = np.asarray(value)
         if array.dtype != found.storage:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import difflib
 import functools
+import pathlib
 import sys
 from collections.abc import Iterable
 from types import FunctionType
@@ -68,12 +69,25 @@ def _missing(module: str, name: str) -> Any:
 def _meant(module: str, name: str) -> str | None:
     """The public name that is most like this one: of the same module, or of another if it is clearly nearer."""
     candidates = {module: _public(module)} | {other: _public(other) for other in sorted(_later, key=len)}
-    found: tuple[float, str] = (0.0, "")
+    found: tuple[float, str] = max(((1.0, path) for path in _modules_named(module, name)), default=(0.0, ""))
     for other, names in candidates.items():
         for near in difflib.get_close_matches(name, names, n=1):
             likeness = difflib.SequenceMatcher(None, near, name).ratio() + (0.08 if other == module else 0.0)
             found = max(found, (likeness, f"{other}.{near}"), key=lambda pair: pair[0])
     return found[1] or None
+
+
+def _modules_named(package: str, name: str) -> list[str]:
+    """Return the modules of this name in public packages below `package`, which need not be imported."""
+    below = [
+        pathlib.Path(folder) / other
+        for folder in vars(sys.modules[package]).get("__path__", ())
+        for other in _public(package)
+    ]
+    found = [
+        folder for folder in below if (folder / f"{name}.py").is_file() or (folder / name / "__init__.py").is_file()
+    ]
+    return [f"{package}.{folder.name}.{name}" for folder in found]
 
 
 def _public(module: str) -> list[str]:

@@ -320,6 +320,12 @@ strict_indices = flag(
     "and what is written is dropped, as in JAX.",
     in_key=True,
 )
+check_static_indices = flag(
+    "check_static_indices",
+    False,
+    "Raise where an index without a mode is seen to be out of bounds while tracing, though strict_indices is off.",
+    in_key=True,
+)
 enable_checks = flag("enable_checks", False, "Verify each pass, and the Program and kernels that follow.", in_key=False)
 debug_nans = flag("debug_nans", False, "Raise where a computation first yields a NaN.", in_key=True)
 debug_infs = flag("debug_infs", False, "Raise where a computation first yields an infinity.", in_key=True)

@@ -6,6 +6,7 @@ import linecache
 import os
 import sys
 from types import CodeType
+from typing import Any
 
 STANDARD_LIBRARY = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
@@ -13,6 +14,20 @@ PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _LIBRARIES = ("numpy", "scipy", "llvmlite", "ml_dtypes", "opt_einsum")
 _internal_files: dict[str, bool] = {}
 _excluded: list[str] = []  # files and folders of libraries that are not the user's either
+
+
+def ipython_shell() -> Any:
+    """Return the running shell of IPython, or None outside of one. Never imports IPython."""
+    get_ipython = getattr(sys.modules.get("IPython"), "get_ipython", None)
+    return None if get_ipython is None else get_ipython()
+
+
+def _notebook_cell(file: str) -> str | None:
+    """Return the name under which a notebook shows the code of `file`, such as `Cell In[3]`, or None."""
+    shell = ipython_shell()
+    format_name = getattr(getattr(shell, "compile", None), "format_code_name", None)
+    found = None if format_name is None else format_name(file)
+    return None if found is None else " ".join(found)
 
 
 class Location:
@@ -49,8 +64,8 @@ class Location:
         return f"{self.file}:{self.line} ({self.function})"
 
     def file_and_line(self) -> str:
-        """`train.py:41`, file and line in short."""
-        return f"{os.path.basename(self.file)}:{self.line}"
+        """Return file and line in short: `train.py:41`, or `Cell In[3]:41` in a notebook."""
+        return f"{_notebook_cell(self.file) or os.path.basename(self.file)}:{self.line}"
 
     def describe(self) -> str:
         """`train.py:41:  if x > 0:`, the form in which error messages name a line."""

@@ -76,6 +76,7 @@ class Config(threading.local):
     abort_after: int
     checks: str
     strict_indices: bool
+    check_static_indices: bool
     enable_checks: bool
     debug_nans: bool
     debug_infs: bool

@@ -3,7 +3,8 @@
 Frames are left out where an error leaves Weft: a public function is a boundary, with a `try` around it that costs
 nothing in CPython until something is raised. Where calls are short (operators, universal functions, jitted functions)
 the `try` is in the function itself; the functions of public modules get it from `publish`, at the price of one more
-Python call. What leaves by other ways and is caught by nobody passes `sys.excepthook`.
+Python call. Errors that leave by other ways and stay uncaught pass
+`sys.excepthook`, or in a notebook the handler of IPython's shell.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from weft.base.settings import config
-from weft.base.source import is_generated, is_internal, is_own
+from weft.base.source import ipython_shell, is_generated, is_internal, is_own
 
 NOTE = "Weft's own frames are hidden; WEFT_TRACEBACK_FILTERING=off shows them."
 _MARK = "__tracebackhide__"
@@ -38,13 +39,7 @@ def mode() -> str:
     chosen = config.traceback_filtering
     if chosen != "auto":
         return chosen
-    return "tracebackhide" if _in_ipython() else "quiet_remove_frames"
-
-
-def _in_ipython() -> bool:
-    module = sys.modules.get("IPython")
-    asked = getattr(module, "get_ipython", None)
-    return asked is not None and asked() is not None
+    return "tracebackhide" if ipython_shell() is not None else "quiet_remove_frames"
 
 
 # ----------------------------------------------------------------------------------------------------------- filtering
@@ -53,7 +48,11 @@ def _in_ipython() -> bool:
 def visible(traceback: TracebackType | None) -> TracebackType | None:
     """The traceback without Weft's frames, nor those of libraries that Weft called; the same if there were none."""
     shown, removed = [], False
-    for entry, hidden in _entries(traceback):
+    entries = list(_entries(traceback))
+    started = next((i for i, (entry, _) in enumerate(entries) if not _is_runpy(entry)), 0)
+    if started and entries[started][1]:  # `python -m weft.as_jax`: Python's frames above those of Weft
+        entries, removed = entries[started:], True
+    for entry, hidden in entries:
         if hidden:
             removed = True
         else:
@@ -70,6 +69,11 @@ def _entries(traceback: TracebackType | None) -> Iterator[tuple[TracebackType, b
         hidden = is_own(code.co_filename) or (hidden and (is_internal(code.co_filename) or is_generated(code)))
         yield traceback, hidden
         traceback = traceback.tb_next
+
+
+def _is_runpy(entry: TracebackType) -> bool:
+    """Return whether a frame is of Python's `-m` option."""
+    return entry.tb_frame.f_code.co_filename == "<frozen runpy>"
 
 
 def conceal(error: BaseException) -> None:
@@ -203,3 +207,16 @@ def install() -> None:
         return shown_in_thread(args)
 
     sys.excepthook, threading.excepthook = excepthook, thread_excepthook
+    shell = ipython_shell()
+    # IPython catches errors of cells itself, so that `sys.excepthook` never sees them. A handler of the user stays.
+    if shell is not None and not shell.custom_exceptions:
+        shell.set_custom_exc((Exception,), _show_in_notebook)
+
+
+def _show_in_notebook(
+    shell: Any, kind: type[BaseException], error: BaseException, traceback: TracebackType | None, tb_offset: Any = None
+) -> None:
+    """Filter an error that left a cell, then print it as IPython does."""
+    if visible(traceback) is not None:
+        conceal(error)
+    shell.showtraceback((kind, error, error.__traceback__), tb_offset=tb_offset)

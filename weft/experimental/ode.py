@@ -14,8 +14,9 @@ import numpy as np
 
 from weft import lax
 from weft.api.custom import custom_jvp
-from weft.api.differentiate import jvp, vjp
+from weft.api.differentiate import jvp
 from weft.api.linear_call import linear_call
+from weft.api.vjp import vjp
 from weft.base import dtypes, tree
 from weft.base.errors import ArgumentError, ArgumentTypeError, ShapeMismatchError, TreeMismatchError
 from weft.base.publish import publish as _publish
@@ -102,7 +103,8 @@ def odeint(
     of any order.
 
     Args:
-        func: the derivative of y at a time, in the structure of y.
+        func: the derivative of y at a time, in the structure of y; or in another one with as many elements, as a list
+            of numbers for a vector.
         y0: the state at the first time, a tree of arrays.
         t: a vector of floating-point times that increase.
         args: more arguments of `func`, trees of arrays.
@@ -148,9 +150,14 @@ def odeint(
         found = func(unravel(y), time, *tree.unflatten(args_tree, flat_args))
         found_tree, y_tree = tree.structure(found), tree.structure(y0)
         if found_tree != y_tree:
-            raise TreeMismatchError(
-                "odeint: func must return a value in the structure of y0.", received=f"{found_tree} for {y_tree}"
-            )
+            # A list of numbers for a vector, and the like: only the order of the elements counts.
+            parts = [ensure_array(out) for out in tree.leaves(found)]
+            if sum(part.size for part in parts) != flat.size:
+                raise TreeMismatchError(
+                    "odeint: func must return a value in the structure of y0, or as many elements.",
+                    received=f"{found_tree} for {y_tree}",
+                )
+            return ravel_pytree([lax.convert_element_type(part, flat.dtype) for part in parts])[0]
         for out, state in safe_zip(tree.leaves(found), tree.leaves(y0)):
             if type_of(out).shape != state.shape:  # type: ignore[attr-defined]
                 raise ShapeMismatchError(

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from weft.api.custom import custom_vjp
-from weft.api.differentiate import vjp as pull_back
 from weft.api.flat import structure_differences
 from weft.api.jit import JitFunction, jit
+from weft.api.shardings import constrained
 from weft.api.stages import Traced
+from weft.api.vjp import vjp as pull_back
 from weft.base import dtypes, tree
 from weft.base.dataclass import dataclass
 from weft.base.dtypes import float0
@@ -24,9 +25,10 @@ from weft.base.source import user_line
 from weft.compiler.passes.inline import inline
 from weft.export import file
 from weft.export.file import VERSION, Content, is_empty
+from weft.export.meshes import described, devices_of_call, exported_devices, moved, on_devices, over_mesh
 from weft.export.objects import check_exportable
 from weft.export.symbolic import check_assumptions, sizes_of_call
-from weft.indexing.expression import Symbol
+from weft.indexing.expression import Expression, Symbol
 from weft.indexing.guards import Assumption
 from weft.ir.at_sizes import at_sizes
 from weft.ir.context import EVALUATION, context
@@ -34,7 +36,12 @@ from weft.ir.interpreter import replay
 from weft.ir.jaxpr import Jaxpr, drop_dead
 from weft.ir.printer import to_text
 from weft.ir.types import ArrayType, ShapeDtypeStruct, type_of
+from weft.ir.verifier import verify
 from weft.runtime.device import default_device
+from weft.runtime.spmd import mesh_of, result_shardings
+from weft.sharding.device import Device
+from weft.sharding.mesh import Mesh
+from weft.sharding.shardings import NamedSharding
 
 PLATFORMS = ("cpu", "cuda")
 _NAMES = {"gpu": "cuda"}
@@ -100,22 +107,43 @@ class Exported:
     _derivative: Callable[[], Exported] | None
     # What the function was told of symbolic sizes that nobody knew: calls for which it is wrong raise.
     assumptions: tuple[Assumption, ...] = ()
+    # The devices that the program is for, in order (none: any one), and how arguments and results are split over them.
+    _devices: tuple[Device, ...] = ()
+    _in_shardings: tuple[NamedSharding | None, ...] = ()
+    _out_shardings: tuple[NamedSharding | None, ...] = ()
     _functions: dict[Any, Callable[..., Any]] = field(default_factory=dict)
 
-    nr_devices = 1
     ordered_effects: tuple[Any, ...] = ()
     unordered_effects: tuple[Any, ...] = ()
     calling_convention_version = VERSION
 
     @property
-    def in_shardings_hlo(self) -> tuple[None, ...]:
-        """How arguments are split: they are not."""
-        return (None,) * len(self.in_avals)
+    def nr_devices(self) -> int:
+        """The number of devices that the program is for."""
+        return max(len(self._devices), 1)
 
     @property
-    def out_shardings_hlo(self) -> tuple[None, ...]:
-        """How results are split: they are not."""
-        return (None,) * len(self.out_avals)
+    def in_shardings_hlo(self) -> tuple[NamedSharding | None, ...]:
+        """Shardings of the arguments over the axes of the export, None where they are left open. There is no HLO."""
+        return tuple(map(described, self._in_shardings)) or (None,) * len(self.in_avals)
+
+    @property
+    def out_shardings_hlo(self) -> tuple[NamedSharding | None, ...]:
+        """Shardings of the results over the axes of the export, None where they are left open."""
+        return tuple(map(described, self._out_shardings)) or (None,) * len(self.out_avals)
+
+    def in_shardings_jax(self, mesh: Mesh) -> Sequence[NamedSharding | None]:
+        """Return how arguments are split, as shardings over the devices of `mesh`."""
+        return self._over_mesh(self._in_shardings, self.in_avals, mesh)
+
+    def out_shardings_jax(self, mesh: Mesh) -> Sequence[NamedSharding | None]:
+        """Return how results are split, as shardings over the devices of `mesh`."""
+        return self._over_mesh(self._out_shardings, self.out_avals, mesh)
+
+    def _over_mesh(self, shardings: Sequence[Any], avals: Sequence[Any], mesh: Mesh) -> Sequence[NamedSharding | None]:
+        if not shardings:
+            return [None] * len(avals)
+        return [over_mesh(s, aval, self._devices, mesh) for s, aval in zip(shardings, avals, strict=True)]
 
     def mlir_module(self) -> str:
         """The text of the program: its jaxpr in full. There is no MLIR."""
@@ -154,6 +182,9 @@ class Exported:
             self._settings,
             derivative,
             self.assumptions,
+            self._devices,
+            self._in_shardings,
+            self._out_shardings,
         )
         return bytearray(file.write(content))
 
@@ -208,12 +239,19 @@ class Exported:
         with overrides(**different):
             yield
 
-    def _call_flat(self, leaves: Sequence[Any]) -> list[Any]:
+    def _call_flat(self, leaves: Sequence[Any], devices: tuple[Device, ...] = ()) -> list[Any]:
+        """Call the function on leaves; on `devices`, if the caller knows them."""
         arrays = [_as_typed(leaf, aval) for leaf, aval in zip(leaves, self.in_avals, strict=True)]
         sizes = self._sizes([type_of(a) for a in arrays])
+        if self._devices:
+            devices = devices or devices_of_call(self.fun_name, len(self._devices), arrays)
+            renamed = dict(zip(self._devices, devices, strict=True))
+            wanted = [moved(s, renamed) for s in self._in_shardings]
+            arrays = [a if s is None else constrained(a, s) for a, s in zip(arrays, wanted, strict=True)]
         present = [a for a, aval in zip(arrays, self.in_avals, strict=True) if not is_empty(aval)]
-        alone = context.trace is EVALUATION and len(present) == len(arrays)
-        results = iter(self._for_all_sizes(*present) if sizes and alone else self._function(sizes)(*present))
+        alone = context.trace is EVALUATION and len(present) == len(arrays) and not self._devices
+        function = self._for_all_sizes if sizes and alone else self._function(sizes, devices)
+        results = iter(function(*present))
         shapes = at_sizes_of(self.out_avals, sizes)
         return [np.zeros(t.shape, float0) if is_empty(t) else next(results) for t in shapes]
 
@@ -230,23 +268,28 @@ class Exported:
         if found is None:
 
             def function(*leaves: Any) -> tuple[Any, ...]:
-                types = [type_of(leaf) for leaf in leaves]
-                return tuple(self._function(self._sizes(types))(*leaves))
+                sizes = self._sizes([type_of(leaf) for leaf in leaves])
+                if any(isinstance(size, Expression) for size in sizes.values()):
+                    # The symbols of a call need not have the bounds of the export, by which types may have been
+                    # simplified: such a trace is dropped.
+                    verify(at_sizes(self.jaxpr, sizes))
+                return tuple(self._function(sizes)(*leaves))
 
             function.__name__ = function.__qualname__ = self.fun_name
             found = self._functions.setdefault("all sizes", jit(function))
         return found
 
-    def _function(self, sizes: dict[Symbol, Any]) -> Callable[..., Any]:
-        """The function at given sizes, of the leaves that are not empty."""
-        key = tuple(sizes.items())
+    def _function(self, sizes: dict[Symbol, Any], devices: tuple[Device, ...] = ()) -> Callable[..., Any]:
+        """The function at given sizes and on given devices, of the leaves that are not empty."""
+        key = (tuple(sizes.items()), devices)
         found = self._functions.get(key)
         if found is None:
-            found = self._functions.setdefault(key, self._built(sizes))
+            found = self._functions.setdefault(key, self._built(sizes, devices))
         return found
 
-    def _built(self, sizes: dict[Symbol, Any]) -> Callable[..., Any]:
+    def _built(self, sizes: dict[Symbol, Any], devices: tuple[Device, ...]) -> Callable[..., Any]:
         jaxpr = at_sizes(self.jaxpr, sizes) if sizes else self.jaxpr
+        jaxpr = on_devices(jaxpr, self._devices, devices) if self._devices else jaxpr
         in_types, out_types = (at_sizes_of(avals, sizes) for avals in (self.in_avals, self.out_avals))
 
         def plain(*present: Any) -> tuple[Any, ...]:
@@ -271,7 +314,7 @@ class Exported:
                 ct = None if is_empty(aval) else next(theirs)
                 # JAX's convention: the cotangent of an integer is of dtype float0.
                 cts.append(np.zeros(aval.shape, float0) if aval.tangent().dtype == float0 else ct)
-            found = self.vjp()._call_flat([*primals, *cts])
+            found = self.vjp()._call_flat([*primals, *cts], devices)
             return tuple(ct for ct, t in zip(found, in_types, strict=True) if not is_empty(t))
 
         function.defvjp(forward, backward)
@@ -354,8 +397,9 @@ def exported_of(
     """The export of a function that was traced."""
     jaxpr, _ = drop_dead(inline(traced.jaxpr), [True] * len(traced.jaxpr.outvars))
     jaxpr = jaxpr.replace(name=traced.fun_name)
-    check_exportable(jaxpr, traced.fun_name)
     in_avals, out_avals = tuple(traced._in_types), tuple(traced._out_types)
+    devices, in_shardings, out_shardings = _splitting(traced, jaxpr, in_avals)
+    check_exportable(jaxpr, traced.fun_name, devices)
     # What is empty is not part of the program.
     jaxpr = jaxpr.replace(invars=[v for v, t in zip(jaxpr.invars, in_avals, strict=True) if not is_empty(t)])
     traced_jaxpr = traced.jaxpr
@@ -370,9 +414,29 @@ def exported_of(
         tuple(traced._paths),
         jaxpr,
         {name: getattr(config, name) for name in SETTINGS},
-        lambda: _derivative(traced, traced_jaxpr, in_avals, out_avals, platforms, disabled),
+        lambda: _derivative(
+            traced, traced_jaxpr, in_avals, out_avals, platforms, disabled, (in_shardings, out_shardings)
+        ),
         traced.assumptions,
+        devices,
+        in_shardings,
+        out_shardings,
     )
+
+
+def _splitting(traced: Traced, jaxpr: Jaxpr, in_avals: Sequence[Any]) -> Any:
+    """The devices that a traced function is for, and the shardings of its arguments and results; nothing of them if it
+    names no mesh."""
+    own = [s if isinstance(s, NamedSharding) else None for s in traced._shardings[len(traced._constants) :]]
+    own += [None] * (len(in_avals) - len(own))
+    ins = tuple(s or getattr(t, "explicit_sharding", None) for s, t in zip(own, in_avals, strict=True))
+    devices = exported_devices(jaxpr, ins)
+    if not devices:
+        return (), (), ()
+    mesh = mesh_of(jaxpr, (), ins)
+    said = [None] * len(jaxpr.outvars) if mesh is None else result_shardings(jaxpr, mesh)
+    present = iter(s or getattr(v.aval, "explicit_sharding", None) for s, v in zip(said, jaxpr.outvars, strict=True))
+    return devices, ins, tuple(None if is_empty(t) else next(present) for t in traced._out_types)
 
 
 def _derivative(
@@ -382,8 +446,10 @@ def _derivative(
     out_avals: Sequence[Any],
     platforms: tuple[str, ...],
     disabled: Sequence[DisabledSafetyCheck],
+    shardings: Any,
 ) -> Exported:
-    """The export of a function's derivative in reverse mode, by the rules that the function has."""
+    """The export of a function's derivative in reverse mode, by the rules that the function has. `shardings` are those
+    of its arguments and of its results."""
     count = len(in_avals)
     present = [not is_empty(t) for t in out_avals]
     tangents = [t.tangent().dtype != float0 for t in out_avals]
@@ -402,10 +468,25 @@ def _derivative(
 
         _, pull = pull_back(differentiated, *(leaves[i] for i in chosen))
         found = iter(pull([c for c, t in zip(cotangents, tangents, strict=True) if t]))
-        return tuple(next(found) if i in chosen else np.zeros(t.shape, float0) for i, t in enumerate(in_avals))
+        cts = [next(found) if i in chosen else np.zeros(t.shape, float0) for i, t in enumerate(in_avals)]
+        return tuple(ct if s is None else constrained(ct, s) for ct, s in zip(cts, split_ins, strict=True))
 
     structs = [ShapeDtypeStruct.like(t) for t in in_avals]
     structs += [ShapeDtypeStruct.like(t.cotangent().strong()) for t in out_avals]
+    ins, outs = shardings
+    # What types say is said of cotangents by their own types.
+    split_ins, split_outs = (
+        [None if is_empty(t) or t.explicit_sharding is not None else s for s, t in zip(own, avals, strict=True)]
+        if own
+        else [None] * len(avals)
+        for own, avals in ((ins, in_avals), (outs, out_avals))
+    )
+    split_ins = [s if i in chosen else None for i, s in enumerate(split_ins)]
+    split_outs = [s if t else None for s, t in zip(split_outs, tangents, strict=True)]
+    structs = [
+        struct if s is None else struct.update(sharding=s)
+        for struct, s in zip(structs, [*split_ins, *split_outs], strict=True)
+    ]
     traced = jit(fun_vjp).trace(*structs)
     traced._paths = [*primal._paths, *(f"the cotangent of result {i}" for i in range(len(out_avals)))]
     traced.fun_name = f"the derivative of {primal.fun_name}"
@@ -437,4 +518,7 @@ def _deserialized(blob: bytes, most: int) -> Exported:
         content.settings,
         None if derivative is None else lambda: derivative,
         content.assumptions,
+        content.devices,
+        content.in_shardings,
+        content.out_shardings,
     )

@@ -23,6 +23,7 @@ import numpy as np
 from weft.base.dtypes import float0
 from weft.base.errors import FileFormatError, InternalError
 from weft.export import trees
+from weft.export.meshes import MOST_DEVICES, stand_ins
 from weft.export.objects import Decoder, Encoder, check_exportable, size_from_text
 from weft.indexing.dimension import Dimension
 from weft.indexing.expression import Expression, Symbol
@@ -34,6 +35,8 @@ from weft.ir.printer import to_text
 from weft.ir.types import ArrayType
 from weft.ir.verifier import verify
 from weft.primitives.control.callback import Callback
+from weft.sharding.device import Device
+from weft.sharding.shardings import NamedSharding
 
 VERSION = 1
 ALIGNMENT = 64
@@ -58,18 +61,21 @@ class Content(NamedTuple):
     settings: dict[str, Any]
     vjp: bytes | None
     assumptions: tuple[Assumption, ...] = ()
+    devices: tuple[Device, ...] = ()
+    in_shardings: tuple[Any, ...] = ()
+    out_shardings: tuple[Any, ...] = ()
 
 
 def write(content: Content) -> bytes:
     """The file of an export."""
     jaxpr = content.jaxpr
-    check_exportable(jaxpr, content.name)
+    check_exportable(jaxpr, content.name, content.devices)
     table: list[Any] = []
     text = to_text(jaxpr, full=True, table=table).encode()
     blocks: list[np.ndarray] = []
-    encoder = Encoder(blocks)
+    encoder = Encoder(blocks, content.devices)
     symbols = symbols_of([*table, *content.in_avals, *content.out_avals])
-    header = {
+    header: dict[str, Any] = {
         "name": content.name,
         "symbols": {s.name: [None if b is None else str(b) for b in (s.lower, s.upper)] for s in symbols},
         "in_tree": trees.to_json(content.in_tree),
@@ -86,6 +92,10 @@ def write(content: Content) -> bytes:
         "vjp": None if content.vjp is None else len(content.vjp),
         "assumptions": [[str(a.expression), a.line] for a in content.assumptions],
     }
+    if content.devices:
+        header["devices"] = len(content.devices)
+        header["in_shardings"] = [encoder.value(s) for s in content.in_shardings]
+        header["out_shardings"] = [encoder.value(s) for s in content.out_shardings]
     body = bytearray(json.dumps(header, separators=(",", ":"), sort_keys=True).encode() + b"\n" + text + b"\n")
     for block in [*(array.tobytes() for array in blocks), *([] if content.vjp is None else [content.vjp])]:
         body += b"\0" * (-len(body) % ALIGNMENT) + block
@@ -182,7 +192,11 @@ def _content(header: Any, body: memoryview, position: int) -> Content:
                 fix="a newer Weft",
             )
     symbols = _symbols(header["symbols"])
-    decoder = Decoder(blocks, symbols)
+    count = _count(header.get("devices", 0))
+    if count > MOST_DEVICES:
+        raise FileFormatError(f"The export is for {count} devices.")
+    devices = stand_ins(count)
+    decoder = Decoder(blocks, symbols, devices)
     in_avals, out_avals = (tuple(decoder.value(t) for t in header[side]) for side in ("in", "out"))
     table = [decoder.value(item) for item in header["objects"]]
     jaxpr = parse(text, table)
@@ -205,9 +219,18 @@ def _content(header: Any, body: memoryview, position: int) -> Content:
         _settings(header["settings"]),
         vjp,
         tuple(Assumption(size_from_text(e, symbols), _text(line)) for e, line in header.get("assumptions", ())),
+        devices,
+        *(_shardings(header.get(f"{side}_shardings", ()), decoder) for side in ("in", "out")),
     )
     _check_agreement(content, table)
     return content
+
+
+def _shardings(values: Any, decoder: Decoder) -> tuple[Any, ...]:
+    found = tuple(None if value is None else decoder.value(value) for value in values)
+    if not all(isinstance(s, (NamedSharding, type(None))) for s in found):
+        raise FileFormatError("The export says in no known way how values are split.")
+    return found
 
 
 def _settings(value: Any) -> dict[str, Any]:
@@ -229,6 +252,9 @@ def _check_agreement(content: Content, table: Sequence[Any]) -> None:
             raise FileFormatError(f"The export says other {what} than its text has.")
         if not all(isinstance(t, ArrayType) and t.matches(o) for t, o in zip(present, own, strict=True)):
             raise FileFormatError(f"The export says {what} of other types than its text has.")
+    for shardings, types in ((content.in_shardings, content.in_avals), (content.out_shardings, content.out_avals)):
+        if len(shardings) != (len(types) if content.devices else 0):
+            raise FileFormatError("The export does not say for each value how it is split.")
     if len(content.argument_names) != len(content.in_avals):
         raise FileFormatError("The export does not name all its arguments.")
     declared = symbols_of(content.in_avals)

@@ -32,6 +32,11 @@ from weft.primitives.movement.gather import GatherDimensionNumbers, GatherScatte
 from weft.primitives.movement.scatter import ScatterDimensionNumbers
 from weft.primitives.random.bits import IMPLEMENTATIONS, KeyDtype
 from weft.runtime.array import ConcreteArray
+from weft.sharding.device import Device, MemorySpace
+from weft.sharding.manual import ManualAxisType
+from weft.sharding.mesh import AbstractMesh, AxisType, Mesh
+from weft.sharding.shardings import NamedSharding
+from weft.sharding.spec import UNCONSTRAINED, PartitionSpec
 
 # The classes of parameters that a file may name.
 CLASSES: dict[str, type[Any]] = {
@@ -63,8 +68,9 @@ class NotData(Exception):
     """An object that is not data, so that no file can have it."""
 
 
-def check_exportable(jaxpr: Jaxpr, name: str) -> None:
-    """Raise an error that names the user's line if an equation has a parameter that no file can have."""
+def check_exportable(jaxpr: Jaxpr, name: str, devices: Sequence[Device] = ()) -> None:
+    """Raise an error that names the user's line if an equation has a parameter that no file can have. `devices` are
+    those that the program is for."""
     for equation in jaxpr.eqns:
         card = equation.primitive
         if isinstance(card, Callback):
@@ -73,15 +79,11 @@ def check_exportable(jaxpr: Jaxpr, name: str) -> None:
             _refuse(equation, name, f"`{card.name}` is an operation that this process defined")
         for word, value in equation.params.items():
             try:
-                Encoder([]).value(value)
+                Encoder([], devices).value(value)
             except NotData as error:
                 _refuse(equation, name, f"`{card.name}` has the parameter {word}={error}, which is no data")
         for inner in subjaxprs(equation.params):
-            check_exportable(inner, name)
-    for var in (*jaxpr.constvars, *jaxpr.invars, *(v for e in jaxpr.eqns for v in e.outvars)):
-        if not var.aval.is_plain:
-            what = f"{name} cannot be exported: a type says how a value is split over a mesh."
-            raise NotSupportedError(what, received=var.aval.short(), fix="export the function of one device")
+            check_exportable(inner, name, devices)
 
 
 def _refuse(equation: Equation, name: str, why: str) -> None:
@@ -93,10 +95,11 @@ def _refuse(equation: Equation, name: str, why: str) -> None:
 
 
 class Encoder:
-    """Writes objects as JSON; the elements of arrays go to `blocks`."""
+    """Writes objects as JSON; the elements of arrays go to `blocks`, and devices are positions in `devices`."""
 
-    def __init__(self, blocks: list[np.ndarray]):
+    def __init__(self, blocks: list[np.ndarray], devices: Sequence[Device] = ()):
         self.blocks = blocks
+        self.positions = {device: i for i, device in enumerate(devices)}
 
     def value(self, value: Any) -> Any:
         """An object as JSON; `NotData` if it is none that files have."""
@@ -129,11 +132,63 @@ class Encoder:
             return {"fields": [self.value(item) for item in value], "of": kind.__name__}
         if isinstance(value, (np.ndarray, np.generic, ConcreteArray)):
             return self.array(value)
-        raise NotData(f"{value!r} of type {kind.__name__}")
+        return self.splitting(value)
+
+    def splitting(self, value: Any) -> Any:
+        """What says how values are split: meshes, specs, shardings, names of axes."""
+        if isinstance(value, (Mesh, AbstractMesh)):
+            return self.mesh(value)
+        if isinstance(value, NamedSharding):
+            return {
+                "sharding": self.mesh(value.mesh),
+                "spec": self.splitting(value.spec),
+                "memory": value._kind,
+            }
+        if isinstance(value, PartitionSpec):
+            entries = [self.entry(e) for e in value.partitions]
+            return {"parts": entries, "unreduced": self.axes(value.unreduced), "reduced": self.axes(value.reduced)}
+        if isinstance(value, ManualAxisType):
+            return {"manual": [self.axes(a) for a in (value.varying, value.unreduced, value.reduced)]}
+        if isinstance(value, (set, frozenset)) and all(isinstance(a, str) for a in value):
+            return {"axes": self.axes(value)}
+        if isinstance(value, MemorySpace):
+            return {"space": value.name}
+        raise NotData(f"{value!r} of type {type(value).__name__}")
+
+    def mesh(self, mesh: Mesh | AbstractMesh) -> Any:
+        """The axes of a mesh, and the positions of its devices; None if it has none."""
+        positions = None
+        if isinstance(mesh, Mesh):
+            if any(d not in self.positions for d in mesh.device_tuple):
+                raise NotData(f"{mesh!r} of other devices than the first mesh of the program")
+            positions = [self.positions[d] for d in mesh.device_tuple]
+        kinds = [kind.name for kind in mesh.axis_types]
+        return {"mesh": list(mesh.axis_sizes), "names": self.names(mesh.axis_names), "kinds": kinds, "at": positions}
+
+    def names(self, names: Any) -> list[str]:
+        """Names of axes, which must be strings."""
+        if not all(isinstance(name, str) for name in names):
+            raise NotData(f"{names!r} with an axis whose name is no string")
+        return list(names)
+
+    def axes(self, axes: Any) -> list[str]:
+        """A set of axes, in an order that does not depend on hashes."""
+        return sorted(self.names(axes))
+
+    def entry(self, entry: Any) -> Any:
+        """An entry of a spec."""
+        if entry is UNCONSTRAINED:
+            return {"open": True}
+        if entry is None or isinstance(entry, str):
+            return entry
+        return self.names(entry)
 
     def type(self, aval: ArrayType) -> Any:
         shape = [self.value(d) for d in aval.shape]
-        return {"type": shape, "dtype": self.value(aval.dtype), "weak": aval.weak_type}
+        found = {"type": shape, "dtype": self.value(aval.dtype), "weak": aval.weak_type}
+        if not aval.is_plain:
+            found["placement"] = [self.value(p) for p in (aval.explicit_sharding, aval.manual, aval.memory_space)]
+        return found
 
     def array(self, value: Any) -> Any:
         aval = type_of(value)
@@ -152,8 +207,8 @@ class Encoder:
 class Decoder:
     """Reads what `Encoder` wrote."""
 
-    def __init__(self, blocks: Sequence[memoryview], symbols: Mapping[str, Dimension]):
-        self.blocks, self.symbols = blocks, symbols
+    def __init__(self, blocks: Sequence[memoryview], symbols: Mapping[str, Dimension], devices: Sequence[Device] = ()):
+        self.blocks, self.symbols, self.devices = blocks, symbols, devices
 
     def value(self, value: Any) -> Any:
         """The object that JSON describes."""
@@ -194,7 +249,51 @@ class Decoder:
         dtype = self.value(value["dtype"])
         if not isinstance(dtype, (np.dtype, KeyDtype)) or type(value["weak"]) is not bool:
             raise FileFormatError("A type in the file has something that is no dtype.")
-        return array_type(shape, dtype, value["weak"])
+        plain = array_type(shape, dtype, value["weak"])
+        if "placement" not in value:
+            return plain
+        sharding, manual, space = (self.value(p) for p in value["placement"])
+        if not (
+            isinstance(sharding, (NamedSharding, type(None)))
+            and isinstance(manual, ManualAxisType)
+            and isinstance(space, (MemorySpace, type(None)))
+        ):
+            raise FileFormatError("A type in the file says in no known way how values are split.")
+        return plain.placed(sharding=sharding, manual=manual, memory_space=space)
+
+    def _mesh(self, value: Any) -> Any:
+        sizes, names, kinds, at = value["mesh"], self._names(value["names"]), value["kinds"], value["at"]
+        if not all(type(n) is int and n > 0 for n in sizes):
+            raise FileFormatError("A mesh in the file has something that is no size.")
+        types = tuple(AxisType[kind] for kind in kinds)
+        if at is None:
+            return AbstractMesh(tuple(sizes), names, types)
+        if not all(type(i) is int and 0 <= i < len(self.devices) for i in at):
+            raise FileFormatError("A mesh in the file has devices that the export is not for.")
+        grid = np.empty(len(at), object)
+        grid[:] = [self.devices[i] for i in at]
+        return Mesh(grid.reshape(sizes), names, types)
+
+    def _names(self, names: Any) -> tuple[str, ...]:
+        if type(names) is not list or not all(type(name) is str for name in names):
+            raise FileFormatError("The file has something that is no list of axes.")
+        return tuple(names)
+
+    def _sharding(self, value: Any) -> Any:
+        return NamedSharding(self._mesh(value["sharding"]), self._spec(value["spec"]), value["memory"])
+
+    def _spec(self, value: Any) -> Any:
+        summed = {word: frozenset(self._names(value[word])) for word in ("unreduced", "reduced")}
+        return PartitionSpec(*(self._entry(e) for e in value["parts"]), **summed)
+
+    def _entry(self, value: Any) -> Any:
+        if isinstance(value, dict):
+            return UNCONSTRAINED
+        return value if value is None or type(value) is str else self._names(value)
+
+    def _manual(self, value: Any) -> Any:
+        varying, unreduced, reduced = map(self._names, value["manual"])
+        return ManualAxisType(varying=varying, unreduced=unreduced, reduced=reduced)
 
     def _array(self, value: Any) -> Any:
         aval = self._type(value)
@@ -226,6 +325,12 @@ class Decoder:
         "numpy": _array,
         "scalar": _array,
         "type": _type,
+        "sharding": _sharding,
+        "mesh": _mesh,
+        "parts": _spec,
+        "manual": _manual,
+        "axes": lambda self, v: frozenset(self._names(v["axes"])),
+        "space": lambda self, v: MemorySpace[v["space"]],
         "dtype": lambda self, v: _DTYPES[v["dtype"]],
     }
 

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from weft.base import tree
+from weft.base.dtypes import canonicalize_dtype
 from weft.base.errors import ArgumentError, ArgumentTypeError, InvalidInputTypeError
 from weft.base.source import user_line
-from weft.indexing.dimension import Dimension, Shape, definitely_less, parse_shape, shape_symbols
+from weft.indexing.dimension import Dimension, Shape, definitely_less, parse_dimension, parse_shape, shape_symbols
 from weft.indexing.expression import Expression, Symbol, linear_in, substitute
 from weft.indexing.guards import Assumption
 from weft.indexing.inconclusive import bounds_text
@@ -41,7 +42,7 @@ class SymbolicScope:
 
 def _symbols_of(constraint: str) -> tuple[Symbol, ...]:
     """The symbols that a constraint names."""
-    return shape_symbols([side for text in re.split("[<>=]=?", constraint) for side in parse_shape(text)])
+    return shape_symbols([parse_dimension(text) for text in re.split("[<>=]=?", constraint)])
 
 
 def symbolic_shape(
@@ -91,7 +92,7 @@ def symbolic_args_specs(
     for leaf, text in zip(leaves, texts, strict=True):
         aval: Any = leaf if hasattr(leaf, "shape") and hasattr(leaf, "dtype") else type_of(leaf)
         shape = tuple(aval.shape) if text is None else own.shape(text, aval.shape)
-        specs.append(ShapeDtypeStruct(shape, aval.dtype))
+        specs.append(ShapeDtypeStruct(shape, canonicalize_dtype(aval.dtype, allow_extended_dtype=True)))
     return tree.unflatten(structure, specs)
 
 

@@ -111,7 +111,10 @@ def as_dimension(value: Any) -> Dimension:
     try:
         size = operator.index(value)
     except TypeError:
-        raise TypeError(f"A dimension is an int or a symbolic size. Received: {value!r}") from None
+        raise TypeError(
+            "Shapes must be 1D sequences of concrete values of integer type, or symbolic sizes, got the size "
+            f"{value!r}."
+        ) from None
     if size < 0:
         raise ValueError(f"A dimension is at least 0. Received: {size}")
     return size
@@ -228,7 +231,10 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "max": maximum,
     "floordiv": operator.floordiv,
     "mod": operator.mod,
+    "non_negative": lambda size: maximum(size, 0),
 }
+# Functions that take so many arguments; the others take at least one.
+_ARITIES = {"floordiv": 2, "mod": 2, "non_negative": 1}
 _RELATIONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     # Each returns the expression that the relation says is nonnegative.
     ast.GtE: lambda left, right: left - right,
@@ -259,25 +265,28 @@ def parse_shape(
     `constraints` are comparisons such as "b >= 8" or "t <= 4*b". Where `like` is given, "_" is the size of the
     same dimension of it, and "..." all of its sizes there.
     """
-    if not text.strip().strip("()").strip():
+    if text.replace(" ", "") in ("", "()"):
         return ()
     tree = _parse(text)
     parts = list(tree.elts) if isinstance(tree, ast.Tuple | ast.List) else [tree]
     dots = [i for i, part in enumerate(parts) if isinstance(part, ast.Constant) and part.value is ...]
     if len(dots) > 1 or (dots and like is None):
-        raise ValueError(f'"..." may be once in a shape, together with like=. Received: {text!r}')
+        what = f"A syntax error in symbolic shape {text!r}"
+        raise ValueError(f'{what}: "..." may be in it once, and needs the shape that like= is.')
     if dots:
         assert like is not None
         blanks = [ast.Name("_") for _ in range(len(like) - len(parts) + 1)]
         parts[dots[0] : dots[0] + 1] = blanks
     if like is not None and len(like) != len(parts):
-        raise ValueError(f"{text!r} has {len(parts)} dimensions, but like={shape_text(like)} has {len(like)}")
+        what = f"A syntax error in symbolic shape {text!r}: it must have the {len(like)} dimensions of"
+        raise ValueError(f"{what} like={shape_text(like)}, and has {len(parts)}.")
     names = _with_bounds(constraints, known or {})
     result = []
     for i, part in enumerate(parts):
         if isinstance(part, ast.Name) and part.id == "_":
             if like is None:
-                raise ValueError(f'"_" is a size of like=, which was not given. Received: {text!r}')
+                what = f"A syntax error in symbolic shape {text!r}"
+                raise ValueError(f'{what}: "_" is a size of another shape, and needs like=.')
             result.append(as_dimension(like[i]))
         else:
             result.append(as_dimension(_evaluate(part, text, names)))
@@ -286,9 +295,10 @@ def parse_shape(
 
 def _parse(text: str) -> ast.expr:
     try:
-        return ast.parse(text.strip(), mode="eval").body
+        return ast.parse(text.strip().replace("^", "**"), mode="eval").body  # a power, as JAX writes it
     except SyntaxError:
-        raise ValueError(f'A symbolic shape reads like "b, 2*t, 8". Received: {text!r}') from None
+        what = f"A syntax error in symbolic shape {text!r}: it must read like"
+        raise ValueError(f'{what} "b, 2*t, 8".') from None
 
 
 def _evaluate(node: ast.expr, text: str, known: Mapping[str, Dimension]) -> Dimension:
@@ -301,21 +311,32 @@ def _evaluate(node: ast.expr, text: str, known: Mapping[str, Dimension]) -> Dime
             return -_evaluate(operand, text, known)
         case ast.BinOp(op=ast.Pow(), right=ast.Constant(value=int() as power)) if power > LARGEST_POWER:
             raise ValueError(f"A dimension has powers of at most {LARGEST_POWER}. Received: {text!r}")
+        case ast.BinOp(op=ast.Pow(), right=right) if not isinstance(right, ast.Constant):
+            pass
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
             return _OPERATORS[type(op)](_evaluate(left, text, known), _evaluate(right, text, known))
-        case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]) if name in _FUNCTIONS:
+        case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]) if name in _FUNCTIONS and len(
+            arguments
+        ) == _ARITIES.get(name, max(len(arguments), 1)):
             return _FUNCTIONS[name](*(_evaluate(argument, text, known) for argument in arguments))
     raise ValueError(
-        f"A dimension is made of ints, names, + - * // % ** and min(...), max(...). "
-        f"Received: {ast.unparse(node)!r} in {text!r}"
+        f"A syntax error in symbolic shape {text!r}: a dimension is made of ints, names, + - * // % ** ^, min(...) and "
+        f"max(...). Received: {ast.unparse(node)!r}"
     )
 
 
 def _with_bounds(constraints: Sequence[str], known: Mapping[str, Dimension]) -> dict[str, Dimension]:
-    """Symbols by name, with the bounds that the constraints say."""
+    """Symbols by name, with the bounds that the constraints say. A name that an equation defines is an expression of
+    other names."""
+    equations = [text for text in constraints if "==" in text]
+    if equations:
+        return _with_equations(constraints, equations, known)
     bounds: dict[str, tuple[list[Dimension], list[Dimension]]] = {}
     for text in constraints:
-        name, is_lower, bound = _read_constraint(text)
+        read = _read_constraint(text)
+        if read is None:
+            continue
+        name, is_lower, bound = read
         lower, upper = bounds.setdefault(name, ([SMALLEST_SIZE], []))
         (lower if is_lower else upper).append(bound)
     resolved: dict[str, Dimension] = dict(known)
@@ -341,12 +362,67 @@ def _with_bounds(constraints: Sequence[str], known: Mapping[str, Dimension]) -> 
     return resolved
 
 
-def _read_constraint(text: str) -> tuple[str, bool, Dimension]:
-    """(name, whether the bound is a lower one, bound) of a comparison."""
+def _with_equations(
+    constraints: Sequence[str], equations: Sequence[str], known: Mapping[str, Dimension]
+) -> dict[str, Dimension]:
+    """Solve equations such as "a == 2*b" and "mod(b, 8) == 0" for a symbol each, and put the solutions into the other
+    constraints: a size that is a multiple of 8 is 8 times another."""
+    solved: dict[Symbol, Dimension] = {}
+    for text in equations:
+        symbol_, value = _solve(text, solved)
+        solved = {s: substitute(v, {symbol_: value}) for s, v in solved.items()} | {symbol_: value}
+    others: list[str] = []
+    for text in constraints:
+        if text not in equations:
+            node = _parse(text)
+            names: dict[str, Dimension] = {s.name: v for s, v in solved.items()}
+            if not isinstance(node, ast.Compare):
+                raise _not_a_constraint(text)
+            left, right = (_evaluate(side, text, names) for side in (node.left, node.comparators[0]))
+            others.append(ast.unparse(ast.Compare(_parse(str(left)), node.ops, [_parse(str(right))])))
+    # A name that is defined is at least 1, as others are.
+    others += [f"{value} >= {SMALLEST_SIZE}" for value in solved.values() if _may_be_small(value)]
+    resolved = _with_bounds(others, known)
+    for symbol_, value in solved.items():
+        resolved[symbol_.name] = substitute(value, {s: resolved.get(s.name, s) for s in symbols_of(value)})
+    return resolved
+
+
+def _may_be_small(value: Dimension) -> bool:
+    return isinstance(value, Expression) and range_of(value).lower < SMALLEST_SIZE
+
+
+def _solve(text: str, solved: Mapping[Symbol, Dimension]) -> tuple[Symbol, Dimension]:
+    """The symbol that an equation defines, and its value in terms of others."""
+    node = _parse(text)
+    if not (isinstance(node, ast.Compare) and len(node.ops) == 1 and isinstance(node.ops[0], ast.Eq)):
+        raise _not_a_constraint(text)
+    left, right = (substitute(_evaluate(side, text, {}), solved) for side in (node.left, node.comparators[0]))
+    for side, other in ((left, right), (right, left)):
+        match side:
+            case Modulo(dividend=Symbol() as dividend, divisor=int() as divisor) if isinstance(other, int):
+                return dividend, divisor * symbol(f"{dividend.name}_{divisor}", int(other == 0)) + other
+            case FloorDivide(dividend=Symbol() as dividend, divisor=int() as divisor) if (
+                divisor > 0 and dividend not in symbols_of(other)
+            ):
+                return dividend, divisor * other + symbol(f"{dividend.name}_{divisor}", 0, divisor - 1)
+    difference = left - right
+    # A symbol that is alone on one side is the one that is defined.
+    for found in sorted(symbols_of(difference), key=lambda s: (s is not left, s is not right)):
+        coefficient, rest = linear_in(difference, found) or (0, 0)
+        if isinstance(coefficient, int) and abs(coefficient) == 1:
+            return found, -coefficient * rest
+    raise _not_a_constraint(text)
+
+
+def _read_constraint(text: str) -> tuple[str, bool, Dimension] | None:
+    """(name, whether the bound is a lower one, bound) of a comparison; None if it always holds."""
     node = _parse(text)
     if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in _RELATIONS:
         left, right = _evaluate(node.left, text, {}), _evaluate(node.comparators[0], text, {})
         nonnegative = _RELATIONS[type(node.ops[0])](left, right)
+        if isinstance(nonnegative, int) and nonnegative >= 0:
+            return None
         # The symbol that is alone on one side is the one that is bounded; failing that, any symbol that can be.
         for found in sorted(symbols_of(nonnegative), key=lambda s: (s is not left, s is not right)):
             split = linear_in(nonnegative, found)
@@ -357,8 +433,13 @@ def _read_constraint(text: str) -> tuple[str, bool, Dimension]:
                 return found.name, True, -rest
             if coefficient == -1:
                 return found.name, False, rest
-            if isinstance(coefficient, int) and isinstance(rest, int):
+            if isinstance(coefficient, int) and coefficient and found not in symbols_of(rest):
                 return found.name, coefficient > 0, -(rest // coefficient) if coefficient > 0 else rest // -coefficient
-    raise ValueError(
-        f'A constraint bounds one symbol by <, <=, > or >=, as in "b >= 8" or "t <= 4*b". Received: {text!r}'
+    raise _not_a_constraint(text)
+
+
+def _not_a_constraint(text: str) -> ValueError:
+    return ValueError(
+        'A constraint must bound one symbol by <, <=, > or >=, as in "b >= 8" or "t <= 4*b", or define one by ==, as '
+        f'in "a == 2*b" or "mod(b, 8) == 0". Received: {text!r}'
     )

@@ -28,6 +28,7 @@ from weft.indexing.guards import current
 from weft.indexing.operators import Algebra, IntegerOperators, as_integer
 from weft.indexing.polynomial import Coefficients, Monomial, Term, Terms
 from weft.indexing.ranges import INFINITY, Range
+from weft.indexing.signs import is_nonnegative
 
 Integer: TypeAlias = "int | Expression"
 Substitution: TypeAlias = Mapping[Any, Any]
@@ -381,21 +382,7 @@ def terms_of(value: Integer) -> Terms:
 @_algebra
 def definitely_nonnegative(value: Integer) -> bool:
     """Whether the value is known to be at least zero, by ranges and by bounds that are expressions themselves."""
-    if range_of(value).lower >= 0:
-        return True
-    for symbol in symbols_of(value):
-        # Put a symbolic bound in place of its symbol, on the side where the value gets smaller.
-        if not (isinstance(symbol.lower, Expression) or isinstance(symbol.upper, Expression)):
-            continue
-        split = linear_in(value, symbol)
-        if split is None:
-            continue
-        coefficient, rest = split
-        sign = range_of(coefficient)
-        bound = symbol.lower if sign.lower >= 0 else symbol.upper if sign.upper <= 0 else None
-        if bound is not None and definitely_nonnegative(add(multiply(coefficient, bound), rest)):
-            return True
-    return False
+    return is_nonnegative(value)
 
 
 @_algebra
@@ -797,4 +784,4 @@ def substitute(value: Integer, values: Substitution) -> Any:
     return visit(value)
 
 
-IntegerOperators.algebra = Algebra(add, multiply, floor_divide, modulo, definitely_nonnegative)
+IntegerOperators.algebra = Algebra(add, multiply, floor_divide, modulo, definitely_nonnegative, linear_in)

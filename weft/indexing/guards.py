@@ -172,6 +172,12 @@ def _is_outside(frame: Any) -> bool:
     return False
 
 
+def is_asked_outside() -> bool:
+    """Whether code that is not Weft's has called the method that asks, or had the standard library call it."""
+    caller = sys._getframe(2)
+    return not is_own(caller.f_code.co_filename) and _is_outside(caller)
+
+
 class _Current(threading.local):
     answers: Answers | None = None
 

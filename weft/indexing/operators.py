@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from weft.indexing.guards import current
+from weft.indexing.guards import current, is_asked_outside
 from weft.indexing.inconclusive import inconclusive, not_constant
 
 # Texts of dimensions may come from files, and powers are multiplied out.
@@ -26,6 +26,7 @@ class Algebra(NamedTuple):
     floor_divide: Callable[[Any, Any], Any]
     modulo: Callable[[Any, Any], Any]
     definitely_nonnegative: Callable[[Any], bool]
+    linear_in: Callable[[Any, Any], Any]
 
 
 def as_integer(value: Any) -> Any:
@@ -57,20 +58,24 @@ def _operator(
     where it is another number."""
 
     def method(self: IntegerOperators, other: Any) -> Any:
-        value = as_integer(other)
+        value = None if isinstance(other, np.ndarray) else as_integer(other)
         if value is not None:
             return function(self, value)
-        if of_arrays is not None and _is_inexact(other):
+        if of_arrays is not None and (_is_inexact(other) or isinstance(other, np.ndarray)):
             return of_arrays(_as_operand(self), other)
         return NotImplemented
 
     return method
 
 
-def _comparison(relation: str, difference: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+def _comparison(
+    relation: str, of_arrays: Callable[[Any, Any], Any], difference: Callable[[Any, Any], Any]
+) -> Callable[[Any, Any], Any]:
     """A method that answers `left relation right`, which means that the difference is not negative."""
 
     def method(self: IntegerOperators, other: Any) -> Any:
+        if isinstance(other, np.ndarray):
+            return of_arrays(_as_operand(self), other)
         value = as_integer(other)
         return NotImplemented if value is None else _decide(self, relation, value, difference(self, value))
 
@@ -134,7 +139,7 @@ def _and(left: Any, right: Any) -> Any:
 
 def _quotient(self: IntegerOperators, other: Any, reflected: bool = False) -> Any:
     """`/`, whose result is an array even if both sides are integers."""
-    if as_integer(other) is None and not _is_inexact(other):
+    if not isinstance(other, np.ndarray) and as_integer(other) is None and not _is_inexact(other):
         return NotImplemented
     left, right = (other, self) if reflected else (self, other)
     return operator.truediv(*(_as_operand(s) if isinstance(s, IntegerOperators) else s for s in (left, right)))
@@ -166,20 +171,20 @@ class IntegerOperators:
     __rsub__ = _operator(_swapped(_subtract), _swapped(operator.sub))
     __truediv__ = _quotient
     __rtruediv__ = functools.partialmethod(_quotient, reflected=True)
-    __floordiv__ = _operator(_floor_divide)
-    __rfloordiv__ = _operator(_swapped(_floor_divide))
-    __mod__ = _operator(_modulo)
-    __rmod__ = _operator(_swapped(_modulo))
+    __floordiv__ = _operator(_floor_divide, operator.floordiv)
+    __rfloordiv__ = _operator(_swapped(_floor_divide), _swapped(operator.floordiv))
+    __mod__ = _operator(_modulo, operator.mod)
+    __rmod__ = _operator(_swapped(_modulo), _swapped(operator.mod))
     __divmod__ = _operator(lambda left, right: (_floor_divide(left, right), _modulo(left, right)))
     __rdivmod__ = _operator(lambda right, left: (_floor_divide(left, right), _modulo(left, right)))
     __lshift__ = _operator(_shift_left)
     __rshift__ = _operator(_shift_right)
     __and__ = _operator(_and)
     __rand__ = _operator(_and)
-    __lt__ = _comparison("<", lambda left, right: right - left - 1)
-    __le__ = _comparison("<=", lambda left, right: right - left)
-    __gt__ = _comparison(">", lambda left, right: left - right - 1)
-    __ge__ = _comparison(">=", lambda left, right: left - right)
+    __lt__ = _comparison("<", operator.lt, lambda left, right: right - left - 1)
+    __le__ = _comparison("<=", operator.le, lambda left, right: right - left)
+    __gt__ = _comparison(">", operator.gt, lambda left, right: left - right - 1)
+    __ge__ = _comparison(">=", operator.ge, lambda left, right: left - right)
 
     def __hash__(self) -> int:
         # Equal ones are one object. Who looks one up in a table of his has asked for its value.
@@ -203,6 +208,15 @@ class IntegerOperators:
         if isinstance(difference, int):
             return difference == 0
         return 0 in difference.range and answers.know(difference) and answers.is_zero(difference)
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        """`int` for code that is not Weft's, where sizes become symbols by themselves: `isinstance(n, int)` is True for
+        every size, as it was for the first. `type(n)` cannot be answered so; see `api/agreement.py`."""
+        answers = current.answers
+        if answers is None or answers.declared or not answers.user_code or not is_asked_outside():
+            return type(self)
+        return int
 
     @abstractmethod
     def _text(self) -> str: ...

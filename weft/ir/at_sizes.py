@@ -18,19 +18,18 @@ def at_sizes(jaxpr: Jaxpr, sizes: Mapping[Symbol, Integer]) -> Jaxpr:
 
 
 def equal_sizes(guards: Iterable[Guard | RuleGuard]) -> dict[Symbol, Integer]:
-    """What guards say that symbols are equal to: expressions over other symbols that have no values which the symbol
-    itself does not have. Not all equations can be solved so (`2*a == 3*b`, `n % 2 == 0`)."""
+    """What guards say that symbols are equal to: numbers, or expressions over other symbols that have no values which
+    the symbol itself does not have. Not all equations can be solved so (`2*a == 3*b`, `n % 2 == 0`)."""
     found: dict[Symbol, Integer] = {}
     for guard in guards:
         if not isinstance(guard, Guard) or guard.relation != ZERO:
             continue
         difference = substitute(guard.expression, found)
-        symbols = symbols_of(difference)
-        for symbol in symbols if len(symbols) > 1 else ():
+        for symbol in symbols_of(difference):
             coefficient, rest = linear_in(difference, symbol) or (0, 0)
-            if not isinstance(coefficient, int) or abs(coefficient) != 1:
+            if not isinstance(coefficient, int) or coefficient == 0 or rest % coefficient != 0:
                 continue
-            value = rest * -coefficient
+            value = -rest // coefficient
             if range_of(value).within(symbol.range):
                 found = {s: substitute(e, {symbol: value}) for s, e in found.items()} | {symbol: value}
                 break

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from weft.base.dataclass import dataclass
+from weft.ir.choices import mask_residuals
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Var, drop_dead
 from weft.ir.types import Type
 from weft.ir.unplaced import varying_along
@@ -61,6 +62,8 @@ def partial_eval(
     unknown_out = tuple(v in unknown or f for v, f in zip(jaxpr.outvars, force, strict=True))
     known_invars, unknown_invars = _parted(jaxpr.invars, unknown_in)
     known_outvars, unknown_outvars = _parted(jaxpr.outvars, unknown_out)
+    masks, unknown_equations = mask_residuals(known_equations, unknown_equations, unknown_outvars, unknown)
+    known_equations.extend(masks)
     defined = {v for e in unknown_equations for v in e.outvars}.union(unknown_invars)
     reads: list[Atom] = [v for e in unknown_equations for v in e.invars]
     needed: dict[Var, None] = {v: None for v in (*reads, *unknown_outvars) if type(v) is Var and v not in defined}

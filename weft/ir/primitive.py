@@ -342,6 +342,10 @@ class Primitive:
 
     # -- partition, compile ----------------------------------------------------------------------------------------
 
+    def linear_operands(self, types: Sequence[Any], params: Params) -> Sequence[int]:
+        """The operands that an operation on these types is linear in, so that sums of them may be done later."""
+        return positions(self.linear, len(types))
+
     def factors(self, *types: Type, **params: Any) -> AxisFactors | None:
         """How operand and result dimensions correspond; None means every dimension must be whole on each device."""
         return None
@@ -667,14 +671,20 @@ def provide(name: str, function: Callable[..., Any]) -> None:
 
 
 def instantiate(tangent: Any) -> Any:
-    """A symbolic zero as real zeros; anything else unchanged."""
-    return _needs["zeros"](tangent.aval) if type(tangent) is Zero else tangent
+    """A symbolic zero as real zeros; anything else unchanged. Zeros that are on all devices are parts of what is split,
+    but not what is unreduced or reduced, which only their type says."""
+    if type(tangent) is not Zero:
+        return tangent
+    sharding = getattr(tangent.aval, "explicit_sharding", None)
+    if sharding is not None and (sharding.spec.unreduced or sharding.spec.reduced):
+        return split_zeros(tangent)
+    return _needs["zeros"](tangent.aval)
 
 
 def split_zeros(tangent: Any) -> Any:
     """The same with zeros split as their type says: some operations need operands that are split alike."""
     sharding = getattr(tangent.aval, "explicit_sharding", None) if type(tangent) is Zero else None
-    zeros = instantiate(tangent)
+    zeros = _needs["zeros"](tangent.aval) if type(tangent) is Zero else tangent
     return zeros if sharding is None else lookup("reshard")(zeros, sharding=sharding, source=None)
 
 

@@ -41,7 +41,7 @@ def _placed(
     plain = [t.plain for t in types]
     types_out = primitive.type(*plain, **params)
     results = list(types_out) if primitive.multiple_results else [types_out]
-    linear: Any = range(len(types)) if primitive.linear == "all" else primitive.linear
+    linear = primitive.linear_operands(plain, params)
     operation = operation_on(primitive.name, types, names, linear, primitive.multilinear)
     shardings: Sequence[NamedSharding | None] = [None] * len(results)
     mesh = common_mesh(operation, types)

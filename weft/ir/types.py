@@ -77,8 +77,8 @@ class Type:
         """The text of the type; with `short_dtypes` the one that jaxprs show."""
         return self.short()
 
-    def as_seen(self) -> Type:
-        """The type that the caller of a method that prints it sees."""
+    def as_seen(self, depth: int = 3) -> Type:
+        """Return the type that the caller of a method that prints it sees; that caller is `depth` frames above."""
         return self
 
 
@@ -197,6 +197,11 @@ class ArrayType(Type, metaclass=_Interned):
         return math.prod(self.shape)
 
     # -- where it is -------------------------------------------------------------------------------------------------
+
+    @property
+    def mat(self) -> ManualAxisType:
+        """What it is along manual axes, under JAX's name."""
+        return self.manual
 
     @property
     def vma(self) -> frozenset[Any]:
@@ -357,15 +362,15 @@ class ArrayType(Type, metaclass=_Interned):
         weak = ", weak_type=True" if self.weak_type else ""
         return f"ShapedArray({self.as_seen().str_short()}{weak})"
 
-    def as_seen(self) -> ArrayType:
-        """The type that the caller of a method that prints it sees: with numbers for sizes that became symbols by
-        themselves, if that is code which is not Weft's."""
+    def as_seen(self, depth: int = 3) -> ArrayType:
+        """Return the type that the caller of a method that prints it sees: with integers for sizes that became symbols
+        by themselves, if that caller, `depth` frames above, is not Weft's."""
         answers = current.answers
         if answers is None or answers.declared:
             return self
         sizes = list(self.shape)
         for axis, size in enumerate(sizes):
-            value = answers.seen_outside(size, 3) if isinstance(size, Expression) else None
+            value = answers.seen_outside(size, depth) if isinstance(size, Expression) else None
             sizes[axis] = size if value is None else value
         return self.update(shape=sizes)
 
@@ -656,6 +661,7 @@ def type_of(x: Any) -> Type:
     if kind is float or kind is int or kind is complex or kind is bool:
         return _scalar_type(kind)
     if isinstance(x, (np.ndarray, np.generic)):
+        dtypes.refuse_masked(x)
         return array_type(x.shape, dtypes.canonicalize_dtype(x.dtype))
     if isinstance(x, (int, float, complex)):
         return _scalar_type(next(k for k in (bool, int, float, complex) if isinstance(x, k)))

@@ -110,9 +110,10 @@ def cond(
         fix = "lax.cond(pred, lambda: a, lambda: b), or where(pred, a, b) for two values"
         raise wrong_type("lax.cond takes two functions after the predicate.", received, fix)
     if not is_value(pred):
-        raise wrong_type(
-            "The predicate of lax.cond must be a boolean or a number.", f"{pred!r} of type {type(pred).__name__}"
-        )
+        what = "Pred type must be either boolean or number" if callable(pred) else "Pred must be a scalar"
+        if pred is None:
+            what = "cond predicate is None; it must be a boolean or a number"
+        raise wrong_type(f"lax.cond: {what}, got {pred} of type {type(pred)}.", in_short(pred))
     aval = type_of(pred)
     if not isinstance(aval, ArrayType) or aval.shape:
         fix = "weft.numpy.where(c, a, b) chooses per element; c.any() or c.all() is one predicate"
@@ -147,12 +148,18 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any, o
     """
     if operand is not _MISSING:
         operands = (operand,)
-    if not branches or not all(callable(b) for b in branches):
+    if not branches:
+        raise ArgumentError("lax.switch got an Empty branch sequence; it needs one function at least.")
+    if not all(callable(b) for b in branches):
         raise ArgumentError("lax.switch takes a non-empty sequence of functions.", received=in_short(branches))
     aval = type_of(index) if is_value(index) else None
     if not isinstance(aval, ArrayType) or aval.shape or dtypes.kind(aval.dtype) not in "iu":
         fix = "index.astype(int), or an int"
-        raise wrong_type("The index of lax.switch must be an integer scalar.", in_short(index), fix)
+        shape = np.shape(index) if isinstance(index, (tuple, list)) else getattr(aval, "shape", ())
+        what = f"Branch index must be scalar, got {index} of shape {shape}."
+        raise wrong_type(
+            f"lax.switch: {what if shape else f'Index type must be an integer, got {index}.'}", in_short(index), fix
+        )
     if len(branches) == 1:
         return branches[0](*operands)
     if config.disable_jit and not isinstance(index, Tracer):
@@ -228,7 +235,8 @@ def with_equal_results(jaxprs: Sequence[Jaxpr], trees: Sequence[Any], caller: st
         if trees[index] != trees[0]:
             found = tree.equality_errors_of_structures(trees[0], trees[index])
             raise BranchMismatchError(
-                f"{caller}: the branches must return the same structure; {words[0]} and {words[index]} differ.",
+                f"{caller} branch outputs must have the same pytree structure, but they "
+                f"differ: {words[0]} and {words[index]}.",
                 received="; ".join(f"result{tree.keystr(d.path)}: {d.first} and {d.second}" for d in found[:3])
                 or f"{trees[0]} and {trees[index]}",
                 fix="return the same containers with the same keys from every branch",
@@ -238,7 +246,7 @@ def with_equal_results(jaxprs: Sequence[Jaxpr], trees: Sequence[Any], caller: st
             if not a.aval.matches(b.aval) and not merged_type(a.aval, b.aval).matches(merged_type(b.aval, a.aval)):
                 path = [p for p, _ in tree.leaves_with_path(tree.unflatten(trees[0], range(trees[0].num_leaves)))][leaf]
                 raise BranchMismatchError(
-                    f"{caller}: the branches must return equal types; they differ at result{tree.keystr(path)}.",
+                    f"{caller} branches must have equal output types but they differ at result{tree.keystr(path)}.",
                     received=f"{a.aval.short()} from {words[0]} and {b.aval.short()} from {words[index]}",
                     fix="convert one of them, for example with .astype or .reshape",
                     at=user_line(),
@@ -308,7 +316,8 @@ def carry_report(loop: Loop, in_tree: Any) -> Callable[..., Any]:
             if not a.matches(b)
         ]
         raise CarryMismatchError(
-            f"{loop.caller}: the carry must keep its types, but {loop.body} changes them.",
+            f"{loop.caller} body function carry input and carry output must have equal types, but they differ in "
+            f"{loop.body}.",
             received="\n".join(wrong[:4]),
             fix="convert the initial value or the new one so that both have the same shape and dtype",
             at=user_line(),
@@ -322,7 +331,8 @@ def check_carry_tree(loop: Loop, expected: Any, got: Any) -> None:
         found = tree.equality_errors_of_structures(expected, got)
         lines = [f"{loop.name_at(d.path)}: {d.first} goes in, {d.second} comes out" for d in found[:3]]
         raise CarryMismatchError(
-            f"{loop.caller}: {loop.body} must return the carry in the structure it takes.",
+            f"{loop.caller} body function carry input and carry output must have the same pytree structure, but they "
+            f"differ in {loop.body}.",
             received="\n".join(lines) or f"{got} for {expected}",
             fix="return the same containers with the same keys that came in",
             at=user_line(),
@@ -386,7 +396,12 @@ def run_while(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], in
     if not isinstance(result, ArrayType) or result.shape or result.dtype != np.bool_:
         received = result.short() if result is not None else str(cond_tree)
         fix = "compare (x > 0), or reduce with .any() or .all()"
-        raise wrong_type(f"The condition of {loop.caller} must return one boolean scalar.", received, fix)
+        found = f"output type {received}" if result is not None else f"pytree {cond_tree}"
+        raise wrong_type(
+            f"{loop.caller}: cond_fun must return a boolean scalar, but got {found}.",
+            received,
+            fix,
+        )
     decides = state_of(result).varying
     check_meets(loop.caller, "condition", decides, [condition, body])
     condition, body = varying_along(condition, decides), varying_along(body, decides)
@@ -551,7 +566,9 @@ def run_scan(
         body, consts, out_tree, touched = staged(f, in_tree, [*types, *slices], what, True, True)
         parts = tree.treedef_children(out_tree)
         if len(parts) != 2 or not isinstance(tree.unflatten(out_tree, range(out_tree.num_leaves)), (tuple, list)):
-            what = f"The body of {loop.caller}, {loop.body}, must return a pair (carry, y)."
+            what = (
+                f"{loop.caller} body output must be a pair, got {out_tree}: {loop.body} must return a pair (carry, y)."
+            )
             raise wrong_type(what, str(out_tree), "return carry, y   (y may be None)")
         check_carry_tree(loop, carry_tree, parts[0])
         return body, consts, parts, touched
@@ -623,7 +640,8 @@ def scan_length(xs: Any, leaves: Sequence[Any], length: Any) -> Any:
     for path, leaf in tree.leaves_with_path(xs):
         shape = type_of(leaf).shape  # type: ignore[attr-defined]
         if not shape:
-            what = f"lax.scan goes along the leading axis of xs, but xs{tree.keystr(path)} has none."
+            where = f"xs{tree.keystr(path)}"
+            what = f"lax.scan got value with no leading axis to scan over: it needs one, but {where} has none."
             fix = "pass an array of the values, or xs=None with length=n"
             raise ArgumentError(what, received=in_short(leaf), fix=fix)
         sizes.setdefault(shape[0], f"xs{tree.keystr(path)}")
@@ -637,9 +655,13 @@ def scan_length(xs: Any, leaves: Sequence[Any], length: Any) -> Any:
             f"{word} has {size}" if word != "length" else f"length is {size}" for size, word in sizes.items()
         )
         fix = "arrays of one length along axis 0; x[:n] shortens one, moveaxis brings another axis to the front"
-        raise ArgumentError("lax.scan needs one leading size for all xs.", received=found, fix=fix)
+        ways = [str(size) for size, word in sizes.items() if word != "length"]
+        what = f"lax.scan got values with different leading axis sizes: {', '.join(ways)}."
+        if len(ways) == 1:
+            what = f"lax.scan got `length` argument of {length} which disagrees with leading axis sizes {ways[0]}."
+        raise ArgumentError(what, received=found, fix=fix)
     if not sizes:
-        what = "lax.scan needs xs or length to know the number of steps."
+        what = "lax.scan got no values to scan over and `length` not provided; it needs xs or length."
         raise ArgumentError(what, received="xs without arrays", fix="pass length=n")
     return next(iter(sizes))
 

@@ -141,7 +141,8 @@ def _counts(name: str, values: Sequence[int], rank: int) -> tuple[int, ...]:
     counts = indices(values, f"{name} of a convolution")
     if len(counts) != rank or any(c < 1 for c in counts):
         raise fail(
-            f"conv_general_dilated got {name} {counts} for {rank} spatial dimensions.",
+            f"conv_general_dilated window and {name} must have the same number of dimensions, and {name} be positive; "
+            f"got {name} {counts} for {rank} spatial dimensions.",
             fix="one positive integer for each",
         )
     return counts

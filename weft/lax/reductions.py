@@ -54,8 +54,8 @@ class FlatReduction:
         starts, starts_treedef = tree.flatten(initial)
         if starts_treedef != self.treedef:
             raise ArgumentError(
-                f"lax.{name} needs as many initial values as operands, in the same structure: got {starts_treedef} "
-                f"for {self.treedef}."
+                f"lax.{name}: Operands must have the same tree structure as init_values, got {self.treedef} and "
+                f"{starts_treedef}."
             )
         if not self.operands:
             raise ArgumentError(f"lax.{name} needs at least one operand.")

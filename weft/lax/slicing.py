@@ -10,7 +10,7 @@ import numpy as np
 from weft.base import dtypes
 from weft.base.arguments import described, indices, sequence
 from weft.base.errors import ArgumentError, ArgumentTypeError, InvalidIndexError
-from weft.base.settings import config
+from weft.base.settings import config, enable_x64
 from weft.indexing.dimension import index_or_size
 from weft.indexing.expression import Expression
 from weft.ir.context import lifted
@@ -165,12 +165,20 @@ def wrap_negative(index: Any, size: Any) -> Any:
     symbolic = isinstance(size, Expression)
     # One of 64 bits may come from where they were enabled.
     wide = dtype.itemsize > 4 and not config.enable_x64
-    if wide or (dtype.itemsize < 4 if symbolic else size > dtypes.iinfo(dtype).max):
-        index, dtype = (
-            lookup("convert_element_type")(index, new_dtype=np.dtype(np.int32), weak_type=False),
-            np.dtype(np.int32),
-        )
-    end = size_of(size, dtype, weak=False) if symbolic else np.array(size, dtype)
+    # A position near the end of an axis of more than 2^31 elements has 64 bits, whatever the setting.
+    needed = np.dtype(np.int64 if not symbolic and size > dtypes.iinfo(np.int32).max else np.int32)
+    if wide or dtype.itemsize < needed.itemsize:
+        too_short = dtype.itemsize < 4 if symbolic else size > dtypes.iinfo(dtype).max
+        if wide or too_short:
+            index, dtype = lookup("convert_element_type")(index, new_dtype=needed, weak_type=False), needed
+    if dtype.itemsize <= 4 or config.enable_x64:
+        return _counted_from_start(index, size, dtype)
+    with enable_x64(True):
+        return _counted_from_start(index, size, dtype)
+
+
+def _counted_from_start(index: Array, size: Any, dtype: np.dtype[Any]) -> Any:
+    end = size_of(size, dtype, weak=False) if isinstance(size, Expression) else np.array(size, dtype)
     return select_n(lt(index, np.zeros((), dtype)), index, add(index, end))
 
 

@@ -12,7 +12,7 @@ from weft.base import tree
 from weft.base.errors import TreeMismatchError
 from weft.base.source import user_line
 from weft.base.tracebacks import boundary
-from weft.ir.context import context
+from weft.ir.context import EVALUATION, context
 from weft.ir.interpreter import replay
 from weft.ir.primitive import in_state
 from weft.ir.types import type_of
@@ -126,27 +126,58 @@ def custom_root(
     # The solver may close over what is differentiated: its result is a constant, and the rule defines its derivative.
     solved = _run_solver(lambda guess: solve(lambda x: residual(fixed, x), guess), stop_gradient(initial_guess))
 
+    def derivative(parameters: list[Any], x: Any) -> Callable[[Any], Any]:
+        return lambda v: jvp(lambda y: residual(parameters, y), (x,), (v,))[1]
+
+    def transposed(parameters: list[Any], x: Any) -> Callable[[Any], Any]:
+        return lambda v: linear_transpose(derivative(parameters, x), x)(v)[0]
+
+    # The rule runs below the transformations that are active now, so what `tangent_solve` closes over is an operand.
+    x = solved[0] if has_aux else solved
+    pairs = [_closed_solver(tangent_solve, operator, constants, x) for operator in (derivative, transposed)]
+    solvers, closed = [solver for solver, _ in pairs], [values for _, values in pairs]
+
     @custom_jvp
-    def root(parameters: list[Any], solved: Any) -> Any:
+    def root(parameters: list[Any], closed: Any, solved: Any) -> Any:
         return solved
 
     def rule(primals: Any, tangents: Any) -> Any:
-        parameters, solved = primals
-        result = root(parameters, solved)
+        parameters, closed, solved = primals
+        result = root(parameters, closed, solved)
         x = result[0] if has_aux else result
         _, change = jvp(lambda p: residual(p, x), (parameters,), (tangents[0],))
-
-        def derivative(v: Any) -> Any:
-            return jvp(lambda y: residual(parameters, y), (x,), (v,))[1]
-
+        forward, backward = (
+            lambda _, y, solver=solver, values=values: solver(values, parameters, x, y)
+            for solver, values in zip(solvers, closed, strict=True)
+        )
         right = tree.map(lambda t: -t, change)
-        x_dot = custom_linear_solve(derivative, right, tangent_solve, tangent_solve)
+        x_dot = custom_linear_solve(derivative(parameters, x), right, forward, backward)
         if not has_aux:
             return result, x_dot
         return result, (x_dot, tree.map(zero_from_primal, result[1]))
 
     root.defjvp(rule)
-    return root(constants, solved)
+    return root(constants, stop_gradient(closed), solved)
+
+
+Operator = Callable[[list[Any], Any], Callable[[Any], Any]]
+
+
+def _closed_solver(
+    tangent_solve: Callable[..., Any], operator: Operator, parameters: list[Any], x: Any
+) -> tuple[Callable[..., Any], list[Any]]:
+    """Return `tangent_solve` of an operator as a function of what it closes over, the operator's parameters, the root
+    and the right-hand side; and what it closes over."""
+
+    def solve(parameters: list[Any], x: Any, right: Any) -> Any:
+        return tangent_solve(operator(parameters, x), right)
+
+    if context.trace is EVALUATION:  # nothing is differentiated
+        return lambda values, *operands: solve(*operands), []
+    leaves, treedef = tree.flatten((parameters, x, x))
+    types = [type_of(leaf) for leaf in leaves]
+    jaxpr, values, out_tree, _ = staged(solve, treedef, types, "the tangent_solve of lax.custom_root,")
+    return lambda values, *operands: tree.unflatten(out_tree, replay(jaxpr, *values, *tree.leaves(operands))), values
 
 
 def _run_solver(solver: Callable[[Any], Any], guess: Any) -> Any:

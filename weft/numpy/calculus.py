@@ -162,7 +162,8 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Array:
             raise ArgumentError(
                 "trapezoid takes one x for each y.", received="a number", fix="dx=0.5   for equal steps"
             )
-        along = dim if other.ndim != 1 else 0
+        # As in NumPy, the axis counts in x too: from the end where it is given so.
+        along = canonicalize_axis(axis, other.ndim, "trapezoid") if other.ndim != 1 else 0
         width = lax.sub(_after(other, along), _before(other, along))
         if other.ndim == 1:
             width = lax.expand_dims(width, tuple(i for i in range(values.ndim) if i != dim))

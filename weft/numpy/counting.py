@@ -14,6 +14,7 @@ from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.indexing.dimension import index_or_size
 from weft.indexing.expression import Expression
 from weft.indexing.guards import is_covered
+from weft.ir.types import array_type
 from weft.numpy.creation import converted, filled, placed
 from weft.numpy.util import (
     as_shape,
@@ -32,7 +33,7 @@ from weft.numpy.util import (
 )
 from weft.primitives.movement.iota import iota
 from weft.primitives.movement.shape import broadcast_in_dim
-from weft.runtime.array import from_numpy
+from weft.runtime.array import wrap
 from weft.trace.array import Array
 
 _KNOWN = "arange needs start, stop and step to be known when tracing, since they decide the size of the result."
@@ -87,8 +88,10 @@ def _range(start: Any, stop: Any, step: Any, dtype: Any) -> Array:
         scaled = count if by == 1 else lax.mul(count, cast(by, out_dtype))
         return scaled if low == 0 else lax.add(scaled, cast(low, out_dtype))
     if dtypes.kind(out_dtype) in "iu" and all(isinstance(x, int) for x in (low, high, by)):
-        return from_numpy(dtypes.convert(np.arange(low, high, by), out_dtype), copy=False)
-    return from_numpy(converted_value(np.arange(low, high, by), out_dtype), copy=False)
+        values = dtypes.convert(np.arange(low, high, by), out_dtype)
+    else:
+        values = converted_value(np.arange(low, high, by), out_dtype)
+    return wrap(values, array_type(values.shape, out_dtype))  # not a value of the user's that is transferred
 
 
 def _symbolic_range(start: Any, stop: Any, step: Any, dtype: Any) -> Array:

@@ -393,12 +393,24 @@ def _sizes(shape: Any) -> tuple[Any, ...]:
     return as_shape(shape, "unravel_index")
 
 
-def _flat_dtype(parts: Sequence[Any], sizes: Sequence[int]) -> Any:
-    """The dtype of positions in a flattened array: that of the positions along its axes, if all fit into it."""
-    if not parts:
+def _flat_dtype(parts: Sequence[Any], sizes: Sequence[int], dtype: Any) -> Any:
+    """Return the dtype of flattened positions: `dtype`, that of `parts`, or the default int where that is too small."""
+    if dtype is not None:
+        found = requested(dtype, "ravel_multi_index")
+    elif not parts:
         return dtypes.default_int_dtype()
-    found = dtypes.result_type(*parts)
-    return found if math.prod(sizes) - 1 <= dtypes.iinfo(found).max else dtypes.default_int_dtype()
+    else:
+        found = dtypes.result_type(*parts)
+    last = math.prod(sizes) - 1
+    if dtype is None and last > dtypes.iinfo(found).max:
+        found = dtypes.default_int_dtype()
+    if dtypes.kind(found) in "iu" and last > dtypes.iinfo(found).max:
+        raise ArgumentError(
+            f"ravel_multi_index: {dtypes.name(found)} is not large enough to hold flattened index for {tuple(sizes)}.",
+            received=f"dims with {last + 1} elements; the greatest {dtypes.name(found)} is {dtypes.iinfo(found).max}",
+            fix="pass dtype='int64' or 'uint64' with 64-bit types enabled (jax_enable_x64)",
+        )
+    return found
 
 
 def ravel_multi_index(
@@ -417,7 +429,7 @@ def ravel_multi_index(
     for part in parts:
         if kind_of(part) not in "iu":
             raise ArgumentTypeError(f"only int indices permitted: ravel_multi_index got {part.aval.short()}.")
-    out_dtype = _flat_dtype(parts, sizes) if dtype is None else requested(dtype, "ravel_multi_index")
+    out_dtype = _flat_dtype(parts, sizes, dtype)
     placed = []
     for part, size, way in zip(broadcast_arrays(*parts), sizes, modes, strict=True):
         part = converted(part, out_dtype)

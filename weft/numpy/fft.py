@@ -13,6 +13,7 @@ from weft.base import dtypes
 from weft.base.arguments import index
 from weft.base.errors import ArgumentError
 from weft.base.publish import publish as _publish
+from weft.indexing.dimension import is_symbolic
 from weft.lax.fft import FftType
 from weft.lax.fft import fft as transform
 from weft.numpy.complex_parts import conjugate
@@ -398,7 +399,7 @@ def _rolled(name: str, x: Any, axes: Any, forward: bool) -> Array:
         axis = canonicalize_axis(axis, x.ndim, name)
         size = x.shape[axis]
         cut = (size + 1) // 2 if forward else size // 2
-        if 0 < cut < size:
+        if is_symbolic(size) or 0 < cut < size:  # halves of any size may be empty
             halves = [lax.slice_in_dim(x, cut, size, axis=axis), lax.slice_in_dim(x, 0, cut, axis=axis)]
             x = lax.concatenate(halves, axis)
     return x

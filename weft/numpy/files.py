@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import math
+import os
+import struct
+import zipfile
+import zlib
 from typing import Any
 
 import numpy as np
 
 from weft.base import dtypes
+from weft.base.errors import FileFormatError
 from weft.numpy.creation import asarray
 from weft.trace.array import Array
 
@@ -29,7 +35,11 @@ def load(file: Any, *args: Any, **kwargs: Any) -> Any:
     >>> wnp.load(file)
     Array([0, 1, 2], dtype=int32)
     """
-    array = np.load(file, *args, **kwargs)
+    _check_sizes(file)
+    try:
+        array = np.load(file, *args, **kwargs)
+    except ValueError as error:
+        raise FileFormatError(f"NumPy cannot read the file: {error}") from None
     if not isinstance(array, np.ndarray):
         return array
     if array.dtype == np.dtype(
@@ -62,3 +72,56 @@ def array_str(
 ) -> str:
     """The values of an array as text."""
     return np.array_str(np.asarray(a), max_line_width, precision, suppress_small)
+
+
+def _check_sizes(file: Any) -> None:
+    """Raise if an array of a file declares more bytes than the file has, before NumPy allocates them."""
+    if hasattr(file, "read"):
+        if not (hasattr(file, "seekable") and file.seekable()):
+            return
+        start = file.tell()
+        try:
+            _check_file(file, str(getattr(file, "name", "the file")))
+        finally:
+            file.seek(start)
+        return
+    with open(file, "rb") as opened:
+        _check_file(opened, os.fspath(file))
+
+
+def _check_file(opened: Any, name: str) -> None:
+    start = opened.tell()
+    magic = opened.read(6)
+    opened.seek(0, os.SEEK_END)
+    end = opened.tell()
+    opened.seek(start)
+    if magic == np.lib.format.MAGIC_PREFIX:
+        _check_array(opened, end - start, name)
+    elif magic[:4] == b"PK\3\4":
+        try:
+            with zipfile.ZipFile(opened) as archive:
+                for info in archive.infolist():
+                    with archive.open(info) as member:
+                        if info.filename.endswith(".npy"):
+                            _check_array(member, info.file_size, f"{name}: {info.filename}")
+        except (zipfile.BadZipFile, EOFError, OSError, RuntimeError, ValueError, zlib.error, struct.error) as error:
+            if isinstance(error, FileFormatError):
+                raise
+            raise FileFormatError(f"{name} must be an archive of NumPy; it is damaged: {error}.") from None
+
+
+def _check_array(opened: Any, size: int, name: str) -> None:
+    """Compare what the header of an array declares with the bytes that there are."""
+    begin = opened.tell()
+    try:
+        version = np.lib.format.read_magic(opened)
+        if version not in ((1, 0), (2, 0), (3, 0)):
+            raise ValueError(f"it has the version {version}")
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, dtype = read(opened)
+    except Exception as error:  # NumPy parses the header as Python, which raises anything
+        raise FileFormatError(f"{name} must have a header of NumPy: {error}.") from None
+    declared, stored = math.prod(shape) * dtype.itemsize, size - (opened.tell() - begin)
+    if not dtype.hasobject and (declared > stored or any(extent < 0 for extent in shape)):
+        received = f"shape {shape} of {dtype}, {declared:,} bytes; {stored:,} are stored"
+        raise FileFormatError(f"{name} declares more bytes than it stores.", received=received)

@@ -24,9 +24,9 @@ from weft.base.errors import (
 )
 from weft.base.settings import config
 from weft.base.source import user_line
-from weft.indexing.dimension import ceil_divide, definitely_less, same
+from weft.indexing.dimension import ceil_divide, definitely_less, maximum, minimum, same
 from weft.indexing.expression import Expression
-from weft.indexing.guards import is_answered
+from weft.indexing.guards import is_answered, is_covered
 from weft.ir.staged import operation_on
 from weft.ir.types import ArrayType
 from weft.lax import shape as lax_shape
@@ -74,6 +74,11 @@ class SliceEntry:
         """The smallest position."""
         return self.start if self.step > 0 or self.size == 0 else self.start + (self.size - 1) * self.step
 
+    @property
+    def may_be_empty(self) -> bool:
+        """Whether the size is symbolic, and 0 for some values of its symbols."""
+        return isinstance(self.size, Expression) and not definitely_less(0, self.size)
+
 
 @dataclass(slots=True)
 class ArrayEntry:
@@ -115,7 +120,7 @@ def as_tuple(index: Any) -> tuple[Any, ...]:
         return index
     if isinstance(index, list):
         raise ArgumentTypeError(
-            "A list as an index is ambiguous: Python code written for NumPy means an array by it.",
+            "Using a non-tuple sequence for multidimensional indexing is not allowed: NumPy takes a list for an array.",
             received=described(index),
             fix=(
                 f"x[weft.numpy.array({index if len(index) < 10 else '[...]'})]   for an array of indices",
@@ -131,7 +136,7 @@ def read_parts(index: Any, aval: ArrayType) -> tuple[list[Any], int]:
     entries = as_tuple(index)
     ellipses = sum(1 for entry in entries if entry is Ellipsis)
     if ellipses > 1:
-        raise InvalidIndexError(f"An index has at most one Ellipsis ('...'), got {ellipses}.")
+        raise InvalidIndexError(f"an index can only have a single ellipsis ('...'), got {ellipses}.")
     parts = [
         part if part is None or part is Ellipsis or isinstance(part, slice) else read_part(part) for part in entries
     ]
@@ -139,7 +144,7 @@ def read_parts(index: Any, aval: ArrayType) -> tuple[list[Any], int]:
     rank = aval.ndim
     if used > rank:
         raise InvalidIndexError(
-            f"Too many indices: the array has {rank} dimension{'s' * (rank != 1)}, but {used} were indexed.",
+            f"Too many indices: array is {rank}-dimensional, but {used} were indexed.",
             received=aval.short(),
             fix=f"{'one index' if rank == 1 else f'at most {rank} indices'}, or x[..., None] for another axis",
         )
@@ -207,6 +212,8 @@ def read_part(part: Any) -> Any:
         part = converted.astype(INT32) if isinstance(converted, np.ndarray) and not converted.size else converted
     elif hasattr(type(part), "__jax_array__") and not isinstance(part, Array):
         part = part.__jax_array__()
+    else:
+        dtypes.refuse_masked(part)
     if isinstance(part, Array):
         # How the result is split follows from how indices are, so those stay arrays.
         known = None if part.aval.explicit_sharding is not None else concrete(part)
@@ -226,7 +233,7 @@ def read_part(part: Any) -> Any:
     kind = dtypes.kind(part.dtype)
     if kind not in "biu":
         raise ArgumentTypeError(
-            f"An index must have integer or boolean type, got {dtypes.name(part.dtype)}.",
+            f"Indexer must have integer or boolean type, got indexer with type {dtypes.name(part.dtype)}.",
             received=described(original) if isinstance(original, (float, complex)) else None,
             fix="x.astype(int) of an array, int(x) of a number",
         )
@@ -274,7 +281,7 @@ def _slice_bound(bound: Any, part: slice) -> Any:
         return bound
     if isinstance(bound, Tracer) and concrete(bound) is None:
         raise InvalidIndexError(
-            "A slice needs bounds that are known when tracing, since they decide the shape of the result.",
+            "Slice entries must be static integers, since they decide the shape of the result.",
             received=f"a bound {bound.aval.short()}, {bound.origin()}",
             fix=(
                 "lax.dynamic_slice_in_dim(x, start, size, axis)   with a static size",
@@ -289,22 +296,31 @@ def _slice_bound(bound: Any, part: slice) -> Any:
 
 
 def _symbolic_slice(start: Any, stop: Any, step: int, axis: int, size: Any) -> SliceEntry:
-    """A slice of a symbolic axis: what does not hold for all sizes raises when it is compared."""
+    """Read a slice of a symbolic axis: bounds are cut to the size of the axis, as Python cuts them. Whether a symbolic
+    bound counts from the end must be the same for all sizes."""
+    # A slice backwards is from `size - 1` down to -1.
+    lowest, highest = (0, size) if step > 0 else (-1, size - 1)
 
     def position(bound: Any, default: Any) -> Any:
         if bound is None:
             return default
-        return bound + size if not isinstance(bound, Expression) and bound < 0 else bound
+        return _smaller(bound, highest) if bound >= 0 else _larger(bound + size, lowest)
 
-    if step == -1 and start is None and stop is None:
-        return SliceEntry(axis, size - 1, size, -1, False)
-    if step < 0:
-        raise ArgumentError(f"A slice in steps of {step} needs an axis of known size, got {size}.")
-    first, last = position(start, 0), position(stop, size)
-    if not 0 <= first <= last <= size:
-        raise ArgumentError(f"The slice from {first} to {last} does not lie within an axis of size {size}.")
-    count = ceil_divide(last - first, step)
+    first, last = (
+        position(bound, default)
+        for bound, default in ((start, lowest if step > 0 else highest), (stop, highest if step > 0 else lowest))
+    )
+    count = ceil_divide(_larger(last - first if step > 0 else first - last, 0), abs(step))
     return SliceEntry(axis, first, count, step, bool(step == 1 and same(first, 0) and same(last, size)))
+
+
+def _smaller(left: Any, right: Any) -> Any:
+    """The smaller of two positions; which one is a question where questions are answered."""
+    return (left if left <= right else right) if is_covered(left - right) else minimum(left, right)
+
+
+def _larger(left: Any, right: Any) -> Any:
+    return (left if left >= right else right) if is_covered(left - right) else maximum(left, right)
 
 
 def out_of_bounds(value: int, axis: int, aval: ArrayType, where: str = "") -> OutOfBoundsIndexError:
@@ -321,6 +337,11 @@ def out_of_bounds(value: int, axis: int, aval: ArrayType, where: str = "") -> Ou
     )
 
 
+def raises_when_known() -> bool:
+    """Return whether an index without a mode that is seen to be out of bounds is an error at once."""
+    return config.strict_indices or config.check_static_indices
+
+
 def read_integer(value: Any, axis: int, aval: ArrayType, mode: GatherScatterMode | None, wrap: bool) -> IntegerEntry:
     """A static index; out of bounds it raises, or is left to the mode."""
     size = aval.shape[axis]
@@ -331,8 +352,10 @@ def read_integer(value: Any, axis: int, aval: ArrayType, mode: GatherScatterMode
         return IntegerEntry(axis, position)
     if 0 <= position < size:
         return IntegerEntry(axis, position)
-    if mode is None and config.strict_indices:
-        raise out_of_bounds(value, axis, aval)
+    if mode is None:
+        if raises_when_known():
+            raise out_of_bounds(value, axis, aval)
+        check_index(np.array(value, INT64), axis, aval.shape, -size if wrap else 0, size - 1)
     # Beyond 32 bits it is out of bounds all the same.
     return IntegerEntry(axis, np.array(min(max(position, -(2**31)), 2**31 - 1), INT32), False)
 
@@ -350,11 +373,13 @@ def read_array(
                 positions = np.where(positions < 0, positions + size, positions)
             outside = (positions < 0) | (positions >= size)
             if outside.any():
-                if mode is None and config.strict_indices:
+                if mode is None and not raises_when_known():
+                    check_index(part, axis, aval.shape, -size if wrap else 0, size - 1)
+                elif mode is None:
                     where = tuple(int(i) for i in np.argwhere(outside)[0])
                     raise out_of_bounds(int(part[where]), axis, aval, f" (at {list(where)} of the index array)")
                 known = False
-        elif mode is None and config.strict_indices and part.size and is_answered(size):
+        elif mode is None and raises_when_known() and part.size and is_answered(size):
             # Sizes that these indices do not fit are asked for apart, and raise.
             lowest, highest = int(positions.min()), int(positions.max())
             if not highest < size or not lowest + (size if wrap else 0) >= 0:
@@ -408,7 +433,7 @@ def read_mask(part: Any, axis: int, aval: ArrayType) -> list[Entry]:
 def traced_mask(mask: Any) -> NonConcreteBooleanIndexError:
     """The error for a mask whose number of true elements is not known yet."""
     return NonConcreteBooleanIndexError(
-        "A boolean index must be known when tracing: the number of its true elements is the size of the result.",
+        "Array boolean indices must be concrete: the number of their true elements is the size of the result.",
         received=f"{mask.aval.short()}, {mask.origin()}",
         fix=(
             "where(mask, x, 0)   to keep the shape; x.at[mask].set(v) with a scalar v works as well",
@@ -636,6 +661,7 @@ def _read_slices(x: Array, entries: Sequence[Entry]) -> Array:
     limits: list[Any] = list(shape)
     strides = [1] * rank
     backwards, dropped, new_axes, dynamic = [], [], [], []
+    reversed_first = [e.axis for e in entries if isinstance(e, SliceEntry) and e.step < 0 and e.may_be_empty]
     position = 0
     for entry in entries:
         if isinstance(entry, SliceEntry):
@@ -643,10 +669,12 @@ def _read_slices(x: Array, entries: Sequence[Entry]) -> Array:
             if entry.whole:
                 continue
             axis = entry.axis
-            starts[axis] = entry.low
+            low = shape[axis] - 1 - entry.start if axis in reversed_first else entry.low
+            starts[axis] = low
             strides[axis] = abs(entry.step) if entry.size != 0 else 1
-            limits[axis] = entry.low + (entry.size - 1) * strides[axis] + 1 if entry.size != 0 else entry.low
-            if entry.step < 0:
+            length = (entry.size - 1) * strides[axis] + 1 if entry.size != 0 else 0
+            limits[axis] = low + (maximum(length, 0) if entry.may_be_empty else length)
+            if entry.step < 0 and axis not in reversed_first:
                 backwards.append(axis)
         elif isinstance(entry, NewAxis):
             new_axes.append(position)
@@ -659,7 +687,7 @@ def _read_slices(x: Array, entries: Sequence[Entry]) -> Array:
                 dynamic.append(entry)
     if x.aval.explicit_sharding is not None:
         check_whole(x, entries)
-    y = lax_slicing.slice(x, starts, limits, strides)
+    y = lax_slicing.slice(lax_shape.rev(x, reversed_first) if reversed_first else x, starts, limits, strides)
     if backwards:
         y = lax_shape.rev(y, backwards)
     if dynamic:

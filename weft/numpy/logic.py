@@ -658,7 +658,7 @@ def _all_equal(a1: Any, a2: Any, equal_nan: bool, broadcast: bool) -> Array:
         if not broadcast:
             return filled((), False, dtypes.bool_)
         try:
-            shape = np.broadcast_shapes(a1.shape, a2.shape)
+            shape = lax.broadcast_shapes(a1.shape, a2.shape)
         except ValueError:
             return filled((), False, dtypes.bool_)
         a1, a2 = expand_to(a1, shape), expand_to(a2, shape)

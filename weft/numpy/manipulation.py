@@ -14,8 +14,9 @@ from weft.api.shardings import split_result
 from weft.base import dtypes
 from weft.base.arguments import index
 from weft.base.errors import ArgumentError, ArgumentTypeError
-from weft.indexing.dimension import index_or_size
+from weft.indexing.dimension import Dimension, index_or_size, shape_symbols
 from weft.indexing.expression import Expression
+from weft.indexing.inconclusive import inconclusive
 from weft.numpy.creation import asarray, converted, filled
 from weft.numpy.elementwise import remainder, subtract
 from weft.numpy.selection import take_in_bounds
@@ -351,6 +352,10 @@ def squeeze(a: Any, axis: Any = None) -> Array:
     """
     check_arraylike("squeeze", a)
     a = ensure_array(a)
+    unknown = [n for n in a.shape if axis is None and isinstance(n, Expression) and n != 1 and 1 in n.range]
+    if unknown:
+        what, fix = f"whether {unknown[0]} is 1", "squeeze(x, axis=...), which says which axes have size 1"
+        raise inconclusive(what, shape_symbols(unknown), fix)
     axes = (
         tuple(i for i, n in enumerate(a.shape) if n == 1)
         if axis is None
@@ -537,9 +542,11 @@ def repeat(
     else:
         dim = canonicalize_axis(axis, a.ndim, "repeat")
     length = a.shape[dim] if a.ndim else 1
+    if isinstance(repeats, Expression) and total_repeat_length is None:
+        return _repeat_all(a, repeats, dim)
     counts = repeats if isinstance(repeats, (int, np.integer, Array)) else np.asarray(repeats)
-    if total_repeat_length is None and np.ndim(counts) == 0 and is_concrete(counts):
-        return _repeat_all(a, index(counts if isinstance(counts, int) else np.asarray(counts)[()]), dim)
+    if total_repeat_length is None and np.size(counts) == 1 and is_concrete(counts):
+        return _repeat_all(a, index(counts if isinstance(counts, int) else np.asarray(counts).reshape(())[()]), dim)
     counts = ensure_array(counts)
     if counts.size == 1 and length != 1:
         counts = expand_to(lax.reshape(counts, (1,)), (length,))
@@ -569,7 +576,7 @@ def repeat(
     return take_in_bounds(a, positions, dim)
 
 
-def _repeat_all(a: Array, count: int, axis: int) -> Array:
+def _repeat_all(a: Array, count: Dimension, axis: int) -> Array:
     if a.ndim == 0:
         a = lax.reshape(a, (1,))
     shape = a.shape

@@ -51,7 +51,7 @@ def polyval(p: Any, x: Any, *, unroll: int = 16) -> Array:
     coefficients, at = (ensure_array(v) for v in promote_dtypes(p, x))
     if not coefficients.ndim:
         raise ArgumentError("polyval takes coefficients along an axis.", received="a number", fix="wnp.array([p])")
-    shape = np.broadcast_shapes(coefficients.shape[1:], at.shape)
+    shape = lax.broadcast_shapes(coefficients.shape[1:], at.shape)
     out = filled(shape, 0, at.dtype)
     if coefficients.shape[0] <= unroll:
         for i in range(coefficients.shape[0]):

@@ -12,7 +12,8 @@ import numpy as np
 from weft import lax
 from weft.base import dtypes
 from weft.base.errors import ArgumentError
-from weft.base.settings import numpy_dtype_promotion
+from weft.base.settings import config, numpy_dtype_promotion
+from weft.base.source import user_line
 from weft.numpy.complex_parts import conjugate, real
 from weft.numpy.creation import converted, filled
 from weft.numpy.elementwise import add, multiply, subtract, true_divide
@@ -608,6 +609,13 @@ def _position(name: str, operation: Callable[..., Any], a: Any, axis: Any, out: 
         dim = canonicalize_axis(axis, rank, name)
     if a.shape[dim] == 0:
         raise ArgumentError(f"attempt to get {name} of an empty sequence.")
+    if type(a.shape[dim]) is int and a.shape[dim] > 2**31 and not config.enable_x64:
+        raise ArgumentError(
+            f"{name} needs positions of 64 bits for an axis of {a.shape[dim]} elements.",
+            received=f"{a.aval.short()}, and enable_x64 is off",
+            fix="with weft.enable_x64(True):",
+            at=user_line(),
+        )
     result = operation(a, dim, dtypes.default_int_dtype())
     if not keepdims:
         return result

@@ -13,6 +13,7 @@ import numpy as np
 from weft import lax
 from weft.base import dtypes
 from weft.base.errors import ArgumentError
+from weft.indexing.dimension import is_symbolic
 from weft.numpy.creation import filled
 from weft.numpy.extremes import clip
 from weft.numpy.logic import logical_not
@@ -251,7 +252,7 @@ def isin(
     tests = ravel(tests)
     if not tests.size or not elements.size:
         out = filled(elements.shape, False, dtypes.bool_)
-    elif method == "compare_all" or (method == "auto" and tests.size <= 16):
+    elif method == "compare_all" or (method == "auto" and (is_symbolic(tests.size) or tests.size <= 16)):
         pairs = (*elements.shape, tests.size)
         same = lax.eq(expand_to(lax.expand_dims(elements, (elements.ndim,)), pairs), expand_to(tests, pairs))
         out = reduce_any(same, -1)

@@ -6,10 +6,11 @@ arrays of the common dtype. Rank-0 operands are legal next to full ones, so `x *
 
 from __future__ import annotations
 
+import functools
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -24,7 +25,7 @@ from weft.base.errors import (
     ShapeMismatchError,
     TracedShapeError,
 )
-from weft.base.settings import config
+from weft.base.settings import config, numpy_rank_promotion
 from weft.base.source import user_line, user_stacklevel
 from weft.indexing.expression import Expression
 from weft.ir.context import EVALUATION, context
@@ -37,6 +38,8 @@ from weft.runtime.array import ConcreteArray, PlacedArray, from_numpy, put
 from weft.runtime.placing import common_placement
 from weft.trace.array import Array
 from weft.trace.tracer import Tracer
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 _SCALARS = (bool, int, float, complex)
 _ARRAYLIKE = (Array, np.ndarray, np.generic, int, float, complex)
@@ -360,7 +363,7 @@ def as_shape(shape: Any, name: str = "shape") -> tuple[Any, ...]:
 def _size(d: Any) -> int:
     if isinstance(d, Tracer) and d.known() is None:
         raise TracedShapeError(
-            "A traced value is used as a size, but sizes are part of an array's type and must be known when tracing.",
+            "Shapes must be 1D sequences of concrete values of integer type, but a traced value is used as a size.",
             received=f"{d.aval.short()}, {d.origin()}",
             fix="take the size from x.shape, or make the argument static with static_argnums or static_argnames",
             at=user_line(),
@@ -405,6 +408,23 @@ def check_rank_promotion(name: str, shapes: Sequence[tuple[Any, ...]]) -> None:
     if config.numpy_rank_promotion == "raise":
         raise ArgumentError(f"{text}")
     warnings.warn(text, stacklevel=user_stacklevel())
+
+
+def combining_ranks(function: Function) -> Function:
+    """Decorate a function whose own arrays are of different rank on purpose: inside, `numpy_rank_promotion` allows it.
+
+    The setting is about the arrays of users. A function that combines those as they are calls `check_rank_promotion`
+    before, and one that calls functions of users is not decorated.
+    """
+
+    @functools.wraps(function)
+    def combining(*args: Any, **kwargs: Any) -> Any:
+        if config.numpy_rank_promotion == "allow":
+            return function(*args, **kwargs)
+        with numpy_rank_promotion("allow"):
+            return function(*args, **kwargs)
+
+    return combining  # type: ignore[return-value]
 
 
 def expand_to(x: Any, shape: tuple[Any, ...]) -> Any:

@@ -79,7 +79,9 @@ def check_kind(name: str, dtype: Any, kinds: str) -> None:
 
 def check_axes(name: str, axes: Sequence[int], rank: int) -> None:
     """Axes must be distinct and within the rank."""
-    if len(set(axes)) != len(axes) or any(not 0 <= a < rank for a in axes):
+    if len(set(axes)) != len(axes):
+        raise fail(f"{name} got a duplicate value in 'axes' {tuple(axes)}.", fix="give distinct axes")
+    if any(not 0 <= a < rank for a in axes):
         raise fail(
             f"{name} got axes {tuple(axes)} for an operand of rank {rank}.", fix="give distinct axes in range(rank)"
         )

@@ -18,8 +18,7 @@ from weft.api.jit import jit
 from weft.api.shardings import takes_out_sharding
 from weft.base import dtypes
 from weft.base.errors import ArgumentError
-from weft.base.settings import numpy_rank_promotion
-from weft.numpy.util import as_shape, broadcast_shape, cast, check_arraylike, shape_of
+from weft.numpy.util import as_shape, broadcast_shape, cast, check_arraylike, combining_ranks, shape_of
 from weft.random.keys import draw_bits, one_key
 from weft.trace.array import Array
 
@@ -31,12 +30,7 @@ def sampler(function: Callable[..., Any], static: tuple[str, ...] = ("shape", "d
     `numpy_rank_promotion` says.
     """
 
-    @functools.wraps(function)
-    def broadcasting(*args: Any, **kwargs: Any) -> Any:
-        with numpy_rank_promotion("allow"):
-            return function(*args, **kwargs)
-
-    return jit(broadcasting, static_argnames=static)
+    return jit(combining_ranks(function), static_argnames=static)
 
 
 def real_dtype(name: str, dtype: Any) -> np.dtype[Any]:

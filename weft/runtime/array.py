@@ -9,6 +9,7 @@ import numpy as np
 from weft.base import dtypes
 from weft.base.settings import config
 from weft.base.source import Location
+from weft.ir.context import EVALUATION, context
 from weft.ir.types import ArrayType, array_type, type_of
 from weft.runtime.backend import Allocation
 from weft.runtime.device import HOME, Placement, default_placement
@@ -340,7 +341,7 @@ def from_numpy(
     elements are copied, since NumPy arrays can change."""
     converted = dtypes.canonical_array(value)
     aval = array_type(converted.shape, converted.dtype, weak_type)
-    if config.transfer_guard_host_to_device != "allow":
+    if config.transfer_guard_host_to_device != "allow" and context.trace is EVALUATION:  # else it is a constant
         transferred("host_to_device", aval.short())
     placement = default_placement() if placement is None else placement
     return (copied if copy and converted is value else adopted)(converted, aval, placement)

@@ -229,10 +229,12 @@ class HeldArray(Array):
         return f"Array({body}{joint}{tail})"
 
     def __str__(self) -> str:
-        return repr(self) if self.is_deleted() else str(self._value)
+        as_repr = self.is_deleted() or isinstance(self.aval.dtype, dtypes.ExtendedDtype)
+        return repr(self) if as_repr else str(self._value)
 
     def __format__(self, spec: str) -> str:
-        return format(self._value[()], spec) if not self.aval.shape else format(str(self), spec)
+        is_scalar = not self.aval.shape and not isinstance(self.aval.dtype, dtypes.ExtendedDtype)
+        return format(self._value[()], spec) if is_scalar else format(str(self), spec)
 
     @boundary
     def __setitem__(self, index: Any, value: Any) -> None:

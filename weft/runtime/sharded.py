@@ -299,7 +299,10 @@ def resharded(array: HeldArray, sharding: Sharding | None) -> HeldArray:
     type."""
     if sharding is None:
         if isinstance(array, ShardedArray) and isinstance(array.sharding, NamedSharding):
-            return ShardedArray(array.aval.plain, compiled_sharding(array.sharding), array._held)
+            compiled = compiled_sharding(array.sharding)
+            if array.sharding.spec.unreduced:  # parts are terms, which are summed
+                return split(array, compiled)
+            return ShardedArray(array.aval.plain, compiled, array._held)
         return array
     if not isinstance(sharding, NamedSharding):
         placement = placement_of(sharding.device_tuple[0], True)

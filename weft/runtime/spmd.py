@@ -30,7 +30,7 @@ from weft.runtime.held import HeldArray
 from weft.runtime.processes.agreement import Agreement
 from weft.runtime.reproducible import Shares, check_parts, part_sizes
 from weft.runtime.sharded import ShardedArray, placed_type, split
-from weft.runtime.unreduced import as_called, as_terms, unreduced_axes, with_terms
+from weft.runtime.unreduced import as_called, as_reduced, as_terms, unreduced_axes, with_terms
 from weft.sharding.device import first_here, is_addressable
 from weft.sharding.mesh import Mesh
 from weft.sharding.shardings import NamedSharding, Sharding, compiled_sharding, in_types
@@ -236,6 +236,7 @@ def _program(
     partitioned: Callable[[], Any],
 ) -> SpmdProgram:
     out_types: list[Any] = [v.aval for v in jaxpr.outvars]
+    out_shardings = tuple(as_reduced(s, t) for s, t in zip(out_shardings, out_types, strict=True))
     return SpmdProgram(
         in_shardings,
         out_shardings,

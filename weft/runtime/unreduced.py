@@ -15,6 +15,7 @@ import numpy as np
 from weft.base import dtypes
 from weft.ir.interpreter import replay
 from weft.ir.jaxpr import Jaxpr
+from weft.ir.types import ArrayType
 from weft.ir.unplaced import unplaced
 from weft.primitives.collectives import tree_combined
 from weft.primitives.movement.terms import unsum
@@ -82,9 +83,18 @@ def of_terms(sharding: NamedSharding, axes: Axes) -> NamedSharding:
     )
 
 
+def as_reduced(sharding: NamedSharding, aval: Any) -> NamedSharding:
+    """The sharding of a result, reduced over the axes that its type says."""
+    reduced = aval.spec.reduced if isinstance(aval, ArrayType) else None
+    return sharding.update(spec=sharding.spec.update(reduced=reduced)) if reduced else sharding
+
+
 def as_called(program: Any, args: Sequence[Axes], results: Sequence[Axes], jaxpr: Jaxpr, placed_type: Any) -> Any:
     """The program of terms as one of the arrays that they are of: their parts are the same."""
-    outs = [of_terms(s, axes) if axes else s for s, axes in zip(program.out_shardings, results, strict=True)]
+    outs = [
+        of_terms(s, axes) if axes else as_reduced(s, v.aval)
+        for s, axes, v in zip(program.out_shardings, results, jaxpr.outvars, strict=True)
+    ]
     return replace(
         program,
         in_shardings=tuple(

@@ -19,6 +19,7 @@ from weft.numpy.util import (
     canonicalize_axes,
     canonicalize_axis,
     cast,
+    combining_ranks,
     ensure_array,
     ensure_arrays,
     promote_dtypes_inexact,
@@ -92,6 +93,7 @@ def _over(name: str, x: Any, type: int, s: Any, axes: Any, norm: str | None, inv
     return x
 
 
+@combining_ranks
 def _along(name: str, x: Any, type: int, n: int | None, axis: int, norm: str | None, inverse: bool) -> Array:
     (x,) = (ensure_array(a) for a in promote_dtypes_inexact(*ensure_arrays(name, x)))
     if type not in _INVERSE_TYPE:

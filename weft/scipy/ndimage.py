@@ -15,6 +15,7 @@ from weft.base import dtypes
 from weft.base.arguments import index, sequence
 from weft.base.errors import ArgumentError, NotSupportedError
 from weft.base.publish import publish as _publish
+from weft.base.settings import numpy_dtype_promotion
 from weft.numpy.elementwise import remainder
 from weft.numpy.selection import where
 from weft.numpy.util import broadcast_all, cast, ensure_array, ensure_arrays, promote_dtypes_inexact
@@ -94,7 +95,8 @@ def map_coordinates(input: Any, coordinates: Any, order: int, mode: str = "const
         else:
             values = array.at[tuple(indices)].get(mode="promise_in_bounds")
         weights = [weight for _, weight in corner if weight is not None]
-        total = total + functools.reduce(operator.mul, weights, values)
+        with numpy_dtype_promotion("standard"):  # weights are floats, whatever the array holds
+            total = total + functools.reduce(operator.mul, weights, values)
     if dtypes.kind(array.dtype) in "iu" and order:
         total = lax.round(total, lax.RoundingMethod.AWAY_FROM_ZERO)
     return cast(total, array.dtype)

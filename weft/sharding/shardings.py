@@ -258,7 +258,8 @@ class NamedSharding(Sharding):
     def check_compatible_aval(self, aval_shape: Sequence[Any]) -> None:
         if len(self.spec) > len(aval_shape):
             raise ArgumentError(
-                f"{self.spec!r} has entries for {len(self.spec)} dimensions, the array has {len(aval_shape)}.",
+                f"{self.spec!r} has entries for {len(self.spec)} dimensions: it is only valid for values of rank at"
+                f" least {len(self.spec)}, but was applied to a value of rank {len(aval_shape)}.",
                 received=f"shape {tuple(aval_shape)} with {self!r}",
                 fix=f"at most {len(aval_shape)} entries; dimensions without one are whole",
             )
@@ -278,13 +279,14 @@ def _check_spec(mesh: Mesh | AbstractMesh, spec: PartitionSpec) -> None:
     for name in names:
         if name is UNCONSTRAINED or name not in mesh.axis_names:
             raise ArgumentError(
-                f"The mesh has no axis {name!r}; its axes are {', '.join(map(repr, mesh.axis_names)) or 'none'}.",
+                f"Resource axis: {name} of {spec!r} is not found in mesh, whose axes are"
+                f" {', '.join(map(repr, mesh.axis_names)) or 'none'}.",
                 received=f"{spec!r} for {mesh!s}",
                 fix="the names of axes that the mesh was made with",
             )
         if name in seen:
             raise ArgumentError(
-                f"An axis of a mesh splits one dimension; {spec!r} names {name!r} twice.",
+                f"An axis of a mesh splits one dimension; {spec!r} has duplicate entries for `{name}`.",
                 received=f"{spec!r} for {mesh!s}",
                 fix=f"{name!r} for one dimension, another axis or None for the other",
             )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
 from weft.base.arguments import described
@@ -184,3 +185,34 @@ def dims_of(spec: PartitionSpec, rank: int) -> tuple[tuple[Any, ...], ...]:
 def split_axes(entries: Iterable[Entry]) -> list[Any]:
     """The axes that some entries name, in order, as often as they do."""
     return [name for entry in entries for name in entry_axes(entry)]
+
+
+def rename_axes(
+    dims: tuple[tuple[Any, ...], ...], own: Mapping[Any, int], other: Mapping[Any, int]
+) -> tuple[tuple[Any, ...], ...] | None:
+    """Return how dimensions split over the axes of a mesh are split over those of another mesh of the same devices in
+    the same order. `own` and `other` are the axes with their sizes, the major one first.
+
+    Returns None where an axis of the first mesh is no product of axes of the second.
+    """
+    if all(a in other and other[a] == own[a] for axes in dims for a in axes):
+        return dims
+    if math.prod(own.values()) != math.prod(other.values()):
+        return None
+
+    def strides(sizes: Mapping[Any, int]) -> dict[Any, tuple[int, int]]:
+        found, stride = {}, 1
+        for axis, size in reversed(list(sizes.items())):
+            found[axis] = (stride, stride * size)
+            stride *= size
+        return found
+
+    ranges, others = strides(own), strides(other)
+    names: dict[Any, tuple[Any, ...]] = {}
+    for axis in {a for axes in dims for a in axes}:
+        low, high = ranges[axis]
+        inside = tuple(a for a, (first, last) in others.items() if low <= first < last <= high)
+        names[axis] = inside[::-1]
+        if math.prod(other[a] for a in inside) != own[axis]:
+            return None
+    return tuple(tuple(n for a in axes for n in names[a]) for axes in dims)

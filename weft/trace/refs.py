@@ -72,6 +72,11 @@ class Ref:
     def weak_type(self) -> bool:
         return self.inner_aval.weak_type
 
+    @property
+    def sharding(self) -> Any:
+        """How its value is split."""
+        return self._value.sharding
+
     def __len__(self) -> int:
         if not self.shape:
             raise TypeError("len() of a Ref without dimensions")

@@ -19,7 +19,7 @@ from weft.ir.types import ArrayType, ShapeDtypeStruct, Type, type_of
 from weft.ir.varying import Cast, operand_casts
 from weft.trace.leaks import report_leaks
 from weft.trace.operands import named_operands
-from weft.trace.tracer import Tracer, check_leak
+from weft.trace.tracer import Tracer, check_leak, type_text
 
 
 class StagedTracer(Tracer):
@@ -32,6 +32,9 @@ class StagedTracer(Tracer):
         self.aval = var.aval
         self._var = var
         self.source = source
+
+    def _text(self, aval: Any, depth: int) -> str:
+        return f"JitTracer({type_text(aval)})"
 
     def origin(self) -> str:
         trace: StagingTrace = self._trace  # type: ignore[assignment]

@@ -66,7 +66,7 @@ class Tracer(Array):
         value = self.known()
         if value is not None:
             return bool(value)
-        if self.aval.shape:
+        if any(size != 1 for size in self.aval.shape):
             raise ArgumentError(ambiguous(self.aval), fix="use .any() or .all()")
         location = user_location()
         asked, fixes = _asked_for_truth("" if location is None else location.text)
@@ -97,6 +97,7 @@ class Tracer(Array):
             )
         self._raise(
             errors.ConcretizationTypeError,
+            "Abstract tracer value encountered where concrete value is expected: "
             f"`{caller}` needs a known number, but the value is traced.",
             "keep it an array (x.astype(...)), or make the argument static with static_argnums or static_argnames",
         )
@@ -107,39 +108,50 @@ class Tracer(Array):
             return value.__index__()
         self._raise(
             errors.TracerIntegerConversionError,
-            "A Python integer is needed here (an index of a list, a shape, a range), but the value is traced.",
+            "The __index__() method was called on traced array: a Python integer is needed here (an index of a list, a "
+            "shape, a range), but the value is traced.",
             "make the argument static (static_argnums, static_argnames); to index, use x[i] with a Weft array x",
         )
 
     def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
         self._raise(
             errors.TracerArrayConversionError,
-            "A NumPy array is asked for, but the value is traced and has no numbers yet.",
+            "The numpy.ndarray conversion method __array__() was called on traced array: it cannot become a NumPy "
+            "array, since it has no numbers yet.",
             "use the function of the same name in weft.numpy, or pure_callback to call NumPy code",
         )
 
     def tolist(self) -> Any:
         self._raise(
             errors.ConcretizationTypeError,
-            "`.tolist()` needs known numbers, but the value is traced.",
+            "Abstract tracer value encountered where concrete value is expected: `.tolist()` needs known numbers, but "
+            "the value is traced.",
             "keep it an array, or move the call out of the traced function",
         )
 
     def item(self, *args: Any) -> Any:
         self._raise(
             errors.ConcretizationTypeError,
-            "`.item()` needs a known number, but the value is traced.",
+            "Abstract tracer value encountered where concrete value is expected: `.item()` needs a known number, but "
+            "the value is traced.",
             "keep it an array, or move the call out of the traced function",
         )
 
+    # How many frames above a call of `as_seen` the caller of these two methods is decides what sizes print as.
     def __repr__(self) -> str:
-        return self._text(self.aval.as_seen())
+        return self._text(self.aval.as_seen(), 3)
 
     def __format__(self, spec: str) -> str:
-        return self._text(self.aval.as_seen())
+        return self._text(self.aval.as_seen(), 3)
 
-    def _text(self, aval: Any) -> str:
-        return f"Traced<{aval.short()}>with<{type(self._trace).__name__}>"
+    def _text(self, aval: Any, depth: int) -> str:
+        """Return the text of the tracer with `aval` as its type; the caller that prints it is `depth` frames above."""
+        return f"{type(self).__name__}({type_text(aval)})"
+
+
+def type_text(aval: Any) -> str:
+    """Return the text of a type in the `repr` of a tracer: `float32[3]`, `~float32[]` where it is weak."""
+    return ("~" if getattr(aval, "weak_type", False) else "") + aval.str_short()
 
 
 def ambiguous(aval: Any) -> str:

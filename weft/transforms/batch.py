@@ -17,7 +17,7 @@ from weft.primitives.control.tape import batched_value
 from weft.primitives.movement.shape import move_axis
 from weft.primitives.movement.sharding_constraint import split_as
 from weft.trace.closed import stage_closed
-from weft.trace.tracer import Tracer
+from weft.trace.tracer import Tracer, type_text
 from weft.transforms.jvp import as_list
 
 
@@ -31,6 +31,9 @@ class BatchTracer(Tracer):
         self.value = value
         self.dim = dim
         self.aval = unbatched_type(type_of(value), dim)
+
+    def _text(self, aval: Any, depth: int) -> str:
+        return f"VmapTracer(aval={type_text(aval)}, batched={type_text(type_of(self.value).as_seen(depth + 1))})"
 
 
 class BatchTrace(Trace):

@@ -28,6 +28,13 @@ class JVPTracer(Tracer):
         self.primal = primal
         self.tangent = tangent
 
+    def _text(self, aval: Any, depth: int) -> str:
+        primal = self.primal._text(aval, depth + 1) if isinstance(self.primal, Tracer) else self.primal
+        if getattr(self._trace.parent, "stages_tangents", False):  # type: ignore[attr-defined]
+            return f"GradTracer(primal={primal}, typeof(tangent)={aval.tangent().short()})"
+        tangent = self.tangent._text(aval.tangent(), depth + 1) if isinstance(self.tangent, Tracer) else self.tangent
+        return f"JVPTracer(primal={primal}, tangent={tangent})"
+
     def known(self) -> Any:
         primal = self.primal
         return primal.known() if isinstance(primal, Tracer) else primal

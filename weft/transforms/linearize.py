@@ -23,6 +23,7 @@ class TangentTrace(Trace):
     """Stages operations on tangents and hands all others to the parent; splits those that have a part of each."""
 
     __slots__ = ("parent", "staging")
+    stages_tangents = True
 
     def __init__(self, parent: Trace):
         self.parent = parent

@@ -11,11 +11,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from weft.ir.choices import operand_cases
 from weft.ir.jaxpr import Equation, Jaxpr, Literal
 from weft.ir.primitive import accumulate
 from weft.ir.zeros import Linear, Zero
 from weft.primitives.control.call import Call
 from weft.primitives.control.custom import CustomCall
+from weft.trace.array import Array
+from weft.trace.tracer import Tracer
 
 
 class Choice(NamedTuple):
@@ -27,7 +30,13 @@ class Choice(NamedTuple):
     cases: int
 
     def is_same(self, other: Choice) -> bool:
-        return self.which is other.which and self.position == other.position
+        return self.position == other.position and (self.which is other.which or _are_equal(self.which, other.which))
+
+
+def _are_equal(one: Any, other: Any) -> bool:
+    """Return whether two values are the same known number: a literal is another object each time it is read."""
+    values = [np.asarray(v) for v in (one, other) if isinstance(v, Array) and not isinstance(v, Tracer) and not v.shape]
+    return len(values) == 2 and values[0].dtype == values[1].dtype and bool(values[0] == values[1])
 
 
 class Masked(NamedTuple):
@@ -40,10 +49,19 @@ class Masked(NamedTuple):
 
     def plain(self) -> Any:
         """The cotangent as an array."""
+        return self.within(())
+
+    def within(self, applied: Sequence[Choice]) -> Any:
+        """Apply all choices but those that are `applied`."""
         value = self.value
-        for card, which, position, cases in () if self.exact else self.choices:
-            value = card.case_of(which, position, cases, value)
+        for choice in () if self.exact else self.choices:
+            if not any(choice.is_same(k) for k in applied):
+                value = choice.card.case_of(choice.which, choice.position, choice.cases, value)
         return value
+
+    def and_choice(self, choice: Choice) -> tuple[Choice, ...]:
+        """Return the choices with another one, which may be among them."""
+        return self.choices if any(choice.is_same(c) for c in self.choices) else (*self.choices, choice)
 
 
 def plain(cotangent: Any) -> Any:
@@ -52,12 +70,12 @@ def plain(cotangent: Any) -> Any:
 
 
 def summed(before: Any, cotangent: Any) -> Any:
-    """The sum of two cotangents, still masked if both are by the same choices."""
-    if type(before) is Masked and type(cotangent) is Masked and len(before.choices) == len(cotangent.choices):
-        pairs = zip(before.choices, cotangent.choices, strict=True)
-        if all(first.is_same(second) for first, second in pairs):
-            value = accumulate(before.value, cotangent.value)
-            return Masked(value, before.choices, before.exact and cotangent.exact)
+    """Add two cotangents; the sum is masked by the choices that both have."""
+    if type(before) is Masked and type(cotangent) is Masked:
+        common = tuple(c for c in before.choices if any(c.is_same(d) for d in cotangent.choices))
+        if common:
+            value = accumulate(before.within(common), cotangent.within(common))
+            return Masked(value, common, before.exact and cotangent.exact)
     return accumulate(plain(before), plain(cotangent))
 
 
@@ -78,12 +96,32 @@ def masked_result(equation: Equation, cotangents: Sequence[Any], operands: Seque
 def opened(equation: Equation, cotangents: Sequence[Any]) -> Jaxpr | None:
     """The jaxpr that an equation calls, if a cotangent is masked and each of its elements goes to one element there."""
     card = equation.primitive
-    # Not `checkpoint`, whose backward pass is fenced.
-    is_call = getattr(type(card), "transpose_through", None) in (Call.transpose_through, CustomCall.transpose_through)
-    if card.opens is None or not is_call or not any(type(ct) is Masked for ct in cotangents):
+    if card.opens is None or not _is_call(card) or not any(type(ct) is Masked for ct in cotangents):
         return None
     inner: Jaxpr = equation.params[card.opens]
     return inner if all(e.primitive.pointwise or e.primitive.opens for e in inner.eqns) else None
+
+
+def _is_call(card: Any) -> bool:
+    """Return whether a primitive calls its jaxpr and does nothing else; not `checkpoint`, whose backward pass is
+    fenced."""
+    return getattr(type(card), "transpose_through", None) in (Call.transpose_through, CustomCall.transpose_through)
+
+
+def masked_arguments(equation: Equation, operands: Sequence[Any], cotangents: Sequence[Any]) -> Sequence[Any]:
+    """Mark the cotangents of a call's operands that its jaxpr reads under one case of a choice only: they are zero
+    where that takes another case."""
+    card = equation.primitive
+    if card.opens is None or not _is_call(card):
+        return cotangents
+    results = list(cotangents)
+    for i, cases in enumerate(operand_cases(equation.params[card.opens])):
+        ct = results[i]
+        if ct is None or type(ct) is Zero or any(type(operands[c.which]) is Linear for c in cases) or not cases:
+            continue
+        choices = tuple(Choice(c.card, operands[c.which], c.position, c.cases) for c in cases)
+        results[i] = Masked(ct, choices, True)
+    return results
 
 
 def masked_operands(
@@ -92,7 +130,8 @@ def masked_operands(
     """The cotangents of an equation's operands, as its transpose rule returned them for the result's, masked."""
     card, choices, exact = equation.primitive, result.choices, result.exact
     if card.chooses:
-        own = [(*choices, Choice(card, operands[0], i - 1, len(operands) - 1)) for i in range(len(operands))]
+        count = len(operands) - 1
+        own = [result.and_choice(Choice(card, operands[0], i - 1, count)) for i in range(len(operands))]
     else:
         own = [choices] * len(operands)
         known = enumerate(zip(equation.invars, operands, strict=True))

@@ -2,35 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Any
 
 from weft.base.errors import InternalError
 from weft.ir.context import context, lifted, merged_stack
 from weft.ir.interpreter import literal
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal
-from weft.ir.primitive import HigherOrder, instantiate
+from weft.ir.primitive import HigherOrder, instantiate, missing
 from weft.ir.types import ArrayType, Type, type_of
 from weft.ir.zeros import Linear, Zero
 from weft.primitives.movement.sharding_constraint import in_type, left_to_compiler, reshard, split_as
 from weft.sharding.shardings import NamedSharding
 from weft.sharding.spec import PartitionSpec
 from weft.trace.closed import stage_closed
-from weft.transforms.masked import Masked, masked_operands, masked_result, opened, plain, summed
+from weft.transforms.masked import Masked, masked_arguments, masked_operands, masked_result, opened, plain, summed
 
 
-def backward(jaxpr: Jaxpr, constants: Sequence[Any], args: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
+def backward(
+    jaxpr: Jaxpr,
+    constants: Sequence[Any],
+    args: Sequence[Any],
+    cotangents: Sequence[Any],
+    unwanted: Set[Atom] = frozenset(),
+) -> list[Any]:
     """Cotangents of the arguments that are `Linear`, None for the others.
 
     `args` holds a value for each argument the jaxpr is not linear in. What depends on no linear argument is computed
-    first; then the linear equations are transposed in reverse order.
+    first; then the linear equations are transposed in reverse order. Cotangents of `unwanted` arguments are not
+    computed.
     """
-    return list(map(plain, _backward(jaxpr, constants, args, cotangents)))
+    return list(map(plain, _backward(jaxpr, constants, args, cotangents, unwanted)))
 
 
-def _backward(jaxpr: Jaxpr, constants: Sequence[Any], args: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
-    """As `backward`; cotangents may be masked, those of the results and those of the arguments."""
-    run = _Backward(dict(zip(jaxpr.constvars, constants, strict=True)))
+def _backward(
+    jaxpr: Jaxpr,
+    constants: Sequence[Any],
+    args: Sequence[Any],
+    cotangents: Sequence[Any],
+    unwanted: Set[Atom] = frozenset(),
+) -> list[Any]:
+    """As `backward`; cotangents may be masked, those of the results and those of the arguments. Cotangents of
+    `unwanted` arguments are not computed."""
+    run = _Backward(dict(zip(jaxpr.constvars, constants, strict=True)), unwanted)
     for v, a in zip(jaxpr.invars, args, strict=True):
         if type(a) is Linear:
             run.linear.add(v)
@@ -53,8 +67,9 @@ class _Backward:
     """One backward pass: the values of variables that are not linear, and the cotangents of those that are, as far as
     they are summed."""
 
-    def __init__(self, values: dict[Atom, Any]):
+    def __init__(self, values: dict[Atom, Any], unwanted: Set[Atom] = frozenset()):
         self.values = values
+        self.unwanted = set(unwanted)
         self.linear: set[Atom] = set()
         self.cotangents: dict[Atom, Any] = {}
         self.source, self.stack = context.source, context.stack
@@ -77,6 +92,9 @@ class _Backward:
             if any(v in linear for v in equation.invars):
                 linear.update(equation.outvars)
                 rest.append(equation)
+                # What depends on unwanted arguments only has cotangents that end there.
+                if self.unwanted and all(v in self.unwanted for v in equation.invars if v in linear):
+                    self.unwanted.update(equation.outvars)
                 continue
             results = context.trace.process(equation.primitive, self.enter(equation), equation.params)
             self.values.update(zip(equation.outvars, results, strict=True))
@@ -85,6 +103,8 @@ class _Backward:
     def add(self, atom: Atom, cotangent: Any) -> None:
         """Add to the cotangent of a variable, if it is linear."""
         if type(atom) is Literal or cotangent is None or type(cotangent) is Zero or atom not in self.linear:
+            return
+        if atom in self.unwanted:
             return
         before = self.cotangents.get(atom)
         self.cotangents[atom] = cotangent if before is None else summed(before, cotangent)
@@ -107,6 +127,7 @@ class _Backward:
                 results = _backward(inner, inner.consts, operands, cotangents)
             else:
                 results = _transposed(equation, list(map(plain, cotangents)), operands)
+                results = masked_arguments(equation, operands, results)
             for operand, ct in zip(equation.invars, results, strict=True):
                 self.add(operand, ct)
 
@@ -114,11 +135,14 @@ class _Backward:
 def _transposed(equation: Equation, cotangents: Sequence[Any], operands: Sequence[Any]) -> Sequence[Any]:
     """The cotangents of an equation's operands, one for each, from those of its results, by the rule of its card."""
     card = equation.primitive
+    if card.multilinear and sum(type(o) is Linear for o in operands) > 1:
+        raise missing(f"`{card.name}` multiplies two values that depend on the arguments: the function is not linear.")
     typed = any(_sharding(v.aval) is not None for v in (*equation.invars, *equation.outvars))
     if isinstance(card, HigherOrder):
         found = card.transpose_through(transpose_jaxpr, cotangents, operands, **equation.params)
-    elif typed and not (card.pointwise or card.splits or card.copies == "all" or _has_unreduced(equation)):
-        # How a contraction of what is split is summed is said by the type of the operand whose cotangent it is.
+    elif typed and not (card.pointwise or card.splits or (card.copies == "all" and not _adds_up(cotangents))):
+        # How a contraction of what is split is summed is said by the type of the operand whose cotangent it is, and
+        # that zeros put beside a cotangent are added once is clear without types only.
         cts = [ct if type(ct) is Zero else left_to_compiler(ct) for ct in cotangents]
         args = [Linear(_unsplit(o.aval)) if type(o) is Linear else left_to_compiler(o) for o in operands]
         found = card.transpose(cts if card.multiple_results else cts[0], *args, **equation.params)
@@ -169,10 +193,10 @@ def _whole(cotangent: Any, aval: Any, mesh: Any) -> Any:
     return reshard(cotangent, sharding=NamedSharding(mesh, PartitionSpec(*[None] * len(aval.shape))), source=None)
 
 
-def _has_unreduced(equation: Equation) -> bool:
-    """Whether sums over axes of a mesh are still to be done, of operands, results or their cotangents."""
-    shardings = [_sharding(v.aval) for v in (*equation.invars, *equation.outvars)]
-    return any(s is not None and (s.spec.unreduced or s.spec.reduced) for s in shardings)
+def _adds_up(cotangents: Sequence[Any]) -> bool:
+    """Whether sums over axes of a mesh are still to be done for some cotangent."""
+    shardings = [None if type(ct) is Zero else _sharding(type_of(ct)) for ct in cotangents]
+    return any(s is not None and s.spec.unreduced for s in shardings)
 
 
 def transpose_jaxpr(
@@ -212,9 +236,14 @@ def _transpose_jaxpr(
     return result, tuple(nonzero_out)
 
 
-def backward_instantiated(jaxpr: Jaxpr, constants: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
-    """Cotangents of all arguments of a jaxpr linear in all of them, as real arrays."""
-    found = backward(jaxpr, constants, [Linear(v.aval) for v in jaxpr.invars], cotangents)
+def backward_instantiated(
+    jaxpr: Jaxpr, constants: Sequence[Any], cotangents: Sequence[Any], wanted: Sequence[bool] | None = None
+) -> list[Any]:
+    """Return the cotangents of all arguments of a jaxpr that is linear in all of them, as arrays; zeros, without
+    computing anything, for arguments that are not `wanted`."""
+    args = [Linear(v.aval) for v in jaxpr.invars]
+    unwanted = {v for v, w in zip(jaxpr.invars, wanted or (), strict=False) if not w}
+    found = backward(jaxpr, constants, args, cotangents, unwanted)
     return [_whole_where(instantiate(ct), v.aval) for ct, v in zip(found, jaxpr.invars, strict=True)]
 
 

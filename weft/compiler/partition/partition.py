@@ -8,7 +8,7 @@ factors are, the cheaper one is taken, by the bytes that operands and results wo
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from weft.base.dataclass import dataclass
@@ -46,7 +46,7 @@ from weft.ir.parts import Parts, bytes_of
 from weft.ir.primitive import Primitive
 from weft.ir.types import ArrayType, array_type, type_of
 from weft.sharding.routes import LATENCY, LINK
-from weft.sharding.spec import UNCONSTRAINED, dims_of
+from weft.sharding.spec import UNCONSTRAINED, dims_of, rename_axes
 from weft.trace.closed import stage_closed
 
 # What costs are compared by, besides collectives: bytes a second of memory, flops a second.
@@ -112,8 +112,14 @@ def partition(
     types = [local_type(v.aval, dims, sizes) for v, dims in zip(jaxpr.invars, found, strict=True)]
     staged = stage_closed(local, types, name=jaxpr.name)
     if config.enable_checks:
-        verify_local(staged, found, split, jaxpr.out_avals, sizes, manual_axes(jaxpr))
+        verify_local(staged, found, split, jaxpr.out_avals, sizes, manual_axes(jaxpr), unsummed_axes(jaxpr))
     return Partitioned(staged, found, split, log.communication, log.inspected)
+
+
+def unsummed_axes(jaxpr: Jaxpr) -> list[frozenset[Any]]:
+    """Return, for each result, the axes along which its parts are the terms of a sum."""
+    found = {e.outvars[0]: frozenset(e.params["axes"]) for e in jaxpr.eqns if e.primitive.unsums}
+    return [found.get(v, frozenset()) if type(v) is Var else frozenset() for v in jaxpr.outvars]
 
 
 def fix_constraints(shardings: Propagation, jaxpr: Jaxpr) -> None:
@@ -122,7 +128,11 @@ def fix_constraints(shardings: Propagation, jaxpr: Jaxpr) -> None:
         spec = equation.primitive.fixed_spec(equation.params)
         if spec is not None:
             (v,) = equation.outvars
-            dims = splittable(v.aval, dims_of(spec, rank_of(v.aval)), shardings.sizes)
+            named: Any = equation.primitive.destination(equation.params)
+            own = rename_axes(dims_of(spec, rank_of(v.aval)), named.mesh.shape, shardings.sizes)
+            if own is None:  # axes of another mesh that those of this one cannot express
+                continue
+            dims = splittable(v.aval, own, shardings.sizes)
             if any(e is UNCONSTRAINED for e in spec.partitions):
                 shardings.begin(v, dims, said="constraint")
             else:
@@ -414,6 +424,9 @@ class Block:
         user = users[0]
         if user is None:
             return v in self.leaving and (axes == self.leaving[v] or carries.may_leave(self.target(v), axes))
+        if "in_specs" in user.params:  # a body that takes the terms
+            spec = user.params["in_specs"][user.invars.index(v)]
+            return user.invars.count(v) == 1 and set(axes) == spec.unreduced
         if not can_wait(user):
             return False
         others = [a for a in user.invars if a is not v and type(a) is Var]
@@ -520,7 +533,9 @@ class Block:
             manual = dims_of(spec, rank_of(v.aval))
             own = within_manual(v.aval, manual, self.target(v), self.sizes)
             split = tuple((*m, *o) for m, o in zip(manual, own, strict=True))
-            args.append(self.value(a, split, equation, f"{operation(equation)} needs it"))
+            terms = self.in_order(spec.unreduced)
+            reason = f"{operation(equation)} needs it"
+            args.append(self.carry(a, split, terms, equation) if terms else self.value(a, split, equation, reason))
             dims.append(own)
         inner.define(zip(body.invars, args, strict=True), dims)
         inner.define(zip(body.constvars, body.consts, strict=True), [whole(v.aval) for v in body.constvars])
@@ -531,6 +546,14 @@ class Block:
             own = within_manual(a.aval, manual, own, self.sizes)
             self.values[v] = inner.value(a, own, equation, f"{operation(equation)} returns it")
             self.at[v] = tuple((*m, *o) for m, o in zip(manual, own, strict=True))
+            if terms := self.in_order(spec.unreduced):
+                self.unreduced[v] = terms, equation
+                if not self.may_wait(v, terms):
+                    self.reduce(v)
+
+    def in_order(self, axes: Collection[Any]) -> tuple[Any, ...]:
+        """A set of axes in the order of the mesh."""
+        return tuple(axis for axis in self.sizes if axis in axes)
 
     def control(self, equation: Equation) -> None:
         """A loop or a branch: what goes into bodies and comes out of them is split as propagation says, so that carries

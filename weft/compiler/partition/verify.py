@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from weft.base.errors import InternalError
-from weft.compiler.partition.readings import Reader, UnreadableError, described, fits, reading_of
+from weft.compiler.partition.readings import SUM, Reader, UnreadableError, described, fits, reading_of
 from weft.compiler.partition.rules import Dims, Rule, local_shape
 from weft.compiler.partition.uneven import can_split
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Var, subjaxprs
@@ -86,9 +86,11 @@ def verify_local(
     results: Sequence[Any],
     sizes: Mapping[Any, int],
     manual: Axes = NOWHERE,
+    terms: Sequence[Axes] = (),
 ) -> None:
     """Check the jaxpr of one device, whose arguments and results are split so. `results` are the types of the whole.
-    Along `manual` axes results are as the user says they are."""
+    Along `manual` axes results are as the user says they are. `terms` are the axes along which the parts of a result
+    are the terms of a sum."""
     verify(jaxpr)
     axes_of = lambda dims: frozenset(a for axes in dims for a in axes)
     for axis in named_axes(jaxpr):
@@ -101,15 +103,18 @@ def verify_local(
             fail(f"Result {i} may differ between devices along {sorted(map(str, wrong))}, but is split as {dims}.")
     for axis in sizes:
         if axis not in manual:
-            check_readings(jaxpr, in_dims, out_dims, axis)
+            check_readings(jaxpr, in_dims, out_dims, axis, [axis in own for own in terms])
     for i, (v, t, dims) in enumerate(zip(jaxpr.outvars, results, out_dims, strict=True)):
         local: Any = v.aval
         if isinstance(t, ArrayType) and local.shape != local_shape(t.shape, dims, sizes):
             fail(f"Result {i} is {local.short()}, where a part of {t.short()}, split as {dims}, is wanted.")
 
 
-def check_readings(jaxpr: Jaxpr, in_dims: Sequence[Dims], out_dims: Sequence[Dims], axis: Any) -> None:
-    """Along an axis all values are parts of something, and results those that are wanted."""
+def check_readings(
+    jaxpr: Jaxpr, in_dims: Sequence[Dims], out_dims: Sequence[Dims], axis: Any, terms: Sequence[bool] = ()
+) -> None:
+    """Check that along an axis all values are parts of something, and results those that are wanted; those marked in
+    `terms` are terms of a sum."""
     pairs = zip(jaxpr.invars, in_dims, strict=True)
     arguments = [frozenset({reading_of(d, axis)}) if isinstance(v.aval, ArrayType) else None for v, d in pairs]
     try:
@@ -118,7 +123,7 @@ def check_readings(jaxpr: Jaxpr, in_dims: Sequence[Dims], out_dims: Sequence[Dim
         fail(str(error), error.equation)
     for i, (readings, dims) in enumerate(zip(found, out_dims, strict=True)):
         wanted = reading_of(dims, axis)
-        if not fits(readings, wanted):
+        if not fits(readings, wanted) and not (i < len(terms) and terms[i] and fits(readings, SUM)):
             told = described(frozenset({wanted}))
             fail(f"Along {axis!r} result {i} is {described(readings)}, where {told} is wanted.")
 

@@ -14,6 +14,7 @@ from weft.api.vectorize import vmap
 from weft.base import dtypes, tree
 from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.experimental.sparse.base import JAXSparse, Shape, check_scipy, check_sparse, is_array, is_known, needs_nse
+from weft.numpy.util import combining_ranks
 
 
 class BCOO(JAXSparse):
@@ -261,6 +262,7 @@ def columns(indices: Any) -> tuple[Any, ...]:
     return tuple(indices[..., i] for i in range(indices.shape[-1]))
 
 
+@combining_ranks
 def outside(indices: Any, shape: Shape) -> Any:
     """Which entries are padding: an index of theirs is out of bounds."""
     if not shape:
@@ -272,6 +274,7 @@ def outside(indices: Any, shape: Shape) -> Any:
 # ------------------------------------------------------------------------------------------------ from and to dense
 
 
+@combining_ranks
 def bcoo_todense(mat: BCOO) -> Any:
     """The dense array of a BCOO: values of equal indices are added, those of indices out of bounds are left out."""
     check_sparse("bcoo_todense", mat, BCOO)
@@ -289,6 +292,7 @@ def bcoo_todense(mat: BCOO) -> Any:
     return batched(one, mat.n_batch)(*mat.full)
 
 
+@combining_ranks
 def bcoo_fromdense(
     mat: Any, *, nse: int | None = None, n_batch: int = 0, n_dense: int = 0, index_dtype: Any = np.int32
 ) -> BCOO:
@@ -342,6 +346,7 @@ def extracted(indices: Any, mat: Any, n_batch: int) -> Any:
     return batched(one, n_batch)(indices, mat)
 
 
+@combining_ranks
 def bcoo_extract(sparr: BCOO, arr: Any, *, assume_unique: bool | None = None) -> BCOO:
     """A BCOO of the pattern of `sparr` with the elements that the dense `arr` has there.
 
@@ -392,6 +397,7 @@ def repeated(indices: Any) -> Any:
 # ----------------------------------------------------------------------------------------------- order and duplicates
 
 
+@combining_ranks
 def bcoo_sort_indices(mat: BCOO) -> BCOO:
     """The same array with its indices in lexicographic order."""
     check_sparse("bcoo_sort_indices", mat, BCOO)
@@ -404,6 +410,7 @@ def bcoo_sort_indices(mat: BCOO) -> BCOO:
     return BCOO((data, indices), shape=mat.shape, indices_sorted=True, unique_indices=mat.unique_indices)
 
 
+@combining_ranks
 def without_zeros(mat: BCOO) -> BCOO:
     """The array with elements that are 0 turned into padding."""
     data, indices = mat.full
@@ -415,6 +422,7 @@ def without_zeros(mat: BCOO) -> BCOO:
     return BCOO((data, wnp.where(zero[..., None], limit, indices)), shape=mat.shape)
 
 
+@combining_ranks
 def bcoo_sum_duplicates(mat: BCOO, nse: int | None = None) -> BCOO:
     """The same array with every index once: values of equal indices are added, padding is left out.
 

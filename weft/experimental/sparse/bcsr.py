@@ -23,6 +23,7 @@ from weft.experimental.sparse.bcoo import (
 )
 from weft.experimental.sparse.layout import bcoo_broadcast_in_dim, bcoo_concatenate, bcoo_transpose
 from weft.experimental.sparse.products import bcoo_dot_general
+from weft.numpy.util import combining_ranks
 
 
 class BCSR(JAXSparse):
@@ -234,12 +235,14 @@ def _coordinates(indices: Any, indptr: Any, rows: int, last: int) -> Any:
     return wnp.stack([wnp.where(padding, rows, row), wnp.where(padding, last, indices)], axis=-1).astype(indices.dtype)
 
 
+@combining_ranks
 def bcsr_todense(mat: BCSR) -> Any:
     """The dense array of a BCSR."""
     check_sparse("bcsr_todense", mat, BCSR)
     return mat.to_bcoo().todense()
 
 
+@combining_ranks
 def bcsr_fromdense(
     mat: Any, *, nse: int | None = None, n_batch: int = 0, n_dense: int = 0, index_dtype: Any = np.int32
 ) -> BCSR:
@@ -253,6 +256,7 @@ def bcsr_fromdense(
     return BCSR.from_bcoo(bcoo_fromdense(mat, nse=nse, n_batch=n_batch, n_dense=n_dense, index_dtype=index_dtype))
 
 
+@combining_ranks
 def bcsr_extract(indices: Any, indptr: Any, mat: Any) -> Any:
     """The elements of a dense array at the entries of a pattern: the data of a BCSR."""
     indices, indptr, mat = wnp.asarray(indices), wnp.asarray(indptr), wnp.asarray(mat)
@@ -262,6 +266,7 @@ def bcsr_extract(indices: Any, indptr: Any, mat: Any) -> Any:
     return extracted(coordinates, mat, n)
 
 
+@combining_ranks
 def bcsr_dot_general(
     lhs: Any,
     rhs: Any,
@@ -284,12 +289,14 @@ def bcsr_dot_general(
     )
 
 
+@combining_ranks
 def bcsr_sum_duplicates(mat: BCSR, nse: int | None = None) -> BCSR:
     """The same array with every index once; see `bcoo_sum_duplicates`."""
     check_sparse("bcsr_sum_duplicates", mat, BCSR)
     return BCSR.from_bcoo(bcoo_sum_duplicates(mat.to_bcoo(), nse=nse))
 
 
+@combining_ranks
 def bcsr_broadcast_in_dim(
     mat: BCSR, *, shape: Sequence[int], broadcast_dimensions: Sequence[int], sharding: Any = None
 ) -> BCSR:
@@ -301,6 +308,7 @@ def bcsr_broadcast_in_dim(
     return BCSR.from_bcoo(found)
 
 
+@combining_ranks
 def bcsr_concatenate(operands: Sequence[BCSR], *, dimension: int) -> BCSR:
     """Arrays of one layout after each other along a dimension."""
     for operand in operands:

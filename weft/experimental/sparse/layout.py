@@ -18,8 +18,10 @@ from weft.base.source import user_stacklevel
 from weft.experimental.sparse.base import SparseEfficiencyError, SparseEfficiencyWarning, check_sparse
 from weft.experimental.sparse.bcoo import BCOO, batched, bcoo_sum_duplicates, outside, size_of, split_shape
 from weft.lax import GatherDimensionNumbers
+from weft.numpy.util import combining_ranks
 
 
+@combining_ranks
 def bcoo_update_layout(
     mat: BCOO, *, n_batch: int | None = None, n_dense: int | None = None, on_inefficient: str | None = "error"
 ) -> BCOO:
@@ -132,6 +134,7 @@ def _sparse_to_dense(mat: BCOO, count: int) -> BCOO:
 # ------------------------------------------------------------------------------------------------------------- shapes
 
 
+@combining_ranks
 def bcoo_transpose(mat: BCOO, *, permutation: Sequence[int]) -> BCOO:
     """The array with its dimensions permuted: batch dimensions among themselves, and so sparse and dense ones."""
     check_sparse("bcoo_transpose", mat, BCOO)
@@ -165,6 +168,7 @@ def bcoo_transpose(mat: BCOO, *, permutation: Sequence[int]) -> BCOO:
 BCOO.permuted = bcoo_transpose
 
 
+@combining_ranks
 def bcoo_broadcast_in_dim(
     mat: BCOO, *, shape: Sequence[int], broadcast_dimensions: Sequence[int], sharding: Any = None
 ) -> BCOO:
@@ -226,6 +230,7 @@ def bcoo_broadcast_in_dim(
     )
 
 
+@combining_ranks
 def bcoo_reduce_sum(mat: BCOO, *, axes: Sequence[int]) -> BCOO:
     """The sum over axes, sparse, in the dtype of a sum: short integers are widened. Coordinates along summed sparse
     axes are dropped, so indices may be there several times; the elements of summed batches follow each other."""
@@ -260,6 +265,7 @@ def reduced_in_dtype(mat: BCOO, axes: Sequence[int]) -> BCOO:
     return BCOO((data, indices), shape=tuple(s for a, s in enumerate(mat.shape) if a not in axes))
 
 
+@combining_ranks
 def bcoo_reshape(
     mat: BCOO, *, new_sizes: Sequence[int], dimensions: Sequence[int] | None = None, sharding: Any = None
 ) -> BCOO:
@@ -311,6 +317,7 @@ def _split_at(sizes: Sequence[int], count: int, from_left: bool) -> int | None:
     return None
 
 
+@combining_ranks
 def bcoo_squeeze(arr: BCOO, *, dimensions: Sequence[int]) -> BCOO:
     """The array without some dimensions of size 1."""
     check_sparse("bcoo_squeeze", arr, BCOO)
@@ -344,6 +351,7 @@ def bcoo_squeeze(arr: BCOO, *, dimensions: Sequence[int]) -> BCOO:
 # ------------------------------------------------------------------------------------------------------------- slices
 
 
+@combining_ranks
 def bcoo_slice(
     mat: BCOO,
     *,
@@ -413,6 +421,7 @@ def _trimmed(mat: BCOO) -> BCOO:
     return bcoo_sum_duplicates(mat, nse=most)
 
 
+@combining_ranks
 def bcoo_dynamic_slice(mat: BCOO, start_indices: Sequence[Any], slice_sizes: Sequence[int]) -> BCOO:
     """A slice of `slice_sizes` whose start may be traced; starts are clamped so that the slice is inside."""
     check_sparse("bcoo_dynamic_slice", mat, BCOO)
@@ -443,6 +452,7 @@ def bcoo_dynamic_slice(mat: BCOO, start_indices: Sequence[Any], slice_sizes: Seq
     return _trimmed(_with_padding(mat, data, moved, sizes))
 
 
+@combining_ranks
 def bcoo_rev(operand: BCOO, dimensions: Sequence[int]) -> BCOO:
     """The array with the order of elements along some dimensions reversed."""
     check_sparse("bcoo_rev", operand, BCOO)
@@ -465,6 +475,7 @@ def bcoo_rev(operand: BCOO, dimensions: Sequence[int]) -> BCOO:
     )
 
 
+@combining_ranks
 def bcoo_concatenate(operands: Sequence[BCOO], *, dimension: int) -> BCOO:
     """Arrays of one layout after each other along a dimension."""
     operands = list(operands)
@@ -526,6 +537,7 @@ def _padded(buffer: Any, axis: int, size: int, value: Any) -> Any:
     return wnp.concatenate([buffer, wnp.broadcast_to(wnp.asarray(value, buffer.dtype), shape)], axis=axis)
 
 
+@combining_ranks
 def bcoo_gather(
     operand: BCOO,
     start_indices: Any,

@@ -105,7 +105,7 @@ def lobpcg_standard(A: Any, X: Any, m: int = 100, tol: Any = None) -> tuple[Any,
         """An orthonormal basis; directions that are not independent become 0."""
         left, singular, _ = wnp.linalg.svd(vectors, full_matrices=False)
         independent = singular > float(np.finfo(X.dtype).eps) * n * singular[0]
-        return wnp.where(independent[:count], left[:, :count], 0)
+        return wnp.where(independent[None, :count], left[:, :count], 0)
 
     def rotated(basis: Any) -> tuple[Any, Any, Any]:
         """The k largest Ritz values of an orthonormal basis, the vectors, and their coordinates."""
@@ -113,13 +113,13 @@ def lobpcg_standard(A: Any, X: Any, m: int = 100, tol: Any = None) -> tuple[Any,
         values, vectors = wnp.linalg.eigh(basis.T @ image)
         # Directions that are 0 have the Ritz value 0, which must not count: they are last.
         empty = wnp.sum(basis * basis, axis=0) < 0.5
-        weight = (vectors**2 * empty[:, None]).sum(0)
+        weight = wnp.where(empty[:, None], vectors**2, 0).sum(0)
         order = wnp.argsort(wnp.where(weight > 0.5, -wnp.inf, values), descending=True)[:k]
         return values[order], basis @ vectors[:, order], vectors[:, order]
 
     def state_of(basis: Any) -> tuple[Any, Any, Any]:
         theta, U, _ = rotated(basis)
-        return theta, U, apply(U) - U * theta
+        return theta, U, apply(U) - U * theta[None]
 
     def going(state: Any) -> Any:
         i, theta, _, R, _ = state
@@ -129,15 +129,15 @@ def lobpcg_standard(A: Any, X: Any, m: int = 100, tol: Any = None) -> tuple[Any,
     def step(state: Any) -> Any:
         i, _, U, R, P = state
         # The residuals and the last directions, orthogonal to the eigenvectors and to each other.
-        more = wnp.concatenate([R / wnp.maximum(wnp.linalg.norm(R, axis=0), 1e-30), P], axis=1)
+        more = wnp.concatenate([R / wnp.maximum(wnp.linalg.norm(R, axis=0, keepdims=True), 1e-30), P], axis=1)
         for _ in range(2):
             more = more - U @ (U.T @ more)
         more = orthonormal(more, 2 * k)
         theta, V, coordinates = rotated(wnp.concatenate([U, more], axis=1))
-        V = wnp.linalg.qr(V)[0] * wnp.where(wnp.sum(wnp.linalg.qr(V)[0] * V, axis=0) < 0, -1, 1)
+        V = wnp.linalg.qr(V)[0] * wnp.where(wnp.sum(wnp.linalg.qr(V)[0] * V, axis=0, keepdims=True) < 0, -1, 1)
         direction = more @ coordinates[k:]
-        length = wnp.maximum(wnp.linalg.norm(direction, axis=0), 1e-30)
-        return i + 1, theta, V, apply(V) - V * theta, direction / length
+        length = wnp.maximum(wnp.linalg.norm(direction, axis=0, keepdims=True), 1e-30)
+        return i + 1, theta, V, apply(V) - V * theta[None], direction / length
 
     theta, U, R = state_of(orthonormal(X, k))
     start = (np.int32(0), theta, U, R, wnp.zeros_like(U))

@@ -14,6 +14,7 @@ from weft.experimental.sparse.base import JAXSparse, check_sparse
 from weft.experimental.sparse.bcoo import BCOO, bcoo_fromdense
 from weft.experimental.sparse.bcsr import BCSR
 from weft.experimental.sparse.products import bcoo_dot_general, check_rank
+from weft.numpy.util import combining_ranks
 
 
 class Matrix(JAXSparse):
@@ -194,43 +195,51 @@ def _product(function: str, mat: Any, kind: type, other: Any, rank: int, transpo
     return bcoo_dot_general(mat.to_bcoo(), other, dimension_numbers=numbering)
 
 
+@combining_ranks
 def coo_todense(mat: COO) -> Any:
     """The dense matrix of a COO."""
     check_sparse("coo_todense", mat, COO)
     return mat.todense()
 
 
+@combining_ranks
 def coo_fromdense(mat: Any, *, nse: int | None = None, index_dtype: Any = np.int32) -> COO:
     """The elements of a dense matrix that are not 0, as a COO."""
     return COO.fromdense(mat, nse=nse, index_dtype=index_dtype)
 
 
+@combining_ranks
 def coo_matvec(mat: COO, v: Any, transpose: bool = False) -> Any:
     """The product of a COO, or of its transpose, with a vector."""
     return _product("coo_matvec", mat, COO, v, 1, transpose)
 
 
+@combining_ranks
 def coo_matmat(mat: COO, B: Any, *, transpose: bool = False) -> Any:
     """The product of a COO, or of its transpose, with a dense matrix."""
     return _product("coo_matmat", mat, COO, B, 2, transpose)
 
 
+@combining_ranks
 def csr_todense(mat: CSR) -> Any:
     """The dense matrix of a CSR."""
     check_sparse("csr_todense", mat, CSR)
     return mat.todense()
 
 
+@combining_ranks
 def csr_fromdense(mat: Any, *, nse: int | None = None, index_dtype: Any = np.int32) -> CSR:
     """The elements of a dense matrix that are not 0, as a CSR."""
     return CSR.fromdense(mat, nse=nse, index_dtype=index_dtype)
 
 
+@combining_ranks
 def csr_matvec(mat: CSR, v: Any, transpose: bool = False) -> Any:
     """The product of a CSR, or of its transpose, with a vector."""
     return _product("csr_matvec", mat, CSR, v, 1, transpose)
 
 
+@combining_ranks
 def csr_matmat(mat: CSR, B: Any, *, transpose: bool = False) -> Any:
     """The product of a CSR, or of its transpose, with a dense matrix."""
     return _product("csr_matmat", mat, CSR, B, 2, transpose)

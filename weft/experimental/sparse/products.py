@@ -15,6 +15,7 @@ from weft.api.vectorize import vmap
 from weft.base.errors import ArgumentError, NotSupportedError
 from weft.experimental.sparse.base import JAXSparse, check_sparse
 from weft.experimental.sparse.bcoo import BCOO, batched, bcoo_sum_duplicates, columns, extracted, outside
+from weft.numpy.util import combining_ranks
 
 DimensionNumbers = Any
 
@@ -39,6 +40,7 @@ def check_dimensions(function: str, lhs: Any, rhs: Any, numbering: DimensionNumb
         )
 
 
+@combining_ranks
 def bcoo_dot_general(
     lhs: Any,
     rhs: Any,
@@ -228,6 +230,7 @@ def _coordinates(mat: BCOO, contracted: Sequence[int], batch: Sequence[int]) -> 
     return mat
 
 
+@combining_ranks
 def bcoo_dot_general_sampled(A: Any, B: Any, indices: Any, *, dimension_numbers: DimensionNumbers) -> Any:
     """The elements at `indices` of the contraction of two dense arrays.
 
@@ -265,6 +268,7 @@ def bcoo_dot_general_sampled(A: Any, B: Any, indices: Any, *, dimension_numbers:
 # ------------------------------------------------------------------------------------------------------- by elements
 
 
+@combining_ranks
 def bcoo_multiply_dense(sp_mat: BCOO, v: Any) -> Any:
     """The data of the product of a BCOO with a dense array that broadcasts to its shape."""
     check_sparse("bcoo_multiply_dense", sp_mat, BCOO)
@@ -299,6 +303,7 @@ def bcoo_multiply_dense(sp_mat: BCOO, v: Any) -> Any:
     return function(data, indices, v)
 
 
+@combining_ranks
 def bcoo_multiply_sparse(lhs: BCOO, rhs: BCOO) -> BCOO:
     """The product, element by element, of two BCOOs of one shape and layout."""
     check_sparse("bcoo_multiply_sparse", lhs, BCOO)
@@ -324,6 +329,7 @@ def bcoo_multiply_sparse(lhs: BCOO, rhs: BCOO) -> BCOO:
     return BCOO((data, indices), shape=lhs.shape, unique_indices=lhs.unique_indices and rhs.unique_indices)
 
 
+@combining_ranks
 def bcoo_conv_general_dilated(
     lhs: Any,
     rhs: Any,

@@ -298,7 +298,8 @@ def result_type(
     rank = len(lhs.shape)
     shapes = f"operand {lhs.short()} and kernel {rhs.short()}"
     if rank != len(rhs.shape) or rank < 2:
-        raise fail("conv_general_dilated needs an operand and a kernel of one rank, at least 2.", received=shapes)
+        what = "conv_general_dilated lhs and rhs must have the same number of dimensions, at least 2."
+        raise fail(what, received=shapes)
     for name, spec in zip(dimension_numbers._fields, dimension_numbers, strict=True):
         if sorted(spec) != list(range(rank)):
             raise fail(
@@ -309,7 +310,8 @@ def result_type(
     for name, values in counts.items():
         if len(values) != rank - 2 or any(value < 1 for value in values):
             raise fail(
-                f"conv_general_dilated got {name} {values} for {max(rank - 2, 0)} spatial dimensions.",
+                f"conv_general_dilated window and {name} must have the same number of dimensions, and {name} be "
+                f"positive; got {name} {values} for {rank - 2} spatial dimensions.",
                 received=shapes,
                 fix="give one positive integer for each spatial dimension",
             )

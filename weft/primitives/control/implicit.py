@@ -10,7 +10,7 @@ from weft.base.errors import ArgumentError
 from weft.ir.interpreter import replay, run
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.primitive import Axis, HigherOrder, No, Params, accumulate, check_operands, instantiate, primitive
-from weft.ir.types import Type
+from weft.ir.types import Type, type_of
 from weft.ir.varying import state_of
 from weft.ir.zeros import Linear, Zero
 from weft.primitives.control.call import batch_first
@@ -84,7 +84,7 @@ class custom_linear_solve(HigherOrder):
         operator, _, _, _, b = counts.split(primals)
         d_operator, _, _, _, db = counts.split(tangents)
         size = len(b)
-        x, missing = results[:size], [Zero.of(r.aval) for r in results[size:]]
+        x, missing = results[:size], [Zero.of(type_of(r)) for r in results[size:]]
         right: list[Any] = list(db)
         varies = [type(t) is not Zero for t in d_operator]
         if any(varies):
@@ -93,7 +93,7 @@ class custom_linear_solve(HigherOrder):
             change = iter(replay(pushed, *operator, *x, *operator_tangents)[size:])
             right = [accumulate(t, neg(next(change))) if n else t for t, n in zip(right, nonzero, strict=True)]
         if all(type(t) is Zero for t in right):
-            return results, [*(Zero.of(v.aval) for v in x), *missing]
+            return results, [*(Zero.of(type_of(v)) for v in x), *missing]
         constants = primals[: len(primals) - size]
         solved = self(*constants, *(instantiate(t) for t in right), matvec=matvec, counts=counts, **params)
         return results, [*solved[:size], *missing]

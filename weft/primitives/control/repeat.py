@@ -20,7 +20,7 @@ from weft.primitives.control.cond import select_lanes
 from weft.primitives.control.lanes import run_lanes, with_flag
 from weft.primitives.control.loop_bodies import fixpoint, live_carry, merged, others, pick, rearranged
 from weft.primitives.control.masked import can_mask, masked
-from weft.primitives.control.tape import batched_value, tape_new, tape_read, tape_write, zeros
+from weft.primitives.control.tape import batched_value, tape_new, tape_read, tape_write
 from weft.primitives.elementwise.compare import lt
 from weft.primitives.movement.shape import move_axis
 from weft.primitives.reduction.reduce_extrema import reduce_max
@@ -195,7 +195,7 @@ class repeat(HigherOrder):
         backward_jaxpr = stage_closed(
             backward, [COUNT, *(type_of(a) for a in held), *sums, *carry_types], name=jaxpr.name
         )
-        start = [zeros(t) for t in sums]
+        start = [instantiate(Zero(t)) for t in sums]
         results = repeat(
             count,
             *held,

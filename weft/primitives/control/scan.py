@@ -28,7 +28,7 @@ from weft.ir.types import ArrayType, TapeType, Type, type_of
 from weft.ir.varying import state_of
 from weft.ir.zeros import Linear, Zero
 from weft.primitives.control.loop_bodies import fixpoint, merged, others, pick, rearranged
-from weft.primitives.control.tape import Tape, batched_value, zeros
+from weft.primitives.control.tape import Tape, batched_value
 from weft.primitives.movement.shape import move_axis
 from weft.sharding.manual import ManualAxisType
 from weft.trace.closed import stage_closed
@@ -297,7 +297,7 @@ class scan(HigherOrder):
             backward_jaxpr = refs.arranged(backward_jaxpr, touched, h, s + num_carry, True)
         results = scan(
             *held_consts, *values_of(refs.constant),
-            *(zeros(t) for t in sums), *(instantiate(c) for c in ct_carry), *values_of(refs.carried),
+            *(instantiate(Zero(t)) for t in sums), *(instantiate(c) for c in ct_carry), *values_of(refs.carried),
             *held_xs, *pick(ct_ys, ys_nonzero_in),
             jaxpr=backward_jaxpr, num_consts=h + len(refs.constant), num_carry=s + num_carry + len(refs.carried),
             reverse=not reverse, **params,

@@ -6,6 +6,7 @@ with `check_vma` the types say which. What it means is `vmap` over the manual ax
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -35,6 +36,8 @@ from weft.primitives.elementwise.arithmetic import div
 from weft.primitives.elementwise.convert import convert_element_type
 from weft.primitives.movement.shape import reshape, transpose
 from weft.primitives.movement.slicing import slice as slice_primitive
+from weft.primitives.movement.terms import unsum
+from weft.primitives.reduction.reduce import reduce_sum
 from weft.sharding.manual import NONE, ManualAxisType
 from weft.sharding.mesh import AxisType
 from weft.sharding.shardings import NamedSharding
@@ -99,6 +102,11 @@ class shard_map(HigherOrder):
         axes = [a for a in mesh.axis_names if a in manual_axes]
         sizes = mesh.shape
         body = unplaced(jaxpr)
+        if any(s.unreduced for s in (*in_specs, *out_specs)):
+            body = with_term_dimensions(body, in_specs, out_specs)
+            args = tuple(terms_of(a, s, sizes) for a, s in zip(args, in_specs, strict=True))
+        terms = [len(s.unreduced) for s in out_specs]
+        in_specs, out_specs = (tuple(map(specs_of_terms, specs)) for specs in (in_specs, out_specs))
         wanted = [set(split_axes(s.partitions)) for s in out_specs]
         found: list[set[Any]] = [set() for _ in out_specs]
         for axis in reversed(axes):
@@ -108,11 +116,11 @@ class shard_map(HigherOrder):
             for own, b in zip(found, batched_out, strict=True):
                 own |= {axis} if b else set()
         stacked = [stack_parts(a, s, sizes, axes) for a, s in zip(args, in_specs, strict=True)]
-        results = replay(body, *stacked)
-        return [
+        results = [
             join_parts(first_along(r, [a for a in axes if a in own], w), s, sizes, axes)
-            for r, s, own, w in zip(results, out_specs, found, wanted, strict=True)
+            for r, s, own, w in zip(replay(body, *stacked), out_specs, found, wanted, strict=True)
         ]
+        return [reduce_sum(r, axes=tuple(range(n))) if n else r for r, n in zip(results, terms, strict=True)]
 
     # -- differentiate ---------------------------------------------------------------------------------------------
 
@@ -225,7 +233,8 @@ class shard_map(HigherOrder):
                 body, batched_out = through(jaxpr, one, batched, True)
                 batched_body = split_batch_body(body, batched, over, params["check_vma"])
             else:
-                batched_body, batched_out = through(jaxpr, axis, batched)
+                inside = dataclasses.replace(axis, sharding=sharding_inside(axis.sharding, params["manual_axes"]))
+                batched_body, batched_out = through(jaxpr, inside, batched)
         specs = {
             "in_specs": with_front(params["in_specs"], batched, over or None),
             "out_specs": with_front(params["out_specs"], batched_out, over or None),
@@ -234,10 +243,14 @@ class shard_map(HigherOrder):
         return results, [0 if b else None for b in batched_out]
 
     def batch_axes(self, axis: Axis, jaxpr: Jaxpr, params: Params) -> tuple[Any, ...]:
-        """The manual axes that a batch is split over, which are those that `vmap` was told, checked."""
+        """Return the manual axes that a batch is split over: those of `spmd_axis_name`, or the Explicit ones of the
+        mapped dimension's type that the body does not use."""
         axes = tuple(a for a in axis.spmd if a in params["manual_axes"])
         used = {a for s in (*params["in_specs"], *params["out_specs"]) for a in split_axes(s.partitions)}
         used |= set(named_axes(jaxpr))
+        if not axes and axis.sharding is not None:
+            own = entry_axes(axis.sharding.spec[0])
+            axes = own if params["manual_axes"].issuperset(own) and not used.intersection(own) else ()
         taken = [a for a in axes if a in used]
         if taken:
             raise ArgumentError(
@@ -328,7 +341,7 @@ def check_divides(aval: Type, spec: PartitionSpec, mesh: Any) -> None:
         raise ArgumentError(
             f"shard_map: a spec has {len(spec)} entries for an operand of rank {aval.ndim}.",
             received=f"{spec} for {aval.short()}",
-            fix="at most one entry for each dimension",
+            fix="at most one entry for each dimension" if aval.ndim else "consider using an in_specs entry of `P()`",
         )
     for dim, (size, count) in enumerate(zip(aval.shape, shards_along(spec, mesh, aval.ndim), strict=True)):
         if size % count:
@@ -340,16 +353,19 @@ def check_divides(aval: Type, spec: PartitionSpec, mesh: Any) -> None:
             )
 
 
+def sharding_inside(sharding: NamedSharding | None, manual_axes: Any) -> NamedSharding | None:
+    """Return what a sharding over Explicit axes says inside of a body, where `manual_axes` are Manual."""
+    if sharding is None:
+        return None
+    mesh = sharding.mesh.abstract_mesh.update_axis_types(dict.fromkeys(manual_axes, AxisType.Manual))
+    rest = [tuple(a for a in entry_axes(e) if a not in manual_axes) for e in sharding.spec.partitions]
+    return NamedSharding(mesh, PartitionSpec(*rest))
+
+
 def local_type(aval: Type, spec: PartitionSpec, mesh: Any, manual_axes: Any, check_vma: bool) -> ArrayType:
     """The type of a part. Over Explicit axes that are not manual it is split as the whole is."""
     assert isinstance(aval, ArrayType)
-    sharding = None
-    if aval.explicit_sharding is not None:
-        inside = aval.explicit_sharding.mesh.abstract_mesh.update_axis_types(
-            dict.fromkeys(manual_axes, AxisType.Manual)
-        )
-        rest = [tuple(a for a in entry_axes(e) if a not in manual_axes) for e in aval.spec.partitions]
-        sharding = NamedSharding(inside, PartitionSpec(*rest))
+    sharding = sharding_inside(aval.explicit_sharding, manual_axes)
     shape = tuple(d // n for d, n in zip(aval.shape, shards_along(spec, mesh, aval.ndim), strict=True))
     manual = aval.manual
     if check_vma:
@@ -365,7 +381,8 @@ def global_type(aval: Type, spec: PartitionSpec, mesh: Any, manual_axes: Any, ch
     """The type of what parts of a type are put together to."""
     assert isinstance(aval, ArrayType)
     if check_vma:
-        extra = ((aval.manual.varying | aval.manual.unreduced) & manual_axes) - set(split_axes(spec.partitions))
+        named = {*split_axes(spec.partitions), *spec.unreduced}
+        extra = ((aval.manual.varying | aval.manual.unreduced) & manual_axes) - named
         if extra:
             raise JaxprTypeError(
                 f"shard_map: a result varies along {sorted(map(str, extra))}, which its out_spec does not name.",
@@ -375,9 +392,8 @@ def global_type(aval: Type, spec: PartitionSpec, mesh: Any, manual_axes: Any, ch
     rest = {k: getattr(aval.manual, k) - manual_axes for k in ("varying", "unreduced", "reduced")}
     entries = [entry_axes(spec[i]) if i < len(spec) else () for i in range(aval.ndim)]
     inside = [tuple(a for a in entry_axes(e) if a not in manual_axes) for e in aval.spec.partitions]
-    sharding = NamedSharding(
-        mesh.abstract_mesh, PartitionSpec(*((*own, *more) for own, more in zip(entries, inside, strict=True)))
-    )
+    whole = [(*own, *more) for own, more in zip(entries, inside, strict=True)]
+    sharding = NamedSharding(mesh.abstract_mesh, PartitionSpec(*whole, unreduced=spec.unreduced, reduced=spec.reduced))
     return array_type(shape, aval.dtype, aval.weak_type, sharding, ManualAxisType(**rest), aval.memory_space)
 
 
@@ -422,6 +438,44 @@ def summed_unchecked(body: Jaxpr, held: int, ct_specs: Specs, wanted: Specs, mes
         return [psum(r, axes=left_out(s)) if left_out(s) else r for r, s in zip(results, wanted, strict=True)]
 
     return stage_closed(function, body.in_avals, name=body.name)
+
+
+# -- meaning: sums that are still to be done --------------------------------------------------------------------------
+
+
+def specs_of_terms(spec: PartitionSpec) -> PartitionSpec:
+    """The spec of a value with its terms along new first dimensions, one for each axis over which it is unreduced."""
+    return PartitionSpec(*term_axes(spec), *spec.partitions)
+
+
+def term_axes(spec: PartitionSpec) -> tuple[Any, ...]:
+    """The axes over which a spec is unreduced, in an order."""
+    return tuple(sorted(spec.unreduced, key=str))
+
+
+def terms_of(x: Any, spec: PartitionSpec, sizes: Any) -> Any:
+    """An operand as terms whose sum it is."""
+    axes = term_axes(spec)
+    return unsum(x, axes=axes, sizes=tuple(sizes[a] for a in axes)) if axes else x
+
+
+def with_term_dimensions(body: Jaxpr, in_specs: Specs, out_specs: Specs) -> Jaxpr:
+    """A body whose unreduced operands and results have a first dimension of size 1 for each axis that they are
+    unreduced over."""
+    count = [len(s.unreduced) for s in in_specs]
+    types: list[Any] = [
+        t.plain_of_shape((*(1,) * n, *t.shape)) if n else t  # type: ignore[attr-defined]
+        for t, n in zip(body.in_avals, count, strict=True)
+    ]
+
+    def function(*args: Any) -> list[Any]:
+        own = [reshape(a, new_sizes=a.shape[n:], dimensions=None) if n else a for a, n in zip(args, count, strict=True)]
+        return [
+            reshape(r, new_sizes=(*(1,) * len(s.unreduced), *r.shape), dimensions=None) if s.unreduced else r
+            for r, s in zip(replay(body, *own), out_specs, strict=True)
+        ]
+
+    return stage_closed(function, types, name=body.name)
 
 
 # -- meaning: parts stacked along axes -------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.base.errors import ArgumentTypeError
 from weft.ir.primitive import Axis, Params, Primitive, Sample, primitive
 from weft.ir.types import ArrayType, Type, array_type
 from weft.primitives.control.callback import DEBUG, Effect, debug_callback
@@ -70,6 +71,13 @@ class after_all(Composite):
     """A token that comes after others."""
 
     def type(self, *types: ArrayType) -> ArrayType:
+        for i, aval in enumerate(types):
+            if aval.dtype != np.bool_ or aval.shape != (0,):
+                raise ArgumentTypeError(
+                    "Operands of after_all must be tokens.",
+                    received=f"{aval.short()} at position {i}",
+                    fix="lax.create_token()",
+                )
         return array_type((0,), np.dtype(np.bool_))
 
     def decompose(self, *tokens: Any) -> Any:

@@ -90,6 +90,10 @@ class convert_element_type(Elementwise):
             )
         return array_type(x.shape, new_dtype, weak_type)
 
+    def linear_operands(self, types: Sequence[Any], params: Params) -> Sequence[int]:
+        """Between floating-point dtypes, up to rounding; sums of integers wrap around in their dtype."""
+        return [0] if {dtypes.kind(types[0].dtype), dtypes.kind(params["new_dtype"])} <= {"f", "c"} else []
+
     def eval(self, x: Any, *, new_dtype: Any, weak_type: bool = False) -> Any:
         return converted(np.asarray(x), dtypes.storage(new_dtype))
 

@@ -45,7 +45,7 @@ class Elementwise(Primitive):
         first = types[0]
         if any(t.dtype != first.dtype for t in types):
             raise DtypeMismatchError(
-                f"{self.name} needs operands of one dtype.",
+                f"{self.name} requires arguments to have the same dtypes.",
                 received=" and ".join(t.short() for t in types),
                 fix="convert one with .astype, or use the weft.numpy function, which promotes",
                 at=user_line(),

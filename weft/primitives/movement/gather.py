@@ -181,10 +181,67 @@ def check_index_type(name: str, indices: ArrayType) -> None:
 
 
 def check_dims(name: str, what: str, dims: Sequence[int], rank: int, ordered: bool = True) -> None:
-    """Dimension numbers are distinct, within the rank, and increasing where the order has no meaning."""
-    if len(set(dims)) != len(dims) or any(not 0 <= d < rank for d in dims) or (ordered and list(dims) != sorted(dims)):
-        order = "increasing " if ordered else ""
-        raise fail(f"{name} got {what} {tuple(dims)}.", fix=f"give distinct {order}numbers in range({rank})")
+    """Check that dimension numbers are distinct, in range(rank), and increasing where their order has no meaning."""
+    dims = tuple(dims)
+    fix = f"give distinct {'increasing ' if ordered else ''}numbers in range({rank})"
+    if ordered and list(dims) != sorted(dims):
+        raise fail(f"{what} in {name} op must be sorted, got {dims}.", fix=fix)
+    if len(set(dims)) != len(dims):
+        raise fail(f"{what} in {name} op must not repeat, got {dims}.", fix=fix)
+    for i, d in enumerate(dims):
+        if not 0 <= d < rank and what == "offset_dims":
+            raise fail(f"Offset dimension {i} in {name} op is out of bounds, got {d}; valid range is [0, {rank}).")
+        if not 0 <= d < rank:
+            raise fail(
+                f"Invalid {what} {'set' if ordered else 'mapping'} in {name} op; valid range is [0, {rank}), "
+                f"got {i}->{d}."
+            )
+
+
+def check_disjoint(name: str, one: str, dims: Sequence[int], other: str, others: Sequence[int]) -> None:
+    """Check that two groups of operand dimensions have none in common."""
+    if set(dims) & set(others):
+        raise fail(
+            f"{one} and {other} in {name} op must be disjoint, got {tuple(dims)} and {tuple(others)}.",
+            fix="name each operand dimension in one of the two",
+        )
+
+
+def check_index_batching(
+    name: str, x: ArrayType, indices: ArrayType, batching: Sequence[int], what: str, index_batching: Sequence[int]
+) -> None:
+    """Check that batching dimensions of the operand and of the indices, which `what` names, pair up."""
+    title, last = name.capitalize(), indices.ndim - 1
+    index_batching = tuple(index_batching)
+    if len(set(index_batching)) != len(index_batching):
+        raise fail(f"{what} in {name} op must not repeat, got {index_batching}.")
+    if last in index_batching:
+        raise fail(
+            f"{title} op cannot have the index vector dimension as a batching dimension; got {what} {index_batching} "
+            f"for indices of shape {indices.shape}."
+        )
+    if any(not 0 <= d < last for d in index_batching):
+        raise fail(f"Invalid {what} set in {name} op; valid range is [0, {last}), got {index_batching}.")
+    if len(batching) != len(index_batching):
+        raise fail(
+            f"{title} op requires equal numbers of operand_batching_dims and {what}, got {tuple(batching)} and "
+            f"{index_batching}."
+        )
+    sizes, index_sizes = tuple(x.shape[d] for d in batching), tuple(indices.shape[d] for d in index_batching)
+    if sizes != index_sizes:
+        raise fail(
+            f"{title} op requires operand batching dimensions and indices batching dimensions to have the same shape, "
+            f"got {sizes} and {index_sizes}."
+        )
+
+
+def check_index_vectors(name: str, indices: ArrayType, what: str, starts: Sequence[int]) -> None:
+    """Check that index vectors have one element for each operand dimension that `what` names."""
+    if indices.shape[-1] != len(starts):
+        raise fail(
+            f"{name.capitalize()} op has {len(starts)} elements in {what} and the bound of dimension "
+            f"index_vector_dim={indices.ndim - 1} of indices is {indices.shape[-1]}. These two numbers must be equal."
+        )
 
 
 # ------------------------------------------------------------------------------------------ indices of a part
@@ -261,36 +318,46 @@ class gather(Primitive):
                 f"gather of {x.short()} has no fill value for indices out of bounds; use mode 'clip'."
             )
         many = indices.shape[:-1]
+        batched, indexed = "operand_batching_dims", "start_indices_batching_dims"
         check_dims("gather", "offset_dims", offset, len(offset) + len(many))
         check_dims("gather", "collapsed_slice_dims", collapsed, x.ndim)
         check_dims("gather", "start_index_map", starts, x.ndim, ordered=False)
-        check_dims("gather", "operand_batching_dims", batching, x.ndim)
-        check_dims("gather", "start_indices_batching_dims", index_batching, len(many), ordered=False)
-        check_dims("gather", "collapsed and batching dims", (*collapsed, *batching), x.ndim, ordered=False)
-        check_dims("gather", "start_index_map and batching dims", (*starts, *batching), x.ndim, ordered=False)
-        if indices.shape[-1] != len(starts):
-            raise fail(f"gather got start_index_map {starts} for index vectors of size {indices.shape[-1]}.")
-        if len(batching) != len(index_batching) or any(
-            x.shape[d] != many[e] for d, e in zip(batching, index_batching, strict=True)
-        ):
+        check_dims("gather", batched, batching, x.ndim)
+        check_disjoint("gather", "collapsed_slice_dims", collapsed, batched, batching)
+        check_disjoint("gather", "start_index_map", starts, batched, batching)
+        check_index_vectors("gather", indices, "start_index_map", starts)
+        check_index_batching("gather", x, indices, batching, indexed, index_batching)
+        if len(slice_sizes) != x.ndim:
             raise fail(
-                f"gather got batching dims {batching} of {x.shape} and {index_batching} of indices {indices.shape}.",
-                fix="they pair up dimensions of one size",
+                f"Gather op must have one slice size for every input dimension, got {len(slice_sizes)} slice sizes for "
+                f"an operand of shape {x.shape}."
             )
-        if len(slice_sizes) != x.ndim or len(offset) + len(collapsed) + len(batching) != x.ndim:
+        if len(offset) + len(collapsed) + len(batching) != x.ndim:
             raise fail(
-                f"gather got slice_sizes {slice_sizes} and {dimension_numbers} for an operand of shape {x.shape}.",
-                fix="each operand dimension has a slice size and is an offset, a collapsed or a batching dimension",
+                "All components of the offset index in a gather op must either be a offset dimension or explicitly "
+                f"collapsed/batching; got {dimension_numbers} for an operand of shape {x.shape}."
             )
-        for d, (n, size) in enumerate(zip(x.shape, slice_sizes, strict=True)):
+        # At size 0, a gather that was traced for any size reads nothing: it has no results, or fills all of them.
+        reads_nothing = 0 in many or mode is GatherScatterMode.FILL_OR_DROP
+        sizes = [
+            1 if n == 0 and size == 1 and reads_nothing else n for n, size in zip(x.shape, slice_sizes, strict=True)
+        ]
+        for d, (n, size) in enumerate(zip(sizes, slice_sizes, strict=True)):
             if definitely_less(n, size) or definitely_less(size, 0):
                 raise fail(
-                    f"gather got slice_sizes {slice_sizes} for an operand of shape {x.shape}: slices must fit into it."
+                    f"Slice size at index {d} in gather op is out of range, must be within [0, {n}], got {size}.",
+                    received=f"slice_sizes {tuple(slice_sizes)} for an operand of shape {x.shape}",
                 )
-            if (d in collapsed or d in batching) and definitely_less(1, size):
-                raise fail(
-                    f"gather got slice size {size} in dimension {d}, which is collapsed or batching: it must be 1."
-                )
+        for dims, rule in (
+            (collapsed, "collapse slice dims with bound 1"),
+            (batching, "have operand batching dims with bound 0/1"),
+        ):
+            for i, d in enumerate(dims):
+                if definitely_less(1, slice_sizes[d]):
+                    raise fail(
+                        f"Gather op can only {rule}, but bound is {slice_sizes[d]} for index {d} at position {i}.",
+                        fix="give a slice size of 1",
+                    )
         shape: list[Any] = list(many)
         for position, d in zip(offset, remaining_axes(x.ndim, (*collapsed, *batching)), strict=True):
             shape.insert(position, slice_sizes[d])

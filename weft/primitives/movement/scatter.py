@@ -32,7 +32,10 @@ from weft.primitives.movement.gather import (
     GatherScatterMode,
     Windows,
     check_dims,
+    check_disjoint,
+    check_index_batching,
     check_index_type,
+    check_index_vectors,
     gather,
     local_indices,
     owned_dims,
@@ -132,38 +135,41 @@ class Scatter(Scattering):
                 f"{updates.short()}."
             )
         many = indices.shape[:-1]
+        batched, indexed = "operand_batching_dims", "scatter_indices_batching_dims"
         check_dims(name, "update_window_dims", window, updates.ndim)
         check_dims(name, "inserted_window_dims", inserted, x.ndim)
+        check_dims(name, batched, batching, x.ndim)
+        check_disjoint(name, "inserted_window_dims", inserted, batched, batching)
         check_dims(name, "scatter_dims_to_operand_dims", starts, x.ndim, ordered=False)
-        check_dims(name, "operand_batching_dims", batching, x.ndim)
-        check_dims(name, "scatter_indices_batching_dims", index_batching, len(many), ordered=False)
-        check_dims(name, "inserted and batching dims", (*inserted, *batching), x.ndim, ordered=False)
-        check_dims(name, "scatter dims and batching dims", (*starts, *batching), x.ndim, ordered=False)
-        if indices.shape[-1] != len(starts):
+        check_disjoint(name, "scatter_dims_to_operand_dims", starts, batched, batching)
+        check_index_vectors(name, indices, "scatter_dims_to_operand_dims", starts)
+        check_index_batching(name, x, indices, batching, indexed, index_batching)
+        title, covered = name.capitalize(), len(window) + len(inserted) + len(batching)
+        if covered != x.ndim:
             raise fail(
-                f"{name} got scatter_dims_to_operand_dims {starts} for index vectors of size {indices.shape[-1]}."
+                f"{title} op has window of size {covered}; doesn't match operand of rank {x.ndim}.",
+                received=f"{dimension_numbers} for an operand of shape {x.shape}",
+                fix="name each operand dimension as a window, an inserted or a batching dimension",
             )
-        if len(batching) != len(index_batching) or any(
-            x.shape[d] != many[e] for d, e in zip(batching, index_batching, strict=True)
-        ):
+        if updates.ndim != len(window) + len(many):
             raise fail(
-                f"{name} got batching dims {batching} of {x.shape} and {index_batching} of indices {indices.shape}.",
-                fix="they pair up dimensions of one size",
+                f"{name}: Updates tensor must be of rank {len(window) + len(many)}; got {updates.ndim}.",
+                received=f"updates of shape {updates.shape} for indices of shape {indices.shape}",
             )
-        if len(window) + len(inserted) + len(batching) != x.ndim:
-            raise fail(
-                f"{name} got {dimension_numbers} for an operand of shape {x.shape}.",
-                fix="each operand dimension is a window, an inserted or a batching dimension",
-            )
-        if tuple(updates.shape[i] for i in remaining_axes(updates.ndim, window)) != many:
-            raise fail(
-                f"{name} got updates of shape {updates.shape} for indices of shape {indices.shape}.",
-                fix=f"the dimensions of the updates other than {window} must be {many}",
-            )
+        # The window that an update covers must fit into the operand.
         sizes = window_sizes(x.ndim, updates.shape, dimension_numbers)
-        if any(definitely_less(x.shape[d], sizes[d]) for d in window_dims(x.ndim, dimension_numbers)):
+        for d in window_dims(x.ndim, dimension_numbers):
+            if definitely_less(x.shape[d], sizes[d]):
+                raise fail(
+                    f"{name}: Bounds of the window dimensions of updates must not exceed the bounds of the "
+                    f"corresponding dimensions of operand. For dimension {d}, updates bound is {sizes[d]}, operand "
+                    f"bound is {x.shape[d]}."
+                )
+        found = tuple(updates.shape[i] for i in remaining_axes(updates.ndim, window))
+        if found != many:
             raise fail(
-                f"{name} got windows of sizes {tuple(sizes)} for an operand of shape {x.shape}: they must fit into it."
+                f"{name}: Bounds of the scatter dimensions of updates must be the same as the bounds of the "
+                f"corresponding dimensions of scatter indices, got {found} and {many}."
             )
         return x if x.weak_type == updates.weak_type else x.strong()
 

@@ -11,7 +11,7 @@ from weft.base import dtypes
 from weft.base.errors import ArgumentTypeError, DtypeMismatchError
 from weft.base.source import user_line
 from weft.indexing import index_map
-from weft.indexing.dimension import ceil_divide, definitely_less
+from weft.indexing.dimension import ceil_divide, definitely_less, maximum
 from weft.ir.element import Element
 from weft.ir.fusing import AT_AFFINE_INDEX, CUT_OUT, FIRST_MATERIALIZED, Machine, Properties, hero
 from weft.ir.halo import with_halo
@@ -85,7 +85,7 @@ class slice(Indexing):
             x.aval.shape, cotangent.shape, start_indices, limit_indices, steps, strict=True
         ):
             # The last element read may be before the limit when the stride does not divide the distance.
-            last = limit if step == 1 else start if size == 0 else start + (size - 1) * step + 1
+            last = limit if step == 1 else start + maximum((size - 1) * step + 1, 0)
             config.append((start, n - last, step - 1))
         return [pad(cotangent, zero(cotangent.dtype), padding_config=tuple(config))]
 

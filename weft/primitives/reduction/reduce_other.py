@@ -108,7 +108,8 @@ def check_computation(name: str, jaxpr: Jaxpr, operands: Sequence[ArrayType], in
     if any(t.shape != operands[0].shape for t in operands):
         raise fail(f"{name} needs operands of one shape, got {', '.join(t.short() for t in operands)}.")
     if any(t.shape for t in initial):
-        raise fail(f"{name} needs scalar initial values, got {', '.join(t.short() for t in initial)}.")
+        shapes = [t.shape for t in initial]
+        raise fail(f"{name} expected init_values to be scalars but init_values have shapes {shapes}.")
     operand_dtypes = [t.dtype for t in operands]
     if [t.dtype for t in initial] != operand_dtypes:
         raise ArgumentTypeError(

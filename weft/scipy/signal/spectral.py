@@ -25,8 +25,10 @@ from weft.numpy.util import (
     broadcast_shape,
     canonicalize_axis,
     cast,
+    combining_ranks,
     ensure_array,
     ensure_arrays,
+    expand_to,
     promote_dtypes_inexact,
 )
 from weft.scipy.signal.trends import detrend as detrended
@@ -172,6 +174,7 @@ def stft(
     )
 
 
+@combining_ranks
 def istft(
     Zxx: Any,
     fs: Any = 1.0,
@@ -371,7 +374,8 @@ def _spectra(
     def transforms(signal: Array) -> Array:
         positions: Any = starts[:, None] + np.arange(size)
         pieces = take_in_bounds(signal, positions, signal.ndim - 1)
-        pieces = ensure_array(without_trend(pieces)) * segments.window
+        pieces = ensure_array(without_trend(pieces))
+        pieces = pieces * expand_to(segments.window.astype(pieces.dtype), pieces.shape)
         return fft.rfft(pieces, segments.length) if onesided else fft.fft(pieces, segments.length)
 
     spectra = [transforms(s) for s in signals]
@@ -394,7 +398,7 @@ def _spectra(
         twice[0] = 1
         if segments.length % 2 == 0:
             twice[-1] = 1
-        out = out * twice.astype(out.dtype)
+        out = out * expand_to(twice.astype(out.dtype), out.shape)
     points = fft.rfftfreq(segments.length) if onesided else fft.fftfreq(segments.length)
     frequencies = cast(points, real) * rate
     middle = 0 if boundary is not None else size / 2  # the first segment is half before the signal if that is continued

@@ -13,7 +13,7 @@ from weft.base.errors import ArgumentError, NotSupportedError
 from weft.numpy.manipulation import moveaxis
 from weft.numpy.reductions import mean
 from weft.numpy.reductions import sum as sum_
-from weft.numpy.util import canonicalize_axis, ensure_array, ensure_arrays, promote_dtypes_inexact
+from weft.numpy.util import canonicalize_axis, combining_ranks, ensure_array, ensure_arrays, promote_dtypes_inexact
 from weft.trace.array import Array
 
 
@@ -51,6 +51,7 @@ def detrend(data: Any, axis: int = -1, type: str = "linear", bp: Any = 0, overwr
     return moveaxis(lax.concatenate(parts, x.ndim - 1) if parts else x, -1, axis)
 
 
+@combining_ranks
 def _without_line(x: Array) -> Array:
     """A part of a signal less the line that fits it best, by the moments of positions around their middle."""
     count = x.shape[-1]

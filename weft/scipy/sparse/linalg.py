@@ -358,7 +358,7 @@ def _gmres(
 
     def improve(state: Any) -> Any:
         x, residual, norm, k = state
-        basis, coefficients = space(matvec, tree.map(lambda r: r / norm, residual), norm, size, enough)
+        basis, coefficients = space(matvec, tree.map(lambda r: r / norm.astype(r.dtype), residual), norm, size, enough)
         x = tree.map(lambda a, b: a + b.astype(a.dtype), x, preconditioner(_combined(basis, coefficients)))
         residual = _minus(right, operator(x))
         return x, residual, lax.sqrt(_squared(residual)), k + 1
@@ -408,7 +408,8 @@ def _extended(matvec: Operator, basis: Any, k: Any) -> tuple[Any, Any, Any]:
     # A remainder of rounding errors is no direction: the space is complete.
     eps = np.asarray(10 * float(dtypes.finfo(norm.dtype).eps), norm.dtype)
     norm = lax.select(norm > eps * lax.sqrt(before), norm, lax.full_like(norm, 0))
-    basis = tree.map(lambda b, w: lax.dynamic_update_index_in_dim(b, _ratio(w, norm), k + 1, 0), basis, v)
+    unit = tree.map(lambda w: _ratio(w, norm.astype(w.dtype)), v)
+    basis = tree.map(lambda b, u: lax.dynamic_update_index_in_dim(b, u, k + 1, 0), basis, unit)
     column = lax.dynamic_update_index_in_dim(column, norm.astype(column.dtype), k + 1, 0)
     return basis, column, norm
 
@@ -451,7 +452,7 @@ def _krylov_incremental(matvec: Operator, first: Any, norm: Any, size: int, enou
         a, b = (lax.dynamic_index_in_dim(column, i, 0, keepdims=False) for i in (k, k + 1))
         length = lax.sqrt(_squared([a, b]))
         one = lax.full_like(a, 1)
-        cosine = lax.select(length > 0, a / lax.select(length > 0, length, lax.full_like(length, 1)), one)
+        cosine = lax.select(length > 0, _ratio(a, length.astype(a.dtype)), one)
         sine = _ratio(b, length.astype(b.dtype))
         rows = lax.dynamic_slice_in_dim(rotations, k, 2, 0)
         top = conjugate(cosine) * rows[0] + conjugate(sine) * rows[1]

@@ -28,7 +28,7 @@ from weft.numpy.selection import where
 from weft.numpy.sorting import searchsorted
 from weft.numpy.taking import take_along_axis
 from weft.numpy.transcendental import arctan2, cos, sin
-from weft.numpy.util import ensure_array, ensure_arrays, promote_dtypes_inexact, requested
+from weft.numpy.util import combining_ranks, ensure_array, ensure_arrays, promote_dtypes_inexact, requested
 from weft.trace.array import Array
 
 __all__ = ["Rotation", "Slerp"]
@@ -251,6 +251,7 @@ class Rotation:
         return einsum("...ji,...j->...i" if inverse else "...ij,...j->...i", Rotation(quat).as_matrix(), vectors)
 
     @boundary
+    @combining_ranks
     def inv(self) -> Rotation:
         """The inverse rotations."""
         return Rotation(self.quat * np.array([-1, -1, -1, 1], self.quat.dtype))

@@ -233,7 +233,8 @@ def poch(z: Any, m: Any) -> Array:
     signs = wnp.where(safe_base > 0, 1.0, gammasgn(safe_base)) * wnp.where(end > 0, 1.0, gammasgn(end))
     value = sign * signs * cards.gamma_ratio(safe_base, safe_shift)
     value = wnp.where(pole, wnp.where(m == 0, 1.0, 0.0), wnp.where(above, np.inf, value))
-    return wnp.where(m == 0, wnp.ones_like(value), value)
+    # 1 at m = 0 whatever z is; the derivative in m is that of the ratio, so the value stays where it is a number.
+    return wnp.where((m == 0) & ~(wnp.isfinite(z) & ~pole), wnp.ones_like(value), value)
 
 
 def bernoulli(n: int) -> Array:

@@ -50,6 +50,8 @@ def _harmonic(n: Array, m: Array, theta: Array, phi: Array, *, n_max: int) -> Ar
     """By the recurrence of normalized Legendre functions in the degree, from that of degree |m|."""
     size = abs(m)
     x, s = wnp.cos(theta), wnp.sin(theta)
+    # sqrt(1 - x*x), as in SciPy for angles out of [0, pi], with the derivative from above at 0.
+    s = wnp.where(s < 0, -s, s)
     diagonal = wnp.full_like(x, math.sqrt(1 / (4 * math.pi)))
     for k in range(1, n_max + 1):
         diagonal = wnp.where(size >= k, -math.sqrt((2 * k + 1) / (2 * k)) * s * diagonal, diagonal)

@@ -8,20 +8,20 @@ import numpy as np
 
 from weft import numpy as wnp
 from weft.scipy.special.primitives.gamma import log_beta
-from weft.scipy.stats.families import exponential_of, log_of_count
+from weft.scipy.stats.families import domain, exponential_of, is_count, is_positive, log_of_count
 
 __all__ = ["logpmf", "pmf"]
 
 
 @log_of_count
+@domain(n=is_count, a=is_positive, b=is_positive)
 def logpmf(k: Any, n: Any, a: Any, b: Any) -> Any:
     """The logarithm of the probability of k; minus infinity unless 0 <= k <= n."""
     inside = (k >= 0) & (k <= n)
     count, total = wnp.where(inside, k, wnp.zeros_like(k)), wnp.where(inside, n, wnp.zeros_like(n))
     ways = -wnp.log1p(total) - log_beta(*wnp.broadcast_arrays(total - count + 1, count + 1))
     mixed = log_beta(*wnp.broadcast_arrays(count + a, total - count + b)) - log_beta(*wnp.broadcast_arrays(a, b))
-    valid = (a > 0) & (b > 0) & (n >= 0) & (n == wnp.floor(n))
-    return wnp.where(valid, wnp.where(inside, ways + mixed, -np.inf), np.nan)
+    return wnp.where(inside, ways + mixed, -np.inf)
 
 
 pmf = exponential_of(logpmf, "pmf", "The probability of k.")

@@ -9,32 +9,30 @@ import numpy as np
 from weft import numpy as wnp
 from weft.scipy.special.primitives.gamma import log_beta_density
 from weft.scipy.stats.edges import beta_density
-from weft.scipy.stats.families import log_of_count, of_count
+from weft.scipy.stats.families import domain, is_count, is_probability, log_of_count, of_count
 
 __all__ = ["logpmf", "pmf"]
 
 
 @log_of_count
+@domain(n=is_count, p=is_probability)
 def logpmf(k: Any, n: Any, p: Any) -> Any:
     """The logarithm of the probability of k; minus infinity unless 0 <= k <= n."""
     inside, count, total = _within(k, n)
     value = log_beta_density(*wnp.broadcast_arrays(count + 1, total - count + 1, p)) - wnp.log1p(total)
-    return wnp.where(_is_valid(n, p), wnp.where(inside, value, -np.inf), np.nan)
+    return wnp.where(inside, value, -np.inf)
 
 
 @of_count
+@domain(n=is_count, p=is_probability)
 def pmf(k: Any, n: Any, p: Any) -> Any:
     """The probability of k."""
     inside, count, total = _within(k, n)
     value = beta_density(count + 1, total - count + 1, p) / (total + 1)
-    return wnp.where(_is_valid(n, p), wnp.where(inside, value, 0.0), np.nan)
+    return wnp.where(inside, value, 0.0)
 
 
 def _within(k: Any, n: Any) -> tuple[Any, Any, Any]:
     """Whether there is such a count, and k and n where there is, 0 elsewhere."""
     inside = (k >= 0) & (k <= n)
     return inside, wnp.where(inside, k, wnp.zeros_like(k)), wnp.where(inside, n, wnp.zeros_like(n))
-
-
-def _is_valid(n: Any, p: Any) -> Any:
-    return (p >= 0) & (p <= 1) & (n >= 0) & (n == wnp.floor(n))

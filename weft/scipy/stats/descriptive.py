@@ -11,7 +11,7 @@ from weft import numpy as wnp
 from weft.base import dtypes
 from weft.base.arguments import index
 from weft.base.errors import ArgumentError, NotSupportedError
-from weft.numpy.util import canonicalize_axis, ensure_array, ensure_arrays, promote_dtypes_inexact
+from weft.numpy.util import canonicalize_axis, combining_ranks, ensure_array, ensure_arrays, promote_dtypes_inexact
 from weft.trace.array import Array
 
 POLICIES = ("propagate", "omit", "raise")
@@ -46,6 +46,7 @@ def _along_last(x: Array, axis: Any, name: str) -> tuple[Array, int | None]:
     return wnp.moveaxis(x, found, -1), found
 
 
+@combining_ranks
 def mode(a: Any, axis: int | None = 0, nan_policy: str = "propagate", keepdims: bool = False) -> ModeResult:
     """The most common value along an axis, the least of them if there are several, and how often it occurs.
 
@@ -90,6 +91,7 @@ def _starts(ordered: Array) -> Array:
 METHODS = ("average", "min", "max", "dense", "ordinal")
 
 
+@combining_ranks
 def rankdata(a: Any, method: str = "average", *, axis: int | None = None, nan_policy: str = "propagate") -> Array:
     """The ranks of elements, from 1 for the least, as floats.
 

@@ -10,6 +10,7 @@ from weft import lax
 from weft import numpy as wnp
 from weft.api.jit import jit
 from weft.base.errors import ShapeMismatchError
+from weft.numpy.util import combining_ranks
 from weft.scipy.special.arguments import promoted_dtypes
 from weft.scipy.special.primitives.information import xlogy
 from weft.scipy.stats.families import exponential_of
@@ -38,6 +39,7 @@ def logpdf(x: Any, alpha: Any) -> Array:
 
 
 @jit
+@combining_ranks
 def _logpdf(x: Array, alpha: Array) -> Array:
     if x.shape[0] < alpha.shape[0]:
         x = wnp.concatenate([x, wnp.clip(1 - wnp.sum(x, axis=0, keepdims=True), 0, 1)])

@@ -46,15 +46,56 @@ def _with_sections(text: str | None, names: Iterable[str]) -> str:
     return sections + (f"\n\n>>> {example}" if example else "")
 
 
+def domain(**tests: Function) -> Callable[[Function], Function]:
+    """Declare the parameters of a distribution's function that must satisfy a test; the public function returns NaN
+    for all others, whatever the value of the random variable."""
+
+    def decorate(function: Function) -> Function:
+        function.domain = tests  # type: ignore[attr-defined]
+        return function
+
+    return decorate
+
+
+def is_positive(value: Array) -> Array:
+    """Return whether numbers are above 0; False for NaN."""
+    return value > 0
+
+
+def is_nonnegative(value: Array) -> Array:
+    """Return whether numbers are 0 or above; False for NaN."""
+    return value >= 0
+
+
+def is_probability(value: Array) -> Array:
+    """Return whether numbers are between 0 and 1, both included; False for NaN."""
+    return (value >= 0) & (value <= 1)
+
+
+def is_nonzero_probability(value: Array) -> Array:
+    """Return whether numbers are above 0 and at most 1; False for NaN."""
+    return (value > 0) & (value <= 1)
+
+
+def is_count(value: Array) -> Array:
+    """Return whether numbers are integers from 0 up; False for NaN."""
+    return (value >= 0) & (value == wnp.floor(value))
+
+
 def _public(function: Function, extra: tuple[str, ...], call: Function) -> Any:
     """`call`, a function of the parameters of `function` and `extra` ones, as a public function."""
     own = list(inspect.signature(function).parameters.values())
+    names = [p.name for p in own]
+    tests = {names.index(name): test for name, test in getattr(function, "domain", {}).items()}
     defaults = {"loc": 0, "scale": 1}
     more = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=defaults[name]) for name in extra]
 
     @functools.wraps(function)
     def body(*args: Any) -> Any:
-        return call(*args)
+        result = call(*args)
+        for i, test in tests.items():
+            result = wnp.where(test(args[i]), result, np.nan)
+        return result
 
     parameters = [p.replace(annotation=Any) for p in (*own, *more)]
     body.__doc__ = _with_sections(function.__doc__, [p.name for p in parameters])

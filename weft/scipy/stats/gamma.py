@@ -10,18 +10,20 @@ from weft import lax
 from weft import numpy as wnp
 from weft.scipy.special.primitives.gamma import log_gamma_density
 from weft.scipy.stats.edges import gamma_density
-from weft.scipy.stats.families import density, log_density, log_probability, probability, within
+from weft.scipy.stats.families import density, domain, is_positive, log_density, log_probability, probability, within
 
 __all__ = ["cdf", "logcdf", "logpdf", "logsf", "pdf", "sf"]
 
 
 @log_density
+@domain(a=is_positive)
 def logpdf(x: Any, a: Any) -> Any:
     """The logarithm of the density at x, for the shape `a`; minus infinity below `loc`."""
     return within((x >= 0) & (x < np.inf), x, 1, lambda x: log_gamma_density(a, x), -np.inf)
 
 
 @density
+@domain(a=is_positive)
 def pdf(x: Any, a: Any) -> Any:
     """The density at x."""
     return within(x >= 0, x, 1, lambda x: gamma_density(a, x), 0.0)
@@ -40,6 +42,7 @@ def log_above(a: Any, x: Any) -> Any:
 
 
 @probability
+@domain(a=is_positive)
 def cdf(x: Any, a: Any) -> Any:
     """The probability of a value of at most x, for the shape `a`."""
     end = wnp.where(x > 0, 1.0, 0.0)
@@ -47,12 +50,14 @@ def cdf(x: Any, a: Any) -> Any:
 
 
 @probability
+@domain(a=is_positive)
 def logcdf(x: Any, a: Any) -> Any:
     """The logarithm of the probability of a value of at most x."""
     return within(x > 0, x, 1, lambda x: log_below(a, x), -np.inf)
 
 
 @probability
+@domain(a=is_positive)
 def sf(x: Any, a: Any) -> Any:
     """The probability of a value above x, for the shape `a`."""
     end = wnp.where(x > 0, 0.0, 1.0)
@@ -60,6 +65,7 @@ def sf(x: Any, a: Any) -> Any:
 
 
 @probability
+@domain(a=is_positive)
 def logsf(x: Any, a: Any) -> Any:
     """The logarithm of the probability of a value above x."""
     return within(x >= 0, x, 1, lambda x: log_above(a, x), 0.0)

@@ -7,7 +7,7 @@ from typing import Any
 
 from weft import lax
 from weft import numpy as wnp
-from weft.scipy.stats.families import exponential_of, plain
+from weft.scipy.stats.families import domain, exponential_of, is_positive, plain
 
 __all__ = ["cdf", "logpdf", "pdf"]
 
@@ -19,6 +19,7 @@ def _power(x: Any, beta: Any) -> Any:
 
 
 @plain
+@domain(beta=is_positive)
 def logpdf(x: Any, beta: Any) -> Any:
     """The logarithm of the density at x."""
     return wnp.log(beta) - math.log(2) - lax.lgamma(1 / beta) - _power(x, beta)
@@ -28,6 +29,7 @@ pdf = exponential_of(logpdf, "pdf", "The density at x.")
 
 
 @plain
+@domain(beta=is_positive)
 def cdf(x: Any, beta: Any) -> Any:
     """The probability of a value of at most x."""
     shape, power = wnp.broadcast_arrays(1 / beta, _power(x, beta))

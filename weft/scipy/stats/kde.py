@@ -12,7 +12,7 @@ from weft import random
 from weft.base import tree
 from weft.base.errors import ArgumentError, NotSupportedError, ShapeMismatchError
 from weft.nn import logsumexp
-from weft.numpy.util import ensure_array, promote_dtypes_inexact
+from weft.numpy.util import combining_ranks, ensure_array, promote_dtypes_inexact
 from weft.scipy import linalg
 from weft.scipy.special.error import ndtr
 from weft.trace.array import Array
@@ -123,6 +123,7 @@ class gaussian_kde:
         """The density at points."""
         return self.evaluate(x)
 
+    @combining_ranks
     def logpdf(self, x: Any) -> Array:
         """The logarithm of the density at points."""
         points = self._points(x)
@@ -133,6 +134,7 @@ class gaussian_kde:
         constant = 0.5 * self.d * math.log(2 * math.pi) + wnp.sum(wnp.log(wnp.diagonal(factor)))
         return logsumexp(-energy, b=self.weights, axis=-1) - constant
 
+    @combining_ranks
     def _convolved(self, mean: Array, weights: Array, cov: Array) -> Array:
         """The integral of the product with normal densities around the columns of `mean`."""
         factor = wnp.linalg.cholesky(self.covariance + cov)

@@ -9,6 +9,8 @@ import numpy as np
 from weft import lax
 from weft import numpy as wnp
 from weft.api.jit import jit
+from weft.base.settings import numpy_dtype_promotion
+from weft.numpy.util import check_arraylike, combining_ranks
 from weft.scipy.special.arguments import promoted_dtypes
 from weft.scipy.special.primitives.information import xlogy
 from weft.scipy.stats.families import exponential_of
@@ -25,10 +27,14 @@ def logpmf(x: Any, n: Any, p: Any) -> Array:
         n: the number of trials.
         p: the probabilities of the outcomes, along the last axis.
     """
-    return _logpmf(*promoted_dtypes("multinomial.logpmf", x, n, p))
+    check_arraylike("multinomial.logpmf", x, n, p)
+    with numpy_dtype_promotion("standard"):  # counts are integers and probabilities are not
+        values = promoted_dtypes("multinomial.logpmf", x, n, p)
+    return _logpmf(*values)
 
 
 @jit
+@combining_ranks
 def _logpmf(x: Array, n: Array, p: Array) -> Array:
     counts, chances = wnp.broadcast_arrays(x, p)
     valid = (wnp.sum(x, axis=-1) == n) & wnp.all((x >= 0) & (x == wnp.floor(x)), axis=-1)

@@ -8,6 +8,7 @@ from typing import Any
 from weft import numpy as wnp
 from weft.api.jit import jit
 from weft.base.errors import NotSupportedError, ShapeMismatchError
+from weft.numpy.util import combining_ranks
 from weft.scipy import linalg
 from weft.scipy.special.arguments import promoted_dtypes
 from weft.trace.array import Array
@@ -40,6 +41,7 @@ def logpdf(x: Any, mean: Any, cov: Any, allow_singular: None = None) -> Array:
 
 
 @jit
+@combining_ranks
 def _logpdf(x: Array, mean: Array, cov: Array) -> Array:
     if not mean.shape or not cov.shape:
         if cov.shape:

@@ -9,26 +9,26 @@ import numpy as np
 from weft import numpy as wnp
 from weft.scipy.special.primitives.gamma import log_beta_density
 from weft.scipy.stats.edges import beta_density
-from weft.scipy.stats.families import log_of_count, of_count
+from weft.scipy.stats.families import domain, is_nonzero_probability, is_positive, log_of_count, of_count
 
 __all__ = ["logpmf", "pmf"]
 
 
 @log_of_count
+@domain(n=is_positive, p=is_nonzero_probability)
 def logpmf(k: Any, n: Any, p: Any) -> Any:
     """The logarithm of the probability of k; minus infinity below 0."""
     inside = k >= 0
     count = wnp.where(inside, k, wnp.zeros_like(k))
     value = log_beta_density(*wnp.broadcast_arrays(n, count + 1, p)) + wnp.log(p) - wnp.log(n + count)
-    valid = (p > 0) & (p <= 1) & (n > 0)
-    return wnp.where(valid, wnp.where(inside, value, -np.inf), np.nan)
+    return wnp.where(inside, value, -np.inf)
 
 
 @of_count
+@domain(n=is_positive, p=is_nonzero_probability)
 def pmf(k: Any, n: Any, p: Any) -> Any:
     """The probability of k."""
     inside = k >= 0
     count = wnp.where(inside, k, wnp.zeros_like(k))
     value = beta_density(n, count + 1, p) * p / (n + count)
-    valid = (p > 0) & (p <= 1) & (n > 0)
-    return wnp.where(valid, wnp.where(inside, value, 0.0), np.nan)
+    return wnp.where(inside, value, 0.0)

@@ -7,12 +7,22 @@ from typing import Any
 import numpy as np
 
 from weft import numpy as wnp
-from weft.scipy.stats.families import exponential_of, log_density, log_less, probability, quantile, within
+from weft.scipy.stats.families import (
+    domain,
+    exponential_of,
+    is_positive,
+    log_density,
+    log_less,
+    probability,
+    quantile,
+    within,
+)
 
 __all__ = ["cdf", "logcdf", "logpdf", "logsf", "pdf", "ppf", "sf"]
 
 
 @log_density
+@domain(b=is_positive)
 def logpdf(x: Any, b: Any) -> Any:
     """The logarithm of the density at x; minus infinity below the support."""
     return within(x >= 1, x, 1, lambda x: wnp.log(b) - (b + 1) * wnp.log(x), -np.inf)
@@ -22,30 +32,35 @@ pdf = exponential_of(logpdf, "pdf", "The density at x.")
 
 
 @probability
+@domain(b=is_positive)
 def cdf(x: Any, b: Any) -> Any:
     """The probability of a value of at most x."""
     return within(x >= 1, x, 1, lambda x: -wnp.expm1(-b * wnp.log(x)), 0.0)
 
 
 @probability
+@domain(b=is_positive)
 def logcdf(x: Any, b: Any) -> Any:
     """The logarithm of the probability of a value of at most x."""
     return within(x >= 1, x, 1, lambda x: log_less(b * wnp.log(x)), -np.inf)
 
 
 @probability
+@domain(b=is_positive)
 def sf(x: Any, b: Any) -> Any:
     """The probability of a value above x."""
     return within(x >= 1, x, 1, lambda x: wnp.power(x, -b), 1.0)
 
 
 @probability
+@domain(b=is_positive)
 def logsf(x: Any, b: Any) -> Any:
     """The logarithm of the probability of a value above x."""
     return within(x >= 1, x, 1, lambda x: -b * wnp.log(x), 0.0)
 
 
 @quantile
+@domain(b=is_positive)
 def ppf(q: Any, b: Any) -> Any:
     """The value that is exceeded with probability 1 - q."""
     return wnp.exp(-wnp.log1p(-q) / b)

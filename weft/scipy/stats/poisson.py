@@ -13,27 +13,29 @@ from weft.scipy.special.arguments import of_floats
 from weft.scipy.special.primitives.gamma import log_gamma_density
 from weft.scipy.special.primitives.information import entr
 from weft.scipy.stats.edges import gamma_density
-from weft.scipy.stats.families import log_of_count, of_count
+from weft.scipy.stats.families import domain, is_nonnegative, log_of_count, of_count
 from weft.trace.array import Array
 
 __all__ = ["cdf", "entropy", "logpmf", "pmf"]
 
 
 @log_of_count
+@domain(mu=is_nonnegative)
 def logpmf(k: Any, mu: Any) -> Any:
     """The logarithm of the probability of k; minus infinity below 0."""
     inside = k >= 0
     count = wnp.where(inside, k, wnp.zeros_like(k))
     value = log_gamma_density(*wnp.broadcast_arrays(count + 1, mu))
-    return wnp.where(mu >= 0, wnp.where(inside, value, -np.inf), np.nan)
+    return wnp.where(inside, value, -np.inf)
 
 
 @of_count
+@domain(mu=is_nonnegative)
 def pmf(k: Any, mu: Any) -> Any:
     """The probability of k."""
     inside = k >= 0
     value = gamma_density(wnp.where(inside, k, wnp.zeros_like(k)) + 1, mu)
-    return wnp.where(mu >= 0, wnp.where(inside, value, 0.0), np.nan)
+    return wnp.where(inside, value, 0.0)
 
 
 @of_floats

@@ -9,12 +9,13 @@ import numpy as np
 
 from weft import numpy as wnp
 from weft.scipy.special.primitives.gamma import gamma_difference
-from weft.scipy.stats.families import exponential_of, log_density
+from weft.scipy.stats.families import domain, exponential_of, is_positive, log_density
 
 __all__ = ["logpdf", "pdf"]
 
 
 @log_density
+@domain(df=is_positive)
 def logpdf(x: Any, df: Any) -> Any:
     """The logarithm of the density at x; for an infinite `df` that of the normal distribution."""
     normal = df == np.inf
@@ -27,7 +28,7 @@ def logpdf(x: Any, df: Any) -> Any:
     near = wnp.log1p(wnp.square(x) / finite)
     logarithm = wnp.where(large, 2 * wnp.log(wnp.where(large, root, wnp.ones_like(root))), near)
     gaussian = -0.5 * wnp.square(x) - 0.5 * math.log(2 * math.pi)
-    return wnp.where(normal, gaussian, wnp.where(df > 0, constant - (finite + 1) / 2 * logarithm, np.nan))
+    return wnp.where(normal, gaussian, constant - (finite + 1) / 2 * logarithm)
 
 
 pdf = exponential_of(logpdf, "pdf", "The density at x.")

@@ -7,12 +7,13 @@ from typing import Any
 
 from weft import lax
 from weft import numpy as wnp
-from weft.scipy.stats.families import exponential_of, plain
+from weft.scipy.stats.families import domain, exponential_of, is_positive, plain
 
 __all__ = ["logpdf", "pdf"]
 
 
 @plain
+@domain(kappa=is_positive)
 def logpdf(x: Any, kappa: Any) -> Any:
     """The logarithm of the density at the angle x."""
     less = -2 * wnp.square(wnp.sin(x / 2))  # cos(x) - 1

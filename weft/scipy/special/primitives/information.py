@@ -22,9 +22,15 @@ def pairs(edges: Any, first: Any = unit_ramp, second: Any = positive_ramp) -> An
 
 
 def quotient(x: Any, y: Any) -> Any:
-    """x/y, and 0 where x is 0."""
-    absent = x == 0
+    """Divide x by y, with 0 for 0/0; the derivatives at x = 0 are those of x/y unless y is 0 too."""
+    absent = (x == 0) & (y == 0)
     return wnp.where(absent, wnp.zeros_like(x), x / wnp.where(absent, wnp.ones_like(y), y))
+
+
+def log_ratio_at_edge(p: Any, q: Any) -> Any:
+    """Compute log(p/q) where p or q is not positive: -inf at p = 0, as a constant in p, so that the mixed derivative
+    -1/q is no product of 0 and infinity."""
+    return lax.log(lax.stop_gradient(p)) - lax.log(q)
 
 
 @primitive
@@ -110,7 +116,7 @@ class rel_entr(DefinedFunction):
         both = (p > 0) & (q > 0)
         one = wnp.ones_like(p)
         inside = out / wnp.where(both, p, one) + 1
-        return tangent * wnp.where(both, inside, lax.log(p) - lax.log(q) + 1)
+        return tangent * wnp.where(both, inside, log_ratio_at_edge(p, q) + 1)
 
     def samples(self) -> Any:
         yield from pairs(([0, 0, 1, -1, 1], [0, 2, 0, 1, np.nan]), positive_ramp)
@@ -141,7 +147,7 @@ class kl_div(DoubleFunction):
         both = (p > 0) & (q > 0)
         one = wnp.ones_like(p)
         x, y = wnp.where(both, p, one), wnp.where(both, q, one)
-        return tangent * wnp.where(both, rel_entr(x, y) / x, lax.log(p) - lax.log(q))
+        return tangent * wnp.where(both, rel_entr(x, y) / x, log_ratio_at_edge(p, q))
 
     def samples(self) -> Any:
         yield from pairs(([0, 0, 1, -1, 1], [0, 2, 0, 1, np.nan]), positive_ramp)
