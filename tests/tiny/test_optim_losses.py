@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from scipy import special
+from scipy import special, stats
 
 import weft
 import weft.numpy as wnp
@@ -41,8 +41,62 @@ def test_cross_entropy_of_an_impossible_class() -> None:
 
 def test_masked_cross_entropy_ignores_masked_elements() -> None:
     keep = np.array([True, True, False, True, True])
-    got = optim.softmax_cross_entropy(LOGITS, SOFT, where=keep)
+    got = optim.softmax_cross_entropy(LOGITS, SOFT, where=keep[None])
     np.testing.assert_allclose(got, optim.softmax_cross_entropy(LOGITS[:, keep], SOFT[:, keep]), rtol=1e-5)
+
+
+def test_masks_of_examples_do_not_mask_classes() -> None:
+    logits, labels = LOGITS[:, :4], SOFT[:, :4]  # as many classes as examples
+    keep = np.array([True, False, True, True])
+    want = np.where(keep, optim.softmax_cross_entropy(logits, labels), 0.0)
+    np.testing.assert_allclose(optim.softmax_cross_entropy(logits, labels, where=keep), want, rtol=1e-6)
+    poly = np.where(keep, optim.poly_loss_cross_entropy(logits, labels), 2.0)
+    got = optim.losses.poly_loss_cross_entropy(logits, labels, where=keep)
+    np.testing.assert_allclose(got[keep], poly[keep], rtol=1e-6)
+
+
+def test_safe_cross_entropy_differentiates_labels_of_zero() -> None:
+    logits, labels = wnp.array([1.0, 2.0, -1.0]), wnp.array([0.0, 1.0, 0.0])
+    got = weft.grad(optim.safe_softmax_cross_entropy, argnums=1)(logits, labels)
+    np.testing.assert_allclose(got, -special.log_softmax(np.asarray(logits)), rtol=1e-6)
+
+
+def test_fenchel_young_losses_are_of_vectors() -> None:
+    loss = optim.losses.make_fenchel_young_loss(weft.nn.logsumexp)
+    np.testing.assert_allclose(loss(LOGITS, SOFT), [loss(x, y) for x, y in zip(LOGITS, SOFT, strict=True)], rtol=1e-5)
+    assert loss(LOGITS, SOFT).shape == LOGITS.shape[:1]
+
+
+def test_a_list_without_items_has_no_ranking_loss() -> None:
+    nothing = np.zeros(3, bool)
+    assert float(optim.losses.ranking_softmax_loss(wnp.ones(3), wnp.ones(3), where=nothing)) == 0.0
+    gradient = weft.grad(lambda x: optim.losses.ranking_softmax_loss(x, wnp.ones(3), where=nothing))(wnp.ones(3))
+    np.testing.assert_array_equal(gradient, np.zeros(3))
+
+
+def test_vectors_of_which_nothing_counts_are_at_distance_one() -> None:
+    x, keep = wnp.ones((2, 3)), np.array([[True, True, False], [False, False, False]])
+    np.testing.assert_allclose(optim.losses.cosine_distance(x, x, where=keep), [0.0, 1.0], atol=1e-6)
+    gradient = weft.grad(lambda y: optim.losses.cosine_distance(y, x, where=keep).sum())(x)
+    assert np.isfinite(gradient).all()
+
+
+def test_losses_of_empty_batches() -> None:
+    assert float(optim.losses.ranking_softmax_loss(wnp.zeros((0, 3)), wnp.zeros((0, 3)))) == 0.0
+    logits, labels = wnp.zeros((2, 0, 3)), wnp.zeros((2, 0), np.int32)
+    assert optim.softmax_cross_entropy_with_integer_labels(logits, labels).shape == (2, 0)
+
+
+def test_dice_loss_adds_the_axis_of_one_class() -> None:
+    x, y = wnp.ones((2, 4, 4)), wnp.ones((2, 4, 4, 1))
+    np.testing.assert_allclose(optim.losses.dice_loss(x, y), optim.losses.dice_loss(x[..., None], y))
+
+
+def test_log_densities_sum_over_all_parameters() -> None:
+    normal = optim.multi_normal(wnp.zeros((2, 3)), wnp.zeros((2, 3)))
+    x = wnp.ones((5, 2, 3))
+    assert normal.log_prob(x).shape == (5,)
+    np.testing.assert_allclose(normal.log_prob(x), stats.norm.logpdf(1.0) * 6 * np.ones(5), rtol=1e-5)
 
 
 def test_divergences() -> None:

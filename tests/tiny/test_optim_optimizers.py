@@ -329,7 +329,7 @@ def test_counters_do_not_wrap() -> None:
     largest = np.iinfo(np.int32).max
     assert optim.safe_increment(wnp.asarray(largest, wnp.int32)) == largest
     assert optim.safe_increment(wnp.asarray(3, wnp.int32)) == 4
-    with pytest.raises(TypeError, match="integers or floats"):
+    with pytest.raises(ValueError, match="integers or floats"):
         optim.safe_increment(wnp.array(True))
 
 

@@ -6,6 +6,7 @@ A transformation that wants more than these three (a loss value, say) is a `Grad
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, Self, TypeAlias
 
@@ -55,6 +56,30 @@ class StatefulSchedule(Protocol):
     def __call__(self, state: Any, **extra_args: Any) -> Any: ...
 
 
+def without_shared_arrays(init: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap `init` so that no array is in its state twice, nor both in the state and in the parameters.
+
+    A training step usually donates parameters and state, and an array can be donated only once.
+    """
+
+    @functools.wraps(init)
+    def unshared(params: Params, *args: Any, **kwargs: Any) -> OptState:
+        state = init(params, *args, **kwargs)
+        seen = {id(leaf) for leaf in weft.tree.leaves(params)}
+
+        def own(leaf: Any) -> Any:
+            if not isinstance(leaf, weft.Array) or isinstance(leaf, weft.core.Tracer):
+                return leaf
+            if id(leaf) in seen:
+                leaf = leaf.copy()
+            seen.add(id(leaf))
+            return leaf
+
+        return weft.tree.map(own, state)
+
+    return unshared
+
+
 class _Functions(NamedTuple):
     init: Callable[..., Any]
     update: Callable[..., Any]
@@ -77,7 +102,7 @@ class GradientTransformation(_Functions):
     __slots__ = ()
 
     def __new__(cls, init: Callable[..., Any], update: Callable[..., Any]) -> Self:
-        return super().__new__(cls, boundary(init), boundary(update))
+        return super().__new__(cls, boundary(without_shared_arrays(init)), boundary(update))
 
 
 class GradientTransformationExtraArgs(GradientTransformation):

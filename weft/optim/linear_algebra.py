@@ -127,8 +127,9 @@ def nnls(A: ArrayLike, b: ArrayLike, iters: int, unroll: int = 1, L: ArrayLike |
     gram = wnp.matmul(A.T, A, precision=HIGHEST)
     right = wnp.matmul(A.T, b, precision=HIGHEST)
     if L is None:
-        # The norm bounds the eigenvalue, where the power iteration may stop below it.
-        L = wnp.linalg.norm(gram, ord=2)
+        # Both norms bound the eigenvalue, where the power iteration may stop below it.
+        L = wnp.minimum(wnp.linalg.norm(gram), wnp.max(wnp.sum(wnp.abs(gram), axis=0), initial=0.0))
+    L = wnp.where(wnp.asarray(L) == 0, 1.0, L)
 
     def step(carry: Any, _: Any) -> Any:
         x, y, t = carry
@@ -136,7 +137,7 @@ def nnls(A: ArrayLike, b: ArrayLike, iters: int, unroll: int = 1, L: ArrayLike |
         turned = wnp.sum((y - new) * (new - x)) > 0
         t = wnp.where(turned, 1.0, t)
         following = (1 + wnp.sqrt(1 + 4 * t * t)) / 2
-        return (new, new + wnp.where(turned, 0.0, (t - 1) / following) * (new - x), following), None
+        return (new, new + wnp.where(turned, 0.0, (t - 1) / following).astype(new.dtype) * (new - x), following), None
 
     start = wnp.zeros(right.shape, right.dtype)
     (x, _, _), _ = lax.scan(step, (start, start, wnp.ones((), right.dtype)), None, length=iters, unroll=unroll)

@@ -9,7 +9,7 @@ import weft.numpy as wnp
 from weft import Array
 from weft.errors import ArgumentError, ArgumentTypeError
 from weft.optim.base import GradientTransformation, Params, Updates
-from weft.optim.tree_mapping import map_trees, need_params
+from weft.optim.tree_mapping import ParamsPlaceholder, map_trees, need_params
 
 
 class LookaheadState(NamedTuple):
@@ -42,7 +42,7 @@ def lookahead(
         raise ArgumentError(f"lookahead needs a sync_period of at least 1, and got {sync_period}")
 
     def init(params: LookaheadParams) -> LookaheadState:
-        fast = getattr(params, "fast", None)
+        fast = params if isinstance(params, ParamsPlaceholder) else getattr(params, "fast", None)
         if fast is None:
             raise ArgumentTypeError(
                 "lookahead keeps two copies of the parameters, and init got one: "

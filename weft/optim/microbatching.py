@@ -189,11 +189,14 @@ def micro_vmap(
     accumulator: Any = AccumulationType.CONCAT,
     num_real_microbatches: Any = None,
 ) -> Callable[..., Any]:
-    """`weft.vmap` over parts of the batch one after another; results can be reduced instead of stacked."""
+    """`weft.vmap` over parts of the batch one after another; results can be reduced instead of stacked.
+
+    Keyword arguments are mapped over their leading axis, as by `weft.vmap`.
+    """
     if out_axes != 0:
         raise ArgumentError(f"micro_vmap puts the batch on axis 0 of results; got out_axes={out_axes!r}")
 
-    def computed(*args: Any) -> Any:
+    def computed(*args: Any, **kwargs: Any) -> Any:
         axes = [in_axes] * len(args) if isinstance(in_axes, int) else list(in_axes)
         if len(axes) != len(args) or any(axis is not None and not isinstance(axis, int) for axis in axes):
             raise ArgumentError(
@@ -201,8 +204,8 @@ def micro_vmap(
             )
         positions = [i for i, axis in enumerate(axes) if axis is not None]
 
-        def mapped(*row_args: Any) -> Any:
-            results = vmap_fn(fun, tuple(axes), 0)(*row_args)
+        def mapped(*row_args: Any, kwargs: Any) -> Any:
+            results = vmap_fn(fun, tuple(axes), 0)(*row_args, **kwargs)
 
             def aggregated(kind: Any, below: Any) -> Any:
                 return weft.tree.map(_accumulator(kind, 1, 1).aggregate, below)
@@ -214,9 +217,10 @@ def micro_vmap(
             positions,
             microbatch_size,
             accumulator,
-            in_axes=[axes[i] for i in positions],
+            argnames="kwargs",
+            in_axes=[*(axes[i] for i in positions), 0],
             num_real_microbatches=num_real_microbatches,
-        )(*args)
+        )(*args, kwargs=kwargs)
 
     return computed
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import weft.numpy as wnp
 from weft import Array
-from weft.errors import ArgumentTypeError
+from weft.errors import ArgumentError
 from weft.typing import ArrayLike
 
 
@@ -31,7 +31,7 @@ def safe_increment(count: ArrayLike) -> Array:
     elif wnp.issubdtype(dtype, wnp.floating):
         largest = wnp.finfo(dtype).max
     else:
-        raise ArgumentTypeError(f"safe_increment counts in integers or floats, and got {dtype}")
+        raise ArgumentError(f"safe_increment counts in integers or floats, and got {dtype}")
     return wnp.where(count < largest, count + wnp.array(1, dtype), wnp.array(largest, dtype))
 
 

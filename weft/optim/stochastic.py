@@ -24,9 +24,10 @@ class MultiNormalDiagFromLogScale:
         return noise * wnp.exp(self._log_scale) + self._loc
 
     def log_prob(self, x: Array) -> Array:
-        """log of the density of vectors on the last axis."""
+        """Return the log of the density, with the axes of the parameters summed over."""
         scaled = (x - self._loc) * wnp.exp(-self._log_scale)
-        return wnp.sum(-0.5 * (math.log(2 * math.pi) + scaled**2) - self._log_scale, axis=-1)
+        each = -0.5 * (math.log(2 * math.pi) + scaled**2) - self._log_scale
+        return wnp.sum(each, axis=tuple(range(-len(self._shape), 0)))
 
     @property
     def log_scale(self) -> Array:

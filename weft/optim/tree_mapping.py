@@ -13,6 +13,16 @@ import weft
 from weft.errors import ArgumentError, ArgumentTypeError, ShapeMismatchError, TreeMismatchError
 
 
+class ParamsPlaceholder:
+    """Stands for the tree of parameters in an `init` that is called to see where in its state parameters go.
+
+    A tree without leaves: an `init` that maps over the leaves of its parameters handles it without a case of its own.
+    """
+
+
+weft.tree_util.register_pytree_node(ParamsPlaceholder, lambda _: ((), None), lambda _, __: ParamsPlaceholder())
+
+
 class MissingParamsError(ArgumentError):
     """`update` of an optimizer was called without the parameters, and a transformation in it reads them."""
 
@@ -95,7 +105,7 @@ def _with_gaps(
     leaves, structure = weft.tree.flatten(trees[0], is_leaf=_is_none)
     columns = [leaves]
     for name, tree in zip(names[1:], trees[1:], strict=True):
-        columns.append(_column(where, structure, names[0], _label(names[0], name), tree))
+        columns.append(_column(where, structure, leaves, names[0], _label(names[0], name), tree))
     if same_shapes:
         _check_shapes(where, names, columns, trees[0])
     nothing = (None,) * results
@@ -105,7 +115,7 @@ def _with_gaps(
     return tuple([structure.unflatten(column) for column in zip(*rows, strict=True)])
 
 
-def _column(where: str, structure: Any, first: str, name: str, tree: Any) -> list[Any]:
+def _column(where: str, structure: Any, first_leaves: list[Any], first: str, name: str, tree: Any) -> list[Any]:
     try:
         leaves = structure.flatten_up_to(tree)
     except TreeMismatchError as error:
@@ -116,7 +126,11 @@ def _column(where: str, structure: Any, first: str, name: str, tree: Any) -> lis
             fix="give update the gradients, the state and the params of the same model; "
             "after changing the model call init again",
         ) from None
-    deeper = [leaf for leaf in leaves if leaf is not None and not weft.tree_util.all_leaves([leaf])]
+    deeper = [
+        leaf
+        for leaf, other in zip(leaves, first_leaves, strict=True)
+        if leaf is not None and other is not None and not weft.tree_util.all_leaves([leaf])
+    ]
     if deeper:
         raise TreeMismatchError(
             f"{where}: {name} does not have the structure of {first}.",

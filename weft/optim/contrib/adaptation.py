@@ -13,11 +13,22 @@ from weft.optim.base import (
     Params,
     ScalarOrSchedule,
     Updates,
+    with_extra_args_support,
 )
 from weft.optim.numerics import abs_sq, safe_increment
 from weft.optim.transforms.adaptive import Corrections, zero_count
 from weft.optim.tree_mapping import map_trees, need_extra, need_params
-from weft.optim.tree_utils.arithmetic import sum_of_squares, tree_norm, tree_sub, tree_sum, tree_vdot, tree_zeros_like
+from weft.optim.tree_utils.arithmetic import (
+    accumulator_dtype,
+    in_dtypes_of,
+    initial_copy,
+    sum_of_squares,
+    tree_norm,
+    tree_sub,
+    tree_sum,
+    tree_vdot,
+    tree_zeros_like,
+)
 from weft.optim.tree_utils.moments import correction, moving_average
 
 
@@ -46,16 +57,16 @@ def prodigy(
     estim_lr_coef: float = 1.0,
     weight_decay: float = 0.0,
     safeguard_warmup: bool = False,
-) -> GradientTransformation:
+) -> GradientTransformationExtraArgs:
     """AdamW that estimates its learning rate d from the distance to the start (Mishchenko and Defazio 2023)."""
     b1, b2 = betas
     b3 = b2**0.5 if beta3 is None else beta3
 
     def init(params: Params) -> ProdigyState:
         zeros = tree_zeros_like(params)
-        start = weft.tree.map(wnp.asarray, params)
+        start, dtype = initial_copy(params), accumulator_dtype(params)
         return ProdigyState(
-            zeros, zeros, zeros, start, wnp.asarray(estim_lr0, wnp.float32), wnp.zeros((), wnp.float32), zero_count()
+            zeros, zeros, zeros, start, wnp.asarray(estim_lr0, dtype), wnp.zeros((), dtype), zero_count()
         )
 
     def update(updates: Updates, state: ProdigyState, params: Params | None = None) -> Any:
@@ -65,12 +76,12 @@ def prodigy(
         bias = wnp.sqrt(correction(b2, count)) / correction(b1, count)
         rate = d * _at(learning_rate, state.count) * bias
         weight = (d / estim_lr0) * (d if safeguard_warmup else rate)
-        along = tree_vdot(updates, tree_sub(state.params0, params))
+        along = tree_vdot(updates, tree_sub(state.params0, params)).real
         numerator = b3 * state.numerator_weighted + (d / estim_lr0) * rate * along
 
         def gather(g: Any, m: Any, v: Any, s: Any) -> tuple[Any, ...]:
             dg = d.astype(g.dtype) * g
-            return moving_average(dg, m, b1), moving_average(dg * dg, v, b2), b3 * s + weight.astype(g.dtype) * g
+            return moving_average(dg, m, b1), moving_average(abs_sq(dg), v, b2), b3 * s + weight.astype(g.dtype) * g
 
         moments = {"exp_avg": state.exp_avg, "exp_avg_sq": state.exp_avg_sq, "grad_sum": state.grad_sum}
         m, v, s = map_trees("prodigy", gather, results=3, updates=updates, **moments)
@@ -81,9 +92,9 @@ def prodigy(
             return (-rate.astype(m.dtype) * (scaled + weight_decay * p),)
 
         (new,) = map_trees("prodigy", step, exp_avg=m, exp_avg_sq=v, params=params)
-        return new, ProdigyState(m, v, s, state.params0, estimate, numerator, count)
+        return new, in_dtypes_of(ProdigyState(m, v, s, state.params0, estimate, numerator, count), state)
 
-    return GradientTransformation(init, update)
+    return with_extra_args_support(GradientTransformation(init, update))
 
 
 class DAdaptAdamWState(NamedTuple):
@@ -103,16 +114,14 @@ def dadapt_adamw(
     eps: float = 1e-8,
     estim_lr0: float = 1e-6,
     weight_decay: float = 0.0,
-) -> GradientTransformation:
+) -> GradientTransformationExtraArgs:
     """AdamW that estimates its learning rate by D-Adaptation (Defazio and Mishchenko 2023)."""
     b1, b2 = betas
     root = b2**0.5
 
     def init(params: Params) -> DAdaptAdamWState:
-        zeros = tree_zeros_like(params)
-        return DAdaptAdamWState(
-            zeros, zeros, zeros, wnp.asarray(estim_lr0, wnp.float32), wnp.zeros((), wnp.float32), zero_count()
-        )
+        zeros, dtype = tree_zeros_like(params), accumulator_dtype(params)
+        return DAdaptAdamWState(zeros, zeros, zeros, wnp.asarray(estim_lr0, dtype), wnp.zeros((), dtype), zero_count())
 
     def update(updates: Updates, state: DAdaptAdamWState, params: Params | None = None) -> Any:
         need_params("dadapt_adamw", params)
@@ -122,7 +131,7 @@ def dadapt_adamw(
 
         def gather(g: Any, m: Any, v: Any, s: Any) -> tuple[Any, ...]:
             small = rate.astype(g.dtype) * g
-            product = wnp.sum(s * g / (wnp.sqrt(v) + eps))
+            product = wnp.sum((s.conj() * g).real / (wnp.sqrt(v).real + eps))
             return (
                 moving_average(small, m, b1),
                 moving_average(abs_sq(g), v, b2),
@@ -140,9 +149,9 @@ def dadapt_adamw(
             return (-(rate.astype(m.dtype) * weight_decay * p) - m / (wnp.sqrt(v) + eps),)
 
         (new,) = map_trees("dadapt_adamw", step, exp_avg=m, exp_avg_sq=v, params=params)
-        return new, DAdaptAdamWState(m, v, s, estimate, numerator, count)
+        return new, in_dtypes_of(DAdaptAdamWState(m, v, s, estimate, numerator, count), state)
 
-    return GradientTransformation(init, update)
+    return with_extra_args_support(GradientTransformation(init, update))
 
 
 class MomoState(NamedTuple):
@@ -165,8 +174,8 @@ def momo(
     """SGD with momentum whose step is at most what a model of the loss allows (Schaipp et al. 2023); needs `value`."""
 
     def init(params: Params) -> MomoState:
-        zero = wnp.zeros((), wnp.float32)
-        return MomoState(tree_zeros_like(params), zero, zero, wnp.asarray(lower_bound, wnp.float32), zero_count())
+        zero = wnp.zeros((), accumulator_dtype(params))
+        return MomoState(tree_zeros_like(params), zero, zero, wnp.asarray(lower_bound, zero.dtype), zero_count())
 
     def update(
         updates: Updates, state: MomoState, params: Params | None = None, *, value: Any = None, **extra_args: Any
@@ -177,15 +186,15 @@ def momo(
         decay = wnp.where(state.count > 0, beta, 0.0)
         average = weft.tree.map(lambda m, g: moving_average(g, m, decay.astype(g.dtype)), state.exp_avg, updates)
         barf = moving_average(value, state.barf, decay)
-        gamma = moving_average(tree_vdot(updates, params), state.gamma, decay)
+        gamma = moving_average(tree_vdot(updates, params).real, state.gamma, decay)
         rate = _at(learning_rate, state.count)
         shrink = 1 + rate * weight_decay
         square = tree_norm(average, squared=True)
-        product = tree_vdot(average, params)
+        product = tree_vdot(average, params).real
         bound = state.lb
         if adapt_lower_bound:
             cap = shrink * (barf - gamma) + product
-            lowered = wnp.maximum((cap - 0.5 * rate * square) / shrink, lower_bound)
+            lowered = wnp.maximum(cap / (2 * shrink), lower_bound)
             bound = wnp.where(cap < shrink * bound, lowered, bound)
         gap = wnp.maximum(shrink * (barf - gamma - bound) + product, 0.0)
         longest = wnp.where(square > 0, gap / wnp.where(square > 0, square, 1.0), 0.0)
@@ -195,7 +204,7 @@ def momo(
             bound = wnp.maximum(new_bound, lower_bound)
         factor = 1.0 / shrink - 1.0
         new = weft.tree.map(lambda m, p: factor * p - step.astype(m.dtype) * m, average, params)
-        return new, MomoState(average, barf, gamma, bound, safe_increment(state.count))
+        return new, in_dtypes_of(MomoState(average, barf, gamma, bound, safe_increment(state.count)), state)
 
     return GradientTransformationExtraArgs(init, update)
 
@@ -223,8 +232,8 @@ def momo_adam(
     """Adam whose step is at most what a model of the loss allows (Schaipp et al. 2023); needs `value`."""
 
     def init(params: Params) -> MomoAdamState:
-        zeros, zero = tree_zeros_like(params), wnp.zeros((), wnp.float32)
-        return MomoAdamState(zeros, zeros, zero, zero, wnp.asarray(lower_bound, wnp.float32), zero_count())
+        zeros, zero = tree_zeros_like(params), wnp.zeros((), accumulator_dtype(params))
+        return MomoAdamState(zeros, zeros, zero, zero, wnp.asarray(lower_bound, zero.dtype), zero_count())
 
     def update(
         updates: Updates, state: MomoAdamState, params: Params | None = None, *, value: Any = None, **extra_args: Any
@@ -233,7 +242,7 @@ def momo_adam(
         need_extra("momo_adam", value=value)
         count = safe_increment(state.count)
         barf = moving_average(value, state.barf, b1)
-        gamma = moving_average(tree_vdot(updates, params), state.gamma, b1)
+        gamma = moving_average(tree_vdot(updates, params).real, state.gamma, b1)
         second = Corrections(b2, count)
         seen = correction(b1, count)
 
@@ -244,13 +253,13 @@ def momo_adam(
         moments = {"exp_avg": state.exp_avg, "exp_avg_sq": state.exp_avg_sq}
         m, v, scales = map_trees("momo_adam", gather, results=3, updates=updates, **moments)
         (squares,) = map_trees("momo_adam", lambda m, d: (sum_of_squares(m / wnp.sqrt(d)),), exp_avg=m, scale=scales)
-        square, product = tree_sum(squares), tree_vdot(m, params)
+        square, product = tree_sum(squares), tree_vdot(m, params).real
         rate = _at(learning_rate, state.count)
         shrink = 1 + rate * weight_decay
         bound = state.lb
         if adapt_lower_bound:
             cap = shrink * (barf - gamma) + product
-            lowered = wnp.maximum((cap - 0.5 * rate * square) / (shrink * seen), lower_bound)
+            lowered = wnp.maximum(cap / (2 * shrink * seen), lower_bound)
             bound = wnp.where(cap < shrink * seen * bound, lowered, bound)
         gap = wnp.maximum(shrink * (barf - seen * bound - gamma) + product, 0.0)
         longest = wnp.where(square > 0, gap / wnp.where(square > 0, square, 1.0), 0.0)
@@ -263,6 +272,6 @@ def momo_adam(
             return (factor * p - step.astype(m.dtype) * m / d,)
 
         (new,) = map_trees("momo_adam", move, exp_avg=m, scale=scales, params=params)
-        return new, MomoAdamState(m, v, barf, gamma, bound, count)
+        return new, in_dtypes_of(MomoAdamState(m, v, barf, gamma, bound, count), state)
 
     return GradientTransformationExtraArgs(init, update)

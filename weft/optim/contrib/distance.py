@@ -21,7 +21,14 @@ from weft.optim.transforms.adding import add_decayed_weights
 from weft.optim.transforms.combining import chain
 from weft.optim.transforms.scaling import scale_by_learning_rate
 from weft.optim.tree_mapping import map_trees, need_params
-from weft.optim.tree_utils.arithmetic import tree_norm, tree_sub, tree_zeros_like
+from weft.optim.tree_utils.arithmetic import (
+    accumulator_dtype,
+    in_dtypes_of,
+    initial_copy,
+    tree_norm,
+    tree_sub,
+    tree_zeros_like,
+)
 
 
 class DoGState(NamedTuple):
@@ -48,12 +55,13 @@ def scale_by_dog(init_step: tuple[str, float] = ("heuristic", 1e-6), eps: float 
         raise ArgumentError(f'init_step is ("distance", "learning_rate" or "heuristic", value), and got {init_step!r}')
 
     def init(params: Params) -> DoGState:
+        dtype = accumulator_dtype(params)
         starts = {
-            "distance": lambda: wnp.asarray(value, wnp.float32),
-            "learning_rate": lambda: wnp.zeros((), wnp.float32),
-            "heuristic": lambda: value * (1.0 + tree_norm(params)),
+            "distance": lambda: wnp.asarray(value, dtype),
+            "learning_rate": lambda: wnp.zeros((), dtype),
+            "heuristic": lambda: (value * (1.0 + tree_norm(params))).astype(dtype),
         }
-        return DoGState(wnp.array(True), weft.tree.map(wnp.asarray, params), starts[tag](), wnp.zeros((), wnp.float32))
+        return DoGState(wnp.array(True), initial_copy(params), starts[tag](), wnp.zeros((), dtype))
 
     def update(updates: Updates, state: DoGState, params: Params | None = None) -> Any:
         need_params("dog", params)
@@ -64,7 +72,8 @@ def scale_by_dog(init_step: tuple[str, float] = ("heuristic", 1e-6), eps: float 
             # The distance that makes the first step size the one given.
             farthest = wnp.where(state.is_init_step, value * wnp.sqrt(squares + eps), farthest)
         rate = farthest / wnp.sqrt(squares + eps)
-        return _scaled(updates, rate), DoGState(wnp.array(False), state.init_params, farthest, squares)
+        new = DoGState(wnp.array(False), state.init_params, farthest, squares)
+        return _scaled(updates, rate), in_dtypes_of(new, state)
 
     return GradientTransformation(init, update)
 
@@ -93,8 +102,8 @@ def scale_by_dowg(init_estim_sq_dist: float | None = None, eps: float = 1e-4) ->
 
     def init(params: Params) -> DoWGState:
         start = eps if init_estim_sq_dist is None else init_estim_sq_dist
-        zero = wnp.zeros((), wnp.float32)
-        return DoWGState(weft.tree.map(wnp.asarray, params), zero, wnp.asarray(start, wnp.float32))
+        zero = wnp.zeros((), accumulator_dtype(params))
+        return DoWGState(initial_copy(params), zero, wnp.asarray(start, zero.dtype))
 
     def update(updates: Updates, state: DoWGState, params: Params | None = None) -> Any:
         need_params("dowg", params)
@@ -102,7 +111,7 @@ def scale_by_dowg(init_estim_sq_dist: float | None = None, eps: float = 1e-4) ->
         farthest = wnp.maximum(state.estim_sq_dist, distance)
         squares = state.weighted_sq_norm_grads + farthest * tree_norm(updates, squared=True)
         rate = farthest / (wnp.sqrt(squares) + eps)
-        return _scaled(updates, rate), DoWGState(state.init_params, squares, farthest)
+        return _scaled(updates, rate), in_dtypes_of(DoWGState(state.init_params, squares, farthest), state)
 
     return GradientTransformation(init, update)
 
@@ -136,7 +145,7 @@ def scale_by_cocob(alpha: float = 100.0, eps: float = 1e-8) -> GradientTransform
     def init(params: Params) -> COCOBState:
         zeros = tree_zeros_like(params)
         small = weft.tree.map(lambda p: wnp.full_like(p, eps), params)
-        return COCOBState(weft.tree.map(wnp.asarray, params), zeros, small, zeros, zeros)
+        return COCOBState(initial_copy(params), zeros, small, zeros, zeros)
 
     def update(updates: Updates, state: COCOBState, params: Params | None = None) -> Any:
         need_params("scale_by_cocob", params)

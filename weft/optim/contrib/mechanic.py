@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import weft
 import weft.numpy as wnp
 from weft import Array
 from weft.errors import ArgumentError
@@ -18,7 +17,7 @@ from weft.optim.base import (
 from weft.optim.numerics import safe_increment
 from weft.optim.transforms.adaptive import zero_count
 from weft.optim.tree_mapping import map_trees, need_params
-from weft.optim.tree_utils.arithmetic import tree_norm, tree_vdot, tree_where
+from weft.optim.tree_utils.arithmetic import initial_copy, tree_norm, tree_vdot, tree_where
 
 
 class MechanicState(NamedTuple):
@@ -53,7 +52,7 @@ def mechanize(
     def init(params: Params) -> MechanicState:
         zeros = wnp.zeros(num_betas, wnp.float32)
         scale = wnp.full(num_betas, s_init, wnp.float32)
-        start = weft.tree.map(wnp.asarray, params)
+        start = initial_copy(params)
         return MechanicState(inner.init(params), zero_count(), zeros, zeros, zeros, scale, start)
 
     def update(updates: Updates, state: MechanicState, params: Params | None = None, **extra_args: Any) -> Any:
@@ -69,7 +68,7 @@ def mechanize(
 
         sums, derivatives = map_trees("mechanize", so_far, results=2, params=params, x0=start, updates=updates)
         betas = 1.0 - 0.1 ** wnp.arange(1.0, num_betas + 1)
-        h = tree_vdot(derivatives, sums).astype(wnp.float32)
+        h = tree_vdot(derivatives, sums).real.astype(wnp.float32)
         m = wnp.maximum(betas * state.m, wnp.abs(h) + eps)
         v = betas**2 * state.v + h**2
         # A bet is limited by the largest one before, so that wealth does not become negative.

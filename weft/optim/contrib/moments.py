@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import weft
 import weft.numpy as wnp
 from weft import Array
 from weft.optim.base import (
@@ -29,7 +28,7 @@ from weft.optim.transforms.adding import add_decayed_weights
 from weft.optim.transforms.combining import chain
 from weft.optim.transforms.scaling import scale_by_learning_rate
 from weft.optim.tree_mapping import map_trees, need_params
-from weft.optim.tree_utils.arithmetic import tree_zeros_like
+from weft.optim.tree_utils.arithmetic import initial_copy, tree_zeros_like
 from weft.optim.tree_utils.moments import moving_average
 
 
@@ -252,16 +251,17 @@ class MadgradState(NamedTuple):
 def scale_by_madgrad(
     learning_rate: ScalarOrSchedule, momentum: float = 0.9, eps: float = 1e-6
 ) -> GradientTransformation:
-    """Toward x0 - s / (cbrt(v) + eps), with s and v the sums of lr sqrt(t) g and lr sqrt(t) g^2."""
+    """Toward x0 - s / (cbrt(v) + eps), with s and v the sums of (lr + eps) sqrt(t) g and (lr + eps) sqrt(t) g^2."""
 
     def init(params: Params) -> MadgradState:
-        copy = weft.tree.map(wnp.asarray, params)
+        copy = initial_copy(params)
         return MadgradState(zero_count(), tree_zeros_like(params), tree_zeros_like(params), copy)
 
     def update(updates: Updates, state: MadgradState, params: Params | None = None) -> Any:
         need_params("scale_by_madgrad", params)
         rate: Any = learning_rate(state.count) if callable(learning_rate) else learning_rate
-        weight = rate * wnp.sqrt((state.count + 1).astype(wnp.float32))
+        # The official implementation adds eps to the rate, so that it may be zero.
+        weight = (rate + eps) * wnp.sqrt((state.count + 1).astype(wnp.float32))
 
         def leaf(g: Any, v: Any, s: Any, start: Any, p: Any) -> tuple[Any, ...]:
             factor = weight.astype(g.dtype)

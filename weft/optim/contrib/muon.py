@@ -85,24 +85,24 @@ def _rescaled(x: Array, preconditioning: str, eps: float) -> Array:
         case "spectral":
             return x / (wnp.linalg.norm(x, ord=2, axis=(-2, -1), keepdims=True) + eps)
         case "schatten":
-            gram = x @ wnp.swapaxes(x, -2, -1)
+            gram = x @ wnp.swapaxes(x, -2, -1).conj()
             return x / (wnp.sqrt(wnp.linalg.norm(gram, axis=(-2, -1), keepdims=True)) + eps)
         case _:
-            sums = wnp.sum(wnp.abs(x @ wnp.swapaxes(x, -2, -1)), axis=-1, keepdims=True)
+            sums = wnp.sum(wnp.abs(x @ wnp.swapaxes(x, -2, -1).conj()), axis=-1, keepdims=True)
             return x * lax.rsqrt(sums + eps)
 
 
 def orthogonalized(x: Array, coefficients: Array, steps: int, preconditioning: str, eps: float) -> Array:
-    """U V^T of the singular value decomposition of each matrix, nearly, by Newton-Schulz iterations."""
+    """U V^H of the singular value decomposition of each matrix, nearly, by Newton-Schulz iterations."""
     tall = x.shape[-2] > x.shape[-1]
-    x = wnp.swapaxes(x, -2, -1) if tall else x
+    x = wnp.swapaxes(x, -2, -1).conj() if tall else x
     x = _rescaled(x, preconditioning, eps)
     rows = coefficients if coefficients.ndim == 2 else wnp.broadcast_to(coefficients, (steps, 3))
     for i in range(rows.shape[0]):
         a, b, c = (rows[i, k].astype(x.dtype) for k in range(3))
-        gram = x @ wnp.swapaxes(x, -2, -1)
+        gram = x @ wnp.swapaxes(x, -2, -1).conj()
         x = a * x + (b * gram + c * (gram @ gram)) @ x
-    return wnp.swapaxes(x, -2, -1) if tall else x
+    return wnp.swapaxes(x, -2, -1).conj() if tall else x
 
 
 def _coefficients(coefficients: Any) -> Array:
@@ -180,7 +180,7 @@ def scale_by_muon(
             matrices, restore = as_matrices(m, dims)
             result = orthogonalized(matrices, state.ns_coeffs, ns_steps, preconditioning, eps)
             if adaptive:
-                result = result * wnp.sum(matrices * result, axis=(-2, -1), keepdims=True)
+                result = result * wnp.sum(matrices.conj() * result, axis=(-2, -1), keepdims=True)
             return restore(result)
 
         new = _for_each(leaf, momentum, _dimension_numbers_for(weight_dimension_numbers, updates))
@@ -234,7 +234,10 @@ def muon(
 
     def dims_of(tree: Any) -> Any:
         if dims is not None:
-            return dims(tree) if callable(dims) else dims
+            prefix = dims(tree) if callable(dims) else dims
+            # One for a whole subtree counts for each of its leaves.
+            repeat = lambda each, part: weft.tree.map(lambda _: each, part, is_leaf=_is_masked)
+            return weft.tree.map(repeat, prefix, tree, is_leaf=_is_dimension_numbers)
         return weft.tree.map(lambda leaf: MuonDimensionNumbers() if leaf.ndim == 2 else None, tree)
 
     def labels(tree: Any) -> Any:
@@ -243,9 +246,8 @@ def muon(
     def dims_of_unmasked(tree: Any) -> Any:
         """The dimension numbers of the leaves that are not masked: masked ones are `MaskedNode`, which has no axes."""
         if dims is None or callable(dims):
-            whole = weft.tree.map(lambda x: None if isinstance(x, MaskedNode) else x, tree, is_leaf=_is_masked)
-            return dims_of(whole)
-        return dims
+            tree = weft.tree.map(lambda x: None if isinstance(x, MaskedNode) else x, tree, is_leaf=_is_masked)
+        return dims_of(tree)
 
     matrices = chain(
         scale_by_muon(

@@ -25,7 +25,7 @@ from weft.optim.transforms.combining import chain
 from weft.optim.transforms.scaling import scale_by_learning_rate
 from weft.optim.transforms.squares import scale_by_rms
 from weft.optim.tree_mapping import map_trees, need_params
-from weft.optim.tree_utils.arithmetic import tree_cast
+from weft.optim.tree_utils.arithmetic import initial_copy, tree_cast
 
 
 class ScheduleFreeState(NamedTuple):
@@ -63,7 +63,7 @@ def schedule_free(
 
     def init(params: Params) -> ScheduleFreeState:
         zero = wnp.zeros((), wnp.float32)
-        z = weft.tree.map(wnp.asarray, tree_cast(params, state_dtype))
+        z = initial_copy(params if state_dtype is None else tree_cast(params, state_dtype))
         return ScheduleFreeState(
             wnp.asarray(b1, wnp.float32), zero, wnp.ones((), wnp.int32), zero, base.init(params), z
         )

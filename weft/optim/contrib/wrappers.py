@@ -20,7 +20,7 @@ from weft.optim.base import (
 )
 from weft.optim.numerics import safe_increment
 from weft.optim.tree_mapping import need_extra, need_params
-from weft.optim.tree_utils.arithmetic import tree_add, tree_norm, tree_sub, tree_where
+from weft.optim.tree_utils.arithmetic import initial_copy, tree_add, tree_norm, tree_sub, tree_where
 from weft.optim.update import apply_updates
 
 NormalizeState = EmptyState
@@ -65,7 +65,7 @@ def sam(
     reduced = (lambda g: g) if batch_axis_name is None else (lambda g: lax.pmean(g, batch_axis_name))
 
     def init(params: Params) -> SAMState:
-        cache = None if opaque_mode else weft.tree.map(wnp.asarray, params)
+        cache = None if opaque_mode else initial_copy(params)
         return SAMState(wnp.zeros((), wnp.int32), outer.init(params), uphill.init(params), cache)
 
     def climb(updates: Updates, state: Any, params: Params) -> Any:

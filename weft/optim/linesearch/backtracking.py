@@ -9,8 +9,15 @@ import weft
 import weft.numpy as wnp
 from weft import Array, lax
 from weft.optim.base import GradientTransformationExtraArgs, Params, Updates
-from weft.optim.linesearch.common import arguments_for, check_scalar, scalar_dtype, typed_like
-from weft.optim.tree_utils.arithmetic import tree_add_scale, tree_scale, tree_vdot, tree_zeros_like
+from weft.optim.linesearch.common import (
+    arguments_for,
+    check_scalar,
+    in_dtype,
+    scalar_dtype,
+    scaled,
+    typed_like,
+)
+from weft.optim.tree_utils.arithmetic import accumulator_dtype, tree_add_scale, tree_vdot, tree_zeros_like
 
 
 class BacktrackingLinesearchInfo(NamedTuple):
@@ -65,18 +72,21 @@ def scale_by_backtracking_linesearch(
     ) -> Any:
         check_scalar(where, value_fn, value, grad, params)
         assert value_fn is not None
-        fn_args = arguments_for(value_fn, extra_args)
+        fn_args = arguments_for(where, value_fn, extra_args)
         objective = lambda point: value_fn(point, **fn_args)
-        derivative = tree_vdot(updates, grad).real
+        dtype = accumulator_dtype(params)
+        derivative = in_dtype(tree_vdot(updates, grad), dtype)
+        first_value = in_dtype(value, dtype)
 
         def attempt(rate: Any) -> Any:
-            new_value = objective(tree_add_scale(params, rate, updates))
-            error = new_value - (1.0 + rtol) * value - slope_rtol * rate * derivative - atol
-            return new_value, wnp.where(wnp.isnan(error), wnp.inf, wnp.maximum(error, 0.0))
+            new_value = in_dtype(objective(tree_add_scale(params, rate, updates)), dtype)
+            error = new_value - (1.0 + rtol) * first_value - slope_rtol * rate * derivative - atol
+            return new_value, in_dtype(wnp.where(wnp.isnan(error), wnp.inf, wnp.maximum(error, 0.0)), dtype)
 
-        first = increase_factor * state.learning_rate
+        first = increase_factor * in_dtype(state.learning_rate, dtype)
         if max_learning_rate is not None:
             first = wnp.minimum(first, max_learning_rate)
+        first = in_dtype(first, dtype)
 
         def undecided(search: Any) -> Any:
             count, _, _, error = search
@@ -84,12 +94,12 @@ def scale_by_backtracking_linesearch(
 
         def shorten(search: Any) -> Any:
             count, rate, _, _ = search
-            rate = decrease_factor * rate
+            rate = in_dtype(decrease_factor * rate, dtype)
             return (count + 1, rate, *attempt(rate))
 
         start = (wnp.zeros((), wnp.int32), first, *attempt(first))
         count, rate, new_value, error = lax.while_loop(undecided, shorten, start)
-        new = tree_scale(rate, updates)
+        new = scaled(rate, updates)
         new_grad = None
         if store_grad:
             new_grad = weft.grad(objective)(weft.tree.map(lambda p, u: p + u, params, new))

@@ -13,23 +13,45 @@ from weft.errors import ArgumentError, ArgumentTypeError
 from weft.optim.tree_utils.state import tree_get
 
 
-def arguments_for(function: Callable[..., Any], extra_args: dict[str, Any]) -> dict[str, Any]:
-    """Those of the extra arguments that the objective takes by name."""
+def arguments_for(where: str, function: Callable[..., Any], extra_args: dict[str, Any]) -> dict[str, Any]:
+    """Return the extra arguments that the objective takes; raise if it does not take all of them."""
     parameters = inspect.signature(function).parameters
-    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
-        return dict(extra_args)
-    return {name: value for name, value in extra_args.items() if name in parameters}
+    if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        unused = sorted(set(extra_args) - set(parameters))
+        if unused:
+            raise ArgumentTypeError(
+                f"{where}: update got keyword arguments that value_fn does not take: {', '.join(unused)}; "
+                f"value_fn takes {', '.join(parameters)}"
+            )
+    return dict(extra_args)
 
 
 def scalar_dtype(params: Any) -> Any:
-    """The dtype of step sizes and values: the real one that the parameters promote to."""
+    """Return the dtype of step sizes and values: the real one that the parameters promote to."""
     leaves = weft.tree.leaves(params)
     return wnp.finfo(wnp.result_type(*leaves, 0.0)).dtype if leaves else wnp.result_type(float)
 
 
+def in_dtype(value: Any, dtype: Any) -> Any:
+    """Return the real part of a scalar as an array of the given dtype."""
+    value = wnp.asarray(value)
+    return (value.real if wnp.iscomplexobj(value) else value).astype(dtype)
+
+
+def scaled(rate: Any, updates: Any) -> Any:
+    """Return the updates times the step size, each in the dtype that it had."""
+    return weft.tree.map(lambda u: wnp.asarray(u) * rate.astype(wnp.asarray(u).dtype), updates)
+
+
 def typed_like(new: Any, state: Any) -> Any:
-    """A new state with the dtypes of the last one: then a jitted step is traced once, and may be the body of a loop."""
-    return weft.tree.map(lambda x, old: wnp.asarray(x.real if wnp.isrealobj(old) else x, old.dtype), new, state)
+    """Cast a new state to the dtypes of the last one: a jitted step is traced once, and may be the body of a loop."""
+
+    def cast(leaf: Any, old: Any) -> Any:
+        dtype = wnp.asarray(old).dtype
+        leaf = wnp.asarray(leaf)
+        return (leaf if wnp.issubdtype(dtype, wnp.complexfloating) else leaf.real).astype(dtype)
+
+    return weft.tree.map(cast, new, state)
 
 
 def check_scalar(where: str, value_fn: Any, value: Any, grad: Any, params: Any) -> None:

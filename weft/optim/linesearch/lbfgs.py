@@ -50,13 +50,13 @@ def two_loops(updates: Any, steps: Any, changes: Any, weights: Array, scale: Any
 
     def down(vector: Any, index: Any) -> Any:
         step, change, weight = _at(steps, index), _at(changes, index), weights[index]
-        alpha = weight * tree_vdot(step, vector)
+        alpha = weight * tree_vdot(step, vector).real
         return weft.tree.map(lambda v, c: v - alpha.astype(v.dtype) * c, vector, change), alpha
 
     def up(vector: Any, item: Any) -> Any:
         index, alpha = item
         step, change, weight = _at(steps, index), _at(changes, index), weights[index]
-        factor = alpha - weight * tree_vdot(change, vector)
+        factor = alpha - weight * tree_vdot(change, vector).real
         return weft.tree.map(lambda v, s: v + factor.astype(v.dtype) * s, vector, step), None
 
     vector, alphas = lax.scan(down, updates, oldest_first, reverse=True)
@@ -86,7 +86,7 @@ def scale_by_lbfgs(memory_size: int = 10, scale_init_precond: bool = True) -> Gr
         masked = lambda leaf: wnp.where(started, leaf, wnp.zeros_like(leaf))
         step = weft.tree.map(masked, tree_sub(params, state.params))
         change = weft.tree.map(masked, tree_sub(updates, state.updates))
-        product = tree_vdot(change, step)
+        product = tree_vdot(change, step).real
         weight = wnp.where(product == 0.0, 0.0, 1.0 / wnp.where(product == 0.0, 1.0, product))
         steps = _stored(state.diff_params_memory, newest, step)
         changes = _stored(state.diff_updates_memory, newest, change)

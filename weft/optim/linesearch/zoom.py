@@ -16,8 +16,15 @@ import weft.numpy as wnp
 from weft import Array, lax
 from weft.errors import ArgumentError
 from weft.optim.base import GradientTransformationExtraArgs, Params, Updates
-from weft.optim.linesearch.common import arguments_for, check_scalar, scalar_dtype, typed_like
-from weft.optim.tree_utils.arithmetic import tree_add_scale, tree_conj, tree_scale, tree_vdot, tree_zeros_like
+from weft.optim.linesearch.common import (
+    arguments_for,
+    check_scalar,
+    in_dtype,
+    scalar_dtype,
+    scaled,
+    typed_like,
+)
+from weft.optim.tree_utils.arithmetic import accumulator_dtype, tree_add_scale, tree_conj, tree_vdot, tree_zeros_like
 
 
 class ZoomLinesearchInfo(NamedTuple):
@@ -47,12 +54,14 @@ class Point(NamedTuple):
 
 
 class Search(NamedTuple):
-    """The state of the search: `low` is the best end of the interval so far, `high` the other."""
+    """The state of the search: `current` was tried last, `guess` is tried next, `low` is the better end of the interval
+    and `high` the other, `safe` decreased the objective enough."""
 
     count: Any
     zooming: Any
     done: Any
     failed: Any
+    guess: Any
     current: Point
     low: Point
     high: Point
@@ -100,13 +109,13 @@ class _Rules:
 
     value: Any
     derivative: Any
-    tol: float
-    increase_factor: float
-    max_learning_rate: float | None
-    slope_rtol: float
-    curv_rtol: float
-    approx_dec_rtol: float | None
-    stepsize_precision: float
+    tol: Any
+    increase_factor: Any
+    max_learning_rate: Any
+    slope_rtol: Any
+    curv_rtol: Any
+    approx_dec_rtol: Any
+    stepsize_precision: Any
 
     def decrease_error(self, point: Point) -> Any:
         """By how much the objective decreases too little."""
@@ -124,11 +133,11 @@ class _Rules:
 
     def growing(self, search: Search, point: Point) -> Search:
         """Look for an interval: the step grows until it overshoots."""
-        enough = self.decrease_error(point) <= self.tol
-        flat = self.curvature_error(point) <= self.tol
+        error = self.decrease_error(point)
+        enough = error <= self.tol
         higher = (point.value >= search.low.value) & (search.count > 0)
-        overshot = ~enough | higher | ~wnp.isfinite(point.value)
-        done = enough & flat & ~higher
+        overshot = (error > 0.0) | higher
+        done = enough & (self.curvature_error(point) <= self.tol)
         uphill = point.derivative >= 0
         low = _choose(overshot, search.low, point)
         high = _choose(overshot, point, search.low)
@@ -136,55 +145,47 @@ class _Rules:
         at_most = False
         if self.max_learning_rate is not None:
             # Enough decrease at the longest step allowed: nothing better can be asked for.
-            at_most = enough & (point.rate >= self.max_learning_rate) & ~uphill
+            at_most = (point.rate >= self.max_learning_rate) & ~overshot & ~uphill
             longer = wnp.minimum(longer, self.max_learning_rate)
         zooming = overshot | uphill
         third = (high.rate, high.value)
         guess = wnp.where(zooming, _inside(low, high, third), longer)
-        safe = _choose(enough & (point.value < search.safe.value), point, search.safe)
-        current = point._replace(rate=guess)
-        # Outside of an interval `high` means nothing; it is kept finite so that the interpolation does not overflow.
-        return Search(
-            search.count + 1, zooming & ~done, done | at_most, wnp.array(False),
-            _choose(done | at_most, point, current), low, high, third, safe,
-        )  # fmt: skip
+        safe = _choose(enough, point, search.safe)
+        return Search(search.count + 1, zooming & ~done, done | at_most, wnp.array(False), guess, point,
+                      low, high, third, safe)  # fmt: skip
 
     def narrowing(self, search: Search, point: Point) -> Search:
         """Keep the half of the interval that has a good step."""
-        enough = self.decrease_error(point) <= self.tol
-        flat = self.curvature_error(point) <= self.tol
-        worse = ~enough | (point.value >= search.low.value) | ~wnp.isfinite(point.value)
-        done = enough & flat
+        error = self.decrease_error(point)
+        enough = error <= self.tol
+        worse = (error > 0.0) | (point.value >= search.low.value)
+        done = enough & (self.curvature_error(point) <= self.tol)
         opposite = point.derivative * (search.high.rate - search.low.rate) >= 0.0
         high = _choose(worse, point, _choose(opposite, search.low, search.high))
         low = _choose(worse, search.low, point)
         replaced = _choose(worse | opposite, search.high, search.low)
         third = (replaced.rate, replaced.value)
         guess = _inside(low, high, third)
-        width = wnp.abs(high.rate - low.rate)
-        failed = ~done & (width <= self.stepsize_precision * wnp.maximum(low.rate, high.rate))
         safe = _choose(enough & (point.value < search.safe.value), point, search.safe)
-        current = point._replace(rate=guess)
-        return Search(
-            search.count + 1, wnp.array(True), done, failed, _choose(done, point, current), low, high, third, safe
-        )
+        # Very steep objectives need steps far below the precision: the search goes on until one decreases enough.
+        narrow = wnp.abs(search.high.rate - search.low.rate) <= self.stepsize_precision
+        failed = ~done & narrow & (safe.rate > 0.0)
+        return Search(search.count + 1, wnp.array(True), done, failed, guess, point, low, high, third, safe)
 
 
 def _searched(rules: _Rules, at: Callable[[Any], Point], origin: Point, start_rate: Any, most_steps: int) -> Search:
     """The search from the step size `start_rate` to its end; `at` is the point for a step size."""
 
     def step(search: Search) -> Search:
-        point = at(search.current.rate)
+        point = at(search.guess)
         return _choose(search.zooming, rules.narrowing(search, point), rules.growing(search, point))
 
     def undecided(search: Search) -> Any:
         return ~search.done & ~search.failed & (search.count < most_steps)
 
     false = wnp.array(False)
-    begin = Search(
-        wnp.zeros((), wnp.int32), false, false, false, origin._replace(rate=start_rate), origin, origin,
-        (origin.rate, origin.value), origin,
-    )  # fmt: skip
+    begin = Search(wnp.zeros((), wnp.int32), false, false, false, start_rate, origin, origin, origin,
+                   (origin.rate, origin.value), origin)  # fmt: skip
     return lax.while_loop(undecided, step, begin)
 
 
@@ -247,27 +248,30 @@ def scale_by_zoom_linesearch(
     ) -> Any:
         check_scalar(where, value_fn, value, grad, params)
         assert value_fn is not None
-        fn_args = arguments_for(value_fn, extra_args)
+        fn_args = arguments_for(where, value_fn, extra_args)
         both = weft.value_and_grad(lambda point: value_fn(point, **fn_args))
+        dtype = accumulator_dtype(params)
+        scalar = lambda x: in_dtype(x, dtype)
         # Of complex parameters `grad` is the conjugate of what weft.grad returns, as optimizers want it.
-        derivative = tree_vdot(updates, grad).real
-        value = wnp.asarray(value)
+        derivative = scalar(tree_vdot(updates, grad))
 
         def at(rate: Any) -> Point:
             new_value, new_grad = both(tree_add_scale(params, rate, updates))
-            return Point(rate, new_value, tree_vdot(tree_conj(new_grad), updates).real, new_grad)
+            return Point(rate, scalar(new_value), scalar(tree_vdot(tree_conj(new_grad), updates)), new_grad)
 
-        start_rate = wnp.ones_like(state.learning_rate) if initial_guess_strategy == "one" else state.learning_rate
-        if max_learning_rate is not None:
-            start_rate = wnp.minimum(start_rate, max_learning_rate)
-        origin = Point(wnp.zeros_like(start_rate), value, derivative, grad)
+        start_rate = scalar(1.0 if initial_guess_strategy == "one" else state.learning_rate)
+        most = None if max_learning_rate is None else scalar(max_learning_rate)
+        if most is not None:
+            start_rate = wnp.minimum(start_rate, most)
+        origin = Point(wnp.zeros_like(start_rate), scalar(value), derivative, typed_like(grad, params))
         rules = _Rules(
-            value, derivative, tol, increase_factor, max_learning_rate, slope_rtol, curv_rtol, approx_dec_rtol,
-            stepsize_precision,
+            origin.value, derivative, scalar(tol), scalar(increase_factor), most, scalar(slope_rtol),
+            scalar(curv_rtol), None if approx_dec_rtol is None else scalar(approx_dec_rtol), scalar(stepsize_precision),
         )  # fmt: skip
         search = _searched(rules, at, origin, start_rate, max_linesearch_steps)
-        # Without success the best step that decreased the objective, which may be none at all.
-        found = _choose(search.done, search.current, search.safe)
+        # Without success: a step that decreased the objective enough; else the last one tried, if it is in the domain.
+        retreat = (search.safe.rate > 0.0) | wnp.isinf(rules.decrease_error(search.current))
+        found = _choose(~search.done & retreat, search.safe, search.current)
         info = ZoomLinesearchInfo(search.count, rules.decrease_error(found), rules.curvature_error(found))
         if verbose:
             weft.debug.print(
@@ -275,6 +279,6 @@ def scale_by_zoom_linesearch(
                 info.num_linesearch_steps, found.rate, found.value, info.decrease_error, info.curvature_error,
             )  # fmt: skip
         new = ScaleByZoomLinesearchState(found.rate, found.value, found.grad, info)
-        return tree_scale(found.rate, updates), typed_like(new, state)
+        return scaled(found.rate, updates), typed_like(new, state)
 
     return GradientTransformationExtraArgs(init, update)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -146,6 +147,13 @@ def multiclass_sparsemax_loss(scores: ArrayLike, labels: ArrayLike) -> Array:
     return value - wnp.sum(scores * chosen, axis=-1) + 0.5
 
 
+def _for_classes(where: Any, logits: Array, axis: Axis) -> Any:
+    """Return a mask with the axes of the logits: one of lower rank has an entry for each example."""
+    if where is None or axis is None or wnp.ndim(where) == logits.ndim:
+        return where
+    return wnp.expand_dims(where, axis)
+
+
 def softmax_cross_entropy(
     logits: ArrayLike, labels: ArrayLike, axis: Axis = -1, where: ArrayLike | None = None
 ) -> Array:
@@ -155,7 +163,7 @@ def softmax_cross_entropy(
         logits: unnormalized logarithms of probabilities.
         labels: probabilities along the axis, such as `one_hot` returns.
         axis: the axis or axes of the classes.
-        where: booleans, false for classes that do not count.
+        where: booleans, false for classes that do not count; without the axis of classes, false for whole examples.
 
     Returns:
         An array without the axis.
@@ -166,6 +174,7 @@ def softmax_cross_entropy(
     Array(0.693, dtype=float32)
     """
     (logits,) = floating("softmax_cross_entropy", logits=logits)
+    where = _for_classes(where, logits, axis)
     logs = nn.log_softmax(logits, axis=axis, where=where)
     return -wnp.sum(labels * logs, axis=axis, where=where)
 
@@ -175,8 +184,9 @@ def safe_softmax_cross_entropy(logits: ArrayLike, labels: ArrayLike) -> Array:
     (logits,) = floating("safe_softmax_cross_entropy", logits=logits)
     logs = nn.log_softmax(logits, axis=-1)
     labels = wnp.asarray(labels)
-    nothing = labels == 0
-    return -wnp.sum(wnp.where(nothing, 0.0, labels * wnp.where(nothing, 0.0, logs)), axis=-1)
+    # Only 0 * -inf is replaced: elsewhere the derivative by a label of zero is the logarithm, as by any other.
+    nothing = (labels == 0) & wnp.isneginf(logs)
+    return -wnp.sum(labels * wnp.where(nothing, 0.0, logs), axis=-1)
 
 
 def softmax_cross_entropy_with_integer_labels(
@@ -219,16 +229,19 @@ def softmax_cross_entropy_with_integer_labels(
 
 
 def _flattened(x: Array, axes: tuple[int, ...], last: tuple[int, ...]) -> Array:
-    return wnp.moveaxis(x, axes, last).reshape(*(x.shape[a] for a in range(x.ndim) if a not in axes), -1)
+    # Not -1: a batch may be empty.
+    size = math.prod(x.shape[a] for a in axes)
+    return wnp.moveaxis(x, axes, last).reshape(*(x.shape[a] for a in range(x.ndim) if a not in axes), size)
 
 
 def poly_loss_cross_entropy(
     logits: ArrayLike, labels: ArrayLike, *, epsilon: float = 2.0, axis: Axis = -1, where: ArrayLike | None = None
 ) -> Array:
-    """Cross entropy + epsilon * (1 - p), with p the probability of the labels (Leng et al. 2022)."""
+    """Cross entropy + epsilon * sum y (1 - p), with p the probabilities of the classes (Leng et al. 2022)."""
     (logits,) = floating("poly_loss_cross_entropy", logits=logits)
-    p = wnp.sum(labels * nn.softmax(logits, axis=axis, where=where), axis=axis, where=where)
-    return softmax_cross_entropy(logits, labels, axis=axis, where=where) + epsilon * (1 - p)
+    where = _for_classes(where, logits, axis)
+    missing = wnp.sum(labels * (1 - nn.softmax(logits, axis=axis, where=where)), axis=axis, where=where)
+    return softmax_cross_entropy(logits, labels, axis=axis, where=where) + epsilon * missing
 
 
 def smooth_labels(labels: ArrayLike, alpha: float, *, axis: Axis = -1, where: ArrayLike | None = None) -> Array:
@@ -316,7 +329,8 @@ def ranking_softmax_loss(
     loss = -wnp.sum(labels * nn.log_softmax(logits, axis=-1), axis=-1)
     if reduce_fn is None:
         return loss
-    # A list with no valid item has no loss, and counts for nothing in a mean.
     if where is None:
-        return reduce_fn(loss)
-    return reduce_fn(loss, where=wnp.any(where, axis=-1))
+        return reduce_fn(loss) if loss.size else wnp.zeros((), loss.dtype)
+    # A list with no valid item has no loss, and counts for nothing in a mean; nor is a mean of no lists NaN.
+    valid = wnp.any(where, axis=-1)
+    return wnp.where(wnp.any(valid), reduce_fn(loss, where=valid), 0.0)

@@ -36,10 +36,12 @@ def ntxent(embeddings: ArrayLike, labels: ArrayLike, temperature: float = 0.07) 
 
 
 def make_fenchel_young_loss(max_fun: Callable[..., Any]) -> Callable[..., Array]:
-    """The loss max_fun(scores) - targets . scores that a maximum function makes (Blondel et al. 2020)."""
+    """Return the loss max_fun(scores) - targets . scores of vectors on the last axis (Blondel et al. 2020)."""
 
     def fenchel_young_loss(scores: ArrayLike, targets: ArrayLike, *args: Any, **kwargs: Any) -> Array:
-        return max_fun(scores, *args, **kwargs) - wnp.vdot(targets, scores)
+        scores, targets = wnp.asarray(scores), wnp.asarray(targets)
+        maximum = wnp.vectorize(lambda row: max_fun(row, *args, **kwargs), signature="(n)->()")
+        return maximum(scores) - wnp.vectorize(wnp.vdot, signature="(n),(n)->()")(targets, scores)
 
     return fenchel_young_loss
 
@@ -62,6 +64,11 @@ def dice_loss(
         raise ArgumentError(f'reduction is "mean", "sum" or "none", and got {reduction!r}')
     (shares,) = floating("dice_loss", predictions=predictions)
     targets = wnp.asarray(targets)
+    # The axis of one class may be left out on either side.
+    if shares.ndim == targets.ndim - 1:
+        shares = shares[..., None]
+    elif targets.ndim == shares.ndim - 1:
+        targets = targets[..., None]
     same_shape("dice_loss", predictions=shares, targets=targets)
     if apply_softmax:
         one = shares.shape[-1] == 1

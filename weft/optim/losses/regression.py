@@ -95,7 +95,9 @@ def cosine_similarity(
     predictions, targets = floating("cosine_similarity", predictions=predictions, targets=targets)
     a = predictions if where is None else wnp.where(where, predictions, 0)
     b = targets if where is None else wnp.where(where, targets, 0)
-    unit = lambda x: x / safe_norm(x, epsilon, axis=axis, keepdims=True)
+    # A vector of which nothing counts has no direction, and adds nothing.
+    some = True if where is None else wnp.any(wnp.broadcast_to(where, a.shape), axis=axis, keepdims=True)
+    unit = lambda x: x / wnp.where(some, safe_norm(x, epsilon, axis=axis, keepdims=True), 1)
     return wnp.sum(unit(a) * unit(b), axis=axis)
 
 

@@ -30,6 +30,11 @@ def constant_schedule(value: ArrayLike) -> Schedule:
     return lambda count: value
 
 
+def _steps(count: Any) -> Any:
+    """Return a count of steps as a number that arrays hold: a float if it is larger than an int32."""
+    return float(count) if isinstance(count, int) and count > np.iinfo(np.int32).max else count
+
+
 def polynomial_schedule(
     init_value: float | Array,
     end_value: float | Array,
@@ -40,11 +45,11 @@ def polynomial_schedule(
     """(init - end) * (1 - t / steps)**power + end, for t from `transition_begin` on; constant without steps."""
     if transition_steps <= 0:
         return constant_schedule(init_value)
-    begin = max(transition_begin, 0)
+    begin, total = _steps(max(transition_begin, 0)), _steps(transition_steps)
 
     def schedule(count: Any) -> Any:
-        steps = wnp.clip(wnp.asarray(count) - begin, 0, transition_steps)
-        return (init_value - end_value) * (1 - steps / transition_steps) ** power + end_value
+        steps = wnp.clip(wnp.asarray(_steps(count)) - begin, 0, total)
+        return (init_value - end_value) * (1 - steps / total) ** power + end_value
 
     return schedule
 
@@ -168,8 +173,9 @@ def cosine_decay_schedule(init_value: float, decay_steps: int, alpha: float = 0.
         raise ArgumentError(f"cosine_decay_schedule needs decay_steps above 0, and got {decay_steps}")
 
     def schedule(count: Any) -> Any:
-        steps = wnp.minimum(count, decay_steps)
-        cosine = 0.5 * (1 + wnp.cos(wnp.pi * steps / decay_steps))
+        total = _steps(decay_steps)
+        steps = wnp.minimum(_steps(count), total)
+        cosine = 0.5 * (1 + wnp.cos(wnp.pi * steps / total))
         return init_value * ((1 - alpha) * cosine**exponent + alpha)
 
     return schedule

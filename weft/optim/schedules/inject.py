@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-import weft
 import weft.numpy as wnp
 from weft import Array
 from weft.errors import ArgumentError
@@ -22,6 +21,7 @@ from weft.optim.base import (
     with_extra_args_support,
 )
 from weft.optim.numerics import safe_increment
+from weft.optim.tree_utils.arithmetic import in_dtypes_of
 
 
 class InjectHyperparamsState(NamedTuple):
@@ -77,20 +77,6 @@ def _as_hyperparam(value: Any, dtype: Any) -> Any:
     """
     value = wnp.asarray(value)
     return value.astype(dtype) if dtype is not None and wnp.issubdtype(value.dtype, wnp.floating) else value
-
-
-def _in_dtypes_of(new: Any, old: Any) -> Any:
-    """The new tree in the dtypes of the old: a float32 hyperparameter must not widen a state of bfloat16."""
-    leaves, structure = weft.tree.flatten(new)
-    before, old_structure = weft.tree.flatten(old)
-    if structure != old_structure:
-        return new
-
-    def cast(leaf: Any, was: Any) -> Any:
-        dtype = getattr(was, "dtype", None)
-        return leaf if dtype is None or getattr(leaf, "dtype", dtype) == dtype else leaf.astype(dtype)
-
-    return structure.unflatten([cast(leaf, was) for leaf, was in zip(leaves, before, strict=True)])
 
 
 def _by_kind(bound: inspect.BoundArguments, static: set[str]) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
@@ -175,7 +161,8 @@ def inject_hyperparams(
                 hyperparams[name] = _as_hyperparam(schedule(before, **extra_args), hyperparam_dtype)
                 states[name] = schedule.update(before, **extra_args)
             new, inner_state = inner(hyperparams).update(updates, state.inner_state, params, **extra_args)
-            new, inner_state = _in_dtypes_of(new, updates), _in_dtypes_of(inner_state, state.inner_state)
+            # A float32 hyperparameter must not widen a state of bfloat16.
+            new, inner_state = in_dtypes_of(new, updates), in_dtypes_of(inner_state, state.inner_state)
             count = safe_increment(state.count)
             return new, InjectStatefulHyperparamsState(count, hyperparams, states, inner_state)
 

@@ -19,7 +19,7 @@ from weft.optim.base import (
 )
 from weft.optim.numerics import safe_increment
 from weft.optim.tree_mapping import map_trees
-from weft.optim.tree_utils.arithmetic import tree_norm, tree_zeros_like
+from weft.optim.tree_utils.arithmetic import in_dtypes_of, tree_norm, tree_zeros_like
 from weft.optim.tree_utils.moments import correction, like, moving_average
 
 
@@ -54,6 +54,13 @@ class ApplyEvery(NamedTuple):
 
 def _cast(leaf: Any, dtype: Any) -> Any:
     return leaf if dtype is None or leaf.dtype == dtype else leaf.astype(dtype)
+
+
+def _sum_dtype(leaf: Any, dtype: Any) -> Any:
+    """Return the dtype for sums of gradients of a leaf: complex where they are, of the precision asked for."""
+    if dtype is not None and wnp.issubdtype(leaf.dtype, wnp.complexfloating):
+        return wnp.promote_types(dtype, wnp.complex64)
+    return dtype
 
 
 def trace(decay: float, nesterov: bool = False, accumulator_dtype: Any = None) -> GradientTransformation:
@@ -219,7 +226,7 @@ class MultiSteps:
 
     def init(self, params: Params) -> MultiStepsState:
         """The state before the first step."""
-        zeros = tree_zeros_like(params, self._accumulator_dtype)
+        zeros = weft.tree.map(lambda p: wnp.zeros_like(p, dtype=_sum_dtype(p, self._accumulator_dtype)), params)
         step = wnp.zeros((), wnp.int32)
         _, skip_state = self._should_skip_update_fn(tree_zeros_like(params), step, params)
         return MultiStepsState(step, step, self._opt.init(params), zeros, skip_state)
@@ -241,7 +248,9 @@ class MultiSteps:
         def step(operand: Any) -> Any:
             total, inner = operand
             (mean_grads,) = map_trees("MultiSteps", lambda t, g: (t.astype(g.dtype),), acc_grads=total, updates=updates)
-            return self._opt.update(mean_grads, inner, params=params, **extra_args)
+            new, new_inner = self._opt.update(mean_grads, inner, params=params, **extra_args)
+            # Moments follow the gradients' dtype where it is wider than that of the parameters.
+            return new, in_dtypes_of(new_inner, inner)
 
         kinds = weft.eval_shape(step, (gathered, state.inner_opt_state))[0]
 

@@ -380,7 +380,7 @@ def scale_by_novograd(
     """m = b1 * m + g / (sqrt(v + eps_root) + eps) + weight_decay * p, with v the average of ||g||^2 of the leaf."""
 
     def init(params: Params) -> ScaleByNovogradState:
-        norms = weft.tree.map(lambda p: wnp.zeros((), wnp.asarray(p).dtype), params)
+        norms = weft.tree.map(lambda p: wnp.zeros_like(p, shape=()), params)
         return ScaleByNovogradState(zero_count(), tree_zeros_like(params, mu_dtype), norms)
 
     def update(updates: Updates, state: ScaleByNovogradState, params: Params | None = None) -> Any:

@@ -78,12 +78,13 @@ def add_decayed_weights(weight_decay: ScalarOrSchedule = 0.0, mask: MaskOrFn | N
 
 
 def as_key(where: str, key: Any, seed: int | None) -> Any:
-    """The random key that was given, or one made from the seed that was."""
+    """Return the random key, or one made from the seed; an integer as key is a seed, also in an array."""
     if (key is None) == (seed is None):
         raise ArgumentError(f"{where} needs a key or a seed, and got {'neither' if key is None else 'both'}")
     if seed is not None:
         key = seed
-    return random.key(key) if isinstance(key, int) else key
+    is_seed = isinstance(key, int) or (wnp.ndim(key) == 0 and wnp.issubdtype(key.dtype, wnp.integer))
+    return random.key(key) if is_seed else key
 
 
 def add_noise(eta: float, gamma: float, key: Any = None, *, seed: int | None = None) -> GradientTransformation:

@@ -97,10 +97,10 @@ def unitwise_norm(x: Array, axis: int | tuple[int, ...] | None = None) -> Array:
             axis = tuple(range(x.ndim))
         elif x.ndim in (2, 3):
             axis = 0
-        elif x.ndim == 4:
-            axis = (0, 1, 2)
+        elif x.ndim in (4, 5):
+            axis = tuple(range(x.ndim - 1))
         else:
-            raise ArgumentError(f"unitwise_norm takes up to 4 axes unless axis is given, and got shape {x.shape}")
+            raise ArgumentError(f"unitwise_norm takes up to 5 axes unless axis is given, and got shape {x.shape}")
     return wnp.broadcast_to(wnp.sqrt(wnp.sum(abs_sq(x), axis=axis, keepdims=True)), x.shape)
 
 
@@ -118,8 +118,8 @@ def adaptive_grad_clip(
     Args:
         clipping: the limit, relative to the norm of the parameters.
         eps: the least norm of the parameters.
-        axis: the axes of a unit; by default all of a vector, the first of a matrix, all but the last of a 4-dimensional
-            kernel.
+        axis: the axes of a unit; by default all of a vector, the first of a matrix, all but the last of a kernel
+            with two or three spatial axes.
 
     Returns:
         A `GradientTransformation`, whose `update` needs the parameters.
@@ -174,10 +174,16 @@ def per_example_global_norm_clip(grads: Any, l2_norm_clip: float) -> tuple[Any, 
     """
     leaves, structure = _examples("per_example_global_norm_clip", grads)
     norms = weft.vmap(global_norm)(leaves)
-    divisors = wnp.maximum(norms / l2_norm_clip, 1.0)
-    over = lambda leaf: divisors.reshape((-1,) + (1,) * (leaf.ndim - 1)).astype(leaf.dtype)
-    clipped = [wnp.sum(leaf / over(leaf), axis=0) for leaf in leaves]
-    return structure.unflatten(clipped), wnp.sum(wnp.greater(divisors, 1.0))
+    clipped = [_clipped_sum(leaf, norms, l2_norm_clip) for leaf in leaves]
+    return structure.unflatten(clipped), wnp.sum(norms > l2_norm_clip)
+
+
+def _clipped_sum(leaf: Array, norms: Array, limit: Any) -> Array:
+    """Return the sum of the examples of a leaf, those with a larger norm than the limit scaled down to it."""
+    factors = wnp.where(norms > limit, limit / wnp.where(norms > limit, norms, 1.0), 1.0)
+    if wnp.issubdtype(leaf.dtype, wnp.inexact):
+        factors = factors.astype(leaf.dtype)
+    return wnp.sum(leaf * factors.reshape((-1,) + (1,) * (leaf.ndim - 1)), axis=0)
 
 
 def per_example_layer_norm_clip(grads: Any, global_l2_norm_clip: float, uniform: bool = True) -> tuple[Any, Any]:
@@ -195,7 +201,6 @@ def per_example_layer_norm_clip(grads: Any, global_l2_norm_clip: float, uniform:
     clipped, counts = [], []
     for leaf, bound in zip(leaves, bounds, strict=True):
         norms = wnp.sqrt(wnp.sum(abs_sq(leaf).reshape(leaf.shape[0], -1), axis=1))
-        divisors = wnp.maximum(norms / bound, 1.0)
-        clipped.append(wnp.sum(leaf / divisors.reshape((-1,) + (1,) * (leaf.ndim - 1)).astype(leaf.dtype), axis=0))
-        counts.append(wnp.sum(wnp.greater(divisors, 1.0)))
+        clipped.append(_clipped_sum(leaf, norms, bound))
+        counts.append(wnp.sum(norms > bound))
     return structure.unflatten(clipped), structure.unflatten(counts)

@@ -15,7 +15,8 @@ from weft.optim.base import (
     set_to_zero,
     with_extra_args_support,
 )
-from weft.optim.transforms.masking import masked
+from weft.optim.transforms.masking import MaskedState, evaluate_mask, masked
+from weft.optim.tree_mapping import ParamsPlaceholder
 
 
 def chain(*args: GradientTransformation) -> GradientTransformationExtraArgs:
@@ -121,7 +122,7 @@ def partition(
     members = {label: with_extra_args_support(member) for label, member in transforms.items()}
 
     def labels_of(tree: Any) -> Any:
-        labels = param_labels(tree) if callable(param_labels) else param_labels
+        labels = evaluate_mask(param_labels, tree)
         for path, label in weft.tree.leaves_with_path(labels):
             if label not in members:
                 where = weft.tree_util.keystr(path) or "all params"
@@ -136,6 +137,8 @@ def partition(
         return masked(members[label], mask, mask_compatible_extra_args=mask_compatible_extra_args)
 
     def init(params: Params) -> PartitionState:
+        if isinstance(params, ParamsPlaceholder):
+            return PartitionState({label: MaskedState(member.init(params)) for label, member in members.items()})
         labels = labels_of(params)
         return PartitionState({label: part(label, labels).init(params) for label in members})
 
@@ -157,7 +160,7 @@ def selective_transform(optimizer: GradientTransformation, *, freeze_mask: Any) 
     """`optimizer` where the mask is false, zero updates where it is true."""
 
     def labels(tree: Any) -> Any:
-        mask = freeze_mask(tree) if callable(freeze_mask) else freeze_mask
+        mask = evaluate_mask(freeze_mask, tree)
         return weft.tree.map(lambda frozen: "freeze" if frozen else "train", mask)
 
     return partition({"train": optimizer, "freeze": set_to_zero()}, labels)

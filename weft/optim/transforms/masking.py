@@ -15,6 +15,7 @@ from weft.optim.base import (
     set_to_zero,
     with_extra_args_support,
 )
+from weft.optim.tree_mapping import ParamsPlaceholder
 
 
 class MaskedNode(NamedTuple):
@@ -42,9 +43,14 @@ class MaskedState(NamedTuple):
     inner_state: Any
 
 
+def evaluate_mask(mask: Any, tree: Any) -> Any:
+    """Return mask(tree) of a function, and any tree as it is: a module of Equinox is a tree that can be called."""
+    return mask(tree) if callable(mask) and weft.tree_util.all_leaves([mask]) else mask
+
+
 def _mask_tree(where: str, mask: MaskOrFn, tree: Any) -> Any:
     """The mask for a tree, as a prefix of it."""
-    found = mask(tree) if callable(mask) else mask
+    found = evaluate_mask(mask, tree)
     for path, leaf in weft.tree.leaves_with_path(found):
         if not (isinstance(leaf, bool) or (hasattr(leaf, "dtype") and leaf.dtype == bool and leaf.ndim == 0)):
             name = weft.tree_util.keystr(path) or "the mask"
@@ -92,6 +98,8 @@ def masked(
     inner = with_extra_args_support(inner)
 
     def init(params: Params) -> MaskedState:
+        if isinstance(params, ParamsPlaceholder):
+            return MaskedState(inner.init(params))
         return MaskedState(inner.init(hidden("masked", _mask_tree("masked", mask, params), "params", params)))
 
     def update(updates: Updates, state: MaskedState, params: Params | None = None, **extra_args: Any) -> Any:

@@ -233,26 +233,27 @@ def scale_by_trust_ratio(
     return stateless(scaled)
 
 
+class ScaleByOptimisticGradientState(NamedTuple):
+    """Whether no step was taken yet, and the last gradient."""
+
+    is_initial_step: Array
+    previous_gradient: Updates
+
+
 def scale_by_optimistic_gradient(alpha: float = 1.0, beta: float = 1.0) -> GradientTransformation:
     """(alpha + beta) * g - beta * the gradient before; in the first step that one is taken equal to g."""
 
-    class State(NamedTuple):
-        is_initial_step: Array
-        previous_gradient: Updates
+    def init(params: Params) -> ScaleByOptimisticGradientState:
+        return ScaleByOptimisticGradientState(wnp.array(True), tree_zeros_like(params))
 
-    State.__name__ = State.__qualname__ = "ScaleByOptimisticGradientState"
-
-    def init(params: Params) -> State:
-        return State(wnp.array(True), tree_zeros_like(params))
-
-    def update(updates: Updates, state: State, params: Params | None = None) -> Any:
+    def update(updates: Updates, state: ScaleByOptimisticGradientState, params: Params | None = None) -> Any:
         def leaf(g: Any, before: Any) -> tuple[Any]:
             before = wnp.where(state.is_initial_step, g, before)
             return ((alpha + beta) * g - beta * before,)
 
         where = "scale_by_optimistic_gradient"
         (new,) = map_trees(where, leaf, updates=updates, previous_gradient=state.previous_gradient)
-        return new, State(wnp.array(False), updates)
+        return new, ScaleByOptimisticGradientState(wnp.array(False), updates)
 
     return GradientTransformation(init, update)
 

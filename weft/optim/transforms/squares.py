@@ -176,9 +176,9 @@ def scale_by_adadelta(rho: float = 0.9, eps: float = 1e-6) -> GradientTransforma
 
     def update(updates: Updates, state: ScaleByAdaDeltaState, params: Params | None = None) -> Any:
         def leaf(g: Any, v: Any, x: Any) -> tuple[Any, ...]:
-            v = moving_average(g * g, v, rho)
+            v = moving_average(abs_sq(g), v, rho)
             step = wnp.sqrt(x + eps) / wnp.sqrt(v + eps) * g
-            return step, v, moving_average(step * step, x, rho)
+            return step, v, moving_average(abs_sq(step), x, rho)
 
         new, e_g, e_x = map_trees("scale_by_adadelta", leaf, results=3, updates=updates, e_g=state.e_g, e_x=state.e_x)
         return new, ScaleByAdaDeltaState(e_g, e_x)
@@ -295,7 +295,7 @@ def scale_by_factored_rms(
 
     def init(params: Params) -> FactoredState:
         def leaf(p: Any) -> tuple[Any, ...]:
-            p = wnp.asarray(p)
+            p = p if isinstance(p, weft.ShapeDtypeStruct) else wnp.asarray(p)
             axes = axes_of(p.shape)
             if axes is None:
                 return unused(p.dtype), unused(p.dtype), wnp.zeros(p.shape, p.dtype)

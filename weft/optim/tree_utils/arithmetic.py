@@ -106,10 +106,11 @@ def tree_scale(scalar: ArrayLike, tree: Any) -> Any:
 
 
 def tree_add_scale(tree_x: Any, scalar: ArrayLike, tree_y: Any) -> Any:
-    """tree_x + scalar * tree_y, each leaf in the dtype of tree_x; None in tree_x stays None."""
+    """Return tree_x + scalar * tree_y, each floating leaf in the dtype of tree_x; None in tree_x stays None."""
 
     def leaf(x: Any, y: Any) -> tuple[Any]:
-        return (x + wnp.asarray(scalar).astype(wnp.asarray(x).dtype) * y,)
+        x, factor = wnp.asarray(x), wnp.asarray(scalar)
+        return (x + (factor.astype(x.dtype) if wnp.issubdtype(x.dtype, wnp.inexact) else factor) * y,)
 
     return map_trees("tree_add_scale", leaf, same_shapes=False, tree_x=tree_x, tree_y=tree_y)[0]
 
@@ -196,6 +197,13 @@ def tree_conj(tree: Any) -> Any:
 def tree_real(tree: Any) -> Any:
     """The real part of each leaf."""
     return weft.tree.map(wnp.real, tree)
+
+
+def accumulator_dtype(tree: Any) -> Any:
+    """Return the real dtype for norms and products over all leaves: what they promote to, at least single precision."""
+    dtypes = [leaf.dtype if hasattr(leaf, "dtype") else wnp.result_type(leaf) for leaf in weft.tree.leaves(tree)]
+    floats = [wnp.finfo(dtype).dtype for dtype in dtypes if wnp.issubdtype(dtype, wnp.inexact)]
+    return functools.reduce(wnp.promote_types, floats, wnp.dtype(wnp.float32))
 
 
 def sum_of_squares(leaf: Any) -> Array:
@@ -312,6 +320,11 @@ def tree_allclose(
     return weft.tree.reduce(wnp.logical_and, map_trees("tree_allclose", close, a=a, b=b)[0], True)
 
 
+def initial_copy(params: Any) -> Any:
+    """Return parameters as the arrays that a state keeps; shapes without values stay what they are."""
+    return weft.tree.map(lambda p: p if isinstance(p, weft.ShapeDtypeStruct) else wnp.asarray(p), params)
+
+
 def tree_cast(tree: Any, dtype: Any) -> Any:
     """Every leaf in the given dtype; None leaves the tree as it is.
 
@@ -327,7 +340,15 @@ def tree_cast(tree: Any, dtype: Any) -> Any:
     >>> optim.tree.cast({"a": wnp.ones(1)}, wnp.bfloat16)["a"].dtype
     dtype(bfloat16)
     """
-    return tree if dtype is None else weft.tree.map(lambda leaf: wnp.asarray(leaf).astype(dtype), tree)
+    if dtype is None:
+        return tree
+
+    def cast(leaf: Any) -> Any:
+        if isinstance(leaf, weft.ShapeDtypeStruct):
+            return weft.ShapeDtypeStruct(leaf.shape, dtype)
+        return wnp.asarray(leaf).astype(dtype)
+
+    return weft.tree.map(cast, tree)
 
 
 def tree_cast_like(tree: Any, other_tree: Any) -> Any:
@@ -336,16 +357,30 @@ def tree_cast_like(tree: Any, other_tree: Any) -> Any:
     return map_trees("tree_cast_like", cast, same_shapes=False, tree=tree, other_tree=other_tree)[0]
 
 
+def in_dtypes_of(new: Any, old: Any) -> Any:
+    """Cast the leaves of a new state to the dtypes of the old one; return trees of another structure as they are."""
+    leaves, structure = weft.tree.flatten(new)
+    before, old_structure = weft.tree.flatten(old)
+    if structure != old_structure:
+        return new
+
+    def cast(leaf: Any, was: Any) -> Any:
+        dtype = getattr(was, "dtype", None)
+        return leaf if dtype is None or getattr(leaf, "dtype", dtype) == dtype else leaf.astype(dtype)
+
+    return structure.unflatten([cast(leaf, was) for leaf, was in zip(leaves, before, strict=True)])
+
+
 def tree_dtype(tree: Any, mixed_dtype_handler: str | Callable[..., Any] | None = None) -> Any:
-    """The one dtype of all leaves.
+    """Return the one dtype of all leaves; of a tree without leaves that of a Python float.
 
     `mixed_dtype_handler` says what to do when there are several: None raises, "promote" is the dtype that all of
     them promote to, "lowest" and "highest" the one that promotes to all others or that all others promote to, and a
     function gets them all.
     """
-    dtypes = [wnp.asarray(leaf).dtype for leaf in weft.tree.leaves(tree)]
+    dtypes = [leaf.dtype if hasattr(leaf, "dtype") else wnp.asarray(leaf).dtype for leaf in weft.tree.leaves(tree)]
     if not dtypes:
-        raise ArgumentError("a tree without leaves has no dtype")
+        return wnp.asarray(1.0).dtype
     if callable(mixed_dtype_handler):
         return mixed_dtype_handler(*dtypes)
     distinct = list(dict.fromkeys(dtypes))

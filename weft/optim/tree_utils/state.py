@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import weft
 from weft.optim.base import GradientTransformation
+from weft.optim.tree_mapping import ParamsPlaceholder
 from weft.tree_util import DictKey, FlattenedIndexKey, GetAttrKey, SequenceKey
 
 Filter = Callable[[tuple[Any, ...], Any], bool]
@@ -36,12 +37,6 @@ def _children(node: Any) -> list[tuple[Any, Any]]:
     return list(pairs)
 
 
-def _nodes(node: Any, path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    yield path, node
-    for key, child in _children(node):
-        yield from _nodes(child, (*path, key))
-
-
 def _name(key: Any) -> Any:
     match key:
         case NamedTupleKey(name=name) | GetAttrKey(name=name):
@@ -58,16 +53,36 @@ def _named(path: tuple[Any, ...], node: Any, key: Any) -> bool:
     return bool(path and _name(path[-1]) == key) or (_is_namedtuple(node) and type(node).__name__ == key)
 
 
+def _search(tree: Any, path: tuple[Any, ...], key: Any) -> dict[tuple[Any, ...], Any]:
+    """Return what `key` asks for by path, in the order of Optax: what is on top first, then what is below that."""
+    found: dict[tuple[Any, ...], Any] = {}
+    holders: list[tuple[tuple[Any, ...], Any]] = []
+
+    def visit(node: Any, path: tuple[Any, ...]) -> None:
+        direct = {(*path, step): child for step, child in _children(node) if _name(step) == key}
+        if _is_namedtuple(node) and type(node).__name__ == key:
+            direct = {path: node}
+        if direct:
+            found.update(direct)
+            holders.append((path, node))
+            return
+        for step, child in _children(node):
+            visit(child, (*path, step))
+
+    visit(tree, path)
+    for holder_path, holder in holders:
+        for step, child in _children(holder):
+            found.update(_search(child, (*holder_path, step), key))
+    return found
+
+
 def tree_get_all_with_path(tree: Any, key: Any, filtering: Filter | None = None) -> list[tuple[tuple[Any, ...], Any]]:
     """All (path, value) pairs whose last key is `key`, or whose value is a named tuple of a class of that name.
 
     `filtering(path, value)` drops those for which it is false.
     """
-    return [
-        (path, node)
-        for path, node in _nodes(tree, ())
-        if _named(path, node, key) and (filtering is None or filtering(path, node))
-    ]
+    found = _search(tree, (), key)
+    return [(path, node) for path, node in found.items() if filtering is None or filtering(path, node)]
 
 
 def tree_get(tree: Any, key: Any, default: Any | None = None, filtering: Filter | None = None) -> Any:
@@ -120,13 +135,6 @@ def tree_set(tree: Any, filtering: Filter | None = None, /, **kwargs: Any) -> An
     return result
 
 
-class _Placeholder:
-    """Replaces a parameter when `init` is called to see where in the state parameters go."""
-
-
-weft.tree_util.register_pytree_node(_Placeholder, lambda _: ((), None), lambda _, __: _Placeholder())
-
-
 def tree_map_params(
     initable: GradientTransformation | Callable[[Any], Any],
     f: Callable[..., Any],
@@ -142,13 +150,13 @@ def tree_map_params(
     structure of the parameters. Trees in `rest` have that structure. What is none of them goes through
     `transform_non_params`, or stays.
     """
-    placeholder = _Placeholder()
+    placeholder = ParamsPlaceholder()
     shape = (initable.init if isinstance(initable, GradientTransformation) else initable)(placeholder)
     other = transform_non_params or (lambda leaf: leaf)
 
     def map_node(expected: Any, actual: Any) -> Any:
-        if isinstance(expected, _Placeholder):
+        if isinstance(expected, ParamsPlaceholder):
             return weft.tree.map(f, actual, *rest, is_leaf=is_leaf)
         return weft.tree.map(other, actual)
 
-    return weft.tree.map(map_node, shape, state, is_leaf=lambda node: isinstance(node, _Placeholder))
+    return weft.tree.map(map_node, shape, state, is_leaf=lambda node: isinstance(node, ParamsPlaceholder))
