@@ -10,7 +10,8 @@ import pytest
 import weft
 import weft.linen as nn
 import weft.numpy as wnp
-from weft.errors import ShapeMismatchError
+from weft.errors import ArgumentError, ShapeMismatchError
+from weft.sharding import PartitionSpec
 
 KEY = weft.random.key(0)
 RNG = np.random.default_rng(1)
@@ -282,3 +283,74 @@ def test_eight_bit_matmuls_keep_their_meta_values_in_gradients() -> None:
     product = lambda a, b: nn.fp8_ops.dot_general_with_precision(a, b, numbers).sum()
     ones = wnp.ones((2, 3))
     np.testing.assert_array_equal(weft.grad(product)(ones, ones.T), 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "left", "kernel", "bias"),
+    [
+        ("ab...,bc...->ac...", (3, 4, 6), (4, 5, 6), (5, 6)),
+        ("d...ab,bc...->ad...c", (8, 6, 7, 3, 4), (4, 5, 6, 7), (6, 7, 5)),
+        ("...a,ab->...b", (2, 3, 4), (4, 5), (5,)),
+        ("abcd,cbedf->abfe", (3, 4, 5, 6), (5, 4, 7, 6, 8), (4, 8, 7)),
+    ],
+)
+def test_einsum_has_a_bias_over_the_axes_of_its_kernel(text: str, left: Any, kernel: Any, bias: Any) -> None:
+    layer = nn.Einsum(kernel, text, bias_init=nn.initializers.ones)
+    x = wnp.ones(left)
+    y, variables = layer.init_with_output(KEY, x)
+    assert variables["params"]["bias"].shape == bias
+    np.testing.assert_allclose(y, np.einsum(text, x, variables["params"]["kernel"]) + 1, rtol=1e-5)
+
+
+def test_batch_apply_passes_on_arrays_of_lower_rank() -> None:
+    y = nn.BatchApply(lambda a, b, scale: wnp.dot(a, b) * scale)(wnp.ones((2, 3, 4)), wnp.ones(4), 2.0)
+    np.testing.assert_array_equal(y, np.full((2, 3), 8.0))
+    with pytest.raises(ArgumentError, match="at least 2 axes"):
+        nn.BatchApply(lambda a: a)(wnp.ones(4))
+
+
+def test_layers_in_functions_of_sequential_and_names_of_attention() -> None:
+    variables = nn.Sequential([lambda x: nn.Dense(x.shape[-1])(x), nn.relu]).init(KEY, wnp.ones((1, 4)))
+    assert list(variables["params"]) == ["Dense_0"]
+    attention = nn.Sequential([lambda x: nn.MultiHeadAttention(num_heads=2)(x)]).init(KEY, wnp.ones((3, 4)))
+    assert list(attention["params"]) == ["MultiHeadAttention_0"]
+
+
+def test_weight_norm_of_partitioned_kernels() -> None:
+    kernel_init = nn.with_partitioning(nn.initializers.lecun_normal(), (None, "x"))
+    split = nn.WeightNorm(nn.Dense(3, kernel_init=kernel_init))
+    y, variables = split.init_with_output(KEY, wnp.ones((2, 4)))
+    assert sorted(variables["params"]) == ["layer_instance", "layer_instance/kernel/value/scale"]
+    np.testing.assert_allclose(y, nn.WeightNorm(nn.Dense(3)).init_with_output(KEY, wnp.ones((2, 4)))[0], rtol=1e-6)
+    assert split.tabulate(KEY, wnp.ones((2, 4)), compute_flops=True)
+
+
+def test_logical_axes_of_trees_and_without_constraint() -> None:
+    free = PartitionSpec.UNCONSTRAINED
+    rules = [("foo", "data"), ("bar", free), ("baz", free)]
+    assert nn.logical_to_mesh_axes(("foo", free, free, None), rules) == PartitionSpec("data", free, free, None)
+    assert nn.logical_to_mesh_axes(("bar", "baz"), rules) == PartitionSpec(free, free)
+    axes = {"a": ("foo", "bar"), "b": (("foo",), None)}
+
+    class Tree(nn.Module):
+        @nn.compact
+        def __call__(self, x: Any) -> Any:
+            make = lambda key: {"a": wnp.ones((2, 2)), "b": (wnp.ones(2), wnp.ones(2))}
+            return x + nn.partitioning.param_with_axes("foo", make, axes=axes)["a"]
+
+    with nn.logical_axis_rules([("foo", None), ("bar", None)]):
+        variables = Tree().init(KEY, wnp.ones((2, 2)))
+    assert variables["params_axes"]["foo_axes"] == nn.partitioning.AxisMetadata(axes)
+    names = nn.partitioning.get_axis_names(variables["params_axes"])
+    assert names == {"foo": {"a": PartitionSpec("foo", "bar"), "b": (PartitionSpec("foo"), None)}}
+
+
+def test_gradients_of_scales_replace_them_in_a_train_state() -> None:
+    layer = nn.DenseGeneral(features=4, dot_general_cls=nn.Fp8DotGeneral)
+    x = wnp.full((4, 4), 2.0)
+    state = nn.train_state.TrainState.create(params=layer.init(KEY, x), tx=weft.optim.adam(0.1), apply_fn=layer.apply)
+    grads = weft.grad(lambda params: wnp.sum(layer.apply(params, x)))(state.params)
+    after = state.apply_gradients(grads=grads).params
+    (scales,) = after["_overwrite_with_gradient"].values()
+    np.testing.assert_array_equal(scales["input_amax_history"][0], 2.0)
+    assert after["params"]["kernel"].shape == (4, 4)

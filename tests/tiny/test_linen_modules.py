@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 import pickle
-from typing import Any
+from dataclasses import field
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import pytest
@@ -13,6 +16,7 @@ import weft.linen as nn
 import weft.numpy as wnp
 from weft import optim
 from weft.errors import (
+    ArgumentError,
     ImmutableCollectionError,
     MissingRngError,
     ModuleDefinitionError,
@@ -24,6 +28,7 @@ from weft.errors import (
 )
 from weft.linen.summary import table_of
 
+T = TypeVar("T")
 KEY = weft.random.key(0)
 X = wnp.asarray(np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32))
 
@@ -189,6 +194,24 @@ def test_interceptors_wrap_every_call() -> None:
     assert seen == [("Sequential", "__call__"), ("Dense", "__call__")]
     kernel = variables["params"]["layers_0"]["kernel"]
     np.testing.assert_allclose(result, np.tanh(np.asarray(X @ kernel) + 1), rtol=1e-5)
+
+    class Uses(nn.Module):
+        def setup(self) -> None:
+            self.layer = nn.Dense(3)
+
+        def __call__(self, x: Any) -> Any:
+            return self.layer(x)
+
+    def change(function: Any) -> Any:
+        return lambda proceed, args, kwargs, context: function(proceed(*args, **kwargs))
+
+    with nn.intercept_methods(change(lambda y: y + 1)), nn.intercept_methods(change(lambda y: y * 2)):
+        assert nn.Sequential([lambda x: x]).apply({}, 7) == 15  # the outermost sees the result last
+    methods: list[str] = []
+    variables = Uses().init(KEY, X)
+    with nn.intercept_methods(lambda p, args, kwargs, context: (methods.append(context.method_name), p(*args))[1]):
+        Uses().apply(variables, X)
+    assert methods == ["setup", "__call__", "__call__"]
 
 
 def test_a_module_passed_twice_is_one_module() -> None:
@@ -356,16 +379,20 @@ def test_submodules_are_created_in_setup_or_in_the_compact_method() -> None:
     with pytest.raises(ModuleDefinitionError, match=r"Parameter 'scale' of module / \(LooseParam\)"):
         LooseParam().init(KEY, X)
 
-    with pytest.raises(ModuleDefinitionError, match="has 2 compact methods"):
 
-        class TwoCompact(nn.Module):
-            @nn.compact
-            def __call__(self, x: Any) -> Any:
-                return x
+def test_a_module_may_have_several_compact_methods() -> None:
+    class TwoCompact(nn.Module):
+        @nn.compact
+        def __call__(self, x: Any) -> Any:
+            return self.other(nn.Dense(3)(x))
 
-            @nn.compact
-            def other(self, x: Any) -> Any:
-                return x
+        @nn.compact
+        def other(self, x: Any) -> Any:
+            return nn.Dense(4)(x)
+
+    variables = TwoCompact().init(KEY, X)
+    assert list(variables["params"]) == ["Dense_0", "Dense_1"]
+    assert list(TwoCompact().init(KEY, X, method="other")["params"]) == ["Dense_0"]
 
 
 def test_attributes_are_set_in_setup_only() -> None:
@@ -389,8 +416,103 @@ def test_attributes_are_set_in_setup_only() -> None:
 
     with pytest.raises(ModuleDefinitionError, match="Field 'size'"):
         Overwrites().init(KEY, X)
-    with pytest.raises(ModuleDefinitionError, match="'features' of module Dense is set outside"):
-        nn.Dense(3).features = 4
+    layer = nn.Dense(3)
+    layer.features = 4  # belongs to no module yet
+    assert layer.init(KEY, X)["params"]["kernel"].shape[1] == 4
+
+    class Later(nn.Module):
+        size: int = field(init=False)
+
+        def setup(self) -> None:
+            self.size = 4
+
+        def __call__(self, x: Any) -> Any:
+            return x * self.size
+
+    np.testing.assert_array_equal(Later().apply({}, X), X * 4)
+
+
+def test_bound_modules_have_no_hash() -> None:
+    assert hash(nn.Dense(3)) == hash(nn.Dense(3))
+    with pytest.raises(TypeError, match="Dense is bound to variables and cannot be hashed"):
+        hash(nn.Dense(3).bind({}))
+
+
+def test_setup_may_assign_generic_modules() -> None:
+    class Identity(nn.Module, Generic[T]):
+        def __call__(self, x: T) -> T:
+            return x
+
+    class Outer(nn.Module):
+        def setup(self) -> None:
+            self.inner = Identity[Any]()
+
+        def __call__(self, x: Any) -> Any:
+            return self.inner(x)
+
+    np.testing.assert_array_equal(Outer().apply({}, X), X)
+
+
+def test_fields_of_a_class_come_before_parent_and_name() -> None:
+    class Base(nn.Module):
+        size: int
+
+    class Wide(Base):
+        other: int
+
+    assert [one.name for one in dataclasses.fields(Wide)] == ["size", "other", "parent", "name"]
+    again = pickle.loads(pickle.dumps(nn.module.UNSPECIFIED))
+    assert again is nn.module.UNSPECIFIED
+
+
+def test_a_module_twice_in_a_dict_has_the_name_of_the_first_key() -> None:
+    class Both(nn.Module):
+        parts: Any
+
+        @nn.compact
+        def __call__(self, x: Any) -> Any:
+            return self.parts["foo"](x) + self.parts["bar"](x)
+
+    layer = nn.Dense(3)
+    assert list(Both({"foo": layer, "bar": layer}).init(KEY, X)["params"]) == ["parts_bar"]
+
+
+def test_lazy_init_refuses_parameters_that_depend_on_inputs() -> None:
+    class Depends(nn.Module):
+        @nn.compact
+        def __call__(self, x: Any) -> Any:
+            return x * self.param("scale", lambda key: x)
+
+    shape = weft.ShapeDtypeStruct((2, 3), np.float32)
+    assert nn.Dense(4).lazy_init(KEY, shape)["params"]["kernel"].shape == (3, 4)
+    with pytest.raises(ArgumentError, match="cannot make 'params/scale'"):
+        Depends().lazy_init(KEY, shape)
+
+
+def test_perturbations_that_were_passed_must_be_there() -> None:
+    class Perturbed(nn.Module):
+        @nn.compact
+        def __call__(self, x: Any) -> Any:
+            return self.perturb("before", nn.Dense(3)(x))
+
+    variables = Perturbed().init(KEY, X)
+    Perturbed().apply({"params": variables["params"]}, X)
+    with pytest.raises(ParameterNotFoundError, match="Perturbation collection"):
+        Perturbed().apply({"params": variables["params"], "perturbations": {}}, X)
+
+
+def test_fields_that_are_keyword_only_stay_so_in_subclasses() -> None:
+    @nn.kw_only_dataclasses.dataclass
+    class Base:
+        rate: int = nn.kw_only_dataclasses.field(default=1, kw_only=True)
+
+    @nn.kw_only_dataclasses.dataclass
+    class Wide(Base):
+        size: float
+        rate: int = 2
+
+    assert dataclasses.asdict(Wide(4)) == {"rate": 2, "size": 4}
+    assert list(inspect.signature(Wide.__init__).parameters) == ["self", "size", "rate"]
 
 
 def test_post_init_without_super_is_named() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import gc
 from typing import Any
 
 import numpy as np
@@ -262,3 +264,155 @@ def test_loops_say_what_they_need() -> None:
         nn.vmap(nn.Dense, variable_axes={"params": 0}, split_rngs={"params": True}, in_axes=None)(4).init(KEY, X)
     with pytest.raises(ValueError, match="at least one length"):
         nn.remat_scan(nn.Dense)(4).init(KEY, X)
+
+
+def test_equal_modules_under_jit_are_traced_once() -> None:
+    traces = []
+
+    class Block(nn.Module):
+        size: int
+
+        @nn.jit
+        @nn.compact
+        def __call__(self, x: Any) -> Any:
+            traces.append(1)
+            return nn.Dropout(0.5, deterministic=False)(nn.Dense(self.size)(x))
+
+    class Stack(nn.Module):
+        @nn.compact
+        def __call__(self, x: Any) -> Any:
+            for _ in range(3):
+                x = Block(4)(x)
+            return x
+
+    keys = {"params": KEY, "dropout": weft.random.key(1)}
+    variables = Stack().init(keys, X)
+    assert len(traces) == 1
+    kernels = [variables["params"][f"Block_{i}"]["Dense_0"]["kernel"] for i in range(3)]
+    assert not np.array_equal(kernels[0], kernels[1])
+    plain = nn.jit(Stack)().apply(variables, X, rngs=keys)
+    assert plain.shape == (3, 4)
+
+
+def test_a_jitted_helper_names_its_submodules_anew_in_each_call() -> None:
+    class Twice(nn.Module):
+        @nn.jit
+        def helper(self, x: Any) -> Any:
+            return nn.Dense(4)(x)
+
+        @nn.compact
+        def __call__(self, x: Any) -> Any:
+            return self.helper(self.helper(x))
+
+    class Plain(nn.Module):
+        @nn.compact
+        def __call__(self, x: Any) -> Any:
+            x = nn.Dense(4)(x)
+            return nn.Dense(4)(x)
+
+    variables = Twice().init(KEY, X)
+    assert list(variables["params"]) == ["Dense_0", "Dense_1"]
+    for _ in range(2):
+        np.testing.assert_allclose(Twice().apply(variables, X), Plain().apply(variables, X), rtol=1e-6)
+
+
+def test_references_to_variables_go_through_transformations() -> None:
+    class Adds(nn.Module):
+        total: Any
+
+        @nn.jit
+        def __call__(self, x: Any) -> Any:
+            self.total.value += x
+            return self.total.value
+
+    class Outer(nn.Module):
+        @nn.compact
+        def __call__(self, x: Any) -> Any:
+            total = self.variable("state", "total", wnp.zeros, x.shape)
+            Adds(total)(x)
+            return self.more(x, total)
+
+        @nn.jit
+        def more(self, x: Any, total: Any) -> Any:
+            total.value += x
+            return total.value
+
+    result, written = Outer().apply({"state": {"total": wnp.ones(2)}}, wnp.ones(2), mutable="state")
+    np.testing.assert_array_equal(result, [3.0, 3.0])
+    np.testing.assert_array_equal(written["state"]["total"], [3.0, 3.0])
+
+
+def test_branches_find_variables_of_their_module_and_may_be_bound_methods() -> None:
+    class Counts(nn.Module):
+        def setup(self) -> None:
+            self.dense = nn.Dense(3)
+
+        def double(self, x: Any) -> Any:
+            return self.dense(x) * 2
+
+        def single(self, x: Any) -> Any:
+            return self.dense(x)
+
+        @nn.compact
+        def __call__(self, x: Any, index: Any) -> Any:
+            for i in range(2):
+                self.variable("state", f"count_{i}", lambda: 0)
+
+            def branch(i: int) -> Any:
+                def run(module: Any, x: Any) -> Any:
+                    module.variable("state", f"count_{i}").value += 1
+                    return module.dense(x)
+
+                return run
+
+            chosen = nn.switch(index, [branch(0), branch(1)], self, x)
+            return chosen, nn.cond(index > 0, self.double, self.single, self, x)
+
+    variables = Counts().init(KEY, X, 0)
+    assert variables["state"] == {"count_0": 1, "count_1": 0}
+    (once, twice), written = Counts().apply(variables, X, 1, mutable="state")
+    assert written["state"] == {"count_0": 1, "count_1": 1}
+    np.testing.assert_allclose(twice, once * 2, rtol=1e-6)
+
+
+def test_partial_classes_unbound_modules_and_first_calls_are_transformed() -> None:
+    layers = nn.vmap(
+        functools.partial(nn.Dense, use_bias=False), variable_axes={"params": 0}, split_rngs={"params": True}
+    )
+    assert weft.tree.map(np.shape, layers(4).init(KEY, wnp.ones((3, 4, 4)))) == {"params": {"kernel": (3, 4, 4)}}
+
+    class Compiled(nn.Module):
+        @nn.compact
+        def __call__(self, x: Any) -> Any:
+            return nn.Dense(2)(x)
+
+        @nn.jit
+        def init_with_output(self, rngs: Any, *args: Any, **kwargs: Any) -> Any:
+            return super().init_with_output(rngs, *args, **kwargs)
+
+    assert Compiled().init_with_output(KEY, X)[0].shape == (3, 2)
+
+    class Moved(nn.Module):
+        @nn.compact
+        def __call__(self, x: Any) -> Any:
+            dense = nn.Dense(4)
+            tangents = weft.tree.map(wnp.ones_like, dense.variables.get("params", {}))
+            return nn.jvp(nn.Dense.__call__, dense, (x,), (wnp.zeros_like(x),), {"params": tangents})[1]
+
+    variables = Moved().init(KEY, X)
+    np.testing.assert_allclose(Moved().apply(variables, X)[:, 0], np.sum(X, 1) + 1, rtol=1e-5)
+
+
+def test_no_traced_value_outlives_init() -> None:
+    model = nn.Sequential([nn.Dense(5)])
+
+    @weft.jit
+    def sample(key: Any, x: Any) -> Any:
+        return model.apply(model.init(key, x), x)
+
+    gc.disable()
+    try:
+        with weft.checking_leaks():
+            sample(KEY, X)
+    finally:
+        gc.enable()

@@ -7,6 +7,8 @@ from weft.linen import (
     dtypes,
     fp8_ops,
     initializers,
+    kw_only_dataclasses,
+    linear,
     partitioning,
     spmd,
     summary,
@@ -62,7 +64,8 @@ from weft.linen.fp8_ops import (
 )
 from weft.linen.initializers import ones, ones_init, zeros, zeros_init
 from weft.linen.linear import Dense, DenseGeneral, Einsum, Embed
-from weft.linen.module import Module, apply, compact, init, init_with_output, nowrap
+from weft.linen.methods import compact, nowrap
+from weft.linen.module import Module, apply, init, init_with_output
 from weft.linen.normalization import BatchNorm, GroupNorm, InstanceNorm, LayerNorm, RMSNorm, SpectralNorm, WeightNorm
 from weft.linen.pooling import avg_pool, max_pool, min_pool, pool
 from weft.linen.recurrent import (

@@ -6,7 +6,8 @@ from typing import Any
 
 import weft.numpy as wnp
 from weft.errors import suggest as _suggest
-from weft.linen.module import Module, compact
+from weft.linen.methods import compact
+from weft.linen.module import Module
 from weft.nn import (
     celu,
     elu,

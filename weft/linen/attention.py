@@ -13,7 +13,8 @@ from weft.errors import suggest as _suggest
 from weft.linen import initializers
 from weft.linen.dtypes import promote_dtype
 from weft.linen.linear import DenseGeneral, default_kernel_init
-from weft.linen.module import Module, compact
+from weft.linen.methods import compact
+from weft.linen.module import Module
 from weft.linen.normalization import LayerNorm
 from weft.linen.sharing import merge_param
 
@@ -309,7 +310,17 @@ class MultiHeadDotProductAttention(Module):
         return key, value, combine_masks(mask, seen)
 
 
-MultiHeadAttention = MultiHeadDotProductAttention
+class MultiHeadAttention(MultiHeadDotProductAttention):
+    """`MultiHeadDotProductAttention` under a shorter name, which automatic names of parameters follow.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import random
+    >>> from weft import linen
+    >>> layer = linen.MultiHeadAttention(num_heads=2)
+    >>> y, variables = layer.init_with_output(random.key(0), wnp.ones((1, 3, 4)))
+    >>> y.shape
+    (1, 3, 4)
+    """
 
 
 class SelfAttention(MultiHeadDotProductAttention):

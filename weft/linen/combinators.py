@@ -9,7 +9,8 @@ from typing import Any, TypeVar, cast
 import weft
 import weft.numpy as wnp
 from weft.errors import ArgumentError
-from weft.linen.module import Module, compact
+from weft.linen.methods import compact
+from weft.linen.module import Module
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -31,6 +32,7 @@ class Sequential(Module):
 
     layers: Sequence[Callable[..., Any]]
 
+    @compact
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if not self.layers:
             raise ArgumentError(f"Sequential {self._where()} has no layers.")
@@ -47,7 +49,10 @@ class Sequential(Module):
 
 
 class BatchApply:
-    """A function of arrays with one batch axis, for arrays with `num_dims` of them."""
+    """A function of arrays with one batch axis, for arrays with `num_dims` of them.
+
+    Numbers and arrays of lower rank are passed on as they are.
+    """
 
     def __init__(self, f: Callable[..., Any], num_dims: int = 2):
         self.f = f
@@ -57,12 +62,14 @@ class BatchApply:
         shapes: list[tuple[int, ...]] = []
 
         def merged(x: Any) -> Any:
+            if wnp.ndim(x) < self.num_dims:
+                return x
             shapes.append(x.shape[: self.num_dims])
             return wnp.reshape(x, (-1, *x.shape[self.num_dims :]))
 
         flat = weft.tree.map(merged, (args, kwargs))
         if not shapes:
-            raise ArgumentError("BatchApply needs an array among its arguments.")
+            raise ArgumentError(f"BatchApply needs an argument with at least {self.num_dims} axes.")
         result = self.f(*flat[0], **flat[1])
         return weft.tree.map(lambda x: wnp.reshape(x, (*shapes[0], *x.shape[1:])), result)
 

@@ -11,25 +11,9 @@ from weft import lax
 from weft.errors import ArgumentError, NotSupportedError, ShapeMismatchError, user_line
 from weft.linen import initializers
 from weft.linen.dtypes import promote_dtype
-from weft.linen.linear import as_tuple, chosen, default_kernel_init
-from weft.linen.module import Module, compact
-
-Padding = str | int | Sequence[int | tuple[int, int]]
-
-
-def canonical_padding(padding: Padding, rank: int, where: str) -> Any:
-    """Padding as a word, or as a pair for each spatial dimension."""
-    if isinstance(padding, str):
-        return padding
-    if isinstance(padding, int):
-        return ((padding, padding),) * rank
-    pairs = tuple((pad, pad) if isinstance(pad, int) else tuple(pad) for pad in padding)
-    if len(pairs) == rank and all(len(pair) == 2 for pair in pairs):
-        return pairs
-    raise ArgumentError(
-        f"padding of {where} must be a word, a number, or a number or pair for each of {rank} spatial dimensions; "
-        f"got {padding!r}."
-    )
+from weft.linen.linear import Padding, as_tuple, canonicalize_padding, chosen, default_kernel_init
+from weft.linen.methods import compact
+from weft.linen.module import Module
 
 
 def _dimension_numbers(rank: int) -> tuple[str, str, str]:
@@ -115,7 +99,7 @@ class _Conv(Module):
         inputs, batch = _one_batch(wnp.asarray(inputs), rank, where)
         strides = _sizes(self.strides, rank)
         input_dilation, kernel_dilation = _sizes(self.input_dilation, rank), _sizes(self.kernel_dilation, rank)
-        padding = canonical_padding(self.padding, rank, where)
+        padding = canonicalize_padding(self.padding, rank, where)
         inputs, padding = _wrap_around(inputs, padding, window, kernel_dilation)
         in_features = inputs.shape[-1]
         if in_features % self.feature_group_count:
@@ -272,7 +256,7 @@ class ConvTranspose(Module):
         kernel = _masked(kernel, self.mask, where)
         bias = self.param("bias", self.bias_init, (self.features,), self.param_dtype) if self.use_bias else None
         inputs, kernel, bias = self.promote_dtype(inputs, kernel, bias, dtype=self.dtype)
-        padding = canonical_padding(self.padding, rank, where)
+        padding = canonicalize_padding(self.padding, rank, where)
         out = lax.conv_transpose(
             inputs,
             kernel,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import string
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -11,7 +12,9 @@ from weft import lax
 from weft.errors import ArgumentError
 from weft.linen import initializers
 from weft.linen.dtypes import promote_dtype
-from weft.linen.module import Module, compact
+from weft.linen.methods import compact
+from weft.linen.module import Module
+from weft.linen.sharing import merge_param
 
 default_kernel_init = initializers.lecun_normal()
 default_embed_init = initializers.variance_scaling(1.0, "fan_in", "normal", out_axis=0)
@@ -160,7 +163,7 @@ def _reboxed(value: Any, shape: Sequence[int]) -> Any:
 
 
 class Einsum(Module):
-    """einsum of the input with a kernel, plus a bias over the axes that only the kernel has."""
+    """einsum of the input with a kernel, plus a bias over those axes of the result that the kernel has."""
 
     shape: Sequence[int]
     einsum_str: str | None = None
@@ -175,14 +178,14 @@ class Einsum(Module):
 
     @compact
     def __call__(self, inputs: Any, einsum_str: str | None = None) -> Any:
-        text = (einsum_str or self.einsum_str or "").replace(" ", "")
+        text = merge_param("einsum_str", self.einsum_str, einsum_str).replace(" ", "")
         if "->" not in text or text.count(",") != 1:
             raise ArgumentError(f"einsum_str of {self._where()} must have two operands and '->', got {text!r}.")
         kernel = self.param("kernel", self.kernel_init, tuple(self.shape), self.param_dtype)
         bias: Any = None
         broadcast_shape: tuple[int, ...] = ()
         if self.use_bias:
-            bias_shape, broadcast_shape = self._bias_shapes(text, inputs.ndim)
+            bias_shape, broadcast_shape = self._bias_shapes(text, wnp.ndim(inputs))
             bias = self.param("bias", self.bias_init, bias_shape, self.param_dtype)
         inputs, kernel, bias = self.promote_dtype(inputs, kernel, bias, dtype=self.dtype)
         kind = self.preferred_element_type
@@ -190,15 +193,57 @@ class Einsum(Module):
         return out if bias is None else out + wnp.reshape(bias, broadcast_shape)
 
     def _bias_shapes(self, text: str, rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The shape of the bias, and the same with 1 for every axis that comes from the input."""
+        """Return the shape of the bias, and the same with 1 for every axis of the result that the kernel has not.
+
+        Axes that input and kernel share are axes of the bias. An ellipsis has the last of the axes that it means in
+        any operand.
+        """
         operands, result = text.split("->")
         left, right = operands.split(",")
-        if "..." in result:
-            hidden = "".join(chr(ord("A") + i) for i in range(rank - len(left.replace("...", ""))))
-            result = result.replace("...", hidden)
-        sizes = dict(zip(right.replace("...", ""), self.shape, strict=True))
-        broadcast_shape = tuple(sizes[letter] if letter in sizes and letter not in left else 1 for letter in result)
-        return tuple(sizes[letter] for letter in result if letter in sizes and letter not in left), broadcast_shape
+        unused = [letter for letter in string.ascii_letters if letter not in text]
+        means = [rank - len(left.replace("...", "")), len(self.shape) - len(right.replace("...", ""))]
+        means = [count if "..." in part else 0 for count, part in zip(means, (left, right), strict=True)]
+        hidden = "".join(unused[: max(*means, 0)])
+        right = right.replace("...", hidden[len(hidden) - means[1] :])
+        if len(right) != len(self.shape) or min(means) < 0:
+            raise ArgumentError(
+                f"einsum_str of {self._where()} must have a letter for each axis of its operands; got {text!r} for an "
+                f"input of rank {rank} and a kernel of shape {tuple(self.shape)}."
+            )
+        sizes = dict(zip(right, self.shape, strict=True))
+        letters = result.replace("...", hidden)
+        return tuple(sizes[one] for one in letters if one in sizes), tuple(sizes.get(one, 1) for one in letters)
+
+
+Padding = str | int | Sequence[int | tuple[int, int]]
+
+
+def canonicalize_padding(padding: Padding, rank: int, where: str = "a convolution") -> Any:
+    """Return padding as a word, or as a list of pairs, one for each spatial dimension.
+
+    Args:
+        padding: a word, an integer, or for each dimension an integer or a pair.
+        rank: the number of spatial dimensions.
+        where: what errors call the owner of the padding.
+
+    Returns:
+        A word or a list.
+
+    >>> from weft.linen.linear import canonicalize_padding
+    >>> canonicalize_padding([1, (2, 3)], 2)
+    [(1, 1), (2, 3)]
+    """
+    if isinstance(padding, str):
+        return padding
+    if isinstance(padding, int):
+        return [(padding, padding)] * rank
+    pairs: list[Any] = [(pad, pad) if isinstance(pad, int) else pad for pad in padding]
+    if len(pairs) == rank and all(isinstance(pair, Sequence) and len(pair) == 2 for pair in pairs):
+        return [tuple(pair) for pair in pairs]
+    raise ArgumentError(
+        f"padding of {where} must be a word, a number, or a number or pair for each of {rank} spatial dimensions; "
+        f"got {padding!r}."
+    )
 
 
 class Embed(Module):

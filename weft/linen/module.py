@@ -4,29 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import inspect
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar, dataclass_transform
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, dataclass_transform
 
 import weft
 from weft.errors import (
+    ArgumentError,
     ArgumentTypeError,
     ModuleDefinitionError,
+    ParameterNotFoundError,
     UnboundModuleError,
     boundary,
-    conceal,
     user_line,
 )
+from weft.interpreters.partial_eval import dce_jaxpr
+from weft.linen.methods import wrap_methods
 from weft.linen.state import CONTEXT, State, calling, intercepted
 from weft.modules.filters import DenyList, Filter, union
 from weft.modules.frozen import FrozenDict
 from weft.modules.scope import Scope, Variable, bind, open_scope
-
-Method = TypeVar("Method", bound=Callable[..., Any])
-
-
-_LEFT_ALONE = {"__init__", "__post_init__", "__hash__", "__eq__", "__repr__", "__getattr__", "__setattr__", "__dir__"}
-
 
 NAMED_CALLS = [True]
 
@@ -43,102 +39,14 @@ class _Unspecified:
     def __deepcopy__(self, memo: Any) -> _Unspecified:
         return self
 
+    def __reduce__(self) -> str:
+        return "UNSPECIFIED"
+
 
 UNSPECIFIED = _Unspecified()
 
 
 _BORROWED_NAMES = ("parent", "name")
-
-
-def compact(fun: Method) -> Method:
-    """Mark the one method of a module that makes submodules and parameters where it uses them.
-
-    Args:
-        fun: a method, usually `__call__`.
-
-    Returns:
-        The method.
-
-    >>> import weft.numpy as wnp
-    >>> from weft import random
-    >>> from weft import linen
-    >>> class Net(linen.Module):
-    ...     @linen.compact
-    ...     def __call__(self, x):
-    ...         return linen.Dense(1)(linen.relu(linen.Dense(4)(x)))
-    >>> sorted(Net().init(random.key(0), wnp.ones((1, 2)))["params"])
-    ['Dense_0', 'Dense_1']
-    """
-    fun.compact = True  # type: ignore[attr-defined]
-    return fun
-
-
-def nowrap(fun: Method) -> Method:
-    """Mark a method as a plain one: it does not run `setup` and no submodule made in it belongs to the module.
-
-    Args:
-        fun: a method.
-
-    Returns:
-        The method.
-
-    >>> from weft import linen
-    >>> class Net(linen.Module):
-    ...     @linen.nowrap
-    ...     def size(self):
-    ...         return 4
-    ...     @linen.compact
-    ...     def __call__(self, x):
-    ...         return linen.Dense(self.size())(x)
-    >>> Net().size()
-    4
-    """
-    fun.nowrap = True  # type: ignore[attr-defined]
-    return fun
-
-
-def _wrapped(method: Callable[..., Any]) -> Callable[..., Any]:
-    """A method that enters its module when it is called."""
-
-    @functools.wraps(method)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        try:
-            if args and isinstance(args[0], Module):
-                return args[0]._call_method(method, args[1:], kwargs)
-            return method(*args, **kwargs)
-        except Exception as error:
-            conceal(error)
-            raise
-
-    call.wrapped_by_module = True  # type: ignore[attr-defined]
-    return call
-
-
-def _wrap_methods(cls: type) -> None:
-    compacts = []
-    fields = set(getattr(cls, "__dataclass_fields__", ()))
-    for name, value in list(vars(cls).items()):
-        if isinstance(value, property):
-            if value.fget is not None and not hasattr(value.fget, "wrapped_by_module"):
-                setattr(cls, name, property(_wrapped(value.fget), value.fset, value.fdel, value.__doc__))
-            continue
-        if not inspect.isfunction(value) or name in _LEFT_ALONE or name in fields:
-            continue
-        if name.startswith("__") and name != "__call__":
-            continue
-        if getattr(value, "compact", False):
-            compacts.append(name)
-        if not getattr(value, "nowrap", False) and not hasattr(value, "wrapped_by_module"):
-            setattr(cls, name, _wrapped(value))
-    inherited = [name for name in dir(cls) if getattr(getattr(cls, name, None), "compact", False)]
-    both = dict.fromkeys([*compacts, *inherited])
-    if len(both) > 1:
-        raise ModuleDefinitionError(
-            f"Class {cls.__name__} has {len(both)} compact methods; only one can be.",
-            at=user_line(),
-            received=", ".join(both),
-            fix="make the submodules in setup, and use them in both methods",
-        )
 
 
 @dataclass_transform(field_specifiers=(dataclasses.field,))
@@ -178,7 +86,11 @@ class Module:
             unsafe_hash=not own_hash and "__eq__" not in cls.__dict__,
             kw_only=kw_only,
         )(cls)
-        _wrap_methods(cls)
+        _refuse_hash_when_bound(cls)
+        fields = cls.__dataclass_fields__
+        for borrowed in _BORROWED_NAMES:
+            fields[borrowed] = fields.pop(borrowed)  # after the fields of the class itself
+        wrap_methods(cls)
 
     # ----------------------------------------------------------------------------------------------- making and binding
 
@@ -228,7 +140,9 @@ class Module:
                 out = [self._adopt(f"{name}_{index}", one) for index, one in enumerate(value)]
                 return type(value)(*out) if hasattr(value, "_fields") else tuple(out)
             case Mapping() if any(_has_modules(one) for one in value.values()):
-                return FrozenDict({key: self._adopt(f"{name}_{key}", one) for key, one in value.items()})
+                # A module that occurs twice is named by the first key in the order of trees.
+                adopted = {key: self._adopt(f"{name}_{key}", value[key]) for key in _in_order(value)}
+                return FrozenDict({key: adopted[key] for key in value})
         return value
 
     def _adopt_module(self, name: str, module: Module) -> Module:
@@ -249,7 +163,9 @@ class Module:
 
     def __setattr__(self, name: str, value: Any) -> None:
         state: State | None = self.__dict__.get("_state")
-        if state is None or not state.ready:
+        is_free = self.scope is None and not isinstance(self.parent, Module) if state else True
+        # Python stores C[int] of a generic class in `__orig_class__`.
+        if state is None or not state.ready or is_free or (name.startswith("__") and name.endswith("__")):
             object.__setattr__(self, name, value)
             return
         if not state.in_setup:
@@ -262,7 +178,7 @@ class Module:
                     "a local variable",
                 ],
             )
-        if name in self.__dataclass_fields__:
+        if name in self.__dataclass_fields__ and self.__dataclass_fields__[name].init:
             raise ModuleDefinitionError(
                 f"Field {name!r} of module {self._where()} is set in setup; fields are what the caller gave.",
                 at=user_line(),
@@ -294,13 +210,14 @@ class Module:
         state = self._state
         if self.scope is None or state.setup_done or state.in_setup:
             return
-        state.in_setup = True
+        # Inside of a lifted transformation a compact method may be running already.
+        state.in_setup, in_compact, state.in_compact = True, state.in_compact, False
         try:
             with calling(self):
                 self.setup()
             state.fixed_names = {name: set(kinds) for name, kinds in self.scope.names.items()}
         finally:
-            state.in_setup = False
+            state.in_setup, state.in_compact = False, in_compact
             state.setup_done = True
 
     def _where(self) -> str:
@@ -339,7 +256,7 @@ class Module:
             )
         name = method.__name__
         if name == "setup":
-            return method(self, *args, **kwargs)
+            return self._run(method, args, kwargs)
         is_compact = getattr(method, "compact", False)
         if is_compact and self.scope is None:
             self._bound_scope(f"Method {name!r}")
@@ -466,6 +383,12 @@ class Module:
         if scope.is_initializing and scope.is_mutable(collection):
             scope.reserve(name, collection)
             scope.put_variable(collection, name, weft.tree.map(weft.numpy.zeros_like, value))
+        elif collection in scope.call.collections and not scope.has_variable(collection, name):
+            raise ParameterNotFoundError(
+                f"Perturbation collection {collection!r} has no {name!r} of module {self._where()}.",
+                at=user_line(),
+                fix=["the perturbations that init returned", "leave the collection out, to compute without it"],
+            )
         if scope.has_variable(collection, name):
             value = weft.tree.map(weft.numpy.add, value, scope.get_variable(collection, name))
         return value
@@ -579,12 +502,17 @@ class Module:
         **kwargs: Any,
     ) -> dict[str, Any]:
         """As `init`, but arguments may be `ShapeDtypeStruct`s, and only what parameters need is computed."""
+        leaves, tree = weft.tree.flatten((args, kwargs))
+        unknown = [leaf for leaf in leaves if isinstance(leaf, weft.ShapeDtypeStruct)]
 
-        def init_all(rngs: Any) -> dict[str, Any]:
-            concrete = weft.tree.map(_zeros_for, (args, kwargs))
-            return self.init(rngs, *concrete[0], method=method, mutable=mutable, **concrete[1])
+        def init_all(rngs: Any, values: list[Any]) -> dict[str, Any]:
+            supply = iter(values)
+            filled = [next(supply) if isinstance(leaf, weft.ShapeDtypeStruct) else leaf for leaf in leaves]
+            full_args, full_kwargs = weft.tree.unflatten(tree, filled)
+            return self.init(rngs, *full_args, method=method, mutable=mutable, **full_kwargs)
 
-        return weft.jit(init_all)(rngs)
+        _check_independent(init_all, rngs, unknown)
+        return weft.jit(lambda rngs: init_all(rngs, [weft.numpy.zeros(one.shape, one.dtype) for one in unknown]))(rngs)
 
     def tabulate(
         self,
@@ -653,31 +581,68 @@ class Module:
         )
 
 
+def _refuse_hash_when_bound(cls: Any) -> None:
+    """Let the generated hash of a class refuse bound modules, which are equal to modules with other variables."""
+    generated = cls.__dict__.get("__hash__")
+    if generated is None or cls.__hash__ is object.__hash__:
+        return
+
+    @functools.wraps(generated)
+    def hash_unbound(self: Module) -> int:
+        if self.__dict__.get("scope") is not None:
+            raise ArgumentTypeError(
+                f"Module {type(self).__name__} is bound to variables and cannot be hashed.",
+                fix=["id(module)", "module.clone()   for a copy without variables", "module.path"],
+            )
+        return int(generated(self))
+
+    cls.__hash__ = hash_unbound
+
+
 TABULATE: list[Callable[..., Any]] = []  # filled by weft.linen.summary, which is written with modules
 
 
-def _zeros_for(leaf: Any) -> Any:
-    return weft.numpy.zeros(leaf.shape, leaf.dtype) if isinstance(leaf, weft.ShapeDtypeStruct) else leaf
+def _check_independent(init: Callable[[Any, list[Any]], Any], rngs: Any, unknown: list[Any]) -> None:
+    """Refuse variables whose initial values depend on arrays of which only shape and dtype are known."""
+    jaxpr, variables = weft.make_jaxpr(init, return_shape=True)(rngs, unknown)
+    count, outputs = len(weft.tree.leaves(rngs)), weft.tree_util.tree_leaves_with_path(variables)
+    for index, (path, _) in enumerate(outputs):
+        needed = dce_jaxpr(jaxpr.jaxpr, [i == index for i in range(len(outputs))])[1]
+        if any(needed[count:]):
+            name = weft.tree_util.keystr(path, simple=True, separator="/")
+            raise ArgumentError(
+                f"lazy_init cannot make {name!r}: its initial value depends on the values of the inputs.",
+                received=f"{len(unknown)} arguments of which only shape and dtype are known",
+                fix="model.init(rngs, ...) with arrays",
+            )
 
 
-def _has_modules(value: Any) -> bool:
+def _has_modules(value: Any, kinds: Any = None) -> bool:
     if isinstance(value, (list, tuple)):
-        return any(_has_modules(one) for one in value)
+        return any(_has_modules(one, kinds) for one in value)
     if isinstance(value, Mapping):
-        return any(_has_modules(one) for one in value.values())
-    return isinstance(value, Module)
+        return any(_has_modules(one, kinds) for one in value.values())
+    return isinstance(value, kinds or Module)
 
 
-def map_modules(function: Callable[[Module], Any], value: Any) -> Any:
-    """`function` of every module in a value: the value itself, or within lists, tuples and dicts."""
-    if isinstance(value, Module):
+def _in_order(keys: Iterable[Any]) -> list[Any]:
+    """Return keys in the order in which trees flatten dicts, or as they come if they cannot be compared."""
+    try:
+        return sorted(keys)
+    except TypeError:
+        return list(keys)
+
+
+def map_modules(function: Callable[[Any], Any], value: Any, kinds: Any = None) -> Any:
+    """Map every module in a value, or object of the classes `kinds`: the value itself, in lists, tuples and dicts."""
+    if isinstance(value, kinds or Module):
         return function(value)
-    if not _has_modules(value):
+    if not _has_modules(value, kinds):
         return value
     if isinstance(value, Mapping):
-        mapped = {key: map_modules(function, one) for key, one in value.items()}
+        mapped = {key: map_modules(function, one, kinds) for key, one in value.items()}
         return FrozenDict(mapped) if isinstance(value, FrozenDict) else mapped
-    parts = [map_modules(function, one) for one in value]
+    parts = [map_modules(function, one, kinds) for one in value]
     return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
 
 

@@ -12,7 +12,8 @@ from weft.errors import ArgumentError
 from weft.linen import initializers
 from weft.linen.dtypes import canonicalize_dtype
 from weft.linen.linear import as_tuple
-from weft.linen.module import Module, compact
+from weft.linen.methods import compact
+from weft.linen.module import Module
 from weft.linen.sharing import merge_param
 from weft.linen.transforms import map_variables
 
@@ -348,7 +349,7 @@ def _unit(x: Any, axes: Any, epsilon: float) -> Any:
 
 def _named(path: Any, layer: Module) -> str:
     """`layer/kernel`: how the variables that belong to a parameter of the wrapped layer are called."""
-    return "/".join([str(layer.name), *(str(key.key) for key in path[1:])])
+    return f"{layer.name}/{weft.tree_util.keystr(path[1:], simple=True, separator='/')}"
 
 
 class SpectralNorm(Module):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import weft
+import weft.numpy as wnp
 from weft.errors import ArgumentError, ModuleDefinitionError, user_line
 from weft.errors import suggest as _suggest
 from weft.linen.module import Module
@@ -29,27 +30,42 @@ from weft.modules.scope import Variable
 with_sharding_constraint = with_logical_constraint
 
 
+def _are_names(value: Any) -> bool:
+    """Whether a value names the axes of one array."""
+    if value is None or isinstance(value, PartitionSpec):
+        return True
+    return isinstance(value, tuple) and not any(isinstance(one, (tuple, list, Mapping)) for one in value)
+
+
+def _map_names(function: Callable[..., Any], names: Any, *trees: Any) -> Any:
+    """Map the names of each array in a tree of names, and what other trees have there; None stays None."""
+    change = lambda one, *others: None if one is None else function(one, *others)
+    return weft.tree.map(change, names, *trees, is_leaf=_are_names)
+
+
 @weft.tree_util.register_static
 @dataclass(frozen=True)
 class AxisMetadata(metadata.AxisMetadata):
-    """The names of the axes of one variable; a tree without leaves."""
+    """The names of the axes of one variable, or a tree of them; a tree without leaves."""
 
-    names: PartitionSpec
+    names: Any
 
-    def unbox(self) -> PartitionSpec:
+    def __hash__(self) -> int:
+        return hash(tuple(weft.tree.leaves(self.names)))
+
+    def unbox(self) -> Any:
         return self.names
 
     def replace_boxed(self, val: Any) -> AxisMetadata:
         return AxisMetadata(val)
 
     def add_axis(self, index: int, params: dict[Any, Any]) -> AxisMetadata:
-        return AxisMetadata(PartitionSpec(*self._box().add_axis(index, params).names))
+        change = lambda names: Partitioned(None, tuple(names)).add_axis(index, params).names
+        return AxisMetadata(_map_names(change, self.names))
 
     def remove_axis(self, index: int, params: dict[Any, Any]) -> AxisMetadata:
-        return AxisMetadata(PartitionSpec(*self._box().remove_axis(index, params).names))
-
-    def _box(self) -> Partitioned:
-        return Partitioned(None, tuple(self.names))
+        change = lambda names: Partitioned(None, tuple(names)).remove_axis(index, params).names
+        return AxisMetadata(_map_names(change, self.names))
 
 
 def _current(module: Module | None, what: str) -> Module:
@@ -61,12 +77,19 @@ def _current(module: Module | None, what: str) -> Module:
     return found
 
 
-def _note_axes(module: Module, collection: str, name: str, value: Any, axes: Sequence[Any] | None) -> None:
+def _note_axes(module: Module, collection: str, name: str, value: Any, axes: Any) -> None:
     if axes is None:
         return
-    if len(axes) != value.ndim:
-        raise ArgumentError(f"{name!r} of {module._where()} has shape {value.shape}, but got the axes {tuple(axes)}.")
-    metadata = AxisMetadata(PartitionSpec(*axes))
+
+    def check(names: Any, leaf: Any) -> None:
+        if len(names) not in (0, wnp.ndim(leaf)):
+            raise ArgumentError(
+                f"{name!r} of {module._where()} has shape {wnp.shape(leaf)}, but got the axes {tuple(names)}.",
+                fix="a name or None for each axis, or () for none",
+            )
+
+    _map_names(check, axes, value)
+    metadata = AxisMetadata(tuple(axes) if isinstance(axes, (list, PartitionSpec)) else axes)
 
     def same(before: AxisMetadata | None, now: AxisMetadata) -> AxisMetadata:
         if before is not None and before != now:
@@ -80,7 +103,7 @@ def param_with_axes(
     name: str,
     init_fn: Callable[..., Any],
     *init_args: Any,
-    axes: Sequence[Any] | None = None,
+    axes: Any = None,
     module: Module | None = None,
     **init_kwargs: Any,
 ) -> Any:
@@ -90,7 +113,7 @@ def param_with_axes(
         name: the name of the parameter.
         init_fn: its initializer.
         *init_args, **init_kwargs: arguments of the initializer, after the key.
-        axes: a logical name for each axis.
+        axes: a logical name for each axis; for a parameter that is a tree of arrays, a tree of them.
         module: the module; that which is being called by default.
 
     Returns:
@@ -111,9 +134,15 @@ def param_with_axes(
     owner = _current(module, "param_with_axes")
     value = owner.param(name, init_fn, *init_args, **init_kwargs)
     if axes is not None:
-        value = with_logical_constraint(value, PartitionSpec(*axes))
         _note_axes(owner, "params", name, value, axes)
+        value = _constrain(value, axes)
     return value
+
+
+def _constrain(value: Any, axes: Any, fallback: RulesFallback = RulesFallback.AXIS_IS_UNSHARDED) -> Any:
+    """Apply the logical names of axes to a value, or to each array of a tree."""
+    change = lambda names, one: with_logical_constraint(one, PartitionSpec(*names), fallback=fallback)
+    return value if axes is None else _map_names(change, axes, value)
 
 
 class PartitionedVariable(Variable[Any]):
@@ -145,9 +174,7 @@ class PartitionedVariable(Variable[Any]):
         Variable.value.fset(self, self._split(value))  # type: ignore[attr-defined]
 
     def _split(self, value: Any) -> Any:
-        if self.axes is None:
-            return value
-        return with_logical_constraint(value, PartitionSpec(*self.axes), fallback=self.fallback)
+        return _constrain(value, self.axes, self.fallback)
 
 
 def variable_with_axes(
@@ -179,10 +206,10 @@ def get_axis_names(axes_metadata: Any) -> Any:
     >>> import weft
     >>> from weft.linen import partitioning
     >>> partitioning.get_axis_names({"bias_axes": partitioning.AxisMetadata(names=("embed",))})
-    {'bias': ('embed',)}
+    {'bias': P('embed',)}
     """
     if isinstance(axes_metadata, AxisMetadata):
-        return axes_metadata.names
+        return _map_names(lambda names: PartitionSpec(*names), axes_metadata.names)
     if isinstance(axes_metadata, Mapping):
         return {key.removesuffix("_axes"): get_axis_names(value) for key, value in axes_metadata.items()}
     return axes_metadata

@@ -15,7 +15,8 @@ from weft.linen import initializers, transforms
 from weft.linen.convolution import Conv, Padding
 from weft.linen.dtypes import promote_dtype
 from weft.linen.linear import Dense, default_kernel_init
-from weft.linen.module import Module, compact, nowrap
+from weft.linen.methods import compact, nowrap
+from weft.linen.module import Module
 from weft.modules.filters import Filter
 from weft.modules.frozen import FrozenDict
 

@@ -67,12 +67,14 @@ def logical_axis_rules(rules: Rules) -> Iterator[None]:
 
 
 def _mesh_axes(names: Sequence[Any], rules: Rules, fallback: RulesFallback) -> PartitionSpec | None:
-    """The mesh axis of each name; None when there is to be no constraint.
+    """Return the mesh axis of each name, or None if there is to be no constraint.
+
+    Entries that are no names (None, UNCONSTRAINED) stay as they are.
 
     Rules are tried in order, and a mesh axis serves only one axis of an array: a rule whose mesh axis is taken is
     passed over, so that a later rule of the same name may apply.
     """
-    present = [name for name in names if name is not None]
+    present = [name for name in names if isinstance(name, str)]
     twice = sorted({str(name) for name in present if present.count(name) > 1})
     if twice:
         raise ArgumentError(f"Logical axes {', '.join(twice)} occur more than once in {tuple(names)}.")
@@ -81,7 +83,7 @@ def _mesh_axes(names: Sequence[Any], rules: Rules, fallback: RulesFallback) -> P
     for name, mesh in rules:
         if name not in present or name in found:
             continue
-        axes = set(mesh) if isinstance(mesh, (tuple, list)) else {mesh} - {None}
+        axes = set(mesh) if isinstance(mesh, (tuple, list)) else {mesh} - {None, PartitionSpec.UNCONSTRAINED}
         if axes & used:
             continue
         used |= axes
@@ -91,7 +93,7 @@ def _mesh_axes(names: Sequence[Any], rules: Rules, fallback: RulesFallback) -> P
         raise ArgumentError(f"No rule for the logical axes {missing} of {tuple(names)}.")
     if missing and fallback is RulesFallback.NO_CONSTRAINT:
         return None
-    return PartitionSpec(*(found.get(name) for name in names))
+    return PartitionSpec(*(found.get(name) if isinstance(name, str) else name for name in names))
 
 
 def logical_to_mesh_axes(array_dim_names: Sequence[str | None] | None, rules: Rules | None = None) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -54,6 +55,8 @@ class InterceptorContext:
 def intercept_methods(interceptor: Callable[..., Any]) -> Iterator[None]:
     """Within the `with`, calls of module methods go to `interceptor(next_function, args, kwargs, context)`.
 
+    `setup` is one of the methods. The first of several interceptors is outermost: it sees the result last.
+
     Args:
         interceptor: a function of the next function, positional and keyword arguments and a context.
 
@@ -90,13 +93,15 @@ def calling(module: Module | None) -> Iterator[None]:
 
 
 def intercepted(method: Callable[..., Any], module: Module, args: Any, kwargs: Any) -> Any:
-    """Call a method through the interceptors, the innermost first."""
+    """Call a method through the interceptors, the outermost first."""
     context = InterceptorContext(module, method.__name__, method.__get__(module))
-    chain: list[Callable[..., Any]] = list(CONTEXT.interceptors)
+    call = functools.partial(method, module)
+    for interceptor in reversed(CONTEXT.interceptors):
+        call = functools.partial(_through, interceptor, call, context)
+    return call(*args, **kwargs)
 
-    def proceed(*args: Any, **kwargs: Any) -> Any:
-        if not chain:
-            return method(module, *args, **kwargs)
-        return chain.pop()(proceed, args, kwargs, context)
 
-    return proceed(*args, **kwargs)
+def _through(
+    interceptor: Callable[..., Any], call: Any, context: InterceptorContext, /, *args: Any, **kwargs: Any
+) -> Any:
+    return interceptor(call, args, kwargs, context)

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft import nn
-from weft.linen.module import Module, compact
+from weft.linen.methods import compact
+from weft.linen.module import Module
 from weft.linen.sharing import merge_param
 
 

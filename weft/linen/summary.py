@@ -137,6 +137,9 @@ def _recorded(init: Callable[[Any], Any], rngs: Any) -> tuple[list[_Call], Any]:
     calls: list[_Call | None] = []
 
     def note(proceed: Any, call_args: Any, call_kwargs: Any, context: Any) -> Any:
+        # Functions of modules under a lifted transformation pass here too; they are no methods with rows of their own.
+        if context.method_name == "setup" or not hasattr(type(context.module), context.method_name):
+            return proceed(*call_args, **call_kwargs)
         index = len(calls)
         calls.append(None)
         result = proceed(*call_args, **call_kwargs)

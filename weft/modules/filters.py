@@ -55,7 +55,7 @@ def _filter(names: Iterable[str], inverted: bool) -> Filter:
     found = frozenset(names)
     if inverted:
         return DenyList(found) if found else True
-    return found
+    return found or False
 
 
 def union(a: Filter, b: Filter) -> Filter:

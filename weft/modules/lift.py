@@ -53,6 +53,15 @@ class Lift:
     def _covers(self, path: Path) -> bool:
         return any(path[: len(root)] == root for root in self.roots)
 
+    def relative(self, path: Path) -> tuple[int, Path] | None:
+        """Return a path as the index of a root and the path below it, or None if it is below none."""
+        found = ((i, path[len(root) :]) for i, root in enumerate(self.roots) if path[: len(root)] == root)
+        return next(found, None)
+
+    def absolute(self, path: tuple[int, Path]) -> Path:
+        """Return the path that `relative` has split."""
+        return (*self.roots[path[0]], *path[1])
+
     def split(self, rngs: Mapping[str, Any], count: int) -> dict[str, Any]:
         """`count` keys of each stream. The path and counter of each draw inside are folded into them as elsewhere."""
         return {stream: weft.random.split(key, count) for stream, key in rngs.items()}
@@ -82,7 +91,9 @@ class Lift:
         """What was written inside, in groups; keys drawn there count outside too."""
         self.call.counters.update(call.counters)
         written = {name: self._parts(tree) for name, tree in call.collections.items() if matches(call.mutable, name)}
-        return group({name: parts for name, parts in written.items() if any(parts)}, outs)
+        groups = group({name: parts for name, parts in written.items() if any(parts)}, outs)
+        call.close()
+        return groups
 
     def put_back(self, groups: Sequence[Group]) -> None:
         """Write what came out of the transformation into the scopes outside."""

@@ -63,6 +63,10 @@ class Call:
         self.trace = weft.core.get_opaque_trace_state()
         self.lifting = ""  # the transformation whose lifted function runs now: writes and keys must go through it
 
+    def close(self) -> None:
+        """Refuse further use, and drop variables and keys: modules are in cycles, and traced values must not stay."""
+        self.over, self.collections, self.rngs, self.memo = True, {}, {}, {}
+
     def below_origin(self, path: Path) -> Path:
         """The part of a path below the module that the keys were made for."""
         return next((path[len(start) :] for start in self.origins if path[: len(start)] == start), path)
@@ -484,7 +488,7 @@ def open_scope(
     try:
         yield scope
     finally:
-        scope.call.over = True
+        scope.call.close()
 
 
 def apply(

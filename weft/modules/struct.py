@@ -20,12 +20,15 @@ def dataclass(cls: type[Class] | None = None, **options: Any) -> Any:
     """Make a class a frozen dataclass and a pytree, with a method `replace`."""
     if cls is None:
         return lambda found: dataclass(found, **options)
+    if "_flax_dataclass" in vars(cls):
+        return cls
     result: Any = dataclasses.dataclass(**{"frozen": True, **options})(cls)
     fields = [one for one in dataclasses.fields(result) if one.init]
     data = [one.name for one in fields if one.metadata.get("pytree_node", True)]
     meta = [one.name for one in fields if not one.metadata.get("pytree_node", True)]
     if "replace" not in vars(result):
         result.replace = lambda self, **changes: dataclasses.replace(self, **changes)
+    result._flax_dataclass = True  # the mark by which libraries recognise such classes
     weft.tree_util.register_dataclass(result, data_fields=data, meta_fields=meta)
     return result
 

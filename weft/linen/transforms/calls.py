@@ -7,7 +7,7 @@ from typing import Any
 
 import weft
 from weft.errors import ArgumentError
-from weft.linen.transforms.core import Target, lift_transform
+from weft.linen.transforms.core import Target, fingerprint, lift_transform
 from weft.modules import metadata
 from weft.modules.filters import Filter, group, union
 from weft.modules.lift import Lift
@@ -136,6 +136,8 @@ def jit(
 
 
 def _run_jit(target: Target, variables: Any, rngs: Any, options: Any, cache: dict[Any, Any]) -> Any:
+    if all(module.scope is None for module in target.modules):
+        return _run_unbound(target, options, cache)
     lift = target.lift([variables], [rngs])
     lift.fork_keys()
     key = _fingerprint(target, lift)
@@ -145,18 +147,36 @@ def _run_jit(target: Target, variables: Any, rngs: Any, options: Any, cache: dic
             outer, lift.call = lift.call, _without_values(lift.call)
             run = weft.jit(plain(target, lift, variables), **options)
             groups, keys, lift.variables, lift.rngs = lift.variables, lift.rngs, (), ()
-            result, written = run(groups, keys, *target.args, **target.kwargs)
-            remembered = (run, lift.call.counters)
-            lift = _twin(lift, outer)
+            args, kwargs, target.args, target.kwargs = target.args, target.kwargs, (), {}
+            result, written = run(groups, keys, *args, **kwargs)
             if key is not None:
-                cache[key] = remembered
+                counts = [(lift.relative(path), stream, n) for (path, stream), n in lift.call.counters.items()]
+                cache[key] = (run, [count for count in counts if count[0] is not None], target.names_inside())
+            lift = _twin(lift, outer)
         else:
-            run, counters = cache[key]
+            run, counts, names = cache[key]
             result, written = run(lift.variables, lift.rngs, *target.args, **target.kwargs)
-            lift.call.counters.update(counters)
+            for path, stream, count in counts:
+                lift.call.counters[lift.absolute(path), stream] = count
+            target.take_names(names)
     lift.put_back(written)
     target.finish()
     return result
+
+
+def _run_unbound(target: Target, options: dict[str, Any], cache: dict[Any, Any]) -> Any:
+    """Run a method of modules that are bound to nothing: a function of its other arguments."""
+    key = fingerprint([target.modules, target.first], lambda path: path)
+    try:
+        run = cache.get(key)
+    except TypeError:  # a field that is not hashable
+        key, run = None, None
+    if run is None:
+        inner = lambda groups, keys, *args, **kwargs: target.call(None, args, kwargs)
+        run = weft.jit(inner, **options)
+        if key is not None:
+            cache[key] = run
+    return run((), (), *target.args, **target.kwargs)
 
 
 def _without_values(call: Call) -> Call:
@@ -177,9 +197,13 @@ def _twin(lift: Lift, call: Call) -> Lift:
 def _fingerprint(target: Target, lift: Lift) -> Any:
     """What the jaxpr depends on besides its arguments; None when it is not hashable."""
     flags = tuple(lift.call.flags.items())
-    bound_modules = tuple((type(module), module, module.scope and module.scope.path) for module in target.modules)
-    counters = tuple((where, count) for where, count in lift.call.counters.items() if lift._covers(where[0]))
-    key = (bound_modules, tuple(lift.roots), repr(lift.call.mutable), flags, counters, repr(target.first))
+    counters = tuple(
+        (lift.relative(path), stream, count)
+        for (path, stream), count in lift.call.counters.items()
+        if lift.relative(path) is not None
+    )
+    modules = fingerprint(target.modules, lift.relative)
+    key = (modules, len(lift.roots), repr(lift.call.mutable), flags, counters, repr(target.first))
     try:
         hash(key)
     except TypeError:
@@ -280,16 +304,18 @@ def _run_vmap(
     unsplit = [rng for rng, split_it in split_rngs.items() if not split_it]
     lift = target.lift(filters, [*split, *unsplit])
     argument_axes = tuple(in_axes) if isinstance(in_axes, (tuple, list)) else (in_axes,) * len(target.args)
-    size = size_along([*target.args, *lift.variables], [*argument_axes, *axes], axis_size, "vmap")
+    # A box may change the value when its axis is taken away, so this comes before the axis is mapped.
+    shorter = tuple(
+        group if axis is None else metadata.remove_axis(group, axis, metadata_params)
+        for group, axis in zip(lift.variables, axes, strict=True)
+    )
+
+    size = size_along([*target.args, *shorter], [*argument_axes, *axes], axis_size, "vmap")
     keys = [lift.split(some, size) for some in lift.rngs[: len(split)]]
     key_axes = (0,) * len(split) + (None,) * len(unsplit)
 
     def inner(groups: Any, keys: Any, *args: Any) -> Any:
-        shorter = tuple(
-            group if axis is None else metadata.remove_axis(group, axis, metadata_params)
-            for group, axis in zip(groups, axes, strict=True)
-        )
-        call = lift.inside(shorter, keys, any_of(filters))
+        call = lift.inside(groups, keys, any_of(filters))
         result = target.call(call, args, target.kwargs)
         return result, lift.collect(call, filters)
 
@@ -301,7 +327,7 @@ def _run_vmap(
             axis_size=size,
             axis_name=axis_name,
         )
-        result, written = mapped(lift.variables, (*keys, *lift.rngs[len(split) :]), *target.args)
+        result, written = mapped(shorter, (*keys, *lift.rngs[len(split) :]), *target.args)
     lift.put_back(
         [
             group if axis is None else metadata.add_axis(group, axis, metadata_params)

@@ -6,6 +6,7 @@ arrays only, and calls the function inside with copies of the modules that are b
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 import inspect
@@ -18,7 +19,7 @@ from weft.linen.module import Module, map_modules
 from weft.modules.filters import Filter
 from weft.modules.frozen import FrozenDict
 from weft.modules.lift import Lift
-from weft.modules.scope import Call, Scope
+from weft.modules.scope import Call, Scope, Variable
 
 
 @weft.tree_util.register_static
@@ -38,41 +39,44 @@ class Target:
         self.transformation = transformation
         self.fn = fn
         self.inner_class = inner_class
-        self.modules: list[Module] = []
+        self.modules: list[Any] = []  # and references to variables
         self.first = self._without_modules(modules)
         self.args, self.kwargs = self._without_modules(args), self._without_modules(kwargs)
-        self.inner: list[Module] = []
+        self.inner: list[Any] = []
+
+    def check_bound(self) -> None:
+        """Refuse modules without variables."""
         for module in self.modules:
             if module.scope is None:
                 raise UnboundModuleError(
-                    f"nn.{transformation} got module {type(module).__name__}, which is not bound to variables.",
+                    f"nn.{self.transformation} got module {type(module).__name__}, which is not bound to variables.",
                     at=user_line(),
                     fix="call it inside of a module's method, or in nn.apply(fn, module)(variables, ...)",
                 )
 
     def _without_modules(self, value: Any) -> Any:
-        def replaced(module: Module) -> InstancePlaceholder:
+        def replaced(module: Any) -> InstancePlaceholder:
             self.modules.append(module)
             return InstancePlaceholder(len(self.modules) - 1)
 
         if isinstance(value, tuple):
-            return tuple(map_modules(replaced, one) for one in value)
+            return tuple(map_modules(replaced, one, BOUND) for one in value)
         if isinstance(value, dict):
-            return {key: map_modules(replaced, one) for key, one in value.items()}
-        return map_modules(replaced, value)
+            return {key: map_modules(replaced, one, BOUND) for key, one in value.items()}
+        return map_modules(replaced, value, BOUND)
 
     def scopes(self) -> list[Scope]:
         """The scopes of all modules, and of those they hold as fields."""
         found: list[Scope] = []
         seen: set[int] = set()
 
-        def visit(module: Module) -> Module:
+        def visit(module: Any) -> Any:
             if id(module) not in seen:
                 seen.add(id(module))
                 if module.scope is not None:
                     found.append(module.scope)
                 for value in _fields(module).values():
-                    map_modules(visit, value)
+                    map_modules(visit, value, BOUND)
             return module
 
         for module in self.modules:
@@ -80,28 +84,56 @@ class Target:
         return found
 
     def lift(self, variables: Iterable[Filter] = (True,), rngs: Iterable[Filter] = (True,)) -> Lift:
-        """The lift of everything that the modules reach."""
+        """Return the lift of everything that the modules reach."""
+        self.check_bound()
         return Lift(f"nn.{self.transformation}", self.scopes(), list(variables), list(rngs))
 
-    def call(self, call: Call, args: Any, kwargs: Mapping[str, Any], fn: Callable[..., Any] | None = None) -> Any:
-        """Call the function with modules bound to `call`."""
-        memo: dict[int, Module] = {}
+    def call(
+        self, call: Call | None, args: Any, kwargs: Mapping[str, Any], fn: Callable[..., Any] | None = None
+    ) -> Any:
+        """Call the function with modules bound to `call`; with None, modules that are bound to nothing stay so."""
+        memo: dict[int, Any] = {}
         self.inner = [
             rebound(module, call, memo, self.inner_class if not i else None) for i, module in enumerate(self.modules)
         ]
+        for outer, inner in zip(self.modules, self.inner, strict=True):
+            if isinstance(outer, Module) and inner.scope is not None:
+                inner.scope.names.update(self._names_of_children(outer))
         back = lambda value: _with_modules(value, self.inner)
         modules, args, kwargs = back(self.first), back(tuple(args)), back(dict(kwargs))
         function = self.fn if fn is None else fn
-        if isinstance(modules, Module):
+        if isinstance(getattr(function, "__self__", None), Module):
+            function = getattr(function, "__func__", function)  # of a bound method; the module comes as an argument
+        if isinstance(modules, Module) and not hasattr(function, "wrapped_by_module"):
             return modules._call_method(_named(function), args, kwargs)
         return function(modules, *args, **kwargs)
 
+    def _names_of_children(self, module: Module) -> dict[str, set[str | None]]:
+        """Return the names of submodules that go into the function beside their owner, where they stay reserved."""
+        scope, state = module.scope, module._state
+        if scope is None or not state.in_compact:
+            return {}
+        paths = {one.scope.path for one in self.modules if one.scope is not None}
+        fixed = state.fixed_names  # setup, which runs anew inside, reserves these
+        return {name: {None} for name in scope.names if name not in fixed and (*scope.path, name) in paths}
+
     def finish(self) -> None:
         """Names that were given out inside are taken outside too."""
-        for outer, inner in zip(self.modules, self.inner, strict=False):
-            if outer._state.in_compact and outer.scope is not None and inner.scope is not None:
-                outer._state.cursors.update(inner._state.cursors)
-                for name, kinds in inner.scope.names.items():
+        self.take_names(self.names_inside())
+
+    def names_inside(self) -> list[Any]:
+        """Return the names that the function gave out in each module: cursors and names, or None for variables."""
+        return [
+            (dict(inner._state.cursors), dict(inner.scope.names)) if isinstance(inner, Module) and inner.scope else None
+            for inner in self.inner
+        ]
+
+    def take_names(self, names: list[Any]) -> None:
+        """Reserve names that were given out inside."""
+        for outer, inner in zip(self.modules, names, strict=False):
+            if inner is not None and outer._state.in_compact and outer.scope is not None:
+                outer._state.cursors.update(inner[0])
+                for name, kinds in inner[1].items():
                     outer.scope.names.setdefault(name, set()).update(kinds)
 
 
@@ -116,7 +148,13 @@ def _named(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _fields(module: Module) -> dict[str, Any]:
+BOUND = (Module, Variable)
+"""Classes of objects that hold a scope, which a transformation must not see."""
+
+
+def _fields(module: Any) -> dict[str, Any]:
+    if isinstance(module, Variable):
+        return {}
     return {
         field.name: getattr(module, field.name)
         for field in dataclasses.fields(module)
@@ -124,18 +162,19 @@ def _fields(module: Module) -> dict[str, Any]:
     }
 
 
-def rebound(module: Module, call: Call, memo: dict[int, Module], inner_class: Any = None) -> Module:
-    """A copy of a bound module at the same path of another call, and so for the modules it holds."""
-    if id(module) in memo or module.scope is None:
+def rebound(module: Any, call: Call | None, memo: dict[int, Any], inner_class: Any = None) -> Any:
+    """Return a copy of a bound module or variable at the same path of another call, and so for what it holds."""
+    if id(module) in memo or module.scope is None or call is None:
         return memo.get(id(module), module)
-    again = lambda value: map_modules(lambda inner: rebound(inner, call, memo), value)
+    if isinstance(module, Variable):
+        variable = memo[id(module)] = copy.copy(module)
+        variable.scope = module.scope.on(call)
+        return variable
+    again = lambda value: map_modules(lambda inner: rebound(inner, call, memo), value, BOUND)
     values = {name: again(value) for name, value in _fields(module).items()}
-    scope = module.scope.on(call)
-    # setup runs anew inside; what it and the fields reserve is free there.
+    # All names are free inside: setup runs anew, and a variable made outside is found by its name.
+    scope = module.scope.rewound().on(call)
     state = module._state
-    scope.names = {
-        name: set(kinds) for name, kinds in scope.names.items() if state.in_compact and name not in state.fixed_names
-    }
     clone = (inner_class or type(module))(**values, parent=scope, name=module.name)
     clone._state.in_compact = state.in_compact
     clone._state.cursors = dict(state.cursors)
@@ -143,7 +182,25 @@ def rebound(module: Module, call: Call, memo: dict[int, Module], inner_class: An
     return clone
 
 
-def _with_modules(value: Any, modules: list[Module]) -> Any:
+def fingerprint(value: Any, relative: Callable[[Any], Any]) -> Any:
+    """Return what a traced function depends on in a value that is no array; `relative` maps paths of scopes."""
+    again = lambda one: fingerprint(one, relative)
+    if isinstance(value, Variable):
+        return (type(value), relative(value.scope.path), value.collection, value.name, value.unbox)
+    if isinstance(value, Module):
+        state, names = value._state, value.scope.names if value.scope is not None else {}
+        taken = tuple(sorted((name, tuple(map(str, kinds))) for name, kinds in names.items()))
+        where = None if value.scope is None else relative(value.scope.path)
+        fields = tuple((name, again(one)) for name, one in _fields(value).items())
+        return (type(value), where, state.in_compact, tuple(sorted(state.cursors.items())), taken, fields)
+    if isinstance(value, Mapping):
+        return (type(value), tuple((key, again(one)) for key, one in value.items()))
+    if isinstance(value, (list, tuple)):
+        return (type(value), tuple(again(one) for one in value))
+    return (type(value), value)  # 1 and 1.0 are equal, and make different programs
+
+
+def _with_modules(value: Any, modules: list[Any]) -> Any:
     """A value with placeholders replaced by their modules."""
     if isinstance(value, InstancePlaceholder):
         return modules[value.index]
@@ -161,6 +218,9 @@ Runner = Callable[..., Any]
 
 def lift_transform(run: Runner, transformation: str, target: Any, methods: Any = None, **options: Any) -> Any:
     """A module class, or a function whose first argument is a module, that runs through `run(target, **options)`."""
+    if isinstance(target, functools.partial) and inspect.isclass(target.func) and issubclass(target.func, Module):
+        lifted = _lifted_class(run, transformation, target.func, methods, options)
+        return functools.partial(lifted, *target.args, **target.keywords)
     if inspect.isclass(target) and issubclass(target, Module):
         return _lifted_class(run, transformation, target, methods, options)
     if callable(target) and not isinstance(target, Module):

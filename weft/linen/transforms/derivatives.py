@@ -111,9 +111,11 @@ def jvp(
     def inner(trees: Any, *args: Any) -> Any:
         return run((_inner(lift, trees), others), lift.rngs, *args)
 
+    # While the module is initialized a collection may not be there yet: its tangents have no leaves either.
+    along = {name: tree for name, tree in variable_tangents.items() if name in differentiated or weft.tree.leaves(tree)}
     with lift.running():
         (result, written), (tangent, _) = weft.jvp(
-            inner, (_outer(lift, differentiated), *target.args), (dict(variable_tangents), *tangents)
+            inner, (_outer(lift, differentiated), *target.args), (along, *tangents)
         )
     lift.put_back(written)
     target.finish()

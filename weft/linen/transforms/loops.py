@@ -74,7 +74,8 @@ def scan(
         metadata_params: what boxes of variables are told of the new axis.
         methods: which methods are transformed; `__call__` by default.
         _split_transpose: accepted for compatibility.
-        check_constancy_invariants: whether a variable that should be the same in every iteration is checked to be.
+        check_constancy_invariants: whether the body is traced once before the loop, as Flax does to check variables
+            that are the same in every iteration; keys drawn then count. Weft checks these in either case.
 
     Returns:
         A class, module or function like `target`.
@@ -106,6 +107,7 @@ def scan(
         unroll=unroll,
         data_transform=data_transform,
         metadata_params=dict(metadata_params),
+        check_constancy_invariants=check_constancy_invariants,
     )
 
 
@@ -151,6 +153,7 @@ def _run_scan(
     unroll: int,
     data_transform: Any,
     metadata_params: dict[Any, Any],
+    check_constancy_invariants: bool,
 ) -> Any:
     scanned = {collection: axis for collection, axis in variable_axes.items() if not isinstance(axis, _Broadcast)}
     shared = any_of([variable_broadcast, *(collection for collection in variable_axes if collection not in scanned)])
@@ -158,7 +161,8 @@ def _run_scan(
     split = [rng for rng, split_it in split_rngs.items() if split_it]
     unsplit = [rng for rng, split_it in split_rngs.items() if not split_it]
     lift = target.lift([variable_carry, shared, *filters], [*split, *unsplit])
-    carried, constant, *stacked = lift.variables
+    carried, constant, *boxed = lift.variables
+    stacked = [metadata.remove_axis(g, axis, metadata_params) for g, axis in zip(boxed, axes, strict=True)]
     # What may not be written stays the same.
     constant = {**constant, **{name: v for name, v in carried.items() if not matches(lift.call.mutable, name)}}
     carried = {name: v for name, v in carried.items() if matches(lift.call.mutable, name)}
@@ -174,8 +178,7 @@ def _run_scan(
 
     def iteration(carry: Any, carried: Any, constant: Any, moving: Any, rows: Any, keys: Any, mutable: Any) -> Any:
         """One call of the module: its results and what it wrote, in groups."""
-        shorter = [metadata.remove_axis(g, axis, metadata_params) for g, axis in zip(rows, axes, strict=True)]
-        groups, streams = (carried, constant, *shorter), (*keys, *lift.rngs[len(split) :])
+        groups, streams = (carried, constant, *rows), (*keys, *lift.rngs[len(split) :])
         if data_transform is not None:
             groups, streams = data_transform(groups, streams)
         call = lift.inside(groups, streams, mutable)
@@ -193,7 +196,7 @@ def _run_scan(
             _, new = iteration(carry, carried, constant, first(moving), first(rows), first(keys), everything)
             carried, constant = {**new[0], **carried}, {**constant, **new[1]}
             first_written = [constant]
-        elif count and any(lift.rngs):
+        elif count and any(lift.rngs) and check_constancy_invariants:
             # Flax traces the body twice, and keys drawn the first time count: so they do here.
             traced = functools.partial(iteration, mutable=subtract(writable, shared))
             state = (carry, carried, constant, first(moving), first(rows), first(keys))
