@@ -11,7 +11,7 @@ import weft
 import weft.haiku as hk
 import weft.linen as nn
 import weft.numpy as wnp
-from weft.errors import ParameterNotFoundError
+from weft.errors import ParameterNotFoundError, ScopeLeakError
 from weft.haiku import precision
 from weft.haiku.experimental import flax, jaxpr_info
 from weft.modules.convert import Pair, from_plain, haiku_to_linen, linen_to_haiku, to_plain
@@ -66,8 +66,47 @@ def test_leaks_are_found_on_request() -> None:
     def leaking() -> Any:
         weft.jit(lambda x: hk.set_state("a", x * 2))(1.0)
 
-    with hk.config.context(check_jax_usage=True), pytest.raises(Exception, match="leak"):
+    with hk.config.context(check_jax_usage=True), pytest.raises(ScopeLeakError, match="side effect"):
         hk.transform_with_state(leaking).init(None)
+
+
+TRANSFORMATIONS = {
+    "jit": weft.jit,
+    "vmap": weft.vmap,
+    "grad": lambda f: weft.grad(lambda x: f(x).sum()),
+    "remat": weft.checkpoint,
+    "scan": lambda f: lambda x: weft.lax.scan(lambda c, y: (c, f(y)), None, x),
+}
+EFFECTS = {
+    "get_parameter": lambda: hk.get_parameter("w", (), init=wnp.ones),
+    "get_state": lambda: hk.get_state("s", (), init=wnp.ones),
+    "set_state": lambda: hk.set_state("s", wnp.ones(())),
+    "next_rng_key": hk.next_rng_key,
+    "with_rng": lambda: hk.with_rng(KEY).__enter__(),
+}
+
+
+@pytest.mark.parametrize("transformation", TRANSFORMATIONS)
+def test_guarded_effects_are_refused_in_bare_transformations(transformation: str) -> None:
+    for name, effect in EFFECTS.items():
+
+        def f(effect: Any = effect) -> Any:
+            return TRANSFORMATIONS[transformation](lambda x: [effect(), x][1])(wnp.ones(1))
+
+        with hk.config.context(check_jax_usage=True), pytest.raises(ScopeLeakError, match=f"hk.{name} has a side"):
+            hk.transform_with_state(f).init(KEY)
+
+
+def test_guarded_modules_run_in_transformations_of_haiku() -> None:
+    def f(x: Any) -> Any:
+        layer = hk.Linear(6)
+        y = hk.vmap(layer, split_rng=False)(x)
+        y, _ = hk.scan(lambda c, _: (hk.remat(layer)(c), None), y, None, length=2)
+        return y.sum() + hk.grad(lambda z: layer(z).sum())(x).sum()
+
+    with hk.config.context(check_jax_usage=True):
+        model = hk.transform(f)
+        assert np.isfinite(weft.jit(model.apply)(model.init(KEY, X), None, X))
 
 
 def test_policies() -> None:
@@ -254,12 +293,86 @@ def test_converters_are_complete() -> None:
 def test_linen_inside_and_outside() -> None:
     f = hk.transform_with_state(lambda x: flax.lift(nn.BatchNorm(use_running_average=False), name="norm")(x))
     params, state = f.init(KEY, X)
-    assert sorted(params) == ["norm/~"] and sorted(state) == ["norm/batch_stats"]
+    assert sorted(params) == ["norm/~"] and sorted(state) == ["norm/batch_stats/~"]
     result, after = f.apply(params, state, None, X)
     np.testing.assert_allclose(np.mean(np.asarray(result), axis=0), 0, atol=1e-6)
-    assert not np.allclose(after["norm/batch_stats"]["mean"], state["norm/batch_stats"]["mean"])
+    assert not np.allclose(after["norm/batch_stats/~"]["mean"], state["norm/batch_stats/~"]["mean"])
 
     module = flax.Module(hk.transform(lambda x: hk.Linear(2)(x)))
     variables = module.init(KEY, X)
     assert module.apply(variables, X).shape == (4, 2)
     assert flax.flatten_flax_to_haiku({"a": {"b": {"w": 1}}, "c": 2}) == {"a/b": {"w": 1}, "~": {"c": 2}}
+
+
+def test_linen_modules_are_lifted_once_for_all_calls() -> None:
+    def f(x: Any) -> Any:
+        layer = flax.lift(nn.Dense(6), name="dense")
+        return layer(layer(x))
+
+    model = hk.transform(f)
+    params = model.init(KEY, X)
+    assert {path: sorted(values) for path, values in params.items()} == {"dense/~": ["bias", "kernel"]}
+    assert model.apply(params, None, X).shape == X.shape
+    unused = hk.transform_with_state(lambda: flax.lift(nn.Dense(1), name="dense") and None)
+    assert unused.init(KEY) == ({}, {})
+    module = flax.Module.create(hk.nets.MLP, [3])
+    variables = module.init(KEY, X)
+    assert sorted(variables["params"]["mlp"]["~"]["linear_0"]) == ["b", "w"]
+    assert module.apply(variables, X).shape == (4, 3)
+
+
+def test_state_of_a_module_for_linen_is_that_of_init() -> None:
+    def count() -> Any:
+        steps = hk.get_state("steps", (), init=wnp.zeros)
+        hk.set_state("steps", steps + 1)
+        return steps
+
+    module = flax.Module(hk.transform_with_state(count))
+    variables = module.init(KEY)
+    assert variables == {"state": {"~": {"steps": 0}}}
+    for i in range(3):
+        steps, variables = module.apply(variables, mutable=["state"])
+        assert int(steps) == i
+
+
+def test_lifted_linen_modules_take_keys() -> None:
+    class Noise(nn.Module):
+        @nn.compact
+        def __call__(self, x: Any) -> Any:
+            return x + weft.random.normal(self.make_rng("noise"), x.shape)
+
+    model = hk.transform(lambda x: flax.lift(Noise(), name="n")(x, rngs={"noise": hk.next_rng_key()}))
+    assert model.apply(model.init(KEY, X), KEY, X).shape == X.shape
+
+
+def test_tables_of_transformed_and_compiled_functions() -> None:
+    model = hk.transform(lambda: hk.Linear(2)(X))
+    rows = [row.module_details.module.module_name for row in hk.experimental.eval_summary(model)()]
+    assert rows == ["linear"]
+    for f in (model.init, model.apply, weft.jit(model.init), weft.jit(model.apply)):
+        assert [row.module_details.module.module_name for row in hk.experimental.eval_summary(f)()] == rows
+    compiled = weft.jit(hk.transform(lambda x: hk.Linear(2)(x)).apply)
+    params = model.init(KEY)
+    compiled(params, None, X)
+    calls = hk.experimental.eval_summary(lambda x: compiled(params, None, x))(X)
+    assert len(calls) == 1
+
+
+def test_policies_that_were_pushed_can_be_cleared() -> None:
+    class Half(hk.Module):
+        def __call__(self) -> Any:
+            return hk.get_parameter("w", (), init=wnp.ones)
+
+    class Pushes(hk.Module):
+        def __call__(self) -> None:
+            with hk.mixed_precision.push_policy(Pushes, policy):
+                pass
+
+    policy = precision.get_policy("params=float16,compute=float16,output=float16")
+    run = lambda: hk.testing.transform_and_run(lambda: Half()())().dtype
+    with hk.mixed_precision.push_policy(Half, policy):
+        assert run() == wnp.float16
+        hk.mixed_precision.clear_policy(Half)
+        assert run() == wnp.float32
+    with pytest.raises(ValueError, match="inside of a method of the same class"):
+        hk.testing.transform_and_run(lambda: Pushes()())()

@@ -17,8 +17,10 @@ from contextlib import contextmanager
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import weft
-from weft.errors import NameInUseError, UnboundModuleError, user_line
+from weft.errors import NameInUseError, ScopeLeakError, UnboundModuleError, user_line
+from weft.haiku import config
 from weft.haiku.rng import PRNGSequence
+from weft.modules.frontends import HAIKU
 from weft.modules.scope import Call, Scope
 
 Item = TypeVar("Item")
@@ -66,9 +68,10 @@ class Names:
 class Run:
     """The modules of one `init` or `apply`: paths of those made in it, and of those reused from an earlier one."""
 
-    __slots__ = ("created", "over", "reused")
+    __slots__ = ("created", "inside", "over", "reused")
 
     def __init__(self) -> None:
+        self.inside: dict[str, set[str]] = {}  # the modules whose methods ran inside of those of a module
         self.created: set[str] = set()
         self.reused: set[str] = set()
         self.over = False
@@ -90,7 +93,7 @@ _ids = itertools.count()
 class Frame:
     """A transformed function that runs, or a function under a transformation inside of it."""
 
-    __slots__ = ("call", "has_state", "id", "keys", "module_stack", "names", "root", "run")
+    __slots__ = ("call", "has_state", "id", "keys", "lifting", "module_stack", "names", "root", "run", "trace")
 
     def __init__(self, call: Call, sequence: PRNGSequence | None, has_state: bool, run: Run | None = None):
         self.call = call
@@ -101,6 +104,8 @@ class Frame:
         self.module_stack: list[ModuleMethod] = []
         self.names: list[Names] = [Names()]
         self.id = next(_ids)
+        self.lifting = ""  # the path whose modules a transparent lift makes now
+        self.trace = weft.core.get_opaque_trace_state()
 
     def within(self, call: Call, sequence: PRNGSequence | None, own_names: bool) -> Frame:
         """A frame at the same path on another call: what a lifted function runs in.
@@ -209,6 +214,17 @@ def check_boundary(module: Any) -> None:
             f"Module {module.module_name!r} was made outside of the function that is lifted transparently.",
             at=user_line(),
             fix="make the module inside of the function",
+        )
+
+
+def check_usage(frame: Frame, what: str) -> None:
+    """With `config.check_jax_usage`: raise inside of a transformation that Haiku has its own form of."""
+    if config.current().check_jax_usage and weft.core.get_opaque_trace_state() != frame.trace:
+        raise ScopeLeakError(
+            f"hk.{what} has a side effect, and must not be used inside of a bare transformation.",
+            at=user_line(),
+            received=f"{weft.core.get_opaque_trace_state().describe()}, with config.check_jax_usage",
+            fix=[HAIKU.lifted, "hk.transform inside of the function, so that it is pure"],
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -52,6 +53,7 @@ def layer_stack(
     def decorate(f: Callable[..., Any]) -> Callable[..., Any]:
         _check_signature(f)
 
+        @functools.wraps(f)
         def run(*args: Any, reverse: bool = False) -> Any:
             options = {"reverse": reverse} if pass_reverse_to_layer_fn else {}
             layer = transform_with_state(lambda *layer_args: f(*layer_args, **options))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import weft
-from weft.errors import NameInUseError, ParameterNotFoundError, user_line
+from weft.errors import ArgumentError, NameInUseError, ParameterNotFoundError, user_line
 from weft.haiku.frames import Frame, boundaries, current_frame
 from weft.haiku.module import Module, transparent
 
@@ -77,9 +77,10 @@ def _update(frame: Frame, prefix: str, state: Mapping[str, Any]) -> None:
 class LiftWithStateUpdater:
     """Takes the state of a lifted function after its `apply`: `update(state)`, or `ignore_update()`."""
 
-    def __init__(self, name: str | None):
+    def __init__(self, name: str | None, write: Callable[[Any], None]):
         self._name = name
-        self._write: Callable[[Any], None] | None = None
+        self._write = write
+        self._run = current_frame("lift_with_state").run
         self._is_done = False
 
     @property
@@ -89,17 +90,24 @@ class LiftWithStateUpdater:
 
     def update(self, state: Any) -> None:
         """Keep this state in the outer function."""
-        if self._write is None:
-            raise ParameterNotFoundError(
-                f"The updater of hk.lift_with_state(name={self._name!r}) has nothing to update yet.",
-                at=user_line(),
-                fix="params, state = lifted(rng, ...)   before updater.update(state)",
-            )
-        self._is_done = True
+        self._finish("update")
         self._write(state)
 
     def ignore_update(self) -> None:
         """Keep the state as it was."""
+        self._finish("ignore_update")
+
+    def _finish(self, what: str) -> None:
+        """Note that the update is over; raise for a second one, or in another run than that of the lift."""
+        if self._is_done or current_frame(what).run is not self._run:
+            where = "is used a second time" if self._is_done else "is used inside of another transformed function"
+            raise ArgumentError(
+                f"The updater of hk.lift_with_state(name={self._name!r}) {where}: it must be used once, in the "
+                "function that made it.",
+                at=user_line(),
+                received=f"updater.{what}(...)",
+                fix="lifted, updater = hk.lift_with_state(init)   for each update",
+            )
         self._is_done = True
 
 
@@ -122,15 +130,10 @@ def lift_with_state(
 ) -> tuple[Callable[..., tuple[Any, Any]], LiftWithStateUpdater]:
     """Store parameters and state of `init_fn` below `name`: a function that returns both, and its updater."""
     frame = current_frame("lift_with_state")
-    updater = LiftWithStateUpdater(name)
-    _check_done(frame, updater)
     lifted = _Lifted(init_fn, allow_reuse, name)
-
-    def run(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
-        updater._write = lifted.update
-        return lifted(*args, **kwargs)
-
-    return run, updater
+    updater = LiftWithStateUpdater(name, lifted.update)
+    _check_done(frame, updater)
+    return lifted, updater
 
 
 def lift(init_fn: Callable[..., Any], *, allow_reuse: bool = False, name: str = "lifted") -> Callable[..., Any]:
@@ -145,13 +148,21 @@ def transparent_lift_with_state(
 ) -> tuple[Callable[..., tuple[Any, Any]], LiftWithStateUpdater]:
     """`lift_with_state` without a name of its own: modules inside belong to the module that runs."""
     frame = current_frame("transparent_lift_with_state")
-    updater = LiftWithStateUpdater(None)
-    _check_done(frame, updater)
     prefix = "" if frame.module is None else f"{frame.path}/"
+    updater = LiftWithStateUpdater(
+        None, lambda state: _update(current_frame("transparent_lift_with_state"), prefix, state)
+    )
+    _check_done(frame, updater)
 
     def run(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
         frame = current_frame("transparent_lift_with_state")
-        updater._write = lambda state: _update(frame, prefix, state)
+        before, frame.lifting = frame.lifting, prefix.removesuffix("/")
+        try:
+            return _run_transparent(frame, prefix, *args, **kwargs)
+        finally:
+            frame.lifting = before
+
+    def _run_transparent(frame: Frame, prefix: str, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
         with boundaries.pushed(frame.id + 1):
             if frame.is_initializing:
                 params, state = init_fn(*args, **kwargs)

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from weft.errors import ArgumentTypeError
+from weft.errors import ArgumentError, ArgumentTypeError, user_line
 from weft.errors import suggest as _suggest
-from weft.haiku.frames import ThreadStack
+from weft.haiku.frames import ThreadStack, frames
 from weft.haiku.module import MethodContext, Module, global_interceptors
 from weft.haiku.parameters import GetterContext, custom_creator, custom_getter
 from weft.haiku.precision import Policy
@@ -46,16 +46,27 @@ def _install() -> None:
 
 
 def set_policy(cls: type[Module], policy: Policy) -> None:
-    """All modules of exactly this class run under a policy, everywhere, until `clear_policy`."""
+    """Run all modules of exactly this class under a policy until `clear_policy`, or until the end of `push_policy`."""
     _check(cls, policy)
-    _policies[cls] = policy
+    _replace(cls, policy)
     _install()
 
 
 def clear_policy(cls: type[Module]) -> None:
     """Take the policy of a class away."""
     _check(cls, None)
-    _policies.pop(cls, None)
+    _replace(cls, None)
+
+
+def _replace(cls: type[Module], policy: Any) -> None:
+    """Replace the policy that is in force for a class: the one that was pushed last, else that of all threads."""
+    pushed = _pushed.policies.get(cls)
+    if pushed:
+        pushed[-1] = policy
+    elif policy is None:
+        _policies.pop(cls, None)
+    else:
+        _policies[cls] = policy
 
 
 def get_policy(cls: type[Module]) -> Policy | None:
@@ -73,6 +84,14 @@ def current_policy() -> Policy | None:
 def push_policy(cls: type[Module], policy: Policy) -> Iterator[None]:
     """Modules of a class run under a policy for the length of a `with`."""
     _check(cls, policy)
+    running = frames.items[-1].module_stack if frames.items else ()
+    if any(type(one.module) is cls for one in running):
+        raise ArgumentError(
+            f"push_policy({cls.__name__}) must not be used inside of a method of the same class: the method has begun "
+            "under another policy.",
+            at=user_line(),
+            fix=f"with push_policy({cls.__name__}, policy):   around the call of the method",
+        )
     _install()
     stack = _pushed.policies.setdefault(cls, [])
     stack.append(policy)

@@ -17,7 +17,7 @@ from weft.haiku.parameters import below
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
-_NUMBERED = re.compile(r"(.*)_(\d+)")
+_NUMBERED = re.compile(r"(.*)_(0|[1-9]\d*)")  # custom_007 is a name, not the seventh custom
 
 
 class ForcedName(str):
@@ -169,11 +169,25 @@ def _wrapped(name: str, method: Callable[..., Any], owner: Callable[[], type]) -
         label = getattr(self, "name", None) or type(self).__name__
         with frame.inside(self, shown), weft.named_scope(label if name == "__call__" else f"{label}.{name}"):
             if not (global_interceptors or _interceptors.items):
-                return method(self, *args, **kwargs)
-            bound = functools.partial(method, self)
-            return _intercepted(bound, MethodContext(self, name, bound, owner()), args, kwargs)
+                result = method(self, *args, **kwargs)
+            else:
+                bound = functools.partial(method, self)
+                result = _intercepted(bound, MethodContext(self, name, bound, owner()), args, kwargs)
+            _note_use(frame, self)
+            return result
 
     return run
+
+
+def _note_use(frame: Frame, module: Any) -> None:
+    """Note for the modules whose methods run that they use this one: it may have been made by another."""
+    path = getattr(module, "module_name", None)
+    if path is None:
+        return
+    for one in frame.module_stack:
+        outer = getattr(one.module, "module_name", None)
+        if outer is not None and one.module is not module:
+            frame.run.inside.setdefault(outer, set()).add(path)
 
 
 class ModuleMetaclass(type(Protocol)):  # type: ignore[misc]
@@ -306,13 +320,19 @@ class Module(metaclass=ModuleMetaclass):
 
     @transparent
     def params_dict(self) -> Mapping[str, Any]:
-        """The parameters of this module and of those below it, by full names."""
-        return below(current_frame("Module.params_dict").call.collections.get("params", {}), self.module_name)
+        """Return the parameters of this module, of those below it and of those it used, by full names."""
+        return self._below("params")
 
     @transparent
     def state_dict(self) -> Mapping[str, Any]:
-        """The state of this module and of those below it, by full names."""
-        return below(current_frame("Module.state_dict").call.collections.get("state", {}), self.module_name)
+        """Return the state of this module, of those below it and of those it used, by full names."""
+        return self._below("state")
+
+    @transparent
+    def _below(self, collection: str) -> Mapping[str, Any]:
+        frame = current_frame(f"Module.{collection}_dict")
+        others = frame.run.inside.get(self.module_name, ())
+        return below(frame.call.collections.get(collection, {}), self.module_name, others)
 
 
 class _NameScope(Module):
@@ -376,8 +396,8 @@ def to_module(f: Callable[..., Any]) -> type[Module]:
         def __call__(self, *args: Any, **kwargs: Any) -> Any:
             return f(*args, **kwargs)
 
-    FunctionModule.__doc__ = f.__doc__
-    FunctionModule.__call__.__doc__ = f.__doc__
+    FunctionModule.__doc__ = f.__doc__ or "Run a function as the method of a module."
+    FunctionModule.__call__.__doc__ = FunctionModule.__doc__
     return FunctionModule
 
 
@@ -416,3 +436,15 @@ class Deferred:
         if name.startswith("_"):
             raise AttributeError(name)
         return getattr(self.target, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if self.__dict__.get("_target") is None or name == "_target":
+            object.__setattr__(self, name, value)
+        else:
+            setattr(self._target, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        if self.__dict__.get("_target") is None:
+            object.__delattr__(self, name)
+        else:
+            delattr(self._target, name)

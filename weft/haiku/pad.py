@@ -58,7 +58,7 @@ def create_from_padfn(
     """Pairs (before, after) for `n` dimensions, from functions of the dilated size of the kernel."""
     functions = _sequence(padding, n, "padding")
     sizes, rates = _sequence(kernel, n, "kernel"), _sequence(rate, n, "rate")
-    return [function((size - 1) * step + 1) for function, size, step in zip(functions, sizes, rates, strict=True)]
+    return tuple(function((size - 1) * step + 1) for function, size, step in zip(functions, sizes, rates, strict=True))
 
 
 def create_from_tuple(padding: tuple[int, int] | Sequence[tuple[int, int]], n: int) -> Sequence[tuple[int, int]]:
@@ -68,7 +68,7 @@ def create_from_tuple(padding: tuple[int, int] | Sequence[tuple[int, int]], n: i
         pairs = (tuple(pairs),) * n
     if len(pairs) == 1:
         pairs = tuple(pairs) * n
-    out = [tuple(pair) for pair in pairs]
+    out = tuple(tuple(pair) for pair in pairs)
     if len(out) != n or any(len(pair) != 2 for pair in out):
         raise ArgumentError(f"padding needs one pair (before, after), or {n} of them; got {padding!r}.")
     return out

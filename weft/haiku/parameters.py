@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ from weft.errors import (
     user_line,
 )
 from weft.haiku.data_structures import to_haiku_dict
-from weft.haiku.frames import Frame, ThreadStack, current_frame, frames
+from weft.haiku.frames import Frame, ThreadStack, check_usage, current_frame, frames
 from weft.haiku.rng import PRNGSequence, SequenceState
 from weft.haiku.typing import Initializer, Params, State
 from weft.modules.frontends import HAIKU
@@ -101,7 +101,8 @@ _state_setters: ThreadStack[Setter] = ThreadStack()
 
 
 @contextmanager
-def _on(*stacks: ThreadStack[Any] | None, item: Any) -> Iterator[None]:
+def _on(what: str, *stacks: ThreadStack[Any] | None, item: Any) -> Iterator[None]:
+    current_frame(what)
     with ExitStack() as entered:
         for stack in stacks:
             if stack is not None:
@@ -129,7 +130,7 @@ def custom_creator(creator: Creator, *, params: bool = True, state: bool = False
     >>> haiku.transform(f).init(None)
     {'~': {'w': Array([0.5, 0.5], dtype=float32)}}
     """
-    return _on(_param_creators if params else None, _state_creators if state else None, item=creator)
+    return _on("custom_creator", _param_creators if params else None, _state_creators if state else None, item=creator)
 
 
 def custom_getter(getter: Getter, *, params: bool = True, state: bool = False) -> AbstractContextManager[None]:
@@ -153,12 +154,12 @@ def custom_getter(getter: Getter, *, params: bool = True, state: bool = False) -
     >>> model.apply(model.init(None), None)
     Array([2., 2.], dtype=float32)
     """
-    return _on(_param_getters if params else None, _state_getters if state else None, item=getter)
+    return _on("custom_getter", _param_getters if params else None, _state_getters if state else None, item=getter)
 
 
 def custom_setter(setter: Setter) -> AbstractContextManager[None]:
     """While active, states that are set go through `setter(next_setter, value, context)`."""
-    return _on(_state_setters, item=setter)
+    return _on("custom_setter", _state_setters, item=setter)
 
 
 def _chain(around: Sequence[Callable[..., Any]], innermost: Callable[..., Any], context: Any) -> Callable[..., Any]:
@@ -177,7 +178,7 @@ def lifted_prefix() -> str | None:
     """While initializing inside of `hk.lift`: the paths of the lifting modules, outermost first, and a slash."""
     if not frames.items[-1].is_initializing:
         return None
-    prefixes = [frame.module.lifting_prefix for frame in frames.items if hasattr(frame.module, "lifting_prefix")]
+    prefixes = [frame.lifting or getattr(frame.module, "lifting_prefix", "") for frame in frames.items]
     return "".join(f"{prefix}/" for prefix in prefixes if prefix) or None
 
 
@@ -203,6 +204,7 @@ def get_parameter(name: str, shape: Sequence[int], dtype: Any = None, init: Init
     {'~': {'scale': Array([1., 1.], dtype=float32)}}
     """
     frame = current_frame("get_parameter")
+    check_usage(frame, "get_parameter")
     dtype = wnp.float32 if dtype is None else dtype
     path = frame.path
     scope = frame.root.child(path)
@@ -302,6 +304,7 @@ def get_state(
     {'~': {'steps': Array(1., dtype=float32)}}
     """
     frame = current_frame("get_state")
+    check_usage(frame, "get_state")
     path = frame.path
     _check_state(frame, "get_state", path, name)
     scope = frame.root.child(path)
@@ -355,6 +358,7 @@ def set_state(name: str, value: Any) -> None:
     {'~': {'last': 3.0}}
     """
     frame = current_frame("set_state")
+    check_usage(frame, "set_state")
     path = frame.path
     _check_state(frame, "set_state", path, name)
     if _state_setters.items:
@@ -382,6 +386,7 @@ def get_current_state() -> State:
 
 def _sequence(what: str) -> PRNGSequence:
     frame = current_frame(what)
+    check_usage(frame, what)
     sequence = frame.sequence
     if sequence is None:
         which = "init" if frame.is_initializing else "apply"
@@ -449,6 +454,7 @@ def maybe_get_rng_sequence_state() -> SequenceState | None:
 def replace_rng_sequence_state(state: SequenceState) -> None:
     """Go on from a state of the sequence of keys."""
     frame = current_frame("replace_rng_sequence_state")
+    check_usage(frame, "replace_rng_sequence_state")
     frame.keys[-1].trace = weft.core.get_opaque_trace_state()  # the state that is given belongs to here
     _sequence("replace_rng_sequence_state").replace_internal_state(state)
 
@@ -457,15 +463,16 @@ def replace_rng_sequence_state(state: SequenceState) -> None:
 def with_rng(key: Any) -> Iterator[None]:
     """Draw keys from another key for the length of a `with`."""
     frame = current_frame("with_rng")
+    check_usage(frame, "with_rng")
     with frame.drawing_from(PRNGSequence(key)):
         yield
 
 
-def below(tree: Mapping[str, Mapping[str, Any]], path: str) -> dict[str, Any]:
-    """The values of a module and of those below it, by their full names."""
+def below(tree: Mapping[str, Mapping[str, Any]], path: str, others: Collection[str]) -> dict[str, Any]:
+    """Return the values of a module, of those below it and of others that it used, by their full names."""
     return {
         f"{where}/{name}": value
         for where, values in tree.items()
-        if where == path or where.startswith(f"{path}/")
+        if where == path or where in others or where.startswith(f"{path}/")
         for name, value in values.items()
     }

@@ -72,7 +72,7 @@ def as_key(key_or_seed: Any, what: str) -> Any:
     """A key as it is, an integer as the key of that seed; anything else is an error."""
     if isinstance(key_or_seed, int) and not isinstance(key_or_seed, bool):
         return weft.random.PRNGKey(key_or_seed)
-    if is_key(key_or_seed):
+    if is_key(key_or_seed) or _is_raw_key(key_or_seed):
         return key_or_seed
     if getattr(key_or_seed, "shape", None) == () and str(getattr(key_or_seed, "dtype", "")).startswith(("int", "uint")):
         return weft.random.PRNGKey(key_or_seed)
@@ -82,6 +82,14 @@ def as_key(key_or_seed: Any, what: str) -> Any:
         received=_in_short(key_or_seed),
         fix=["weft.random.key(0)", "an int, which is a seed", "one of weft.random.split(key, n)"],
     )
+
+
+def _is_raw_key(value: Any) -> bool:
+    """Whether a value is the raw data of one key of the default generator, which may be longer than two words."""
+    if str(getattr(value, "dtype", "")) != "uint32" or len(value.shape) != 1:
+        return False
+    shape = weft.eval_shape(lambda: weft.random.key_data(weft.random.key(0))).shape
+    return tuple(value.shape) == tuple(shape)
 
 
 def as_sequence(rng: Any, what: str) -> PRNGSequence | None:

@@ -14,7 +14,15 @@ from typing import Any, NamedTuple
 import weft
 from weft import lax
 from weft import numpy as wnp
-from weft.errors import ArgumentError, ArgumentTypeError, MissingRngError, user_line
+from weft.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    AxisSpecError,
+    MissingRngError,
+    ParameterNotFoundError,
+    boundary,
+    user_line,
+)
 from weft.haiku.frames import Frame, current_frame, frames
 from weft.haiku.rng import PRNGSequence
 from weft.modules.frontends import HAIKU
@@ -173,6 +181,7 @@ def _advance(frame: Frame, names: list[Any]) -> None:
         ours.counts, ours.taken = theirs.counts.copy(), set(theirs.taken)
 
 
+@boundary  # so that what users set `require_split_rng` on is what reads it
 def vmap(
     fun: Callable[..., Any],
     in_axes: Any = 0,
@@ -180,7 +189,7 @@ def vmap(
     axis_name: Any = None,
     axis_size: int | None = None,
     *,
-    split_rng: bool,
+    split_rng: bool | None = None,
     spmd_axis_name: Any = None,
 ) -> Callable[..., Any]:
     """`weft.vmap` for a function that uses modules, all elements with the same parameters and state.
@@ -206,6 +215,13 @@ def vmap(
     >>> model.apply(model.init(random.key(0), x), None, x).shape
     (4, 2)
     """
+    if split_rng is None:
+        if vmap.require_split_rng:  # type: ignore[attr-defined]
+            raise ArgumentTypeError(
+                "hk.vmap needs split_rng=True (each element draws its own keys) or split_rng=False (all draw the "
+                "same); hk.vmap.require_split_rng = False makes False the default, for code that cannot be changed."
+            )
+        split_rng = False
     if in_axes is None and axis_size is None:
         raise ArgumentError("hk.vmap needs an axis to map: in_axes is None and so is axis_size.")
     if not isinstance(in_axes, (int, tuple, type(None))):
@@ -214,13 +230,6 @@ def vmap(
     @functools.wraps(fun)
     def run(*args: Any) -> Any:
         frame = current_frame("vmap")
-        if split_rng and frame.is_initializing:
-            raise MissingRngError(
-                f"hk.vmap in {frame.path!r} with split_rng=True would make parameters that differ from element to "
-                "element, but parameters are shared.",
-                at=user_line(),
-                fix=["split_rng=not hk.running_init()", "hk.lift with weft.vmap   for parameters of each element"],
-            )
         size = axis_size if axis_size is not None else _mapped_size(args, in_axes)
         rng, rng_axis = _rng_state(frame), None
         if split_rng and frame.sequence is not None:
@@ -241,11 +250,24 @@ def vmap(
             axis_size=size,
             spmd_axis_name=spmd_axis_name,
         )
-        result, collections, after = mapped(rng, args)
+        try:
+            result, collections, after = mapped(rng, args)
+        except AxisSpecError as error:
+            if not (split_rng and frame.is_initializing):
+                raise
+            raise MissingRngError(
+                f"hk.vmap in {frame.path!r} with split_rng=True would make parameters that differ from element to "
+                "element, but parameters are shared.",
+                at=user_line(),
+                fix=["split_rng=not hk.running_init()", "hk.lift with weft.vmap   for parameters of each element"],
+            ) from error
         _put(frame, Outcome(collections, after))
         return result
 
     return run
+
+
+vmap.require_split_rng = True  # type: ignore[attr-defined]
 
 
 def _mapped_size(args: tuple[Any, ...], in_axes: Any) -> int:
@@ -331,7 +353,7 @@ def _step(frame: Frame, fun: Callable[..., Any], names: list[Any], after: list[A
         changed = inner.call.collections["state"]
         new = [f"{p}/{n}" for p, values in changed.items() for n in values if n not in existing.get(p, ())]
         if new:
-            raise weft.errors.ParameterNotFoundError(
+            raise ParameterNotFoundError(
                 f"State {', '.join(new)} is made inside of a loop or branch.",
                 at=user_line(),
                 fix=["call init with the same arguments, and pass the state it returned", "make the state before it"],
@@ -378,6 +400,9 @@ def scan(
         length = int(leaves[0].shape[0])
     names = [one.copy() for one in frame.names]
     first = None
+    if frame.is_initializing and length == 0:
+        slices = weft.tree.map(lambda x: wnp.zeros(x.shape[1:], x.dtype), xs)
+        _try(frame, names, f, (init, slices))
     if frame.is_initializing and length > 0:
         # The first step runs outside of the loop, so that it can make parameters.
         at = -1 if reverse else 0
@@ -477,7 +502,7 @@ def _try(frame: Frame, names: list[Any], fun: Callable[..., Any], args: tuple[An
     before = {path: dict(values) for path, values in _state(frame).items()}
     saved, frame.names = frame.names, [one.copy() for one in names]
     try:
-        fun(*args)
+        fun(*weft.tree.map(wnp.asarray, args))  # as the transformation will pass them
     finally:
         frame.names = saved
     initial = frame.call.collections.get("initial", {})
@@ -503,7 +528,7 @@ def cond(
     """`weft.lax.cond` for functions that use modules."""
     if operand is not _MISSING:
         if operands:
-            raise ArgumentTypeError("hk.cond takes operands or operand=, not both.")
+            raise ArgumentError("hk.cond takes operands or operand=, not both.")
         operands = (operand,)
     # The form with an operand for each branch: pred, true_operand, true_fun, false_operand, false_fun.
     if not callable(true_fun) and len(operands) == 2 and callable(operands[1]) and callable(false_fun):
@@ -522,14 +547,25 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
 def _branches(what: str, index: Any, branches: list[Callable[..., Any]], operands: tuple[Any, ...]) -> Any:
     frame = current_frame(what)
     names = [one.copy() for one in frame.names]
-    if frame.is_initializing:
-        for branch in branches:
+    # A function that is several branches is traced once.
+    distinct = {id(branch): branch for branch in branches}
+
+    def chosen() -> Any:
+        each = {one: _step(frame, branch, names, []) for one, branch in distinct.items()}
+        steps = [each[id(branch)] for branch in branches]
+        state, key = _state(frame), _key(frame)
+        if what == "cond":
+            result, state, key = lax.cond(index, steps[1], steps[0], state, key, *operands)
+        else:
+            result, state, key = lax.switch(index, steps, state, key, *operands)
+        _put_loop(frame, state, key)
+        return result
+
+    if not frame.is_initializing:
+        return chosen()
+    try:
+        return chosen()  # as in apply, with the same keys, where everything is there already
+    except ParameterNotFoundError:
+        for branch in distinct.values():
             _try(frame, names, branch, operands)
-    steps = [_step(frame, branch, names, []) for branch in branches]
-    state, key = _state(frame), _key(frame)
-    if what == "cond":
-        result, state, key = lax.cond(index, steps[1], steps[0], state, key, *operands)
-    else:
-        result, state, key = lax.switch(index, steps, state, key, *operands)
-    _put_loop(frame, state, key)
-    return result
+        return chosen()

@@ -10,7 +10,7 @@ import weft
 from weft.errors import ArgumentError
 from weft.haiku.data_structures import tree_bytes, tree_size
 from weft.haiku.module import MethodContext, intercept_methods
-from weft.haiku.transform import Transformed, TransformedWithState, transform_with_state
+from weft.haiku.transform import original_function, transform_with_state
 
 _SHORT = {"float": "f", "bfloat": "bf", "int": "s", "uint": "u", "bool": "pred", "complex": "c"}
 
@@ -91,7 +91,9 @@ def shapes_of(fun: Callable[..., Any], args: Any, kwargs: Any) -> Any:
 
 def eval_summary(f: Any) -> Callable[..., Sequence[MethodInvocation]]:
     """The calls of methods that a function, transformed or not, makes for given arguments; in the order they began."""
-    transformed = f if isinstance(f, (Transformed, TransformedWithState)) else transform_with_state(f)
+    original = original_function(f)
+    # The lambda hides a function that is compiled: it runs without compilation here, so that its modules are seen.
+    transformed = transform_with_state(lambda *args, **kwargs: original(*args, **kwargs))
 
     def run(*args: Any, **kwargs: Any) -> Sequence[MethodInvocation]:
         found: list[MethodInvocation | None] = []
@@ -111,7 +113,7 @@ def eval_summary(f: Any) -> Callable[..., Sequence[MethodInvocation]]:
             found[index] = MethodInvocation(stack[-1], _spec(args), _spec(kwargs), _spec(output), context, tuple(stack))
             return output
 
-        with intercept_methods(record):
+        with intercept_methods(record), weft.disable_jit():
             shapes_of(transformed.init, (weft.random.PRNGKey(42), *args), kwargs)
         return tuple(one for one in found if one is not None)
 

@@ -115,6 +115,12 @@ def _check_function(f: Any, what: str) -> None:
         raise ArgumentTypeError(
             f"{what} got a function that is transformed already.", fix="f.init and f.apply as they are"
         )
+    if isinstance(f, type(weft.jit(len))):
+        raise ArgumentTypeError(
+            f"{what} got a function that is compiled already: its modules would run in the first call only.",
+            received=f"weft.jit({getattr(f, '__name__', 'f')})",
+            fix=f"weft.jit({what}(f).apply)",
+        )
     if not callable(f):
         raise ArgumentTypeError(f"{what} needs a function, got {f!r}.")
 
@@ -138,7 +144,17 @@ def _make(f: Callable[..., Any], what: str, has_state: bool) -> tuple[Callable[.
 
     for function in (init, apply):
         _sign(function, f)
+        vars(function)["_original"] = f
     return boundary(init), boundary(apply)
+
+
+def original_function(f: Any) -> Callable[..., Any]:
+    """Return the function of which `f` is the transformed one, its `init` or its `apply`; any other as it is."""
+    inner = f.init if isinstance(f, (Transformed, TransformedWithState)) else f
+    while not hasattr(inner, "_original") and hasattr(inner, "__wrapped__"):
+        inner = inner.__wrapped__
+    found: Callable[..., Any] = getattr(inner, "_original", f)
+    return found
 
 
 def _sign(function: Callable[..., Any], f: Callable[..., Any]) -> None:
@@ -218,6 +234,8 @@ def _without_state(apply: Callable[..., Any]) -> Callable[..., Any]:
 
 def _like(function: Callable[..., Any], other: Callable[..., Any], name: str) -> Callable[..., Any]:
     function.__name__, function.__qualname__, function.__doc__ = name, other.__qualname__, other.__doc__
+    if (original := original_function(other)) is not other:
+        vars(function)["_original"] = original
     return boundary(function)
 
 

@@ -10,7 +10,7 @@ from weft.errors import suggest as _suggest
 from weft.haiku import config
 from weft.haiku.dot import abstract_to_dot, to_dot
 from weft.haiku.experimental import jaxpr_info
-from weft.haiku.frames import current_frame, current_name
+from weft.haiku.frames import current_frame, current_name, frames
 from weft.haiku.layer_stack import LayerStackTransparencyMapping, layer_stack
 from weft.haiku.lifting import (
     LiftWithStateUpdater,
@@ -78,7 +78,7 @@ __all__ = [
 
 
 def check_jax_usage(enabled: bool = True) -> bool:
-    """Set whether leaks out of bare transformations are errors; returns the setting before."""
+    """Set whether state and keys in bare transformations are errors; returns the setting before."""
     before = config.current().check_jax_usage
     config.set(check_jax_usage=enabled)
     return before
@@ -100,7 +100,8 @@ def rng_reserve_size(size: int) -> int:
 
 def fast_eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """`weft.eval_shape`; tracing random numbers costs little in Weft, so there is no shortcut to take."""
-    return weft.eval_shape(fun, *args, **kwargs)
+    shapes = eval_shape if frames.items else weft.eval_shape
+    return shapes(fun, *args, **kwargs)
 
 
 class _Counted(PRNGSequence):

@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import weft.linen as nn
+from weft.errors import ArgumentTypeError
 from weft.haiku.frames import TOP, current_frame, running_init
 from weft.haiku.lifting import lift_with_state
 from weft.haiku.parameters import maybe_next_rng_key, next_rng_key
-from weft.haiku.transform import TransformedWithState
+from weft.haiku.transform import TransformedWithState, transform_with_state, with_empty_state
 
 
 def flatten_flax_to_haiku(collection: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -32,7 +33,7 @@ def _nested(flat: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     tree: dict[str, Any] = {}
     for path, values in flat.items():
         node = tree
-        for part in () if path == TOP else path.split("/"):
+        for part in (part for part in path.split("/") if part != TOP):
             node = node.setdefault(part, {})
         node.update(values)
     return tree
@@ -41,54 +42,93 @@ def _nested(flat: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 def lift(mod: Any, *, name: str) -> Callable[..., Any]:
     """A linen module as a function for Haiku: its parameters and other collections are stored below `name`."""
 
-    def init(key: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
-        variables = dict(mod.init(key, *args, **kwargs))
+    def init(keys: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        variables = dict(mod.init(keys, *args, **kwargs))
         params = flatten_flax_to_haiku(variables.pop("params", {}))
-        return params, flatten_flax_to_haiku(variables)
+        return params, _flat_state(variables)
 
-    lifted, updater = lift_with_state(init, name=name)
+    lifted, updater = lift_with_state(init, name=name, allow_reuse=True)
+    updater.ignore_update()  # a module that is never called changes nothing
 
-    def run(*args: Any, **kwargs: Any) -> Any:
-        current_frame("experimental.flax.lift")
-        params, state = lifted(next_rng_key() if running_init() else None, *args, **kwargs)
+    def run(*args: Any, rngs: Mapping[str, Any] | None = None, **kwargs: Any) -> Any:
+        frame = current_frame("experimental.flax.lift")
+        if rngs is not None and not isinstance(rngs, Mapping):
+            raise ArgumentTypeError(
+                f"experimental.flax.lift needs rngs as a dict of keys by name, and got {type(rngs).__name__}: "
+                "rngs={'params': key}"
+            )
+        keys: Any = None
+        if running_init():
+            keys = dict(rngs or {})
+            if "params" not in keys and frame.sequence is not None:
+                keys["params"] = next_rng_key()
+        params, state = lifted(keys, *args, **kwargs)
         collections = _nested(state)
-        key = maybe_next_rng_key()
+        if rngs is None:
+            key = maybe_next_rng_key()
+            rngs = {} if key is None else {"params": key}
         result, changed = mod.apply(
-            {"params": _nested(params), **collections},
-            *args,
-            rngs={} if key is None else {"params": key},
-            mutable=list(collections),
-            **kwargs,
+            {"params": _nested(params), **collections}, *args, rngs=rngs, mutable=list(collections), **kwargs
         )
-        updater.update(flatten_flax_to_haiku(changed))
+        updater._is_done = False
+        updater.update(_flat_state(changed))
         return result
 
     return run
 
 
+def _flat_state(collections: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Flatten all collections but parameters; arrays on top of one have the path `collection/~`."""
+    return {
+        f"{name}/{path}": values
+        for name, collection in collections.items()
+        for path, values in flatten_flax_to_haiku(collection).items()
+    }
+
+
 class Module(nn.Module):
-    """A transformed function as a linen module; parameters keep their paths, state is the collection `state`."""
+    """A transformed function as a linen module: its paths are nested variables, its state is the collection `state`."""
 
     transformed: Any
 
+    @classmethod
+    def create(cls, module: Callable[..., Any], *args: Any, **kwargs: Any) -> Module:
+        """Return a Haiku module class, to be made with these arguments, as a linen module."""
+        return cls(transform_with_state(lambda *inputs, **options: module(*args, **kwargs)(*inputs, **options)))
+
     @nn.compact
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        has_state = isinstance(self.transformed, TransformedWithState)
-        initial: list[Any] = []
-
-        def initialized() -> tuple[Any, Any]:
-            if not initial:
-                key = self.make_rng("params")
-                first = self.transformed.init(key, *args, **kwargs)
-                initial.append(first if has_state else (first, {}))
-            return initial[0]
-
-        params = self.variable("params", "transformed", lambda: initialized()[0]).value
+        model = self.transformed
+        model = model if isinstance(model, TransformedWithState) else with_empty_state(model)
+        params, state = (_by_path(self.variables.get(name, {})) for name in ("params", "state"))
+        if self.is_initializing() and not (params or state):
+            params, state = model.init(self.make_rng("params"), *args, **kwargs)
+            self._store("params", params)
+            self._store("state", state)
         key = self.make_rng("params") if self.has_rng("params") else None
-        if not has_state:
-            return self.transformed.apply(params, key, *args, **kwargs)
-        state = self.variable("state", "transformed", lambda: initialized()[1])
-        result, after = self.transformed.apply(params, state.value, key, *args, **kwargs)
-        if self.is_mutable_collection("state"):
-            state.value = after
+        result, after = model.apply(params, state, key, *args, **kwargs)
+        if self.is_mutable_collection("state") and not self.is_initializing():
+            self._store("state", after)
         return result
+
+    def _store(self, collection: str, flat: Mapping[str, Mapping[str, Any]]) -> None:
+        """Write parameters or state of Haiku as nested variables, a level for each part of a path."""
+        tree: dict[str, Any] = {}
+        for path, values in flat.items():
+            node = tree
+            for part in path.split("/"):
+                node = node.setdefault(part, {})
+            node.update(values)
+        for name, values in tree.items():
+            self.put_variable(collection, name, values)
+
+
+def _by_path(tree: Mapping[str, Any], path: str = "") -> dict[str, dict[str, Any]]:
+    """Return nested variables as parameters or state of Haiku: {path: {name: array}}."""
+    flat: dict[str, dict[str, Any]] = {}
+    for name, value in tree.items():
+        if isinstance(value, Mapping):
+            flat.update(_by_path(value, f"{path}/{name}" if path else name))
+        else:
+            flat.setdefault(path, {})[name] = value
+    return flat

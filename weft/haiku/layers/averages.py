@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from weft import lax
@@ -36,8 +36,10 @@ class ExponentialMovingAverage(Module):
         self.zero_debias = zero_debias
         self.warmup_length = warmup_length
 
-    def initialize(self, shape: Sequence[int], dtype: Any = wnp.float32) -> None:
-        """Make the state, all zeros, if it is not there."""
+    def initialize(self, shape: Any, dtype: Any = wnp.float32) -> None:
+        """Make the state for values of a shape, or like an array; all zeros, if it is not there."""
+        if hasattr(shape, "shape"):
+            shape, dtype = shape.shape, shape.dtype
         get_state("counter", (), wnp.int32, init=Constant(-self.warmup_length))
         get_state("hidden", shape, dtype, init=wnp.zeros)
         get_state("average", shape, dtype, init=wnp.zeros)
@@ -95,6 +97,8 @@ class SpectralNorm(Module):
         if update_stats:
             set_state("u0", left)
             set_state("sigma", sigma)
+        else:
+            get_state("sigma", (), value.dtype, init=wnp.ones)
         return out
 
     @property

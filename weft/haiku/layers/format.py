@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import re
+
 from weft.errors import ArgumentError
 
-_FIRST = ("channels_first", "NCW", "NCHW", "NCDHW", "NC...")
-_LAST = ("channels_last", "NWC", "NHWC", "NDHWC", "N...C")
+_FIRST = re.compile("channels_first|NC[^C]*")
+_LAST = re.compile("channels_last|N[^C]*C|(BT|TB)[^D]*D")
 
 
 def get_channel_index(data_format: str) -> int:
     """1 for formats with channels first, -1 for those with channels last."""
-    if data_format in _FIRST:
+    if _FIRST.fullmatch(data_format):
         return 1
-    if data_format in _LAST:
+    if _LAST.fullmatch(data_format):
         return -1
     raise ArgumentError(
         f"data_format is {data_format!r}; 'channels_first', 'channels_last', or letters such as "
-        "'NHWC' and 'NCHW' are expected."
+        "'NHWC', 'NCHW' and 'BTD' are expected."
     )

@@ -31,6 +31,17 @@ def _axes(axis: Axes, rank: int, module: Module) -> tuple[int, ...]:
     return tuple(one % rank for one in axes)
 
 
+def _checked_axis(axis: Any, module: Module) -> Axes:
+    """Return an axis that is an int, a slice or a sequence of ints; raise for anything else."""
+    is_sequence = isinstance(axis, Sequence) and not isinstance(axis, str) and all(isinstance(one, int) for one in axis)
+    if not (isinstance(axis, (int, slice)) or is_sequence):
+        raise ArgumentError(
+            f"{type(module).__name__} {module.module_name!r} needs axis as an int, a slice or a sequence of ints; got "
+            f"{axis!r}."
+        )
+    return axis
+
+
 class _Normalization(Module):
     """Scale and offset: parameters, arguments of the call, or neither."""
 
@@ -70,7 +81,15 @@ class _Normalization(Module):
 
 def _finished(x: Any, mean: Any, variance: Any, scale: Any, offset: Any, eps: float) -> Any:
     """Normalized in the dtype of x."""
-    return weft.nn.normalize_by(x, mean, variance, scale, offset, eps)
+    return weft.nn.normalize_by(x, mean, variance, _leveled(scale, x.ndim), _leveled(offset, x.ndim), eps)
+
+
+def _leveled(value: Any, rank: int) -> Any:
+    """Return a parameter with leading axes of size 1, so that it broadcasts without promotion of ranks."""
+    value = None if value is None else wnp.asarray(value)
+    if value is None or value.ndim in (0, rank):
+        return value
+    return wnp.reshape(value, (1,) * (rank - value.ndim) + value.shape)
 
 
 class LayerNorm(_Normalization):
@@ -110,7 +129,7 @@ class LayerNorm(_Normalization):
         param_axis: Axes | None = None,
     ):
         super().__init__(create_scale, create_offset, scale_init, offset_init, name)
-        self.axis = axis
+        self.axis = _checked_axis(axis, self)
         self.eps = eps
         self.use_fast_variance = use_fast_variance
         self.param_axis: Axes = -1 if param_axis is None else param_axis
@@ -165,7 +184,7 @@ class RMSNorm(Module):
         super().__init__(name=name)
         if not create_scale and scale_init is not None:
             raise ArgumentError(f"RMSNorm {self.module_name!r} got scale_init with create_scale=False.")
-        self.axis = axis
+        self.axis = _checked_axis(axis, self)
         self.eps = eps
         self.create_scale = create_scale
         self.scale_init = scale_init or wnp.ones
@@ -179,7 +198,7 @@ class RMSNorm(Module):
             shape = _parameter_shape(self, self.param_axis, inputs.shape)
             scale = get_parameter("scale", shape, inputs.dtype, init=self.scale_init)
         factor = weft.lax.rsqrt(square + wnp.asarray(self.eps, square.dtype))
-        return inputs * (factor if scale is None else factor * scale)
+        return inputs * (factor if scale is None else factor * _leveled(scale, inputs.ndim))
 
 
 class GroupNorm(_Normalization):
@@ -199,7 +218,7 @@ class GroupNorm(_Normalization):
     ):
         super().__init__(create_scale, create_offset, scale_init, offset_init, name)
         self.groups = groups
-        self.axis = axis
+        self.axis = _checked_axis(axis, self)
         self.eps = eps
         self.data_format = data_format
         self.channel_index = get_channel_index(data_format)
@@ -228,8 +247,8 @@ class GroupNorm(_Normalization):
         out = wnp.reshape(_finished(grouped, mean, variance, None, None, self.eps), x.shape)
         shape = (channels,) + (1,) * (x.ndim - 2 if self.channel_index == 1 else 0)
         scale, offset = self._scale_and_offset(shape, x.dtype, scale, offset)
-        out = out if scale is None else out * scale
-        return out if offset is None else out + offset
+        out = out if scale is None else out * _leveled(scale, out.ndim)
+        return out if offset is None else out + _leveled(offset, out.ndim)
 
 
 class BatchNorm(_Normalization):
@@ -290,13 +309,13 @@ class BatchNorm(_Normalization):
     def __call__(
         self, inputs: Any, is_training: bool, test_local_stats: bool = False, scale: Any = None, offset: Any = None
     ) -> Any:
-        channel = self.channel_index % inputs.ndim
+        channel = self.channel_index % inputs.ndim if inputs.ndim else None
         if self.axis is None:
             axes = tuple(axis for axis in range(inputs.ndim) if axis != channel)
         else:
             axes = _axes(self.axis, inputs.ndim, self)
         # While initializing there are no averages yet: they are made from the batch.
-        is_training = is_training or running_init()
+        is_training = is_training or (running_init() and not test_local_stats)
         if is_training or test_local_stats:
             mean, variance = weft.nn.moments(
                 inputs,

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import weft
 from weft import numpy as wnp
 from weft.errors import ArgumentError, NotSupportedError
+from weft.haiku.frames import frames
 from weft.haiku.initializers import VarianceScaling
 from weft.haiku.layers.convolution import ConvND, Sizes
 from weft.haiku.layers.linear import Linear
@@ -211,10 +212,11 @@ class GRU(RNNCore):
         w_i = get_parameter("w_i", [inputs.shape[-1], 3 * size], inputs.dtype, init=self.w_i_init)
         w_h = get_parameter("w_h", [size, 3 * size], inputs.dtype, init=self.w_h_init)
         b = get_parameter("b", [3 * size], inputs.dtype, init=self.b_init)
+        b = wnp.broadcast_to(b, (*state.shape[:-1], 3 * size))
         from_input = wnp.matmul(inputs, w_i)
-        gates = from_input[..., : 2 * size] + wnp.matmul(state, w_h[:, : 2 * size]) + b[: 2 * size]
+        gates = from_input[..., : 2 * size] + wnp.matmul(state, w_h[:, : 2 * size]) + b[..., : 2 * size]
         z, r = wnp.split(weft.nn.sigmoid(gates), 2, axis=-1)
-        a = wnp.tanh(from_input[..., 2 * size :] + wnp.matmul(r * state, w_h[:, 2 * size :]) + b[2 * size :])
+        a = wnp.tanh(from_input[..., 2 * size :] + wnp.matmul(r * state, w_h[:, 2 * size :]) + b[..., 2 * size :])
         out = (1 - z) * state + z * a
         return out, out
 
@@ -416,7 +418,9 @@ def dynamic_unroll(
         out, state = core(x, state)
         return state, ((out, state) if return_all_states else out)
 
-    state, outputs = scan(step, initial_state, inputs, reverse=reverse, unroll=unroll)
+    # Outside of transformed functions a core is any function.
+    loop = scan if frames.items else weft.lax.scan
+    state, outputs = loop(step, initial_state, inputs, reverse=reverse, unroll=unroll)
     if not return_all_states:
         return (outputs if time_major else _time_first(outputs)), state
     outputs, states = outputs

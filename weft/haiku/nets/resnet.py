@@ -43,9 +43,9 @@ class Block(Module):
         self.is_second = is_second
         options = {"create_scale": True, "create_offset": True, "decay_rate": 0.999, **bn_config}
         if use_projection:
-            self.shortcut = _convolution(channels, 1, stride, "shortcut_conv")
+            self.proj_conv = _convolution(channels, 1, stride, "shortcut_conv")
             if not is_second:
-                self.shortcut_norm = BatchNorm(name="shortcut_batchnorm", **options)
+                self.proj_batchnorm = BatchNorm(name="shortcut_batchnorm", **options)
         inner = channels // (4 if bottleneck else 1)
         first = _convolution(inner, 1 if bottleneck else 3, 1 if bottleneck else stride, "conv_0")
         second = _convolution(inner, 3, stride if bottleneck else 1, "conv_1")
@@ -65,11 +65,11 @@ class Block(Module):
             for i, (convolution, norm) in enumerate(self.layers):
                 out = weft.nn.relu(norm(out, is_training, test_local_stats))
                 if i == 0 and self.use_projection:
-                    shortcut = self.shortcut(out)
+                    shortcut = self.proj_conv(out)
                 out = convolution(out)
             return out + shortcut
         if self.use_projection:
-            shortcut = self.shortcut_norm(self.shortcut(shortcut), is_training, test_local_stats)
+            shortcut = self.proj_batchnorm(self.proj_conv(shortcut), is_training, test_local_stats)
         for i, (convolution, norm) in enumerate(self.layers):
             out = norm(convolution(out), is_training, test_local_stats)
             if i < len(self.layers) - 1:
