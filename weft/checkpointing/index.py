@@ -6,7 +6,7 @@
      "tree": the structure (structure.py),
      "values": {name: ["int", 3]},
      "arrays": {name: {"shape": [8, 4], "dtype": "float32", "weak_type": false, "numpy": false,
-                       "pieces": [{"index": [[0, 4], [0, 4]], "file": ..., "tensor": ...}, ...]}}}
+                       "pieces": [{"index": [[0, 4], [0, 4]], "file": ..., "tensor": ..., "crc32": ...}, ...]}}}
 
 The pieces of an array are a grid: each dimension is cut into intervals, and there is one piece for each of their
 combinations. What is read here may hold anything; all of it is checked, and what is wrong is a `FileFormatError`.
@@ -38,11 +38,13 @@ Box = tuple[tuple[int, int], ...]
 
 
 class Piece(NamedTuple):
-    """A part of an array, and the file and the tensor in it that hold it."""
+    """A part of an array, and the file and the tensor in it that hold it, with the checksums of its blocks (none in
+    checkpoints of versions without them)."""
 
     box: Box
     file: str
     tensor: str
+    checksums: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -103,8 +105,25 @@ def _array_text(entry: ArrayEntry) -> dict[str, Any]:
         "dtype": dtypes.name(entry.dtype),
         "weak_type": entry.weak_type,
         "numpy": entry.numpy,
-        "pieces": [{"index": piece.box, "file": piece.file, "tensor": piece.tensor} for piece in entry.pieces],
+        "pieces": [_piece_text(piece) for piece in entry.pieces],
     }
+
+
+def _piece_text(piece: Piece) -> dict[str, Any]:
+    found: dict[str, Any] = {"index": piece.box, "file": piece.file, "tensor": piece.tensor}
+    return found if piece.checksums is None else {**found, "crc32": checksums_text(piece.checksums)}
+
+
+def checksums_text(checksums: Sequence[int]) -> str:
+    """Checksums as an index has them: eight hexadecimal digits each."""
+    return "".join(f"{checksum:08x}" for checksum in checksums)
+
+
+def checksums_of_text(text: Any) -> tuple[int, ...]:
+    """Parse what `checksums_text` returned; a ValueError says what is wrong."""
+    if not isinstance(text, str) or not re.fullmatch("(?:[0-9a-f]{8})*", text):
+        raise ValueError(f"the checksums are {str(text)[:80]}")
+    return tuple(int(text[at : at + 8], 16) for at in range(0, len(text), 8))
 
 
 # Python values as JSON and back, exactly: JSON has no nan, and Python reads no integers of many decimal digits.
@@ -252,7 +271,8 @@ def _piece(name: str, piece: Any, ndim: int) -> Piece:
         raise ValueError(f"{name!r} has a piece in the file {file!r}")
     if not isinstance(tensor, str):
         raise ValueError(f"{name!r} has a piece with the name {tensor!r}")
-    return Piece(tuple((low, high) for low, high in index), file, tensor)
+    box = tuple((low, high) for low, high in index)
+    return Piece(box, file, tensor, checksums_of_text(piece["crc32"]) if "crc32" in piece else None)
 
 
 def _is_grid(boxes: Sequence[Box], shape: Sequence[int]) -> bool:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from weft.base.arguments import described, function_of
 from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.checkpointing import index as indices
-from weft.checkpointing import tensor_file
+from weft.checkpointing import orbax, orbax_writing, tensor_file
 from weft.checkpointing.restoring import Metadata, metadata_of, restore
 from weft.checkpointing.saving import MAX_FILE_BYTES, Processes, delete, snapshot, write
 
@@ -35,6 +35,8 @@ class CheckpointManager:
     `save_interval_steps`: `save` does nothing at other steps than its multiples and the first.
     `enable_async_checkpointing=False`: `save` returns when all is written.
     `barrier`: as for `checkpointing.save`; it is called by the thread that writes.
+    `layout="orbax"`: checkpoints that `orbax.checkpoint` reads; `save` takes a dict of trees, the items of a
+    checkpoint, and `restore` returns one.
     """
 
     def __init__(
@@ -49,7 +51,13 @@ class CheckpointManager:
         enable_async_checkpointing: bool = True,
         max_file_bytes: int = MAX_FILE_BYTES,
         barrier: Callable[[str], None] | None = None,
+        layout: Literal["weft", "orbax"] = "weft",
     ) -> None:
+        if layout not in ("weft", "orbax"):
+            raise ArgumentError("layout must be 'weft' or 'orbax'.", received=f"layout={layout!r}")
+        self._orbax = layout == "orbax"
+        if self._orbax and best_fn is not None:
+            raise ArgumentError("layout='orbax' cannot be combined with best_fn.", received="best_fn")
         self.directory = os.path.abspath(os.fspath(directory))
         self._max_to_keep = None if max_to_keep is None else _count("max_to_keep", max_to_keep)
         self._interval = _count("save_interval_steps", save_interval_steps)
@@ -74,13 +82,19 @@ class CheckpointManager:
         return self._steps()
 
     def _steps(self) -> list[int]:
-        return sorted(step for step in self._directories() if indices.exists(self._path(step)))
+        return sorted(step for step in self._directories() if self._exists(step))
 
     def _directories(self) -> list[int]:
         """The steps that have a directory, with a checkpoint or the beginning of one."""
         with os.scandir(self.directory) as entries:
             names = [entry.name for entry in entries if entry.is_dir()]
         return [int(name) for name in names if _STEP.fullmatch(name)]
+
+    def _exists(self, step: int) -> bool:
+        return (orbax_writing.exists if self._orbax else indices.exists)(self._path(step))
+
+    def _remove(self, step: int) -> None:
+        (orbax_writing.delete if self._orbax else delete)(self._path(step))
 
     def _path(self, step: int) -> str:
         return os.path.join(self.directory, str(step))
@@ -107,7 +121,8 @@ class CheckpointManager:
 
     def metadata(self, step: int | None = None) -> Metadata:
         """What the checkpoint of a step (default: the last) says of itself."""
-        return metadata_of(indices.read(self._path(self._existing(step))))
+        path = self._path(self._existing(step))
+        return orbax.metadata_of_items(path) if self._orbax else metadata_of(indices.read(path))
 
     def _existing(self, step: int | None) -> int:
         """A step of which there is a checkpoint; for None, the last."""
@@ -147,21 +162,15 @@ class CheckpointManager:
         self.wait_until_finished()
         if not force and not self.should_save(step):
             return False
-        if indices.exists(self._path(_step(step))):
+        if self._exists(_step(step)):
             fix = f"manager.delete({step})   before it is saved again"
             raise ArgumentError(f"There is a checkpoint of step {step} already.", received=self.directory, fix=fix)
-        taken = snapshot(tree, copy=self._asynchronous, step=step, metadata=metadata, metrics=metrics)
+        put = self._writer(step, tree, metadata, metrics)
 
         def run() -> None:
             if self._processes.index == 0:
                 self._delete_unfinished(step)
-            write(
-                self._path(step),
-                taken,
-                overwrite=False,
-                max_file_bytes=self._max_file_bytes,
-                processes=self._processes,
-            )
+            put()
             if self._processes.index == 0:
                 self._delete_others()
             self._processes.barrier(f"after step {step} all processes see the same checkpoints")
@@ -172,12 +181,26 @@ class CheckpointManager:
             run()
         return True
 
+    def _writer(self, step: int, tree: Any, metadata: Any, metrics: Any) -> Callable[[], None]:
+        """A function that writes a tree as it is now."""
+        path, processes = self._path(step), self._processes
+        if self._orbax:
+            if metadata is not None or metrics is not None:
+                raise ArgumentError("layout='orbax' cannot have metadata or metrics.", received="metadata or metrics")
+            items = orbax_writing.Items(tree, copy=self._asynchronous)
+            return lambda: items.write(path, processes)
+        taken = snapshot(tree, copy=self._asynchronous, step=step, metadata=metadata, metrics=metrics)
+        most = self._max_file_bytes
+        return lambda: write(path, taken, overwrite=False, max_file_bytes=most, processes=processes)
+
     def _delete_unfinished(self, current: int) -> None:
         """Delete what is left of saves that were not finished, other than of the one that begins: before it is written,
         since then no other process can be at work on another one."""
+        if self._orbax:
+            orbax_writing.delete_unfinished(self.directory)
         for step in self._directories():
-            if step != current and not indices.exists(self._path(step)):
-                delete(self._path(step))
+            if step != current and not self._exists(step):
+                self._remove(step)
 
     def _delete_others(self) -> None:
         """Delete what is not retained."""
@@ -186,7 +209,7 @@ class CheckpointManager:
         candidates = self._steps() if self._best_fn is None else self._ranked(self._steps())
         for step in candidates[: max(len(candidates) - self._max_to_keep, 0)]:
             if self._keep_period is None or step % self._keep_period != 0:
-                delete(self._path(step))
+                self._remove(step)
 
     def wait_until_finished(self) -> None:
         """Wait for the save that is going on, and raise what went wrong with it."""
@@ -209,15 +232,18 @@ class CheckpointManager:
         """The tree of a step (default: the last), as `checkpointing.restore` returns it. A save that is going on is
         waited for first."""
         self.wait_until_finished()
-        return restore(self._path(self._existing(step)), like, shardings, partial=partial)
+        path = self._path(self._existing(step))
+        if self._orbax:
+            return orbax.restore_items(path, like, shardings, partial)
+        return restore(path, like, shardings, partial=partial)
 
     def delete(self, step: int) -> None:
         """Delete the checkpoint of a step."""
         self.wait_until_finished()
-        path = self._path(self._existing(_step(step)))
+        self._existing(_step(step))
         self._processes.barrier(f"all processes have seen the checkpoint of step {step}")
         if self._processes.index == 0:
-            delete(path)
+            self._remove(step)
         self._processes.barrier(f"the checkpoint of step {step} is deleted")
 
     def close(self) -> None:

@@ -1,6 +1,8 @@
-"""Reading checkpoints that Orbax wrote (OCDBT or one zarr array a file, zarr 2 or 3), through the package tensorstore.
+"""Checkpoints in Orbax's layout, read (OCDBT or one zarr array a file, zarr 2 or 3) and written (zarr 3).
 
     state = weft.checkpointing.orbax.restore("checkpoints/100/default", like=state)
+
+What Orbax wrote is read through the package tensorstore; what `save` wrote needs no package.
 
 `_METADATA` in the directory lists the leaves: their keys, and what kind of value each is. Arrays are read by range, as
 those of `weft.checkpointing`. Orbax itself is not needed.
@@ -10,18 +12,20 @@ from __future__ import annotations
 
 import glob
 import os
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
+from weft.api.devices import is_destination
 from weft.base.dtypes import Dtype
-from weft.base.errors import FileFormatError
+from weft.base.errors import ArgumentError, FileFormatError
 from weft.base.tree import DictKey
 from weft.checkpointing import index as indices
-from weft.checkpointing import restoring, tensor_file
+from weft.checkpointing import orbax_writing, restoring, tensor_file, zarr
 from weft.checkpointing.encoding import from_stored
 from weft.checkpointing.index import ArrayEntry, Box, Index
 from weft.checkpointing.restoring import Metadata
+from weft.checkpointing.saving import Processes
 from weft.checkpointing.structure import leaf_name
 from weft.random.keys import key_dtype
 
@@ -38,6 +42,44 @@ def restore(path: str | os.PathLike[str], like: Any = None, shardings: Any = Non
     will do.
     """
     return restoring.restore_from(OrbaxDirectory(path), like, shardings, partial)
+
+
+def items(path: str | os.PathLike[str]) -> list[str]:
+    """Return the names of the trees in a checkpoint.
+
+    Args:
+        path: the directory of a step.
+    """
+    directory = os.path.abspath(os.fspath(path))
+    return [name for name in sorted(os.listdir(directory)) if os.path.isfile(os.path.join(directory, name, _METADATA))]
+
+
+def restore_items(path: str, like: Any = None, shardings: Any = None, partial: bool = False) -> dict[str, Any]:
+    """Return the trees of a checkpoint by name, or those that `like` has."""
+    if shardings is not None and not is_destination(shardings):
+        raise ArgumentError("shardings of a dict of items must be one for all.", received=repr(shardings)[:80])
+    names = items(path) if like is None else list(like)
+    each = {name: None if like is None else like[name] for name in names}
+    return {name: restore(os.path.join(path, name), own, shardings, partial=partial) for name, own in each.items()}
+
+
+def metadata_of_items(path: str) -> Metadata:
+    """Return the trees of a checkpoint by name, with a `ShapeDtypeStruct` for each array."""
+    return Metadata({name: metadata(os.path.join(path, name)).tree for name in items(path)}, None, None, None)
+
+
+def save(path: str | os.PathLike[str], tree: Any, *, item: str = "default") -> None:
+    """Write a tree to a directory in the layout of Orbax, which `orbax.checkpoint` reads.
+
+    Args:
+        path: the directory, which must not be there.
+        tree: dicts and lists of arrays, numbers and strings.
+        item: the name of the tree in the checkpoint.
+    """
+    directory = os.path.abspath(os.fspath(path))
+    if os.path.exists(directory):
+        raise FileExistsError(f"There is a directory {directory!r} already.")
+    orbax_writing.Items({item: tree}, copy=False).write(directory, Processes.here(None))
 
 
 def metadata(path: str | os.PathLike[str]) -> Metadata:
@@ -59,9 +101,9 @@ class OrbaxDirectory:
     shown_by = "weft.checkpointing.orbax.metadata(path).tree"
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._tensorstore = _tensorstore()
         self.path = _tree_directory(os.path.abspath(os.fspath(path)))
-        self._stores: dict[str, Any] = {}
+        self._stores: dict[str, _Store] = {}
+        self._known_checksums: dict[str, int] | None = None
         found = self._json(_METADATA)
         leaves = found.get("tree_metadata") if isinstance(found, dict) else None
         if not isinstance(leaves, dict):
@@ -89,32 +131,57 @@ class OrbaxDirectory:
                 continue
             store = self._stores[name] = self._open(parameter)
             if kind == "scalar":
-                values[name] = self._result(store.read(), parameter).item()
+                if store.shape:
+                    raise self._wrong(f"{parameter!r} is a number, and has the shape {store.shape}")
+                values[name] = store.read(()).item()
                 continue
-            dtype: Dtype = key_dtypes.get(parameter, np.dtype(store.dtype.numpy_dtype))
+            dtype: Dtype = key_dtypes.get(parameter, store.dtype)
             shape = tuple(store.shape[:-1] if parameter in key_dtypes else store.shape)
             arrays[name] = ArrayEntry(shape, dtype, numpy=kind == "np.ndarray")
         self.index = Index(root.structure(), arrays, values)
 
     def read(self, name: str, box: Box) -> np.ndarray:
         """A part of an array."""
-        slices = tuple(slice(low, high) for low, high in box)
-        return from_stored(self._result(self._stores[name][slices].read(), name), self.index.arrays[name].dtype)
+        store, dtype = self._stores[name], self.index.arrays[name].dtype
+        whole = tuple((0, size) for size in store.shape[len(box) :])  # the words of random keys
+        return from_stored(store.read((*box, *whole)), dtype)
 
-    def _open(self, parameter: str) -> Any:
+    def _open(self, parameter: str) -> _Store:
         """The stored array of a leaf."""
+        if not self._ocdbt:
+            if not parameter or "/" in parameter or "\\" in parameter or parameter in (".", ".."):
+                raise self._wrong(f"{parameter!r} cannot be the name of an array")
+            directory = os.path.join(self.path, parameter)
+            header = zarr.read_header(directory)
+            if header is not None:
+                return _PlainStore(directory, header, self._checksums(), self.path)
+        return _TensorStore(self, parameter)
+
+    def spec(self, parameter: str) -> dict[str, Any]:
+        """What tensorstore opens."""
         if self._ocdbt:
             kvstore = {"driver": "ocdbt", "base": f"file://{self.path}/", "path": parameter}
         else:
             kvstore = {"driver": "file", "path": os.path.join(self.path, parameter)}
-        spec = {"driver": self._driver, "kvstore": kvstore}
-        return self._result(self._tensorstore.open(spec, open=True, read=True), parameter)
+        return {"driver": self._driver, "kvstore": kvstore}
 
-    def _result(self, future: Any, parameter: str) -> Any:
+    def result(self, future: Any, parameter: str) -> Any:
+        """What a future of tensorstore returns."""
         try:
             return future.result()
-        except (ValueError, OSError) as error:
+        except (ValueError, OSError, MemoryError, OverflowError) as error:
             raise self._wrong(f"{parameter!r} cannot be read: {error}") from None
+
+    def _checksums(self) -> dict[str, int]:
+        """The checksums of chunks that `save` wrote; {} of other checkpoints."""
+        if self._known_checksums is None:
+            self._known_checksums = {}
+            for path in sorted(glob.glob(os.path.join(glob.escape(self.path), f"{zarr.CHECKSUMS}.*.json"))):
+                found = self._json(os.path.basename(path))
+                if not isinstance(found, dict) or not all(type(value) is int for value in found.values()):
+                    raise self._wrong(f"{os.path.basename(path)} must have checksums")
+                self._known_checksums |= found
+        return self._known_checksums
 
     def _leaf(self, described: Any) -> tuple[list[tuple[str, bool]], str]:
         """The keys of a leaf, each with whether it is an index, and what kind of value the leaf is."""
@@ -132,7 +199,10 @@ class OrbaxDirectory:
         result: dict[str, Dtype] = {}
         for path in sorted(glob.glob(os.path.join(glob.escape(self.path), "array_metadatas", "process_*"))):
             found = self._json(os.path.relpath(path, self.path))
-            for each in found.get("array_metadatas", ()) if isinstance(found, dict) else ():
+            listed = found.get("array_metadatas", []) if isinstance(found, dict) else []
+            if not isinstance(listed, list):
+                raise self._wrong("array_metadatas must be a list")
+            for each in listed:
                 match each:
                     case {"array_metadata": {"param_name": str(name), "ext_metadata": {"random_key_impl": str(impl)}}}:
                         result[name] = key_dtype(impl)
@@ -148,6 +218,41 @@ class OrbaxDirectory:
 
     def _wrong(self, reason: str) -> FileFormatError:
         return indices.wrong(self.path, f"{reason} (read as a checkpoint of Orbax)")
+
+
+class _Store(Protocol):
+    """A stored array."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    def read(self, box: Box) -> np.ndarray:
+        """A part of it."""
+
+
+class _PlainStore:
+    """An array in plain files."""
+
+    def __init__(self, directory: str, header: zarr.Header, checksums: dict[str, int], root: str) -> None:
+        self.shape, self.dtype = header.shape, header.dtype
+        self._directory, self._header, self._checksums, self._root = directory, header, checksums, root
+
+    def read(self, box: Box) -> np.ndarray:
+        return zarr.read(self._directory, self._header, box, self._checksums, self._root)
+
+
+class _TensorStore:
+    """An array that tensorstore reads."""
+
+    def __init__(self, source: OrbaxDirectory, parameter: str) -> None:
+        self._source, self._parameter = source, parameter
+        self._store = source.result(_tensorstore().open(source.spec(parameter), open=True, read=True), parameter)
+        self.shape, self.dtype = tuple(self._store.shape), np.dtype(self._store.dtype.numpy_dtype)
+
+    def read(self, box: Box) -> np.ndarray:
+        slices = tuple(slice(low, high) for low, high in box)
+        found: np.ndarray = self._source.result(self._store[slices].read(), self._parameter)
+        return found
 
 
 class _Node:

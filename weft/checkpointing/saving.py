@@ -13,11 +13,12 @@ after all have written their files.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -41,6 +42,7 @@ from weft.trace.tracer import Tracer
 
 MAX_FILE_BYTES = 4_000_000_000
 _PREFIX, _SUFFIX = "arrays-", ".safetensors"
+_CHECKSUMS = ".crc32"  # of a file that another process than the first wrote, until they are in the index
 
 
 def no_barrier(name: str) -> None:
@@ -162,6 +164,10 @@ def _part(box: Box, process: int, data: Any, dtype: Dtype, copy: bool) -> Part:
 # ------------------------------------------------------------------------------------------------------------ the plan
 
 
+Checksums = dict[str, dict[str, tuple[int, ...]]]
+"""The checksums of blocks, by file and tensor."""
+
+
 @dataclass(frozen=True)
 class File:
     """A file to write: its name, the process that writes it, and the tensors in it as (tensor, leaf, part)."""
@@ -194,12 +200,12 @@ def plan(snapshot: Snapshot, token: str, max_file_bytes: int) -> list[File]:
     return [file for own in files.values() for file in own]
 
 
-def _with_pieces(snapshot: Snapshot, files: list[File]) -> Index:
+def _with_pieces(snapshot: Snapshot, files: list[File], checksums: Checksums) -> Index:
     """The index of a snapshot that is in files."""
     pieces: dict[str, list[Piece]] = {name: [] for name in snapshot.parts}
     for file in files:
         for tensor, name, i in file.tensors:
-            pieces[name].append(Piece(snapshot.parts[name][i].box, file.name, tensor))
+            pieces[name].append(Piece(snapshot.parts[name][i].box, file.name, tensor, checksums[file.name][tensor]))
     arrays = {name: replace(entry, pieces=tuple(pieces[name])) for name, entry in snapshot.index.arrays.items()}
     return replace(snapshot.index, arrays=arrays)
 
@@ -245,14 +251,18 @@ def write(directory: str, snapshot: Snapshot, *, overwrite: bool, max_file_bytes
         raise FileExistsError(f"There is a checkpoint in {directory!r} already; overwrite=True replaces it.")
     files = plan(snapshot, _token(directory, processes), max_file_bytes)
     written: list[str] = []
+    checksums: Checksums = {}
     try:
         tensor_file.make_directory(directory)
         for file in files:
             if file.process == processes.index:
                 path = os.path.join(directory, file.name)
                 with tensor_file.replacing(path) as opened:
-                    opened.writelines(tensor_file.chunks(_stored(snapshot, file)))
+                    checksums[file.name] = _write_tensors(opened, _stored(snapshot, file))
                 written.append(path)
+                if processes.index:  # the first process enters them in the index
+                    written.append(path + _CHECKSUMS)
+                    _write_checksums(path + _CHECKSUMS, checksums[file.name])
         processes.barrier("files of a checkpoint are written")
     except BaseException:
         for path in written:
@@ -263,11 +273,40 @@ def write(directory: str, snapshot: Snapshot, *, overwrite: bool, max_file_bytes
         raise
     if processes.index == 0:
         tensor_file.sync_directory(directory)
+        others = [file.name for file in files if file.process]
+        checksums |= {name: _read_checksums(os.path.join(directory, name + _CHECKSUMS)) for name in others}
         with tensor_file.replacing(os.path.join(directory, indices.NAME)) as opened:
-            opened.write(indices.to_json(_with_pieces(snapshot, files)))
+            opened.write(indices.to_json(_with_pieces(snapshot, files, checksums)))
         tensor_file.sync_directory(directory)
         remove_stale(directory, {file.name for file in files})
     processes.barrier("the index of a checkpoint is written")
+
+
+def _write_tensors(opened: IO[bytes], arrays: list[tuple[str, np.ndarray]]) -> dict[str, tuple[int, ...]]:
+    """Write a file, and compute checksums while the bytes go to the disk."""
+    chunks = tensor_file.chunks(arrays)
+    opened.write(next(chunks))
+    found: dict[str, tuple[int, ...]] = {}
+    for tensor, array in arrays:
+        if not array.size:
+            found[tensor] = ()
+            continue
+        chunk = next(chunks)
+        checksums = tensor_file.begin_checksums(chunk)
+        opened.write(chunk)
+        found[tensor] = tuple(checksums())
+    return found
+
+
+def _write_checksums(path: str, checksums: Mapping[str, tuple[int, ...]]) -> None:
+    text = {tensor: indices.checksums_text(found) for tensor, found in checksums.items()}
+    with tensor_file.replacing(path) as opened:
+        opened.write(json.dumps(text).encode())
+
+
+def _read_checksums(path: str) -> dict[str, tuple[int, ...]]:
+    found = tensor_file.strict_json(tensor_file.content(path))
+    return {tensor: indices.checksums_of_text(text) for tensor, text in found.items()}
 
 
 def _stored(snapshot: Snapshot, file: File) -> list[tuple[str, np.ndarray]]:
@@ -295,7 +334,7 @@ def remove_stale(directory: str, names: set[str]) -> None:
     """Remove files of other saves than the one with files of these names."""
     for entry in os.listdir(directory):
         ours = entry.startswith(_PREFIX) and entry.endswith(_SUFFIX)
-        partial = entry.startswith((_PREFIX, indices.NAME)) and entry.endswith(tensor_file.PARTIAL)
+        partial = entry.startswith((_PREFIX, indices.NAME)) and entry.endswith((tensor_file.PARTIAL, _CHECKSUMS))
         if (ours and entry not in names) or partial:
             os.unlink(os.path.join(directory, entry))
 

@@ -3,6 +3,7 @@ is read."""
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
 from typing import Protocol
@@ -36,6 +37,7 @@ class Directory:
         self.path = os.fspath(path)
         self.index = indices.read(self.path)
         self.bytes_read = 0
+        self._verified: dict[tuple[str, str], set[int]] = {}
         self._files: dict[str, tuple[bytes | mmap.mmap, tensor_file.Header]] = {}
 
     def read(self, name: str, box: Box) -> np.ndarray:
@@ -54,7 +56,33 @@ class Directory:
         return decoded if decoded.dtype != dtypes.bool_ else _booleans(decoded, name, self.path)
 
     def _cut(self, name: str, piece: Piece, box: Box) -> np.ndarray:
-        return np.asarray(self._tensor(name, piece)[_slices(box, piece.box)])
+        tensor = self._tensor(name, piece)
+        if piece.checksums is not None and tensor.nbytes:
+            self._verify(name, piece, box, tensor)
+        return np.asarray(tensor[_slices(box, piece.box)])
+
+    def _verify(self, name: str, piece: Piece, box: Box, tensor: np.ndarray) -> None:
+        """Compare the checksums of the blocks that a part lies in, each once, with those of the index."""
+        checksums = piece.checksums or ()
+        path = os.path.join(self.path, piece.file)
+        if len(checksums) != -(-tensor.nbytes // tensor_file.BLOCK):
+            raise indices.wrong(path, f"the index has {len(checksums)} checksums of {name!r}")
+        # Elements are in the order of rows, so the first and last ones bound the bytes.
+        first = [low - start for (low, _), (start, _) in zip(box, piece.box, strict=True)]
+        last = [high - 1 - start for (_, high), (start, _) in zip(box, piece.box, strict=True)]
+        strides = tensor.strides[: len(first)]
+        begin = sum(at * stride for at, stride in zip(first, strides, strict=True))
+        width = tensor.itemsize * math.prod(tensor.shape[len(first) :])  # an element of some dtypes is several
+        end = sum(at * stride for at, stride in zip(last, strides, strict=True)) + width
+        verified = self._verified.setdefault((piece.file, piece.tensor), set())
+        data = tensor.reshape(-1).view(np.uint8).data
+        blocks = range(begin // tensor_file.BLOCK, (end - 1) // tensor_file.BLOCK + 1)
+        for run in _runs([block for block in blocks if block not in verified]):
+            found = tensor_file.begin_checksums(data[run.start * tensor_file.BLOCK : run.stop * tensor_file.BLOCK])()
+            if found != list(checksums[run.start : run.stop]):
+                what = f"the bytes of {name!r} are not those that were saved: a checksum differs"
+                raise indices.wrong(path, what)
+            verified.update(run)
 
     def _tensor(self, name: str, piece: Piece) -> np.ndarray:
         """The part of an array that a file holds, as a view of the file."""
@@ -74,6 +102,17 @@ class Directory:
             expected = f"{stored.dtype} of shape {shape}, which is a part of {name!r}"
             raise indices.wrong(path, f"it has {there} under {piece.tensor!r}, and should have {expected}")
         return tensor_file.read_array(data, entry, path)
+
+
+def _runs(blocks: list[int]) -> list[range]:
+    """Numbers in order as ranges of consecutive ones."""
+    found: list[range] = []
+    for block in blocks:
+        if found and found[-1].stop == block:
+            found[-1] = range(found[-1].start, block + 1)
+        else:
+            found.append(range(block, block + 1))
+    return found
 
 
 def _overlap(box: Box, other: Box) -> Box | None:

@@ -8,6 +8,7 @@ the reason. Nothing of a file is ever executed.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import math
 import mmap
@@ -15,7 +16,9 @@ import os
 import secrets
 import stat
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import IO, Any, NamedTuple
 
 import ml_dtypes
@@ -115,6 +118,38 @@ def sync_directory(path: str) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+# ------------------------------------------------------------------------------------------------------------ checksums
+
+BLOCK = 1 << 22
+"""Bytes that have one checksum: parts of an array are verified alone, and blocks at the same time by threads."""
+_INLINE = 1 << 16  # for fewer bytes threads take longer
+# zlib.crc32 takes 1 s for a GB and leaves the lock of the interpreter to others meanwhile.
+_WORKERS = max(1, min(8, (os.cpu_count() or 1)))
+
+
+@functools.cache
+def _pool(process: int) -> ThreadPoolExecutor:
+    """The threads of a process that compute checksums; a forked process has others."""
+    return ThreadPoolExecutor(_WORKERS, "checksums")
+
+
+def begin_checksums(data: Any) -> Callable[[], list[int]]:
+    """Start computing the checksums (CRC-32) of the blocks of a buffer.
+
+    Args:
+        data: bytes, or a view of them.
+
+    Returns:
+        A function that waits for them.
+    """
+    if len(data) <= _INLINE:
+        found = [zlib.crc32(data)] if len(data) else []
+        return lambda: found
+    view = memoryview(data)
+    futures = [_pool(os.getpid()).submit(zlib.crc32, view[at : at + BLOCK]) for at in range(0, len(view), BLOCK)]
+    return lambda: [future.result() for future in futures]
 
 
 # -------------------------------------------------------------------------------------------------------------- reading
