@@ -9,6 +9,8 @@ import pytest
 
 from weft import keras
 from weft.errors import ArgumentError, CheckpointMismatchError, NotSupportedError
+from weft.keras.applications import nasnet
+from weft.keras.applications.backbone import Backbone
 
 
 @pytest.mark.slow
@@ -54,3 +56,21 @@ def test_predictions_are_sorted() -> None:
     scores[0, [7, 3]] = 0.75, 0.5
     assert utils.decode_predictions(scores, top=2) == [[("n7", "name 7", 0.75), ("n3", "name 3", 0.5)]]
     utils._classes.clear()
+
+
+@pytest.mark.slow
+def test_nasnet_of_few_cells() -> None:
+    """All kinds of cells; the peer's tests compare the whole networks."""
+    backbone = Backbone(True, None, None, (32, 32, 3), None, 5, "softmax", 32)
+    model = nasnet._build(backbone, 96, 1, 8, False, "small")
+    assert model.output_shape == (None, 5)
+    names = {layer.name for layer in model.layers}
+    assert {"stem_conv1", "normal_concat_0", "reduction_concat_reduce_2", "normal_conv_1_3"} <= names
+
+
+def test_nasnet_without_weights_and_with_channels_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(NotSupportedError, match="does not come with trained weights"):
+        keras.applications.NASNetMobile()
+    monkeypatch.setattr(Backbone, "__init__", lambda self, *args, **kwargs: setattr(self, "first", True))
+    with pytest.raises(ArgumentError, match="needs images with the channels last"):
+        keras.applications.NASNetLarge(weights=None)

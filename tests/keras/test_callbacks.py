@@ -99,7 +99,7 @@ def test_errors_of_arguments():
         callbacks.ModelCheckpoint("model.zip")
     with pytest.raises(ValueError, match="factor must be below 1"):
         callbacks.ReduceLROnPlateau(factor=2.0)
-    with pytest.raises(ValueError, match="'auto', 'min' or 'max'"):
+    with pytest.warns(UserWarning, match="'auto', 'min' or 'max'"):
         callbacks.EarlyStopping(mode="maximum")
     with pytest.raises(ValueError, match="cannot tell whether 'val_thing'"):
         epochs(callbacks.EarlyStopping("val_thing"), [1.0, 2.0], "val_thing")
@@ -170,7 +170,7 @@ def test_nan_ends_training():
     assert not trained.stop_training
     callback.on_train_chunk_end(2, {"loss": float("inf")})
     assert trained.stop_training
-    with pytest.raises(RuntimeError, match="Batch 3: the loss is nan"):
+    with pytest.raises(RuntimeError, match="loss of batch 3 is nan"):
         callbacks.TerminateOnNaN(raise_error=True).on_train_chunk_end(3, {"loss": float("nan")})
 
 
@@ -397,3 +397,14 @@ def test_progress_that_is_logged(monkeypatch, caplog, capsys):
 
 def test_times():
     assert [progress.format_seconds(s) for s in (3723, 62, 5, 0.02, 3e-6)] == ["1:02:03", "1:02", "5s", "20ms", "3us"]
+
+
+def test_a_list_takes_hooks_by_the_names_of_their_arguments():
+    seen = []
+    record = callbacks.LambdaCallback(
+        on_epoch_begin=lambda epoch, logs: seen.append(epoch), on_train_batch_end=lambda batch, logs: seen.append(batch)
+    )
+    every = callback_list.CallbackList([record])
+    every.on_epoch_begin(epoch=3)
+    every.on_train_batch_end(batch=7, logs={})
+    assert seen == [3, 7]

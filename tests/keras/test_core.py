@@ -223,15 +223,21 @@ class Registered:
     def get_config(self) -> dict[str, int]:
         return {"size": self.size}
 
+    @classmethod
+    def from_config(cls, config: dict[str, int]) -> Registered:
+        return cls(**config)
+
 
 def test_registered_classes() -> None:
     data = registry.serialize_keras_object(Registered(3))
     assert (data["class_name"], data["registered_name"]) == ("Registered", "tests>Registered")
     assert registry.deserialize_keras_object(data).size == 3
-    unknown = {"class_name": "Missing", "config": {}, "module": "somewhere", "registered_name": "x>Missing"}
+    unknown = {"class_name": "Missing", "config": {"size": 2}, "module": "somewhere", "registered_name": "x>Missing"}
     with pytest.raises(ArgumentError, match="'x>Missing' is not known"):
         registry.deserialize_keras_object(unknown)
-    assert registry.deserialize_keras_object(unknown, {"Missing": dict}) == {}
+    assert registry.deserialize_keras_object(unknown, {"Missing": Registered}).size == 2
+    with pytest.raises(TypeError, match="needs a class method `from_config`"):
+        registry.deserialize_keras_object(unknown, {"Missing": dict})
 
 
 @pytest.mark.parametrize("name", ["os.system", "system", "eval", "__import__"])
@@ -259,3 +265,14 @@ def test_masks_live_as_long_as_their_values() -> None:
     entries = len(context._masks)
     del value
     assert len(context._masks) == entries - 1
+
+
+def test_device_chooses_where_arrays_are() -> None:
+    for name in ("cpu:0", "CPU", weft.devices("cpu")[0]):
+        with keras.device(name):
+            assert keras.ops.ones((2,)).devices() == {weft.devices("cpu")[0]}
+    for name in ("cpu:99", "tpu:0", "cpu:x"):
+        with pytest.raises(ArgumentError, match="must be one of the devices"):
+            keras.device(name)
+    with pytest.raises(TypeError, match="must be a name"):
+        keras.device(3)  # type: ignore[arg-type]

@@ -297,7 +297,7 @@ def test_an_axis_that_does_not_divide() -> None:
 def test_meshes_and_layouts() -> None:
     assert distribution.list_devices() == [f"cpu:{i}" for i in range(8)] and distribution.get_device_count() == 8
     mesh = grid()
-    assert mesh.shape == (2, 2) and mesh.axis_names == ("batch", "model") and mesh.devices[1, 0] == "cpu:2"
+    assert mesh.shape == (2, 2) and mesh.axis_names == ["batch", "model"] and mesh.devices[1, 0] == "cpu:2"
     assert DeviceMesh((8,), ("x",)).backend_mesh.devices.tolist() == weft.devices()
     layout = TensorLayout(["batch", None])
     layouts = LayoutMap(mesh)

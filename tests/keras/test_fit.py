@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft import keras
-from weft.errors import NotSupportedError
+from weft.errors import FileFormatError, NotSupportedError
 from weft.keras.core.seeds import set_random_seed
 from weft.keras.training import feed, loop
 
@@ -183,9 +184,11 @@ def test_predict_in_another_thread():
     thread = threading.Thread(target=ask)
     thread.start()
     fitted(model, epochs=200)
+    while not errors and len(results) < 2:  # a quick machine trains before the other thread has asked twice
+        fitted(model, epochs=20)
     done.set()
     thread.join()
-    assert not errors and len(results) > 1
+    assert not errors
 
 
 def test_history_and_validation():
@@ -376,7 +379,7 @@ def test_errors_of_arguments():
     model = network()
     with pytest.raises(ValueError, match="same number of rows"):
         model.fit(X, Y[:5], verbose=0)
-    with pytest.raises(ValueError, match="no targets"):
+    with pytest.raises(ValueError, match="must have targets"):
         model.fit(X, verbose=0)
     with pytest.raises(ValueError, match="between 0 and 1"):
         model.fit(X, Y, validation_split=1.5, verbose=0)
@@ -420,6 +423,21 @@ def test_checkpoints_of_variables(tmp_path):
     fitted(model)
     callback.restore()
     assert same(state(model), expected)
+    again = keras.models.load_model(tmp_path)
+    assert same(state(model), state(again))
+    more = keras.callbacks.OrbaxCheckpoint(tmp_path / "batches", save_freq=2, max_to_keep=None)
+    fitted(again, epochs=1, callbacks=[more])
+    assert min(more.manager.all_steps()) > int(model.optimizer.iterations)
+    fitted(model, epochs=3, callbacks=[keras.callbacks.OrbaxCheckpoint(tmp_path / "again")])
+    fitted(model, epochs=1, callbacks=[keras.callbacks.OrbaxCheckpoint(tmp_path / "again", max_to_keep=3)])
+    callback.restore()
+    chunk = next(path for path in (tmp_path / "2" / "pytree").glob("trainable*/c/**/*") if path.is_file())
+    data = bytearray(chunk.read_bytes())
+    data[1] ^= 1
+    chunk.write_bytes(data)
+    with pytest.raises(FileFormatError, match="checksum"):
+        model.load_weights(tmp_path / "2")
+    model.load_weights(tmp_path / "1")
 
 
 def test_logs_of_training_by_batches():
@@ -501,3 +519,30 @@ def test_losses_of_half_precision_are_scaled_unless_they_shall_not_be():
     assert type(trained("mixed_float16", auto_scale_loss=False).optimizer).__name__ == "SGD"
     assert type(trained("mixed_bfloat16").optimizer).__name__ == "SGD"
     assert all(weight.dtype == "float32" for weight in scaled.weights)
+
+
+@pytest.mark.parametrize("shuffle", [True, "batch"])
+def test_order_of_rows_is_that_of_numpys_generator(shuffle: bool | str) -> None:
+    """As in Keras: one permutation at the begin of each epoch, and one before a model that was just compiled."""
+    rows = np.arange(8, dtype=np.float32)[:, None]
+    seen: list[int] = []
+
+    class Rows(keras.Model):
+        def train_step(self, data: Any) -> dict[str, Any]:
+            return {f"row{i}": data[0][i, 0] for i in range(4)}
+
+    class Seen(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            seen.extend(int(value) for value in logs.values())
+
+    inputs = keras.Input((1,))
+    model = Rows(inputs, keras.layers.Dense(1)(inputs))
+    model.compile("sgd", "mse")
+    keras.utils.set_random_seed(5)
+    model.fit(rows, rows, epochs=2, batch_size=4, verbose=0, shuffle=shuffle, callbacks=[Seen()])
+    after = np.random.rand()
+    np.random.seed(5)
+    np.random.permutation(4 if shuffle == "batch" else 8)
+    parts = [np.random.permutation(4) + i for i in (0, 4, 0, 4)] if shuffle == "batch" else []
+    expected = np.concatenate(parts or [np.random.permutation(8) for _ in range(2)])
+    assert seen == expected.tolist() and np.random.rand() == after

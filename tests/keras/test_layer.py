@@ -396,3 +396,37 @@ def test_nothing_of_a_trace_is_left_behind() -> None:
         run = weft.jit(lambda v, o, x: layer.stateless_call(v, o, x, return_losses=True))
         _, new, losses = run(values, others, np.array([[1, 0]]))
     assert len(losses) == 2 and float(new[0]) != 0 and float(layer.count.value) == 0
+
+
+@pytest.mark.parametrize(
+    ("mode", "options", "counts"),
+    [
+        (None, {}, False),
+        ("full", {}, True),
+        ("activations", {}, True),
+        ("larger_than", {"output_size_threshold": 63}, True),
+        ("larger_than", {"output_size_threshold": 64}, False),
+        ("list_of_layers", {"layer_names": ["a"]}, True),
+        ("list_of_layers", {"layer_names": ["b"]}, False),
+    ],
+)
+def test_remat_scope_chooses_layers(mode: str | None, options: dict[str, Any], counts: bool) -> None:
+    with keras.RematScope(mode, **options):
+        layer = keras.layers.Dense(8, "relu", name="a")
+        with keras.RematScope(None):
+            plain = keras.layers.Dense(8, "relu", name="a")
+    x = wnp.ones((8, 3))
+    layer.build(x.shape), plain.build(x.shape)
+    plain.set_weights(layer.get_weights())
+    gradients = []
+    for each, expected in ((layer, counts), (plain, False)):
+        loss = lambda values, each=each: each.stateless_call(values, [], x)[0].sum()
+        values = [v.value for v in each.trainable_variables]
+        assert ("checkpoint" in str(weft.make_jaxpr(weft.grad(loss))(values))) == expected
+        gradients.append(weft.grad(loss)(values))
+    np.testing.assert_array_equal(gradients[0][0], gradients[1][0])
+    np.testing.assert_array_equal(layer(x), plain(x))
+    with pytest.raises(ArgumentError, match="`mode` must be one of"):
+        keras.RematScope("some")
+    with keras.RematScope("full"), pytest.warns(UserWarning, match="which has no effect"):
+        plain(x)

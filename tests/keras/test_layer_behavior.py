@@ -238,3 +238,172 @@ def test_functions_and_modules_as_layers() -> None:
     assert np.any(np.asarray(mean.value))
     with pytest.raises(ArgumentError, match="arguments of these names"):
         keras.layers.JaxLayer(lambda x: x)
+
+
+def test_low_rank_updates_have_the_names_of_keras() -> None:
+    dense, embedding = layers.Dense(4), layers.Embedding(5, 4)
+    dense.build((None, 3))
+    embedding.build()
+    for layer in (dense, embedding):
+        layer.enable_lora(2)
+    assert (dense.lora_kernel_a.shape, dense.lora_kernel_b.shape) == ((3, 2), (2, 4))
+    assert (embedding.lora_embeddings_a.shape, embedding.lora_embeddings_b.shape) == ((5, 2), (2, 4))
+
+
+def test_scaling_by_the_variance_of_old_files() -> None:
+    with pytest.warns(UserWarning, match="rms_scaling"):
+        layer = layers.LayerNormalization(rms_scaling=True)
+    np.testing.assert_allclose(layer(wnp.asarray([[1.0, 2.0]])), [[1.9960121, 3.9920242]], rtol=1e-6)
+    assert [weight.name for weight in layer.weights] == ["gamma"]
+    with pytest.warns(UserWarning, match="rms_scaling"):
+        assert layers.LayerNormalization.from_config(layer.get_config()).rms_scaling
+
+
+def test_windows_of_scipy() -> None:
+    signal = pytest.importorskip("scipy.signal")
+    for window in ("tukey", ("kaiser", 4.0)):
+        initializer = keras.initializers.STFT("real", window, None)
+        np.testing.assert_allclose(initializer((16, 1, 9))[:, 0, 0], signal.get_window(window, 16, False), rtol=1e-6)
+    with pytest.raises(ArgumentError, match="must be the name of a window"):
+        keras.initializers.STFT("real", "house")((16, 1, 9))
+
+
+def test_wrappers_return_their_own_precision() -> None:
+    x = np.ones((1, 2, 3), np.float32)
+    assert str(layers.TimeDistributed(layers.Dense(2), dtype="mixed_float16")(x).dtype) == "float16"
+    bins = layers.TimeDistributed(layers.Discretization([0.5]), dtype="mixed_float16")
+    assert str(bins(x).dtype) == "int32"
+
+
+def test_a_layer_changes_its_policy_in_a_map() -> None:
+    policies = keras.dtype_policies.DTypePolicyMap()
+    layer = layers.Dense(2, dtype=policies)
+    layer.build((None, 1))
+    layer.dtype_policy = "mixed_bfloat16"
+    assert policies[layer.path].name == "mixed_bfloat16"
+    assert layer.dtype_policy is policies
+    assert layer.compute_dtype == "bfloat16"
+
+
+def test_lambdas_are_saved_as_often_as_one_likes(tmp_path: Any) -> None:
+    model = keras.Sequential([keras.Input((2,)), layers.Lambda(lambda x: x * 2)])
+    for name in ("first.keras", "second.keras"):
+        with pytest.warns(UserWarning, match="lambda"):
+            model.save(tmp_path / name)
+        model = keras.models.load_model(tmp_path / name, safe_mode=False)
+    assert model(np.ones((1, 2), np.float32)).tolist() == [[2.0, 2.0]]
+    with pytest.warns(UserWarning, match="lambda"):
+        config = layers.Lambda(lambda x: x + 1).get_config()
+    assert set(config["function"]["config"]) == {"code", "defaults", "closure"}  # as Keras writes it
+    assert layers.Lambda.from_config(config, safe_mode=False)(wnp.ones(1)).tolist() == [2.0]
+    with pytest.raises(weft.errors.FileFormatError, match="lambda"):
+        layers.Lambda.from_config(config)
+
+
+def test_layers_without_an_activation() -> None:
+    for layer in (layers.Dense(2), layers.EinsumDense("ab,bc->ac", 2), layers.SimpleRNN(2)):
+        layer.activation = None
+        assert layer(LINE if isinstance(layer, layers.SimpleRNN) else wnp.ones((1, 3))).shape[-1] == 2
+
+
+@pytest.mark.parametrize(
+    ("cls", "args"), [(layers.ReLU, ()), (layers.Dropout, (0.5,)), (layers.MaxPooling1D, ()), (layers.Identity, ())]
+)
+def test_layers_without_variables_are_built_unless_a_subclass_has_variables(cls: Any, args: Any) -> None:
+    class Scaled(cls):  # type: ignore[misc]
+        def build(self, input_shape: Any) -> None:
+            super().build(input_shape)
+            self.scale = self.add_weight(shape=(), initializer="ones")
+
+        def call(self, inputs: Any) -> Any:
+            return super().call(inputs) * self.scale
+
+    layer = Scaled(*args)
+    assert cls(*args).built
+    assert not layer.built
+    layer(LINE)
+    assert len(layer.weights) == 1
+
+
+def test_low_rank_updates_are_saved_in_the_kernel(tmp_path: Any) -> None:
+    def model() -> Any:
+        return keras.Sequential([keras.Input((3,)), layers.Dense(4), layers.Dense(2)])
+
+    x, tuned, plain = wnp.ones((2, 3)), model(), model()
+    tuned.layers[0].enable_lora(2)
+    tuned.layers[0].lora_kernel_b.assign(wnp.ones((2, 4)))
+    tuned.save_weights(tmp_path / "w.safetensors")
+    plain.load_weights(tmp_path / "w.safetensors")
+    np.testing.assert_allclose(plain(x), tuned(x), rtol=1e-6)
+    expected = tuned(x)
+    tuned.load_weights(tmp_path / "w.safetensors")
+    np.testing.assert_allclose(tuned(x), expected, rtol=1e-6)
+    tuned.save(tmp_path / "m.keras")
+    again = keras.models.load_model(tmp_path / "m.keras")
+    assert again.layers[0].lora_enabled
+    np.testing.assert_allclose(again(x), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda: layers.DepthwiseConv1D(9)(np.ones((1, 5, 2), np.float32)), "zero or negative"),
+        (lambda: layers.SeparableConv1D(2, 9)(np.ones((1, 5, 2), np.float32)), "zero or negative"),
+        (lambda: keras.ops.conv(np.ones((1, 5, 2), np.float32), np.ones((9, 2, 2), np.float32)), "zero or negative"),
+        (lambda: layers.RepeatVector(0), "`n` must be a positive integer"),
+        (lambda: layers.Embedding(2.5, 3), "`input_dim` must be a positive integer"),
+        (lambda: layers.Embedding(3, True), "`output_dim` must be a positive integer"),
+        (lambda: layers.MultiHeadAttention(2, 2, output_shape=2.5), "`output_shape` must be"),
+        (lambda: layers.AdditiveAttention()(np.ones((2, 3), np.float32)), "is called on a list"),
+        (lambda: layers.Hashing(3, dtype="float32"), "must be one of integers"),
+        (lambda: layers.IntegerLookup(vocabulary=[1], vocabulary_dtype="string"), "`vocabulary_dtype` must be"),
+        (lambda: layers.TextVectorization(ngrams="a"), "`ngrams` must be"),
+        (lambda: layers.Pipeline.from_config({"name": "p"}), "must have a list of layers"),
+        (lambda: keras.ops.stft(np.ones(16, np.float32), 4, 0, 4), "`sequence_stride` must be"),
+        (lambda: keras.ops.istft((np.ones((4, 3)), np.ones((4, 3))), 4, 0, 4), "`sequence_stride` must be"),
+        (lambda: keras.ops.depth_to_space(np.ones((1, 2, 2, 4)), 0), "`block_size` must be an integer of at least 2"),
+        (lambda: keras.ops.sparsemax(keras.KerasTensor((None, 3)), axis=5), "has no axis 5"),
+        (lambda: keras.ops.normalize(np.ones(3), order=0), "`order` must be"),
+        (lambda: keras.ops.histogram(np.ones(3), range=(1, 0)), "`range` must be"),
+    ],
+)
+def test_arguments_that_cannot_be(call: Any, text: str) -> None:
+    with pytest.raises(ArgumentError, match=text):
+        call()
+
+
+def test_a_convolution_that_is_built_refuses_a_smaller_input() -> None:
+    layer = layers.Conv1D(2, 5)
+    layer(np.ones((1, 8, 3), np.float32))
+    with pytest.raises(ArgumentError, match="zero or negative"):
+        layer(np.ones((1, 3, 3), np.float32))
+
+
+def test_pipelines_pass_masks_on() -> None:
+    seen = []
+
+    class Masked(layers.Layer):
+        def call(self, inputs: Any, mask: Any = None) -> Any:
+            seen.append(mask)
+            return inputs
+
+        def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
+            return ~mask
+
+    layers.Pipeline([Masked(), Masked()])(np.ones((1, 2), np.float32), mask=np.array([[True, False]]))
+    assert [np.asarray(mask).tolist() for mask in seen] == [[[True, False]], [[False, True]]]
+
+
+def test_a_mask_that_is_passed_is_that_of_the_result() -> None:
+    class Passing(layers.Layer):
+        def __init__(self) -> None:
+            super().__init__()
+            self.supports_masking = True
+
+        def call(self, inputs: Any, mask: Any = None) -> Any:
+            return inputs * 1
+
+    mask = wnp.asarray([True, False])
+    assert mask_of(Passing()(wnp.ones((2, 3)), mask=mask)).tolist() == [True, False]
+    out = layers.LSTM(3, return_sequences=True)(LINE, mask=wnp.ones(LINE.shape[:2], bool))
+    assert mask_of(out).shape == LINE.shape[:2]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import pathlib
+import sys
 import weakref
 from typing import Any
 from xml.etree import ElementTree
@@ -272,6 +273,23 @@ def test_keras_tensors_have_no_values() -> None:
         weft.numpy.sin(x)
 
 
+def test_shared_layers_run_in_the_order_of_keras() -> None:
+    """Those that draw random numbers or update statistics depend on the order of their calls."""
+    calls: list[tuple[str, int]] = []
+
+    class Noted(keras.layers.Layer):
+        def call(self, x: Any) -> Any:
+            calls.append((self.name, x.shape[1]))
+            return x
+
+    first, second = Noted(name="first"), Noted(name="second")
+    a, b = keras.Input((2,)), keras.Input((3,))
+    model = keras.Model([a, b], keras.layers.Concatenate()([second(first(a)), second(first(b))]))
+    calls.clear()
+    model([np.zeros((1, 2), "float32"), np.ones((1, 3), "float32")])
+    assert calls == [("first", 3), ("first", 2), ("second", 2), ("second", 3)]
+
+
 @pytest.mark.parametrize("rankdir", ["TB", "LR"])
 def test_drawings(rankdir: str, tmp_path: pathlib.Path) -> None:
     model, file = branching(), tmp_path / "model.svg"
@@ -288,9 +306,32 @@ def test_drawings(rankdir: str, tmp_path: pathlib.Path) -> None:
                 x >= other[0] + other[2] or other[0] >= x + width or y >= other[1] + other[3] or other[1] >= y + height
             )
             assert apart
-    with pytest.raises(ArgumentError, match="SVG"):
-        plot_model(model, "model.png")
+    with pytest.raises(ArgumentError, match=r"must be files that end in .svg, .pdf, .png"):
+        plot_model(model, tmp_path / "model.jpg")
     assert "Dense" in str(plot_model(Subclassed(), None))
+
+
+@pytest.mark.parametrize("ending", ["png", "pdf"])
+def test_pictures(ending: str, tmp_path: pathlib.Path) -> None:
+    pytest.importorskip("matplotlib")
+    file = tmp_path / f"model.{ending}"
+    for rankdir, splines in (("TB", "ortho"), ("LR", "curved")):
+        plot_model(branching(), file, show_shapes=True, rankdir=rankdir, splines=splines, dpi=96)
+        assert file.read_bytes().startswith({"png": b"\x89PNG", "pdf": b"%PDF"}[ending])
+    assert [path.name for path in tmp_path.iterdir()] == [file.name]
+
+
+def test_pictures_need_a_converter(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(NotImplementedError, match=r"needs matplotlib or Graphviz(.*\n)*.*pip install matplotlib"):
+        plot_model(branching(), tmp_path / "model.png")
+    # A program of this name in place of Graphviz.
+    dot = tmp_path / "dot"
+    dot.write_text(f"#!{sys.executable}\nimport sys\nopen(sys.argv[3], 'w').write(sys.argv[1] + sys.stdin.read())\n")
+    dot.chmod(0o755)
+    plot_model(branching(), tmp_path / "model.png")
+    assert (tmp_path / "model.png").read_text().startswith("-Tpngdigraph")
 
 
 def test_models_that_nobody_uses_are_freed() -> None:

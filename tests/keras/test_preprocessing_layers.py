@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 import weft
 import weft.keras as keras
 import weft.numpy as wnp
-from weft.errors import ArgumentError
+from weft.errors import ArgumentError, ArgumentTypeError
 from weft.keras.layers.preprocessing.hashes import fingerprint, sip_hash
 
 layers = keras.layers
@@ -170,3 +172,44 @@ def test_resizing_and_cropping() -> None:
     np.testing.assert_array_equal(layers.CenterCrop(2, 3)(images), images[:, 2:4, 1:4])
     assert layers.CenterCrop(8, 8)(images[0]).shape == (8, 8, 3)
     assert layers.Rescaling(2.0, offset=1.0)(wnp.ones((1, 2))).tolist() == [[3.0, 3.0]]
+
+
+class Column:
+    """A column of a table as pandas has it: it converts to an array as a whole, and a loop goes over its entries."""
+
+    def __init__(self, values: Any) -> None:
+        self.values = np.asarray(values)
+        self.shape = self.values.shape
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        return np.array(self.values, dtype)
+
+    def __iter__(self) -> Any:
+        return iter(self.values)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+
+def test_columns_of_tables() -> None:
+    words = layers.StringLookup()
+    words.adapt(Column(["red", "blue", "red"]))
+    assert words.get_vocabulary() == ["[UNK]", "red", "blue"]
+    assert words(Column(["blue", "green"])).tolist() == [2, 0]
+    numbers = layers.IntegerLookup()
+    numbers.adapt(Column([7, 9, 7]))
+    assert numbers.get_vocabulary() == [-1, 7, 9]
+    texts = layers.TextVectorization()
+    texts.adapt(Column(["a b", "b c"]))
+    assert texts.get_vocabulary() == ["", "[UNK]", "b", "c", "a"]
+    scaled = layers.Normalization(axis=None)
+    scaled.adapt(Column([1.0, 3.0]))
+    np.testing.assert_allclose(scaled.mean, [2.0])
+    found = layers.Discretization(num_bins=2)
+    found.adapt(Column([1.0, 2.0, 3.0, 4.0]))
+    same = layers.Discretization(num_bins=2)
+    same.adapt(np.array([1.0, 2.0, 3.0, 4.0]))
+    assert found.bin_boundaries == same.bin_boundaries
+    assert layers.Dense(2)(Column([[1.0, 2.0]])).shape == (1, 2)
+    with pytest.raises(ArgumentTypeError, match="not one string"):
+        layers.StringLookup().adapt("red")

@@ -24,6 +24,8 @@ MODELS: dict[str, dict[str, Any]] = {
     "MobileNetV2": {**SMALL, "alpha": 1.4, "classes": 10},
     "MobileNetV3Small": {**SMALL, "alpha": 0.75, "classes": 10},
     "MobileNetV3Large": {**SMALL, "minimalistic": True, "include_top": False},
+    "NASNetMobile": {"weights": None, "input_shape": (64, 64, 3), "classes": 10},
+    "NASNetLarge": {"weights": None, "input_shape": (96, 96, 3), "include_top": False, "pooling": "avg"},
     "EfficientNetB0": {**SMALL, "classes": 10},
     "EfficientNetB2": {"weights": None, "include_top": False, "pooling": "avg"},
     "ConvNeXtTiny": {**SMALL, "classes": 10},

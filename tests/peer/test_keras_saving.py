@@ -139,3 +139,18 @@ def test_weights_in_several_files_go_both_ways(from_peer: bool, tmp_path: pathli
     )
     for one, other in both:
         np.testing.assert_array_equal(np.array(one), np.array(other))
+
+
+@pytest.mark.parametrize("build", [mlp, text])
+@pytest.mark.parametrize(("writer", "reader"), [(ours, theirs), (theirs, ours)], ids=["read by Keras", "read by Weft"])
+def test_files_of_the_format_h5(build: Callable[[Any], Any], writer: Any, reader: Any, tmp_path: pathlib.Path) -> None:
+    model = build(writer)
+    x = np.ones((3, *model.input_shape[1:]), model.inputs[0].dtype)
+    model.compile(writer.optimizers.Adam(0.01), writer.losses.MeanSquaredError())
+    model.train_on_batch(x, np.ones((3, model.output_shape[1]), "float32"))
+    model.save(tmp_path / "model.h5")
+    again = reader.models.load_model(tmp_path / "model.h5")
+    np.testing.assert_allclose(again.predict(x, verbose=0), model.predict(x, verbose=0), rtol=1e-4, atol=1e-5)
+    if reader is ours:  # Keras builds the optimizer of such a file without variables
+        for variable, expected in zip(again.optimizer.variables, model.optimizer.variables, strict=True):
+            np.testing.assert_allclose(np.asarray(variable), np.asarray(expected), rtol=1e-5, atol=1e-7)

@@ -17,6 +17,7 @@ _MODULES = (
     "constraints",
     "convert",
     "datasets",
+    "distillation",
     "distribution",
     "dtype_policies",
     "export",
@@ -35,6 +36,8 @@ _MODULES = (
     "saving",
     "tree",
     "utils",
+    "visualization",
+    "wrappers",
 )
 # Names of the package itself, and where they are.
 _NAMES = {
@@ -52,9 +55,11 @@ _NAMES = {
     "Operation": "graph.operation",
     "Optimizer": "optimizers",
     "Regularizer": "regularizers",
+    "RematScope": "core.remat",
     "Sequential": "models",
     "StatelessScope": "core.scope",
     "Variable": "core.variable",
+    "device": "core.devices",
     "name_scope": "core.names",
     "remat": "core.remat",
     "version": "core.config",

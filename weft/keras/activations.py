@@ -142,7 +142,7 @@ def relu(x: Any, negative_slope: float = 0.0, max_value: float | None = None, th
         x: an array.
         negative_slope: elements below the threshold become `negative_slope * (x - threshold)`.
         max_value: the largest value; None is no limit.
-        threshold: where elements begin to stay as they are.
+        threshold: elements above it stay as they are.
 
     Returns:
         An array of the same shape.
@@ -158,7 +158,7 @@ def relu(x: Any, negative_slope: float = 0.0, max_value: float | None = None, th
             return nn.relu(x)
         return nn.relu6(x) if max_value == 6.0 else wnp.clip(nn.relu(x), None, max_value)
     low = negative_slope * (x - threshold) if negative_slope else wnp.zeros_like(x)
-    above = wnp.where(x > threshold if negative_slope == 0.0 else x >= threshold, x, low)
+    above = wnp.where(x > threshold, x, low)
     return above if max_value is None else wnp.clip(above, None, max_value)
 
 

@@ -43,8 +43,8 @@ class Constraint:
     """
 
     def __call__(self, w: Any) -> Any:
-        """The weights after the constraint."""
-        raise NotImplementedError(f"{type(self).__name__} has no `__call__(w)`.")
+        """Return the weights after the constraint; the base class leaves them as they are."""
+        return tensor(w)
 
     def get_config(self) -> dict[str, Any]:
         """The arguments of the constructor."""

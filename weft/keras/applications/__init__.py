@@ -12,6 +12,7 @@ from weft.keras.applications import (
     mobilenet,
     mobilenet_v2,
     mobilenet_v3,
+    nasnet,
     resnet,
     resnet50,
     resnet_v2,
@@ -45,6 +46,7 @@ from weft.keras.applications.inception_v3 import InceptionV3
 from weft.keras.applications.mobilenet import MobileNet
 from weft.keras.applications.mobilenet_v2 import MobileNetV2
 from weft.keras.applications.mobilenet_v3 import MobileNetV3Large, MobileNetV3Small
+from weft.keras.applications.nasnet import NASNetLarge, NASNetMobile
 from weft.keras.applications.resnet import ResNet50, ResNet101, ResNet152
 from weft.keras.applications.resnet_v2 import ResNet50V2, ResNet101V2, ResNet152V2
 from weft.keras.applications.vgg16 import VGG16

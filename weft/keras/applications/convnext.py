@@ -41,7 +41,7 @@ class LayerScale(layers.Layer):
         super().__init__(**kwargs)
         self.init_values, self.projection_dim = init_values, projection_dim
 
-    def build(self, _: Any) -> None:
+    def build(self, input_shape: Any) -> None:
         """Make the weights."""
         start = {"class_name": "Constant", "config": {"value": self.init_values}}
         self.gamma = self.add_weight(shape=(self.projection_dim,), initializer=start)

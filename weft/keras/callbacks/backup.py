@@ -53,8 +53,8 @@ class BackupAndRestore(Callback):
         super().__init__()
         if save_freq != "epoch" and not (isinstance(save_freq, int) and save_freq > 0):
             raise ArgumentError("save_freq is 'epoch' or a positive integer.", received=f"save_freq={save_freq!r}")
-        if not os.fspath(backup_dir):
-            raise ArgumentError("backup_dir is a directory.", received=f"backup_dir={backup_dir!r}")
+        if not backup_dir:
+            raise ArgumentError("backup_dir must name a directory.", received=f"backup_dir={backup_dir!r}")
         self.backup_dir = os.fspath(backup_dir)
         self.save_freq = save_freq
         self.chunk_every = save_freq if isinstance(save_freq, int) else None

@@ -138,16 +138,25 @@ def _forward_at_ends(hook: str) -> Callable[..., None]:
     return call
 
 
-def _forward(hook: str) -> Callable[..., None]:
-    def call(self: CallbackList, index: int, logs: Logs | None = None) -> None:
+def _forward_in_epochs(hook: str) -> Callable[..., None]:
+    def call(self: CallbackList, epoch: int, logs: Logs | None = None) -> None:
         for own in self._hooks[hook]:
-            own(index, {} if logs is None else logs)
+            own(epoch, {} if logs is None else logs)
+
+    return call
+
+
+def _forward_in_batches(hook: str) -> Callable[..., None]:
+    def call(self: CallbackList, batch: int, logs: Logs | None = None) -> None:
+        for own in self._hooks[hook]:
+            own(batch, {} if logs is None else logs)
 
     return call
 
 
 for _hook in HOOKS:
     _of_a_call = _hook.split("_")[1] in ("train", "test", "predict") and _hook.count("_") == 2
-    _call = _forward_at_ends(_hook) if _of_a_call else _forward(_hook)
+    _in_epochs = _forward_in_epochs if "epoch" in _hook else _forward_in_batches
+    _call = _forward_at_ends(_hook) if _of_a_call else _in_epochs(_hook)
     _call.__name__, _call.__doc__ = _hook, getattr(Callback, _hook).__doc__
     setattr(CallbackList, _hook, _call)

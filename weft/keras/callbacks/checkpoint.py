@@ -8,6 +8,7 @@ from typing import Any
 from weft import checkpointing
 from weft.keras.callbacks.base import Logs
 from weft.keras.callbacks.monitor import MonitorCallback
+from weft.keras.saving import orbax
 
 
 class ModelCheckpoint(MonitorCallback):
@@ -51,7 +52,7 @@ class ModelCheckpoint(MonitorCallback):
             raise ValueError(
                 f"ModelCheckpoint: save_freq must be 'epoch' or a positive integer, received {save_freq!r}"
             )
-        endings = (".weights.h5", ".safetensors") if save_weights_only else (".keras",)
+        endings = (".weights.h5", ".safetensors") if save_weights_only else (".keras", ".h5")
         if not self.filepath.endswith(endings):
             kind = "weights are saved to" if save_weights_only else "a model is saved to"
             raise ValueError(f"ModelCheckpoint: {kind} a file that ends with {endings[0]}, received {self.filepath!r}")
@@ -89,16 +90,15 @@ class ModelCheckpoint(MonitorCallback):
         when = f"\nEpoch {epoch + 1}: "
         if self.save_best_only:
             current = self.monitored(logs)
-            if current is None:
-                return
-            if not self.is_improvement(current, self.best):
+            # Nothing to compare is no reason to lose the model: `monitored` has warned.
+            if current is not None and not self.is_improvement(current, self.best):
                 if verbose:
                     print(f"{when}{self.monitor} is not better than {self.best:.5f}")
                 return
-            if verbose:
+            if verbose and current is not None:
                 before = "nothing" if self.best is None else f"{self.best:.5f}"
                 print(f"{when}{self.monitor} improved from {before} to {current:.5f}, saving the model to {path}")
-            self.best = current
+            self.best = self.best if current is None else current
         elif verbose:
             print(f"{when}saving the model to {path}")
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
@@ -120,7 +120,10 @@ class ModelCheckpoint(MonitorCallback):
 
 
 class OrbaxCheckpoint(MonitorCallback):
-    """Saves variables to a directory of checkpoints (`weft.checkpointing`), one for each save; sharded ones by shards.
+    """Saves the model to a directory of checkpoints in Orbax's layout, one for each save; sharded variables by shards.
+
+    `keras.models.load_model(directory)` constructs the model of the last checkpoint, `model.load_weights(directory)`
+    assigns its variables. Keras with Orbax reads the directories, and those that it writes are read here.
 
     Args:
         directory: where to.
@@ -132,7 +135,7 @@ class OrbaxCheckpoint(MonitorCallback):
         initial_value_threshold: the value that the first model must be better than.
         max_to_keep: how many checkpoints there are at most.
         save_on_background: whether a thread writes.
-        save_weights_only: whether only weights are saved, without the optimizer and seeds.
+        save_weights_only: whether only variables of layers are saved, without the optimizer, metrics and config.
 
     >>> from weft.keras.callbacks import OrbaxCheckpoint
     >>> OrbaxCheckpoint("checkpoints", max_to_keep=3).max_to_keep
@@ -160,6 +163,10 @@ class OrbaxCheckpoint(MonitorCallback):
         self.max_to_keep = max_to_keep
         self.save_on_background = save_on_background
         self.save_weights_only = save_weights_only
+        if save_freq != "epoch" and not (type(save_freq) is int and save_freq > 0):
+            raise ValueError(
+                f"OrbaxCheckpoint: save_freq must be 'epoch' or a positive integer, received {save_freq!r}"
+            )
         self._batches = 0
         self._last_batch = -1
         self._manager: checkpointing.CheckpointManager | None = None
@@ -172,7 +179,10 @@ class OrbaxCheckpoint(MonitorCallback):
         """What writes and reads the directory: `manager.latest_step()`, `manager.restore()`."""
         if self._manager is None:
             self._manager = checkpointing.CheckpointManager(
-                self.directory, max_to_keep=self.max_to_keep, enable_async_checkpointing=self.save_on_background
+                self.directory,
+                max_to_keep=self.max_to_keep,
+                enable_async_checkpointing=self.save_on_background,
+                layout="orbax",
             )
         return self._manager
 
@@ -182,22 +192,21 @@ class OrbaxCheckpoint(MonitorCallback):
     def set_state(self, state: Logs) -> None:
         self.best, self._batches = state["best"], state["batches"]
 
-    def tree(self) -> dict[str, dict[str, Any]]:
-        """What is saved: values by path, of weights, of other variables and of the optimizer."""
-        weights = {id(variable) for variable in self.model.weights}
-        found = {"weights": {v.path: v._value for v in self.model.weights}}
-        if not self.save_weights_only:
-            found["others"] = {v.path: v._value for v in self.model.variables if id(v) not in weights}
-            found["optimizer"] = {v.path: v._value for v in getattr(self.model.optimizer, "variables", ())}
-        return found
+    def set_model(self, model: Any) -> None:
+        """Take the model; batches are counted on from those that its optimizer has seen."""
+        super().set_model(model)
+        iterations = getattr(getattr(model, "optimizer", None), "iterations", None)
+        if iterations is not None:
+            self._batches = max(self._batches, int(iterations))
 
     def restore(self, step: int | None = None) -> None:
-        """Gives the model the values of a checkpoint, the last one if `step` is None."""
-        found = self.manager.restore(step, like=self.tree())
-        variables = {v.path: v for v in (*self.model.variables, *getattr(self.model.optimizer, "variables", ()))}
-        for group in found.values():
-            for path, value in group.items():
-                variables[path].assign(value)
+        """Give the model the values of a checkpoint, the last one if `step` is None."""
+        self.wait_until_finished()
+        orbax.load(self.model, self.directory if step is None else os.path.join(self.directory, str(step)))
+
+    def wait_until_finished(self) -> None:
+        """Wait for the save that is going on, and raise what went wrong with it."""
+        self.manager.wait_until_finished()
 
     def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
         self._last_batch = -1
@@ -223,4 +232,6 @@ class OrbaxCheckpoint(MonitorCallback):
             self.best = current
         if self.verbose > 0 and self.is_writer:
             print(f"\nSaving checkpoint {step} to {self.directory}")
-        self.manager.save(step, self.tree(), force=True)
+        if step in self.manager.all_steps():  # of an earlier training
+            self.manager.delete(step)
+        self.manager.save(step, orbax.describe(self.model, self.save_weights_only), force=True)

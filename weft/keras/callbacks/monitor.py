@@ -6,6 +6,9 @@ import math
 import warnings
 from typing import Any
 
+import numpy as np
+
+from weft.keras import ops
 from weft.keras.callbacks.base import Callback, Logs
 
 # Parts of names of metrics that are better when larger; those that do not say so themselves are looked up here.
@@ -44,7 +47,9 @@ class MonitorCallback(Callback):
     ) -> None:
         super().__init__()
         if mode not in ("auto", "min", "max"):
-            raise ValueError(f"{type(self).__name__}: mode must be 'auto', 'min' or 'max', received {mode!r}")
+            text = f"{type(self).__name__}: mode must be 'auto', 'min' or 'max', received {mode!r}; it is 'auto' now"
+            warnings.warn(text, stacklevel=3)
+            mode = "auto"
         self.monitor = monitor
         self.mode = mode
         self.best = initial_value_threshold
@@ -59,7 +64,10 @@ class MonitorCallback(Callback):
                 stacklevel=3,
             )
             return None
-        return float(value)
+        if np.size(value) != 1:
+            received = f"an array of shape {np.shape(value)}"
+            raise ValueError(f"{type(self).__name__}: '{self.monitor}' must be one value, received {received}")
+        return float(np.reshape(value, ()))
 
     def is_improvement(self, value: float, reference: float | None) -> bool:
         """Whether `value` is better than `reference` by more than `min_delta`."""
@@ -70,6 +78,11 @@ class MonitorCallback(Callback):
         if self.direction() == "max":
             return value - self.min_delta > reference
         return value + self.min_delta < reference
+
+    @property
+    def monitor_op(self) -> Any:
+        """Comparison by which a value is better: `ops.greater` or `ops.less`."""
+        return ops.greater if self.direction() == "max" else ops.less
 
     def direction(self) -> str:
         """`min` or `max`; of mode `auto` by what the metric says of itself, else by its name."""

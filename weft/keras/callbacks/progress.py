@@ -116,10 +116,10 @@ def _bar(fraction: float, width: int) -> str:
 
 
 def notebook_shell() -> Any:
-    """The shell of the notebook that this process computes for, or None. Imports nothing."""
-    ipython = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython is not None else None
-    return shell if shell is not None and type(shell).__name__ == "ZMQInteractiveShell" else None
+    """Return the shell of the notebook that this process computes for, or None."""
+    get_ipython = getattr(sys.modules.get("IPython"), "get_ipython", None)
+    shell = None if get_ipython is None else get_ipython()
+    return shell if type(shell).__name__ == "ZMQInteractiveShell" else None
 
 
 def choose_display() -> Display:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,11 +12,24 @@ from weft.keras.callbacks.base import Callback, Logs
 from weft.keras.callbacks.monitor import MonitorCallback
 
 
-def learning_rate(model: Any, who: str) -> float:
-    """The learning rate that the optimizer of a model has now."""
-    if not hasattr(getattr(model, "optimizer", None), "learning_rate"):
-        raise ValueError(f"{who}: the model's optimizer {model.optimizer!r} has no learning_rate")
-    return float(np.asarray(model.optimizer.learning_rate))
+def optimizers_of(model: Any, who: str | None = None) -> list[Any]:
+    """Return the optimizers of a model that have a learning rate of their own.
+
+    Args:
+        model: a model.
+        who: the callback that needs a learning rate, for its error; None if there may be none.
+    """
+    optimizer = getattr(model, "optimizer", None)
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    found = [one for one in getattr(inner, "optimizers", (optimizer,)) if hasattr(one, "learning_rate")]
+    if not found and who is not None:
+        raise ValueError(f"{who}: the model's optimizer needs a learning_rate, received {optimizer!r}")
+    return found
+
+
+def learning_rate(optimizer: Any) -> float:
+    """Return the learning rate that an optimizer has now."""
+    return float(np.asarray(optimizer.learning_rate))
 
 
 class LearningRateScheduler(Callback):
@@ -39,19 +52,29 @@ class LearningRateScheduler(Callback):
         self._arguments = _arguments_of(schedule)
 
     def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
-        before = learning_rate(self.model, "LearningRateScheduler")
-        rate = self.schedule(*(epoch, before)[: self._arguments])
+        for optimizer in optimizers_of(self.model, "LearningRateScheduler"):
+            self._schedule(optimizer, epoch)
+
+    def _schedule(self, optimizer: Any, epoch: int) -> None:
+        rate = self.schedule(*(epoch, learning_rate(optimizer))[: self._arguments])
         if not isinstance(rate, float | np.floating) and np.shape(rate) != ():
             raise ValueError(f"LearningRateScheduler: the schedule must return a float, it returned {rate!r}")
         if isinstance(rate, str | bytes) or rate is None:
             raise ValueError(f"LearningRateScheduler: the schedule must return a float, it returned {rate!r}")
-        self.model.optimizer.learning_rate = float(rate)
+        optimizer.learning_rate = float(rate)
         if self.verbose > 0:
             print(f"\nEpoch {epoch + 1}: LearningRateScheduler sets the learning rate to {float(rate)}.")
 
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
         if logs is not None:
-            logs["learning_rate"] = learning_rate(self.model, "LearningRateScheduler")
+            logs.update(learning_rates(optimizers_of(self.model, "LearningRateScheduler")))
+
+
+def learning_rates(optimizers: Sequence[Any]) -> Logs:
+    """Return the entries of the logs for learning rates: `learning_rate`, or `learning_rate_<i>` of several."""
+    if len(optimizers) == 1:
+        return {"learning_rate": learning_rate(optimizers[0])}
+    return {f"learning_rate_{i}": learning_rate(optimizer) for i, optimizer in enumerate(optimizers)}
 
 
 def _arguments_of(schedule: Callable[..., float]) -> int:
@@ -121,8 +144,10 @@ class ReduceLROnPlateau(MonitorCallback):
 
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
         logs = {} if logs is None else logs
-        rate = learning_rate(self.model, "ReduceLROnPlateau")
-        logs["learning_rate"] = rate
+        optimizers = optimizers_of(self.model, "ReduceLROnPlateau")
+        logs.update(learning_rates(optimizers))
+        # A name that no metric has is an error, and not a value that is missing in this epoch.
+        self.direction()
         current = self.monitored(logs)
         if current is None:
             return
@@ -134,11 +159,13 @@ class ReduceLROnPlateau(MonitorCallback):
             self.wait = 0
         elif not self.in_cooldown():
             self.wait += 1
-            if self.wait >= self.patience and rate > float(np.float32(self.min_lr)):
-                rate = max(rate * self.factor, self.min_lr)
-                self.model.optimizer.learning_rate = rate
-                if self.verbose > 0:
-                    print(f"\nEpoch {epoch + 1}: ReduceLROnPlateau reduces the learning rate to {rate}.")
+            larger = [one for one in optimizers if learning_rate(one) > float(np.float32(self.min_lr))]
+            if self.wait >= self.patience and larger:
+                for optimizer in larger:
+                    rate = max(learning_rate(optimizer) * self.factor, self.min_lr)
+                    optimizer.learning_rate = rate
+                    if self.verbose > 0:
+                        print(f"\nEpoch {epoch + 1}: ReduceLROnPlateau reduces the learning rate to {rate}.")
                 self.cooldown_counter = self.cooldown
                 self.wait = 0
 

@@ -71,6 +71,8 @@ class EarlyStopping(MonitorCallback):
         self.best_weights = None
 
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
+        # A name that no metric has is an error, and not a value that is missing in this epoch.
+        self.direction()
         current = self.monitored(logs)
         if current is None or epoch < self.start_from_epoch:
             return
@@ -114,7 +116,7 @@ class TerminateOnNaN(Callback):
     >>> TerminateOnNaN(raise_error=True).on_train_chunk_end(7, {"loss": float("nan")})
     Traceback (most recent call last):
     ...
-    RuntimeError: Batch 7: the loss is nan, training ends
+    RuntimeError: The loss of batch 7 is nan: training ends
     """
 
     def __init__(self, raise_error: bool = False) -> None:
@@ -124,7 +126,7 @@ class TerminateOnNaN(Callback):
     def on_train_chunk_end(self, batch: int, logs: Logs | None = None) -> None:
         loss = (logs or {}).get("loss")
         if loss is not None and not math.isfinite(loss):
-            message = f"Batch {batch}: the loss is {float(loss)}, training ends"
+            message = f"The loss of batch {batch} is {float(loss)}: training ends"
             if self.raise_error:
                 raise RuntimeError(message)
             print(message)

@@ -7,7 +7,7 @@ from typing import Any
 
 from weft.keras.callbacks.base import Logs
 from weft.keras.callbacks.monitor import MonitorCallback
-from weft.keras.callbacks.rates import learning_rate
+from weft.keras.callbacks.rates import learning_rate, optimizers_of
 
 
 class UnfreezeOnPlateau(MonitorCallback):
@@ -73,9 +73,11 @@ class UnfreezeOnPlateau(MonitorCallback):
             return
         self.wait = 0
         self._set(self.free + 1)
-        rate = learning_rate(self.model, "UnfreezeOnPlateau") * self.factor
-        self.model.optimizer.learning_rate = rate
+        optimizers = optimizers_of(self.model, "UnfreezeOnPlateau")
+        for optimizer in optimizers:
+            optimizer.learning_rate = learning_rate(optimizer) * self.factor
         if self.verbose > 0:
+            rate = ", ".join(str(learning_rate(optimizer)) for optimizer in optimizers)
             names = ", ".join(self._layer(layer).name for layer in self.groups[self.free - 1])
             print(f"\nEpoch {epoch + 1}: UnfreezeOnPlateau sets {names} free, learning rate {rate}.")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import weakref
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 
 import weft
-from weft.errors import ArgumentError
+from weft.errors import ArgumentError, ConcretizationTypeError, TracerIntegerConversionError
 
 
 class Frame:
@@ -110,9 +111,31 @@ def explain_error(error: BaseException, frame: Frame, args: tuple[Any, ...], kwa
     such a note, enclosing layers add none."""
     if any(note.startswith("in layer ") for note in getattr(error, "__notes__", ())):
         return
+    if isinstance(error, ConcretizationTypeError | TracerIntegerConversionError):
+        _advise(error, frame)
     inputs = [type_text(value) for value in args]
     inputs += [f"{name}={type_text(value)}" for name, value in kwargs.items() if value is not None]
     error.add_note(f"in layer {frame.path} ({type(frame.layer).__name__}), called with {', '.join(inputs)}")
+
+
+_ADVICE = {
+    "where(": "ops.where(c, a, b)   per element",
+    "lax.cond(": "ops.cond(c, lambda: a, lambda: b)   per batch",
+    "lax.while_loop(": "ops.while_loop(cond, body, loop_vars)",
+    "lax.fori_loop(": "ops.fori_loop(0, n, body, start)   for n iterations",
+    "keep it an array": "keep it a tensor: ops.cast(x, dtype), ops.take(x, i)",
+    "static_arg": "compile(run_eagerly=True) to run a model's Python code for each batch",
+}
+"""Fixes for values that are not known while a layer is traced, by the beginning of the fix of a function's user."""
+
+
+def _advise(error: ConcretizationTypeError | TracerIntegerConversionError, frame: Frame) -> None:
+    """Replace the fixes of a traced value's error by those that the author of a layer can write."""
+    fixes = (error.fix,) if isinstance(error.fix, str) else error.fix or ()
+    known = [next((text for start, text in _ADVICE.items() if fix.startswith(start)), fix) for fix in fixes]
+    error.fix = list(dict.fromkeys([*known, _ADVICE["static_arg"]]))
+    if error.received is not None:
+        error.received = re.sub(r"inside \S+,", f"inside {type(frame.layer).__name__}.call,", error.received)
 
 
 # --------------------------------------------------------------------------------------------------------------- losses
@@ -226,3 +249,7 @@ def set_keras_mask(value: Any, mask: Any) -> None:
             del _masks[key]
 
     _masks[key] = (weakref.ref(value, forget), mask)
+
+
+# Keras's own attribute of a masked tensor, for programs that read or set it.
+weft.Array._keras_mask = property(get_keras_mask, set_keras_mask)  # type: ignore[attr-defined]

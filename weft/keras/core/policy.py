@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, MutableMapping
 from typing import Any
 
+import numpy as np
+
 import weft
 import weft.numpy as wnp
 from weft.errors import ArgumentError, ArgumentTypeError
@@ -76,9 +78,11 @@ class DTypePolicy:
             if autocast and str(x.dtype) != dtype and is_float_dtype(x.dtype):
                 return x.astype(dtype)
             return x
-        if not hasattr(x, "__array__") or not hasattr(x, "dtype") or hasattr(x, "serialized_keras_tensor"):
+        # A table of pandas has a shape, and a dtype for each column.
+        is_array = hasattr(x, "__array__") and hasattr(x, "shape") and not hasattr(x, "serialized_keras_tensor")
+        if not is_array:
             return x
-        return self.convert_input(wnp.asarray(x), autocast, dtype)
+        return self.convert_input(wnp.asarray(x if hasattr(x, "dtype") else np.asarray(x)), autocast, dtype)
 
     def get_config(self) -> dict[str, Any]:
         """The arguments of the constructor."""
@@ -133,6 +137,10 @@ class DTypePolicyMap(DTypePolicy, MutableMapping[str, DTypePolicy]):
 
     def __delitem__(self, path: str) -> None:
         del self._map[path]
+
+    def __contains__(self, path: object) -> bool:
+        # A look-up finds a policy for every path.
+        return path in self._map
 
     def __len__(self) -> int:
         return len(self._map)

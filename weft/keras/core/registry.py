@@ -1,5 +1,5 @@
 """Objects as plain data and back. Files are read with the tables of kinds and what users registered, and nothing else:
-no module is imported by a name from a file, and nothing of a file is called."""
+no module is imported by a name from a file, and of what a file names only `from_config` of classes is called."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import marshal
 import types
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import Any
 
@@ -17,7 +17,7 @@ import numpy as np
 
 import weft
 import weft.numpy as wnp
-from weft.errors import ArgumentError, FileFormatError
+from weft.errors import ArgumentError, ArgumentTypeError, FileFormatError
 from weft.keras.core.config import settings, standardize_dtype
 from weft.keras.core.names import to_snake_case
 from weft.keras.core.tables import (
@@ -26,9 +26,11 @@ from weft.keras.core.tables import (
     custom_object_scope,
     find,
     find_custom,
+    find_custom_ending,
     get_custom_objects,
     get_registered_name,
     get_registered_object,
+    public_function,
     public_name,
     public_object,
     register,
@@ -57,6 +59,9 @@ __all__ = [
 
 _PLAIN = (str, bool, int, float)
 _unsafe: ContextVar[bool] = ContextVar("weft_keras_unsafe", default=False)
+# Within `sharing`: objects that were read by their number, and numbers of objects that were written.
+_shared_objects: ContextVar[dict[int, Any] | None] = ContextVar("weft_keras_shared", default=None)
+_described_objects: ContextVar[dict[int, tuple[int, Any]] | None] = ContextVar("weft_keras_described", default=None)
 
 
 def get(kind: str, identifier: Any, custom_objects: Mapping[str, Any] | None = None) -> Any:
@@ -130,6 +135,10 @@ def serialize_keras_object(obj: Any) -> Any:
         part = getattr(obj, f"get_{key}", lambda: None)()
         if part is not None:
             config[key] = serialize_keras_object(part)
+    numbered = _described_objects.get()
+    if numbered is not None and not function:
+        # Descriptions are copied where they are in other ones, so each has its number from the beginning.
+        config["shared_object_id"] = numbered.setdefault(id(obj), (len(numbered), obj))[0]
     return config
 
 
@@ -158,11 +167,12 @@ def _special(obj: Any) -> dict[str, Any] | None:
             "(`register_keras_serializable`) instead.",
             stacklevel=3,
         )
-        return {"class_name": "__lambda__", "config": {"value": _dump_function(obj)}}
+        return {"class_name": "__lambda__", "config": {"value": list(dump_function(obj).values())}}
     return None
 
 
-def _dump_function(function: types.FunctionType) -> dict[str, Any]:
+def dump_function(function: types.FunctionType) -> dict[str, Any]:
+    """Return the code of a function, its defaults and what it closes over, as Keras writes them."""
     closure = function.__closure__
     return {
         "code": base64.b64encode(marshal.dumps(function.__code__)).decode("ascii"),
@@ -171,12 +181,13 @@ def _dump_function(function: types.FunctionType) -> dict[str, Any]:
     }
 
 
-def _load_function(value: dict[str, Any]) -> types.FunctionType:
-    code = marshal.loads(base64.b64decode(value["code"]))
-    closure = value.get("closure")
+def _load_function(value: Any) -> types.FunctionType:
+    """The function that `dump_function` described: as a dict, or as its values in order."""
+    parts = [value.get(key) for key in ("code", "defaults", "closure")] if isinstance(value, dict) else list(value)
+    encoded, defaults, closure = (*parts, None, None)[:3]
+    code = marshal.loads(base64.b64decode(str(encoded)))
     cells = None if closure is None else tuple(types.CellType(deserialize_keras_object(cell)) for cell in closure)
-    defaults = value.get("defaults")
-    names = {"keras": weft.keras, "np": np, "weft": weft, "__builtins__": __builtins__}
+    names = {"keras": weft.keras, "np": np, "weft": weft, "__builtins__": __builtins__, "__name__": "__main__"}
     return types.FunctionType(code, names, code.co_name, None if defaults is None else tuple(defaults), cells)
 
 
@@ -188,6 +199,11 @@ def unsafe() -> Iterator[None]:
         yield
     finally:
         _unsafe.reset(token)
+
+
+def trusted(safe_mode: bool | None) -> AbstractContextManager[None]:
+    """A block in which lambdas are read back if `safe_mode` is False."""
+    return unsafe() if safe_mode is False else nullcontext()
 
 
 def deserialize_keras_object(
@@ -230,20 +246,32 @@ def deserialize_keras_object(
     if isinstance(config, (list, tuple)):
         return type(config)(deserialize_keras_object(item) for item in config)
     if not isinstance(config, dict):
-        raise ArgumentError(
-            "Objects are described by dicts, lists, strings and numbers.",
-            received=f"{type(config).__name__} {config!r}",
-        )
+        return config  # an object already: a constructor that describes its parts may get them either way
     if "class_name" not in config or "config" not in config:
         return {key: deserialize_keras_object(value) for key, value in config.items()}
     name, inner = config["class_name"], config["config"]
     if not isinstance(name, str):
-        raise FileFormatError("The name of a class is a string.", received=repr(name))
+        raise FileFormatError("The name of a class must be a string.", received=repr(name))
     if name.startswith("__") and name.endswith("__"):
         return _from_special(name, inner, config)
-    registered = config.get("registered_name")
     if name == "function":
-        return _find_described(inner, registered, config.get("module"), kind)
+        return _find_described(inner, config, kind)
+    if not isinstance(inner, dict):
+        if inner is not None:
+            raise FileFormatError(f"The config of {name} must be a dict.", received=type(inner).__name__)
+        inner = {}
+    shared = _shared_objects.get()
+    key = config.get("shared_object_id")
+    if shared is None or not isinstance(key, int):
+        return _construct(name, inner, config, kind)
+    if key not in shared:
+        shared[key] = _construct(name, inner, config, kind)
+    return shared[key]
+
+
+def _construct(name: str, inner: dict[str, Any], config: dict[str, Any], kind: str | None) -> Any:
+    """An object of a class that has `from_config`. Functions are never called here: arguments of a file are not
+    trusted."""
     if str(config.get("module")).startswith("keras.src.ops."):
         # Keras has a class for each function of `ops`. Where Weft has one too, it writes it again as it was.
         known: Any = table("ops").names.get(name)
@@ -252,8 +280,20 @@ def deserialize_keras_object(
         function = table("ops").find(to_snake_case(name))
         if function is not None:
             return table("ops").names["FunctionOperation"].from_keras(function, deserialize_keras_object(inner))
-    cls = _find_described(name, registered, config.get("module"), kind)
-    built = cls.from_config(inner) if hasattr(cls, "from_config") else cls(**inner)
+    cls = _find_described(name, config, kind)
+    if not inspect.isclass(cls):
+        raise FileFormatError(
+            f"A config that has arguments must name a class; {name!r} is a function.",
+            received=f"arguments {', '.join(inner) or 'none'}",
+            fix='describe the function itself: {"class_name": "function", "config": its name}',
+        )
+    if not hasattr(cls, "from_config"):
+        raise ArgumentTypeError(
+            f"A class of a config needs a class method `from_config`; {name!r} has none.",
+            received=repr(cls),
+            fix="define `from_config(cls, config)`, which returns `cls(**config)`",
+        )
+    built = getattr(cls, "from_config")(inner)  # noqa: B009
     if config.get("build_config") and hasattr(built, "build_from_config"):
         built.build_from_config(config["build_config"])
     if config.get("compile_config") and hasattr(built, "compile_from_config"):
@@ -261,10 +301,11 @@ def deserialize_keras_object(
     return built
 
 
-def _find_described(name: Any, registered: Any, module: Any, kind: str | None) -> Any:
+def _find_described(name: Any, config: dict[str, Any], kind: str | None) -> Any:
     """The class or function of a description."""
+    registered, module = config.get("registered_name"), config.get("module")
     if not isinstance(name, str):
-        raise FileFormatError("The name of a class or function is a string.", received=repr(name))
+        raise FileFormatError("The name of a class or function must be a string.", received=repr(name))
     for candidate in (registered, name):
         found = find_custom(candidate, None) if isinstance(candidate, str) else None
         if found is not None:
@@ -272,8 +313,17 @@ def _find_described(name: Any, registered: Any, module: Any, kind: str | None) -
     found = None if kind is None else table(kind).find(name)
     if found is None:
         found = public_object(module if isinstance(module, str) else None, name)
+    if found is None and config.get("class_name") == "function":
+        # Keras writes no module for its functions, and before 3.7 no package for those of users.
+        found = public_function(name) or find_custom_ending(name)
+    elif found is not None and isinstance(registered, str) and registered not in ("", "function", name):
+        raise FileFormatError(
+            f"A config whose class is registered as {registered!r} cannot mean the built-in {name!r}.",
+            received=f"module {module!r}, name {name!r}, registered_name {registered!r}",
+            fix="import the module that registers the class before the file is loaded",
+        )
     if found is None:
-        shown = registered if isinstance(registered, str) else name
+        shown = registered if isinstance(registered, str) and registered != "function" else name
         raise ArgumentError(
             f"The class or function {shown!r} is not known.",
             received=f"module {module!r}, name {name!r}",
@@ -283,6 +333,49 @@ def _find_described(name: Any, registered: Any, module: Any, kind: str | None) -
             ],
         )
     return found
+
+
+@contextmanager
+def sharing() -> Iterator[None]:
+    """A block in which objects with the same "shared_object_id" are read back as one object."""
+    if _shared_objects.get() is not None:
+        yield
+        return
+    token = _shared_objects.set({})
+    try:
+        yield
+    finally:
+        _shared_objects.reset(token)
+
+
+def serialize_sharing(obj: Any) -> Any:
+    """Describe an object as `serialize_keras_object`, and number the objects that occur in it several times.
+
+    Args:
+        obj: a model.
+
+    Returns:
+        Plain data; read back within `sharing`, an object that occurs several times is one object again.
+    """
+    token = _described_objects.set({})
+    try:
+        described = serialize_keras_object(obj)
+    finally:
+        _described_objects.reset(token)
+    found: dict[int, list[dict[str, Any]]] = {}
+    waiting = [described]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, dict):
+            if isinstance(item.get("shared_object_id"), int):
+                found.setdefault(item["shared_object_id"], []).append(item)
+            waiting.extend(item.values())
+        elif isinstance(item, (list, tuple)):
+            waiting.extend(item)
+    for same in found.values():
+        if len(same) == 1:
+            del same[0]["shared_object_id"]
+    return described
 
 
 def check_trust(what: str, instead: str) -> None:
@@ -306,5 +399,5 @@ def _from_special(name: str, inner: Any, config: dict[str, Any]) -> Any:
         return config  # the functional model that it belongs to knows which one it is
     if name == "__lambda__":
         check_trust("The data contain a lambda, that is, code that would be run.", "use a registered function")
-        return _load_function(inner["value"])
+        return _load_function(inner.get("value", inner))
     raise FileFormatError("The data have an object of an unknown kind.", received=repr(name))

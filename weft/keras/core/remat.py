@@ -1,12 +1,15 @@
-"""Functions whose intermediate values are computed again for the gradient, instead of being stored."""
+"""Functions and layers whose intermediate values are computed again for the gradient, instead of being stored."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar, Token
+from dataclasses import dataclass
 from typing import Any
 
 import weft
+from weft.errors import ArgumentError
 from weft.keras.core.context import current_losses, get_keras_mask, set_keras_mask
 from weft.keras.core.scope import StatelessScope
 
@@ -64,3 +67,60 @@ def remat(f: Callable[..., Any]) -> Callable[..., Any]:
         return result
 
     return run
+
+
+@dataclass(frozen=True)
+class RematMode:
+    """Which layers a `RematScope` asks to compute again."""
+
+    mode: str | None
+    output_size_threshold: int
+    layer_names: tuple[str, ...]
+
+
+_MODES = ("full", "activations", "larger_than", "list_of_layers", None)
+_mode: ContextVar[RematMode | None] = ContextVar("weft_keras_remat_mode", default=None)
+
+
+def current_remat_mode() -> RematMode | None:
+    """Return the mode of the innermost `RematScope`, or None outside of them."""
+    return _mode.get()
+
+
+class RematScope:
+    """A block; layers constructed in it compute their intermediate values again for the gradient, which needs less
+    memory and more time.
+
+    Args:
+        mode: "full" for all layers; "activations" for the activation functions of layers that have one; "larger_than"
+            for layers whose output has more elements than a threshold; "list_of_layers" for layers by name; None for
+            no layer, inside of another scope.
+        output_size_threshold: the threshold; an unknown size of the batch counts as 1.
+        layer_names: the names.
+
+    Example:
+        >>> import weft
+        >>> from weft import keras
+        >>> with keras.RematScope("full"):
+        ...     layer = keras.layers.Dense(2, kernel_initializer="ones")
+        >>> float(layer(weft.numpy.ones((1, 3))).sum())
+        6.0
+    """
+
+    def __init__(
+        self, mode: str | None = "full", output_size_threshold: int = 1024, layer_names: Sequence[str] | None = None
+    ) -> None:
+        if mode not in _MODES:
+            raise ArgumentError(f"`mode` must be one of {', '.join(map(repr, _MODES))}.", received=f"{mode=}")
+        self.mode = mode
+        self.output_size_threshold = output_size_threshold
+        self.layer_names = list(layer_names or ())
+        self._tokens: list[Token[RematMode | None]] = []
+
+    def __enter__(self) -> RematScope:
+        mode = RematMode(self.mode, self.output_size_threshold, tuple(self.layer_names))
+        self._tokens.append(_mode.set(mode))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _mode.reset(self._tokens.pop())

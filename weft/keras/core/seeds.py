@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+import weft
 import weft.numpy as wnp
 from weft.errors import ArgumentError
 from weft.keras.core.names import auto_name, name_scope
@@ -89,11 +90,12 @@ def reset_global_seed_generator() -> None:
     _global.clear()
 
 
-def draw_seed(seed: SeedGenerator | int | None) -> Any:
+def draw_seed(seed: Any) -> Any:
     """The data of a key (uint32 of shape (2,)), as `weft.random.wrap_key_data` takes it.
 
     Args:
-        seed: an integer (the same key each time), a `SeedGenerator` (its next key), or None (the global generator's).
+        seed: an integer (the same key each time), a `SeedGenerator` (its next key), a key of `weft.random` or its data,
+            or None (the global generator's).
     """
     if isinstance(seed, SeedGenerator):
         return seed.next()
@@ -101,7 +103,14 @@ def draw_seed(seed: SeedGenerator | int | None) -> Any:
         return wnp.asarray(_key_data(int(seed)))
     if seed is None:
         return global_seed_generator().next(ordered=False)
-    raise ArgumentError("A seed is an integer, a SeedGenerator, or None.", received=f"seed={seed!r}")
+    if isinstance(seed, weft.Array) and weft.dtypes.issubdtype(seed.dtype, weft.dtypes.prng_key):
+        seed = weft.random.key_data(seed)
+    if isinstance(seed, weft.Array) and seed.shape == (2,) and str(seed.dtype) == "uint32":
+        return seed
+    raise ArgumentError(
+        "A seed must be an integer, a SeedGenerator, a key (or its data, uint32 of shape (2,)), or None.",
+        received=f"seed={seed!r}",
+    )
 
 
 def set_random_seed(seed: int) -> None:

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any
 
+import numpy as np
+
 import weft
 from weft.errors import ArgumentError, ShapeMismatchError
 from weft.keras.core.config import standardize_dtype
@@ -16,6 +18,19 @@ Shape = tuple[Size, ...]
 
 # Integers that are tried in place of unknown sizes in a trace for shapes only; see graph/shapes.py.
 stand_ins: ContextVar[frozenset[int]] = ContextVar("weft_keras_stand_ins", default=frozenset())
+
+
+def check_positive(least: int = 1, **values: Any) -> None:
+    """An error for arguments that are not integers of at least `least`, by their names."""
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+            kind = "a positive integer" if least == 1 else f"an integer of at least {least}"
+            raise ArgumentError(f"`{name}` must be {kind}.", received=f"{name}={value!r}")
+
+
+def is_shape(value: Any) -> bool:
+    """Whether a value is a shape and not a list of shapes."""
+    return isinstance(value, (list, tuple)) and all(size is None or isinstance(size, int) for size in value)
 
 
 def standardize_shape(shape: Any) -> Shape:

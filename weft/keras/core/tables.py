@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import inspect
 import threading
@@ -41,6 +42,7 @@ _tables = {
         "activations",
         "callbacks",
         "constraints",
+        "distillation",
         "dtype_policies",
         "initializers",
         "layers",
@@ -107,13 +109,31 @@ def find(kind: str, name: str, custom_objects: Mapping[str, Any] | None = None) 
     if found is None:
         found = table(kind).find(name)
     if found is None:
-        singular = kind.removesuffix("s")
+        singular = (
+            "loss" if kind == "losses" else "dtype policy" if kind == "dtype_policies" else kind.removesuffix("s")
+        )
+        own = "`weft.keras.saving.register_keras_serializable` and `custom_objects=` make a name of your own known"
+        near = nearest(kind, name)
         raise ArgumentError(
             f"There is no {singular} with the name {name!r}.",
             received=repr(name),
-            fix="`weft.keras.saving.register_keras_serializable` and `custom_objects=` make a name of your own known",
+            fix=[*([f"did you mean {' or '.join(map(repr, near))}?"] if near else []), own],
         )
     return found
+
+
+def nearest(kind: str, name: str) -> list[str]:
+    """Return up to two known names that a misspelt one may mean, those in snake case first."""
+    known = table(kind)
+    # `setdefault` keeps the spelling that comes first.
+    spelling: dict[str, str] = {}
+    for one in (*known.aliases, *(to_snake_case(one) for one in known.names), *known.names):
+        spelling.setdefault(one.lower(), one)
+    found = [spelling[one] for one in difflib.get_close_matches(name.lower(), list(spelling), n=4, cutoff=0.6)]
+    by_object: dict[int, str] = {}
+    for one in found:
+        by_object.setdefault(id(known.find(one)), one)
+    return list(by_object.values())[:2]
 
 
 # ------------------------------------------------------------------------------------------------ what users registered
@@ -229,15 +249,31 @@ def find_custom(name: str, custom_objects: Mapping[str, Any] | None) -> Any:
     return None
 
 
+def find_custom_ending(name: str) -> Any:
+    """What users registered by this name in any package, if there is only one; else None."""
+    found = {id(entry): entry for full, entry in _registered.items() if full.endswith(f">{name}")}
+    return next(iter(found.values())) if len(found) == 1 else None
+
+
+def public_function(name: str) -> Any:
+    """The function of Weft that configs call by this name without a module, or None."""
+    for kind in ("activations", "losses", "metrics", "initializers", "ops"):
+        found = table(kind).find(name)
+        if isinstance(found, types.FunctionType):
+            return found
+    return None
+
+
 def public_name(entry: Any) -> tuple[str, str] | None:
     """The module and name that a class or function of Weft has in files; None for others."""
     try:
         found = _public.get(entry)
     except TypeError:
         return None
-    if found is None and isinstance(entry, types.FunctionType) and entry.__module__.startswith("weft.keras."):
+    module = getattr(entry, "__module__", None) or ""  # a function from a file may be without
+    if found is None and isinstance(entry, types.FunctionType) and module.startswith("weft.keras."):
         # Public modules wrap their functions, so the one that a user passes may not be the one in the table.
-        entries = _tables.get(entry.__module__.removeprefix("weft.keras."))
+        entries = _tables.get(module.removeprefix("weft.keras."))
         if entries is not None and entry.__name__ in entries.names:
             return entries.public, entry.__name__
     return found

@@ -29,6 +29,11 @@ def agreed(value: int) -> int:
     return int(multihost_utils.broadcast_one_to_all(np.int64(value))) if train_together() else value
 
 
+def agreed_array(value: np.ndarray) -> np.ndarray:
+    """Return the array of the first process of the current distribution, in all of them."""
+    return np.asarray(multihost_utils.broadcast_one_to_all(value)) if train_together() else value
+
+
 def any_process(value: bool) -> bool:
     """Whether a condition holds in one of the processes of the current distribution."""
     return bool(multihost_utils.process_allgather(np.asarray(value)).any()) if train_together() else value

@@ -11,7 +11,7 @@ import numpy as np
 import weft
 import weft.numpy as wnp
 from weft.errors import ArgumentError, ShapeMismatchError
-from weft.keras.core import registry
+from weft.keras.core import budget, registry
 from weft.keras.core.config import is_float_dtype, standardize_dtype
 from weft.keras.core.context import current_frame, is_tracer
 from weft.keras.core.layouts import initialized_in, sharding_of, variable_sharding
@@ -80,6 +80,7 @@ class Variable:
         if callable(initializer):
             self._dtype = standardize_dtype(dtype)
             self._shape = self._concrete_shape(shape)
+            budget.take(self._shape, self._dtype, self._path)
             self._layout = variable_sharding(self) if layout is None else sharding_of(layout)
             self._value = self._initialized(initializer)
         else:
@@ -297,7 +298,8 @@ class Variable:
         return self.value
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        return np.asarray(self.value, dtype=dtype)
+        # `np.array` wants a copy, which its user may write to.
+        return np.array(self.value, dtype=dtype, copy=copy)
 
     def __repr__(self) -> str:
         return f"<Variable path={self._path}, shape={self._shape}, dtype={self._dtype}>"
@@ -324,9 +326,14 @@ class Variable:
     __hash__ = object.__hash__
 
 
+def value_of(x: Any) -> Any:
+    """The value of a variable; anything else as it is."""
+    return x.value if isinstance(x, Variable) else x
+
+
 def _operator(function: Callable[..., Any], reflected: bool = False) -> Callable[..., Any]:
     def apply(self: Variable, *others: Any) -> Any:
-        operands = [other.value if isinstance(other, Variable) else other for other in others]
+        operands = [value_of(other) for other in others]
         return function(*operands, self.value) if reflected else function(self.value, *operands)
 
     return apply
@@ -335,11 +342,17 @@ def _operator(function: Callable[..., Any], reflected: bool = False) -> Callable
 def _install_operators() -> None:
     unary = ("neg", "pos", "abs", "invert")
     compared = ("eq", "ne", "lt", "le", "gt", "ge")
-    binary = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and_", "or_", "xor")
+    binary = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul")
     for name in (*unary, *compared, *binary):
         setattr(Variable, f"__{name.rstrip('_')}__", _operator(getattr(operator, name)))
     for name in binary:
         setattr(Variable, f"__r{name.rstrip('_')}__", _operator(getattr(operator, name), reflected=True))
+    # Those of Keras are logical, for every dtype.
+    for name in ("and", "or", "xor"):
+        logical = getattr(weft.numpy, f"logical_{name}")
+        setattr(Variable, f"__{name}__", _operator(logical))
+        setattr(Variable, f"__r{name}__", _operator(logical, reflected=True))
+    setattr(Variable, "__round__", _operator(lambda value, digits=0: weft.numpy.round(value, digits or 0)))  # noqa: B010
 
 
 _install_operators()

@@ -170,7 +170,7 @@ class DataParallel(Distribution):
         elif isinstance(device_mesh, DeviceMesh) and len(device_mesh.shape) > 1:
             warnings.warn(
                 f"The mesh of DataParallel has one axis; only {device_mesh.axis_names[0]!r} of "
-                f"{device_mesh.axis_names} splits batches, and along the others devices do the same.",
+                f"{tuple(device_mesh.axis_names)} splits batches, and along the others devices do the same.",
                 stacklevel=2,
             )
         super().__init__(device_mesh, None, auto_shard_dataset)

@@ -90,9 +90,9 @@ class DeviceMesh:
         return self._devices.shape
 
     @property
-    def axis_names(self) -> tuple[str, ...]:
-        """The name of each axis."""
-        return tuple(self._mesh.axis_names)
+    def axis_names(self) -> list[str]:
+        """The name of each axis, in a list as in Keras."""
+        return list(self._mesh.axis_names)
 
     @property
     def devices(self) -> np.ndarray:
@@ -111,7 +111,7 @@ class DeviceMesh:
         return int(np.prod([sizes[name] for name in names], dtype=np.int64))
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} shape={self.shape}, axis_names={self.axis_names}>"
+        return f"<{type(self).__name__} shape={self.shape}, axis_names={tuple(self.axis_names)}>"
 
 
 def _found(names: Iterable[Any]) -> Iterable[Any]:

@@ -7,6 +7,7 @@ from typing import Any
 import weft
 from weft.errors import TreeMismatchError
 from weft.keras.core.context import type_text
+from weft.keras.core.spec import is_shape
 from weft.keras.graph.graph import Graph
 from weft.keras.graph.operation import Operation
 from weft.keras.graph.tensor import KerasTensor
@@ -47,6 +48,17 @@ class Function(Operation):
     def operations(self) -> list[Any]:
         """The operations of the graph."""
         return list(self.graph.operations)
+
+    def compute_output_shape(self, input_shape: Any) -> Any:
+        """The shapes of the results.
+
+        Args:
+            input_shape: the shape of the input, or a tree of shapes; None is an unknown size.
+        """
+        shapes = [input_shape] if is_shape(input_shape) else weft.tree.leaves(input_shape, is_leaf=is_shape)
+        tensors = [KerasTensor(shape, each.dtype) for shape, each in zip(shapes, self.inputs, strict=True)]
+        filled = weft.tree.unflatten(weft.tree.structure(self.graph.input_structure), tensors)
+        return weft.tree.map(lambda found: found.shape, self.compute_output_spec(filled))
 
     def call(self, inputs: Any) -> Any:
         """Results for values of the inputs."""

@@ -16,8 +16,8 @@ Call = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
 class Graph:
     """What computes `outputs` from `inputs`.
 
-    `nodes` are in an order in which each comes after those whose results it takes; `operations` have each operation
-    once, those that are farthest from the outputs first.
+    `nodes` and `operations` (each once) have those first that are farthest from the outputs. Nodes run in this order:
+    that of Keras, on which shared layers depend that draw random numbers or update statistics.
 
     Args:
         inputs: a tree of KerasTensors.
@@ -29,8 +29,8 @@ class Graph:
         self.output_structure = outputs
         self.inputs = _checked(inputs, "inputs")
         self.outputs = _checked(outputs, "outputs")
-        self.nodes, seen = _sorted_nodes(self.inputs, self.outputs)
-        self.operations = _sorted_operations(self.inputs, self.nodes, seen)
+        found, seen = _sorted_nodes(self.inputs, self.outputs)
+        self.nodes, self.operations = _by_distance(self.inputs, found, seen)
         self._check_names()
         self._members = {id(node) for node in self.nodes}
         self._members |= {id(node) for tensor in self.inputs if (node := node_of(tensor)) and node.is_input}
@@ -143,12 +143,16 @@ def _disconnected(tensor: KerasTensor) -> ArgumentError:
     )
 
 
-def _sorted_operations(inputs: list[KerasTensor], nodes: list[Node], seen: dict[int, int]) -> list[Any]:
-    """The operations, those with the longest way to an output first; inputs that nothing uses are among the last."""
+def _by_distance(inputs: list[KerasTensor], nodes: list[Node], seen: dict[int, int]) -> tuple[list[Node], list[Any]]:
+    """Sort nodes and operations by the longest way to an output, longest first.
+
+    Operations of one distance are in the order of `seen`, nodes in the order in which a walk back from the outputs
+    meets them. Inputs that nothing uses are among the last operations.
+    """
     distance: dict[int, int] = {}
     of_operation: dict[int, int] = {}
     operations: dict[int, Any] = {}
-    members = {id(node) for node in nodes}
+    members = {id(node): node for node in nodes}
     for node in reversed(nodes):
         far = max(distance.get(id(node), 0), of_operation.get(id(node.operation), 0))
         distance[id(node)] = of_operation[id(node.operation)] = far
@@ -162,7 +166,10 @@ def _sorted_operations(inputs: list[KerasTensor], nodes: list[Node], seen: dict[
             operation = node_or_none.operation
             operations[id(operation)] = operation
             of_operation[id(operation)], seen[id(operation)] = 0, -1
-    return sorted(operations.values(), key=lambda operation: (-of_operation[id(operation)], seen[id(operation)]))
+    # `distance` lists nodes as the walk meets them, and sorting keeps that order within a distance.
+    ordered = [members[key] for key in sorted(distance, key=lambda key: -distance[key])]
+    key = lambda operation: (-of_operation[id(operation)], seen[id(operation)])
+    return ordered, sorted(operations.values(), key=key)
 
 
 def source_inputs(tensor: KerasTensor) -> list[KerasTensor]:

@@ -15,7 +15,7 @@ from weft.keras.graph.tensor import any_symbolic
 
 Self = TypeVar("Self", bound="Operation")
 
-__all__ = ["FunctionOperation", "Operation", "any_symbolic", "record", "symbolic_call"]
+__all__ = ["FunctionOperation", "Operation", "any_symbolic", "output_spec", "record", "symbolic_call"]
 
 
 class Operation:
@@ -60,7 +60,10 @@ class Operation:
 
     def get_config(self) -> dict[str, Any]:
         """The arguments of the constructor, as plain data."""
-        return {**self._constructor_config(), "name": self.name}
+        config = self._constructor_config()
+        parameters = inspect.signature(type(self).__init__).parameters.values()
+        named = any(p.name == "name" or p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters)
+        return {**config, "name": self.name} if named else config
 
     def _constructor_config(self) -> dict[str, Any]:
         """The arguments that this object was constructed with, those of `**kwargs` too, as plain data."""
@@ -103,31 +106,26 @@ class Operation:
 
     @property
     def input(self) -> Any:
-        """The tensors that it was called with, where it was called once."""
-        node = self._only_node("input")
-        tensors = node.args[0] if len(node.args) == 1 and not node.kwargs else node.input_tensors
-        if isinstance(tensors, list) and len(tensors) == 1:
-            return tensors[0]
-        return tensors
+        """The tensor of its first call, or a list of them."""
+        return _single(self._first_node("input").input_tensors)
 
     @property
     def output(self) -> Any:
-        """The tensors that it returned, where it was called once."""
-        return self._only_node("output").outputs
+        """The result of its first call, or a list of the tensors in it."""
+        return _single(self._first_node("output").output_tensors)
 
-    def _only_node(self, what: str) -> Node:
-        nodes = self._inbound_nodes
-        if not nodes:
-            raise ArgumentError(f"{self.name} was not called with KerasTensors yet, so it has no {what}.")
-        if len(nodes) > 1:
-            raise ArgumentError(
-                f"{self.name} was called {len(nodes)} times, so it has no single {what}; "
-                "`layer._inbound_nodes[i].outputs` are those of call i."
-            )
-        return nodes[0]
+    def _first_node(self, what: str) -> Node:
+        if not self._inbound_nodes:
+            raise ArgumentError(f"{self.name} must be called with KerasTensors before its {what} is read.")
+        # A later model that shares the operation appends nodes: the first one is that of the graph it was made in.
+        return self._inbound_nodes[0]
 
     def __repr__(self) -> str:
         return f"<Operation name={self.name}>"
+
+
+def _single(tensors: list[Any]) -> Any:
+    return tensors[0] if len(tensors) == 1 else tensors
 
 
 def _from_data(value: Any) -> Any:
@@ -139,6 +137,12 @@ def _from_data(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return type(value)(_from_data(item) for item in value)
     return value
+
+
+def output_spec(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what computes the results of an operation as KerasTensors where tracing cannot, from the same arguments;
+    it returns None where tracing can."""
+    return getattr(function, "output_spec", None) or (lambda *args, **kwargs: None)
 
 
 def record(operation: Any, args: tuple[Any, ...], kwargs: dict[str, Any], outputs: Any) -> Any:
@@ -166,8 +170,16 @@ class FunctionOperation(Operation):
 
     def call(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function."""
+        return self._apply(self.function, args, kwargs)
+
+    def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
+        """The results for KerasTensors, as KerasTensors without a history."""
+        known = self._apply(output_spec(self.function), args, kwargs)
+        return super().compute_output_spec(*args, **kwargs) if known is None else known
+
+    def _apply(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not self.options:
-            return self.function(*args, **kwargs)
+            return function(*args, **kwargs)
         waiting, named = list(args), {**self.options, **kwargs}
         positional: list[Any] = []
         for parameter in inspect.signature(self.function).parameters.values():
@@ -177,7 +189,7 @@ class FunctionOperation(Operation):
                 break
             else:
                 positional.append(named.pop(parameter.name) if parameter.name in named else waiting.pop(0))
-        return self.function(*positional, *waiting, **named)
+        return function(*positional, *waiting, **named)
 
     def get_config(self) -> dict[str, Any]:
         """The arguments of the constructor."""

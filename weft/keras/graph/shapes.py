@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from typing import Any
 
 import weft
 from weft.errors import (
+    ArgumentError,
+    ArgumentTypeError,
     ConcretizationTypeError,
     InconclusiveDimensionOperation,
     ShapeMismatchError,
@@ -18,8 +21,11 @@ from weft.keras.core import spec
 from weft.keras.core.scope import StatelessScope
 from weft.keras.graph.tensor import KerasTensor
 
-# Sizes to try where a symbolic one leaves a question open. Prime, and not what a layer has by accident.
-_SIZES = (331, 1009)
+# Sizes to try where a symbolic one leaves a question open: prime, and not what a layer has by accident; then such as
+# can be divided, for splits and reshapes.
+_SIZES = ((331, 1009), (55440, 110880))
+# A size that is less than what a slice or a diagonal has otherwise.
+_SMALL = 2
 _symbol: list[Any] = []  # one symbol for all unknown sizes, made when first needed
 _tracing: ContextVar[bool] = ContextVar("weft_keras_symbolic_trace", default=False)
 
@@ -40,7 +46,7 @@ def compute_output_spec(function: Callable[..., Any], *args: Any, **kwargs: Any)
     """What `function` would return, as KerasTensors.
 
     It is traced with one symbolic size for all unknown ones; where that leaves a question open (`if x.shape[0] > 8`),
-    with two integers, of which the results are compared. Where shapes do not fit then, an unknown size is taken for the
+    with integers, of which the results are compared. Where shapes do not fit then, an unknown size is taken for the
     one that it has to be equal to. Writes to variables are forgotten.
 
     Args:
@@ -66,17 +72,36 @@ def compute_output_spec(function: Callable[..., Any], *args: Any, **kwargs: Any)
     try:
         return _as_tensors(_trace(run, tensors, unknown_size(), frozenset()))
     except (InconclusiveDimensionOperation, ConcretizationTypeError, TracerIntegerConversionError, TypeError) as error:
-        try:
-            first, second = (_trace(run, tensors, size, frozenset(_SIZES)) for size in _SIZES)
-            return weft.tree.map(_merged, first, second)
-        except ShapeMismatchError:
-            for shapes in (_broadcast_sizes(leaves), _contracted_sizes(leaves)):
+        failures: list[Exception] = []
+        for sizes in _SIZES:
+            try:
+                first, second = (_trace(run, tensors, size, frozenset(sizes)) for size in sizes)
+            except (ArgumentError, ArgumentTypeError, ShapeMismatchError) as failure:
+                failures.append(failure)
+                continue
+            merged = weft.tree.map(_merged, first, second)
+            return weft.tree.map(_less, merged, _traced_small(run, tensors, merged))
+        if isinstance(failures[0], ShapeMismatchError):
+            for shapes in (_broadcast_sizes(leaves), _contracted_sizes(leaves), _leading_sizes(leaves)):
                 found = _traced_or_none(run, tensors, shapes)
                 if found is not None:
                     return _as_tensors(found)
             if isinstance(error, ShapeMismatchError):
                 raise error from None
-            raise
+        raise failures[0] from None
+
+
+def _traced_small(run: Callable[..., Any], tensors: Sequence[KerasTensor], merged: Any) -> Any:
+    """Results of `run` for a small size, or `merged` where it does not work for one (a window would not fit)."""
+    if all(size is None for each in weft.tree.leaves(merged) for size in each.shape):
+        return merged
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = _trace(run, tensors, _SMALL, frozenset())
+    except Exception:  # whatever a function of a user raises
+        return merged
+    return found if weft.tree.structure(found) == weft.tree.structure(merged) else merged
 
 
 def _traced_or_none(run: Callable[..., Any], tensors: Sequence[KerasTensor], shapes: list[Any]) -> Any:
@@ -103,6 +128,14 @@ def _broadcast_sizes(leaves: Sequence[Any]) -> list[Any]:
         return tuple(size_on(i - len(shape)) if size is None else size for i, size in enumerate(shape))
 
     return [filled(leaf.shape) for leaf in leaves if isinstance(leaf, KerasTensor)]
+
+
+def _leading_sizes(leaves: Sequence[Any]) -> list[Any]:
+    """The shapes of the KerasTensors among the arguments, where an unknown first size is that of the others."""
+    known = {leaf.shape[0] for leaf in leaves if getattr(leaf, "shape", ())} - {None}
+    size = known.pop() if len(known) == 1 else None
+    tensors = [leaf for leaf in leaves if isinstance(leaf, KerasTensor)]
+    return [(size, *each.shape[1:]) if each.shape and each.shape[0] is None else each.shape for each in tensors]
 
 
 def _contracted_sizes(leaves: Sequence[Any]) -> list[Any]:
@@ -150,3 +183,11 @@ def _merged(first: Any, second: Any) -> KerasTensor:
     """The spec of a result from those at two sizes: an axis that differs is unknown."""
     sizes = [one if one == other else None for one, other in zip(first.shape, second.shape, strict=True)]
     return KerasTensor(sizes, str(first.dtype))
+
+
+def _less(merged: KerasTensor, small: Any) -> KerasTensor:
+    """The spec of a result without sizes that are others for a small argument."""
+    if len(small.shape) != len(merged.shape):
+        return merged
+    sizes = [one if one == other else None for one, other in zip(merged.shape, small.shape, strict=True)]
+    return KerasTensor(sizes, merged.dtype)

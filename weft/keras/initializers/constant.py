@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 import weft.numpy as wnp
-from weft.errors import ArgumentError
+from weft.errors import ArgumentError, NotSupportedError
 from weft.keras.core import registry
 from weft.keras.core.config import standardize_dtype
 from weft.keras.initializers.base import Initializer
@@ -105,7 +106,8 @@ class STFT(Initializer):
 
     Args:
         side: "real" (cosines) or "imag" (sines).
-        window: "hann", "hamming", an array, or None for all ones.
+        window: "hann", "hamming", another window of SciPy by its name (or a tuple of name and parameters), an array, or
+            None for all ones.
         scaling: "density", "spectrum" or None.
         periodic: whether the window is that of a period, and not symmetric.
     """
@@ -117,8 +119,6 @@ class STFT(Initializer):
             raise ArgumentError("`side` is 'real' or 'imag'.", received=f"side={side!r}")
         if scaling not in ("density", "spectrum", None):
             raise ArgumentError("`scaling` is 'density', 'spectrum' or None.", received=f"scaling={scaling!r}")
-        if isinstance(window, str) and window not in ("hann", "hamming"):
-            raise ArgumentError("`window` is 'hann', 'hamming', an array or None.", received=f"window={window!r}")
         self.side = side
         self.window = window
         self.scaling = scaling
@@ -145,6 +145,8 @@ class STFT(Initializer):
         return wnp.asarray(np.broadcast_to(waves[:, None, :], shape), standardize_dtype(dtype))
 
     def _factors(self, length: int) -> np.ndarray:
+        if self.window not in ("hann", "hamming") if isinstance(self.window, str) else _has_parameters(self.window):
+            return _scipy_window(self.window, length, self.periodic)
         if not isinstance(self.window, str):
             return np.asarray(self.window, np.float64)
         base, amplitude = (0.5, 0.5) if self.window == "hann" else (0.54, 0.46)
@@ -154,3 +156,25 @@ class STFT(Initializer):
     def get_config(self) -> dict[str, Any]:
         """The arguments of the constructor."""
         return {"side": self.side, "window": self.window, "scaling": self.scaling, "periodic": self.periodic}
+
+
+def _has_parameters(window: Any) -> bool:
+    """Whether a window is a name with parameters, such as `("kaiser", 4.0)`."""
+    return isinstance(window, (tuple, list)) and bool(window) and isinstance(window[0], str)
+
+
+def _scipy_window(window: Any, length: int, periodic: bool) -> np.ndarray:
+    try:
+        signal = importlib.import_module("scipy.signal")  # only for these windows
+    except ImportError as error:
+        raise NotSupportedError(
+            "Windows other than 'hann' and 'hamming' need SciPy.",
+            received=f"window={window!r}",
+            fix="pip install scipy",
+        ) from error
+    try:
+        return signal.get_window(tuple(window) if isinstance(window, list) else window, length, periodic)
+    except ValueError as error:
+        raise ArgumentError(
+            f"`window` must be the name of a window of SciPy, an array or None: {error}.", received=f"window={window!r}"
+        ) from None

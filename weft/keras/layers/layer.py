@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 import threading
 import warnings
 from collections.abc import Callable, Sequence
@@ -16,11 +17,12 @@ from weft.keras.core.context import Frame, calling, get_keras_mask, set_keras_ma
 from weft.keras.core.layouts import output_in_layout
 from weft.keras.core.names import current_path, name_scope
 from weft.keras.core.policy import DTypePolicy, DTypePolicyMap, get_policy
+from weft.keras.core.remat import current_remat_mode, remat
 from weft.keras.core.scope import StatelessScope
 from weft.keras.core.spec import check_input, standardize_shape
 from weft.keras.core.variable import Variable
 from weft.keras.graph import shapes
-from weft.keras.graph.operation import record
+from weft.keras.graph.operation import Operation, record
 from weft.keras.graph.tensor import KerasTensor, any_symbolic
 from weft.keras.layers.signature import (
     has_tensors,
@@ -103,6 +105,7 @@ class Layer(Stateful):
         self._is_building = False
         self._supports_masking = type(self).compute_mask is not Layer.compute_mask
         self.supports_jit = True
+        self._remat_mode = current_remat_mode()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -183,7 +186,14 @@ class Layer(Stateful):
 
     @dtype_policy.setter
     def dtype_policy(self, value: Any) -> None:
-        self._dtype_policy = get_policy(value)
+        policy, current = get_policy(value), self._dtype_policy
+        if isinstance(current, DTypePolicyMap) and self._path and not isinstance(policy, DTypePolicyMap):
+            # The map says what layers inside have, and goes on to.
+            if self._path in current:
+                del current[self._path]
+            current[self._path] = policy
+        else:
+            self._dtype_policy = policy
 
     @property
     def dtype(self) -> str:
@@ -249,6 +259,13 @@ class Layer(Stateful):
                 received=f"{shape!r}",
                 fix=f"add_weight(shape=..., name={shape!r})",
             )
+        frame = context.current_frame()
+        if self.built and not self._is_building and frame is not None and frame.layer is self:
+            raise ArgumentError(
+                f"Layer {self.name} is built: a weight that `call` creates would be a new one in each call.",
+                received=f"add_weight(name={name!r}) in `call`",
+                fix="create variables in `__init__` or `build`",
+            )
         dtype = self.variable_dtype if dtype is None else dtype
         if initializer is None:
             initializer = "glorot_uniform" if "float" in str(dtype) else "zeros"
@@ -310,15 +327,22 @@ class Layer(Stateful):
             input_shape: the shape of the first argument; or one argument `<name>_shape` for each of `call`.
         """
         with _building:
-            if self.built:
+            # `super().build(...)` of a subclass: its own method still creates variables, and finishes afterwards.
+            if self.built or self._is_building:
                 return
             self._parent_path = current_path() if self._parent_path is None else self._parent_path
-            if any(not layer.built for layer in self._flatten_layers(include_self=False)):
+            has_call = type(self).call is not Operation.call
+            if has_call and any(not layer.built for layer in self._flatten_layers(include_self=False)):
                 with self._open_name_scope():
                     self._path = current_path()
                     # A layer that says how shapes change need not be traced, but those in it must be built.
                     self._traced_spec(input_shape)
             self._finish_build({"input_shape": input_shape})
+
+    def _build_at_init(self) -> None:
+        """Set `built` in the constructor of a class without variables, unless a subclass has a method `build`."""
+        if type(self).build is Layer.build:
+            self.built = True
 
     def _finish_build(self, arguments: dict[str, Any]) -> None:
         with self._open_name_scope():
@@ -399,11 +423,12 @@ class Layer(Stateful):
                 if symbolic:
                     outputs = self._symbolic_call(args, kwargs, extra)
                 else:
-                    outputs = self.call(*args, **_completed(args, kwargs, extra, signature.names))
+                    filled = _completed(args, kwargs, extra, signature.names)
+                    outputs = self.rematerialized_call(self.call, *args, **filled)(*args, **filled)
                     outputs = output_in_layout(outputs, self.path)
                     if self.activity_regularizer is not None:
                         self._regularize_activity(outputs)
-                self._set_masks(first, outputs)
+                self._set_masks(first, outputs, arguments.get("mask"))
             except Exception as error:
                 context.explain_error(error, frame, args, kwargs)
                 raise
@@ -411,6 +436,52 @@ class Layer(Stateful):
                 if parent is None:
                     context.end_of_call(frame)
         return outputs
+
+    def rematerialized_call(self, layer_call: Callable[..., Any], *args: Any, **kwargs: Any) -> Callable[..., Any]:
+        """Wrap a function of the layer as the `RematScope` asks in which the layer was constructed.
+
+        Args:
+            layer_call: the function, such as `self.call`.
+            *args, **kwargs: what it will be called with, which tells the size of the output.
+
+        Returns:
+            A function that computes the same; `layer_call` itself where nothing is computed again.
+        """
+        mode, now = self._remat_mode, current_remat_mode()
+        if now is not None and now != mode:
+            warnings.warn(
+                f"Layer {self.name} was constructed with {mode or 'no RematScope'}, which holds; it is called in "
+                f"another scope, {now}, which has no effect on it.",
+                stacklevel=3,
+            )
+        if mode is None or mode.mode is None:
+            return layer_call
+        if mode.mode == "activations":
+            return self._with_remat_activation(layer_call)
+        if mode.mode == "larger_than":
+            as_spec = lambda leaf: KerasTensor(leaf.shape, str(leaf.dtype)) if isinstance(leaf, weft.Array) else leaf
+            specs = map_tensors(as_spec, (args, kwargs))
+            found = weft.tree.leaves(self.compute_output_spec(*specs[0], **specs[1]))
+            size = sum(math.prod(1 if n is None else n for n in leaf.shape) for leaf in found)
+            return remat(layer_call) if size > mode.output_size_threshold else layer_call
+        chosen = mode.mode == "full" or self.name in mode.layer_names
+        return remat(layer_call) if chosen else layer_call
+
+    def _with_remat_activation(self, layer_call: Callable[..., Any]) -> Callable[..., Any]:
+        activation = self.__dict__.get("activation")
+        if not callable(activation):
+            return layer_call
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            with _building:  # another thread must not find the wrapped activation
+                own = self.__dict__["activation"]
+                object.__setattr__(self, "activation", remat(own))
+                try:
+                    return layer_call(*args, **kwargs)
+                finally:
+                    object.__setattr__(self, "activation", own)
+
+        return run
 
     # Whether arrays of other libraries and other dtypes are converted before a call.
     _converts_arguments = True
@@ -458,11 +529,12 @@ class Layer(Stateful):
             name: map_tensors(get_keras_mask, value) for name, value in wanted.items() if arguments.get(name) is None
         }
 
-    def _set_masks(self, inputs: Any, outputs: Any) -> None:
-        """Set the masks of the results, or warn that they end here."""
-        if type(self).compute_mask is Layer.compute_mask and not context.any_masks():
+    def _set_masks(self, inputs: Any, outputs: Any, explicit: Any = None) -> None:
+        """Set the masks of the results, from the mask that the call was passed or else from those of the inputs; or
+        warn that they end here."""
+        if type(self).compute_mask is Layer.compute_mask and explicit is None and not context.any_masks():
             return
-        previous = map_tensors(get_keras_mask, inputs)
+        previous = map_tensors(get_keras_mask, inputs) if explicit is None or not self.supports_masking else explicit
         masked = any(mask is not None for mask in weft.tree.leaves(previous))
         if self.supports_masking:
             if not masked and type(self).compute_mask is Layer.compute_mask:
@@ -507,7 +579,8 @@ class Layer(Stateful):
         for output in weft.tree.leaves(outputs):
             if is_tensor(output):
                 loss = self.activity_regularizer(output)
-                self.add_loss(loss / output.shape[0] if output.ndim else loss)
+                # An empty batch has a loss of 0, not 0 / 0.
+                self.add_loss(loss / output.shape[0] if output.ndim and output.shape[0] != 0 else loss)
 
     def stateless_call(
         self,

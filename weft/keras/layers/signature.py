@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from weft.errors import ArgumentTypeError
-from weft.keras.core.spec import standardize_shape
+from weft.keras.core.spec import is_shape, standardize_shape
 from weft.keras.graph.tensor import KerasTensor
 
 Arguments = dict[str, Any]
@@ -112,11 +112,6 @@ def shape_arguments(method: Callable[..., Any], shapes: Arguments, layer: str) -
             fix=f"name the parameters of `{method.__name__}` `<argument>_shape`, or take one `input_shape`",
         )
     return fitting
-
-
-def is_shape(value: Any) -> bool:
-    """Whether a value is a shape and not a list of shapes."""
-    return isinstance(value, (list, tuple)) and all(size is None or isinstance(size, int) for size in value)
 
 
 def map_shapes(function: Callable[[tuple[int | None, ...]], Any], tree: Any) -> Any:

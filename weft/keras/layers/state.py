@@ -79,6 +79,8 @@ class Stateful(Operation):
             )
         trainable = isinstance(value, Variable) and value.trainable
         self._owned.append(Owned(source, value, trainable))
+        if trainable and not self.__dict__.get("_trainable", True):
+            value.trainable = False  # models ask the variable, not the layer
 
     def _disown(self, name: str) -> None:
         """Forget what an attribute owned that is set anew or deleted."""
@@ -105,6 +107,11 @@ class Stateful(Operation):
     def _owned_values(self, kind: type) -> list[Any]:
         self._own_members()
         return [owned.value for owned in self._owned if isinstance(owned.value, kind)]
+
+    @property
+    def _seed_generators(self) -> list[SeedGenerator]:
+        """The seed generators in its own attributes."""
+        return self._owned_values(SeedGenerator)
 
     @property
     def _layers(self) -> list[Any]:
@@ -258,13 +265,10 @@ def _each_once(values: Iterable[Any]) -> list[Any]:
     return list({id(value): value for value in values}.values())
 
 
-def _members(value: Any) -> Iterator[Any]:
-    """What a layer owns in lists, tuples, sets and dicts, at any level."""
+def _members(value: Any, inside: tuple[Any, ...] = ()) -> Iterator[Any]:
+    """What a layer owns in lists, tuples, sets and dicts, at any level; a container may contain itself."""
     if isinstance(value, (Variable, Stateful, SeedGenerator)) or is_metric(value):
         yield value
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from _members(item)
-    elif isinstance(value, (list, tuple, set)):
-        for item in value:
-            yield from _members(item)
+    elif isinstance(value, _CONTAINERS) and not any(value is container for container in inside):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _members(item, (*inside, value))

@@ -48,6 +48,9 @@ def _labels(name: str, y_true: Array, y_pred: Array) -> Array:
     """Integer targets without a last axis of size 1, checked against the predictions."""
     if y_true.ndim == y_pred.ndim and y_true.shape[-1] == 1:
         y_true = y_true[..., 0]
+    rows = y_pred.shape[:-1]
+    if y_true.shape != rows and [n for n in y_true.shape if n != 1] == [n for n in rows if n != 1]:
+        y_true = y_true.reshape(rows)  # they differ by axes of size 1
     if y_pred.ndim == 0 or y_true.shape != y_pred.shape[:-1]:
         raise ArgumentError(
             f"{name}: there is an integer target for each row of predictions.",

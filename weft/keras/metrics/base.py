@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
+import weft
 import weft.numpy as wnp
 from weft.errors import ArgumentError, NotSupportedError
 from weft.keras.core import config, names, policy, registry
@@ -74,7 +75,7 @@ class Metric:
         """Own variables as they were created, then those of the metrics inside."""
         for name, value in list(vars(self).items()):
             if isinstance(value, (list, tuple, dict)) and name not in ("_variables", "_metrics"):
-                for member in value.values() if isinstance(value, dict) else value:
+                for member in weft.tree.leaves(value, is_leaf=lambda leaf: isinstance(leaf, (Variable, Metric))):
                     if isinstance(member, (Variable, Metric)):
                         self._track(member)
         return self._variables + [variable for metric in self._metrics for variable in metric.variables]

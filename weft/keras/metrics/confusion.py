@@ -248,6 +248,7 @@ class _BestAt(_AtThresholds):
                 f"{type(self).__name__}: `num_thresholds` is at least 1.", received=f"num_thresholds={num_thresholds}"
             )
         self.value = value
+        setattr(self, self._required, value)
         self.num_thresholds = num_thresholds
         self.class_id = class_id
         single = num_thresholds == 1

@@ -50,8 +50,8 @@ class FBetaScore(Metric):
             )
         if not isinstance(beta, (int, float)) or beta <= 0:
             raise ArgumentError(f"{self.name}: `beta` is positive.", received=f"beta={beta!r}")
-        if threshold is not None and not 0 < threshold <= 1:
-            raise ArgumentError(f"{self.name}: `threshold` is in (0, 1].", received=f"threshold={threshold!r}")
+        if threshold is not None and (not isinstance(threshold, (int, float)) or not 0 < threshold <= 1):
+            raise ArgumentError(f"{self.name}: `threshold` must be in (0, 1].", received=f"threshold={threshold!r}")
         self.average = average
         self.beta = beta
         self.threshold = threshold

@@ -9,11 +9,14 @@ from typing import Any
 import weft
 from weft.errors import ArgumentError
 from weft.keras.core import registry
+from weft.keras.core.context import type_text
 from weft.keras.graph.tensor import KerasTensor, is_keras_tensor
 from weft.keras.layers.core.input_layer import Input, InputLayer
 from weft.keras.layers.layer import Layer
-from weft.keras.models.functional import Functional
+from weft.keras.metrics import Metric
+from weft.keras.models.functional import Functional, is_alike
 from weft.keras.models.sequential import Sequential
+from weft.keras.optimizers import Optimizer
 
 
 def clone_model(
@@ -86,7 +89,7 @@ def _clone_sequential(model: Sequential, clone: Callable[[Any], Any], input_tens
         layers.insert(0, _input_for(tensors[0], first.name if first else None))
     elif first is not None:
         layers.insert(0, Input(batch_shape=first.batch_shape, dtype=first.dtype, name=first.name))
-    return Sequential(layers, name=model.name, trainable=model.trainable)
+    return _compile_like(model, Sequential(layers, name=model.name, trainable=model.trainable))
 
 
 def _input_for(tensor: KerasTensor, name: str | None) -> KerasTensor:
@@ -104,8 +107,11 @@ def _clone_functional(
         inputs = [_copied_input(tensor) for tensor in model.inputs]
     else:
         inputs = weft.tree.leaves(input_tensors)
-        if len(inputs) != len(model.inputs):
-            raise ArgumentError(f"The model has {len(model.inputs)} inputs.", received=f"{len(inputs)} tensors")
+        if len(inputs) != len(model.inputs) or (len(inputs) > 1 and not is_alike(model.input, input_tensors)):
+            raise ArgumentError(
+                f"`input_tensors` must have the structure of the model's inputs: {type_text(model.input)}.",
+                received=type_text(input_tensors),
+            )
         inputs = [_input_for(tensor, None) for tensor in inputs]
 
     def call(operation: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -114,7 +120,19 @@ def _clone_functional(
 
     outputs = model.graph.run(inputs, call)
     structured = weft.tree.unflatten(weft.tree.structure(model.input), inputs)
-    return Functional(structured, outputs, name=model.name, trainable=model.trainable)
+    return _compile_like(model, Functional(structured, outputs, name=model.name, trainable=model.trainable))
+
+
+def _compile_like(model: Any, copy: Any) -> Any:
+    """Compile a copy as the model is, with an optimizer and metrics of its own; returns the copy."""
+    if model.compiled:
+
+        def fresh(value: Any) -> Any:
+            return type(value).from_config(value.get_config()) if isinstance(value, Metric | Optimizer) else value
+
+        is_leaf = lambda value: value is None
+        copy.compile(**{k: weft.tree.map(fresh, v, is_leaf=is_leaf) for k, v in model._training.arguments.items()})
+    return copy
 
 
 def _copied_input(tensor: KerasTensor) -> KerasTensor:

@@ -16,7 +16,7 @@ from weft.keras.core.spec import InputSpec
 from weft.keras.graph.graph import Graph, node_of
 from weft.keras.graph.node import Node
 from weft.keras.graph.operation import Operation
-from weft.keras.graph.tensor import KerasTensor, is_keras_tensor
+from weft.keras.graph.tensor import KerasTensor, any_symbolic, is_keras_tensor
 from weft.keras.layers.core.input_layer import InputLayer
 from weft.keras.layers.layer import Layer
 from weft.keras.models.model import Model
@@ -140,13 +140,13 @@ class Functional(Model):
             training: what layers see that were not called with a value of their own.
             mask: masks of the inputs.
         """
-        values = self._standardized(inputs)
+        values = self._input_values(inputs)
         if mask is not None:
             masks = weft.tree.leaves(mask, is_leaf=lambda leaf: leaf is None)
             for value, found in zip(values, masks, strict=False):
                 if found is not None and value is not None:
                     set_keras_mask(value, found)
-        return self.graph.run(values)
+        return _unpack_single(self.graph.run(values))
 
     def compute_mask(self, inputs: Any, previous_mask: Any) -> Any:
         """Results have the masks that the graph's last layers set."""
@@ -159,7 +159,7 @@ class Functional(Model):
             return weft.tree.map(lambda tensor: KerasTensor(tensor.shape, tensor.dtype), self.graph.output_structure)
         return super().compute_output_spec(inputs, training=training, mask=mask)
 
-    def _standardized(self, inputs: Any) -> list[Any]:
+    def _input_values(self, inputs: Any) -> list[Any]:
         """The values of the inputs in order, with their dtypes and counts of axes."""
         structure = self.graph.input_structure
         if isinstance(inputs, dict) and not isinstance(structure, dict):
@@ -177,6 +177,19 @@ class Functional(Model):
                     f"The model {self.name} has the inputs {', '.join(structure)}.", received=f"keys {sorted(inputs)}"
                 )
             inputs = {name: inputs[name] for name in structure}
+        if len(self.graph.inputs) > 1 and not is_alike(structure, inputs):
+            # Values without keys have an order only where the keys are sorted as they were written.
+            if _has_one_order(structure) and isinstance(inputs, list | tuple) and len(inputs) == len(structure):
+                warnings.warn(
+                    f"The model {self.name} takes the dict {type_text(structure)}; it got {type_text(inputs)}.",
+                    stacklevel=2,
+                )
+                return self._input_values(dict(zip(structure, inputs, strict=True)))
+            raise ArgumentError(
+                f"The inputs of the model {self.name} must have the structure that it was made with.",
+                received=type_text(inputs),
+                fix=f"pass {type_text(structure)}",
+            )
         values = weft.tree.leaves(inputs, is_leaf=lambda leaf: leaf is None)
         if len(values) != len(self.graph.inputs):
             raise ArgumentError(
@@ -244,6 +257,33 @@ def _source(tensor: KerasTensor) -> str:
     """The name of the layer that a tensor is the result of."""
     history = tensor._keras_history
     return tensor.name if history is None else history.operation.name
+
+
+def is_alike(structure: Any, values: Any) -> bool:
+    """Whether values are in dicts where a structure has dicts of the same keys; lists may be tuples, of any length.
+
+    >>> is_alike({"a": 1, "b": [2, 3]}, {"a": 4, "b": (5, 6)}), is_alike({"a": 1, "b": 2}, [3, 4])
+    (True, False)
+    """
+    if isinstance(structure, dict):
+        return isinstance(values, dict) and all(k in values and is_alike(v, values[k]) for k, v in structure.items())
+    if isinstance(structure, list | tuple) and isinstance(values, list | tuple):
+        return all(is_alike(one, value) for one, value in zip(structure, values, strict=False))
+    return not (isinstance(structure, list | tuple) and any(isinstance(one, dict) for one in structure))
+
+
+def _has_one_order(structure: Any) -> bool:
+    """Whether a structure is a flat dict whose keys were written in sorted order."""
+    flat = isinstance(structure, dict) and all(is_keras_tensor(tensor) for tensor in structure.values())
+    return flat and list(structure) == sorted(structure)
+
+
+def _unpack_single(outputs: Any) -> Any:
+    """Return the only element of a list or tuple: called on arrays, a model with `outputs=[x]` returns an array.
+
+    Called on KerasTensors it returns the list, as in Keras.
+    """
+    return outputs[0] if isinstance(outputs, (list, tuple)) and len(outputs) == 1 else outputs
 
 
 def _without_single(shapes: list[Any]) -> Any:
@@ -341,15 +381,34 @@ def _described_call(node: Node, indices: dict[int, dict[int, int]]) -> dict[str,
     return {**call, "explicit_training": True} if "training" in kwargs else call
 
 
+class _Layers(dict[str, Any]):
+    """The layers of a config by name, and where the nodes of this graph begin among those of each layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._first: dict[str, int] = {}
+
+    def add(self, name: str, layer: Any) -> None:
+        """Enter a layer; one that another graph of the file shares has nodes already."""
+        self[name] = layer
+        self._first[name] = 0 if isinstance(layer, InputLayer) else len(layer._inbound_nodes)
+
+    def result(self, name: str, node: int, position: int) -> Any:
+        """Return the tensor that a call of a layer returned."""
+        if node < 0 or position < 0:
+            raise FileFormatError("The calls of layers must be counted from 0.", received=f"{name}: {node}, {position}")
+        return self[name]._inbound_nodes[self._first[name] + node].output_tensors[position]
+
+
 def _rebuilt(config: dict[str, Any]) -> tuple[Any, Any]:
     """Construct the layers of a config and call them; the inputs and outputs."""
-    layers: dict[str, Any] = {}
+    layers = _Layers()
     waiting: list[tuple[str, dict[str, Any]]] = []
     for described in config["layers"]:
         layer = registry.deserialize_keras_object(described)
         if not isinstance(layer, Operation):
             raise FileFormatError("A model consists of layers and operations.", received=type(layer).__name__)
-        layers[described["name"]] = layer
+        layers.add(described["name"], layer)
         waiting.extend((described["name"], call) for call in described.get("inbound_nodes", ()))
     done = {name: 1 if isinstance(layer, InputLayer) else 0 for name, layer in layers.items()}
     while waiting:
@@ -364,6 +423,9 @@ def _rebuilt(config: dict[str, Any]) -> tuple[Any, Any]:
             if getattr(getattr(layers[name], "function", None), "__name__", "") == "get_item":
                 # Data have no tuples, but a list means something else in an index.
                 args = [tuple(arg) if isinstance(arg, list) else arg for arg in args]
+            if not any_symbolic(args, kwargs):
+                # With arrays only the operation would compute, with arguments of the file.
+                raise FileFormatError("A call in a model must have a tensor of the model.", received=f"of {name}")
             layers[name](*args, **kwargs)
             done[name] += 1
         if len(later) == len(waiting):
@@ -389,11 +451,11 @@ def _is_ready(call: dict[str, Any], done: dict[str, int]) -> bool:
     return all(done.get(name, 0) > index for name, index, _ in _histories([call["args"], call["kwargs"]]))
 
 
-def _call_arguments(call: dict[str, Any], layers: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+def _call_arguments(call: dict[str, Any], layers: _Layers) -> tuple[list[Any], dict[str, Any]]:
     def filled(tree: Any) -> Any:
         if isinstance(tree, dict) and tree.get("class_name") == "__keras_tensor__":
             name, index, position = tree["config"]["keras_history"]
-            return layers[name]._inbound_nodes[index].output_tensors[position]
+            return layers.result(name, index, position)
         if isinstance(tree, dict) and "class_name" not in tree:
             return {key: filled(item) for key, item in tree.items()}
         if isinstance(tree, (list, tuple)):
@@ -406,13 +468,13 @@ def _call_arguments(call: dict[str, Any], layers: dict[str, Any]) -> tuple[list[
     return filled(call["args"]), kwargs
 
 
-def _from_triples(tree: Any, layers: dict[str, Any]) -> Any:
+def _from_triples(tree: Any, layers: _Layers) -> Any:
     if isinstance(tree, dict):
         return {key: _from_triples(item, layers) for key, item in tree.items()}
     if len(tree) == 3 and isinstance(tree[0], str):
         name, index, position = tree
         index -= int(isinstance(layers[name], Functional))
-        return layers[name]._inbound_nodes[index].output_tensors[position]
+        return layers.result(name, index, position)
     return type(tree)(_from_triples(item, layers) for item in tree)
 
 

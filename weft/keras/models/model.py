@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from weft.errors import ArgumentError
@@ -12,6 +12,7 @@ from weft.keras.core import registry
 from weft.keras.graph.tensor import any_symbolic
 from weft.keras.layers.layer import Layer
 from weft.keras.layers.state import Stateful
+from weft.keras.models import state_tree
 from weft.keras.models.summary import print_summary
 from weft.keras.training.trainer import Trainer
 
@@ -119,17 +120,40 @@ class Model(Trainer, Layer):
         """
         print_summary(self, line_length, print_fn, expand_nested, show_trainable, layer_range)
 
-    def save(self, filepath: Any, overwrite: bool = True, zipped: bool | None = None) -> None:
+    def get_state_tree(self, value_format: str = "backend_tensor") -> dict[str, Any]:
+        """Return the values of all variables, in dicts nested by the parts of their paths.
+
+        Args:
+            value_format: "backend_tensor" for arrays of Weft, "numpy_array" for arrays of NumPy.
+        """
+        return state_tree.get_state_tree(self, value_format)
+
+    def set_state_tree(self, state_tree_values: Mapping[str, Any]) -> None:
+        """Assign the values of a tree that `get_state_tree` returned.
+
+        Args:
+            state_tree_values: any of the groups; paths that are missing keep their values.
+        """
+        state_tree.set_state_tree(self, state_tree_values)
+
+    def save(self, filepath: Any, overwrite: bool = True, zipped: bool | None = None, **kwargs: Any) -> None:
         """Write the model to a file; `keras.models.load_model` reads it.
 
         Args:
-            filepath: the file, whose name ends in ".keras".
+            filepath: the file, whose name ends in ".keras", or in ".h5" for the older format of Keras.
             overwrite: whether an existing file may be replaced.
-            zipped: True or None.
+            zipped: False writes a folder instead of an archive.
+            **kwargs: `include_optimizer=`, see `keras.models.save_model`.
         """
-        _archive().save_model(self, filepath, overwrite, zipped)
+        _archive().save_model(self, filepath, overwrite, zipped, **kwargs)
 
-    def save_weights(self, filepath: Any, overwrite: bool = True, max_shard_size: float | None = None) -> None:
+    def save_weights(
+        self,
+        filepath: Any,
+        overwrite: bool = True,
+        max_shard_size: float | None = None,
+        objects_to_skip: Sequence[Any] | None = None,
+    ) -> None:
         """Write the weights, and the state of the optimizer, to a file, or to several.
 
         Args:
@@ -137,17 +161,19 @@ class Model(Trainer, Layer):
                 of the list of files, which ends in ".weights.json".
             overwrite: whether an existing file may be replaced.
             max_shard_size: how large a file may be, in gigabytes; None: there is one.
+            objects_to_skip: layers and other objects whose weights are left out.
         """
-        _archive().save_weights(self, filepath, overwrite, max_shard_size)
+        _archive().save_weights(self, filepath, overwrite, max_shard_size, objects_to_skip)
 
-    def load_weights(self, filepath: Any, skip_mismatch: bool = False) -> None:
-        """Read weights from a file of `save_weights` or `save`, or of Keras 3.
+    def load_weights(self, filepath: Any, skip_mismatch: bool = False, **kwargs: Any) -> None:
+        """Read weights from a file of `save_weights` or `save`, or of Keras.
 
         Args:
-            filepath: the file.
+            filepath: the file, or a directory of `OrbaxCheckpoint`.
             skip_mismatch: whether what does not fit is left as it is, with a warning.
+            **kwargs: `objects_to_skip=` and `by_name=`, see `keras.saving.load_weights`.
         """
-        _archive().load_weights(self, filepath, skip_mismatch)
+        _archive().load_weights(self, filepath, skip_mismatch, **kwargs)
 
     def export(
         self,

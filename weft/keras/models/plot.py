@@ -1,4 +1,4 @@
-"""Drawings of models, as SVG, without other programs."""
+"""Drawings of models: as SVG without other programs, as PNG and PDF by `pictures.py`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 from weft.errors import ArgumentError
 from weft.keras.layers.layer import Layer
+from weft.keras.models.pictures import write_picture
 
 CHARACTER, LINE, PADDING = 7.2, 16, 8  # sizes of text, in units of the drawing
 GAP_ACROSS, GAP_ALONG = 24, 36
@@ -60,17 +61,18 @@ def plot_model(
     splines: str = "ortho",
     **kwargs: Any,
 ) -> Drawing:
-    """Draw the layers of a model, as SVG.
+    """Draw the layers of a model.
 
     Args:
         model: the model; built, for its shapes.
-        to_file: a file to write, whose name ends in `.svg`; None writes none.
+        to_file: a file to write, whose name ends in `.svg`, or in `.png` or `.pdf` where matplotlib or Graphviz is
+            installed; None writes none.
         show_shapes: whether to show shapes of inputs and results.
         show_dtype: whether to show the dtype of results.
         show_layer_names: whether to show names of layers.
         rankdir: "TB" from top to bottom, "LR" from left to right.
         expand_nested: whether layers of models inside are drawn in place of the models.
-        dpi: accepted; a drawing has no resolution.
+        dpi: the resolution of a PNG.
         show_layer_activations: whether to show activations of layers.
         show_trainable: whether to show if layers are trainable.
         splines: "ortho" or "polyline" draws straight edges, anything else curves.
@@ -89,14 +91,17 @@ def plot_model(
     if kwargs:
         raise ArgumentError("plot_model does not take these arguments.", received=", ".join(kwargs))
     check_direction(rankdir)
-    if to_file is not None and not str(to_file).endswith(".svg"):
-        raise ArgumentError("Drawings are SVG files.", received=f"to_file={str(to_file)!r}", fix="to_file='model.svg'")
     describe = _describer(show_shapes, show_dtype, show_layer_names, show_layer_activations, show_trainable)
     boxes = _boxes(model, describe, expand_nested)
-    _lay_out(boxes, rankdir == "LR")
-    drawing = Drawing(_svg(boxes, rankdir == "LR", straight=splines in ("ortho", "polyline")))
-    if to_file is not None:
+    across, straight = rankdir == "LR", splines in ("ortho", "polyline")
+    _lay_out(boxes, across)
+    drawing = Drawing(_svg(boxes, across, straight))
+    if to_file is not None and str(to_file).lower().endswith(".svg"):
         pathlib.Path(to_file).write_text(drawing.text, encoding="utf-8")
+    elif to_file is not None:
+        edges = [(_edge_points(boxes[i], box, across), straight) for box in boxes for i in box.sources]
+        size, graph = _size(boxes), _dot_text(model.name, boxes, rankdir, dpi, splines)
+        write_picture(to_file, boxes, edges, size, dpi, lambda: graph)
     return drawing
 
 
@@ -172,15 +177,19 @@ def model_to_dot(
         raise ArgumentError("model_to_dot does not take these arguments.", received=", ".join(kwargs))
     check_direction(rankdir)
     describe = _describer(show_shapes, show_dtype, show_layer_names, show_layer_activations, show_trainable)
-    boxes = _boxes(model, describe, expand_nested)
+    return Dot(_dot_text(model.name, _boxes(model, describe, expand_nested), rankdir, dpi, splines, subgraph))
+
+
+def _dot_text(name: str, boxes: list[Box], rankdir: str, dpi: int, splines: str, subgraph: bool = False) -> str:
+    """Return boxes as a graph in the language of Graphviz."""
     quoted = lambda text: '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
-    kind, name = ("subgraph", f"cluster_{model.name}") if subgraph else ("digraph", model.name)
+    kind, name = ("subgraph", f"cluster_{name}") if subgraph else ("digraph", name)
     lines = [f"{kind} {quoted(name)} {{"]
     lines.append(f"  rankdir={rankdir}; dpi={dpi}; splines={splines}; node [shape=box];")
     label = lambda box: "\\n".join(quoted(line)[1:-1] for line in box.lines)
     lines += [f'  n{i} [label="{label(box)}"];' for i, box in enumerate(boxes)]
     lines += [f"  n{source} -> n{i};" for i, box in enumerate(boxes) for source in box.sources]
-    return Dot("\n".join([*lines, "}"]))
+    return "\n".join([*lines, "}"])
 
 
 def _describer(shapes: bool, dtype: bool, names: bool, activations: bool, trainable: bool) -> Any:
@@ -267,9 +276,14 @@ def _center(box: Box, across: bool) -> float:
     return box.y + box.height / 2 if across else box.x + box.width / 2
 
 
-def _svg(boxes: list[Box], across: bool, straight: bool) -> str:
+def _size(boxes: list[Box]) -> tuple[float, float]:
+    """Return width and height of a drawing."""
     width = max((box.x + box.width for box in boxes), default=0) + PADDING
-    height = max((box.y + box.height for box in boxes), default=0) + PADDING
+    return width, max((box.y + box.height for box in boxes), default=0) + PADDING
+
+
+def _svg(boxes: list[Box], across: bool, straight: bool) -> str:
+    width, height = _size(boxes)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
         f'viewBox="0 0 {width:.0f} {height:.0f}" font-family="monospace" font-size="12">',
@@ -293,15 +307,18 @@ def _svg(boxes: list[Box], across: bool, straight: bool) -> str:
     return "\n".join([*parts, "</svg>"])
 
 
-def _edge(source: Box, target: Box, across: bool, straight: bool) -> str:
+def _edge_points(source: Box, target: Box, across: bool) -> list[tuple[float, float]]:
+    """Return both ends of an edge and the two points between them where it bends."""
     if across:
         x0, y0, x1, y1 = source.x + source.width, source.y + source.height / 2, target.x, target.y + target.height / 2
         middle = (x0 + x1) / 2
-        bends = f"L{middle:.1f},{y0:.1f} L{middle:.1f},{y1:.1f} L" if straight else f"C{middle},{y0} {middle},{y1} "
-    else:
-        x0, y0, x1, y1 = source.x + source.width / 2, source.y + source.height, target.x + target.width / 2, target.y
-        middle = (y0 + y1) / 2
-        bends = f"L{x0:.1f},{middle:.1f} L{x1:.1f},{middle:.1f} L" if straight else f"C{x0},{middle} {x1},{middle} "
-    return (
-        f'<path d="M{x0:.1f},{y0:.1f} {bends}{x1:.1f},{y1:.1f}" fill="none" stroke="black" marker-end="url(#arrow)"/>'
-    )
+        return [(x0, y0), (middle, y0), (middle, y1), (x1, y1)]
+    x0, y0, x1, y1 = source.x + source.width / 2, source.y + source.height, target.x + target.width / 2, target.y
+    middle = (y0 + y1) / 2
+    return [(x0, y0), (x0, middle), (x1, middle), (x1, y1)]
+
+
+def _edge(source: Box, target: Box, across: bool, straight: bool) -> str:
+    first, *others = (f"{x:.1f},{y:.1f}" for x, y in _edge_points(source, target, across))
+    line = " L".join(["", *others]).lstrip() if straight else "C" + " ".join(others)
+    return f'<path d="M{first} {line}" fill="none" stroke="black" marker-end="url(#arrow)"/>'

@@ -136,7 +136,11 @@ class Sequential(Model):
             self._stack.insert(0, first)
         tensor = inputs = self._stack[0].output
         for layer in self._stack[1:]:
-            tensor = layer(tensor)
+            try:
+                tensor = layer(tensor)
+            except NotImplementedError:
+                # The layer has no shapes before it runs: the layers are called one after the other instead.
+                return
         # In the dict itself: its layers are the model's own already.
         self.__dict__["_functional"] = Functional(inputs, tensor)
 

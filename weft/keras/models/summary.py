@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import shutil
 from collections.abc import Callable
@@ -53,7 +54,7 @@ def print_summary(
     layer_range: tuple[str, str] | None = None,
 ) -> None:
     """Print the table of a model. See `Model.summary`."""
-    rows = list(_rows(model, model.layers, 0, expand_nested))
+    rows = list(_rows(model, _listed(model), 0, expand_nested))
     if layer_range is not None:
         rows = _in_range(rows, layer_range)
     branches = any("," in row.connected for row in rows) or not _is_chain(model)
@@ -74,7 +75,12 @@ def _rows(model: Any, layers: list[Any], level: int, expand: bool) -> Any:
     for layer in layers:
         yield Row(level, layer, _shape(layer), _parameters(layer), _connections(model, layer))
         if expand and getattr(layer, "layers", None):
-            yield from _rows(layer, layer.layers, level + 1, expand)
+            yield from _rows(layer, _listed(layer), level + 1, expand)
+
+
+def _listed(model: Any) -> list[Any]:
+    """Return the layers of a model, of a functional one with the operations of `ops` between them."""
+    return list(getattr(model, "operations", None) or model.layers)
 
 
 def _shape(layer: Any) -> str:
@@ -90,13 +96,27 @@ def _shape(layer: Any) -> str:
         return "multiple"
     if nodes and len(nodes[-1].output_tensors) > 1:
         return "[" + ", ".join(str(tensor.shape) for tensor in nodes[-1].output_tensors) + "]"
-    if not shapes and layer.built and layer._build_shapes and len(layer._build_shapes) == 1:
-        if type(layer).compute_output_shape is not Layer.compute_output_shape:
-            return str(layer.compute_output_shape(*layer._build_shapes.values()))
+    if not shapes and getattr(layer, "built", False):
+        return _built_shape(layer)
     return next(iter(shapes), "?")
 
 
+def _built_shape(layer: Any) -> str:
+    """Return the shape of the results of a layer for the shapes that it was built with."""
+    compute, built = type(layer).compute_output_shape, getattr(layer, "_build_shapes", None)
+    if not built or compute is Layer.compute_output_shape:
+        return "?"
+    try:
+        if set(built) <= set(inspect.signature(compute).parameters):
+            return str(layer.compute_output_shape(**built))
+        return str(layer.compute_output_shape(*built.values())) if len(built) == 1 else "?"
+    except NotImplementedError:
+        return "?"
+
+
 def _parameters(layer: Any) -> str:
+    if not isinstance(layer, Layer):
+        return "0"
     if not layer.built:
         return "0 (unbuilt)"
     return f"{layer.count_params():,}"
@@ -133,7 +153,7 @@ def _is_chain(model: Any) -> bool:
 
 
 def _mark(layer: Any) -> str:
-    return ("Y" if layer.trainable else "N") if layer.weights else "-"
+    return ("Y" if layer.trainable else "N") if getattr(layer, "weights", None) else "-"
 
 
 def _in_range(rows: list[Row], names: tuple[str, str]) -> list[Row]:

@@ -8,7 +8,14 @@ from typing import Any
 import weft.numpy as wnp
 from weft import Array, lax
 from weft.errors import ArgumentError
-from weft.keras.numerics.shapes import channel_axis, padding_name, sizes, with_spatial
+from weft.keras.numerics.shapes import (
+    channel_axis,
+    padding_name,
+    sizes,
+    spatial_sizes,
+    window_count,
+    with_spatial,
+)
 
 Sizes = int | Sequence[int]
 
@@ -48,6 +55,9 @@ def conv(
             f"The {channels} channels of the input must be a multiple of the {each} that the kernel takes; "
             f"shapes {inputs.shape} and {kernel.shape}."
         )
+    for size, window, wide in zip(spatial_sizes(inputs.shape, data_format), kernel.shape, dilation, strict=False):
+        if isinstance(size, int):
+            window_count(size, window, 1, padding, wide)  # an error where none fits
     pads: Any = padding.upper()
     if padding == "causal":
         pads = [((kernel.shape[0] - 1) * dilation[0], 0)]

@@ -46,6 +46,17 @@ def layer_normalization(
     return nn.normalize_by(wide, mean, variance, scale, offset, epsilon).astype(x.dtype)
 
 
+def variance_scaling(
+    x: Array, gamma: Any = None, beta: Any = None, axis: int | Sequence[int] = -1, epsilon: float = 1e-3
+) -> Array:
+    """x divided by the root of its variance over axes, times gamma; its mean and beta do not enter (Keras'
+    `rms_scaling`)."""
+    axes = axis_list(axis, x.ndim)
+    wide = x.astype(wide_dtype(x))
+    out = wide * lax.rsqrt(wnp.var(wide, axes, keepdims=True) + epsilon)
+    return (out if gamma is None else out * along(gamma, axes, x.ndim).astype(wide.dtype)).astype(x.dtype)
+
+
 def rms_normalization(x: Array, scale: Any = None, axis: int | Sequence[int] = -1, epsilon: float = 1e-6) -> Array:
     """x divided by the root of its mean square over axes, times scale."""
     axes = axis_list(axis, x.ndim)

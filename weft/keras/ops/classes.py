@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from weft.errors import ArgumentError
 from weft.keras.core.config import standardize_data_format
 from weft.keras.core.registry import register
-from weft.keras.graph.operation import Operation
+from weft.keras.graph.operation import Operation, output_spec
 from weft.keras.graph.tensor import any_symbolic
 
 # Parameters that are arguments of a node; the others are options, in the config of the operation.
@@ -24,16 +24,23 @@ _OPERANDS = frozenset(_NAMES_OF_OPERANDS.split())
 # Where that is otherwise.
 _OPERANDS_OF = {
     "batch_normalization": ("x", "mean", "variance", "offset", "scale"),
+    "associative_scan": ("f", "elems"),
     "bincount": ("x",),
     "dot_product_attention": ("query", "key", "value", "bias", "mask", "scale"),
+    "fori_loop": ("init_val",),
     "full": ("fill_value",),
     "full_like": ("x", "fill_value"),
     "histogram": ("x",),
+    "jvp": ("fun", "primals", "tangents"),
     "isclose": ("x1", "x2", "rtol", "atol"),
+    "map": ("f", "xs"),
     "rms_normalization": ("x", "scale"),
+    "scan": ("f", "init", "xs"),
     "scale_and_translate": ("images", "output_shape", "scale", "translation"),
     "squareplus": ("x",),
     "trapezoid": ("y",),
+    "vectorized_map": ("function", "elements"),
+    "while_loop": ("loop_vars",),
 }
 # Those whose nodes have all operands, None for those that are left out.
 _COMPLETE = ("batch_normalization", "layer_normalization", "rms_normalization")
@@ -72,17 +79,30 @@ class NamedOperation(Operation):
     """An operation with options. Its subclasses are made by `define`.
 
     Args:
+        *args: the arguments of the function that are not arguments of a node, in order.
         name: its name in a graph.
-        **options: the arguments of the function that are not arguments of a node.
+        **options: such arguments by name.
     """
 
     function: ClassVar[Any]
+    home: ClassVar[str]
     parameters: ClassVar[tuple[inspect.Parameter, ...]]
     operands: ClassVar[tuple[str, ...]]
 
-    def __init__(self, name: str | None = None, **options: Any) -> None:
+    def __init__(self, *args: Any, name: str | None = None, **options: Any) -> None:
+        names = [p.name for p in self.parameters if p.name not in self.operands]
+        if len(args) > len(names):
+            raise ArgumentError(f"{type(self).__name__} takes the options {', '.join(names)}.", received=f"{args}")
+        self.options = {**dict(zip(names, args, strict=False)), **options}
+        self._init_arguments = ((), {**self.options, "name": name})
         super().__init__(name)
-        self.options = options
+
+    def __getattr__(self, name: str) -> Any:
+        # Options are attributes too.
+        options = self.__dict__.get("options", {})
+        if name in options:
+            return options[name]
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> NamedOperation:
@@ -94,7 +114,14 @@ class NamedOperation(Operation):
 
     def call(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function."""
-        function = type(self).function
+        return self._apply(type(self).function, args, kwargs)
+
+    def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
+        """The results for KerasTensors, as KerasTensors without a history."""
+        known = self._apply(output_spec(type(self).function), args, kwargs)
+        return super().compute_output_spec(*args, **kwargs) if known is None else known
+
+    def _apply(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if len(args) > len(self.operands) and all(p.kind is not p.VAR_POSITIONAL for p in self.parameters):
             raise ArgumentError(
                 f"{type(self).__name__} takes {', '.join(self.operands)}.", received=f"{len(args)} arguments"
@@ -127,6 +154,7 @@ def define(module: str, functions: Iterable[Any]) -> None:
             "__doc__": f"`weft.keras.ops.{own}` in a graph.",
             "__module__": __name__,
             "function": staticmethod(function),
+            "home": module,
             "parameters": parameters,
             "operands": _operands(own, parameters),
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,7 +13,10 @@ import weft.numpy as wnp
 from weft import lax
 from weft.errors import ArgumentError, ArgumentTypeError
 from weft.keras.core.config import standardize_dtype
-from weft.keras.ops.dispatch import operand, operation, tensor
+from weft.keras.core.context import is_tracer
+from weft.keras.core.variable import value_of
+from weft.keras.graph.tensor import KerasTensor
+from weft.keras.ops.dispatch import operand, operation, symbolic_as, tensor
 
 _REDUCTIONS = {"add": "add", "max": "max", "min": "min", "mul": "multiply"}
 
@@ -95,14 +99,14 @@ def convert_to_numpy(x: Any) -> np.ndarray:
         x: what to convert; it must not be traced.
 
     Returns:
-        A NumPy array.
+        A NumPy array that may be written to.
 
     Example:
         >>> from weft import keras
         >>> keras.ops.convert_to_numpy(keras.ops.ones((2,)))
         array([1., 1.], dtype=float32)
     """
-    return np.asarray(tensor(x))
+    return np.array(tensor(x))
 
 
 def is_tensor(x: Any) -> bool:
@@ -174,13 +178,22 @@ def stop_gradient(variable: Any) -> Any:
     return lax.stop_gradient(tensor(variable))
 
 
+def _unstack_spec(x: Any, num: int | None = None, axis: int = 0) -> Any:
+    """`num` parts where the size of the axis is unknown."""
+    if num is None or not -x.ndim <= axis < x.ndim or x.shape[axis] is not None:
+        return None
+    rest = [size for i, size in enumerate(x.shape) if i != axis % x.ndim]
+    return [KerasTensor(rest, x.dtype) for _ in range(num)]
+
+
 @operation
+@symbolic_as(_unstack_spec)
 def unstack(x: Any, num: int | None = None, axis: int = 0) -> Any:
     """The parts of an array along an axis, without that axis.
 
     Args:
         x: an array.
-        num: how many there are; the size of the axis, which is known.
+        num: how many there are; the size of the axis where None.
         axis: the axis.
 
     Returns:
@@ -207,9 +220,15 @@ def custom_gradient(f: Callable[..., Any]) -> Callable[..., Any]:
             its only arguments) to the gradients of the arguments.
 
     Returns:
-        A function that returns the result only.
+        A function that returns the result only. Of variables among its arguments, `f` gets the values.
     """
-    return weft.custom_gradient(f)
+    with_gradient = weft.custom_gradient(f)
+
+    @functools.wraps(f)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return with_gradient(*(value_of(arg) for arg in args), **{name: value_of(arg) for name, arg in kwargs.items()})
+
+    return call
 
 
 # ------------------------------------------------------------------------------------------------------- control flow
@@ -237,6 +256,7 @@ def cond(pred: Any, true_fn: Callable[[], Any], false_fn: Callable[[], Any]) -> 
     return lax.cond(tensor(pred), true_fn, false_fn)
 
 
+@operation
 def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_val: Any) -> Any:
     """A loop over integers that updates a value.
 
@@ -257,6 +277,7 @@ def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_
     return lax.fori_loop(lower, upper, body_fun, init_val)
 
 
+@operation
 def while_loop(
     cond: Callable[..., Any], body: Callable[..., Any], loop_vars: Any, maximum_iterations: int | None = None
 ) -> Any:
@@ -294,6 +315,7 @@ def while_loop(
     return values if several else values[0]
 
 
+@operation
 def scan(
     f: Callable[[Any, Any], tuple[Any, Any]],
     init: Any,
@@ -322,6 +344,7 @@ def scan(
     return lax.scan(f, init, xs, length, reverse, unroll)
 
 
+@operation
 def associative_scan(f: Callable[[Any, Any], Any], elems: Any, reverse: bool = False, axis: int = 0) -> Any:
     """All partial results of an associative function, computed in parallel.
 
@@ -339,6 +362,7 @@ def associative_scan(f: Callable[[Any, Any], Any], elems: Any, reverse: bool = F
     return lax.associative_scan(f, weft.tree.map(tensor, elems), reverse, axis)
 
 
+@operation
 def map(f: Callable[[Any], Any], xs: Any) -> Any:
     """A function applied to each element along the first axis, one after another.
 
@@ -352,6 +376,7 @@ def map(f: Callable[[Any], Any], xs: Any) -> Any:
     return lax.map(f, weft.tree.map(tensor, xs))
 
 
+@operation
 def vectorized_map(function: Callable[[Any], Any], elements: Any) -> Any:
     """A function applied to all elements along the first axis at once.
 
@@ -383,14 +408,34 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
 # -------------------------------------------------------------------------------------------------- slices and scatters
 
 
+def _slice_spec(inputs: Any, start_indices: Any, shape: Sequence[int]) -> Any:
+    """Sizes of -1 are unknown where those of the inputs are, or the first index is."""
+    if len(shape) != len(inputs.shape) or not any(_is_rest(size) for size in shape):
+        return None
+    unknown = isinstance(start_indices, KerasTensor)
+
+    def size_on(i: int) -> int | None:
+        whole = inputs.shape[i]
+        if not _is_rest(shape[i]):
+            return shape[i]
+        return (
+            None
+            if unknown or whole is None or isinstance(start_indices[i], KerasTensor)
+            else whole - int(start_indices[i])
+        )
+
+    return KerasTensor([size_on(i) for i in range(len(shape))], dtype(inputs))
+
+
 @operation
+@symbolic_as(_slice_spec)
 def slice(inputs: Any, start_indices: Any, shape: Sequence[int]) -> Any:
     """A box of an array.
 
     Args:
         inputs: an array.
         start_indices: the first index of each axis, integers or an array of them; they may be traced.
-        shape: the sizes of the box.
+        shape: the sizes of the box; -1 is up to the end of the axis, whose first index must not be traced then.
 
     Returns:
         An array of that shape.
@@ -400,7 +445,32 @@ def slice(inputs: Any, start_indices: Any, shape: Sequence[int]) -> Any:
         >>> print(keras.ops.slice([1, 2, 3, 4], [1], [2]))
         [2 3]
     """
-    return lax.dynamic_slice(tensor(inputs), _starts(start_indices), tuple(shape))
+    inputs, sizes = tensor(inputs), tuple(shape)
+    if len(sizes) != inputs.ndim:
+        raise ArgumentError(
+            f"The box must have a size for each of the {inputs.ndim} axes.", received=f"shape={sizes}, {inputs.shape}"
+        )
+    if any(_is_rest(size) for size in sizes):
+        first = [_known_index(start_indices[i]) if _is_rest(size) else 0 for i, size in enumerate(sizes)]
+        sizes = tuple(
+            whole - start if _is_rest(size) else size
+            for size, start, whole in zip(sizes, first, inputs.shape, strict=True)
+        )
+    return lax.dynamic_slice(inputs, _starts(start_indices), sizes)
+
+
+def _is_rest(size: Any) -> bool:
+    return isinstance(size, (int, np.integer)) and size == -1
+
+
+def _known_index(index: Any) -> int:
+    if isinstance(index, (int, np.integer, np.ndarray)) or (isinstance(index, weft.Array) and not is_tracer(index)):
+        return int(index)
+    raise ArgumentError(
+        "A box that goes to the end of an axis (-1) must begin at an index that is not traced.",
+        received=repr(index),
+        fix="pass the size of the box",
+    )
 
 
 @operation

@@ -34,6 +34,18 @@ def operation(function: Function) -> Function:
     return call  # type: ignore[return-value]
 
 
+def symbolic_as(spec: Callable[..., Any]) -> Callable[[Function], Function]:
+    """A decorator of what `operation` decorates: `spec` says what the results are for symbolic tensors, from the same
+    arguments. It is for sizes that depend on values, or that are known though tracing cannot tell; where it returns
+    None the function is traced."""
+
+    def mark(function: Function) -> Function:
+        function.output_spec = spec  # type: ignore[attr-defined]
+        return function
+
+    return mark
+
+
 def register_operations(kind: str, *functions: Any, **aliases: Any) -> None:
     """Enter public operations in the table of a kind. Graphs and files have them by that name.
 

@@ -128,6 +128,7 @@ def inv(x: Any) -> Any:
     return wnp.linalg.inv(_square(x))
 
 
+@operation
 def jvp(fun: Callable[..., Any], primals: Any, tangents: Any, has_aux: bool = False) -> Any:
     """The value of a function and its derivative in a direction.
 
@@ -161,15 +162,15 @@ def lstsq(a: Any, b: Any, rcond: float | None = None) -> Any:
 
 @operation
 def lu_factor(x: Any) -> Any:
-    """The LU factors of square matrices with row exchanges.
+    """The LU factors of matrices with row exchanges.
 
     Args:
-        x: square matrices.
+        x: matrices.
 
     Returns:
         A pair of matrices with both factors, and the row that was exchanged with each row.
     """
-    factors, pivots = _lu_factor(_square(x))
+    factors, pivots = _lu_factor(inexact(x))
     return factors, pivots
 
 

@@ -10,7 +10,10 @@ import weft.numpy as wnp
 from weft import lax
 from weft import ops as segments
 from weft.errors import ArgumentError
-from weft.keras.ops.dispatch import inexact, operation, tensor, unary
+from weft.keras.core.spec import check_positive
+from weft.keras.graph.shapes import compute_output_spec
+from weft.keras.graph.tensor import KerasTensor
+from weft.keras.ops.dispatch import inexact, operation, symbolic_as, tensor, unary
 from weft.scipy.special import erfinv as _erfinv
 from weft.scipy.special import logsumexp as _logsumexp
 
@@ -39,7 +42,15 @@ def _segment(name: str, what: str) -> Any:
         An array whose first axis has one entry a segment.
     """
     call.__name__ = call.__qualname__ = name
-    return operation(call)
+
+    def spec(data: Any, segment_ids: Any, num_segments: int | None = None, sorted: bool = False) -> Any:
+        """The values say how many segments there are."""
+        if num_segments is not None:
+            return None
+        found = compute_output_spec(call, data, segment_ids, 1, sorted)
+        return KerasTensor((None, *found.shape[1:]), found.dtype)
+
+    return operation(symbolic_as(spec)(call))
 
 
 segment_sum = _segment("segment_sum", "sum")
@@ -271,6 +282,7 @@ def extract_sequences(x: Any, sequence_length: int, sequence_stride: int) -> Any
     Returns:
         An array with two axes instead of the last: windows, and the elements of each.
     """
+    check_positive(sequence_length=sequence_length, sequence_stride=sequence_stride)
     x = tensor(x)
     count = max(0, (x.shape[-1] - sequence_length) // sequence_stride + 1)
     indices = np.arange(count)[:, None] * sequence_stride + np.arange(sequence_length)
@@ -330,6 +342,7 @@ def istft(
     Returns:
         An array of floats.
     """
+    check_positive(sequence_length=sequence_length, sequence_stride=sequence_stride, fft_length=fft_length)
     frames = wnp.fft.irfft(_complex(x), fft_length)
     factors = _window(window, sequence_length, fft_length, frames.dtype)
     signal = _overlap_add(frames * factors, sequence_stride)

@@ -11,6 +11,7 @@ from typing import Any, Unpack
 
 import weft.numpy as wnp
 from weft import Array
+from weft.errors import ArgumentError
 from weft.keras.core.variable import Variable
 from weft.keras.optimizers.base import BaseArguments, Optimizer, UndecayedArguments
 from weft.keras.optimizers.slots import Slot
@@ -136,6 +137,10 @@ class AdamW(Adam):
         amsgrad: bool = False,
         **base: Unpack[UndecayedArguments],
     ) -> None:
+        if weight_decay is None:
+            raise ArgumentError(
+                "AdamW needs a weight decay.", received="weight_decay=None", fix="keras.optimizers.Adam"
+            )
         super().__init__(learning_rate, beta_1, beta_2, epsilon, amsgrad, weight_decay=weight_decay, **base)
 
 

@@ -12,6 +12,18 @@ from weft.keras.core import registry
 from weft.keras.core.variable import Variable
 from weft.keras.optimizers.base import Optimizer, run_one
 
+_OF_INNER = (
+    "weight_decay",
+    "clipnorm",
+    "global_clipnorm",
+    "clipvalue",
+    "use_ema",
+    "ema_momentum",
+    "ema_overwrite_frequency",
+    "loss_scale_factor",
+    "gradient_accumulation_steps",
+)
+
 
 class LossScaleOptimizer(Optimizer):
     """Another optimizer, of a loss that is multiplied by a scale as large as gradients allow.
@@ -141,7 +153,8 @@ class LossScaleOptimizer(Optimizer):
     @classmethod
     def from_config(cls, config: Mapping[str, Any], custom_objects: Mapping[str, Any] | None = None) -> Self:
         """The optimizer that `get_config` described."""
-        settings = dict(config)
+        # Keras once wrote the arguments that belong to the inner optimizer, with their defaults.
+        settings = {name: value for name, value in config.items() if name not in _OF_INNER}
         settings["inner_optimizer"] = registry.deserialize_keras_object(
             settings["inner_optimizer"], custom_objects, kind="optimizers"
         )

@@ -106,13 +106,24 @@ class MultiOptimizer(Optimizer):
         loss_scale_factor: float | None = None,
         name: str | None = None,
     ) -> None:
-        super().__init__(0.0, name=name)
+        super().__init__(0.0, name=name, loss_scale_factor=loss_scale_factor)
         self._map = optimizer_map
-        self._scale = loss_scale_factor
         self._optimizers: list[Optimizer] = []
         if isinstance(optimizer_map, OptimizerMap):
             for optimizer in (*optimizer_map.values(), optimizer_map.default_optimizer):
                 self._position(optimizer)
+
+    @property
+    def loss_scale_factor(self) -> float | None:
+        """What the loss is multiplied with, for all optimizers."""
+        return self._scale
+
+    @loss_scale_factor.setter
+    def loss_scale_factor(self, value: float | None) -> None:
+        self._scale = value
+        # The base class sets it before there are optimizers.
+        for optimizer in getattr(self, "_optimizers", ()):
+            optimizer.loss_scale_factor = value
 
     def _position(self, optimizer: Optimizer) -> int:
         for i, known in enumerate(self._optimizers):

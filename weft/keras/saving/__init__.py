@@ -12,5 +12,6 @@ from weft.keras.core.registry import (
     serialize_keras_object,
 )
 from weft.keras.saving.archive import load_model, load_weights, save_model, save_weights
+from weft.keras.saving.editor import KerasFileEditor
 
 _publish(__name__)

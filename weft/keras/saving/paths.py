@@ -8,7 +8,7 @@ too, which Keras leaves out of its files.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from weft.keras.core.names import to_snake_case
@@ -20,24 +20,54 @@ _CONTAINERS = (list, tuple, dict, set)
 _SKIPPED = {"_owned", "_container_attributes", "_init_arguments", "_training", "_inbound_nodes", "_outbound_nodes"}
 
 
-def saved_objects(model: Any) -> dict[str, Any]:
-    """Layers, the optimizer and seed generators, by path; that of the model itself is ""."""
+def saved_objects(model: Any, skip: Sequence[Any] = ()) -> dict[str, Any]:
+    """Layers, the optimizer and seed generators, by path; that of the model itself is "".
+
+    Args:
+        model: the model.
+        skip: objects that are left out, with what is in them.
+    """
     found: dict[str, Any] = {}
-    met: set[int] = set()
+    met: dict[int, Any] = {id(value): value for value in skip}  # kept alive, so that no identity is met again
 
     def visit(path: str, value: Any) -> None:
         if _is_saved(value):
             if id(value) in met:
                 return
-            met.add(id(value))
+            met[id(value)] = value
             found[path] = value
             for name, child in _children(value):
                 visit(f"{path}/{name}" if path else name, child)
-        elif isinstance(value, _CONTAINERS):
+        elif isinstance(value, _CONTAINERS) and id(value) not in met:
+            met[id(value)] = value  # a container may contain itself
             for name, member in _members(value):
                 visit(f"{path}/{name}", member)
 
     visit("", model)
+    return found
+
+
+def property_names(objects: Mapping[str, Any], unknown: Iterable[str]) -> dict[str, str]:
+    """Return the paths of objects that a file has under the name of a property which returns them.
+
+    Args:
+        objects: the objects of the model by path.
+        unknown: paths of the file that the model does not have.
+
+    Returns:
+        A path of the model for each path of a property.
+    """
+    paths = {id(value): path for path, value in objects.items()}
+    found: dict[str, str] = {}
+    for path in unknown:
+        parts = path.split("/")
+        for i, name in enumerate(parts):
+            parent, own = objects.get("/".join(parts[:i])), "/".join(parts[: i + 1])
+            if own not in objects and isinstance(getattr(type(parent), name, None), property):
+                target = paths.get(id(getattr(parent, name)))
+                if target is not None:
+                    found[own] = target
+                break
     return found
 
 

@@ -5,21 +5,20 @@ What a file has is compared with the model before anything is assigned: a model 
 
 from __future__ import annotations
 
-import importlib.util
 import io
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from weft.checkpointing import tensor_file
 from weft.errors import ArgumentError, CheckpointMismatchError, FileFormatError
 from weft.keras.core.seeds import SeedGenerator
 from weft.keras.core.together import whole_values
-from weft.keras.saving import limits
-from weft.keras.saving.paths import own_arrays, saved_objects, saved_variables
+from weft.keras.saving import hdf5, limits
+from weft.keras.saving.hdf5 import StoredArray, has_h5py
+from weft.keras.saving.paths import own_arrays, property_names, saved_objects, saved_variables
 
 # The arrays of objects, by the paths of these and by their names in them.
 Weights = dict[str, dict[str, Any]]
@@ -28,19 +27,14 @@ MAXIMUM_LISTED = 12
 UNBUILT = {"0", "1"}
 
 
-def has_h5py() -> bool:
-    """Whether HDF5 can be read and written."""
-    return importlib.util.find_spec("h5py") is not None
+def weights_of(model: Any, skip: Sequence[Any] = ()) -> Weights:
+    """All arrays of a model, without those of the objects to skip and of what is in these."""
+    return {path: own_arrays(value) for path, value in saved_objects(model, skip).items()}
 
 
-def weights_of(model: Any) -> Weights:
-    """All arrays of a model."""
-    return {path: own_arrays(value) for path, value in saved_objects(model).items()}
-
-
-def names_of(model: Any) -> dict[str, str]:
+def names_of(model: Any, skip: Sequence[Any] = ()) -> dict[str, str]:
     """The names of the objects of a model, by path."""
-    return {path: getattr(value, "name", "") for path, value in saved_objects(model).items()}
+    return {path: getattr(value, "name", "") for path, value in saved_objects(model, skip).items()}
 
 
 # -------------------------------------------------------------------------------------------------------------- writing
@@ -56,11 +50,7 @@ def to_hdf5(weights: Weights, names: Mapping[str, str]) -> bytes:
             group = file.create_group(f"{path}/vars" if path else "vars")
             group.attrs["name"] = names.get(path, "")
             for name, array in arrays.items():
-                value = np.asarray(array)
-                if value.dtype.name == "bfloat16":
-                    group.create_dataset(name, data=value.view("V2")).attrs["dtype"] = "bfloat16"
-                else:
-                    group[name] = value
+                hdf5.write_array(group, name, np.asarray(array))
     return content.getvalue()
 
 
@@ -84,21 +74,14 @@ def from_bytes(data: bytes, name: str, file: str) -> Weights:
 
 
 def from_hdf5(data: bytes, file: str) -> Weights:
-    """The weights of an HDF5 file."""
+    """The weights of an HDF5 file, whose elements are read when they are assigned."""
     if not has_h5py():
         raise ArgumentError(
-            f"{file} has weights in HDF5, for which h5py is not installed.", fix="pip install 'weft[keras]'"
+            f"{file} has weights in HDF5, for which h5py is not installed.", fix="pip install 'weft-jit[keras]'"
         )
-    import h5py
-
     weights: Weights = {}
-    try:
-        with h5py.File(io.BytesIO(data), "r") as opened:
-            _read_group(opened, "", weights, file, 0)
-    except (OSError, RuntimeError, KeyError, TypeError, ValueError, OverflowError) as error:
-        if isinstance(error, FileFormatError):
-            raise
-        raise FileFormatError(f"{file}: the weights are no HDF5 file, or a damaged one: {error}.") from None
+    with hdf5.opened(data, file) as opened:
+        _read_group(opened, "", weights, file, 0)
     return weights
 
 
@@ -108,30 +91,13 @@ def _read_group(group: Any, path: str, weights: Weights, file: str, level: int) 
     if level > limits.MOST_LEVELS:
         raise FileFormatError(f"{file}: groups are nested more than {limits.MOST_LEVELS} levels.")
     for name in group:
-        kind = group.get(name, getlink=True)
-        if not isinstance(kind, h5py.HardLink):
-            raise FileFormatError(f"{file}: {path}/{name} is a link to elsewhere.")
-        child = group[name]
+        child = hdf5.child(group, name, path, file)
         if not isinstance(child, h5py.Group):
             raise FileFormatError(f"{file}: the array {path}/{name} is in no group `vars`.")
         if name == "vars":
-            weights[path] = {key: _read_array(child[key], f"{path}/vars/{key}", file) for key in child}
+            weights[path] = {key: hdf5.array_at(child, key, f"{path}/vars", file) for key in child}
         else:
             _read_group(child, f"{path}/{name}" if path else name, weights, file, level + 1)
-
-
-def _read_array(data: Any, where: str, file: str) -> np.ndarray:
-    import h5py
-
-    if not isinstance(data, h5py.Dataset) or data.external or data.is_virtual:
-        raise FileFormatError(f"{file}: {where} is no array of the file itself.")
-    limits.check_size(data.size * data.dtype.itemsize, f"{file}: {where}")
-    value = np.asarray(data[()])
-    if data.attrs.get("dtype") == "bfloat16" and value.dtype.itemsize == 2:
-        return value.view(ml_dtypes.bfloat16)
-    if value.dtype.kind not in "biufc":
-        raise FileFormatError(f"{file}: {where} has no numbers.", received=str(value.dtype))
-    return value
 
 
 def from_safetensors(data: bytes, file: str) -> Weights:
@@ -149,9 +115,14 @@ def from_safetensors(data: bytes, file: str) -> Weights:
 
 
 def assign(
-    model: Any, weights: Weights, file: str, skip_mismatch: bool = False, optional: tuple[str, ...] = ()
+    model: Any,
+    weights: Weights,
+    file: str,
+    skip_mismatch: bool = False,
+    optional: tuple[str, ...] = (),
+    skip: Sequence[Any] = (),
 ) -> None:
-    """Assign weights to the objects of a model.
+    """Assign weights to the objects of a model, except for those to skip.
 
     `optional` are first parts of paths that a file need not have; if one does not fit, all of it stays as it is, with a
     warning: weights may be loaded to go on with another optimizer.
@@ -160,12 +131,16 @@ def assign(
     stored = [name for path, own in weights.items() if path.split("/")[0] == "optimizer" for name in own]
     if not getattr(optimizer, "built", True) and not set(stored) <= UNBUILT:
         optimizer.build(model.trainable_variables)
-    objects = saved_objects(model)
+    objects = saved_objects(model, skip)
+    skipped = saved_objects(model).keys() - objects.keys() if skip else frozenset()
+    for alias, path in property_names(objects, [path for path in weights if path not in objects]).items():
+        inside = [own for own in weights if own == alias or own.startswith(f"{alias}/")]
+        weights.update({path + own.removeprefix(alias): weights.pop(own) for own in inside if path not in weights})
     problems: list[str] = []
     left: dict[str, list[str]] = {}
     fitting: list[str] = []
     with whole_values(saved_variables(model)):
-        present = weights_of(model)
+        present = weights_of(model, skip)
     for path, value in objects.items():
         wanted, found = present[path], weights.get(path, {})
         missing = [name for name in wanted if name not in found]
@@ -182,10 +157,10 @@ def assign(
             left.setdefault(root, []).extend(wrong)
         else:
             problems += wrong
-        if not wrong and wanted:
+        if not wrong:
             fitting.append(path)
     for path, arrays in weights.items():
-        if arrays and path not in objects and path.split("/")[0] not in optional:
+        if arrays and path not in objects and path not in skipped and path.split("/")[0] not in optional:
             problems.append(f"{path or 'the model'}: {len(arrays)} arrays that the model has no place for")
     if problems:
         listed = "\n    ".join(problems[:MAXIMUM_LISTED])
@@ -201,10 +176,14 @@ def assign(
         if path.split("/")[0] in left:
             continue
         value = objects[path]
+        own = {
+            name: array.read() if isinstance(array, StoredArray) else array
+            for name, array in weights.get(path, {}).items()
+        }
         if isinstance(value, SeedGenerator):
-            value.state.assign(weights[path]["0"])
+            value.state.assign(own["0"])
         else:
-            value.load_own_variables(weights[path])
+            value.load_own_variables(own)
 
 
 def _difference(path: str, name: str, wanted: Mapping[str, Any], found: Mapping[str, Any]) -> str:

@@ -36,6 +36,10 @@ class Compiled:
     # The call of `fit` that runs now: backups read it at the ends of chunks.
     fit: Any = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out programs, which a copy makes anew: they are code of this process."""
+        return {**self.__dict__, "programs": {}, "graph": None, "parts": None, "fit": None}
+
 
 def programs_of(model: Any) -> dict[Any, Any]:
     """The programs of a model; none if layers were added since they were made (a Sequential has another graph then)."""

@@ -78,6 +78,7 @@ def evaluate(
 
 def evaluate_feed(model: Any, feed: Feed, callbacks: CallbackList, steps: int | None) -> dict[str, Any]:
     """Logs over all batches, or over `steps` of them."""
+    model.stop_evaluating = False
     feed.prepare()  # metrics that it creates are reset with the others
     callbacks.on_test_begin({})
     model.reset_metrics()
@@ -115,12 +116,13 @@ def predict(model: Any, x: Any, batch_size: int | None, verbose: int | str, step
         size = adapter.size if steps is None else steps
         callbacks = CallbackList(callbacks, add_progbar=shown != 0, model=model, verbose=shown, epochs=1, steps=size)
     find = program_for(model, "predict")
+    model.stop_predicting = False
     callbacks.on_predict_begin({})
     if adapter.resident is not None and not model.run_eagerly and alone:
         every_batch = callbacks.has("on_predict_batch_begin", "on_predict_batch_end")
-        outputs = predict_arrays(adapter, find, callbacks, steps, every_batch)
+        outputs = predict_arrays(model, adapter, find, callbacks, steps, every_batch)
     else:
         with adapter.batches() as batches:
-            outputs = predict_batches(batches, find, callbacks, steps)
+            outputs = predict_batches(model, batches, find, callbacks, steps)
     callbacks.on_predict_end({})
     return outputs

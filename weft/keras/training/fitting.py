@@ -20,6 +20,7 @@ from weft.keras.training.compiled import flags_of
 from weft.keras.training.evaluating import evaluate_feed, feed_of, limited, verbosity
 from weft.keras.training.feed import Feed, StreamFeed
 from weft.keras.training.loop import EpochLoop, Safe, wants_table
+from weft.keras.training.order import NumPyOrder, epoch_generator, is_unbuilt
 
 
 @dataclass
@@ -49,15 +50,15 @@ class Position:
     """Where a training is, and what its next batches depend on: what a backup has beside the state.
 
     The next batch is batch `batch` of `epoch`, and batch `data_batch` of the data's `data_epoch` (they differ with
-    `steps_per_epoch`). `seed` is that of the order, `stream` the position in a stream, `done` how many batches there
-    were.
+    `steps_per_epoch`). `seed` is that of the order (of arrays a state of NumPy's generator, as text), `stream` the
+    position in a stream, `done` how many batches there were.
     """
 
     epoch: int
     batch: int
     data_epoch: int
     data_batch: int
-    seed: int
+    seed: int | str
     done: int = 0
     stream: Any = None
 
@@ -78,10 +79,20 @@ class Fit:
         self.epochs = arguments.epochs if settings.max_epochs is None else min(arguments.epochs, settings.max_epochs)
         self.steps = limited(arguments.steps_per_epoch)
         x, y, sample_weight, self.validation = training_and_validation(arguments)
-        # The order of an epoch is a function of the seed and the epoch, so that a training can go on elsewhere.
-        self.seed = agreed(int(np.random.randint(2**31))) if arguments.shuffle else 0
-        self.adapter = self.adapt(x, y, sample_weight, self.seed)
         self._source = (x, y, sample_weight)
+        # Arrays are read in Keras's order. Otherwise the order is a function of the seed and the epoch, so that a
+        # training can go on elsewhere, and several processes agree.
+        self.order: NumPyOrder | None = None
+        of_arrays = bool(arguments.shuffle) and arrays.recognises((x, y, sample_weight))
+        generator = epoch_generator() if of_arrays else None
+        self.seed: int | str = 0
+        if arguments.shuffle and generator is None:
+            self.seed = agreed(int(np.random.randint(2**31)))
+        self.adapter = self.adapt(x, y, sample_weight, self.seed)
+        if generator is not None:
+            order = self.set_order(generator)
+            if is_unbuilt(model):
+                order.draw_first_batch()
         size = self.adapter.size if self.steps is None else self.steps
         shown = verbosity(arguments.verbose)
         self.callbacks = CallbackList(
@@ -98,9 +109,17 @@ class Fit:
         first = arguments.initial_epoch
         self.position = Position(first, 0, first, 0, self.seed)
 
-    def adapt(self, x: Any, y: Any, sample_weight: Any, seed: int) -> data.Adapter:
+    def set_order(self, generator: Any) -> NumPyOrder:
+        """Have the adapter of arrays read them in the order of a generator of NumPy's."""
+        adapter: Any = self.adapter
+        shuffle, size = self.arguments.shuffle, adapter.batch_size
+        self.order = adapter.row_order = NumPyOrder(adapter.samples, shuffle, size, generator)
+        return self.order
+
+    def adapt(self, x: Any, y: Any, sample_weight: Any, seed: int | str) -> data.Adapter:
         """The training data with an order."""
         arguments = self.arguments
+        seed = seed if isinstance(seed, int) else 0
         return adapted(x, y, sample_weight, arguments.batch_size, arguments.shuffle, seed, arguments.steps_per_epoch)
 
     def run(self) -> History:
@@ -116,7 +135,10 @@ class Fit:
         logs: dict[str, Any] = {}
         try:
             for epoch in range(self.position.epoch, 0 if model.stop_training else self.epochs):
-                logs = self.epoch(epoch)
+                ended = self.epoch(epoch)
+                if ended is None:
+                    break
+                logs = ended
                 model.stop_training = any_process(bool(model.stop_training))
                 if model.stop_training:
                     break
@@ -163,12 +185,19 @@ class Fit:
                 self.position = Position(**found)
                 self.seed = self.position.seed
                 self.adapter = self.adapt(*self._source, self.seed)
+                self.order = None
+                if isinstance(self.seed, str):
+                    self.set_order(epoch_generator() or np.random.RandomState()).restore(
+                        self.position.data_epoch, self.seed
+                    )
                 self.open_feed()
                 backup.restore(self)
                 return
 
     def position_state(self) -> dict[str, Any]:
         """The position as plain data."""
+        if self.order is not None:
+            self.position.seed = self.order.state_text(self.position.data_epoch)
         # Between two epochs of the data there is no position in a stream: the next one begins.
         return {**asdict(self.position), "stream": self.feed.state() if self.position.data_batch else None}
 
@@ -181,6 +210,8 @@ class Fit:
     def begin(self) -> None:
         """The next batch of the feed is that of the position."""
         position = self.position
+        if self.order is not None and (position.data_batch == 0 or not self.opened):
+            self.order.begin(position.data_epoch)
         if position.stream is not None:
             self.feed.resume(position.stream)  # type: ignore[union-attr]
             position.stream = None
@@ -188,8 +219,8 @@ class Fit:
             self.feed.begin(position.data_epoch, position.data_batch)
         self.opened = True
 
-    def epoch(self, epoch: int) -> dict[str, Any]:
-        """One epoch, or the rest of one."""
+    def epoch(self, epoch: int) -> dict[str, Any] | None:
+        """Run one epoch, or the rest of one; None if the data has ended in the epochs before."""
         model, callbacks, position = self.model, self.callbacks, self.position
         if position.batch == 0:
             model.reset_metrics()
@@ -204,6 +235,11 @@ class Fit:
         if position.batch == first and first:
             # A stream whose end was not known when the backup was made: all batches were there already.
             logs = {name: float(value) for name, value in sorted(model.get_metrics_result().items())}
+        if position.batch == 0 and position.done:
+            warnings.warn(
+                f"The data ran out before epoch {epoch + 1} of {self.epochs}: training ends here.", stacklevel=5
+            )
+            return None
         if position.batch == 0:
             raise ArgumentError(
                 "There is no batch to train on: the data is empty, or a generator has ended.",

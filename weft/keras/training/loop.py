@@ -145,6 +145,8 @@ class EpochLoop:
                 self.model.stop_training = any_process(bool(self.model.stop_training))
                 if self.model.stop_training:
                     break
+            elif self.model.stop_evaluating:
+                break
         if pending is not None:
             logs, _ = self._finished(pending, finished, safe)
         return logs

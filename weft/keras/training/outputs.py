@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,65 +11,161 @@ import numpy as np
 from weft.errors import ArgumentError
 from weft.keras.core.context import type_text
 
-
-class Output(NamedTuple):
-    """One output: its key in a dict (or its position in a list, or None if it is the only one), its name, its value."""
-
-    key: str | int | None
-    name: str
-    value: Any
+Path = tuple[Any, ...]
 
 
-def outputs_of(y_pred: Any, names: Sequence[str] | None) -> list[Output]:
-    """The outputs of a model.
+def is_container(value: Any) -> bool:
+    """Whether a value is a dict, list or tuple of outputs, and not a single one."""
+    return isinstance(value, Mapping | list | tuple)
 
-    >>> [(o.key, o.name) for o in outputs_of([1, 2], ["a", "b"])]
-    [(0, 'a'), (1, 'b')]
+
+def is_config(value: Any) -> bool:
+    """Whether a value is the config of an object, a dict of its own."""
+    return isinstance(value, Mapping) and "class_name" in value and "config" in value
+
+
+def entries(value: Any) -> list[tuple[Any, Any]]:
+    """Return pairs of a key and an entry of a dict, or of an index and an entry of a list."""
+    return list(value.items()) if isinstance(value, Mapping) else list(enumerate(value))
+
+
+def leaf_paths(tree: Any, path: Path = ()) -> list[Path]:
+    """Return the paths of the single outputs of a nested structure.
+
+    >>> leaf_paths({"a": (1, 2), "b": 3})
+    [('a', 0), ('a', 1), ('b',)]
     """
-    if isinstance(y_pred, Mapping):
-        return [Output(key, str(key), value) for key, value in y_pred.items()]
-    if isinstance(y_pred, list | tuple):
-        known = names if names is not None and len(names) == len(y_pred) else None
-        return [Output(i, known[i] if known else f"output_{i + 1}", value) for i, value in enumerate(y_pred)]
-    return [Output(None, names[0] if names else "output", y_pred)]
+    if not is_container(tree):
+        return [path]
+    return [found for key, item in entries(tree) for found in leaf_paths(item, (*path, key))]
 
 
-def part_of(structure: Any, output: Output, outputs: Sequence[Output], what: str, shared: bool) -> Any:
-    """What of a structure belongs to an output: by key or name in a dict, by position in a list.
+def at_path(tree: Any, path: Path) -> Any:
+    """Return the entry of a nested structure at a path."""
+    for key in path:
+        tree = tree[key]
+    return tree
+
+
+def leaf_names(y_pred: Any, names: Sequence[str] | None) -> dict[Path, str]:
+    """Name the single outputs by the model, or by the keys of a flat dict; outputs without a name are left out.
+
+    >>> leaf_names([1, 2], ["a", "b"]), leaf_names({"a": 1}, None), leaf_names([1, 2], None)
+    ({(0,): 'a', (1,): 'b'}, {('a',): 'a'}, {})
+    """
+    paths = leaf_paths(y_pred)
+    flat = isinstance(y_pred, Mapping) and all(len(path) == 1 for path in paths)
+    if names is not None and len(names) == len(paths) and not flat:
+        # The names of a model are in the order of `weft.tree`, which sorts the keys of dicts.
+        return dict(zip(tree_order(paths), names, strict=True))
+    return {path: str(path[0]) for path in paths} if flat else {}
+
+
+def tree_order(paths: Sequence[Path]) -> list[Path]:
+    """Sort paths as `weft.tree` orders leaves."""
+    return sorted(paths, key=lambda path: [(isinstance(key, str), key) for key in path])
+
+
+def unused_name(name: str, used: Collection[str]) -> str:
+    """Return a name, with a number where it is used already.
+
+    >>> unused_name("mse", ["mse", "mse_1"])
+    'mse_2'
+    """
+    numbered = itertools.chain([name], (f"{name}_{i}" for i in itertools.count(1)))
+    return next(candidate for candidate in numbered if candidate not in used)
+
+
+def align(structure: Any, y_pred: Any, names: Mapping[Path, str], what: str, path: Path = ()) -> Any:
+    """Arrange targets or weights as the outputs are: by key or name from a dict, by position from a list.
 
     Args:
-        structure: targets, weights, losses, ...; None if there is none.
-        output, outputs: the output, and all of them.
-        what: what it is called in errors.
-        shared: whether something that is neither a dict nor a list is for all outputs.
+        structure: targets or weights; entries that are missing in a dict become None.
+        y_pred: the outputs, possibly nested.
+        names: the names of single outputs by path.
+        what: the name of the argument in errors.
+        path: the path of `y_pred` in all outputs.
     """
     if structure is None:
         return None
+    if not is_container(y_pred):
+        if isinstance(structure, Mapping) and names.get(path) in structure:
+            return structure[names[path]]
+        single = isinstance(structure, list | tuple) and len(structure) == 1
+        return structure[0] if single else structure
+    inner = entries(y_pred)
+    labels = {key: key if isinstance(y_pred, Mapping) else names.get((*path, key), key) for key, _ in inner}
+    shown = ", ".join(repr(label) for label in labels.values())
     if isinstance(structure, Mapping):
-        names = {key for o in outputs for key in (o.key, o.name)}
-        unknown = [str(key) for key in structure if key not in names]
+        unknown = [key for key in structure if key not in labels.values()]
         if unknown:
             raise ArgumentError(
-                f"{what} has a key for something that is not an output of the model.",
+                f"The keys of {what} must be outputs of the model.",
                 received=", ".join(repr(key) for key in unknown),
-                fix=f"the outputs are {', '.join(repr(o.name) for o in outputs)}",
+                fix=f"the outputs are {shown}",
             )
-        return structure[output.key] if output.key in structure else structure.get(output.name)
-    if isinstance(structure, list | tuple):
-        if len(structure) != len(outputs):
+        found = [structure.get(labels[key]) for key, _ in inner]
+    elif isinstance(structure, list | tuple):
+        paths = leaf_paths(y_pred)
+        if len(structure) != len(inner) and len(structure) == len(paths):
+            by_path = dict(zip(paths, structure, strict=True))
+            return _filled(y_pred, by_path)
+        if len(structure) != len(inner):
             raise ArgumentError(
-                f"{what} has as many entries as the model has outputs, {len(outputs)}.",
+                f"{what} must have as many entries as the model has outputs, {len(inner)}.",
                 received=f"{len(structure)}: {type_text(structure)}",
-                fix=f"a dict with the keys {', '.join(repr(o.name) for o in outputs)}" if len(outputs) > 1 else None,
+                fix=f"a dict with the keys {shown}",
             )
-        return structure[next(i for i, o in enumerate(outputs) if o.key == output.key)]
-    if len(outputs) == 1 or shared:
-        return structure
-    raise ArgumentError(
-        f"The model has {len(outputs)} outputs, and {what} only one entry.",
-        received=type_text(structure),
-        fix=f"a list of {len(outputs)}, or a dict with the keys {', '.join(repr(o.name) for o in outputs)}",
-    )
+        found = list(structure)
+    elif len(inner) == 1:
+        found = [structure]
+    else:
+        raise ArgumentError(
+            f"The model has {len(inner)} outputs, so {what} must have an entry for each.",
+            received=type_text(structure),
+            fix=f"a list of {len(inner)}, or a dict with the keys {shown}",
+        )
+    aligned = [align(part, item, names, what, (*path, key)) for part, (key, item) in zip(found, inner, strict=True)]
+    return rebuild(y_pred, aligned)
+
+
+def align_targets(y_true: Any, y_pred: Any, names: Mapping[Path, str], paths: Sequence[Path]) -> Any:
+    """Arrange targets as the outputs are; they may be those of the outputs at `paths` only."""
+    try:
+        return align(y_true, y_pred, names, "y")
+    except ArgumentError:
+        flat = [at_path(y_true, path) for path in leaf_paths(y_true)]
+        if len(flat) != len(paths) or len(set(paths)) != len(paths):
+            raise
+        return _partial(y_pred, dict(zip(paths, flat, strict=True)))
+
+
+def _partial(y_pred: Any, values: Mapping[Path, Any], path: Path = ()) -> Any:
+    """Return the structure of the outputs with values at some paths, and None elsewhere."""
+    if path in values or not is_container(y_pred):
+        return values.get(path)
+    return rebuild(y_pred, [_partial(item, values, (*path, key)) for key, item in entries(y_pred)])
+
+
+def align_weights(sample_weight: Any, y_pred: Any, names: Mapping[Path, str], path: Path) -> Any:
+    """Return the sample weights of the output at a path: one array is for all outputs."""
+    if not is_container(sample_weight):
+        return sample_weight
+    weights = align(sample_weight, y_pred, names, "sample_weight")
+    return None if weights is None else at_path(weights, path)
+
+
+def rebuild(like: Any, items: Sequence[Any]) -> Any:
+    """Return a dict, list or tuple of the kind of `like` with other entries."""
+    if isinstance(like, Mapping):
+        return dict(zip(like, items, strict=True))
+    return type(like)(*items) if hasattr(like, "_fields") else type(like)(items)
+
+
+def _filled(tree: Any, values: Mapping[Path, Any], path: Path = ()) -> Any:
+    if not is_container(tree):
+        return values[path]
+    return rebuild(tree, [_filled(item, values, (*path, key)) for key, item in entries(tree)])
 
 
 class Kind(NamedTuple):

@@ -81,6 +81,7 @@ def row_wise(result: Any, count: int) -> bool:
 
 
 def predict_arrays(
+    model: Any,
     adapter: data.Adapter,
     program_for: Callable[[Any], Any],
     callbacks: Any,
@@ -103,34 +104,67 @@ def predict_arrays(
             full_from = 0
     else:
         full_from = 0
+    every = _Every(model.steps_per_execution, callbacks)
     for i in range(full_from, full + bool(rest)):
         part = weft.tree.map(lambda leaf, i=i: leaf[i * size : min((i + 1) * size, count)], arrays)
         program = program_for(spec_of_batch(part))
-        parts.append(_one(program, part, i, callbacks))
+        parts.append(every.run(program, part, i))
+        if model.stop_predicting:
+            break
+    every.end()
     return concatenated(parts)
 
 
-def predict_batches(batches: Any, program_for: Callable[[Any], Any], callbacks: Any, steps: int | None) -> Any:
+def predict_batches(
+    model: Any, batches: Any, program_for: Callable[[Any], Any], callbacks: Any, steps: int | None
+) -> Any:
     """Outputs of a stream."""
     parts: list[Any] = []
+    every = _Every(model.steps_per_execution, callbacks)
     for i, found in enumerate(batches):
         if steps is not None and i >= steps:
             break
         # A stream for training has targets, which are not predicted from.
         batch = canonical(packed(found[0]))
         batch = sharded_batch(batch)
-        parts.append(own_rows(_one(program_for(spec_of_batch(batch)), batch, i, callbacks)))
-        if steps is not None and i + 1 >= steps:
+        parts.append(own_rows(every.run(program_for(spec_of_batch(batch)), batch, i)))
+        if model.stop_predicting or (steps is not None and i + 1 >= steps):
             break
+    every.end()
     return concatenated(parts)
 
 
-def _one(program: Any, batch: Any, i: int, callbacks: Any) -> Any:
-    callbacks.on_predict_batch_begin(i, {})
-    outputs = program.run_batch(batch)
-    callbacks.on_predict_batch_end(i, {"outputs": outputs})
-    callbacks.on_predict_chunk_end(i, {"outputs": outputs})
-    return outputs
+class _Every:
+    """Batches one by one, with hooks around `count` of them.
+
+    Args:
+        count: how many batches an execution has.
+        callbacks: whose hooks are called.
+    """
+
+    def __init__(self, count: int, callbacks: Any) -> None:
+        self.count, self.callbacks = count, callbacks
+        self.outputs: list[Any] = []
+        self.last = -1
+
+    def run(self, program: Any, batch: Any, i: int) -> Any:
+        """Return the outputs of batch `i`."""
+        if not self.outputs:
+            self.callbacks.on_predict_batch_begin(i, {})
+        self.outputs.append(program.run_batch(batch))
+        self.last = i
+        found = self.outputs[-1]
+        if len(self.outputs) == self.count:
+            self.end()
+        return found
+
+    def end(self) -> None:
+        """Call the hooks of the end of an execution, if one is open."""
+        if self.outputs:
+            logs = {"outputs": self.outputs[0] if len(self.outputs) == 1 else concatenated(self.outputs)}
+            self.outputs = []
+            self.callbacks.on_predict_batch_end(self.last, logs)
+            self.callbacks.on_predict_chunk_end(self.last, logs)
 
 
 def _chunks(program: PredictProgram, arrays: Any, full: int, callbacks: Any) -> Any:

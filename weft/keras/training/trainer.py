@@ -33,6 +33,8 @@ class Trainer:
     optimizer: Any = None
     loss: Any = None
     stop_training: bool = False
+    stop_evaluating: bool = False
+    stop_predicting: bool = False
     compiled: bool = False
     history: Any = None
     train_function: Callable[[Any], Any] | None = None
@@ -182,9 +184,15 @@ class Trainer:
 
     @property
     def metrics_names(self) -> list[str]:
-        """Names in the order in which `evaluate` returns values."""
+        """Names in the order in which `evaluate` returns values.
+
+        Metrics of several outputs come last, in alphabetical order as in Keras.
+        """
         names = self._names_of_metrics()
-        return [names.get(id(metric), metric.name) for metric in self.metrics]
+        found = [names.get(id(metric), metric.name) for metric in self.metrics]
+        metrics = self._training.metrics
+        last = {entry.name for entry in (metrics and metrics.entries) or () if entry.output is not None}
+        return [name for name in found if name not in last] + sorted(last)
 
     def _names_of_metrics(self) -> dict[int, str]:
         """What metrics of `compile` are called, which may be more than their own names."""
@@ -262,9 +270,12 @@ class Trainer:
         for added in self.losses:  # type: ignore[attr-defined]
             value = wnp.sum(wnp.asarray(added).astype(wnp.float32 if total is None else total.dtype))
             total = value if total is None else total + value
+        if total is None and not training:
+            # Metrics can be evaluated without a loss.
+            total = wnp.zeros((), wnp.float32)
         if total is None:
             raise ArgumentError(
-                "There is no loss to compute.",
+                "Training needs a loss, but there is no loss to compute.",
                 received="compile(loss=None), and no layer adds a loss",
                 fix=["compile(loss=...)", "self.add_loss(...) in a layer", "a `train_step` of your own"],
             )
@@ -302,7 +313,7 @@ class Trainer:
             compiled.metrics.update_state(y, y_pred, sample_weight)
         return self.get_metrics_result()
 
-    def train_step(self, data: Any) -> dict[str, Any]:
+    def train_step(self, data: Any, batch: Any = None) -> Any:
         """One batch of `fit`: loss, gradients, update, metrics. Override it for another way to train.
 
         Args:
@@ -313,6 +324,8 @@ class Trainer:
         Returns:
             Logs by name.
         """
+        if batch is not None:  # `super().train_step(state, data)`
+            return self._stateless_step("train", data, batch)
         x, y, sample_weight = unpacked(data)
         variables = self.trainable_variables  # type: ignore[attr-defined]
 
@@ -327,19 +340,73 @@ class Trainer:
         self._track_loss(loss, x)
         return self.compute_metrics(x, y, y_pred, sample_weight)
 
-    def test_step(self, data: Any) -> dict[str, Any]:
+    def test_step(self, data: Any, batch: Any = None) -> Any:
         """One batch of `evaluate`. Override it for another way to evaluate; `(state, data)` as for `train_step`, with
         the lists `(trainable, non_trainable, metrics)`."""
+        if batch is not None:  # `super().test_step(state, data)`
+            return self._stateless_step("test", data, batch)
         x, y, sample_weight = unpacked(data)
         y_pred = self(x, training=False)  # type: ignore[operator]
         loss = self._loss_for_step(x, y, y_pred, sample_weight, False)
         self._track_loss(loss, x)
         return self.compute_metrics(x, y, y_pred, sample_weight)
 
-    def predict_step(self, data: Any) -> Any:
+    def predict_step(self, data: Any, batch: Any = None) -> Any:
         """The outputs for one batch of `predict`; `(state, data)` with the lists `(trainable, non_trainable)`."""
+        if batch is not None:  # `super().predict_step(state, data)`
+            return self._stateless_step("predict", data, batch)
         x, _, _ = unpacked(data)
         return self(x, training=False)  # type: ignore[operator]
+
+    def _stateless_step(self, mode: str, state: Sequence[Any], batch: Any) -> Any:
+        """Run the step of this class as a function of values, which a step `(state, data)` of a subclass calls."""
+        groups = self._state_groups(mode)
+        step = getattr(Trainer, f"{mode}_step")
+        run = stateless(lambda data: step(self, data), [variable for group in groups for variable in group])
+        result, new = run([value for values in state for value in values], batch)
+        lists: list[Any] = []
+        for group in groups:
+            lists.append(new[: len(group)])
+            new = new[len(group) :]
+        return result, (lists[1] if mode == "predict" else tuple(lists))
+
+    def compute_loss_and_updates(
+        self,
+        trainable_variables: Sequence[Any],
+        non_trainable_variables: Sequence[Any],
+        metrics_variables: Sequence[Any],
+        x: Any,
+        y: Any,
+        sample_weight: Any,
+        training: bool = False,
+        optimizer_variables: Sequence[Any] | None = None,
+    ) -> tuple[Any, tuple[Any, Any, list[Any], list[Any]]]:
+        """Compute the loss of a batch as a function of values, for `weft.value_and_grad(..., has_aux=True)`.
+
+        Args:
+            trainable_variables, non_trainable_variables, metrics_variables: values of these variables.
+            x, y, sample_weight: a batch.
+            training: whether layers train, and the loss is scaled as the optimizer does.
+            optimizer_variables: values of the optimizer's variables, which a loss scale depends on.
+
+        Returns:
+            The loss, and `(unscaled loss, outputs, non-trainable values, metric values)`.
+        """
+        groups = (self.trainable_variables, self.non_trainable_variables, self.metrics_variables)  # type: ignore[attr-defined]
+        optimizer = list(getattr(self.optimizer, "variables", ())) if optimizer_variables is not None else []
+
+        def run() -> tuple[Any, Any, Any]:
+            y_pred = self(x, training=training)  # type: ignore[operator]
+            loss = self._loss_for_step(x, y, y_pred, sample_weight, training)
+            scale = getattr(self.optimizer, "scale_loss", None) if training else None
+            return (loss if scale is None else scale(loss)), loss, y_pred
+
+        variables = [variable for group in (*groups, optimizer) for variable in group]
+        values = [*trainable_variables, *non_trainable_variables, *metrics_variables, *(optimizer_variables or ())]
+        (scaled, loss, y_pred), new = stateless(run, variables)(values)
+        first = len(groups[0])
+        second, third = first + len(groups[1]), first + len(groups[1]) + len(groups[2])
+        return scaled, (loss, y_pred, new[first:second], new[second:third])
 
     def _track_loss(self, loss: Any, x: Any) -> None:
         tracker = self._training.tracker
@@ -403,9 +470,10 @@ class Trainer:
                 part is not None and part.entries is None for part in (compiled.loss, compiled.metrics)
             )
             if waiting or not getattr(self, "built", True):
-                y_pred = compute_output_spec(self._forward, weft.tree.map(self._tensor_of, x))
+                y_pred = self._outputs_of(x)
                 if mode != "predict":
-                    if compiled.loss is not None:
+                    # A `compute_loss` of a subclass may make other outputs of these: the step builds the losses then.
+                    if compiled.loss is not None and type(self).compute_loss is Trainer.compute_loss:
                         compiled.loss.build(y, y_pred)
                     if compiled.metrics is not None:
                         compiled.metrics.build(y, y_pred)
@@ -415,6 +483,14 @@ class Trainer:
             weights = self.trainable_variables  # type: ignore[attr-defined]
             if weights:
                 self.optimizer.build(weights)
+
+    def _outputs_of(self, x: Any) -> Any:
+        """Types of the outputs for a batch; the model is built by that."""
+        if not self._training.eager:
+            return compute_output_spec(self._forward, weft.tree.map(self._tensor_of, x))
+        # Nothing is traced, so that Python code of `call` may look at values.
+        with StatelessScope():
+            return self._forward(weft.tree.map(lambda spec: wnp.zeros(spec.shape, spec.dtype), x))
 
     def _tensor_of(self, spec: Any) -> KerasTensor:
         """The type of an array for a batch of any size; of its own size, where a model is for batches of one size."""
@@ -451,8 +527,8 @@ class Trainer:
 
         def run(batch: Any) -> Any:
             program = program_for(self, mode)(spec_of_batch(batch))
-            result = program.run_batch(sharded_batch(on_device(batch)))
-            return result if mode == "predict" else program.packing.unpack(result)
+            batch = sharded_batch(on_device(batch))
+            return program.run_batch(batch) if mode == "predict" else batch_logs(program, batch)
 
         return run
 
@@ -498,8 +574,7 @@ class Trainer:
         batch = self._standardized(batch)
         program = program_for(self, mode)(spec_of_batch(batch))
         self.reset_metrics()
-        logs = program.packing.unpack(program.run_batch(batch))
-        return evaluating.returned(self, logs, return_dict)
+        return evaluating.returned(self, batch_logs(program, batch), return_dict)
 
     # ----------------------------------------------------------------------------------------- fit, evaluate, predict
 
@@ -622,6 +697,13 @@ class Trainer:
         """
         self._assert_own_loop("predict", "predict")
         return evaluating.predict(self, x, batch_size, verbose, steps, callbacks)
+
+
+def batch_logs(program: Any, batch: Any) -> dict[str, Any]:
+    """Run one batch and return its logs by name."""
+    packed_logs = program.run_batch(batch)
+    # An eager program finds its packing while it runs.
+    return program.packing.unpack(packed_logs)
 
 
 def takes_state(step: Callable[..., Any]) -> bool:

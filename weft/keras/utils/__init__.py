@@ -40,6 +40,7 @@ Sequence = PyDataset
 if _TYPE_CHECKING:
     from weft.keras.callbacks.progress import Progbar
     from weft.keras.models.plot import model_to_dot, plot_model
+    from weft.keras.utils import bounding_boxes
     from weft.keras.utils.directories import (
         audio_dataset_from_directory,
         image_dataset_from_directory,
@@ -52,6 +53,7 @@ if _TYPE_CHECKING:
 
 # Imported when somebody asks for them: with them come loaders of data, the network, and models.
 _LATER = {
+    "bounding_boxes": "",
     "FeatureSpace": "utils.feature_space",
     "Progbar": "callbacks.progress",
     "array_to_img": "utils.images",
@@ -77,6 +79,7 @@ __all__ = [
     "Sequence",
     "array_to_img",
     "audio_dataset_from_directory",
+    "bounding_boxes",
     "clear_session",
     "custom_object_scope",
     "deserialize_keras_object",
@@ -113,6 +116,8 @@ __all__ = [
 def __getattr__(name: str) -> _Any:
     if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if not _LATER[name]:  # a submodule
+        return _importlib.import_module(f"{__name__}.{name}")
     return getattr(_importlib.import_module(f"weft.keras.{_LATER[name]}"), name)
 
 

@@ -25,11 +25,11 @@ class FileDataset(Loader):
     """A loader of the files of a folder.
 
     Attributes:
-        class_names: the classes in the order of their labels.
+        class_names: the classes in the order of their labels; None without labels.
         file_paths: the files.
     """
 
-    class_names: list[str]
+    class_names: list[str] | None
     file_paths: list[str]
 
 
@@ -50,21 +50,23 @@ class _Files:
 def _class_files(
     directory: Any, endings: tuple[str, ...], labels: Any, class_names: Sequence[str] | None, follow_links: bool
 ) -> tuple[list[str], np.ndarray | None, list[str]]:
-    """The files of a folder in order, their labels, and the names of the classes."""
+    """Return the files of a folder in order, their labels, and the names of the classes."""
     root = pathlib.Path(directory)
     if not root.is_dir():
-        raise ArgumentError("`directory` is a folder.", received=str(directory))
-    folders = sorted(path.name for path in root.iterdir() if path.is_dir())
-    names = list(folders)
-    if labels != "inferred":
-        if class_names is not None:
-            raise ArgumentError("`class_names` is for labels that are 'inferred' from folders.")
-        names = []
-    elif class_names is not None:
-        if sorted(class_names) != folders:
-            raise ArgumentError("`class_names` are the names of the folders.", received=f"{class_names}: {folders}")
+        raise ArgumentError("`directory` must be a folder.", received=str(directory))
+    inferred = isinstance(labels, str) and labels == "inferred"
+    if not inferred and labels is not None and not isinstance(labels, list | tuple | np.ndarray):
+        raise ArgumentError(
+            "`labels` must be 'inferred', None, or a list with a label for each file.", received=f"{labels!r}"
+        )
+    folders = sorted(path.name for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
+    names = folders if inferred else []
+    if class_names is not None:
+        if not inferred:
+            raise ArgumentError("`class_names` needs labels that are 'inferred' from folders.", received=f"{labels=}")
+        if not set(class_names) <= set(folders):
+            raise ArgumentError("`class_names` must be names of the folders.", received=f"{class_names}: {folders}")
         names = list(class_names)
-    inferred = labels == "inferred"
     found: list[tuple[str, int]] = []
     for label, name in enumerate(names) if inferred else [(0, ".")]:
         files = sorted(_below(root / name, follow_links))
@@ -82,7 +84,9 @@ def _class_files(
         return paths, np.array([label for _, label in found], "int32"), names
     listed = np.asarray(labels)
     if len(listed) != len(paths):
-        raise ArgumentError(f"There are {len(paths)} files.", received=f"{len(listed)} labels")
+        raise ArgumentError(
+            f"`labels` must have an entry for each of the {len(paths)} files.", received=f"{len(listed)} labels"
+        )
     return paths, listed.astype("int32"), [str(label) for label in sorted(set(listed.tolist()))]
 
 
@@ -116,7 +120,7 @@ def _datasets(
 ) -> Any:
     """The loader of a subset of the files of a folder, or of both."""
     if label_mode not in _LABEL_MODES:
-        raise ArgumentError(f"`label_mode` is one of {_LABEL_MODES}.", received=f"{label_mode=}")
+        raise ArgumentError(f"`label_mode` must be one of {_LABEL_MODES}.", received=f"{label_mode=}")
     if (validation_split is None) != (subset is None):
         raise ArgumentError("`validation_split` and `subset` go together.", received=f"{validation_split=}, {subset=}")
     if subset not in (None, "training", "validation", "both"):
@@ -128,13 +132,10 @@ def _datasets(
             "Without a seed training and validation may have the same files.", fix=["seed=1", "shuffle=False"]
         )
     seed = make_default_seed() if seed is None else seed
-    paths, indices, names = _class_files(
-        directory,
-        endings,
-        None if label_mode is None and labels != "inferred" else labels,
-        class_names,
-        follow_links,
-    )
+    # Without labels the files of the folder itself belong to the dataset too.
+    labels = None if label_mode is None else labels
+    label_mode = None if labels is None else label_mode
+    paths, indices, names = _class_files(directory, endings, labels, class_names, follow_links)
     if label_mode == "binary" and len(names) != 2:
         raise ArgumentError("Labels that are 'binary' are of two classes.", received=f"{len(names)} classes: {names}")
     targets = None
@@ -151,12 +152,16 @@ def _datasets(
         print(f"Found {len(paths)} files" + (f" belonging to {len(names)} classes." if names else "."))
 
     def loader(chosen: np.ndarray, shuffled: bool) -> FileDataset:
+        if not len(chosen):
+            raise ArgumentError(
+                "Training and validation must have a file each.", received=f"{len(paths)} files, {validation_split=}"
+            )
         files = [paths[i] for i in chosen]
         source = _Files(files, None if targets is None else targets[chosen], read)
-        result = FileDataset(
-            source, 1 if batch_size is None else batch_size, shuffle=shuffled, seed=seed, pad=pad, workers=2
-        )
-        result.class_names, result.file_paths = names, files
+        # Elements of a loader without a size of batches are single samples, which need no padding.
+        padding = None if batch_size is None else pad
+        result = FileDataset(source, batch_size, shuffle=shuffled, seed=seed, pad=padding, workers=2)
+        result.class_names, result.file_paths = names if labels is not None else None, files
         return result
 
     if validation_split is None:
@@ -166,6 +171,12 @@ def _datasets(
     if subset == "both":
         return loader(training, shuffle), loader(validation, False)
     return loader(training, shuffle) if subset == "training" else loader(validation, shuffle)
+
+
+def check_format(format: str) -> None:
+    """Raise if the `format` of a dataset is none that Keras has."""
+    if format not in ("tf", "grain"):
+        raise ArgumentError("`format` must be 'tf' or 'grain'; the result is a loader anyway.", received=repr(format))
 
 
 def image_dataset_from_directory(
@@ -196,7 +207,7 @@ def image_dataset_from_directory(
         label_mode: "int", "categorical" (one-hot vectors), "binary", or None for no labels.
         class_names: the names of the folders in the order of their labels; in that of names by default.
         color_mode: "grayscale", "rgb" or "rgba".
-        batch_size: images of a batch.
+        batch_size: images of a batch; None for single images.
         image_size: the rows and columns that all images get.
         shuffle: whether images are in another order in each epoch.
         seed: of the order, and of which images are for validation.
@@ -214,7 +225,7 @@ def image_dataset_from_directory(
         A `weft.data.Loader` of pairs of images (floats from 0 to 255) and labels, or of images, with the attributes
         `class_names` and `file_paths`; a pair of them for both subsets.
     """
-    del format
+    check_format(format)
     rows, columns = sizes(image_size, 2, "image_size")
     read = functools.partial(
         read_image,
@@ -264,7 +275,7 @@ def text_dataset_from_directory(
         labels: "inferred" from the names of folders, None, or a list with one label a file, in the order of names.
         label_mode: "int", "categorical" (one-hot vectors), "binary", or None for no labels.
         class_names: the names of the folders in the order of their labels; in that of names by default.
-        batch_size: texts of a batch.
+        batch_size: texts of a batch; None for single texts.
         max_length: how many characters of a text are read; all by default.
         shuffle: whether texts are in another order in each epoch.
         seed: of the order, and of which texts are for validation.
@@ -277,11 +288,11 @@ def text_dataset_from_directory(
     Returns:
         A `weft.data.Loader` of pairs of strings and labels, or of strings; a pair of them for both subsets.
     """
-    del format
+    check_format(format)
     return _datasets(
         directory,
         (".txt",),
-        functools.partial(_read_text, max_length=max_length),
+        functools.partial(_read_text, max_length=max_length, single=batch_size is None),
         labels=labels,
         label_mode=label_mode,
         class_names=class_names,
@@ -295,9 +306,9 @@ def text_dataset_from_directory(
     )
 
 
-def _read_text(path: str, max_length: int | None) -> Any:
-    text = pathlib.Path(path).read_text(encoding="utf-8")
-    return np.array(text if max_length is None else text[:max_length], dtype=object)
+def _read_text(path: str, max_length: int | None, single: bool) -> Any:
+    text = pathlib.Path(path).read_text(encoding="utf-8")[:max_length]
+    return text if single else np.array(text, dtype=object)
 
 
 def audio_dataset_from_directory(
@@ -323,7 +334,7 @@ def audio_dataset_from_directory(
         labels: "inferred" from the names of folders, None, or a list with one label a file, in the order of names.
         label_mode: "int", "categorical" (one-hot vectors), "binary", or None for no labels.
         class_names: the names of the folders in the order of their labels; in that of names by default.
-        batch_size: sounds of a batch.
+        batch_size: sounds of a batch; None for single sounds.
         sampling_rate: the rate that all files must have; None accepts any.
         output_sequence_length: how many values of a sound; those of the longest in the batch by default.
         ragged: must be False: shorter sounds are filled up with zeros.

@@ -135,8 +135,11 @@ def save_img(
         **kwargs: options of Pillow's `Image.save`.
     """
     img = array_to_img(x, data_format, scale)
-    if img.mode == "RGBA" and file_format in ("jpg", "jpeg"):
-        img = img.convert("RGB")
+    written = file_format
+    if written is None and isinstance(path, (str, os.PathLike)):
+        written = os.path.splitext(os.fspath(path))[1].removeprefix(".")
+    if img.mode == "RGBA" and str(written).lower() in ("jpg", "jpeg"):
+        img = img.convert("RGB")  # JPEG has no transparency
     img.save(path, format="jpeg" if file_format == "jpg" else file_format, **kwargs)
 
 

@@ -48,7 +48,8 @@ class PyDataset:
         raise NotImplementedError(f"{type(self).__name__} defines __len__ or num_batches, how many batches there are.")
 
     def __iter__(self) -> Iterator[Any]:
-        count = self.num_batches
+        endless = not hasattr(self, "__len__") and type(self).num_batches is PyDataset.num_batches
+        count = None if endless else self.num_batches
         return (self[i] for i in (itertools.count() if count is None else range(count)))
 
     def on_epoch_begin(self) -> None:

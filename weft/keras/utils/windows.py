@@ -11,6 +11,7 @@ import weft
 from weft.data import Loader
 from weft.errors import ArgumentError
 from weft.keras.core.seeds import make_default_seed
+from weft.keras.utils.directories import check_format
 
 
 class _Windows:
@@ -65,7 +66,7 @@ def timeseries_dataset_from_array(
         >>> [batch.tolist() for batch in loader]
         [[[0, 1, 2], [1, 2, 3]], [[2, 3, 4]]]
     """
-    del format
+    check_format(format)
     series = np.asarray(data)
     for name, value in (
         ("sequence_length", sequence_length),

@@ -11,7 +11,7 @@ import numpy as np
 from weft import profiler
 from weft.errors import ArgumentError
 from weft.keras.callbacks.base import Callback, Logs
-from weft.keras.callbacks.rates import learning_rate
+from weft.keras.callbacks.rates import learning_rates, optimizers_of
 from weft.keras.callbacks.tensorboard import events
 from weft.keras.core.together import whole_value
 
@@ -114,8 +114,7 @@ class TensorBoard(Callback):
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
         logs = dict(logs or {})
         validation = {name[4:]: logs.pop(name) for name in list(logs) if name.startswith("val_")}
-        if hasattr(getattr(self.model, "optimizer", None), "learning_rate"):
-            logs["learning_rate"] = learning_rate(self.model, "TensorBoard")
+        logs.update(learning_rates(optimizers_of(self.model)))
         if self.write_steps_per_second:
             began, batches = self._epoch_began
             logs["steps_per_second"] = (self._batches - batches) / max(time.monotonic() - began, 1e-9)

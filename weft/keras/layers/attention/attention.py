@@ -10,6 +10,7 @@ from weft import Array, nn
 from weft.errors import ArgumentError
 from weft.keras import random
 from weft.keras.core.seeds import SeedGenerator
+from weft.keras.core.spec import is_shape
 from weft.keras.graph.tensor import KerasTensor
 from weft.keras.layers.arguments import ConfiguredLayer
 from weft.keras.numerics.attention import causal_mask
@@ -111,8 +112,9 @@ class Attention(ConfiguredLayer):
             out = wnp.where(wnp.expand_dims(query_mask, -1).astype(bool), out, 0)
         return (out, weights) if return_attention_scores else out
 
-    def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
+    def compute_mask(self, inputs: Any, mask: Any = None) -> Any:  # Keras's names override those of Layer
         """The mask of the queries."""
+        self._check(inputs, mask)
         return None if mask is None else mask[0]
 
     def compute_output_shape(self, input_shape: Any) -> Shape:
@@ -137,7 +139,7 @@ class Attention(ConfiguredLayer):
 
     def _check(self, inputs: Any, mask: Any = None) -> None:
         name = type(self).__name__
-        if not isinstance(inputs, (list, tuple)) or len(inputs) not in (2, 3):
+        if not isinstance(inputs, (list, tuple)) or len(inputs) not in (2, 3) or is_shape(inputs):
             raise ArgumentError(
                 f"{name} is called on a list [query, value] or [query, value, key]. "
                 f"Received: {len(inputs) if isinstance(inputs, (list, tuple)) else type(inputs).__name__}"

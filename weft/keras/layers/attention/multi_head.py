@@ -72,6 +72,8 @@ class MultiHeadAttention(ProjectedAttention):
         super().__init__(**kwargs)
         if isinstance(output_shape, int):
             output_shape = (output_shape,)
+        if output_shape is not None and not isinstance(output_shape, (list, tuple)):
+            raise ArgumentError("`output_shape` must be an integer or a tuple of them.", received=f"{output_shape=}")
         if isinstance(attention_axes, int):
             attention_axes = (attention_axes,)
         self.set_arguments(

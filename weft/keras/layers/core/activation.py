@@ -20,7 +20,7 @@ class Pointwise(Layer):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.supports_masking = True
-        self.built = True
+        self._build_at_init()
 
     def compute_output_shape(self, input_shape: Any) -> Any:
         """The shape of the input."""

@@ -111,7 +111,7 @@ class Dense(LowRankLayer):
         outputs = wnp.matmul(inputs, self._full_kernel())
         if self.bias is not None:
             outputs = outputs + self.bias.value
-        return outputs if self.activation is LINEAR else self.activation(outputs)
+        return outputs if self.activation in (None, LINEAR) else self.activation(outputs)
 
     def compute_output_shape(self, input_shape: Sequence[int | None]) -> tuple[int | None, ...]:
         """The shape of the result."""

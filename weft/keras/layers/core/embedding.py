@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import weft.numpy as wnp
-from weft.errors import ArgumentError
 from weft.keras import constraints, initializers, regularizers
+from weft.keras.core.spec import check_positive
 from weft.keras.core.variable import Variable
 from weft.keras.layers.core.lora import LowRankLayer
 
@@ -54,11 +54,7 @@ class Embedding(LowRankLayer):
         if "input_length" in kwargs:
             kwargs.pop("input_length")
         super().__init__(**kwargs)
-        if input_dim <= 0 or output_dim <= 0:
-            raise ArgumentError(
-                "An embedding has at least one vector, of at least one entry.",
-                received=f"input_dim={input_dim}, output_dim={output_dim}",
-            )
+        check_positive(input_dim=input_dim, output_dim=output_dim)
         self.input_dim = input_dim
         self.output_dim = output_dim
         self.embeddings_initializer = initializers.get(embeddings_initializer)

@@ -7,9 +7,12 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+
 import weft
 import weft.numpy as wnp
 from weft.errors import ArgumentError
+from weft.keras.core import registry
 from weft.keras.core.seeds import SeedGenerator
 from weft.keras.layers.layer import Layer
 from weft.keras.layers.signature import map_shapes
@@ -68,7 +71,9 @@ class JaxLayer(Layer):
         self.seed_generator = SeedGenerator(seed)
         self.params: Any = None
         self.state: Any = None
-        self._initial = None if params is None and state is None else (params, state)
+        if params is not None or state is not None:
+            self.params = self._variables(params, trainable=True)
+            self.state = self._variables(state, trainable=False)
 
     def build(self, input_shape: Any) -> None:
         """Make the variables.
@@ -76,8 +81,9 @@ class JaxLayer(Layer):
         Args:
             input_shape: the shape of the inputs, or a tree of shapes.
         """
-        found = self._initial if self._initial is not None else self._initialized(input_shape)
-        self._initial = None
+        if self.params is not None or self.state is not None:
+            return
+        found = self._initialized(input_shape)
         self.params = self._variables(found[0], trainable=True)
         self.state = self._variables(found[1], trainable=False)
 
@@ -93,7 +99,9 @@ class JaxLayer(Layer):
 
     def _variables(self, tree: Any, trainable: bool) -> Any:
         def of_leaf(path: Any, value: Any) -> Any:
-            array = wnp.asarray(value)
+            if isinstance(value, str | bytes):
+                return value
+            array = wnp.asarray(getattr(value, "value", value))
             name = "_".join(str(getattr(part, "key", getattr(part, "idx", part))) for part in path)
             return self.add_weight(
                 shape=array.shape,
@@ -104,6 +112,19 @@ class JaxLayer(Layer):
             )
 
         return weft.tree_util.tree_map_with_path(of_leaf, tree)
+
+    def _attribute_config(self) -> dict[str, Any]:
+        """Return the functions, and the values of the variables where no function makes them."""
+        values = lambda tree: weft.tree.map(lambda leaf: np.asarray(getattr(leaf, "value", leaf)), tree)
+        found = {"call_fn": self.call_fn, "init_fn": self.init_fn}
+        if self.init_fn is None:
+            found |= {"params": values(self.params), "state": values(self.state)}
+        return {name: registry.serialize_keras_object(value) for name, value in found.items()}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Any:
+        """Return the layer that `get_config` described."""
+        return cls(**{name: registry.deserialize_keras_object(value) for name, value in config.items()})
 
     def _key(self) -> Any:
         return weft.random.wrap_key_data(self.seed_generator.next())
@@ -118,7 +139,7 @@ class JaxLayer(Layer):
 
     def call(self, inputs: Any, training: bool = False) -> Any:
         """What the function returns; a new state is assigned."""
-        value = lambda tree: weft.tree.map(lambda variable: variable.value, tree)
+        value = lambda tree: weft.tree.map(lambda leaf: getattr(leaf, "value", leaf), tree)
         values: dict[str, Any] = {"inputs": inputs, "training": training}
         for name in self._call_names:
             if name == "rng":
@@ -180,6 +201,9 @@ class FlaxLayer(JaxLayer):
         params, state = (None, None) if variables is None else _split(variables)
         super().__init__(call, init, params, state, **kwargs)
         self.module, self.method = module, method
+
+    def _attribute_config(self) -> dict[str, Any]:
+        return Layer._attribute_config(self)
 
     def _init_keys(self) -> Any:
         return {"params": self._key(), "dropout": self._key()}

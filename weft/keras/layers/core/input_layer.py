@@ -78,9 +78,8 @@ class InputLayer(Layer):
         """The dtype of the input."""
         return self._dtype
 
-    def call(self) -> Any:
-        """An input layer is not called."""
-        raise ArgumentError("An InputLayer is not called: its result is `layer.output`.")
+    def call(self) -> None:
+        """Nothing: the result of an input layer is `layer.output`."""
 
     def compute_output_shape(self, input_shape: Any = None) -> Any:
         """The shape of the input."""

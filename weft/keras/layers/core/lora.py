@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
+
+import numpy as np
 
 import weft.numpy as wnp
 from weft.errors import ArgumentError, NotSupportedError
@@ -40,6 +43,12 @@ class LowRankLayer(Layer):
         if self.lora_rank:
             self.enable_lora(self.lora_rank, lora_alpha=self.lora_alpha)
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for side in ("a", "b"):
+            # The names that Keras' users know: `lora_kernel_a`, or `lora_embeddings_a`.
+            setattr(cls, f"lora_{cls.kernel_name}_{side}", property(operator.attrgetter(f"_lora_{side}")))
+
     def _full_kernel(self) -> Any:
         """The kernel, with the low-rank update where there is one."""
         if not self.lora_enabled:
@@ -47,6 +56,37 @@ class LowRankLayer(Layer):
         assert self.lora_alpha is not None and self.lora_rank is not None
         update = wnp.matmul(self._lora_a.value, self._lora_b.value)
         return self._kernel.value + (self.lora_alpha / self.lora_rank) * update
+
+    def save_own_variables(self, store: Any) -> None:
+        """Write the variables to a mapping, as a layer without a low-rank update has them: the kernel with the update
+        added. So a layer without one, and Keras, can read them.
+
+        Args:
+            store: a mapping of names to arrays.
+        """
+        for i, variable in enumerate(self._plain_variables()):
+            merged = variable is self._kernel and self.lora_enabled
+            store[str(i)] = np.array(self._full_kernel()) if merged else variable.numpy()
+
+    def load_own_variables(self, store: Any) -> None:
+        """Read the variables from a mapping. A low-rank update begins anew: its second matrix is 0.
+
+        Args:
+            store: what `save_own_variables` wrote.
+        """
+        for i, variable in enumerate(self._plain_variables()):
+            variable.assign(store[str(i)])
+        if self.lora_enabled:
+            self._lora_b.assign(wnp.zeros(self._lora_b.shape, self._lora_b.dtype))
+
+    def _plain_variables(self) -> list[Variable]:
+        """The variables without those of the update, in the order of a layer that never had one."""
+        own = [*self._own_variables()]
+        if not self.lora_enabled:
+            return own
+        update = (self._lora_a, self._lora_b)
+        rest = [each for each in own if not any(each is part for part in (*update, self._kernel))]
+        return [self._kernel, *rest]
 
     def enable_lora(
         self,

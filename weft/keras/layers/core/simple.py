@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import types
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -85,7 +86,7 @@ class Lambda(Layer):
         self.arguments = dict(arguments or {})
         self._output_shape = output_shape
         self.supports_masking = mask is not None
-        self.built = True
+        self._build_at_init()
         try:
             self._accepted = set(inspect.signature(function).parameters)
         except (TypeError, ValueError):  # a function of C
@@ -113,6 +114,24 @@ class Lambda(Layer):
 
     def get_config(self) -> dict[str, Any]:
         """The arguments of the constructor. A lambda is written as code, and read back with `safe_mode=False` only."""
-        config = super().get_config()
-        config["output_shape"] = registry.serialize_keras_object(self._output_shape)
+        config = {**super().get_config(), "output_shape": registry.serialize_keras_object(self._output_shape)}
+        for name, value in (("function", self.function), ("output_shape", self._output_shape), ("mask", self.mask)):
+            if isinstance(value, types.FunctionType) and value.__name__ == "<lambda>":
+                config[name] = {"class_name": "__lambda__", "config": registry.dump_function(value)}
         return config
+
+    @classmethod
+    def from_config(
+        cls, config: dict[str, Any], custom_objects: Mapping[str, Any] | None = None, safe_mode: bool | None = None
+    ) -> Any:
+        """The layer that `get_config` described.
+
+        Args:
+            config: plain data.
+            custom_objects: functions by name.
+            safe_mode: False accepts lambdas, whose code is in the data: only for data whose author you trust.
+        """
+        found = {
+            name: registry.deserialize_keras_object(value, custom_objects, safe_mode) for name, value in config.items()
+        }
+        return cls(**found)

@@ -64,7 +64,7 @@ class Merge(ConfiguredLayer):
         batches = {shape[0] for shape in shapes} - {None}
         return (batches.pop() if len(batches) == 1 else None, *features)
 
-    def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
+    def compute_mask(self, inputs: Any, mask: Any = None) -> Any:  # Keras's names override those of Layer
         """What is valid in any input; None when an input has no mask."""
         if mask is None or any(one is None for one in mask):
             return None

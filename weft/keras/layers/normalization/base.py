@@ -15,9 +15,12 @@ class NormalizationLayer(ConfiguredLayer):
     beta: Any = None
     axis: Any
 
-    def _add_scale_and_offset(self, shape: tuple[int, ...]) -> None:
-        """The variables that the arguments `scale` and `center` ask for; they stay in their dtype."""
-        for name, wanted in (("gamma", self.scale), ("beta", self.center)):
+    def _add_scale_and_offset(
+        self, shape: tuple[int, ...], scale: bool | None = None, center: bool | None = None
+    ) -> None:
+        """Make gamma and beta, where `scale` and `center` (by default the layer's) say so; they stay in their dtype."""
+        scale, center = self.scale if scale is None else scale, self.center if center is None else center
+        for name, wanted in (("gamma", scale), ("beta", center)):
             variable = None
             if wanted:
                 variable = self.add_weight(

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
 from weft import Array
-from weft.errors import ArgumentError, ArgumentTypeError
+from weft.errors import ArgumentTypeError
 from weft.keras.layers.arguments import fixed_size
 from weft.keras.layers.normalization.base import NormalizationLayer, value_of
-from weft.keras.numerics.normalization import layer_normalization
+from weft.keras.numerics.normalization import layer_normalization, variance_scaling
 
 
 class LayerNormalization(NormalizationLayer):
@@ -20,6 +21,7 @@ class LayerNormalization(NormalizationLayer):
       epsilon: added to the variance.
       center: whether there is an offset `beta`.
       scale: whether there is a factor `gamma`.
+      **kwargs: `name`, `dtype`, `trainable`, and `rms_scaling=True` of old files: no mean and no offset.
       beta_initializer, gamma_initializer, beta_regularizer, gamma_regularizer, beta_constraint, gamma_constraint:
         names, configurations or objects.
 
@@ -47,9 +49,13 @@ class LayerNormalization(NormalizationLayer):
         gamma_constraint: Any = None,
         **kwargs: Any,
     ):
-        # Configs of Keras have it, though it is no longer used.
-        if kwargs.pop("rms_scaling", False):
-            raise ArgumentError("`rms_scaling=True` is a layer of its own.", fix="use `RMSNormalization`")
+        rms_scaling = kwargs.pop("rms_scaling", False)
+        if rms_scaling:
+            warnings.warn(
+                "You passed `rms_scaling=True`, which is deprecated: it divides by the root of the variance and not of "
+                "the mean square. Use `RMSNormalization`.",
+                stacklevel=2,
+            )
         super().__init__(**kwargs)
         if not isinstance(axis, (int, list, tuple)):
             raise ArgumentTypeError(f"`axis` must be an integer or a list of integers. Received: axis={axis!r}")
@@ -65,19 +71,28 @@ class LayerNormalization(NormalizationLayer):
             beta_constraint=beta_constraint,
             gamma_constraint=gamma_constraint,
         )
+        self.rms_scaling = rms_scaling
         self.supports_masking = True
         self.autocast = False
 
     def build(self, input_shape: Any) -> None:
         """Make gamma and beta, of the shape of the features."""
         self.axis = feature_axes(self.axis)
-        self._add_scale_and_offset(tuple(fixed_size(input_shape, axis, self) for axis in self.axis))
+        features = tuple(fixed_size(input_shape, axis, self) for axis in self.axis)
+        self._add_scale_and_offset(
+            features, scale=self.scale or self.rms_scaling, center=self.center and not self.rms_scaling
+        )
         self.built = True
 
     def call(self, inputs: Array) -> Array:
         """The normalized inputs."""
-        out = layer_normalization(inputs, value_of(self.gamma), value_of(self.beta), self.axis, self.epsilon)
+        normalize = variance_scaling if self.rms_scaling else layer_normalization
+        out = normalize(inputs, value_of(self.gamma), value_of(self.beta), self.axis, self.epsilon)
         return out.astype(self.compute_dtype)
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments of the constructor."""
+        return {**super().get_config(), "rms_scaling": self.rms_scaling}
 
 
 def feature_axes(axis: int | Sequence[int]) -> list[int]:

@@ -30,6 +30,7 @@ class UnitNormalization(NormalizationLayer):
             raise ArgumentTypeError(f"`axis` must be an integer or a list of integers. Received: axis={axis!r}")
         self.set_arguments(axis=axis if isinstance(axis, int) else list(axis))
         self.supports_masking = True
+        self._build_at_init()
 
     def call(self, inputs: Array) -> Array:
         """The inputs with norm 1."""

@@ -21,6 +21,7 @@ class GlobalPooling(ConfiguredLayer):
         super().__init__(**kwargs)
         self.set_arguments(data_format=standardize_data_format(data_format), keepdims=keepdims)
         self.input_spec = InputSpec(ndim=self.rank + 2)
+        self._build_at_init()
 
     def _axes(self) -> tuple[int, ...]:
         return spatial_axes(self.rank, self.data_format)
@@ -119,7 +120,7 @@ class GlobalAveragePooling1D(GlobalAveragePooling):
         total = wnp.sum(wnp.where(valid, inputs, 0), axis=axis, keepdims=self.keepdims)
         return total / wnp.sum(valid.astype(inputs.dtype), axis=axis, keepdims=self.keepdims)
 
-    def compute_mask(self, inputs: Any, mask: Any = None) -> None:
+    def compute_mask(self, inputs: Any, mask: Any = None) -> None:  # Keras's names override those of Layer
         """There are no steps any more that a mask could be for."""
 
 

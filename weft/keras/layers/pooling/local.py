@@ -38,6 +38,7 @@ class Pooling(ConfiguredLayer):
             data_format=standardize_data_format(data_format),
         )
         self.input_spec = InputSpec(ndim=self.rank + 2)
+        self._build_at_init()
 
     def call(self, inputs: Array) -> Array:
         """The reduced windows."""

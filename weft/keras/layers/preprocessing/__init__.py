@@ -1,6 +1,7 @@
 """Layers that prepare data."""
 
-from weft.keras.layers.preprocessing.augment import RandAugment
+from weft.keras.layers.preprocessing.augment import AugMix, RandAugment
+from weft.keras.layers.preprocessing.boxes import MaxNumBoundingBoxes
 from weft.keras.layers.preprocessing.categories import CategoryEncoding, Discretization, HashedCrossing, Hashing
 from weft.keras.layers.preprocessing.colors import (
     AutoContrast,
@@ -14,6 +15,7 @@ from weft.keras.layers.preprocessing.colors import (
     RandomSharpness,
     Solarization,
 )
+from weft.keras.layers.preprocessing.histograms import ContrastLimitedAdaptiveHistogramEqualization
 from weft.keras.layers.preprocessing.image import CenterCrop, Resizing
 from weft.keras.layers.preprocessing.lookup import IntegerLookup, StringLookup
 from weft.keras.layers.preprocessing.mixing import (
@@ -36,18 +38,21 @@ from weft.keras.layers.preprocessing.random_geometry import (
 )
 from weft.keras.layers.preprocessing.spectrogram import MelSpectrogram, STFTSpectrogram
 from weft.keras.layers.preprocessing.text import TextVectorization
-from weft.keras.layers.preprocessing.warping import RandomPerspective
+from weft.keras.layers.preprocessing.warping import RandomElasticTransform, RandomPerspective
 
 __all__ = [
+    "AugMix",
     "AutoContrast",
     "CategoryEncoding",
     "CenterCrop",
+    "ContrastLimitedAdaptiveHistogramEqualization",
     "CutMix",
     "Discretization",
     "Equalization",
     "HashedCrossing",
     "Hashing",
     "IntegerLookup",
+    "MaxNumBoundingBoxes",
     "MelSpectrogram",
     "MixUp",
     "Normalization",
@@ -58,6 +63,7 @@ __all__ = [
     "RandomColorJitter",
     "RandomContrast",
     "RandomCrop",
+    "RandomElasticTransform",
     "RandomErasing",
     "RandomFlip",
     "RandomGaussianBlur",

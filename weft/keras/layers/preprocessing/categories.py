@@ -10,7 +10,7 @@ import numpy as np
 import weft
 import weft.numpy as wnp
 from weft import Array, nn
-from weft.errors import ArgumentError, NotSupportedError
+from weft.errors import ArgumentError, ArgumentTypeError, NotSupportedError
 from weft.keras.core import config
 from weft.keras.graph.tensor import KerasTensor
 from weft.keras.layers.arguments import ConfiguredLayer
@@ -197,14 +197,25 @@ def _compressed(summary: np.ndarray, epsilon: float) -> np.ndarray:
 
 
 def batches_of(data: Any, steps: int | None = None) -> Iterable[Any]:
-    """An array or list as one batch; other iterables as they are, up to `steps` batches."""
-    if isinstance(data, (list, tuple, np.ndarray, Array)):
+    """An array (of any library), a column or table, or a list as one batch; other iterables as they are, up to `steps`
+    batches."""
+    if isinstance(data, (str, bytes)):
+        raise ArgumentTypeError("adapt takes arrays or lists of strings, not one string.", received=repr(data)[:100])
+    if isinstance(data, (list, tuple)):
         yield data
+        return
+    if is_array(data):
+        yield np.asarray(data)
         return
     for i, batch in enumerate(data):
         if steps is not None and i >= steps:
             return
         yield batch[0] if isinstance(batch, tuple) else batch
+
+
+def is_array(data: Any) -> bool:
+    """Whether data is an array, or converts to one as a whole: a column or table of pandas, a tensor of PyTorch."""
+    return isinstance(data, (np.ndarray, Array)) or (hasattr(data, "__array__") and not isinstance(data, KerasTensor))
 
 
 def texts(inputs: Any, encoding: str = "utf-8") -> np.ndarray:
@@ -225,7 +236,9 @@ class HostLayer(ConfiguredLayer):
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """Call the layer on strings or integers, in arrays or lists."""
-        if (isinstance(inputs, (list, tuple)) and not _has_arrays(inputs)) or isinstance(inputs, (str, bytes, int)):
+        listed = isinstance(inputs, (list, tuple)) and not _has_arrays(inputs)
+        foreign = is_array(inputs) and not isinstance(inputs, Array)
+        if listed or foreign or isinstance(inputs, (str, bytes, int)):
             inputs = np.asarray(inputs)
         return super().__call__(inputs, *args, **kwargs)
 
@@ -269,6 +282,8 @@ class Hashing(HostLayer):
         if kwargs.get("dtype") is None:
             kwargs["dtype"] = self._integers() if output_mode == "int" else config.floatx()
         super().__init__(**kwargs)
+        if output_mode == "int" and not self.dtype.startswith(("int", "uint")):
+            raise ArgumentError("`dtype` must be one of integers for output_mode='int'.", received=f"{self.dtype=}")
         if num_bins is None or num_bins <= 0:
             raise ArgumentError(f"`num_bins` must be a positive integer. Received: num_bins={num_bins}")
         self.set_arguments(
@@ -346,6 +361,10 @@ class HashedCrossing(HostLayer):
     def call(self, inputs: Any) -> Array:
         """The bins, or vectors."""
         features = [np.asarray(x) for x in inputs]
+        if any(feature.dtype.kind == "f" for feature in features):
+            raise ArgumentTypeError(
+                "HashedCrossing takes integers or strings.", received=", ".join(str(x.dtype) for x in features)
+            )
         shape = features[0].shape
         if len(shape) > 2 or (len(shape) == 2 and shape[1] != 1) or any(x.shape != shape for x in features):
             raise ArgumentError(

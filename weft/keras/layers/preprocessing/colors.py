@@ -48,8 +48,8 @@ class FactorColorLayer(ColorLayer):
         self.factor = limits(factor, "factor", *self.bounds)
         self._set_range(value_range, seed, data_format)
 
-    def _draw(self, batch: int, height: int, width: int, seed: Any) -> Array:
-        return random.uniform((batch,), *self.factor, seed=seed)
+    def _draw(self, batch: int, height: int, width: int, seed: Any) -> dict[str, Any]:
+        return {"factor": random.uniform((batch,), *self.factor, seed=seed)}
 
 
 class RandomGrayscale(ColorLayer):
@@ -98,12 +98,12 @@ class RandomInvert(ColorLayer):
         self.factor = limits(factor, "factor", 0.0, 1.0)
         self._set_range(value_range, seed, data_format)
 
-    def _draw(self, batch: int, height: int, width: int, seed: Any) -> Array:
+    def _draw(self, batch: int, height: int, width: int, seed: Any) -> dict[str, Any]:
         probability = random.uniform((batch,), *self.factor, seed=seed)
-        return random.uniform((batch,), 0, 1, seed=seed) < probability
+        return {"apply_inversion": random.uniform((batch,), 0, 1, seed=seed) < probability}
 
-    def _transform(self, images: Array, transformation: Array) -> Array:
-        return wnp.where(_each(transformation), self.value_range[1] - images, images)
+    def _transform(self, images: Array, transformation: dict[str, Any]) -> Array:
+        return wnp.where(_each(transformation["apply_inversion"]), self.value_range[1] - images, images)
 
 
 class RandomSaturation(FactorColorLayer):
@@ -119,15 +119,15 @@ class RandomSaturation(FactorColorLayer):
 
     bounds = (-1.0, 1.0)
 
-    def _draw(self, batch: int, height: int, width: int, seed: Any) -> Array:
-        factor = super()._draw(batch, height, width, seed)
-        return factor / (1 - factor + config.epsilon())
+    def _draw(self, batch: int, height: int, width: int, seed: Any) -> dict[str, Any]:
+        factor = super()._draw(batch, height, width, seed)["factor"]
+        return {"factor": factor / (1 - factor + config.epsilon())}
 
-    def _transform(self, images: Array, transformation: Array) -> Array:
+    def _transform(self, images: Array, transformation: dict[str, Any]) -> Array:
         axis = 1 if self.data_format == "channels_first" else -1
         colors = ops.image.rgb_to_hsv(images, data_format=self.data_format)
         hue, saturation, value = wnp.split(colors, 3, axis=axis)
-        saturation = wnp.clip(saturation * _each(transformation).astype(images.dtype), *self.value_range)
+        saturation = wnp.clip(saturation * _each(transformation["factor"]).astype(images.dtype), *self.value_range)
         colors = wnp.concatenate([hue, saturation, value], axis=axis)
         return ops.image.hsv_to_rgb(colors, data_format=self.data_format)
 
@@ -142,15 +142,15 @@ class RandomHue(FactorColorLayer):
       seed: an integer; without one, the generator's seed is drawn when the layer is made.
     """
 
-    def _draw(self, batch: int, height: int, width: int, seed: Any) -> Array:
+    def _draw(self, batch: int, height: int, width: int, seed: Any) -> dict[str, Any]:
         direction = wnp.where(random.uniform((batch,), seed=seed) > 0.5, -1.0, 1.0)
-        return direction * super()._draw(batch, height, width, seed) * 0.5
+        return {"factor": direction * super()._draw(batch, height, width, seed)["factor"] * 0.5}
 
-    def _transform(self, images: Array, transformation: Array) -> Array:
+    def _transform(self, images: Array, transformation: dict[str, Any]) -> Array:
         axis = 1 if self.data_format == "channels_first" else -1
         colors = ops.image.rgb_to_hsv(rescaled(images, self.value_range, (0, 1)), data_format=self.data_format)
         hue, saturation, value = wnp.split(colors, 3, axis=axis)
-        hue = hue + _each(transformation).astype(images.dtype)
+        hue = hue + _each(transformation["factor"]).astype(images.dtype)
         hue = wnp.where(hue > 1.0, hue - 1.0, hue)
         hue = wnp.where(hue < 0.0, hue + 1.0, hue)
         colors = wnp.concatenate([hue, saturation, value], axis=axis)
@@ -170,9 +170,9 @@ class RandomColorDegeneration(FactorColorLayer):
 
     bounds = (-1.0, 1.0)
 
-    def _transform(self, images: Array, transformation: Array) -> Array:
+    def _transform(self, images: Array, transformation: dict[str, Any]) -> Array:
         grey = ops.image.rgb_to_grayscale(images, data_format=self.data_format)
-        factor = _each(transformation).astype(images.dtype)
+        factor = _each(transformation["factor"]).astype(images.dtype)
         return wnp.clip(images + factor * (grey - images), *self.value_range)
 
 
@@ -188,15 +188,16 @@ class RandomPosterization(FactorColorLayer):
 
     bounds = (1.0, 8.0)
 
-    def _draw(self, batch: int, height: int, width: int, seed: Any) -> Array:
+    def _draw(self, batch: int, height: int, width: int, seed: Any) -> dict[str, Any]:
         lower, upper = (int(bits) for bits in self.factor)
         if lower == upper:
-            return wnp.full((batch,), 8 - lower, wnp.uint8)
-        return (8 - random.randint((batch,), lower, upper, seed=seed, dtype="uint8")).astype(wnp.uint8)
+            return {"shift_factor": wnp.full((batch,), 8 - lower, wnp.uint8)}
+        bits = random.randint((batch,), lower, upper, seed=seed, dtype="uint8")
+        return {"shift_factor": (8 - bits).astype(wnp.uint8)}
 
-    def _transform(self, images: Array, transformation: Array) -> Array:
+    def _transform(self, images: Array, transformation: dict[str, Any]) -> Array:
         levels = rescaled(images, self.value_range, _BYTES).astype(wnp.uint8)
-        shift = _each(transformation)
+        shift = _each(transformation["shift_factor"])
         coarse = wnp.left_shift(wnp.right_shift(levels, shift), shift)
         return rescaled(coarse.astype(self.compute_dtype), _BYTES, self.value_range)
 
@@ -211,12 +212,12 @@ class RandomSharpness(FactorColorLayer):
       seed: an integer; without one, the generator's seed is drawn when the layer is made.
     """
 
-    def _transform(self, images: Array, transformation: Array) -> Array:
+    def _transform(self, images: Array, transformation: dict[str, Any]) -> Array:
         channels = images.shape[1 if self.data_format == "channels_first" else -1]
         weights = wnp.asarray([[1, 1, 1], [1, 5, 1], [1, 1, 1]], images.dtype) / 13
         kernel = wnp.broadcast_to(weights[:, :, None, None], (3, 3, channels, 1))
         smooth = depthwise_conv(images, kernel, 1, "same", self.data_format)
-        factor = _each(transformation * 2).astype(images.dtype)
+        factor = _each(transformation["factor"] * 2).astype(images.dtype)
         return wnp.clip(images + (1.0 - factor) * (smooth - images), *self.value_range)
 
 
@@ -244,14 +245,14 @@ class Solarization(ColorLayer):
         self.threshold_factor = limits(threshold_factor, "threshold_factor", 0.0, 1.0)
         self._set_range(value_range, seed, data_format)
 
-    def _draw(self, batch: int, height: int, width: int, seed: Any) -> tuple[Array, Array]:
+    def _draw(self, batch: int, height: int, width: int, seed: Any) -> dict[str, Any]:
         draw = lambda pair: random.uniform(
             (batch, 1, 1, 1), pair[0], pair[1] * 255, seed=seed, dtype=self.compute_dtype
         )
-        return draw(self.addition_factor), draw(self.threshold_factor)
+        return {"additions": draw(self.addition_factor), "thresholds": draw(self.threshold_factor)}
 
-    def _transform(self, images: Array, transformation: tuple[Array, Array]) -> Array:
-        addition, threshold = transformation
+    def _transform(self, images: Array, transformation: dict[str, Any]) -> Array:
+        addition, threshold = transformation["additions"], transformation["thresholds"]
         out = wnp.clip(rescaled(images, self.value_range, _BYTES) + addition, 0, 255)
         return rescaled(wnp.where(out < threshold, out, 255 - out), _BYTES, self.value_range)
 
@@ -279,13 +280,13 @@ class AutoContrast(ImageLayer):
         out = rescaled(wnp.clip((pixels - low) * scale, 0.0, 255.0), _BYTES, self.value_range)
         return wnp.where(flat, images.astype(self.compute_dtype), out)
 
-    def get_config(self) -> dict[str, Any]:
-        """The arguments."""
-        return {**super().get_config(), "data_format": self.data_format}
-
     def transform_segmentation_masks(self, masks: Array, transformation: Any, training: bool | None = True) -> Array:
         """The masks as they are."""
         return masks
+
+    def transform_bounding_boxes(self, boxes: dict[str, Any], transformation: Any, training: bool | None = True) -> Any:
+        """The boxes as they are."""
+        return boxes
 
 
 class Equalization(ImageLayer):
@@ -325,3 +326,7 @@ class Equalization(ImageLayer):
     def transform_segmentation_masks(self, masks: Array, transformation: Any, training: bool | None = True) -> Array:
         """The masks as they are."""
         return masks
+
+    def transform_bounding_boxes(self, boxes: dict[str, Any], transformation: Any, training: bool | None = True) -> Any:
+        """The boxes as they are."""
+        return boxes

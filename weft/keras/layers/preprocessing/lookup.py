@@ -435,6 +435,8 @@ class IntegerLookup(IndexLookup):
             raise ArgumentError(f"`oov_method` must be 'floormod' or 'farmhash'. Received: oov_method={oov_method!r}")
         if salt is not None and oov_method != "farmhash":
             raise ArgumentError("`salt` goes with oov_method='farmhash'.")
+        if vocabulary_dtype not in ("int64", "int32"):
+            raise ArgumentError("`vocabulary_dtype` must be 'int64' or 'int32'.", received=f"{vocabulary_dtype=}")
         self.set_arguments(vocabulary_dtype=vocabulary_dtype, oov_method=oov_method)
         self._set_lookup(
             max_tokens,

@@ -34,19 +34,27 @@ class MixUp(RandomImageLayer):
         self._set_data_format(data_format)
         self._set_seed(seed)
 
-    def _draw(self, batch: int, height: int, width: int, seed: Any) -> tuple[Array, Array]:
+    def _draw(self, batch: int, height: int, width: int, seed: Any) -> dict[str, Any]:
         order = random.shuffle(wnp.arange(batch), seed=seed)
-        return order, random.beta((batch,), self.alpha, self.alpha, seed=seed)
+        return {"permutation_order": order, "mix_weight": random.beta((batch,), self.alpha, self.alpha, seed=seed)}
 
-    def _transform(self, images: Array, transformation: tuple[Array, Array]) -> Array:
-        return _mixed(images, *transformation)
+    def _transform(self, images: Array, transformation: dict[str, Any]) -> Array:
+        # Keras's results have four dimensions, also for one image.
+        return _mixed(images if images.ndim == 4 else images[None], transformation)
 
     def transform_labels(self, labels: Array, transformation: Any, training: bool | None = True) -> Array:
         """The weighted sums of labels."""
-        return _mixed(wnp.asarray(labels).astype(self.compute_dtype), *transformation) if training else labels
+        return _mixed(wnp.asarray(labels).astype(self.compute_dtype), transformation) if training else labels
+
+    def _transform_box_dict(self, boxes: dict[str, Any], transformation: dict[str, Any]) -> dict[str, Any]:
+        order = wnp.asarray(transformation["permutation_order"])
+        both = lambda values, axis: wnp.concatenate([values, wnp.take(values, order, axis=0)], axis=axis)
+        coordinates, labels = wnp.asarray(boxes["boxes"]), wnp.asarray(boxes["labels"])
+        return {**boxes, "boxes": both(coordinates, 1), "labels": both(labels, min(1, labels.ndim - 1))}
 
 
-def _mixed(values: Array, order: Array, weight: Array) -> Array:
+def _mixed(values: Array, transformation: dict[str, Any]) -> Array:
+    order, weight = wnp.asarray(transformation["permutation_order"]), wnp.asarray(transformation["mix_weight"])
     weight = wnp.reshape(weight, (-1, *(1,) * (values.ndim - 1))).astype(values.dtype)
     return weight * values + (1.0 - weight) * wnp.take(values, order, axis=0)
 
@@ -54,7 +62,7 @@ def _mixed(values: Array, order: Array, weight: Array) -> Array:
 class BoxLayer(RandomImageLayer):
     """Something happens inside of a box drawn for each image."""
 
-    def _sides(self, batch: int, length: int, share: Array, seed: Any) -> tuple[Array, Array]:
+    def _ends(self, batch: int, length: int, share: Array, seed: Any) -> tuple[Array, Array]:
         """Where the box begins and ends along one side, of which it has a share."""
         size = (share * length).astype(self.compute_dtype)
         start = random.uniform((batch,), 0, 1, dtype=self.compute_dtype, seed=seed) * (length - size)
@@ -89,28 +97,28 @@ class CutMix(BoxLayer):
         images = data["images"] if isinstance(data, dict) else data
         return None if images.ndim == 3 else super().get_random_transformation(data, training, seed)
 
-    def _draw(self, batch: int, height: int, width: int, seed: Any) -> tuple[Array, Array, Array]:
+    def _draw(self, batch: int, height: int, width: int, seed: Any) -> dict[str, Any]:
         alpha = random.uniform((), *self.factor, dtype=self.compute_dtype, seed=seed) + 1e-6
         weight = random.beta((batch,), alpha, alpha, seed=seed, dtype=self.compute_dtype)
         share = wnp.sqrt(1.0 - weight)
-        x = self._sides(batch, width, share, seed)
-        y = self._sides(batch, height, share, seed)
+        x = self._ends(batch, width, share, seed)
+        y = self._ends(batch, height, share, seed)
         area = (x[1] - x[0]) * (y[1] - y[0]) / (width * height)
         order = random.shuffle(wnp.arange(batch), seed=seed)
-        return order, 1.0 - area, self._inside(height, width, x, y)
+        mask = self._inside(height, width, x, y)
+        return {"permutation_order": order, "batch_masks": mask, "mix_weight": 1.0 - area}
 
     def _transform(self, images: Array, transformation: Any) -> Array:
         if transformation is None:
             return images
-        order, _, inside = transformation
+        order, inside = wnp.asarray(transformation["permutation_order"]), transformation["batch_masks"]
         return wnp.where(inside, wnp.take(images, order, axis=0), images)
 
     def transform_labels(self, labels: Array, transformation: Any, training: bool | None = True) -> Array:
         """The labels, weighted by area."""
         if not training or transformation is None:
             return labels
-        order, weight, _ = transformation
-        return _mixed(wnp.asarray(labels).astype(self.compute_dtype), order, weight)
+        return _mixed(wnp.asarray(labels).astype(self.compute_dtype), transformation)
 
 
 class RandomErasing(BoxLayer):
@@ -156,19 +164,23 @@ class RandomErasing(BoxLayer):
             fill = wnp.asarray(self.fill_value, self.compute_dtype)
             if fill.ndim and self.data_format == "channels_first":
                 fill = fill[:, None, None]
-        return (*drawn, wnp.clip(fill, *self.value_range))
+        return {**drawn, "fill_value": wnp.clip(fill, *self.value_range)}
 
-    def _draw(self, batch: int, height: int, width: int, seed: Any) -> tuple[Array, Array]:
+    def _draw(self, batch: int, height: int, width: int, seed: Any) -> dict[str, Any]:
         share = wnp.sqrt(random.uniform((batch, 2), *self.scale, dtype=self.compute_dtype, seed=seed))
-        x = self._sides(batch, width, share[:, 0], seed)
-        y = self._sides(batch, height, share[:, 1], seed)
+        x = self._ends(batch, width, share[:, 0], seed)
+        y = self._ends(batch, height, share[:, 1], seed)
         probability = random.uniform((batch,), *self.factor, seed=seed)
         erased = random.uniform((batch,), 0.0, 1.0, seed=seed) < probability
-        return wnp.reshape(erased, (-1, 1, 1, 1)), self._inside(height, width, x, y)
+        return {"apply_erasing": erased, "batch_masks": self._inside(height, width, x, y)}
 
-    def _transform(self, images: Array, transformation: tuple[Array, Array, Array]) -> Array:
-        erased, inside, fill = transformation
-        return wnp.where(erased & inside, fill, images)
+    def _transform(self, images: Array, transformation: dict[str, Any]) -> Array:
+        erased = wnp.reshape(transformation["apply_erasing"], (-1, 1, 1, 1))
+        fill = wnp.asarray(transformation["fill_value"]).astype(images.dtype)
+        return wnp.where(erased & transformation["batch_masks"], fill, images)
+
+    def _transform_box_dict(self, boxes: dict[str, Any], transformation: dict[str, Any]) -> dict[str, Any]:
+        return boxes
 
     def transform_segmentation_masks(self, masks: Array, transformation: Any, training: bool | None = True) -> Array:
         """The masks as they are."""
@@ -205,14 +217,14 @@ class RandomGaussianBlur(ColorLayer):
             raise ArgumentError(f"`kernel_size` must be odd. Received: kernel_size={kernel_size}")
         self._set_range(value_range, seed, data_format)
 
-    def _draw(self, batch: int, height: int, width: int, seed: Any) -> tuple[Array, Array]:
+    def _draw(self, batch: int, height: int, width: int, seed: Any) -> dict[str, Any]:
         probability = random.uniform((batch,), *self.factor, seed=seed)
         chosen = random.uniform((batch,), 0.0, 1.0, seed=seed) < probability
         sigma = random.uniform((2,), *self.sigma, seed=seed, dtype=self.compute_dtype) + 1e-6
-        return wnp.reshape(chosen, (-1, 1, 1, 1)), sigma
+        return {"should_apply_blur": chosen, "blur_factor": sigma}
 
-    def _transform(self, images: Array, transformation: tuple[Array, Array]) -> Array:
-        chosen, sigma = transformation
+    def _transform(self, images: Array, transformation: dict[str, Any]) -> Array:
+        chosen, sigma = wnp.reshape(transformation["should_apply_blur"], (-1, 1, 1, 1)), transformation["blur_factor"]
         smooth = ops.image.gaussian_blur(
             images, kernel_size=self.kernel_size, sigma=sigma, data_format=self.data_format
         )
@@ -249,7 +261,12 @@ class RandomColorJitter(ColorLayer):
             saturation_factor=saturation_factor,
             hue_factor=hue_factor,
         )
-        options: dict[str, Any] = {"value_range": value_range, "seed": seed, "data_format": self.data_format}
+        options: dict[str, Any] = {
+            "value_range": value_range,
+            "seed": seed,
+            "data_format": self.data_format,
+            "dtype": self.dtype_policy,
+        }
         self._parts = [
             make(factor, **options)
             for make, factor in (
@@ -287,11 +304,13 @@ class Pipeline(Layer):
         """The layers."""
         return self._pipeline_layers
 
-    def call(self, inputs: Any, training: bool | None = True) -> Any:
-        """The result of the last layer."""
+    def call(self, inputs: Any, training: bool | None = True, mask: Any = None) -> Any:
+        """The result of the last layer; the mask goes through the layers with the data."""
         for layer in self._pipeline_layers:
-            options = {"training": training} if "training" in signature_of(type(layer).call) else {}
-            inputs = layer(inputs, **options)
+            options = {"training": training} if mask is None else {"training": training, "mask": mask}
+            accepted = signature_of(type(layer).call)
+            before, inputs = inputs, layer(inputs, **{name: each for name, each in options.items() if name in accepted})
+            mask = layer.compute_mask(before, mask) if mask is not None else None
         return inputs
 
     def get_config(self) -> dict[str, Any]:
@@ -302,5 +321,7 @@ class Pipeline(Layer):
     def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> Pipeline:
         """The pipeline that `get_config` described."""
         config = dict(config)
+        if not isinstance(config.get("layers"), (list, tuple)):
+            raise ArgumentError("The config of a Pipeline must have a list of layers.", received=f"{config}"[:200])
         layers = [registry.deserialize_keras_object(layer, custom_objects) for layer in config.pop("layers")]
         return cls(layers, **config)

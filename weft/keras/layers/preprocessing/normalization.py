@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-import weft
 import weft.numpy as wnp
 from weft import Array
 from weft.errors import ArgumentError, ArgumentTypeError
 from weft.keras.core import config
 from weft.keras.layers.arguments import ConfiguredLayer, check_axes, fixed_size
+from weft.keras.layers.preprocessing.categories import is_array
 from weft.keras.numerics.shapes import Shape
 
 
@@ -102,7 +102,7 @@ class Normalization(ConfiguredLayer):
     def adapt(self, data: Any) -> None:
         """Compute mean and variance of an array, or of all batches of an iterable (of arrays, or tuples of which the
         first is used), and set them."""
-        batches = [data] if isinstance(data, (np.ndarray, weft.Array)) else _batches(data)
+        batches = [np.asarray(data)] if is_array(data) else _batches(data)
         iterator = iter(batches)
         first = next(iterator, None)
         if first is None:

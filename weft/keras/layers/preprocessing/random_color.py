@@ -32,9 +32,9 @@ class ColorLayer(RandomImageLayer):
         """The masks as they are."""
         return masks
 
-    def get_config(self) -> dict[str, Any]:
-        """The arguments."""
-        return {**super().get_config(), "data_format": self.data_format}
+    def transform_bounding_boxes(self, boxes: dict[str, Any], transformation: Any, training: bool | None = True) -> Any:
+        """The boxes as they are."""
+        return boxes
 
 
 class RandomContrast(ColorLayer):
@@ -58,13 +58,16 @@ class RandomContrast(ColorLayer):
         self.factor = limits(factor, "factor", 0.0, 1.0)
         self._set_range(value_range, seed, data_format)
 
-    def _draw(self, batch: int, height: int, width: int, seed: Any) -> Array:
+    def _draw(self, batch: int, height: int, width: int, seed: Any) -> dict[str, Any]:
         lower, upper = self.factor
-        return random.uniform((batch, 1, 1, 1), 1.0 - lower, 1.0 + upper, dtype=self.compute_dtype, seed=seed)
+        shape = (batch, 1, 1, 1)
+        factor = random.uniform(shape, 1.0 - lower, 1.0 + upper, dtype=self.compute_dtype, seed=seed)
+        return {"contrast_factor": factor}
 
-    def _transform(self, images: Array, transformation: Array) -> Array:
+    def _transform(self, images: Array, transformation: dict[str, Any]) -> Array:
         mean = wnp.mean(images, axis=(self.height_axis, self.width_axis), keepdims=True)
-        return wnp.clip((images - mean) * transformation + mean, *self.value_range)
+        factor = transformation["contrast_factor"].astype(images.dtype)
+        return wnp.clip((images - mean) * factor + mean, *self.value_range)
 
 
 class RandomBrightness(ColorLayer):
@@ -82,9 +85,10 @@ class RandomBrightness(ColorLayer):
         self.factor = limits(factor, "factor")
         self._set_range(value_range, seed, data_format)
 
-    def _draw(self, batch: int, height: int, width: int, seed: Any) -> Array:
+    def _draw(self, batch: int, height: int, width: int, seed: Any) -> dict[str, Any]:
         lowest, highest = self.value_range
-        return random.uniform((batch, 1, 1, 1), *self.factor, seed=seed) * (highest - lowest)
+        return {"rgb_delta": random.uniform((batch, 1, 1, 1), *self.factor, seed=seed) * (highest - lowest)}
 
-    def _transform(self, images: Array, transformation: Array) -> Array:
-        return wnp.clip(images + transformation.astype(images.dtype), *self.value_range)
+    def _transform(self, images: Array, transformation: dict[str, Any]) -> Array:
+        delta = wnp.asarray(transformation["rgb_delta"]).astype(images.dtype)
+        return wnp.clip(images + delta, *self.value_range)

@@ -11,8 +11,9 @@ from weft import Array
 from weft.errors import ArgumentError
 from weft.keras import ops, random
 from weft.keras.core.seeds import SeedGenerator
-from weft.keras.layers.preprocessing.image import ImageLayer, crop
-from weft.keras.numerics.shapes import Shape
+from weft.keras.layers.preprocessing.image import ImageLayer, aspect_part, crop
+from weft.keras.numerics.boxes import map_corners
+from weft.keras.utils import bounding_boxes
 
 Factor = float | Sequence[float]
 
@@ -42,15 +43,34 @@ class RandomImageLayer(ImageLayer):
             return None
         images = data["images"] if isinstance(data, dict) else data
         batch = images.shape[0] if images.ndim == 4 else 1
-        return self._draw(batch, *self._size(images), self.generator if seed is None else seed)
+        drawn = self._draw(batch, *self._size(images), self.generator if seed is None else seed)
+        return {**drawn, "input_shape": images.shape} if isinstance(drawn, dict) else drawn
 
     def _draw(self, batch: int, height: int, width: int, seed: Any) -> Any:
+        """For subclasses: draw what a batch of images of a size is transformed by."""
         raise NotImplementedError
 
-    def transform_images(self, images: Array, transformation: Any, training: bool | None = True) -> Array:
+    def transform_images(self, images: Array, transformation: Any = None, training: bool | None = True) -> Array:
         """The new images of a batch."""
-        images = images.astype(self.compute_dtype)
+        images = wnp.asarray(images).astype(self.compute_dtype)
         return self._transform(images, transformation) if training else images
+
+    def transform_bounding_boxes(self, boxes: dict[str, Any], transformation: Any, training: bool | None = True) -> Any:
+        """Transform the boxes of a batch as the images are; outside of training they stay as they are."""
+        return self._transform_box_dict(boxes, transformation) if training else boxes
+
+    def _transform_box_dict(self, boxes: dict[str, Any], transformation: Any) -> dict[str, Any]:
+        """For subclasses: transform boxes in training."""
+        return super().transform_bounding_boxes(boxes, transformation)
+
+    def _warp_boxes(self, boxes: dict[str, Any], matrices: Any, shape: Sequence[int]) -> dict[str, Any]:
+        """Map boxes by matrices that say where each pixel of the result comes from."""
+        size = self._sides(shape)
+        corners = self._to_corners(boxes, *size)
+        mapped = map_corners(corners["boxes"], wnp.linalg.inv(matrices))
+        # A singular matrix leaves nothing of the image.
+        mapped = wnp.where(wnp.all(wnp.isfinite(mapped), axis=-1, keepdims=True), mapped, 0.0)
+        return self._clip_boxes({**corners, "boxes": mapped}, *size)
 
     def _transform(self, images: Array, transformation: Any) -> Array:
         raise NotImplementedError
@@ -87,14 +107,25 @@ class RandomFlip(RandomImageLayer):
         self._set_seed(seed)
         self.mode = mode
 
-    def _draw(self, batch: int, height: int, width: int, seed: Any) -> Array:
-        return random.uniform((batch, 1, 1, 1), seed=seed) <= 0.5
+    def _draw(self, batch: int, height: int, width: int, seed: Any) -> dict[str, Any]:
+        return {"flips": random.uniform((batch, 1, 1, 1), seed=seed) <= 0.5}
 
-    def _transform(self, images: Array, transformation: Array) -> Array:
+    def _transform(self, images: Array, transformation: dict[str, Any]) -> Array:
         for word, axis in (("horizontal", self.width_axis), ("vertical", self.height_axis)):
             if word in self.mode:
-                images = wnp.where(transformation, wnp.flip(images, axis=axis), images)
+                images = wnp.where(transformation["flips"], wnp.flip(images, axis=axis), images)
         return images
+
+    def _transform_box_dict(self, boxes: dict[str, Any], transformation: dict[str, Any]) -> dict[str, Any]:
+        height, width = self._sides(transformation["input_shape"])
+        corners = self._to_corners(boxes, height, width)
+        flips = wnp.reshape(transformation["flips"], (-1, *(1,) * (corners["boxes"].ndim - 2)))
+        x1, y1, x2, y2 = (corners["boxes"][..., i] for i in range(4))
+        if "horizontal" in self.mode:
+            x1, x2 = wnp.where(flips, width - x2, x1), wnp.where(flips, width - x1, x2)
+        if "vertical" in self.mode:
+            y1, y2 = wnp.where(flips, height - y2, y1), wnp.where(flips, height - y1, y2)
+        return self._clip_boxes({**corners, "boxes": wnp.stack([x1, y1, x2, y2], axis=-1)}, height, width)
 
 
 class AffineLayer(RandomImageLayer):
@@ -115,13 +146,22 @@ class AffineLayer(RandomImageLayer):
         self._set_seed(seed)
         self.set_arguments(fill_mode=fill_mode, interpolation=interpolation, fill_value=fill_value)
 
-    def _transform(self, images: Array, transformation: Array) -> Array:
+    def _transform(self, images: Array, transformation: dict[str, Any]) -> Array:
         return self._affine(images, transformation, self.interpolation)
 
-    def _affine(self, images: Array, matrices: Array, interpolation: str) -> Array:
+    def _matrices(self, transformation: dict[str, Any]) -> Array:
+        """For subclasses: return eight parameters for each image, as `keras.ops.image.affine_transform` takes them."""
+        raise NotImplementedError
+
+    def _transform_box_dict(self, boxes: dict[str, Any], transformation: dict[str, Any]) -> dict[str, Any]:
+        rows = self._matrices(transformation).astype("float32")
+        matrices = wnp.reshape(wnp.concatenate([rows, wnp.ones_like(rows[:, :1])], axis=1), (-1, 3, 3))
+        return self._warp_boxes(boxes, matrices, transformation["input_shape"])
+
+    def _affine(self, images: Array, transformation: dict[str, Any], interpolation: str) -> Array:
         return ops.image.affine_transform(
             images,
-            matrices,
+            self._matrices(transformation),
             interpolation=interpolation,
             fill_mode=self.fill_mode,
             fill_value=self.fill_value,
@@ -171,12 +211,16 @@ class RandomRotation(AffineLayer):
         self.factor = limits(factor, "factor")
         self._set_affine(fill_mode, interpolation, seed, fill_value, data_format)
 
-    def _draw(self, batch: int, height: int, width: int, seed: Any) -> Array:
+    def _draw(self, batch: int, height: int, width: int, seed: Any) -> dict[str, Any]:
         lower, upper = (factor * 360.0 for factor in self.factor)
-        angle = random.uniform((batch,), lower, upper, seed=seed) * (math.pi / 180.0)
+        return {"angle": random.uniform((batch,), lower, upper, seed=seed)}
+
+    def _matrices(self, transformation: dict[str, Any]) -> Array:
+        height, width = self._sides(transformation["input_shape"])
+        angle = wnp.asarray(transformation["angle"]) * (math.pi / 180.0)
         cos, sin = wnp.cos(angle), wnp.sin(angle)
         x, y = 0.5 * (width - 1), 0.5 * (height - 1)
-        return _rows(batch, cos, -sin, x - x * cos + y * sin, sin, cos, y - x * sin - y * cos)
+        return _rows(len(angle), cos, -sin, x - x * cos + y * sin, sin, cos, y - x * sin - y * cos)
 
 
 class RandomTranslation(AffineLayer):
@@ -212,10 +256,21 @@ class RandomTranslation(AffineLayer):
         self._width_limits = limits(width_factor, "width_factor")
         self._set_affine(fill_mode, interpolation, seed, fill_value, data_format)
 
-    def _draw(self, batch: int, height: int, width: int, seed: Any) -> Array:
+    def _draw(self, batch: int, height: int, width: int, seed: Any) -> dict[str, Any]:
         down = random.uniform((batch, 1), *self._height_limits, seed=seed) * height
         right = random.uniform((batch, 1), *self._width_limits, seed=seed) * width
-        return _rows(batch, 1, 0, -right, 0, 1, -down)
+        return {"translations": wnp.concatenate([right, down], axis=1)}
+
+    def _matrices(self, transformation: dict[str, Any]) -> Array:
+        shifts = wnp.asarray(transformation["translations"])
+        return _rows(len(shifts), 1, 0, -shifts[:, 0], 0, 1, -shifts[:, 1])
+
+    def _transform_box_dict(self, boxes: dict[str, Any], transformation: dict[str, Any]) -> dict[str, Any]:
+        size = self._sides(transformation["input_shape"])
+        corners = self._to_corners(boxes, *size)
+        shifts = wnp.tile(wnp.asarray(transformation["translations"]).astype("float32"), (1, 2))
+        moved = corners["boxes"] + (shifts if corners["boxes"].ndim == 2 else shifts[:, None])
+        return self._clip_boxes({**corners, "boxes": moved}, *size)
 
 
 class RandomZoom(AffineLayer):
@@ -245,11 +300,15 @@ class RandomZoom(AffineLayer):
         self._width_limits = None if width_factor is None else limits(width_factor, "width_factor")
         self._set_affine(fill_mode, interpolation, seed, fill_value, data_format)
 
-    def _draw(self, batch: int, height: int, width: int, seed: Any) -> Array:
+    def _draw(self, batch: int, height: int, width: int, seed: Any) -> dict[str, Any]:
         one = lambda pair: random.uniform((batch, 1), 1.0 + pair[0], 1.0 + pair[1], seed=seed)
         high = one(self._height_limits)
-        wide = high if self._width_limits is None else one(self._width_limits)
-        return _rows(batch, wide, 0, (width - 1) / 2 * (1 - wide), 0, high, (height - 1) / 2 * (1 - high))
+        return {"height_zoom": high, "width_zoom": high if self._width_limits is None else one(self._width_limits)}
+
+    def _matrices(self, transformation: dict[str, Any]) -> Array:
+        height, width = self._sides(transformation["input_shape"])
+        high, wide = (wnp.asarray(transformation[name]) for name in ("height_zoom", "width_zoom"))
+        return _rows(len(high), wide, 0, (width - 1) / 2 * (1 - wide), 0, high, (height - 1) / 2 * (1 - high))
 
 
 class RandomShear(AffineLayer):
@@ -277,11 +336,15 @@ class RandomShear(AffineLayer):
         self.y_factor = limits(y_factor, "y_factor")
         self._set_affine(fill_mode, interpolation, seed, fill_value, data_format)
 
-    def _draw(self, batch: int, height: int, width: int, seed: Any) -> Array:
+    def _draw(self, batch: int, height: int, width: int, seed: Any) -> dict[str, Any]:
         draw = lambda pair: random.uniform((batch, 1), pair[0], pair[1], seed=seed, dtype=self.compute_dtype)
         direction = wnp.where(draw((0, 1)) > 0.5, -1.0, 1.0)
         along_height, along_width = draw(self.y_factor), draw(self.x_factor)
-        return _rows(batch, 1, along_width * direction, 0, along_height * direction, 1, 0)
+        return {"shear_factor": wnp.concatenate([along_width, along_height], axis=1) * direction}
+
+    def _matrices(self, transformation: dict[str, Any]) -> Array:
+        factors = wnp.asarray(transformation["shear_factor"])
+        return _rows(len(factors), 1, factors[:, 0], 0, factors[:, 1], 1, 0)
 
 
 class RandomCrop(RandomImageLayer):
@@ -309,19 +372,30 @@ class RandomCrop(RandomImageLayer):
         self._set_data_format(data_format)
         self._set_seed(seed)
 
-    def _draw(self, batch: int, height: int, width: int, seed: Any) -> tuple[Any, Any]:
+    def _draw(self, batch: int, height: int, width: int, seed: Any) -> dict[str, Any]:
         if height > self.height and width > self.width:
             top, left = (
                 random.uniform((), 0, float(size - part + 1), seed=seed).astype(wnp.int32)
                 for size, part in ((height, self.height), (width, self.width))
             )
-            return top, left
-        part_height = max(min(height, int(width * self.height / self.width)), 1)
-        part_width = max(min(width, int(height * self.width / self.height)), 1)
-        return (height - part_height) // 2, (width - part_width) // 2
+            return {"top": top, "left": left}
+        part_height, part_width = aspect_part(height, width, self.height, self.width)
+        return {"top": (height - part_height) // 2, "left": (width - part_width) // 2}
 
-    def _transform(self, images: Array, transformation: tuple[Any, Any]) -> Array:
-        top, left = transformation
+    def _transform_box_dict(self, boxes: dict[str, Any], transformation: dict[str, Any]) -> dict[str, Any]:
+        height, width = self._sides(transformation["input_shape"])
+        top, left = transformation["top"], transformation["left"]
+        part_height, part_width = self.height, self.width
+        if not (height > self.height and width > self.width):
+            part_height, part_width = min(self.height, height - top), min(self.width, width - left)
+        corners = self._to_corners(boxes, height, width)
+        moved = bounding_boxes.crop(corners["boxes"], top, left, part_height, part_width)
+        down, across = self.height / part_height, self.width / part_width
+        moved = moved * wnp.asarray([across, down, across, down], "float32")
+        return self._clip_boxes({**corners, "boxes": moved}, self.height, self.width)
+
+    def _transform(self, images: Array, transformation: dict[str, Any]) -> Array:
+        top, left = transformation["top"], transformation["left"]
         height, width = self._size(images)
         if height > self.height and width > self.width:
             return crop(images, top, left, self.height, self.width, self.height_axis)
@@ -339,6 +413,6 @@ class RandomCrop(RandomImageLayer):
         out = ops.image.resize(part, (self.height, self.width), data_format=self.data_format)
         return out.astype(self.compute_dtype)
 
-    def compute_output_shape(self, input_shape: Any) -> Shape:
+    def compute_output_shape(self, input_shape: Any) -> Any:
         """The shape in training."""
         return self._resized_shape(input_shape)

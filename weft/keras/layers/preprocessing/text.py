@@ -12,6 +12,7 @@ import weft.numpy as wnp
 from weft import Array
 from weft.errors import ArgumentError, NotSupportedError
 from weft.keras.core import config
+from weft.keras.core.spec import check_positive
 from weft.keras.graph.tensor import KerasTensor
 from weft.keras.layers.preprocessing.categories import HostLayer, batches_of, texts
 from weft.keras.layers.preprocessing.lookup import StringLookup, checked_vocabulary, padded
@@ -68,6 +69,8 @@ class TextVectorization(HostLayer):
             raise ArgumentError(f"`standardize` must be one of {words} or a function. Received: {standardize!r}")
         if split not in ("whitespace", "character", None) and not callable(split):
             raise ArgumentError(f"`split` must be 'whitespace', 'character', None or a function. Received: {split!r}")
+        for width in ngrams if isinstance(ngrams, (list, tuple)) else [] if ngrams is None else [ngrams]:
+            check_positive(ngrams=width)
         if ragged:
             raise NotSupportedError("ragged=True is not supported: results are arrays, filled with 0.")
         if output_mode != "int" and output_sequence_length is not None:

@@ -79,7 +79,9 @@ class Bidirectional(Layer):
                     f"{getattr(backward, name)} backward"
                 )
 
-    def build(self, sequences_shape: Any, initial_state_shape: Any = None) -> None:
+    def build(
+        self, sequences_shape: Any, initial_state_shape: Any = None
+    ) -> None:  # Keras's names override those of Layer
         """Build both layers."""
         for one in (self.forward_layer, self.backward_layer):
             if not one.built:
@@ -154,7 +156,7 @@ class Bidirectional(Layer):
             return (out, out, *states, *states)
         return (out, *states, *states) if self.return_state else out
 
-    def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
+    def compute_mask(self, inputs: Any, mask: Any = None) -> Any:  # Keras's names override those of Layer
         """The mask of the steps, where there is an output for each."""
         first = mask[0] if isinstance(mask, (list, tuple)) else mask
         own = first if self.return_sequences else None

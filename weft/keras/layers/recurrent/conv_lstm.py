@@ -75,7 +75,7 @@ class ConvLSTMCell(RecurrentCell):
         self.output_size = filters
         self._separate = True
 
-    def build(self, inputs_shape: Any, states_shape: Any = None) -> None:
+    def build(self, inputs_shape: Any, states_shape: Any = None) -> None:  # Keras's names override those of Layer
         """Make the kernels and the bias."""
         channels = fixed_size(inputs_shape, channel_axis(self.data_format), self)
         if None in spatial_sizes(inputs_shape, self.data_format):

@@ -83,7 +83,9 @@ class RNN(ConfiguredLayer):
 
     # ----------------------------------------------------------------------------------------------------------- states
 
-    def build(self, sequences_shape: Any, initial_state_shape: Any = None) -> None:
+    def build(
+        self, sequences_shape: Any, initial_state_shape: Any = None
+    ) -> None:  # Keras's names override those of Layer
         """Build the cell, and make the states of a stateful layer."""
         step_shape = (sequences_shape[0], *sequences_shape[2:])
         if isinstance(self.cell, Layer) and not self.cell.built:
@@ -229,7 +231,7 @@ class RNN(ConfiguredLayer):
             return out
         return (out, *weft.tree.map(lambda one: (batch, one), self.state_size))
 
-    def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
+    def compute_mask(self, inputs: Any, mask: Any = None) -> Any:  # Keras's names override those of Layer
         """The mask of the steps, where there is an output for each."""
         first = mask[0] if isinstance(mask, (list, tuple)) else mask
         out = first if self.return_sequences else None

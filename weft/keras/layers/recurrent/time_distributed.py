@@ -76,7 +76,12 @@ class TimeDistributed(Wrapper):
             after, out = lax.scan(lambda values, xs: step(values, *xs)[::-1], values, tuple(steps))
             for i in sorted(written):
                 variables[i].assign(after[i])
-        return weft.tree.map(time_first, out)
+
+        def finished(found: Array) -> Array:
+            found = time_first(found)
+            return found.astype(self.compute_dtype) if wnp.issubdtype(found.dtype, wnp.floating) else found
+
+        return weft.tree.map(finished, out)
 
     def compute_output_shape(self, input_shape: Any) -> Any:
         """The shape of the layer's result, with the steps after the batch."""

@@ -31,6 +31,7 @@ class RandomLayer(ConfiguredLayer):
             self.seed_generator = SeedGenerator(seed)
         self._amount = value
         self.supports_masking = True
+        self._build_at_init()
 
     def _changed(self, inputs: Array) -> Array:
         raise NotImplementedError
@@ -232,6 +233,7 @@ class ActivityRegularization(ConfiguredLayer):
         super().__init__(activity_regularizer=from_arguments, **kwargs)
         self.set_arguments(l1=l1, l2=l2)
         self.supports_masking = True
+        self._build_at_init()
 
     def call(self, inputs: Array) -> Array:
         """The inputs."""

@@ -10,7 +10,7 @@ import weft.numpy as wnp
 from weft import Array
 from weft.errors import ArgumentError, ArgumentTypeError
 from weft.keras.core.config import standardize_data_format
-from weft.keras.core.spec import InputSpec
+from weft.keras.core.spec import InputSpec, check_positive
 from weft.keras.layers.arguments import ConfiguredLayer
 from weft.keras.numerics.shapes import Shape
 
@@ -131,6 +131,7 @@ class RepeatVector(ConfiguredLayer):
         super().__init__(**kwargs)
         if not isinstance(n, int):
             raise ArgumentTypeError(f"`n` must be an integer. Received: n={n!r} of type {type(n).__name__}")
+        check_positive(n=n)
         self.set_arguments(n=n)
         self.input_spec = InputSpec(ndim=2)
 

@@ -11,8 +11,9 @@ import weft.numpy as wnp
 from weft import image, lax
 from weft.errors import ArgumentError, ShapeMismatchError
 from weft.keras.core.config import standardize_data_format
+from weft.keras.graph.tensor import KerasTensor
 from weft.keras.numerics.shapes import padding_name, sizes
-from weft.keras.ops.dispatch import inexact, operation, tensor
+from weft.keras.ops.dispatch import inexact, operation, symbolic_as, tensor
 
 # Keras' words for the methods of `weft.image`.
 METHODS = {
@@ -113,7 +114,7 @@ def scale_and_translate(
 
     Args:
         images: an array.
-        output_shape: the shape of the result.
+        output_shape: the shape of the result; None is the size that the images have.
         scale: a factor for each spatial axis.
         translation: by how much each spatial axis is moved, in pixels of the result.
         spatial_dims: the spatial axes.
@@ -123,9 +124,10 @@ def scale_and_translate(
     Returns:
         An array of that shape.
     """
+    images = inexact(images)
     return image.scale_and_translate(
-        inexact(images),
-        tuple(output_shape),
+        images,
+        tuple(own if size is None else size for size, own in zip(output_shape, images.shape, strict=True)),
         tuple(spatial_dims),
         inexact(scale),
         inexact(translation),
@@ -150,7 +152,51 @@ def _limits(before: Any, after: Any, target: Any, size: int, names: str, sign: i
     return before, after
 
 
+def _bordered_spec(images: Any, data_format: str | None, sign: int, names: str, *parts: tuple[Any, Any, Any]) -> Any:
+    """Images of unknown rows or columns after cropping (`sign` -1) or padding (1): the target's where there is one."""
+    axes = spatial_axes(images, data_format)
+    if all(images.shape[axis] is not None for axis in axes):
+        return None
+    shape = list(images.shape)
+    for axis, (before, after, target) in zip(axes, parts, strict=True):
+        size, other = shape[axis], (before or 0) + (after or 0)
+        # An unknown size is one that fits.
+        assumed = size if size is not None else other if target is None else target - sign * other
+        cut = sum(_limits(before, after, target, assumed, names, sign))
+        shape[axis] = target if size is None else size + sign * cut
+    return KerasTensor(shape, images.dtype)
+
+
+def _crop_spec(
+    images: Any,
+    top_cropping: int | None = None,
+    left_cropping: int | None = None,
+    bottom_cropping: int | None = None,
+    right_cropping: int | None = None,
+    target_height: int | None = None,
+    target_width: int | None = None,
+    data_format: str | None = None,
+) -> Any:
+    rows, columns = (top_cropping, bottom_cropping, target_height), (left_cropping, right_cropping, target_width)
+    return _bordered_spec(images, data_format, -1, "the croppings and the target", rows, columns)
+
+
+def _pad_spec(
+    images: Any,
+    top_padding: int | None = None,
+    left_padding: int | None = None,
+    bottom_padding: int | None = None,
+    right_padding: int | None = None,
+    target_height: int | None = None,
+    target_width: int | None = None,
+    data_format: str | None = None,
+) -> Any:
+    rows, columns = (top_padding, bottom_padding, target_height), (left_padding, right_padding, target_width)
+    return _bordered_spec(images, data_format, 1, "the paddings and the target", rows, columns)
+
+
 @operation
+@symbolic_as(_crop_spec)
 def crop_images(
     images: Any,
     top_cropping: int | None = None,
@@ -187,6 +233,7 @@ def crop_images(
 
 
 @operation
+@symbolic_as(_pad_spec)
 def pad_images(
     images: Any,
     top_padding: int | None = None,
@@ -234,7 +281,7 @@ def extract_patches(
     """Windows of images, as channels.
 
     Args:
-        images: an image or a batch of images.
+        images: an image or a batch of images; a volume or a batch of volumes where `size` has three sizes.
         size: the rows and columns of a window.
         strides: the distance of windows; their size by default.
         dilation_rate: the distance of the pixels of a window.
@@ -250,6 +297,8 @@ def extract_patches(
         (2, 2, 2, 48)
     """
     images = tensor(images)
+    if isinstance(size, (tuple, list)) and len(size) == 3:
+        return _patches(images, size, strides, dilation_rate, padding, data_format, 3)
     spatial_axes(images, data_format)
     return _patches(images, size, strides, dilation_rate, padding, data_format, 2)
 

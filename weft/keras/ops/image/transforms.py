@@ -10,10 +10,10 @@ import weft
 import weft.numpy as wnp
 from weft.errors import ArgumentError, ShapeMismatchError
 from weft.keras.core.config import standardize_data_format
+from weft.keras.core.seeds import draw_seed
 from weft.keras.ops.dispatch import inexact, operation, tensor
 from weft.keras.ops.image.colors import _filtered, _gaussian
 from weft.keras.ops.image.geometry import spatial_axes
-from weft.keras.random import draws
 from weft.scipy.ndimage import map_coordinates as _map_coordinates
 
 _FILL_MODES = ("constant", "nearest", "wrap", "mirror", "reflect")
@@ -88,6 +88,11 @@ def _as_batch(images: Any, data_format: str | None) -> tuple[Any, Any]:
     return batch, undo
 
 
+def _wide(dtype: Any) -> Any:
+    """Return the dtype of coordinates: half precision does not tell the pixels of large images apart."""
+    return wnp.promote_types(dtype, "float32")
+
+
 def _projected(parameters: Any, rows: int, columns: int) -> Any:
     """Where pixels come from by eight parameters of a projection: (batch, 2, rows, columns)."""
     y, x = np.meshgrid(np.arange(rows), np.arange(columns), indexing="ij")
@@ -119,7 +124,8 @@ def affine_transform(
         Images of the same shape and dtype.
     """
     batch, undo = _as_batch(images, data_format)
-    parameters = inexact(transform).astype(batch.dtype)
+    parameters = inexact(transform)
+    parameters = parameters.astype(_wide(parameters.dtype))
     if parameters.ndim not in (1, 2) or parameters.shape[-1] != 8:
         raise ShapeMismatchError(
             "`transform` is eight parameters, or eight for each image.", received=f"shape {parameters.shape}"
@@ -152,17 +158,23 @@ def perspective_transform(
         Images of the same shape and dtype.
     """
     batch, undo = _as_batch(images, data_format)
-    shape = (batch.shape[0], 4, 2)
-    start, end = (wnp.broadcast_to(inexact(points).astype(batch.dtype), shape) for points in (start_points, end_points))
+    parameters = homography(start_points, end_points, batch.shape[0])
+    coordinates = _projected(parameters, *batch.shape[1:3])
+    return undo(_sampled(batch, coordinates, _order(interpolation), "constant", fill_value))
+
+
+def homography(start_points: Any, end_points: Any, batch: int) -> Any:
+    """Return the eight parameters of the projections that map end points to start points, of shape (batch, 8)."""
+    points = [inexact(each) for each in (start_points, end_points)]
+    dtype = _wide(wnp.promote_types(*(each.dtype for each in points)))
+    start, end = (wnp.broadcast_to(each.astype(dtype), (batch, 4, 2)) for each in points)
     x, y, u, v = end[..., 0], end[..., 1], start[..., 0], start[..., 1]
     one, zero = wnp.ones_like(x), wnp.zeros_like(x)
     # u (g x + h y + 1) = a x + b y + c, and the same for v: eight equations.
     first = wnp.stack([x, y, one, zero, zero, zero, -u * x, -u * y], axis=-1)
     second = wnp.stack([zero, zero, zero, x, y, one, -v * x, -v * y], axis=-1)
     system = wnp.concatenate([first, second], axis=1)
-    parameters = wnp.linalg.solve(system, wnp.concatenate([u, v], axis=1)[..., None])[..., 0]
-    coordinates = _projected(parameters, *batch.shape[1:3])
-    return undo(_sampled(batch, coordinates, _order(interpolation), "constant", fill_value))
+    return wnp.linalg.solve(system, wnp.concatenate([u, v], axis=1)[..., None])[..., 0]
 
 
 @operation
@@ -191,11 +203,30 @@ def elastic_transform(
     Returns:
         Images of the same shape and dtype.
     """
+    size = int(6 * sigma) | 1
+    return elastic(images, alpha, sigma, size, interpolation, fill_mode, fill_value, draw_seed(seed), data_format)
+
+
+def elastic(
+    images: Any,
+    alpha: Any,
+    sigma: Any,
+    size: int,
+    interpolation: str,
+    fill_mode: str,
+    fill_value: Any,
+    key: Any,
+    data_format: str | None,
+) -> Any:
+    """Compute `elastic_transform` with a window of a fixed size, for which `alpha` and `sigma` may be traced.
+
+    `key` is the data of a key, as `draw_seed` returns it.
+    """
     batch, undo = _as_batch(images, data_format)
     count, rows, columns = batch.shape[:3]
-    noise = draws.normal((2, count, rows, columns), seed=seed).astype(batch.dtype)
-    size = int(6 * sigma) | 1
-    weights = _gaussian(size, sigma, batch.dtype)
+    dtype = _wide(batch.dtype)
+    noise = weft.random.normal(weft.random.wrap_key_data(key), (2, count, rows, columns), "float32").astype(dtype)
+    weights = _gaussian(size, sigma, dtype)
     kernel = wnp.outer(weights, weights)
     smooth = _filtered(wnp.moveaxis(noise, 0, -1), kernel, "channels_last") * alpha
     y, x = np.meshgrid(np.arange(rows), np.arange(columns), indexing="ij")

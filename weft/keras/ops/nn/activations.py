@@ -6,6 +6,7 @@ from typing import Any
 
 import weft.numpy as wnp
 from weft import nn
+from weft.errors import ArgumentError
 from weft.keras.ops.dispatch import inexact, operation, tensor, unary
 
 hard_sigmoid = unary("hard_sigmoid", nn.hard_sigmoid, "`relu6(x + 3) / 6`.", "[-3.0, 0.0, 3.0] -> [0.  0.5 1. ]", True)
@@ -224,6 +225,8 @@ def sparsemax(x: Any, axis: int = -1) -> Any:
         An array of floats of the same shape; many elements are 0.
     """
     x = inexact(tensor(x))
+    if not -x.ndim <= axis < x.ndim:
+        raise ArgumentError(f"An array of rank {x.ndim} has no axis {axis}.", received=f"shape {x.shape}")
     axis = axis % x.ndim
     ordered = wnp.flip(wnp.sort(x, axis), axis)
     ranks = wnp.arange(1, x.shape[axis] + 1, dtype=x.dtype).reshape([-1 if i == axis else 1 for i in range(x.ndim)])

@@ -25,9 +25,10 @@ def ctc_loss(target: Any, output: Any, target_length: Any, output_length: Any, m
         mask_index: the class that means no label.
 
     Returns:
-        A vector, one loss a sequence.
+        A vector, one loss a sequence, of at least single precision.
     """
     target, output = tensor(target), inexact(output)
+    output = output.astype(wnp.promote_types(output.dtype, "float32"))
     padding = lambda lengths, size: (np.arange(size) >= tensor(lengths)[:, None]).astype(output.dtype)
     return weft.optim.ctc_loss(
         output,

@@ -10,6 +10,7 @@ import weft.numpy as wnp
 from weft import lax, nn
 from weft.errors import ArgumentError, ShapeMismatchError
 from weft.keras.core.config import standardize_data_format, standardize_dtype
+from weft.keras.core.spec import check_positive
 from weft.keras.numerics.shapes import sizes
 from weft.keras.ops.dispatch import inexact, operation, same_dtype, tensor
 
@@ -83,6 +84,7 @@ def depth_to_space(x: Any, block_size: int, data_format: str = "channels_last") 
     Returns:
         Images with `block_size` times as many rows and columns.
     """
+    check_positive(2, block_size=block_size)
     x = tensor(x)
     last = standardize_data_format(data_format) == "channels_last"
     x = x if last else wnp.transpose(x, (0, 2, 3, 1))
@@ -114,6 +116,7 @@ def space_to_depth(x: Any, block_size: int, data_format: str = "channels_last") 
     Returns:
         Images with the square of `block_size` times as many channels.
     """
+    check_positive(2, block_size=block_size)
     x = tensor(x)
     last = standardize_data_format(data_format) == "channels_last"
     x = x if last else wnp.transpose(x, (0, 2, 3, 1))

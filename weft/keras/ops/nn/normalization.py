@@ -6,8 +6,7 @@ import warnings
 from typing import Any
 
 import weft.numpy as wnp
-from weft import lax
-from weft.errors import NotSupportedError
+from weft.errors import ArgumentError, NotSupportedError
 from weft.keras.core.config import epsilon as default_epsilon
 from weft.keras.numerics import normalization
 from weft.keras.ops.dispatch import inexact, operation, tensor
@@ -89,11 +88,12 @@ def layer_normalization(
     gamma, beta = (None if part is None else tensor(part) for part in (gamma, beta))
     if not rms:
         return normalization.layer_normalization(x, gamma, beta, axis, epsilon)
-    warnings.warn("`rms_scaling` is no longer used: call `rms_normalization`.", stacklevel=2)
-    axes = normalization.axis_list(axis, x.ndim)
-    wide = x.astype(normalization.wide_dtype(x))
-    scaled = wide * lax.rsqrt(wnp.var(wide, axes, keepdims=True) + epsilon)
-    return (scaled if gamma is None else scaled * normalization.along(gamma, axes, x.ndim)).astype(x.dtype)
+    warnings.warn(
+        "You passed `rms_scaling=True`, which is deprecated: it divides by the root of the variance and not of the "
+        "mean square. Call `rms_normalization`.",
+        stacklevel=2,
+    )
+    return normalization.variance_scaling(x, gamma, beta, axis, epsilon)
 
 
 @operation
@@ -126,4 +126,6 @@ def normalize(x: Any, axis: Any = -1, order: Any = 2, epsilon: float | None = No
     Returns:
         An array of floats of the same shape.
     """
+    if not isinstance(order, (int, float)) or order < 1:
+        raise ArgumentError("`order` must be a number of at least 1.", received=f"{order=}")
     return normalization.normalize(inexact(x), axis, order, default_epsilon() if epsilon is None else epsilon)

@@ -7,22 +7,25 @@ from typing import Any
 
 import weft.numpy as wnp
 from weft.errors import ArgumentError
-from weft.keras.ops.dispatch import operand, operation, tensor
+from weft.keras.graph.tensor import KerasTensor
+from weft.keras.ops.dispatch import operand, operation, symbolic_as, tensor
 
 
 @operation
-def argpartition(x: Any, kth: int, axis: int = -1) -> Any:
+def argpartition(x: Any, kth: int, axis: int | None = -1) -> Any:
     """Indices that put the element of rank `kth` at its sorted position, smaller ones before and larger ones after it.
 
     Args:
         x: an array.
         kth: the rank.
-        axis: the axis.
+        axis: the axis; None reads the array as a vector.
 
     Returns:
         An array of int32.
     """
-    return wnp.argpartition(tensor(x), kth, axis).astype("int32")
+    x = tensor(x)
+    found = wnp.argpartition(wnp.ravel(x), kth, 0) if axis is None else wnp.argpartition(x, kth, axis)
+    return found.astype("int32")
 
 
 @operation
@@ -59,7 +62,14 @@ def sort(x: Any, axis: int = -1) -> Any:
     return wnp.sort(tensor(x), axis)
 
 
+def _bincount_spec(x: Any, weights: Any = None, minlength: int = 0, sparse: bool = False) -> Any:
+    """The length depends on the values."""
+    x, weights = (each if isinstance(each, KerasTensor) or each is None else tensor(each) for each in (x, weights))
+    return None if sparse else KerasTensor((*x.shape[:-1], None), "int32" if weights is None else str(weights.dtype))
+
+
 @operation
+@symbolic_as(_bincount_spec)
 def bincount(x: Any, weights: Any = None, minlength: int = 0, sparse: bool = False) -> Any:
     """How often each integer occurs.
 
@@ -144,10 +154,18 @@ def histogram(x: Any, bins: int = 10, range: tuple[Any, Any] | None = None) -> A
     x = tensor(x)
     if x.ndim != 1:
         raise ArgumentError("histogram takes a vector.", received=f"shape {x.shape}")
+    if range is not None and (len(range) != 2 or not range[0] < range[1]):
+        raise ArgumentError("`range` must be the least and the largest value.", received=f"range={range!r}")
     return wnp.histogram(x, bins, range)
 
 
+def _nonzero_spec(x: Any) -> Any:
+    """Vectors, whose length depends on the values."""
+    return tuple(KerasTensor((None,), "int32") for _ in x.shape)
+
+
 @operation
+@symbolic_as(_nonzero_spec)
 def nonzero(x: Any) -> Any:
     """The indices of elements that are not 0. Their count depends on the values, so it does not work under `jit`.
 
@@ -234,7 +252,30 @@ def take_along_axis(x: Any, indices: Any, axis: int | None = None) -> Any:
     return wnp.take_along_axis(tensor(x), tensor(indices), axis)
 
 
+def _unique_spec(
+    x: Any,
+    sorted: bool = True,
+    return_index: bool = False,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    axis: int | None = None,
+    size: int | None = None,
+    fill_value: Any = None,
+) -> Any:
+    """How many there are depends on the values."""
+    if size is not None:
+        return None
+    along = None if axis is None else axis % len(x.shape)
+    values = (None,) if along is None else tuple(None if i == along else n for i, n in enumerate(x.shape))
+    found = [KerasTensor(values, x.dtype)]
+    found += [KerasTensor((None,), "int32")] if return_index else []
+    found += [KerasTensor(x.shape if along is None else (x.shape[along],), "int32")] if return_inverse else []
+    found += [KerasTensor((None,), "int32")] if return_counts else []
+    return found[0] if len(found) == 1 else tuple(found)
+
+
 @operation
+@symbolic_as(_unique_spec)
 def unique(
     x: Any,
     sorted: bool = True,
@@ -245,7 +286,7 @@ def unique(
     size: int | None = None,
     fill_value: Any = None,
 ) -> Any:
-    """The elements of an array, each once.
+    """The elements of an array, each once; a NaN is equal to no other.
 
     Args:
         x: an array.
@@ -261,7 +302,15 @@ def unique(
         An array, or a tuple of it and what else was asked for.
     """
     return wnp.unique(
-        tensor(x), return_index, return_inverse, return_counts, axis, size=size, fill_value=fill_value, sorted=sorted
+        tensor(x),
+        return_index,
+        return_inverse,
+        return_counts,
+        axis,
+        equal_nan=False,
+        size=size,
+        fill_value=fill_value,
+        sorted=sorted,
     )
 
 
@@ -279,7 +328,12 @@ def unravel_index(indices: Any, shape: Any) -> Any:
     return wnp.unravel_index(tensor(indices), shape)
 
 
+def _where_spec(condition: Any, x1: Any = None, x2: Any = None) -> Any:
+    return _nonzero_spec(condition) if x1 is None and x2 is None else None
+
+
 @operation
+@symbolic_as(_where_spec)
 def where(condition: Any, x1: Any = None, x2: Any = None) -> Any:
     """Elements of `x1` where a condition is true, else of `x2`.
 

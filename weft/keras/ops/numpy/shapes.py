@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
+
+import numpy as np
 
 import weft.numpy as wnp
 from weft.errors import ArgumentError
-from weft.keras.ops.dispatch import operand, operation, tensor
+from weft.keras.graph.operation import symbolic_call
+from weft.keras.graph.shapes import compute_output_spec
+from weft.keras.graph.tensor import KerasTensor
+from weft.keras.ops.dispatch import operand, operation, symbolic_as, tensor
 
 
 @operation
@@ -24,7 +30,17 @@ def append(x1: Any, x2: Any, axis: int | None = None) -> Any:
     return wnp.append(tensor(x1), tensor(x2), axis)
 
 
+def _broadcast_to_spec(x: Any, shape: Any) -> Any:
+    """An unknown size is one that broadcasts."""
+    if not isinstance(x, KerasTensor) or None not in x.shape or len(x.shape) > len(shape):
+        return None
+    target = shape[len(shape) - len(x.shape) :]
+    filled = [wanted if size is None else size for size, wanted in zip(x.shape, target, strict=True)]
+    return compute_output_spec(lambda x: wnp.broadcast_to(x, shape), KerasTensor(filled, x.dtype))
+
+
 @operation
+@symbolic_as(_broadcast_to_spec)
 def broadcast_to(x: Any, shape: Any) -> Any:
     """An array broadcast to a shape.
 
@@ -237,7 +253,24 @@ def squeeze(x: Any, axis: Any = None) -> Any:
     return wnp.squeeze(tensor(x), tuple(axis) if isinstance(axis, list) else axis)
 
 
+def _reshape_spec(x: Any, newshape: Any) -> Any:
+    """All sizes are known where none is -1: an unknown size of `x` is the one that fits."""
+    sizes = [newshape] if isinstance(newshape, int) else newshape
+    if isinstance(newshape, KerasTensor):
+        sizes = [newshape] * (newshape.shape[0] or 0)  # as many sizes, none of which is known
+    if isinstance(sizes, (list, tuple)) and any(isinstance(size, KerasTensor) for size in sizes):
+        x = x if isinstance(x, KerasTensor) else tensor(x)
+        return KerasTensor([size if isinstance(size, int) and size >= 0 else None for size in sizes], str(x.dtype))
+    if not isinstance(x, KerasTensor) or None not in x.shape or not isinstance(sizes, (list, tuple)):
+        return None
+    if not all(isinstance(size, int) and size >= 0 for size in sizes):
+        return None
+    known = math.prod(size for size in x.shape if size is not None)
+    return KerasTensor(sizes, x.dtype) if known and math.prod(sizes) % known == 0 else None
+
+
 @operation
+@symbolic_as(_reshape_spec)
 def reshape(x: Any, newshape: Any) -> Any:
     """The same elements in another shape.
 
@@ -253,6 +286,8 @@ def reshape(x: Any, newshape: Any) -> Any:
         >>> keras.ops.reshape([1, 2, 3, 4], (2, -1)).shape
         (2, 2)
     """
+    if isinstance(newshape, (tuple, list)) and list(newshape).count(None) == 1 and -1 not in newshape:
+        newshape = [-1 if size is None else size for size in newshape]  # from `ops.shape` of an unknown batch
     return wnp.reshape(tensor(x), newshape)
 
 
@@ -407,7 +442,15 @@ def rot90(array: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Any:
     return wnp.rot90(array, k, (axes[0], axes[1]))
 
 
+def _repeat_spec(x: Any, repeats: Any, axis: int | None = None) -> Any:
+    """With a number for each element, an unknown size stays unknown."""
+    if not isinstance(x, KerasTensor) or isinstance(repeats, int) or axis is None or x.shape[axis] is not None:
+        return None
+    return KerasTensor(x.shape, x.dtype)
+
+
 @operation
+@symbolic_as(_repeat_spec)
 def repeat(x: Any, repeats: Any, axis: int | None = None) -> Any:
     """Each element several times.
 
@@ -424,7 +467,9 @@ def repeat(x: Any, repeats: Any, axis: int | None = None) -> Any:
         >>> print(keras.ops.repeat([1, 2], 2))
         [1 1 2 2]
     """
-    return wnp.repeat(tensor(x), operand(repeats), axis)
+    # A list is not traced: the size of the result follows from it.
+    repeats = np.asarray(repeats) if isinstance(repeats, (list, tuple)) else operand(repeats)
+    return wnp.repeat(tensor(x), repeats, axis)
 
 
 @operation
@@ -597,8 +642,13 @@ def ndim(x: Any) -> int:
     return len(x.shape) if hasattr(x, "shape") else tensor(x).ndim
 
 
-def size(x: Any) -> int | None:
-    """How many elements an array has; None where a size of a symbolic tensor is not known.
+def _size_spec(x: Any) -> Any:
+    return KerasTensor((), "int32")
+
+
+@symbolic_as(_size_spec)
+def size(x: Any) -> Any:
+    """How many elements an array has; of a symbolic tensor with unknown sizes, a symbolic integer.
 
     Args:
         x: an array.
@@ -611,9 +661,6 @@ def size(x: Any) -> int | None:
         >>> keras.ops.size([[1, 2]])
         2
     """
-    count = 1
-    for dimension in x.shape if hasattr(x, "shape") else tensor(x).shape:
-        if dimension is None:
-            return None
-        count *= dimension
-    return count
+    if isinstance(x, KerasTensor) and None in x.shape:
+        return symbolic_call(size, x)
+    return math.prod(x.shape if hasattr(x, "shape") else tensor(x).shape)

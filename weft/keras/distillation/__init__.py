@@ -1,0 +1,9 @@
+"""Distillation: a small model, the student, learns from the outputs or features of a large one, the teacher."""
+
+from weft.errors import publish as _publish
+from weft.keras.distillation.distiller import Distiller
+from weft.keras.distillation.losses import DistillationLoss, FeatureDistillation, LogitsDistillation
+
+__all__ = ["DistillationLoss", "Distiller", "FeatureDistillation", "LogitsDistillation"]
+
+_publish(__name__)
