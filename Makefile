@@ -7,11 +7,16 @@ WORKERS ?= auto
 GPU_PYTHON ?= python3
 # Number of random programs that `make fuzz` checks, including those of earlier runs.
 N ?= 100000
+# Number of changed files of each kind that `make fuzz-files` reads.
+M ?= 10000
+# Number of random programs over meshes, and of exports with symbolic sizes, that it checks besides.
+MESHES ?= 10000
 
 VENV      := .venv
 PEER_VENV := .venv-peer
 OPENMPI_VENV := .venv-openmpi
 ECOSYSTEM_VENV := .venv-ecosystem
+SUITES_VENV := .venv-suites
 DOCS_VENV := .venv-docs
 BIN       := $(VENV)/bin
 PEER_BIN  := $(PEER_VENV)/bin
@@ -19,9 +24,10 @@ STAMP      := $(VENV)/.installed
 PEER_STAMP := $(PEER_VENV)/.installed
 OPENMPI_STAMP := $(OPENMPI_VENV)/.installed
 ECOSYSTEM_STAMP := $(ECOSYSTEM_VENV)/.installed
+SUITES_STAMP := $(SUITES_VENV)/.installed
 DOCS_STAMP := $(DOCS_VENV)/.installed
 
-.PHONY: help setup setup-peer setup-openmpi setup-ecosystem setup-docs demo tiny test test-package test-all test-timing test-peer test-ecosystem bench-ecosystem test-openmpi test-gpu bench-gpu test-faults lint format wheel pages docs bench fuzz clean
+.PHONY: help setup setup-peer setup-openmpi setup-ecosystem setup-suites setup-docs demo tiny test test-package test-all test-timing test-peer test-ecosystem test-suites bench-ecosystem test-openmpi test-gpu bench-gpu test-faults lint format wheel pages docs bench fuzz fuzz-files clean
 .DEFAULT_GOAL := help
 
 help:
@@ -32,12 +38,14 @@ help:
 	@echo "make test-timing  the tests that compare times, in one process; needs an idle machine"
 	@echo "make test-peer  compare with JAX, in a separate environment"
 	@echo "make test-ecosystem  run programs of Optax, Flax, NumPyro and other libraries for JAX on Weft, in a separate environment"
+	@echo "make test-suites  run the test suites of Keras, Optax, Flax and Haiku on Weft's floors and print what differs (SUITES='optax --files losses')"
 	@echo "make bench-ecosystem  time those programs against JAX; results in build/ecosystem.json"
 	@echo "make test-openmpi  tests of many processes with Open MPI, in a separate environment: deaths that others survive"
 	@echo "make test-gpu   the tests that need an NVIDIA GPU"
 	@echo "make bench-gpu  time against JAX and PyTorch on an NVIDIA GPU (GPU_PYTHON has them); results in build/gpu.json"
 	@echo "make test-faults  apply over 100 mutations to the compiler and show which test detects each (FAULTS='--only NAME')"
 	@echo "make fuzz       check N=100000 random programs, continuing the last run; state in build/fuzz.json"
+	@echo "make fuzz-files  read M=10000 changed files of every kind, with limits of memory and time"
 	@echo "make lint       ruff check, ruff format --check, mypy"
 	@echo "make format     fix what ruff can fix"
 	@echo "make wheel      build dist/*.whl, install it outside of the repository and run an example there"
@@ -66,6 +74,9 @@ $(OPENMPI_STAMP): pyproject.toml Makefile
 $(ECOSYSTEM_STAMP): pyproject.toml Makefile
 	$(call install,$(ECOSYSTEM_VENV),test$(comma)ecosystem)
 
+$(SUITES_STAMP): pyproject.toml Makefile
+	$(call install,$(SUITES_VENV),test$(comma)suites)
+
 $(DOCS_STAMP): pyproject.toml Makefile
 	$(call install,$(DOCS_VENV),docs)
 
@@ -78,6 +89,8 @@ setup-peer: $(PEER_STAMP)
 setup-openmpi: $(OPENMPI_STAMP)
 
 setup-ecosystem: $(ECOSYSTEM_STAMP)
+
+setup-suites: $(SUITES_STAMP)
 
 setup-docs: $(DOCS_STAMP)
 
@@ -118,6 +131,9 @@ test-peer: setup-peer
 test-ecosystem: setup-ecosystem
 	$(ECOSYSTEM_VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal tests/ecosystem
 
+test-suites: setup-suites
+	$(SUITES_VENV)/bin/python -m tests.suites $(SUITES)
+
 bench-ecosystem: setup-ecosystem
 	$(ECOSYSTEM_VENV)/bin/python benchmarks/ecosystem.py --json build/ecosystem.json
 
@@ -138,6 +154,12 @@ test-faults: setup
 
 fuzz: setup
 	$(BIN)/python -m tests.fuzz --count $(N)
+	$(BIN)/python -m tests.fuzz.towers --count 1000
+	$(BIN)/python -m tests.fuzz.meshes --count $(MESHES) --processes $$(nproc)
+	$(BIN)/python -m tests.fuzz.exports --count $(MESHES) --processes $$(nproc)
+
+fuzz-files: setup-peer
+	$(PEER_BIN)/python -m tests.fuzz.files --count $(M)
 
 wheel: setup
 	rm -rf dist

@@ -1,16 +1,13 @@
 """Random programs on a mesh: their arguments and results are split at random, evenly or not, and results must be those
 of one device. Beyond the ends of parts arguments have garbage.
 
-`python -m tests.fuzz.partitioned [--first F] [--count N] [SEED ...]`
+`python -m tests.fuzz.partitioned [--first F] [--count N] [--processes P] [SEED ...]`
 """
 
 from __future__ import annotations
 
-import argparse
 import math
-import sys
 import traceback
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +17,7 @@ import weft
 from tests.fuzz.checks import case_of, compare
 from tests.fuzz.generator import NO_RULE, DrawError, generate
 from tests.fuzz.reference import Case, Expected, TooLong, expected_of
+from tests.fuzz.seeds import main
 from tests.laws.parts import poisoned
 from weft.base import dtypes
 from weft.ir import interpreter
@@ -121,23 +119,5 @@ def check_seed(seed: int) -> str:
         return f"failed: {traceback.format_exc(limit=-4)}"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("seeds", type=int, nargs="*")
-    parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--count", type=int, default=100)
-    options = parser.parse_args()
-    weft.config.update("num_cpu_devices", 8)
-    weft.config.update("compilation_cache", False)
-    counts: Counter[str] = Counter()
-    for seed in options.seeds or range(options.first, options.first + options.count):
-        found = check_seed(seed)
-        counts[found.split(":")[0]] += 1
-        if found.startswith("failed"):
-            print(seed, found, flush=True)
-    print(dict(counts))
-    sys.exit(bool(counts["failed"]))
-
-
 if __name__ == "__main__":
-    main()
+    main(check_seed, __doc__)

@@ -37,7 +37,7 @@ def test_every_trace_is_in_the_report(rng: np.random.Generator) -> None:
     report = f.cache_report()
     assert len(report) == report.total == count[0] > 8
     assert all(miss.line is not None and miss.line.file == __file__ for miss in report)
-    assert all(miss.kept and miss.trace_seconds > 0 and miss.cause for miss in report)
+    assert all(miss.retained and miss.trace_seconds > 0 and miss.cause for miss in report)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_a_function_that_closes_over_traced_values_says_so() -> None:
     outer(wnp.ones(3))
     report = functions[0].cache_report()
     assert len(report) == 2 and report.signatures == 0
-    assert not any(miss.kept for miss in report) and "closes over" in str(report)
+    assert not any(miss.retained for miss in report) and "closes over" in str(report)
 
 
 def test_old_misses_are_only_counted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,7 +35,7 @@ def test_argnums() -> None:
 @pytest.mark.parametrize(
     ("argnums", "args", "kwargs", "error", "text"),
     [
-        (2, (2.0, 3.0), {}, TypeError, "argnums=2 needs at least 3 positional arguments"),
+        (2, (2.0, 3.0), {}, TypeError, "argnums=2 requires at least 3 positional arguments"),
         (0, (), {"x": 2.0, "y": 3.0}, TypeError, "0 by position and by name x, y"),
         ((0, -2), (2.0, 3.0), {}, ValueError, "names an argument twice"),
     ],
@@ -99,17 +99,17 @@ def test_has_aux_needs_a_pair(function) -> None:
 def test_holomorphic_and_complex() -> None:
     assert complex(weft.grad(lambda z: z * z, holomorphic=True)(1 + 2j)) == 2 + 4j
     assert complex(weft.grad(lambda z: wnp.abs(z) ** 2)(1 + 2j)) == pytest.approx(2 - 4j, rel=1e-5)
-    with pytest.raises(TypeError, match="needs complex arguments") as caught:
+    with pytest.raises(TypeError, match="requires inputs with complex dtype, but got float32") as caught:
         weft.grad(lambda z: z * z, holomorphic=True)(1.0)
     assert names_this_file(caught.value) and "f32[] at z" in str(caught.value)
-    with pytest.raises(errors.NonScalarGradientError, match="holomorphic=True"):
+    with pytest.raises(errors.NonScalarGradientError, match=r"real-valued outputs .* but got complex64"):
         weft.grad(lambda z: z * z)(1 + 2j)
 
 
 def test_integers() -> None:
     floats = weft.grad(lambda n, x: x * n, argnums=(0, 1), allow_int=True)(3, 2.0)
     assert floats[0].dtype == weft.float0 and floats[0].shape == () and float(floats[1]) == 3.0
-    with pytest.raises(errors.IntegerInputGradientError, match=r"p\['w'\]\[0\] is not") as caught:
+    with pytest.raises(errors.IntegerInputGradientError, match=r"but got int32: p\['w'\]\[0\] of <lambda>") as caught:
         weft.grad(lambda p: p["w"][0] * 2.0)({"w": [wnp.arange(3)]})
     assert "i32[3]" in str(caught.value) and names_this_file(caught.value)
     with pytest.raises(errors.InvalidInputTypeError, match="not an array, at x"):
@@ -120,7 +120,7 @@ def test_integers() -> None:
 
 @pytest.mark.parametrize(
     ("function", "text"),
-    [(lambda x: x * 2, "a scalar"), (lambda x: (x, x), "one scalar"), (lambda x: None, "one scalar")],
+    [(lambda x: x * 2, r"had shape: \(3,\)"), (lambda x: (x, x), "was a tuple"), (lambda x: None, "was a NoneType")],
 )
 def test_result_must_be_a_scalar(function, text: str) -> None:
     with pytest.raises(errors.NonScalarGradientError, match=text) as caught:
@@ -332,7 +332,7 @@ def test_hessian() -> None:
 
 
 def test_jacobians_need_floats() -> None:
-    with pytest.raises(errors.IntegerInputGradientError, match="jacfwd of"):
+    with pytest.raises(errors.IntegerInputGradientError, match="jacfwd requires real- or complex-valued inputs"):
         weft.jacfwd(lambda x: x * 2)(wnp.arange(3))
     with pytest.raises(TypeError, match="real floating-point results") as caught:
         weft.jacrev(lambda x: wnp.int32(x))(wnp.ones(3))
@@ -354,7 +354,7 @@ def test_arguments_must_be_functions() -> None:
         weft.jit,
         weft.checkpoint,
     ):
-        with pytest.raises(TypeError, match=f"{transformation.__name__} takes a function") as caught:
+        with pytest.raises(TypeError, match=f"{transformation.__name__}: Expected a callable value, got 3") as caught:
             transformation(3)
         assert names_this_file(caught.value)
 
@@ -368,3 +368,8 @@ def test_arguments_without_a_meaning_here_are_refused() -> None:
     ):
         with pytest.raises(ValueError, match="axes"):
             call()
+
+
+def test_vjp_of_arguments_without_leaves():
+    value, pull = weft.vjp(lambda empty, x: 2 * x, {}, 3.0)
+    assert (value, pull(1.0)) == (6.0, ({}, 2.0))

@@ -600,9 +600,9 @@ def test_python_scalars_take_the_dtype_of_the_operand() -> None:
         assert found.dtype == dtype and not found.weak_type
     assert lax.add(1, 2).weak_type
     for x, y in ((np.ones(3, np.float32), 1), (np.ones(3, np.int32), 1.0), (1, 2.0), (np.ones(3, np.float32), 1j)):
-        with pytest.raises(TypeError, match="one dtype"):
+        with pytest.raises(TypeError, match="the same dtypes"):
             lax.add(x, y)
-    with pytest.raises(TypeError, match="one dtype"):
+    with pytest.raises(TypeError, match="the same dtypes"):
         lax.mul(np.ones(3, np.float32), np.ones(3, bfloat16))
 
 

@@ -62,7 +62,7 @@ def test_without_the_digits_a_message_says_what_to_install(
     digits = loaded("digits", monkeypatch)
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
     digits.run(loaded("digits_mlp", monkeypatch).main, short=True)
-    assert "pip install 'weft[examples]'" in capsys.readouterr().out
+    assert "pip install 'weft-jit[examples]'" in capsys.readouterr().out
 
 
 def test_pictures(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:

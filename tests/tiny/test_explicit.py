@@ -123,3 +123,23 @@ def test_some_axes_are_explicit() -> None:
         f = weft.jit(lambda x: lax.with_sharding_constraint(x * 2, P("x", "y")))
         assert f(put(X, "x")).sharding.spec == P("x", "y")
         assert reshard(x, P(None, "x")).aval.short() == "f32[8,16@x]"
+
+
+@pytest.mark.parametrize("sizes", [(4, 2), (8, 1), (2, 4), (1, 8)])
+def test_other_names_for_the_axes_of_a_mesh(sizes: tuple[int, int]) -> None:
+    """In a program another abstract mesh of the same devices may name how a value is split."""
+    mesh = weft.make_mesh((4, 2), ("x", "y"), (AxisType.Explicit,) * 2)
+    other = mesh.abstract_mesh.update(axis_sizes=sizes, axis_names=("a", "b"))
+
+    def f(x: Any) -> Any:
+        x = np.sin(x)
+        with weft.sharding.use_abstract_mesh(other):
+            x = weft.reshard(x, P("b", "a")) * 2
+            x = weft.reshard(x, P(("a", "b"), None)) + 1
+        return weft.reshard(x, P("y", None))
+
+    x = onp.arange(128, dtype=onp.float32).reshape(8, 16)
+    with weft.set_mesh(mesh):
+        found = weft.jit(f)(weft.device_put(x, P("x", "y")))
+        assert found.sharding.spec == P("y", None)
+        onp.testing.assert_allclose(found, onp.sin(x) * 2 + 1, rtol=1e-5)

@@ -238,6 +238,46 @@ def test_dimension_numbers_that_do_not_fit_are_refused() -> None:
         lax.scatter_add(x, index, np.ones((2, 4), np.int32), ScatterDimensionNumbers(*good))
 
 
+@pytest.mark.parametrize(
+    ("numbers", "sizes", "text"),
+    [
+        (((1, 0), (), (0,)), (3, 4), "offset_dims in gather op must be sorted"),
+        (((1, 1), (), (0,)), (3, 4), "offset_dims in gather op must not repeat"),
+        (((7,), (0,), (0,)), (1, 4), "Offset dimension 0 in gather op is out of bounds"),
+        (((1,), (5,), (0,)), (1, 4), r"Invalid collapsed_slice_dims set in gather op; valid range is \[0, 2\)"),
+        (((1,), (0,), (0, 1)), (1, 4), "2 elements in start_index_map and the bound of dimension index_vector_dim=1"),
+        (((1,), (0,), (3,)), (1, 4), "Invalid start_index_map"),
+        (((1,), (0,), (0,), (0,), (0,)), (1, 4), "and operand_batching_dims in gather op must be disjoint"),
+        (((), (0,), (0,), (1,), (1,)), (1, 1), "index vector dimension as a batching dimension"),
+        (((), (0,), (0,), (1,), ()), (1, 1), "equal numbers of operand_batching_dims and start_indices_batching_dims"),
+        (((), (0,), (0,), (1,), (0,)), (1, 1), r"to have the same shape, got \(4,\) and \(2,\)"),
+        (((1,), (0,), (0,)), (1, 9), "Slice size at index 1 in gather op is out of range"),
+        (((1,), (0,), (0,)), (1,), "one slice size for every input dimension"),
+        (((1,), (0,), (0,)), (2, 4), "bound 1, but bound is 2 for index 0 at position 0"),
+    ],
+)
+def test_wrong_dimension_numbers_of_gather_are_named(numbers, sizes, text: str) -> None:
+    with pytest.raises(TypeError, match=text):
+        lax.gather(np.ones((3, 4)), np.zeros((2, 1), np.int32), GatherDimensionNumbers(*numbers), sizes)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "shape", "text"),
+    [
+        (((1,), (0,), (0,)), (2, 5), "scatter-add: Bounds of the window dimensions"),
+        (((1,), (0,), (0,)), (3, 4), "Bounds of the scatter dimensions"),
+        (((1,), (0,), (0,)), (2, 4, 1), "Updates tensor must be of rank 2; got 3"),
+        (((1,), (), (0,)), (2, 4), "Scatter-add op has window of size 1; doesn't match operand of rank 2"),
+        (((1, 0), (), (0,)), (3, 4), "update_window_dims in scatter-add op must be sorted"),
+        (((1,), (0,), (4,)), (2, 4), "Invalid scatter_dims_to_operand_dims mapping"),
+    ],
+)
+def test_wrong_dimension_numbers_of_scatter_are_named(numbers, shape, text: str) -> None:
+    with pytest.raises(TypeError, match=text):
+        index = np.zeros((2, 1), np.int32)
+        lax.scatter_add(np.ones((3, 4)), index, np.ones(shape), ScatterDimensionNumbers(*numbers))
+
+
 # ------------------------------------------------------------------------------------------------- symbolic sizes
 
 

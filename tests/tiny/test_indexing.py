@@ -338,7 +338,7 @@ def test_as_shape_checks_its_argument() -> None:
     assert as_shape(3) == (3,) and as_shape([np.int32(2), b]) == (2, b) and as_shape(b) == (b,)
     assert type(as_shape([np.int32(2)])[0]) is int
     for wrong in (-1, -b, 2.0, "b"):
-        with pytest.raises((TypeError, ValueError), match="dimension"):
+        with pytest.raises((TypeError, ValueError), match=r"dimension|Shapes must be"):
             as_dimension(wrong)
 
 
@@ -352,7 +352,7 @@ def test_parse_shape() -> None:
     for text in ("b.c", "b +", "f(b)", "b/2", "b, ...", "_", "..., ..."):
         with pytest.raises(ValueError):
             parse_shape(text)
-    for constraints in (["b"], ["b == 2"], ["b*b < 9"], ["b <= t", "t <= 2*b"], ["b >= 5", "b <= 4"], ["1 < b < 3"]):
+    for constraints in (["b"], ["b*b == 4"], ["b*b < 9"], ["b <= t", "t <= 2*b"], ["b >= 5", "b <= 4"], ["1 < b < 3"]):
         with pytest.raises(ValueError):
             parse_shape("b, t", constraints=constraints)
     with pytest.raises(ValueError, match="identifier"):

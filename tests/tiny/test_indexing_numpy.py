@@ -311,7 +311,7 @@ def test_mistakes_are_named() -> None:
         (1.0, TypeError, "float"),
         ("a", TypeError, "string"),
         ((0, 0), IndexError, "Too many"),
-        ((..., ...), IndexError, "Ellipsis"),
+        ((..., ...), IndexError, "single ellipsis"),
         (np.array([True, False]), IndexError, r"\(2,\)"),
         (slice(None, None, 0), ValueError, "zero"),
         (slice("a", None), TypeError, "bounds"),

@@ -218,7 +218,7 @@ def test_the_table_is_complete() -> None:
         step(W, X)
     text = out.getvalue()
     assert "% of it by line" in text and "compiling" in text and "Gflop/s" in text
-    assert profile.kernels[0].name in text and profile.lines[0].place in text
+    assert profile.kernels[0].name in text and profile.lines[0].position in text
     assert text.count("... and") == (len(profile.lines) > 3) + (len(profile.kernels) > 3)
 
 

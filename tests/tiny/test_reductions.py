@@ -187,7 +187,7 @@ def test_errors_say_what_was_wrong():
         lax.reduce(x, 0.0, lambda a, b: (a, b), (0,))
     with pytest.raises(TypeError, match="The computation of reduce must map"):
         lax.reduce(x, 0.0, lambda a, b: lax.gt(a, b), (0,))
-    with pytest.raises(ValueError, match="scalar initial values"):
+    with pytest.raises(ValueError, match="init_values to be scalars"):
         lax.reduce(x, np.zeros(2, np.float32), lambda a, b: lax.add(lax.add(a, b), b), (0,))
     with pytest.raises(UnexpectedTracerError, match="not one of its arguments"):
         weft.jit(lambda z: lax.reduce(x, 0.0, lambda a, b: lax.add(a, lax.mul(b, z)), (0,)))(np.float32(2))

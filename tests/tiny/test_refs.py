@@ -366,7 +366,7 @@ def test_pullbacks_add_to_them() -> None:
     total = weft.new_ref(wnp.ones(3))
     first, second = pull.with_refs(None, {"c": total})({"o": wnp.ones(3)})
     np.testing.assert_array_equal(first, X + 1)
-    assert second is None
+    assert second == {"c": weft.ad.GradRef()}
     np.testing.assert_array_equal(total[...], X + 1)
     weft.jit(lambda: pull.with_refs(None, {"c": total})({"o": wnp.ones(3)})[0])()
     np.testing.assert_array_equal(total[...], 2 * X + 1)
@@ -465,3 +465,67 @@ def test_updates_are_in_place() -> None:
 
     assert seconds(lambda: ref.__setitem__(5, row)) < copying / 10
     assert seconds(lambda: loop(ref)) < copying
+
+
+def test_vjp_with_respect_to_refs() -> None:
+    def f(ref: weft.Ref, x: weft.Array) -> weft.Array:
+        ref[...] = wnp.sin(ref[...]) * x
+        return ref[...] ** 2
+
+    for run in (lambda g: g, weft.jit):
+        ref, total = weft.new_ref(2.0), weft.new_ref(100.0)
+        y, pull = weft.vjp(f, ref, 3.0)
+        np.testing.assert_allclose([y, ref[...]], [(3 * np.sin(2)) ** 2, 3 * np.sin(2)], rtol=1e-6)
+        marker, ct = run(lambda ct, p=pull, t=total: p.with_refs(t, weft.ad.GradValue())(ct))(1.0)
+        # The gradient Ref begins as the cotangent of the value that the Ref ends with.
+        inner = 2 * 3 * np.sin(2) + 100
+        assert marker == weft.ad.GradRef()
+        np.testing.assert_allclose(total[...], inner * 3 * np.cos(2), rtol=1e-6)
+        np.testing.assert_allclose(ct, inner * np.sin(2), rtol=1e-6)
+        with pytest.raises(ValueError, match=r"must be accumulated into a Ref.*\n(.*\n)*.*with_refs"):
+            pull(1.0)
+        with pytest.raises(TypeError, match="must be accumulated"):
+            pull.with_refs(weft.ad.GradValue(), None)
+    with pytest.raises(ValueError, match="twice"):
+        weft.vjp(lambda a, b: a[...] * b[...], ref, ref)
+
+
+def test_unwanted_cotangents_are_not_computed() -> None:
+    _, pull = weft.vjp(lambda w, x: wnp.tanh(w @ x), wnp.ones((4, 4)), wnp.ones(4))
+    want, skip = weft.ad.GradValue(), weft.ad.DontWant()
+    both = pull(wnp.ones(4))
+    first, marker = pull.with_refs(want, skip)(wnp.ones(4))
+    np.testing.assert_array_equal(first, both[0])
+    assert marker == weft.ad.DidntWant()
+    counts = [
+        str(weft.make_jaxpr(pull.with_refs(*requests))(wnp.ones(4))).count("dot_general")
+        for requests in ((want, want), (want, skip), (skip, skip))
+    ]
+    assert counts == [2, 1, 0]
+
+
+def test_arguments_can_be_left_out_of_a_pullback() -> None:
+    def layer(p: dict[str, weft.Array], x: weft.Array) -> weft.Array:
+        return wnp.tanh(x @ p["w"]) + p["b"]
+
+    p, x = {"w": wnp.ones((3, 3)), "b": wnp.ones(3)}, wnp.ones((2, 3))
+    y, pull = weft.vjp(layer, p, x)
+    assert pull.args_res[0][0] == weft.ad.NotNeeded() and pull.args_res[0][1].shape == (3, 3)
+    wanted = pull(y)
+    _, light = weft.jit(lambda p, x: weft.vjp(layer, p, x, saveable_args=((True, False), True)))(p, x)
+    assert len(weft.tree.leaves(light)) == len(weft.tree.leaves(pull)) - 1
+    with pytest.raises(ValueError, match=r"p\['w'\]"):
+        light(y)
+    for restored in (light.replace(args_res=[p, x]), light.replace(args_res=[(p["b"], p["w"]), light.args_res[1]])):
+        found = weft.jit(lambda pull, y: pull(y))(restored, y)
+        weft.tree.map(np.testing.assert_array_equal, found, wanted)
+    with pytest.raises(ValueError, match="saveable_args must be"):
+        weft.vjp(layer, p, x, saveable_args=(True,))
+
+
+def test_refs_say_how_they_are_split() -> None:
+    ref = weft.new_ref(X)
+    assert ref.sharding == wnp.asarray(X).sharding
+    mesh = weft.make_mesh((2,), ("x",))
+    split = weft.device_put(wnp.arange(4.0), weft.NamedSharding(mesh, weft.P("x")))
+    assert weft.new_ref(split).sharding == weft.new_ref(split)[...].sharding == split.sharding

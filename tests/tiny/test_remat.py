@@ -51,7 +51,9 @@ POLICIES = {
 
 def residuals(function) -> list[str]:
     """Types of residuals that are not arguments."""
-    return [aval.short() for aval, origin in saved_residuals(function, X, W) if not origin.startswith("from argument")]
+    return [
+        aval.short() for aval, origin in saved_residuals(function, X, W) if not origin.startswith("from the argument")
+    ]
 
 
 @pytest.mark.parametrize("name", POLICIES)
@@ -138,7 +140,7 @@ def test_debugging_output_is_not_repeated(capsys: pytest.CaptureFixture[str]) ->
 def test_print_saved_residuals(capsys: pytest.CaptureFixture[str]) -> None:
     print_saved_residuals(lambda x, w: wnp.sum(wnp.sin(x) * w), X, X)
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 3 and "f32[3,4] from argument w" in lines
+    assert len(lines) == 3 and "f32[3,4] from the argument w" in lines
     assert any(line.startswith("f32[3,4] output of cos from test_remat.py:") for line in lines)
     print_saved_residuals(weft.checkpoint(network, policy=POLICIES["only hidden"]), X, W)
     assert "f32[3,4] named 'hidden' from test_remat.py:" in capsys.readouterr().out

@@ -9,8 +9,14 @@ import pytest
 
 import weft
 import weft.numpy as wnp
-from weft import lax, nn, random
+from weft import image, lax, nn, random
+from weft.experimental import sparse
+from weft.experimental.sparse import linalg as sparse_linalg
+from weft.scipy import fft as scipy_fft
 from weft.scipy import linalg as scipy_linalg
+from weft.scipy import ndimage, signal, stats
+from weft.scipy.sparse import linalg as krylov
+from weft.scipy.spatial.transform import Rotation, Slerp
 
 RANKS = """
 np.tril(t), np.triu(t), np.tril(t, -1)
@@ -131,3 +137,64 @@ def test_no_implicit_dtype_promotion(text: str) -> None:
     namespace = names()
     with weft.numpy_dtype_promotion("strict"):
         eval(text, namespace)
+
+
+def names_of_signals() -> dict[str, Any]:
+    """What the names in a line about `image`, `scipy` and `sparse` mean."""
+    found = names()
+    found.update(image=image, signal=signal, stats=stats, sparse=sparse, spl=sparse_linalg, fft=scipy_fft)
+    found.update(ndimage=ndimage, Rotation=Rotation, Slerp=Slerp, krylov=krylov)
+    found["w"] = wnp.asarray(np.random.default_rng(1).normal(size=(3, 20)).astype(np.float32))
+    found["R"] = Rotation.from_euler("xyz", found["m"])
+    found["S"], found["D"] = sparse.BCOO.fromdense(found["x"]), sparse.BCOO.fromdense(found["t"], n_dense=1)
+    found["B"] = sparse.BCOO.fromdense(found["t"], n_batch=1)
+    return found
+
+
+LIBRARY_RANKS = """
+image.resize(w, (3, 8), "linear"), image.resize(w, (4, 25), "cubic")
+image.scale_and_translate(w, (3, 8), (1,), np.array([2.0]), np.array([1.0]), "lanczos3")
+signal.welch(w, nperseg=7), signal.csd(w, w, nperseg=6, detrend="linear"), signal.detrend(w), fft.dct(w), fft.idctn(w)
+signal.istft(signal.stft(w, nperseg=8)[2]), signal.istft(signal.stft(w[0], nperseg=8)[2])
+R.inv() * R, Slerp.init(np.arange(3.0), R)(np.array([0.5, 1.5])), Slerp.init(np.arange(3.0), R)(0.5)
+spl.lobpcg_standard(np.diag(np.arange(1.0, 16.0)), np.eye(15)[:, :3] + 0.01, 5)
+S @ S.T, S * np.ones((3, 1)), S.sum(0), S.reshape((2, 6)), S[0], S[1:], sparse.sparsify(np.sin)(S)
+sparse.bcoo_multiply_sparse(S, S), sparse.bcoo_concatenate([S, S], dimension=0), S.sum_duplicates(nse=12)
+D.sum(0), D[0], D.todense(), D * 2, B.sum(1), B.todense(), sparse.bcoo_update_layout(B, n_batch=0)
+sparse.BCSR.fromdense(x).sum_duplicates(nse=12), sparse.BCSR.fromdense(x) @ v, sparse.CSR.fromdense(x) @ x.T
+stats.rankdata(x, axis=1), stats.mode(i, axis=1), stats.gaussian_kde(w[:2])(x[:2]), stats.sem(x, axis=1)
+stats.multivariate_normal.logpdf(x, v, np.eye(4)), stats.dirichlet.logpdf(np.full((3, 4), 1 / 3), abs(x[:, 0]))
+stats.multinomial.logpmf(i, 10, np.full(4, 0.25)), stats.gaussian_kde(w[:2]).integrate_gaussian(np.zeros(2), np.eye(2))
+"""
+
+LIBRARY_DTYPES = """
+signal.stft(w, nperseg=7), signal.welch(w, nperseg=7), signal.istft(signal.stft(w, nperseg=8)[2])
+signal.stft(w.astype(np.complex64), nperseg=7, return_onesided=False)
+ndimage.map_coordinates(i, [v, v], 1, mode="reflect"), ndimage.map_coordinates(c, [v, v], 1, mode="mirror", cval=1.0)
+spl.lobpcg_standard(np.diag(np.arange(1.0, 16.0)), np.eye(15)[:, :3] + 0.01, 5)
+krylov.gmres(np.diag(c[0]) + np.eye(4, dtype=np.complex64) * 3, c[1])
+krylov.gmres(np.diag(c[0]) + np.eye(4, dtype=np.complex64) * 3, c[1], solve_method="incremental")
+krylov.cg(m @ m.T, m[0]), krylov.bicgstab(m @ m.T, m[0])
+image.resize(i, (6, 5), "linear"), image.resize(g, (6, 5), "cubic")
+stats.multinomial.logpmf(j, 4, np.full(4, 0.25)), stats.rankdata(i, axis=1), stats.mode(i, axis=1)
+"""
+
+
+@pytest.mark.parametrize("text", lines(LIBRARY_RANKS))
+def test_library_has_no_implicit_rank_promotion(text: str) -> None:
+    namespace = names_of_signals()
+    with weft.numpy_rank_promotion("raise"):
+        eval(text, namespace)
+
+
+@pytest.mark.parametrize("text", lines(LIBRARY_DTYPES))
+def test_library_has_no_implicit_dtype_promotion(text: str) -> None:
+    namespace = names_of_signals()
+    with weft.numpy_dtype_promotion("strict"):
+        eval(text, namespace)
+
+
+def test_rank_promotion_of_the_caller_is_still_refused() -> None:
+    for function in (stats.norm.pdf, wnp.add, wnp.isclose, wnp.arctan2):
+        with weft.numpy_rank_promotion("raise"), pytest.raises(ValueError, match="could not be broadcast"):
+            function(wnp.ones((2, 3)), wnp.ones(3))

@@ -23,7 +23,7 @@ TABLE = """
 name turn, turns, turning              | weft               | iteration                                   | 0
 name fold, folds, folded, folding      | weft               | reduce, reduction, accumulate               | 4
 name words                             | weft/compiler      | instructions, bytecode                      | 0
-name place, places                     | weft               | index, offset, address, position: say which | 3
+name place, places                     | weft               | index, offset, address, position: say which | 2
 name number, numbers                   | weft               | index, i                                    | 8
 name made                              | weft               | result, out                                 | 1
 name given                             | weft               | args, operands                              | 0
@@ -32,7 +32,7 @@ name product, products                 | matmuls            | matmul, contractio
 name factor, factors                   | matmuls            | lhs, rhs                                    | 0
 name depth                             | weft/compiler/emit | K, the contracting dimension                | 0
 name move, moves, moved                | weft/compiler      | data movement, copy                         | 0
-name kept                              | weft               | cached, retained, stored: say which         | 1
+name kept                              | weft               | cached, retained, stored: say which         | 0
 name spread                            | weft               | broadcast                                   | 0
 name joined                            | weft               | concatenated, merged                        | 0
 name slope, slopes                     | weft               | derivative                                  | 0
@@ -57,7 +57,7 @@ name place, places                     | others             | index, offset, add
 name number                            | others             | index, i, value                             | 2
 name made                              | others             | result, out                                 | 0
 name given                             | others             | args, operands                              | 0
-name kept                              | others             | cached, retained, stored: say which         | 1
+name kept                              | others             | cached, retained, stored: say which         | 0
 name joined                            | others             | concatenated, merged                        | 0
 name slope, slopes                     | others             | derivative, gradient                        | 0
 name watched                           | others             | checked                                     | 0
@@ -91,7 +91,7 @@ FOLDERS = {
 # Names in which the word means what everybody means by it.
 ALLOWED = re.compile(
     r"fold_constants|fold_in|fold_rngs|random_fold_in|depth_multiplier|\w*number_of_\w+|axis_factors?|\w*in_place\w*"
-    r"|\w*dimension_numbers|negative_slope\w*|slope_rtol|units_in_the_last_place"
+    r"|\w*dimension_numbers|negative_slope\w*|slope_rtol|max_number|units_in_the_last_place"
 )
 IDENTIFIER = re.compile(
     r'(?:[rRbBfFuU]{0,2})(?:"""(?:[^\\]|\\.)*?"""|\'\'\'(?:[^\\]|\\.)*?\'\'\'|"(?:[^"\\\n]|\\.)*"|\'(?:[^\'\\\n]|\\.)*\')'
