@@ -18,7 +18,7 @@ def load(seed: int = 0, unseen: int = 360) -> tuple:
         from sklearn.datasets import load_digits
     except ImportError as error:
         raise DigitsMissingError(
-            "This example needs the digits of scikit-learn, which is not installed: pip install 'weft[examples]'"
+            "This example needs the digits of scikit-learn, which is not installed: pip install 'weft-jit[examples]'"
         ) from error
     images, labels = load_digits(return_X_y=True)
     order = np.random.default_rng(seed).permutation(len(labels))

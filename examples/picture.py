@@ -114,7 +114,7 @@ def save(name: str, *panels: Panel, columns: int = 3) -> pathlib.Path | None:
     try:
         whole = figure(*panels, columns=columns)
     except ImportError:
-        print("no picture: it needs matplotlib, pip install 'weft[examples]'")
+        print("no picture: it needs matplotlib, pip install 'weft-jit[examples]'")
         return None
     OUT.mkdir(exist_ok=True)
     path = OUT / f"{name}.svg"
