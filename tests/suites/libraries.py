@@ -51,7 +51,8 @@ LIBRARIES = {
             floor="weft.keras",
             tests=r"_test\.py$",
             prefix="keras/src",
-            excluded=r"backend/(tensorflow|torch|openvino)|integration_tests/tf",
+            excluded=r"backend/(tensorflow|torch|openvino)|integration_tests/tf|torch_(utils|data_loader_adapter)_test"
+            r"|export/(litert|openvino|saved_model|tfsm|torch)\w*_test",
             devices=8,
             roots=(("keras", "weft.keras"),),
             utilities=(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import re
 import types
 import unittest.case
 from collections.abc import Iterator
@@ -58,6 +59,12 @@ if LIBRARY.name == "keras":
 def pytest_configure(config: pytest.Config) -> None:
     for marker in ("requires_trainable_backend", "multi_device"):
         config.addinivalue_line("markers", marker)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Drop addresses from the names of tests: workers must collect the same names."""
+    for item in items:
+        item._nodeid = re.sub(r"0x[0-9a-f]+", "0x", item.nodeid)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
