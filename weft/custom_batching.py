@@ -16,7 +16,7 @@ from weft.ir.context import EVALUATION, context, lifted
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.primitive import Axis
 from weft.ir.types import Type, is_value, type_of
-from weft.lax.bodies import staged
+from weft.lax.bodies import trace_body
 from weft.lax.control_flow import map as lax_map
 from weft.primitives.control.custom_vmap import Mask, VmapRule, custom_vmap_call
 from weft.trace.closed import stage_closed
@@ -74,7 +74,7 @@ class custom_vmap:
         if context.trace is EVALUATION:
             return self.fun(*tree.unflatten(in_tree, map(lifted, leaves)))
         types = [type_of(leaf) for leaf in leaves]
-        jaxpr, constants, out_tree, _ = staged(self.fun, in_tree, types, "custom_vmap of")
+        jaxpr, constants, out_tree, _ = trace_body(self.fun, in_tree, types, "custom_vmap of")
         rule = _Rule(self, in_tree, out_tree, jaxpr.out_avals, types, [type_of(c) for c in constants])
         results = custom_vmap_call(
             *constants, *leaves,

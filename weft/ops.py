@@ -24,7 +24,7 @@ from weft.numpy.reductions import prod as prod_
 from weft.numpy.reductions import sum as sum_
 from weft.numpy.selection import take_in_bounds, where
 from weft.numpy.sorting import argsort, searchsorted
-from weft.numpy.util import concrete_or_error, ensure_arrays, kind_of
+from weft.numpy.util import concrete_or_error, dtype_kind, ensure_arrays
 from weft.primitives.reduction.reduce_extrema import highest, lowest
 from weft.trace.array import Array
 
@@ -191,7 +191,7 @@ def _reduced(
     if bucket_size is not None and (bucket_size := index(bucket_size)) < 1:
         raise ArgumentError(f"{name}: bucket_size must be at least 1.", received=f"bucket_size={bucket_size}")
     hints = indices_are_sorted, unique_indices, GatherScatterMode.from_any(mode)
-    function = _product if name == "segment_prod" and kind_of(data) in "fc" else _scattered
+    function = _product if name == "segment_prod" and dtype_kind(data) in "fc" else _scattered
     if out_sharding is not None:
         return split_result(function, out_sharding, data, segment_ids, name, count, bucket_size, hints)
     result: Array = function(data, segment_ids, name, count, bucket_size, hints)
@@ -201,13 +201,13 @@ def _reduced(
 def _operands(name: str, data: Any, segment_ids: Any) -> tuple[Array, Array]:
     """The arguments as arrays that fit each other: one identifier for each entry along the first axis."""
     data, ids = ensure_arrays(name, data, segment_ids)
-    if kind_of(ids) not in "iu":
+    if dtype_kind(ids) not in "iu":
         raise ArgumentTypeError(
             f"{name}: segment_ids must be integers.",
             received=ids.aval.short(),
             fix="segment_ids.astype(int)",
         )
-    if kind_of(data) == "b" and name in ("segment_sum", "segment_prod"):
+    if dtype_kind(data) == "b" and name in ("segment_sum", "segment_prod"):
         raise ArgumentTypeError(f"{name} takes numbers.", received=data.aval.short(), fix="data.astype(int)")
     if ids.ndim != 1 or (data.ndim and data.shape[0] not in (1, ids.shape[0])):
         raise ShapeMismatchError(

@@ -14,7 +14,7 @@ from tests.compiler.emitting import close, fusions_with_operands, launched
 from tests.compiler.running import interpreted
 from weft import lax, nn
 from weft.compiler.emit.dispatch import emit
-from weft.compiler.kernel.printer import symbol_of
+from weft.compiler.kernel.printer import kernel_symbol
 from weft.compiler.target.cpu import link
 from weft.compiler.target.cpu.lower import module_text
 from weft.compiler.target.cpu.targets import aarch64
@@ -62,7 +62,7 @@ def test_kernels_for_arm(name: str) -> None:
         for got, want in zip(launched(emission, operands, jaxpr, interpreted), run(jaxpr, operands), strict=True):
             close(1e-5)(got, np.asarray(want))
         found += [launch.kernel for launch in emission.launches]
-    named = {symbol_of(kernel): kernel for kernel in found}
+    named = {kernel_symbol(kernel): kernel for kernel in found}
     assert named
     result = link.make_object(module_text(named.items(), machine), machine)
     assert set(result.exports) == set(named) and result.code[:4] == b"\x7fELF"

@@ -17,7 +17,7 @@ from tests.compiler.running import MACHINES, assert_compiles
 from weft.compiler.compile import compile_program
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Kernel, LoopKind
-from weft.compiler.kernel.printer import symbol_of
+from weft.compiler.kernel.printer import kernel_symbol
 from weft.compiler.program.cost import launches
 from weft.compiler.target.cpu import ahead as ahead_module
 from weft.compiler.target.cpu import link
@@ -47,7 +47,7 @@ def layers(size: int, count: int) -> Jaxpr:
 
 
 def names(compilation: Any) -> set[str]:
-    return {symbol_of(step.kernel) for step, _ in launches(compilation.program.steps)}
+    return {kernel_symbol(step.kernel) for step, _ in launches(compilation.program.steps)}
 
 
 def test_code_that_is_begun_is_the_code_of_the_program() -> None:
@@ -57,7 +57,7 @@ def test_code_that_is_begun_is_the_code_of_the_program() -> None:
     ahead.complete()
     objects = list(ahead.objects(Tier.QUICK))
     exported = [name for code in objects for name in code.exports]
-    assert sorted(exported) == sorted({symbol_of(step.kernel) for step, _ in launches(program.steps)})
+    assert sorted(exported) == sorted({kernel_symbol(step.kernel) for step, _ in launches(program.steps)})
     assert not list(ahead.objects(Tier.LIGHT)) and not list(ahead.objects(Tier.QUICK))
     assert names(compile_program(jaxpr, (), host())) == set(exported)
 
@@ -92,7 +92,7 @@ def test_modules_are_smaller_where_more_threads_compile(monkeypatch: pytest.Monk
         ahead.complete_others()
         found = [code.exports for code in ahead.objects(Tier.QUICK)]
         assert {name for exports in found for name in exports} == {
-            symbol_of(step.kernel) for step, _ in launches(program.steps)
+            kernel_symbol(step.kernel) for step, _ in launches(program.steps)
         }
         modules.append(len(found))
     assert 1 < modules[0] <= modules[1] < modules[2]
@@ -112,7 +112,7 @@ def test_contractions_that_run_for_long_have_light_code() -> None:
         assert bool(hot) == is_hot
         begun = {name for code in ahead.objects(Tier.LIGHT) for name in code.exports}
         assert begun == hot or size == 256  # equal kernels of other tests may be in memory already
-        contractions = {symbol_of(s.kernel) for s, _ in launches(program.steps) if s.kernel.name == "contraction"}
+        contractions = {kernel_symbol(s.kernel) for s, _ in launches(program.steps) if s.kernel.name == "contraction"}
         assert hot <= contractions
 
 

@@ -44,7 +44,7 @@ from weft.compiler.program.ir import (
     Wait,
     While,
 )
-from weft.compiler.program.printer import named_lines, to_text
+from weft.compiler.program.printer import step_texts, to_text
 from weft.compiler.program.times import TIMED
 from weft.compiler.program.verifier import verify
 from weft.compiler.provenance import costs
@@ -202,7 +202,7 @@ def test_the_text_of_started_steps() -> None:
         "  out1 = copy t0[64@0] (64 bytes)\n"
         "  wait e1"
     )
-    lines = named_lines(program)
+    lines = step_texts(program)
     start, *_, wait = program.steps
     assert isinstance(start, Start)
     assert lines[start] == f"start e0: {lines[start.step]}" and lines[wait] == "wait e1"
@@ -229,7 +229,7 @@ def test_memory_of_a_started_step_lasts_to_its_wait() -> None:
 MISTAKES: dict[str, tuple[Callable[[Example], list[Step]], str]] = {
     "no wait": (
         lambda m: [Start(copied(m.x, m.a), m.e), copied(m.y, m.b)],
-        "Nobody waits in the same block for `start e0: out0 = copy in0",
+        "`start e0: out0 = copy in0 .* must be waited for in the same block",
     ),
     "early read": (
         lambda m: [Start(copied(m.x, m.a), m.e), copied(m.y, m.x), Wait(m.e)],
@@ -253,26 +253,26 @@ MISTAKES: dict[str, tuple[Callable[[Example], list[Step]], str]] = {
     ),
     "wait without start": (
         lambda m: [copied(m.x, m.a), copied(m.y, m.b), Wait(m.e)],
-        "`wait e0` waits for what nobody starts",
+        "`wait e0` waits for an event that no step starts",
     ),
     "two waits": (
         lambda m: [Start(copied(m.x, m.a), m.e), Wait(m.e), copied(m.y, m.b), Wait(m.e)],
-        "`wait e0` waits again for `start e0: out0 = copy in0",
+        "`wait e0` must not wait again for `start e0: out0 = copy in0",
     ),
     "an event used twice": (
         lambda m: [Start(copied(m.x, m.a), m.e), Wait(m.e), Start(copied(m.y, m.b), m.e), Wait(m.e)],
-        "The event of `start e0: out1 = copy in1 .* is that of `start e0: out0 = copy in0",
+        "Every start must have its own event; `start e0: out1 = copy in1 .* has that of `start e0: out0 = copy in0",
     ),
     "wait in another block": (
         lambda m: [
             Start(copied(m.x, m.a), m.e),
             Loop(FrameRegister("counter"), FrameRegister("bound"), 1, False, [Wait(m.e), copied(m.y, m.b)], object()),
         ],
-        "`wait e0` is in another block than `start e0",
+        "`wait e0` must be in the same block as `start e0",
     ),
     "what cannot be started": (
         lambda m: [Start(Fill(m.x), m.e), Wait(m.e), copied(m.y, m.b)],
-        "`start e0: out0 = zeros` is neither a launch nor a call, a copy or a collective",
+        "`start e0: out0 = zeros` must start a launch, a call, a copy or a collective",
     ),
     "a loop that reads too early": (
         lambda m: [
@@ -347,10 +347,10 @@ def test_mistakes_are_detected(name: str) -> None:
 @pytest.mark.parametrize(
     "name, message",
     [
-        ("no wait", "copy was started, and nobody waits for it"),
+        ("no wait", "copy was started, but no step waits for it"),
         ("early read", r"Byte 0 of result1\[64\] was never written, and the program ends"),
-        ("wait before start", "A wait for what was not started"),
-        ("two waits", "A wait for what was not started"),
+        ("wait before start", "A step waits for an event that was not started"),
+        ("two waits", "A step waits for an event that was not started"),
     ],
 )
 def test_the_interpreter_detects_them_too(name: str, message: str) -> None:
@@ -444,7 +444,7 @@ def test_a_cpu_has_one_memory_space() -> None:
     program = across(Example())
     with pytest.raises(InternalError, match=r"temporary\[64 host\] is in the memory space 'host'; .* has 'device'"):
         verify(program)
-    with pytest.raises(InternalError, match="A CPU has one memory space"):
+    with pytest.raises(InternalError, match="A program for a CPU must use one memory space"):
         Assembly(program, lambda _: 0, 0, 0)
 
 
@@ -496,7 +496,7 @@ def test_spaces_of_arguments_results_and_constants() -> None:
     with pytest.raises(InternalError, match="Result 0 has the memory of an argument in another memory space"):
         verify(program, SPACES)
     program.constant_slots.append(Slot(Kind.CONSTANT, 64, 0, space="host"))
-    with pytest.raises(InternalError, match="is a constant, and those are in the memory space 'device'"):
+    with pytest.raises(InternalError, match="Constants must be in the memory space 'device'"):
         verify(program, SPACES)
 
 
@@ -527,7 +527,7 @@ def test_started_steps_are_timed_and_explained() -> None:
     assert bytes_of(timed) == bytes_of(plain)
     steps = [s for s in executable.program.all_steps() if isinstance(s, TIMED)]
     assert [time.step for time in log.times] == steps and all(time.runs for time in log.times)
-    texts = named_lines(executable.program)
+    texts = step_texts(executable.program)
     assert all(step in texts for step in executable.program.all_steps())
     executable.inside.verify()
     assert "start e0: " in executable.inside.program()

@@ -21,7 +21,7 @@ from weft.compiler.compile import compile_program
 from weft.compiler.family import Outline, compile_instance
 from weft.compiler.fuse.fusion import fusions
 from weft.compiler.kernel.merge import merge_loops
-from weft.compiler.kernel.printer import symbol_of, to_text
+from weft.compiler.kernel.printer import kernel_symbol, to_text
 from weft.compiler.program.assign import assign
 from weft.compiler.program.build import build
 from weft.compiler.program.cost import estimate
@@ -326,7 +326,7 @@ def test_order_of_arrival_does_not_matter(name: str) -> None:
         staged = weft.jit(lambda x: function(x), dynamic={0: shape})
         results = {size: tuple(bits(staged(argument(size)))) for size in sizes}
         programs = [executable_of(staged._find((argument(s),), {})[0].jaxpr).program for s in sorted(sizes)]
-        names = tuple(tuple(symbol_of(s.kernel) for s in p.all_steps() if isinstance(s, Launch)) for p in programs)
+        names = tuple(tuple(kernel_symbol(s.kernel) for s in p.all_steps() if isinstance(s, Launch)) for p in programs)
         seen.add((tuple(results[size] for size in sorted(sizes)), names))
     assert len(seen) == 1
 
@@ -344,7 +344,7 @@ def test_one_trace_and_few_kernels() -> None:
         x = normal(4, size)
         family(x)
         program = executable_of(family._find((x,), {})[0].jaxpr).program
-        names |= {symbol_of(s.kernel) for s in program.all_steps() if isinstance(s, Launch)}
+        names |= {kernel_symbol(s.kernel) for s in program.all_steps() if isinstance(s, Launch)}
     assert len(traces) == 1 and len(names) <= 3
 
 

@@ -15,7 +15,7 @@ from tests.compiler.host import AVX512
 from weft.compiler.emit.dispatch import emit
 from weft.compiler.fuse.fusion import fusions
 from weft.compiler.kernel.builder import KernelBuilder
-from weft.compiler.kernel.cost import grain_of, work
+from weft.compiler.kernel.cost import choose_grain, work
 from weft.compiler.kernel.ir import Kernel, LoopKind
 
 
@@ -44,7 +44,7 @@ def test_matmuls_are_estimated_by_peak_throughput(size: int, dtype: Any) -> None
 
 def test_small_matmuls_use_one_thread() -> None:
     a, b = numbers(64, 64), numbers(256, 256)
-    grain = partial(grain_of, costs=AVX512.kernel)
+    grain = partial(choose_grain, costs=AVX512.kernel)
     assert not any(map(grain, kernels_of(lambda a: a @ a, a)))
     assert any(map(grain, kernels_of(lambda b: b @ b, b)))
 

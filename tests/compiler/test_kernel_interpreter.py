@@ -234,7 +234,7 @@ def test_interpreter_detects_reads_of_unwritten_memory() -> None:
         k.store(scratch, i, k.load(scratch, i + 1))
     written = np.zeros((20, 4), np.bool_)
     written[:4] = True
-    with pytest.raises(InternalError, match=r"reads scratch\[4\]; nobody has written that \(at i1 = 3\)"):
+    with pytest.raises(InternalError, match=r"reads scratch\[4\]; that was not written before \(at i1 = 3\)"):
         run(k.finish(), [np.zeros(20, np.float32)], written=[written])
     written[:] = True
     run(k.finish(), [np.zeros(20, np.float32)], written=[written])

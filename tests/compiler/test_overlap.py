@@ -16,7 +16,7 @@ from weft.compiler.partition.driver import prepared
 from weft.compiler.partition.partition import partition
 from weft.compiler.program.assign import assign
 from weft.compiler.program.ir import Communicate, Launch, Program, Start, Step, Wait
-from weft.compiler.program.overlap import overlapped
+from weft.compiler.program.overlap import overlap_collectives
 from weft.compiler.target.cpu.targets import host
 from weft.compiler.verify import verify_program
 
@@ -54,7 +54,7 @@ def program_of(function: Callable[..., Any], stored: bool) -> Program:
 
 
 def scheduled(program: Program, most_bytes: int, most_merged: int = 0) -> list[Step]:
-    program = assign(overlapped(program, lambda s: True, most_bytes, most_merged))
+    program = assign(overlap_collectives(program, lambda s: True, most_bytes, most_merged))
     verify_program(program, host().memory_spaces)
     found = [s for s in program.all_steps() if isinstance(s, Communicate)]
     assert [s.index for s in found] == list(range(len(found)))

@@ -269,5 +269,5 @@ def test_local_memory_begins_empty() -> None:
     with k.loop(2, kind=LoopKind.THREADS) as i:
         with k.loop(32, kind=LoopKind.LANES, width=32) as lane:
             k.store(y, i * 32 + lane, k.load(tile, lane))
-    with pytest.raises(InternalError, match="nobody has written that"):
+    with pytest.raises(InternalError, match="that was not written before"):
         interpreter.run(verify(k.finish()), [np.zeros(64, np.float32)])

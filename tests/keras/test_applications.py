@@ -25,7 +25,7 @@ def test_a_model_for_small_images() -> None:
 def test_arguments() -> None:
     with pytest.raises(NotSupportedError, match="trained weights"):
         keras.applications.ResNet50()
-    with pytest.raises(ArgumentError, match="path of a file"):
+    with pytest.raises(ArgumentError, match="path of an existing file"):
         keras.applications.ResNet50(weights="nowhere.h5")
     with pytest.raises(ArgumentError, match="at least 32 x 32"):
         keras.applications.VGG16(weights=None, input_shape=(16, 16, 3))

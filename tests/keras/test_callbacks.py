@@ -187,7 +187,7 @@ def test_checkpoints():
         for last in (1, 2, 3) if epoch == 0 else (1, 3):  # ends of chunks, that training puts where `chunk_every` asks
             often.on_train_chunk_end(last, {})
     assert trained.saved == ["m-1-3.keras", "m-2-2.keras"]
-    with pytest.raises(KeyError, match="there are: epoch, loss"):
+    with pytest.raises(KeyError, match="there are epoch, loss"):
         epochs(callbacks.ModelCheckpoint("{accuracy}.keras"), [1.0])
 
 

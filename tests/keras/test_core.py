@@ -76,7 +76,7 @@ def test_writes_that_would_be_lost_are_errors() -> None:
     step = lambda x: count.assign(x)
     with pytest.raises(ArgumentError, match="count is written in a traced function that does not return it"):
         weft.jit(stateless(step, [other]))([0.0], 1.0)
-    with pytest.raises(ArgumentError, match="count is written inside of a traced function"):
+    with pytest.raises(ArgumentError, match="count cannot be assigned in a traced function"):
         weft.jit(step)(1.0)
     assert float(count.value) == 0
 

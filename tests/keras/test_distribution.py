@@ -128,7 +128,7 @@ def test_layouts_that_are_searched_for(expected: dict[str, Any]) -> None:
     assert not kernel.value.is_fully_replicated and kernel.path in found.layout_map
     slot = next(v for v in model.optimizer.variables if v.path == "adam/mlp_up_kernel_momentum")
     assert slot.value.sharding == slot.layout
-    with pytest.raises(ArgumentError, match="searched for or in a LayoutMap"):
+    with pytest.raises(ArgumentError, match="must be None when auto=True"):
         ModelParallel(auto=True, layout_map=LayoutMap(grid()))
 
 

@@ -374,18 +374,18 @@ def test_predict():
 
 
 def test_errors_of_arguments():
-    with pytest.raises(ValueError, match=r"Call `compile\(\)` before `fit\(\)`"):
+    with pytest.raises(ValueError, match=r"must be compiled: call `compile\(\)` before `fit\(\)`"):
         keras.Sequential([keras.layers.Dense(1)]).fit(X, Y)
     model = network()
     with pytest.raises(ValueError, match="same number of rows"):
         model.fit(X, Y[:5], verbose=0)
     with pytest.raises(ValueError, match="must have targets"):
         model.fit(X, verbose=0)
-    with pytest.raises(ValueError, match="between 0 and 1"):
+    with pytest.raises(ValueError, match=r"must be in \(0, 1\)"):
         model.fit(X, Y, validation_split=1.5, verbose=0)
-    with pytest.raises(ValueError, match="either class_weight or sample_weight"):
+    with pytest.raises(ValueError, match="At most one of class_weight and sample_weight"):
         model.fit(X, Y, class_weight={0: 1.0}, sample_weight=Y[:, 0], verbose=0)
-    with pytest.raises(ValueError, match='verbose is 0, 1, 2 or "auto"'):
+    with pytest.raises(ValueError, match='verbose must be 0, 1, 2 or "auto"'):
         model.fit(X, Y, verbose=3)
     empty = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
     empty.compile("sgd")

@@ -266,9 +266,9 @@ def test_errors_say_which_layer() -> None:
 def test_set_weights_lists_what_it_expects() -> None:
     layer = layers.Dense(3)
     layer.build((None, 2))
-    with pytest.raises(ArgumentError, match=r"has 2 weights: dense.*kernel \(2, 3\)"):
+    with pytest.raises(ArgumentError, match=r"one array for each of its 2 weights: dense.*kernel \(2, 3\)"):
         layer.set_weights([np.ones((2, 3))])
-    with pytest.raises(ArgumentError, match=r"kernel of layer .* has the shape \(2, 3\)"):
+    with pytest.raises(ArgumentError, match=r"kernel of layer .* must have the shape \(2, 3\)"):
         layer.set_weights([np.ones((3, 2)), np.ones(3)])
 
 

@@ -236,7 +236,7 @@ def test_functions_and_modules_as_layers() -> None:
     model.fit(x, x[:, :1] * np.ones((1, 4), "float32"), verbose=0)
     mean = wrapped.state["batch_stats"]["BatchNorm_0"]["mean"]
     assert np.any(np.asarray(mean.value))
-    with pytest.raises(ArgumentError, match="arguments of these names"):
+    with pytest.raises(ArgumentError, match="parameters of call_fn must be"):
         keras.layers.JaxLayer(lambda x: x)
 
 
@@ -407,3 +407,60 @@ def test_a_mask_that_is_passed_is_that_of_the_result() -> None:
     assert mask_of(Passing()(wnp.ones((2, 3)), mask=mask)).tolist() == [True, False]
     out = layers.LSTM(3, return_sequences=True)(LINE, mask=wnp.ones(LINE.shape[:2], bool))
     assert mask_of(out).shape == LINE.shape[:2]
+
+
+def test_the_mask_of_a_result_that_is_the_input() -> None:
+    class Identity(layers.Layer):
+        def __init__(self, forgets: bool) -> None:
+            super().__init__()
+            self.supports_masking = True
+            self.forgets = forgets
+
+        def call(self, inputs: Any, mask: Any = None) -> Any:
+            if self.forgets:
+                keras.core.context.set_keras_mask(inputs, None)
+            return inputs
+
+    mask = wnp.asarray([True, False])
+    assert mask_of(Identity(False)(wnp.ones((2, 3)), mask=mask)) is mask
+    x = wnp.ones((2, 3))
+    keras.core.context.set_keras_mask(x, mask)
+    assert mask_of(Identity(True)(x)) is mask
+
+
+def test_floats_of_a_layer_of_integers_stay_floats() -> None:
+    class Shifted(layers.Layer):
+        def __init__(self) -> None:
+            super().__init__(dtype="int32")
+            self.shift = self.add_weight(shape=(), initializer="ones", dtype="float32")
+
+        def call(self, inputs: Any) -> Any:
+            assert self.shift.value.dtype == np.float32
+            return inputs * 0.5 + self.shift
+
+    assert Shifted()(np.array([1, 2], np.int32)).tolist() == [1.5, 2.0]
+
+
+def test_an_input_of_one_column_may_be_a_vector() -> None:
+    inputs = keras.Input((1,))
+    model = keras.Model(inputs, layers.Dense(2)(inputs))
+    for x in (np.array([5.0], np.float32), np.array([1.0, 2.0, 3.0], np.float32)):
+        np.testing.assert_array_equal(model(x), model(x[:, None]))
+    with pytest.raises(weft.errors.ShapeMismatchError, match="must have the shape"):
+        model(np.ones((3, 2), np.float32))
+
+
+@pytest.mark.parametrize("mode", ["caffe", "tf", "torch"])
+def test_images_are_preprocessed_in_models(mode: str) -> None:
+    images = np.random.default_rng(0).uniform(0, 255, (2, 4, 4, 3)).astype(np.float32)
+    preprocess = keras.applications.imagenet_utils.preprocess_input
+    inputs = keras.Input((4, 4, 3))
+    for outputs in (
+        preprocess(inputs, mode=mode),
+        layers.Lambda(lambda x: preprocess(x, mode=mode), output_shape=(4, 4, 3))(inputs),
+    ):
+        np.testing.assert_array_equal(
+            keras.Model(inputs, outputs).predict(images, verbose=0), preprocess(images, mode=mode)
+        )
+    first = preprocess(np.moveaxis(images, -1, 1), "channels_first", mode)
+    np.testing.assert_array_equal(np.moveaxis(np.asarray(first), 1, -1), preprocess(images, mode=mode))

@@ -77,7 +77,7 @@ def test_layers_of_a_graph_are_in_order() -> None:
     assert model.output_shape == [(None, 2), (None,)]
     assert [w.path for w in model.weights] == ["shared/kernel", "shared/bias", "inner/last/kernel", "inner/last/bias"]
     assert model.get_layer("inner").get_layer(index=0).name == "last"
-    with pytest.raises(ArgumentError, match="has the layers a, shared, b, inner"):
+    with pytest.raises(ArgumentError, match="no such layer; its layers are a, shared, b, inner"):
         model.get_layer("outer")
 
 
@@ -150,7 +150,7 @@ def test_sequential_models_grow_and_shrink() -> None:
     assert model.count_params() == 15
     with pytest.raises(ArgumentError, match="has no layers"):
         keras.Sequential().build((None, 3))
-    with pytest.raises(ArgumentError, match="consists of layers"):
+    with pytest.raises(ArgumentError, match="must consist of layers"):
         keras.Sequential([lambda x: x])
 
 

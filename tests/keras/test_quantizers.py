@@ -33,5 +33,5 @@ def test_the_largest_value_is_the_largest_integer() -> None:
     assert np.all(np.abs(np.asarray(values) / np.asarray(scale) - x) <= 0.501 / np.asarray(scale))
     again = quantizers.deserialize(quantizers.serialize(quantizer))
     assert again.get_config() == quantizer.get_config() and quantizers.get(None) is None
-    with pytest.raises(ArgumentError, match="from -128 to 127"):
+    with pytest.raises(ArgumentError, match="within -128 and 127"):
         quantizers.AbsMaxQuantizer(value_range=(-200, 127))

@@ -115,7 +115,7 @@ def test_a_profile_and_embeddings(tmp_path):
     assert "l.tsv" in (tmp_path / "train" / "projector_config.pbtxt").read_text()
     (table,) = (tmp_path / "train").glob("*_embedding.tsv")
     assert np.loadtxt(table).shape == (5, 3)
-    with pytest.raises(ValueError, match="profile_batch is a batch"):
+    with pytest.raises(ValueError, match="profile_batch must be the index of a batch"):
         keras.callbacks.TensorBoard(profile_batch=(3, 2))
-    with pytest.raises(ValueError, match="update_freq is"):
+    with pytest.raises(ValueError, match="update_freq must be"):
         keras.callbacks.TensorBoard(update_freq="step")

@@ -74,9 +74,14 @@ def run(library: Library, source: pathlib.Path, files: list[pathlib.Path], optio
         environment["KERAS_BACKEND"] = "jax"
     command = [sys.executable, "-m", "pytest", "-q", "--no-header", "--tb=short", "-W", "ignore"]
     command += ["-p", "tests.suites.plugin", "-p", "no:cacheprovider", "--timeout", str(options.timeout)]
-    command += ["-n", options.workers, "--max-worker-restart", "30", "--rootdir", str(library.folder)]
+    command += ["--rootdir", str(library.folder)]
+    alone = [path for path in files if re.search(library.alone, path.name)]
+    shared = [path for path in files if path not in alone]
     with (library.folder / f"{options.side}.log").open("w", encoding="utf-8") as log:
-        subprocess.run([*command, *map(str, files)], cwd=library.folder, env=environment, stdout=log, check=False)
+        for workers, some in ((options.workers, shared), ("0", alone)):
+            if some:
+                whole = [*command, "-n", workers, "--max-worker-restart", "30", *map(str, some)]
+                subprocess.run(whole, cwd=library.folder, env=environment, stdout=log, check=False)
 
 
 def main() -> None:

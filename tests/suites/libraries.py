@@ -28,6 +28,9 @@ class Library(NamedTuple):
     """Modules that only tests use; they are executed from the peer's source distribution."""
     excluded: str = "$^"
     """Regular expression for paths of test files that need other libraries."""
+    alone: str = "$^"
+    """Regular expression for files that one process runs: names of their tests have addresses, so that others collect
+    other names."""
     devices: int = 1
     """Number of CPU devices that the tests expect."""
 
@@ -53,6 +56,7 @@ LIBRARIES = {
             prefix="keras/src",
             excluded=r"backend/(tensorflow|torch|openvino)|integration_tests/tf|torch_(utils|data_loader_adapter)_test"
             r"|export/(litert|openvino|saved_model|tfsm|torch)\w*_test",
+            alone=r"wrappers__sklearn_test",
             devices=8,
             roots=(("keras", "weft.keras"),),
             utilities=(

@@ -80,15 +80,15 @@ def test_second_definition() -> None:
 
 def test_constants_fit_their_variables() -> None:
     var = Var(F32)
-    with pytest.raises(JaxprTypeError, match=r"Constant 0 has type f32\[4\], its variable f32\[3\]"):
+    with pytest.raises(JaxprTypeError, match=r"Constant 0 must have the type of its variable, f32\[3\]; got f32\[4\]"):
         verify(Jaxpr([var], [], [var], [], [np.ones(4, np.float32)]))
-    with pytest.raises(JaxprTypeError, match="1 constant variables for 0 constants"):
+    with pytest.raises(JaxprTypeError, match="variable for each constant; got 1 for 0"):
         verify(Jaxpr([var], [], [var], [], []))
 
 
 def test_literals_fit_their_types() -> None:
     scalar = array_type((), np.dtype(np.float32))
-    with pytest.raises(JaxprTypeError, match="literals are scalars"):
+    with pytest.raises(JaxprTypeError, match="literals must be scalars"):
         verify(Jaxpr([], [], [Literal(np.ones(3, np.float32), F32)], []))
     with pytest.raises(JaxprTypeError, match="holds float64"):
         verify(Jaxpr([], [], [Literal(np.ones((), np.float64), scalar)], []))
@@ -97,7 +97,7 @@ def test_literals_fit_their_types() -> None:
 def test_effects_are_those_of_the_primitive() -> None:
     program = simple()
     first = program.eqns[0].replace(effects=frozenset({"writes"}))
-    with pytest.raises(JaxprTypeError, match=r"mul has effects \[\], the equation says \['writes'\]"):
+    with pytest.raises(JaxprTypeError, match=r"mul must have effects \[\]; the equation has \['writes'\]"):
         verify(program.replace(eqns=(first, program.eqns[1])))
 
 

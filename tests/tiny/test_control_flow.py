@@ -133,12 +133,12 @@ def test_branches_that_differ(call, text: str) -> None:
         (lambda: lax.while_loop(lambda c: (c < 3, c), lambda c: c + 1, 0), r"\(\*, \*\)"),
         (lambda: lax.fori_loop(0.0, 3, lambda i, c: c, 0), r"f32\[\]"),
         (lambda: lax.scan(lambda c, x: c, 0.0, ramp(3)), "must return a pair"),
-        (lambda: lax.scan(3, 0.0, ramp(3)), "takes a function"),
+        (lambda: lax.scan(3, 0.0, ramp(3)), "must be a function"),
         (lambda: lax.scan(lambda c, x: (c, "y"), 0.0, ramp(3)), r"result\[1\]"),
         (lambda: lax.scan(lambda c, x: (c, x), "text", ramp(3)), "'text' of type str"),
         (lambda: lax.scan(lambda c, x: (c, x), 0.0, None, length=2.5), "2.5 of type float"),
         (lambda: lax.associative_scan(lambda a, b: (a, b), ramp(3)), "structure of its arguments"),
-        (lambda: lax.map(3, ramp(3)), "takes a function"),
+        (lambda: lax.map(3, ramp(3)), "must be a function"),
     ],
 )
 def test_wrong_types(call, text: str) -> None:

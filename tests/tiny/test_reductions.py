@@ -183,7 +183,7 @@ def test_errors_say_what_was_wrong():
         lax.argmax(np.ones((0, 3)), 0, np.int32)
     with pytest.raises(ValueError, match="cumsum got axis 2"):
         lax.cumsum(x, 2)
-    with pytest.raises(TypeError, match="must return what each of its two arguments is"):
+    with pytest.raises(TypeError, match="must return the structure of each of its two arguments"):
         lax.reduce(x, 0.0, lambda a, b: (a, b), (0,))
     with pytest.raises(TypeError, match="The computation of reduce must map"):
         lax.reduce(x, 0.0, lambda a, b: lax.gt(a, b), (0,))

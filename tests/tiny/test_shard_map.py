@@ -109,7 +109,7 @@ def test_errors(mesh: Mesh) -> None:
         (lambda x: lax.pcast(x, "x", to="unreduced"), P("x"), P(), {}, r"it varies along it"),
         (lambda x: lax.pmax(lax.pcast(x, "x", to="unreduced"), "x"), P("x"), P(), {}, r"not linear in operand 0"),
         (lambda x: lax.ppermute(lax.pcast(x, "x", to="unreduced"), "x", ()), P("x"), P("x"), {}, r"is unreduced along"),
-        (lambda x: lax.all_gather(x, "x", to="same"), P("x"), P("x"), {}, r"to is one of"),
+        (lambda x: lax.all_gather(x, "x", to="same"), P("x"), P("x"), {}, r"`to` must be one of"),
         (lambda x: lax.all_gather(x, "x", axis=4), P("x"), P("x"), {}, r"there is no dimension 4"),
         (
             lambda x: lax.cond(x[0, 0] > 0, lambda: lax.psum(x, "x"), lambda: x * 2),

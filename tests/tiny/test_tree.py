@@ -410,7 +410,7 @@ def test_registration_happens_once():
     ):
         with pytest.raises(ValueError, match="already registered"):
             attempt()
-    with pytest.raises(TypeError, match="takes a type"):
+    with pytest.raises(TypeError, match="needs a type"):
         tree.register_pytree_node(3, None, None)
 
 

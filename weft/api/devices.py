@@ -205,7 +205,11 @@ def device_put(
     donations = [donate] * count if isinstance(donate, bool) else tree.broadcast_prefix(donate, x)
     sources = [src] * count if is_destination(src) else tree.broadcast_prefix(src, x, is_leaf=is_destination)
     if may_alias and any(donations):
-        raise ArgumentError("device_put: an array cannot be both donated and aliased.", fix="leave out may_alias")
+        raise ArgumentError(
+            "device_put: an array cannot be both donated and aliased.",
+            fix="leave out may_alias",
+            jax="may_alias and donate cannot be True at the same time.",
+        )
     with explicit_transfers():
         result = [_put(*each, may_alias) for each in zip(leaves, destinations, donations, sources, strict=True)]
     return tree.unflatten(structure, result)
@@ -296,7 +300,8 @@ def _device_of(device: Any) -> Device | None:
         return device.device
     what = "device_put takes a device or a sharding."
     fix = ("weft.devices()[0]", "weft.NamedSharding(mesh, weft.P('x'))")
-    raise ArgumentTypeError(what, received=f"{device!r} of type {type(device).__name__}", fix=fix)
+    jax = f"Received invalid value: {device!r}"
+    raise ArgumentError(what, received=f"{device!r} of type {type(device).__name__}", fix=fix, jax=jax)
 
 
 def chosen_device(caller: str, device: Any, backend: str | None) -> Device | None:
@@ -361,6 +366,7 @@ def block_until_ready(x: Any) -> Any:
 def copy_to_host_async(x: Any) -> Any:
     """Start copying every array in `x` to the host; returns `x`."""
     for leaf in tree.leaves(x):
-        if isinstance(leaf, HeldArray):
-            leaf.copy_to_host_async()
+        start = getattr(leaf, "copy_to_host_async", None)  # arrays of other libraries may have it too
+        if start is not None:
+            start()
     return x

@@ -14,10 +14,12 @@ from weft.api.flat import (
     check_leaves,
     flat_function,
     name_of,
+    not_a_jax_type,
     parameter_names,
     structure_differences,
     wraps,
 )
+from weft.api.stages import with_structs
 from weft.base import dtypes, tree
 from weft.base.errors import (
     ArgumentError,
@@ -29,7 +31,7 @@ from weft.base.errors import (
 )
 from weft.base.source import user_line, user_location
 from weft.base.tracebacks import boundary
-from weft.ir.context import context
+from weft.ir.context import context, lifted
 from weft.ir.interpreter import replay
 from weft.ir.jaxpr import Jaxpr, constants_to_arguments
 from weft.ir.primitive import instantiate
@@ -68,22 +70,26 @@ def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]
     for values, word in ((primals, "primals"), (tangents, "tangents")):
         if not isinstance(values, (tuple, list)):
             what = f"jvp takes {word} as a tuple or list with one entry per argument."
-            raise ArgumentTypeError(what, received=type(values).__name__, fix=f"({word},)")
+            found = f"{type(primals).__name__} and {type(tangents).__name__}"
+            jax = f"primal and tangent arguments to jax.jvp must be tuples or lists; found {found}."
+            raise ArgumentTypeError(what, received=type(values).__name__, fix=f"({word},)", jax=jax)
     flat_primals, in_tree = tree.flatten((tuple(primals), {}))
     flat_tangents, tangent_tree = tree.flatten((tuple(tangents), {}))
     check_leaves(fun, "jvp", flat_primals, primals, {})
-    if in_tree != tangent_tree:
+    if in_tree != tangent_tree or isinstance(primals, tuple) != isinstance(tangents, tuple):
         raise TangentMismatchError(
             f"jvp of {name_of(fun)}: the tangents must have the structure of the primals.",
             received=structure_differences(
                 tree.structure(tuple(primals)), tree.structure(tuple(tangents)), argument_names(fun, primals)
             ),
             at=user_line(),
+            jax="primal and tangent arguments to jax.jvp must have the same tree structure but primals have tree "
+            f"structure {tree.structure(primals)} whereas tangents have tree structure {tree.structure(tangents)}.",
         )
     check_leaves(fun, "jvp", flat_tangents, tangents, {})
     what = f"jvp of {name_of(fun)}: a tangent must have the shape and dtype of its primal"
     types = [type_of(p) for p in flat_primals]
-    tangents_in = all_fitting(types, flat_tangents, what, lambda: argument_paths(fun, primals, {}))
+    tangents_in = all_fitting(types, flat_tangents, what, lambda: argument_paths(fun, primals, {}), _jax_text_of_jvp)
     out = OutTree()
     function = flat_with_aux(fun, in_tree, out, has_aux)
     results, out_tangents = jvp_flat(function, flat_primals, tangents_in, f"jvp({name_of(fun)})", user_location())
@@ -101,13 +107,48 @@ def argument_names(fun: Callable[..., Any], args: Sequence[Any]) -> list[str]:
 
 
 def all_fitting(
-    types: Sequence[Type], tangents: Sequence[Any], what: str, paths: Callable[[], Sequence[str]]
+    types: Sequence[Type],
+    tangents: Sequence[Any],
+    what: str,
+    paths: Callable[[], Sequence[str]],
+    jax: Callable[[Any, Any], str],
 ) -> list[Any]:
     """Tangents of values of the given types, each checked; `paths` names the values, should one be wrong."""
-    return [fitting(t, x, what, lambda i=i: paths()[i]) for i, (t, x) in enumerate(zip(types, tangents, strict=True))]  # type: ignore[misc]
+    pairs = enumerate(zip(types, tangents, strict=True))
+    return [fitting(t, x, what, lambda i=i: paths()[i], jax) for i, (t, x) in pairs]  # type: ignore[misc]
 
 
-def fitting(primal: Type, tangent: Any, what: str, path: Callable[[], str]) -> Any:
+def _jax_text_of_jvp(primal: Any, tangent: Any) -> str:
+    """Return the sentence of JAX for a tangent that does not fit its primal."""
+    if primal.shape != tangent.shape:
+        return (
+            "jvp called with different primal and tangent shapes;"
+            f"Got primal shape {primal.shape} and tangent shape as {tangent.shape}"
+        )
+    return (
+        "primal and tangent arguments to jax.jvp do not match; dtypes must be equal, or in case of int/bool primal "
+        f"dtype the tangent dtype must be float0. Got primal dtype {primal.dtype} and so expected tangent dtype "
+        f"{primal.tangent().dtype}, but got tangent dtype {tangent.dtype} instead."
+    )
+
+
+def _jax_text_of_linearize(primal: Any, tangent: Any) -> str:
+    """Return the sentence of JAX for a tangent that does not fit a linearized function."""
+    return (
+        "linearized function called on tangent values inconsistent with the original primal values: got tangent aval "
+        f"{tangent} for primal aval {primal} but expected {primal.tangent()}"
+    )
+
+
+def _jax_text_of_vjp(result: Any, cotangent: Any) -> str:
+    """Return the sentence of JAX for a cotangent that does not fit its result."""
+    return (
+        f"unexpected JAX type (e.g. shape/dtype) for argument to vjp function: got {cotangent.str_short()}, but "
+        f"expected {result.cotangent().str_short()} because the corresponding output had type {result.str_short()}"
+    )
+
+
+def fitting(primal: Type, tangent: Any, what: str, path: Callable[[], str], jax: Callable[[Any, Any], str]) -> Any:
     """A tangent (or cotangent) of a value of type `primal`, checked; a Python number becomes an array of the dtype."""
     if type(tangent) is Zero:
         return tangent
@@ -118,7 +159,7 @@ def fitting(primal: Type, tangent: Any, what: str, path: Callable[[], str]) -> A
         return Zero(expected)
     if expected.accepts(aval):
         return tangent
-    if aval.weak_type and aval.shape == expected.shape and expected.dtype != dtypes.float0:
+    if aval.weak_type and aval.shape == expected.shape and _converts_exactly(aval, expected):
         return retyped(tangent, expected)
     integer = expected.dtype == dtypes.float0
     raise TangentMismatchError(
@@ -128,14 +169,22 @@ def fitting(primal: Type, tangent: Any, what: str, path: Callable[[], str]) -> A
         if integer
         else f"give one of type {expected.short()}",
         at=user_line(),
+        jax=jax(primal, aval),
     )
+
+
+def _converts_exactly(number: ArrayType, expected: ArrayType) -> bool:
+    """Whether a Python number of one type is also one of another: not a complex number where a real one is expected."""
+    if expected.dtype == dtypes.float0:
+        return False
+    return dtypes.kind(number.dtype) != "c" or dtypes.kind(expected.dtype) == "c"
 
 
 def retyped(value: Any, aval: Type) -> Any:
     """A value in the dtype and weakness of `aval`, which has its shape."""
     own = type_of(value)
     if own.plain == aval.plain or not isinstance(aval, ArrayType) or aval.dtype == dtypes.float0:
-        return value
+        return lifted(value) if isinstance(value, (int, float, complex)) else value
     return convert_element_type(value, new_dtype=aval.dtype, weak_type=aval.weak_type)
 
 
@@ -156,7 +205,8 @@ def flat_with_aux(
                 if isinstance(result, (tuple, list))
                 else kind_of_result(result)
             )
-            raise ArgumentTypeError(what, received=received, fix="return value, auxiliary")
+            jax = f"expected function with aux output to return a two-element tuple, but got {received}"
+            raise ArgumentTypeError(what, received=received, fix="return value, auxiliary", jax=jax)
         out.auxiliary = without_tangents(result[1])
         return result[0]
 
@@ -204,7 +254,7 @@ class Linearization:
                 tree.structure(tangents),
             )
         what = f"A tangent given to the linearized {self.fun_name} must have the shape and dtype of its argument"
-        checked = all_fitting(self.types, leaves, what, self.in_paths)
+        checked = all_fitting(self.types, leaves, what, self.in_paths, _jax_text_of_linearize)
         nonzero = [x for x, n in zip(checked, self.inexact, strict=True) if n]
         found = iter(replay(self.jaxpr, *residuals, *nonzero))
         outs = [next(found) if n else instantiate(Zero.of(t)) for n, t in zip(self.live, self.out_types, strict=True)]
@@ -219,7 +269,13 @@ class Linearization:
         if len(cotangents) != 1:
             what = f"The pullback of {self.fun_name} takes one argument, a cotangent in the structure of the result."
             raise ArgumentTypeError(
-                what, received=f"{len(cotangents)} arguments", fix="pass a tuple for a function that returns one"
+                what,
+                received=f"{len(cotangents)} arguments",
+                fix="pass a tuple for a function that returns one",
+                jax=f"The function returned by `jax.vjp` applied to {self.fun_name} was called with {len(cotangents)} "
+                "arguments, but functions returned by `jax.vjp` must be called with a single argument corresponding "
+                f"to the single value returned by {self.fun_name} (even if that returned value is a tuple or other "
+                "container).",
             )
         leaves, out_tree = tree.flatten(cotangents[0])
         if out_tree != self.out_tree:
@@ -229,7 +285,7 @@ class Linearization:
         what = f"A cotangent given to the pullback of {self.fun_name} must have the shape and dtype of the result"
         # The cotangent of an integer says nothing, so any value passes for one.
         leaves = [ct if t.tangent() == t else Zero(t.cotangent()) for ct, t in zip(leaves, self.out_types, strict=True)]
-        checked = all_fitting(self.out_types, leaves, what, self.out_paths)
+        checked = all_fitting(self.out_types, leaves, what, self.out_paths, _jax_text_of_vjp)
         nonzero = [ct for ct, live in zip(checked, self.live, strict=True) if live]
         jaxpr = with_constants(self.jaxpr, residuals)
         flags = None if wanted is None else [w for w, n in zip(wanted, self.inexact, strict=True) if n]
@@ -239,8 +295,11 @@ class Linearization:
         return tree.unflatten(self.in_tree, outs)[0]
 
     def reject_structure(self, what: str, expected: tree.PyTreeDef, found: tree.PyTreeDef) -> NoReturn:
-        received = structure_differences(expected, found, () if expected is self.out_tree else self.names())
-        raise TangentMismatchError(what.format(self.fun_name), received=received, at=user_line())
+        is_pullback = expected is self.out_tree
+        received = structure_differences(expected, found, () if is_pullback else self.names())
+        jax = f"unexpected tree structure of argument to vjp function: got {found}, but expected {expected}"
+        what = what.format(self.fun_name)
+        raise TangentMismatchError(what, received=received, at=user_line(), jax=jax if is_pullback else None)
 
     def args_tree(self) -> tree.PyTreeDef:
         return tree.treedef_children(self.in_tree)[0]
@@ -340,6 +399,7 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Sequen
     """
     check_callable(fun, "linear_transpose")
     refuse_reduce_axes("linear_transpose", reduce_axes)
+    primals = with_structs(primals)
     leaves, in_tree = tree.flatten((primals, {}))
     check_leaves(fun, "linear_transpose", leaves, primals, {})
     types = [type_of(leaf) for leaf in leaves]
@@ -350,7 +410,11 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Sequen
         words = [", ".join(t.short() for t in side) for side in (types, jaxpr.out_avals)]
         what = f"linear_transpose of {name_of(fun)}: arguments and results must all be floats, or all be integers."
         fix = "give primals of the dtype that the function returns, for example 1.0 instead of 1"
-        raise ArgumentTypeError(what, received=f"{words[0]} -> {words[1]}", fix=fix)
+        jax = (
+            "linear_transpose only supports [float or complex] -> [float or complex], and integer -> integer "
+            f"functions, but got {words[0]} -> {words[1]}."
+        )
+        raise ArgumentTypeError(what, received=f"{words[0]} -> {words[1]}", fix=fix, jax=jax)
     transposition = Transposition(constants_to_arguments(jaxpr), name_of(fun), in_tree, out.treedef, types)
     return tree.Partial(transposition.pull, constants)
 
@@ -372,6 +436,7 @@ class Transposition(NamedTuple):
                 f"The transpose of {self.fun_name} takes a cotangent in the structure of its result.",
                 received=structure_differences(self.out_tree, out_tree, ()),
                 at=user_line(),
+                jax=f"cotangent tree does not match function output, expected {self.out_tree} but got {out_tree}",
             )
         checked = [fitting_linear(self.fun_name, v.aval, ct) for v, ct in zip(self.jaxpr.outvars, flat, strict=True)]
         jaxpr = with_constants(self.jaxpr, constants)
@@ -392,11 +457,13 @@ def fitting_linear(name: str, aval: Type, cotangent: Any) -> Any:
     if aval.accepts(own):
         return cotangent
     if isinstance(own, ArrayType) and isinstance(aval, ArrayType) and own.weak_type and own.shape == aval.shape:
-        return retyped(cotangent, aval)
+        if dtypes.kind(own.dtype) == dtypes.kind(aval.dtype):
+            return retyped(cotangent, aval)
     raise TangentMismatchError(
         f"A cotangent given to the transpose of {name} must have the shape and dtype of the result.",
         received=f"{own.short()} for a result of type {aval.short()}",
         at=user_line(),
+        jax=f"cotangent type does not match function output, expected {aval} but got {own}",
     )
 
 
@@ -578,6 +645,7 @@ def reject_gradient_input(
             received=f"{leaf!r} of type {type(leaf).__name__}",
             fix="choose other argnums, or pass an array",
             at=user_line(),
+            jax=not_a_jax_type(leaf),
         )
     received = type_of(leaf).short()
     if holomorphic:

@@ -65,6 +65,20 @@ def check_callable(function: Any, transformation: str) -> None:
         raise ArgumentTypeError(
             f"{transformation}: Expected a callable value, got {function!r}.", received=received, fix=fix
         )
+    if isinstance(function, staticmethod):
+        raise ArgumentTypeError(
+            f"{transformation} must be applied to the function before it becomes a static method.",
+            received=repr(function),
+            fix=f"@staticmethod above @{transformation}",
+            jax=f"staticmethod arguments are not supported, got {function}",
+        )
+    if inspect.isgeneratorfunction(function):
+        raise ArgumentTypeError(
+            f"{transformation} of {name_of(function)}: a generator function must return its values, not yield them.",
+            received=repr(function),
+            fix="return a list or a tuple",
+            jax=f"Expected a function, got a generator function: {function}",
+        )
 
 
 def signature_of(function: Callable[..., Any]) -> inspect.Signature | None:
@@ -96,16 +110,28 @@ def check_results(function: Callable[..., Any], result: Any, leaves: Sequence[An
         leaves,
         lambda path: f"{what} {name_of(function)} returned a value that is not an array at result{path}.",
         "return arrays, numbers, or trees of them",
+        lambda leaf, path: (
+            f"function {name_of(function)} traced for jit returned a value of type {type(leaf)} at output component "
+            f"{path}, which is not a valid JAX type"
+        ),
     )
 
 
-def check_values(value: Any, leaves: Sequence[Any], says: Callable[[str], str], fix: str) -> None:
+def check_values(
+    value: Any,
+    leaves: Sequence[Any],
+    says: Callable[[str], str],
+    fix: str,
+    jax: Callable[[Any, str], str] = lambda leaf, path: not_a_jax_type(leaf),
+) -> None:
     """The leaves of `value` must be arrays or numbers: the error for the first that is not `says` at which path."""
     for leaf in leaves:
         if not is_value(leaf):
             path = next(p for p, v in tree.leaves_with_path(value) if v is leaf)
             received = f"{leaf!r} of type {type(leaf).__name__}"
-            raise InvalidInputTypeError(says(tree.keystr(path)), received=received, fix=fix, at=user_line())
+            raise InvalidInputTypeError(
+                says(tree.keystr(path)), received=received, fix=fix, at=user_line(), jax=jax(leaf, tree.keystr(path))
+            )
 
 
 def argument_paths(
@@ -160,7 +186,23 @@ def check_leaves(
                 received=f"{leaf!r} of type {type(leaf).__name__}",
                 fix="pass arrays or numbers" + (static if transformation in ("jit", "checkpoint") else ""),
                 at=user_line(),
+                jax=_jax_text_of_staging(function, leaf, path)
+                if transformation in ("jit", "checkpoint", "make_jaxpr")
+                else not_a_jax_type(leaf),
             )
+
+
+def _jax_text_of_staging(function: Callable[..., Any], leaf: Any, path: str) -> str:
+    """Return the sentence of JAX for an argument of a staged function that is not an array."""
+    return (
+        f"Error interpreting argument to {function} as an abstract array. The problematic value is of type "
+        f"{type(leaf)} and was passed to the function at path {path}."
+    )
+
+
+def not_a_jax_type(leaf: Any) -> str:
+    """Return the sentence of JAX for an argument that is not an array."""
+    return f"Argument '{leaf}' of type {type(leaf)} is not a valid JAX type"
 
 
 def structure_differences(expected: tree.PyTreeDef, other: tree.PyTreeDef, names: Sequence[str]) -> str:
@@ -194,7 +236,7 @@ def types_of(leaves: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def resolve(
-    function: Callable[..., Any], argnums: tuple[int, ...], names: tuple[str, ...]
+    function: Callable[..., Any], argnums: tuple[int, ...], names: tuple[str, ...], complete: bool = True
 ) -> tuple[tuple[int, ...], tuple[str, ...]]:
     """Positions completed by names, or names by positions, from the signature; where both are said, they are all."""
     signature = signature_of(function)
@@ -210,13 +252,18 @@ def resolve(
             what = f"Jitted function has invalid argnames: {name_of(function)} has no parameter {name!r}."
             fix = "the name of an argument of the function"
             raise ArgumentError(what, received=f"parameters {', '.join(signature.parameters)}", fix=fix)
+        parameter = signature.parameters.get(name)
+        if parameter is not None and parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL):
+            what = f"Jitted function has invalid argnames: {name_of(function)} takes {name!r} by position only."
+            fix = "static_argnums or donate_argnums, with the position of the argument"
+            raise ArgumentError(what, received=f"{name_of(function)}{signature}", fix=fix)
     for i in argnums:
         if not star and not -len(positional) <= i < len(positional):
             what = f"jit of {name_of(function)}: there is no positional parameter number {i}."
             fix = "the index of a positional argument, from 0; names go to static_argnames"
             raise ArgumentError(what, received=f"parameters {', '.join(positional) or 'none'}", fix=fix)
     resolved = {n % len(positional) if n < 0 and positional else n for n in argnums}
-    if argnums and names:
+    if not complete or (argnums and names):
         return tuple(sorted(resolved)), tuple(sorted(names))
     all_argnums = sorted(resolved | {positional.index(n) for n in names if n in positional})
     all_names = sorted({*names, *(positional[n] for n in resolved if n < len(positional))})

@@ -170,7 +170,12 @@ def check_real(fun: Callable[..., Any], value: Any, word: str, transformation: s
             what = f"{transformation} of {name_of(fun)} needs real floating-point {word}."
             received = f"{type_of(leaf).short()} at {tree.keystr(path) or 'the result'}"
             fix = "for a holomorphic function pass holomorphic=True; for others use jvp or vjp directly"
-            raise ArgumentTypeError(what, received=received, fix=fix)
+            side = "inputs (input" if word == "arguments" else "outputs (output"
+            jax = (
+                f"{transformation} requires real-valued {side} dtype that is a sub-dtype of np.floating), but got "
+                f"{dtypes.name(type_of(leaf).dtype)}."  # type: ignore[attr-defined]
+            )
+            raise ArgumentTypeError(what, received=received, fix=fix, jax=jax)
 
 
 def basis(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""`jit`: stage a function once per signature and run the compiled jaxpr; and the stages one can look at."""
+"""`jit`: stage a function once per signature and run the compiled jaxpr, with access to the stages of compilation."""
 
 from __future__ import annotations
 
@@ -62,37 +62,37 @@ from weft.trace.stage import stage
 from weft.trace.tracer import Tracer
 from weft.transforms.key_reuse import check_key_reuse
 
-LIMIT = 4096  # signatures remembered per function
+LIMIT = 4096  # signatures cached per function
 
 
-MOST_SIZES = 1024  # ... and sizes of one that is staged for symbolic sizes: others take milliseconds to make again
+MOST_SIZES = 1024  # and sizes cached per symbolic signature: others take milliseconds to instantiate again
 
 
-# A signature that is called so often gets code of its own: a dispatcher. A function finds them by hints, of which it
-# remembers so many, with a few dispatchers each.
+# The call of a signature that generates a dispatcher for it. A function finds its dispatchers by hints: at most
+# `MOST_HINTS` of them, with at most `MOST_OF_HINT` dispatchers each.
 CALLS_BEFORE_DISPATCH = 2
 
 
 MOST_HINTS, MOST_OF_HINT = 1024, 8
 
 
-# Python limits how deep expressions may be nested, so deeper trees have no dispatcher.
+# Python limits the nesting of expressions, so deeper trees have no dispatcher.
 DEEPEST_DISPATCH = 50
 
 
 def where(leaf: Any) -> Any:
-    """The placement of an argument, or its sharding."""
+    """Return the sharding of an argument that is sharded, else its placement."""
     if type(leaf) is ShardedArray:
         return leaf.sharding
     return leaf._placement if isinstance(leaf, ConcreteArray) else HOME
 
 
-# Called with a jitted function and its arguments before it is staged for them.
+# Callbacks that receive a jitted function and its arguments before it is staged for them.
 watchers: list[Callable[[JitFunction, tuple[Any, ...], dict[str, Any]], None]] = []
 
 
 class _Signature:
-    """The signature of the function that a jitted one wraps, for those who look at it without following wrappers."""
+    """Descriptor of `__signature__`: the wrapped function's signature, for readers that do not follow `__wrapped__`."""
 
     def __get__(self, instance: Any, owner: Any = None) -> inspect.Signature:
         if instance is None:
@@ -104,7 +104,7 @@ class _Signature:
 
 
 class JitFunction:
-    """A function that is staged on its first call for each signature."""
+    """Function that is staged on its first call for each signature."""
 
     _transformation = "jit"
 
@@ -120,18 +120,22 @@ class JitFunction:
         contract: Contract | None = None,
         in_shardings: Any = None,
         out_shardings: Any = None,
+        complete_static: bool = True,
     ):
         adopt(self, function)
         self._contract = contract
         self._function = function
-        self._static_argnums, self._static_argnames = resolve(function, static_argnums, static_argnames)
+        self._static_argnums, self._static_argnames = resolve(
+            function, static_argnums, static_argnames, complete_static
+        )
         self._donate_argnums, self._donate_argnames = resolve(function, donate_argnums, donate_argnames)
         both = set(self._static_argnums) & set(self._donate_argnums) or set(self._static_argnames) & set(
             self._donate_argnames
         )
         if both:
             what = f"jit of {name_of(function)}: an argument cannot be both static and donated."
-            raise ArgumentError(what, received=f"argument {', '.join(sorted(map(str, both)))} in both")
+            jax = f"static_argnames and donate_argnames cannot intersect: {', '.join(sorted(map(str, both)))}."
+            raise ArgumentError(what, received=f"argument {', '.join(sorted(map(str, both)))} in both", jax=jax)
         self._inline = inline
         caller = f"{self._transformation} of {name_of(function)}"
         self._in_shardings, self._out_shardings = in_shardings, out_shardings
@@ -144,7 +148,7 @@ class JitFunction:
         options = (self._static_argnums, self._static_argnames, self._donate_argnums, self._donate_argnames, contract)
         self._cache = cache_for(function, (*options, *map(tuple, shardings[:1]), shardings[1]))
         self._simple = not (self._static_argnums or self._static_argnames)
-        # Static arguments are compared as they are, which is what `_split` of this class asks for.
+        # Dispatchers compare static arguments by equality, which is right for `_split` of this class only.
         self._dispatches = self._simple or type(self)._split is JitFunction._split
         self._recent: tuple[Dispatcher, ...] = ()  # at most two of the last calls, tried before anything else
         self._dispatchers: dict[Any, tuple[Dispatcher, ...]] = {}
@@ -169,14 +173,14 @@ class JitFunction:
             raise
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A call without a dispatcher."""
+        """Call without a dispatcher, and generate one if the signature has been called often enough."""
         if config.disable_jit:
             return self._traced_function(*args, **kwargs)
         staged, leaves = self._find(args, kwargs, automatic=context.trace is EVALUATION)
         if staged.refs is not None:
             return self._call_with_refs(staged.refs, staged, leaves)
         if context.trace is EVALUATION:
-            if config.profiling:  # then there are dispatchers of their own
+            if config.profiling:  # profiled calls have dispatchers of their own
                 staged.timed_calls += 1
             else:
                 staged.calls += 1
@@ -184,7 +188,7 @@ class JitFunction:
             if self._device is not None:
                 return staged.result(self._on_device(self._device, staged, leaves))
             placement = self._placement(staged, leaves, args, kwargs)
-            checked = config.debug_key_reuse or guards.are_on()  # each call is looked at
+            checked = config.debug_key_reuse or guards.are_on()  # these check every call
             if calls >= CALLS_BEFORE_DISPATCH and self._dispatches and not staged.has_empty and not checked:
                 self._specialise(staged, args, kwargs, leaves, placement)
         operands = (*staged.constants, *leaves)
@@ -195,7 +199,7 @@ class JitFunction:
         return staged.result(results)
 
     def _call_with_refs(self, refs: StagedRefs, staged: StagedFunction, leaves: Sequence[Any]) -> Any:
-        """A call that reads or writes mutable arrays."""
+        """Call a staged function that reads or writes mutable arrays, and write their new values back."""
         name = f"{self._transformation} of {name_of(self._function)}"
         check_not_both(leaves, refs.captured, name, lambda i: f"number {i}")
         alone = context.trace is EVALUATION
@@ -207,7 +211,7 @@ class JitFunction:
         return staged.result(results[:count])
 
     def _run_with_refs(self, refs: StagedRefs, staged: StagedFunction, operands: Sequence[Any]) -> Sequence[Any]:
-        """The results of a function of values, which has dispatchers of its own."""
+        """Run the staged function as a jitted function of values, which has dispatchers of its own."""
         if refs.of_values is None:
             values = ref_arguments.function_of_values(staged.traced_params()["jaxpr"], staged.params["name"])
             donated = tuple(i for i, flag in enumerate(staged.donated) if flag)
@@ -215,12 +219,12 @@ class JitFunction:
         return refs.of_values(*operands)
 
     def _bind(self, staged: StagedFunction, operands: Sequence[Any]) -> Sequence[Any]:
-        """The call as one operation."""
+        """Bind the call as one `jit` equation."""
         params = staged.params if context.trace is EVALUATION else staged.traced_params()
         return context.trace.process(jit_primitive, operands, params)  # type: ignore[arg-type]
 
     def _placement(self, staged: StagedFunction, leaves: Sequence[Any], args: Any, kwargs: Any) -> Placement:
-        """Where the results of a call are put."""
+        """Return the placement of the results; raise if arguments are committed to different devices."""
 
         def name(i: int) -> str:
             dynamic, rest, static = (args, kwargs, ()) if self._simple else self._split(args, kwargs)
@@ -236,7 +240,7 @@ class JitFunction:
         return placement
 
     def _on_device(self, device: Device, staged: StagedFunction, leaves: Sequence[Any]) -> Sequence[Any]:
-        """The results of a call on a device, whatever device its arguments are committed to."""
+        """Return the results of a call on a device, regardless of the devices that its arguments are committed to."""
         placement = placement_of(device, True)
         uncommitted_there = placement_of(device, False)
         if guards.are_on():
@@ -257,12 +261,12 @@ class JitFunction:
         leaves: Sequence[Any],
         placement: Placement,
     ) -> None:
-        """Have calls like this one find a dispatcher, which is written if there is none yet."""
+        """Register a dispatcher for calls like this one, generating it first if there is none."""
         timed = config.profiling
         placements = tuple(map(where, leaves))
-        key = (config.call_key(), placements)  # a dispatcher is for these settings only
+        key = (config.call_key(), placements)  # a dispatcher is valid for these settings only
         if key not in staged.dispatchers:
-            # It imports the compiler, which programs that never jit do without.
+            # Imported here since it loads the compiler, which programs that never jit do not need.
             from weft.api.dispatch import dispatcher, spmd_dispatcher
 
             dynamic, rest, static = (args, kwargs, ()) if self._simple else self._split(args, kwargs)
@@ -296,11 +300,11 @@ class JitFunction:
         others = known.pop(hint, ())
         if found not in others:
             others = others[: MOST_OF_HINT - 1]
-            # Those for calls that are timed come last, so that others need not pass them.
+            # Dispatchers of profiled calls come last, so that ordinary calls need not try them first.
             others = (*others, found) if timed else (found, *others)
         known[hint] = others
         if len(known) > MOST_HINTS:
-            with contextlib.suppress(RuntimeError):  # another thread is changing it
+            with contextlib.suppress(RuntimeError):  # another thread may change it at the same time
                 known.pop(next(iter(known)), None)
         if not timed or not self._recent:
             self._recent = (found, *self._recent[:1]) if found not in self._recent else self._recent
@@ -308,8 +312,10 @@ class JitFunction:
     def _find(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], automatic: bool = False
     ) -> tuple[StagedFunction, list[Any]]:
-        """The function staged for this call, now if it is new; and the leaves to call it with. `automatic`: sizes that
-        differ between calls may become symbols."""
+        """Return the staged function of this call, staging it if the signature is new, and the leaves to call it with.
+
+        `automatic`: sizes that differ between calls may become symbols.
+        """
         dynamic, dynamic_kwargs, static = (args, kwargs, ()) if self._simple else self._split(args, kwargs)
         leaves, in_tree = tree.flatten((dynamic, dynamic_kwargs))
         has_refs = any(type(leaf) is Ref for leaf in leaves)
@@ -348,7 +354,7 @@ class JitFunction:
         return staged, leaves
 
     def _placed(self, leaves: Sequence[Any], args: Any, kwargs: Any, static: Any) -> list[Any]:
-        """The leaves of the arguments where `in_shardings` say."""
+        """Return the leaves of the arguments, resharded to `in_shardings`."""
         caller = f"{self._transformation} of {name_of(self._function)}"
         wanted = argument_shardings(self._in_shardings, args, kwargs, caller)
         paths = argument_paths(self._function, args, kwargs, self._dynamic_names(static))
@@ -358,7 +364,7 @@ class JitFunction:
         ]
 
     def _can_be_automatic(self, key: Any, leaves: Sequence[Any]) -> bool:
-        """Whether sizes of a call may become symbols by themselves: on one CPU, where there is nothing special."""
+        """Return whether sizes of this call may become symbols automatically: only on one CPU and without special options."""
         if config.symbolic_sizes != "auto" or type(self) is not JitFunction or self._contract is not None or key[4]:
             return False
         if config.checks == "all":  # checks of indices compare with numbers
@@ -371,7 +377,7 @@ class JitFunction:
     def _stage_for_all_sizes(
         self, key: Any, leaves: Any, in_tree: Any, types: Any, args: Any, kwargs: Any, static: Any
     ) -> StagedFunction | None:
-        """The function staged for symbols, at the sizes of this call; None if each size is to have its own."""
+        """Stage the function for symbolic sizes and instantiate it at those of this call; None if each size has its own."""
         families, rest = self._cache.automatic, (in_tree, *key[2:])
         if (found := families.find(rest, types)) is not None:
             return self._at_sizes(key, found[0].staged, found[1])
@@ -384,14 +390,14 @@ class JitFunction:
             staged = self._stage(general_key, leaves, in_tree, proposal.types, args, kwargs, static, proposal)
             one_size = lambda: self._stage(key, leaves, in_tree, types, args, kwargs, static)
             proposal.compare(staged, lambda t: self._cache.get((in_tree, t, *key[2:])), one_size)
-        except Exception as error:  # if it is the function's own, it is raised again for these sizes
+        except Exception as error:  # an error of the function itself is raised again for these sizes
             families.refuse(rest, proposal, name_of(self._function), error)
             return None
         families.add(rest, proposal, name_of(self._function), staged)
         return self._at_sizes(key, staged, proposal.sizes)
 
     def _at_sizes(self, key: Any, staged: StagedFunction, sizes: dict[Any, int]) -> StagedFunction:
-        """What was staged for symbols, at sizes; it is remembered for them."""
+        """Instantiate a symbolically staged function at concrete sizes, and cache the result."""
         at_sizes = staged.at_sizes(sizes)
         self._cache.keep(key, at_sizes, MOST_SIZES)
         return at_sizes
@@ -457,13 +463,13 @@ class JitFunction:
         return staged
 
     def _can_keep(self, static: Any) -> bool:
-        """Whether what is staged for static arguments may be used again for equal ones."""
+        """Return whether the staged function may be cached for equal static arguments."""
         return True
 
     # -- static and donated arguments ------------------------------------------------------------------------------
 
     def _split(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any], Any]:
-        """Dynamic positional and keyword arguments, and the static ones with their indices or names."""
+        """Split off static arguments; return dynamic positional and keyword arguments, and static ones with index or name."""
         indices = {i % len(args) if i < 0 and args else i for i in self._static_argnums}
         dynamic = tuple(a for i, a in enumerate(args) if i not in indices)
         static = tuple((i, type(a), a) for i, a in enumerate(args) if i in indices)
@@ -506,11 +512,16 @@ class JitFunction:
                     received=f"{value!r} of type {kind.__name__}",
                     fix="pass a hashable value (a tuple for a list, a frozen dataclass), or make the argument dynamic",
                     at=user_line(),
+                    jax="Non-hashable static arguments are not supported. An error occurred while trying to hash an "
+                    f"object of type {type(value)}, {value}.",
                 ) from None
         raise error
 
     def _donated(self, args: Any, kwargs: Any) -> tuple[bool, ...]:
-        """A flag for each leaf. Indices in `donate_argnums` count all positional arguments, static ones included."""
+        """Return a flag for each leaf, or () without donation.
+
+        Indices in `donate_argnums` count all positional arguments, static ones included.
+        """
         if not self._donate_argnums and not self._donate_argnames:
             return (False,) * 0
         dynamic = [i for i in range(len(args) + len(self._static_argnums)) if i not in self._static_argnums][
@@ -551,23 +562,23 @@ class JitFunction:
 
     @boundary
     def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
-        """Shapes and dtypes of the result."""
+        """Return the shapes and dtypes of the result without running."""
         return self.trace(*args, **kwargs).out_info
 
     def clear_cache(self) -> None:
-        """Forget what was staged for this function."""
+        """Discard everything that was staged for this function."""
         self._cache.clear()
         self._recent = ()
         self._dispatchers.clear()
 
     def cache_size(self) -> int:
-        """How many signatures are staged."""
+        """Return the number of staged signatures."""
         return len(self._cache)
 
     _cache_size = cache_size
 
     def cache_report(self) -> CacheReport:
-        """Every time this function was staged: why, at which line, and what tracing and compiling took."""
+        """Report every time this function was staged: why, at which line, and what tracing and compiling took."""
         return self._cache.report(name_of(self._function))
 
     __signature__ = _Signature()
@@ -580,7 +591,7 @@ class JitFunction:
 
 
 class ReproducibleFunction(JitFunction):
-    """A jitted function whose calls are computed in the same parts on any number of devices."""
+    """Jitted function whose calls are computed in the same parts on any number of devices."""
 
     def __init__(self, parts: Any, *options: Any):
         super().__init__(*options)
@@ -604,13 +615,13 @@ class ReproducibleFunction(JitFunction):
 
 
 class DynamicFunction(JitFunction):
-    """A jitted function some of whose sizes are symbols: it is staged once for all of them."""
+    """Jitted function with symbolic sizes: it is staged once for all of them."""
 
     def __init__(self, dynamic: Mapping[Any, Any], *options: Any) -> None:
         super().__init__(*options)
         self._sizes = DynamicSizes(dynamic, f"{self._transformation} of {name_of(self._function)}")
         self._cache = cache_for(self._function, ("dynamic", repr(dynamic), repr(options[1:])))
-        # The family that was called last: most calls with new sizes are for it.
+        # The family of the last call, tried first: most calls with new sizes belong to it.
         self._latest: tuple[Any, DeclaredSizes, Family] | None = None
 
     def _stage(
@@ -631,7 +642,7 @@ class DynamicFunction(JitFunction):
                 return self._at_sizes(key, latest[2].staged, found)
         names = self._dynamic_names(static) or parameter_names(self._function, len(args)) or [""] * len(args)
         general, sizes = self._sizes.general(types, args, kwargs, names[: len(args)])
-        # Checks of indices compare with numbers. Sizes may be symbols of somebody else.
+        # Checks of indices need concrete sizes. Inside of an outer symbolic trace, sizes may be its symbols.
         if not sizes or config.checks == "all" or not all(type(size) is int for size in sizes.values()):
             return super()._stage(key, leaves, in_tree, types, args, kwargs, static)
         general_key, name = (in_tree, general, *key[2:]), name_of(self._function)
@@ -676,52 +687,51 @@ def jit(
     sharding: str | None = None,
     dynamic: Mapping[Any, Any] | None = None,
 ) -> Any:
-    """Stage `fun` to a jaxpr once for each signature of its arguments, and run that.
+    """Stage `fun` to a jaxpr once for each signature of its arguments, and run the compiled jaxpr.
 
     Static arguments are compared by equality and are part of the signature; donated ones give their buffers to the
-    call. It runs on the device that its arguments are committed to, or else on the default one; with `device`, or
-    `backend` (its first device), it runs there and brings the arguments along, and the results are committed to it.
+    call. It runs on the device that its arguments are committed to, or else on the default device. With `device`, or
+    `backend` (its first device), it copies the arguments to that device and commits the results to it.
 
-    `in_shardings` and `out_shardings` say how arguments and results are split over a mesh: shardings, PartitionSpecs on
-    the mesh that is set, or None where it is as it turns out, as trees that are prefixes of the positional arguments
-    and of the result. An argument that is committed to devices must be split so already; others are put so.
-    `keep_unused` makes no difference: arguments that the
-    function does not use are always part of the signature, and cost nothing to pass. Without `fun` it returns a
-    decorator.
+    `in_shardings` and `out_shardings` are trees that are prefixes of the positional arguments and of the result. Their
+    leaves are shardings, PartitionSpecs on the mesh that is set, or None to keep an argument's sharding and let
+    propagation choose a result's. A committed argument must have its sharding already; others are resharded.
+    `keep_unused` makes no difference: unused arguments are always part of the signature, and cost nothing to pass.
+    Without `fun` it returns a decorator.
 
-    `comm` and `max_replicated` are contracts on programs for many devices: a `CommunicationError` is raised before one
-    runs that sends more. `comm` is how many bytes each device may send in one run (`"100MB"`), or a dict from kinds of
-    collectives to how many there may be (`{"all_gather": 0}`) or how many bytes they may send; `max_replicated` is how
-    many bytes of arguments and results may be copies that every device has.
+    `comm` and `max_replicated` are contracts on programs for many devices: a program that exceeds them raises a
+    `CommunicationError` before it runs. `comm` limits the bytes that each device sends in one run (`"100MB"`), or is a
+    dict from kinds of collectives to limits on their count (`{"all_gather": 0}`) or on the bytes they send;
+    `max_replicated` limits the bytes of arguments and results that are replicated on every device.
 
-    With `reproducible=8` what is split over an axis of a mesh is computed in eight parts, of which each of n devices
-    has 8/n, so that 1, 2, 4 and 8 devices return the same bits; a dict says it for some axes. On one device without a
-    mesh specs in `in_shardings` say what is split.
+    With `reproducible=8` arrays that are split over a mesh axis are computed in eight parts, 8/n on each of n devices,
+    so that 1, 2, 4 and 8 devices return the same bits; a dict gives the number of parts for some axes. On one device
+    without a mesh, specs in `in_shardings` define the split.
 
-    With `sharding="search"` how arguments are split over the mesh that is set is searched for at the first call with
-    arguments of their types (`weft.sharding.search`); what is found is logged once, to be pasted as `in_shardings`, and
-    is `found` of the function. Arguments are put so, wherever they are.
+    With `sharding="search"` the first call with arguments of their types searches for their shardings over the mesh
+    that is set (`weft.sharding.search`). The result is logged once, ready to be pasted as `in_shardings`, and is the
+    function's attribute `found`. Arguments are resharded to it, wherever they are.
 
-    With `dynamic={"x": "b, t, _"}` the function is traced and compiled once for all sizes that are named, those of at
-    least two; calls return the same bits as without it. Arguments are named, or counted from 0; `"_"` is a size that
-    stays as it is, `"..."` several of them, and a dict from axes to names does the same for some axes. Arguments that
+    With `dynamic={"x": "b, t, _"}` the function is traced and compiled once for all values, of at least two, of the
+    named sizes; calls return the same bits as without it. Arguments are named, or counted from 0; `"_"` is a size that
+    stays static, `"..."` several of them, and a dict from axes to names does the same for some axes. Arguments that
     are trees have trees of shapes, or one for all their arrays.
 
     Args:
         fun: a function of trees of arrays, without side effects.
         static_argnums, static_argnames: arguments by position or name that are Python values and part of the signature;
             they need a hash.
-        donate_argnums, donate_argnames: arguments whose memory the results may take; they cannot be used afterwards.
-        keep_unused: whether arguments that `fun` does not use stay arguments of the compiled program.
+        donate_argnums, donate_argnames: arguments whose memory the results may reuse; they cannot be used afterwards.
+        keep_unused: accepted for compatibility; makes no difference.
         inline: whether calls inside of other jitted functions become part of their jaxpr.
-        in_shardings, out_shardings: how arguments and results are split, trees of shardings that are prefixes.
-        device, backend: where to run.
+        in_shardings, out_shardings: shardings of arguments and results, as prefix trees.
+        device, backend: the device to run on.
         compiler_options: options of the compiler by name.
-        comm: a limit on communication between devices, which raises when the program needs more.
-        max_replicated: a limit on the size of arrays that are whole on every device.
-        reproducible: whether sums over devices have the order of one device.
+        comm: a limit on communication between devices; a program that exceeds it raises.
+        max_replicated: a limit on the bytes of arrays that are replicated on every device.
+        reproducible: the number of parts to compute in, so that the bits do not depend on the number of devices.
         sharding: "search" lets Weft choose shardings.
-        dynamic: dimensions that are symbols, so that one program serves all their sizes.
+        dynamic: dimensions with symbolic sizes, so that one program serves all their sizes.
 
     Returns:
         A function like `fun`, with `.lower(...)` and `.trace(...)` that return the stages of compilation, and
@@ -746,7 +756,7 @@ def jit(
     contract = contract_of(comm, max_replicated)
     chosen = chosen_device("jit", device, backend)
     if chosen is not None and (in_shardings is not None or out_shardings is not None):
-        what = "jit: shardings say where a program runs, so device and backend are left out."
+        what = "jit: device and backend cannot be combined with shardings, which say where a program runs."
         raise ArgumentError(what, received=f"{chosen!r} and shardings", fix="leave out device and backend")
     check_compiler_options("jit", compiler_options)
     if fun is None:
@@ -771,7 +781,7 @@ def jit(
         refused = [static_argnums, static_argnames, donate_argnames, in_shardings, chosen, reproducible]
         if sharding != "search" or any(option is not None for option in refused):
             raise ArgumentError(
-                'jit: sharding is "search", which goes with donate_argnums, out_shardings and contracts only.',
+                'jit: sharding must be "search", and goes with donate_argnums, out_shardings and contracts only.',
                 received=f"sharding={sharding!r}" + (" and other options" if sharding == "search" else ""),
                 fix="functools.partial(f, ...) for what is static; in_shardings for what is known",
                 at=user_line(),
@@ -791,10 +801,12 @@ def jit(
         contract,
         in_shardings,
         out_shardings,
+        static_argnums is None or static_argnames is None,  # with both, neither is completed by the other
     )
     parts = part_counts(reproducible) if reproducible is not None else 0
     if dynamic is not None:
         if parts or in_shardings is not None or out_shardings is not None:
-            raise ArgumentError("jit: dynamic goes with arrays of one device.", received="shardings", at=user_line())
+            what = "jit: dynamic needs arrays of one device, so it cannot be combined with shardings."
+            raise ArgumentError(what, received="shardings", at=user_line())
         return DynamicFunction(dynamic, *options)
     return ReproducibleFunction(parts, *options) if parts else JitFunction(*options)

@@ -15,6 +15,7 @@ from weft.api.vectorize import argument_axes, checked_axes, mapped_size, move_ba
 from weft.base import tree
 from weft.base.arguments import described
 from weft.base.errors import ArgumentError, ArgumentTypeError
+from weft.base.source import user_line
 from weft.ir.context import context
 from weft.ir.primitive import Axis
 from weft.primitives.movement.shape import batched_at_front, reshape
@@ -76,6 +77,16 @@ def pmap(
 
     @wraps(fun)
     def mapped(*args: Any, **kwargs: Any) -> Any:
+        if any(i >= len(args) for i in static):
+            what = f"pmap of {name_of(fun)}: the arguments in static_broadcasted_argnums must be passed by position."
+            raise ArgumentError(
+                what,
+                received=f"{len(args)} positional arguments and static_broadcasted_argnums={static}",
+                at=user_line(),
+                jax=f"pmapped function has static_broadcasted_argnums={static} but was called with only {len(args)} "
+                f"positional argument{'s' if len(args) != 1 else ''}. All static broadcasted arguments must be passed "
+                "positionally.",
+            )
         held = {i % len(args) for i in static if -len(args) <= i < len(args)}
         dynamic = tuple(a for i, a in enumerate(args) if i not in held)
         axes = in_axes
@@ -95,7 +106,7 @@ def pmap(
         found = argument_axes(one, axes, args, kwargs, "pmap")
         path = lambda i: argument_paths(one, args, kwargs)[i]
         dims = [normalized(one, a, x, i, path, "pmap") for i, (a, x) in enumerate(zip(found, leaves, strict=True))]
-        size = mapped_size(one, found, dims, leaves, path, axis_size, "pmap")
+        size = mapped_size(one, found, dims, leaves, path, axis_size, "pmap", len(tree.leaves(args)))
         around = math.prod(context.axes[a] for a in context.device_axes)
         taken = chosen_devices(fun, size, around, devices, backend)
         if context.device_axes:  # each device has the elements of this one: there is a device for each pair

@@ -446,6 +446,9 @@ class Compiled(Stage):
                     received=f"{type_of(leaf).short()} for {aval.short()}",
                     fix="call the jitted function, which compiles for new types, or convert the argument",
                     at=user_line(),
+                    jax="Argument types differ from the types for which this computation was compiled. The mismatches are:"
+                    f"\nArgument '{traced._paths[i]}' compiled with {aval.str_short()} and called with "
+                    f"{type_of(leaf).str_short()}",
                 )
         operands = (*(self._const_args or traced._constants), *leaves)
         if self._partitioned is not None and context.trace is EVALUATION:
@@ -478,12 +481,26 @@ def is_empty(aval: Any) -> bool:
     return isinstance(aval, ArrayType) and aval.dtype == float0
 
 
+class CompilerOptionError(ArgumentError, RuntimeError):
+    """Compiler option that does not exist. JAX raises a RuntimeError, when it compiles."""
+
+
+# Options of XLA that have no prefix. They change how long compilation takes, not what a program computes.
+_EFFORT_OPTIONS = frozenset(
+    ("exec_time_optimization_effort", "memory_fitting_effort", "memory_fitting_level", "optimization_level")
+)
+
+
 def check_compiler_options(caller: str, options: Mapping[str, Any] | None) -> None:
-    """There are no options by name; settings of `weft.config` change what the compiler does."""
-    if options:
+    """Accept the options of XLA, which have no effect; raise an error for any other name.
+
+    Settings of `weft.config` change what Weft's compiler does."""
+    unknown = [name for name in options or () if not (str(name).startswith("xla_") or name in _EFFORT_OPTIONS)]
+    if unknown:
         what = f"{caller}: the compiler has no options of this name."
         fix = "leave compiler_options out; weft.config holds what can be set"
-        raise ArgumentError(what, received=", ".join(map(repr, options)), fix=fix)
+        received = ", ".join(map(repr, unknown))
+        raise CompilerOptionError(what, received=received, fix=fix, jax=f"No such compile option: {unknown[0]!r}")
 
 
 def with_structs(args: Any) -> Any:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from typing import Any
 
 from weft.base import dtypes
-from weft.base.errors import ArgumentTypeError, NotSupportedError
+from weft.base.errors import ArgumentError, ArgumentTypeError, NotSupportedError
 from weft.base.source import user_line
 from weft.ir.context import EVALUATION, active, lifted
 from weft.ir.interpreter import storage_of
@@ -186,10 +186,11 @@ def checked_type(aval: Any, name: str) -> Type:
         return aval
     if hasattr(aval, "shape") and hasattr(aval, "dtype"):
         return array_type(tuple(aval.shape), dtypes.canonicalize_dtype(aval.dtype, allow_extended_dtype=True))
-    raise ArgumentTypeError(
+    raise ArgumentError(
         f"The abstract evaluation rule of '{name}' returned something that is no type.",
         received=f"{aval!r} of type {type(aval).__name__}",
         fix="weft.core.ShapedArray(shape, dtype), or a list of them where multiple_results is True",
+        jax=f"{name}.abstract_eval() method should return a tuple or a list if multiple_results is True, else a type.",
     )
 
 

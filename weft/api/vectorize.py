@@ -70,7 +70,7 @@ def vmap(
         )
         path = lambda i: argument_paths(fun, args, kwargs)[i]
         dims = [normalized(fun, a, leaf, n, path) for n, (a, leaf) in enumerate(zip(axes, leaves, strict=True))]
-        size = mapped_size(fun, axes, dims, leaves, path, axis_size)
+        size = mapped_size(fun, axes, dims, leaves, path, axis_size, "vmap", len(tree.leaves(args)))
         out = OutTree()
         axis = Axis(size, axis_name, spmd, mapped_sharding(fun, leaves, dims, path))
         flat = flat_function(fun, in_tree, out)
@@ -157,6 +157,8 @@ def checked_axes(fun: Callable[..., Any], in_axes: Any, out_axes: Any, caller: s
         raise AxisSpecError(
             f"{caller} of {name_of(fun)}: in_axes must be an int, None or a tree of them, got {in_axes!r}.",
             at=user_line(),
+            jax=_jax_text_of_axes(caller, "in_axes") + f" corresponding to the positional arguments passed to the "
+            f"function, but got {in_axes}.",
         )
     for spec, word in ((in_axes, "in_axes"), (out_axes, "out_axes")):
         for leaf in tree.leaves(spec):
@@ -165,8 +167,14 @@ def checked_axes(fun: Callable[..., Any], in_axes: Any, out_axes: Any, caller: s
                     f"{caller} {word} must be an int, None, or a tree of them, for {name_of(fun)}.",
                     received=f"{leaf!r} of type {type(leaf).__name__}",
                     at=user_line(),
+                    jax=_jax_text_of_axes(caller, word) + f", but got {spec}.",
                 )
     return in_axes
+
+
+def _jax_text_of_axes(caller: str, word: str) -> str:
+    """Return the beginning of JAX's sentence about wrong axes."""
+    return f"{caller} {word} must be an int, None, or a tuple of entries"
 
 
 def argument_axes(
@@ -179,6 +187,8 @@ def argument_axes(
             received=f"in_axes={in_axes}",
             fix="give one entry per positional argument, or one int for all",
             at=user_line(),
+            jax=_jax_text_of_axes(caller, "in_axes") + " corresponding to the positional arguments passed to the "
+            f"function, but got len(in_axes)={len(in_axes)}, len(args)={len(args)}",
         )
     try:
         axes = tree.flatten_axes("in_axes", tree.structure(args), in_axes)
@@ -187,6 +197,7 @@ def argument_axes(
             f"{caller} of {name_of(fun)}: in_axes must be a prefix of the arguments' structure.",
             received=str(error),
             at=user_line(),
+            jax=_jax_text_of_prefix(caller, "in_axes", in_axes, tree.structure(args)),
         ) from None
     return axes + [0] * len(tree.leaves(kwargs))
 
@@ -201,7 +212,16 @@ def result_axes(
             f"{caller} of {name_of(fun)}: out_axes must be a prefix of the result's structure.",
             received=str(error),
             at=user_line(),
+            jax=_jax_text_of_prefix(caller, "out_axes", out_axes, out_tree),
         ) from None
+
+
+def _jax_text_of_prefix(caller: str, word: str, axes: Any, structure: tree.PyTreeDef) -> str:
+    """Return the sentence of JAX for axes that are not a prefix of a tree."""
+    return (
+        f"{caller} {word} specification must be a tree prefix of the corresponding value, got specification {axes} for "
+        f"value tree {structure}."
+    )
 
 
 def normalized(
@@ -231,8 +251,9 @@ def mapped_size(
     path: Callable[[int], str],
     axis_size: int | None,
     caller: str = "vmap",
+    positional: int | None = None,
 ) -> Any:
-    """The one size of all mapped axes."""
+    """The one size of all mapped axes. The first `positional` leaves are those of positional arguments."""
     sizes: dict[Any, list[int]] = {}
     for i, (dim, leaf) in enumerate(zip(dims, leaves, strict=True)):
         if dim is not None:
@@ -254,8 +275,37 @@ def mapped_size(
         lines += [f"size {axis_size}: axis_size"] if axis_size is not None else []
         fix = "map over axes of one size, or give None in in_axes for arguments that are the same for all elements"
         what = f"{caller} got inconsistent sizes for array axes to be mapped by {name_of(fun)}."
-        raise AxisSpecError(what, received="\n".join(lines), fix=fix, at=user_line())
+        groups = {
+            size: [(axes[n], _jax_path(path(n), positional is None or n < positional), type_of(leaves[n])) for n in indices]
+            for size, indices in sizes.items()
+        }
+        jax = _jax_text_of_sizes(caller, groups)
+        raise AxisSpecError(what, received="\n".join(lines), fix=fix, at=user_line(), jax=jax)
     return next(iter(sizes))
+
+
+def _jax_path(path: str, positional: bool) -> str:
+    """Return the path of a leaf of the arguments as JAX writes it."""
+    if positional:
+        return f"argument {path}"
+    name, bracket, rest = path.partition("[")
+    return f"kwargs['{name}']{bracket}{rest}"
+
+
+def _jax_text_of_sizes(caller: str, groups: dict[Any, list[tuple[int | None, str, Any]]]) -> str:
+    """Return the sentence of JAX for mapped axes of several sizes: an axis, path and type for each of a size."""
+    lines = [f"{caller} got inconsistent sizes for array axes to be mapped:"]
+    for i, (size, entries) in enumerate(sorted(groups.items(), key=lambda group: -len(group[1]))):
+        if not entries:  # the argument `axis_size`
+            continue
+        axis, path, aval = entries[0]
+        example = f"axis {axis} of {path} of type {aval.str_short()};"
+        if len(entries) == 1:
+            lines.append(f"  * one axis had size {size}: {example}")
+        else:
+            most = "some" if i else "most"
+            lines.append(f"  * {most} axes ({len(entries)} of them) had size {size}, e.g. {example}")
+    return "\n".join(lines)[:-1]
 
 
 def split_batch(value: Any, axis: Axis) -> Any:
@@ -278,6 +328,7 @@ def move_batch_axis(
                 received=type_of(value).short(),
                 fix="give the axis, or reduce the result over the batch (for example with lax.psum over a named axis)",
                 at=user_line(),
+                jax=f"vmap has mapped output (axis_name={axis.name}) but out_axes is None, at vmap out_axes",
             )
         return value
     if dim is None:

@@ -1,1 +1,1 @@
-"""The ground floor: trees, dtypes and promotion, errors, settings, text printing, source locations."""
+"""The base layer: trees, dtypes and promotion, errors, settings, text printing, source locations."""

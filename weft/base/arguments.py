@@ -1,4 +1,4 @@
-"""Checks of arguments that many functions share."""
+"""Shared checks of arguments."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from weft.base.source import is_own
 
 
 def index(value: Any) -> int:
-    """An argument that must be an integer, as Python's; an error says what it was."""
+    """Convert an argument that must be an integer to a Python int, or raise an error that shows what was received."""
     try:
         return operator.index(value)
     except TypeError as error:
-        if isinstance(error, WeftError):  # a traced value has its own
+        if isinstance(error, WeftError):  # a tracer raises a more specific error
             raise
         raise ArgumentTypeError(
-            "An integer is needed here.", received=described(value), fix="an int; int(x) of a float that is whole"
+            "The argument must be an integer.", received=described(value), fix="an int; int(x) of a float that is whole"
         ) from None
 
 
 def sequence(values: Any, what: str, fix: str = "a tuple or list") -> tuple[Any, ...]:
-    """An argument that must be a sequence, as a tuple; `what` names it in the error."""
+    """Convert an argument that must be a sequence to a tuple; `what` names it in the error."""
     if not isinstance(values, str):
         try:
             return tuple(values)
@@ -35,12 +35,12 @@ def sequence(values: Any, what: str, fix: str = "a tuple or list") -> tuple[Any,
 
 
 def indices(values: Any, what: str) -> tuple[int, ...]:
-    """An argument that must be a sequence of integers, as a tuple of Python's."""
+    """Convert an argument that must be a sequence of integers to a tuple of Python ints."""
     return tuple(index(value) for value in sequence(values, what, "a tuple of ints, such as (0,)"))
 
 
 def parts(values: Any, count: int, what: str, fix: str) -> tuple[Any, ...]:
-    """An argument that must have `count` parts."""
+    """Convert an argument that must be a sequence of length `count` to a tuple."""
     found = sequence(values, what, fix)
     if len(found) != count:
         raise ArgumentError(f"{what} must have {count} parts.", received=described(values), fix=fix)
@@ -48,24 +48,24 @@ def parts(values: Any, count: int, what: str, fix: str) -> tuple[Any, ...]:
 
 
 def function_of(value: Any, what: str, fix: str) -> Callable[..., Any]:
-    """An argument that must be a function."""
+    """Return an argument that must be a function, or raise."""
     if not callable(value):
         raise ArgumentTypeError(f"{what} must be a function.", received=described(value), fix=fix)
     return value
 
 
 def described(value: Any) -> str:
-    """A value in short, for the line `received` of a message."""
+    """Format a value and its type in short, for the line `received` of an error message."""
     text = repr(value)
     return f"{text if len(text) < 80 else text[:77] + '...'} of type {type(value).__name__}"
 
 
 def called(function: Callable[..., Any], args: Sequence[Any], what: str, fix: str) -> Any:
-    """`function(*args)` for the function of a user, where another number of arguments is a mistake with a `fix`."""
+    """Call the user's `function(*args)`; a wrong number of arguments raises an error with a `fix`."""
     try:
         return function(*args)
     except TypeError as error:
-        # Raised by the call itself, or by that of a wrapper: no frame of the user's has run.
+        # Raised by the call itself, or by a wrapper's call: no frame of the user has run.
         frames = [frame.f_code.co_filename for frame, _ in walk_tb(error.__traceback__)]
         if isinstance(error, WeftError) or not all(map(is_own, frames)):
             raise

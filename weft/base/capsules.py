@@ -1,4 +1,4 @@
-"""Capsules of Python's C interface: addresses that carry a name."""
+"""Capsules of Python's C API: pointers with a name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _python.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
 
 
 def new_capsule(address: int, name: bytes) -> Any:
-    """A capsule around an address; `name` must live as long as it does."""
+    """Create a capsule around an address; `name` must outlive it."""
     return _python.PyCapsule_New(address, name, None)
 
 
@@ -28,5 +28,5 @@ def capsule_name(capsule: Any) -> bytes | None:
 
 
 def capsule_address(capsule: Any) -> int:
-    """The address in a capsule, whatever its name is."""
+    """Return the address in a capsule of any name."""
     return _python.PyCapsule_GetPointer(capsule, _python.PyCapsule_GetName(capsule))

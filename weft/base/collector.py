@@ -1,5 +1,7 @@
-"""Python's collector of reference cycles, which compilations do without: they make many objects and few cycles, and the
-collector would go through all that are there, again and again."""
+"""Pause Python's cyclic garbage collector during compilation.
+
+Compilations create many objects and few cycles, and the collector would scan all live objects again and again.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +16,16 @@ from weft.base.forks import held, in_child
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
-_lock = held(threading.RLock())  # a signal's handler may come in between
+_lock = held(threading.RLock())  # reentrant, because a signal handler may interrupt
 _pauses = 0
 
 
 @contextlib.contextmanager
 def paused() -> Iterator[None]:
-    """While this or another thread is inside, cycles are not collected, unless they are asked for (`gc.collect`). Who
-    has switched the collector off finds it off afterwards."""
+    """Return a context in which automatic collection is paused, as long as any thread is inside.
+
+    Explicit calls of `gc.collect` still collect. A collector that was disabled before stays disabled afterwards.
+    """
     global _pauses
     with _lock:
         pauses = _pauses or gc.isenabled()
@@ -36,7 +40,7 @@ def paused() -> Iterator[None]:
 
 
 def without_collection(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """The function, during which the collector is paused."""
+    """Return the function with the collector paused while it runs."""
 
     @functools.wraps(function)
     def called(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
@@ -55,7 +59,7 @@ def _resume() -> None:
 
 
 def _forked() -> None:
-    """Other threads, which may have been inside, are gone."""
+    """Reset the count in a forked process, where the other threads that were inside do not exist."""
     global _pauses
     if _pauses:
         _pauses = 0

@@ -1,9 +1,9 @@
 """Dataclasses that are quick to define.
 
-The standard library's decorator compiles the text of each method when a class is defined, up to a millisecond a class:
-of Weft's, more than a tenth of a second before the first result of a process. Here methods that do not depend on the
-names of fields are the same for all classes, and `__init__` is compiled when the first object is made. The classes are
-dataclasses to `dataclasses.fields`, `replace`, `asdict`, and to `match`.
+The standard library's decorator compiles the text of each method when a class is defined, up to a millisecond per
+class: for Weft's classes more than a tenth of a second before the first result of a process. Here all classes share
+the methods that do not depend on field names, and `__init__` is compiled when the first object is created.
+`dataclasses.fields`, `replace`, `asdict` and `match` treat the classes as dataclasses.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def dataclass(*, frozen: bool = False, eq: bool = True, repr: bool = True) -> Ca
 
 @dataclass_transform(field_specifiers=(field,))
 def dataclass(cls: Any = None, /, *, frozen: bool = False, eq: bool = True, repr: bool = True) -> Any:
-    """Make a class a dataclass, as `dataclasses.dataclass` does. Dataclasses that inherit from one of these are made by
-    this decorator too."""
+    """Make a class a dataclass, as `dataclasses.dataclass` does. Subclasses that are dataclasses must use this
+    decorator too."""
     if cls is None:
         return lambda found: _define(found, frozen, eq, repr)
     return _define(cls, frozen, eq, repr)
@@ -56,7 +56,7 @@ def _define(cls: Any, frozen: bool, eq: bool, repr: bool) -> Any:
 
 
 def _values(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
-    """A function that returns the values of some fields."""
+    """Return a function that returns a tuple of the values of some fields."""
     if len(names) > 1:
         return attrgetter(*names)
     if names:
@@ -79,8 +79,8 @@ def _written(self: Any) -> str:
 
 
 def _is_fixed(self: Any, name: str) -> bool:
-    """Whether an attribute of a frozen object cannot change: those of fields, and all of a class that is frozen itself
-    and not only inherits from one."""
+    """Return whether an attribute of a frozen object is immutable: all attributes of a class that is frozen itself, and
+    the fields of one that inherits from it."""
     return "__dataclass_fields__" in vars(type(self)) or name in type(self).__dataclass_fields__
 
 
@@ -100,7 +100,7 @@ def _refuse_to_delete(self: Any, name: str) -> None:
 
 
 class _Factory:
-    """Stands in signatures for what a factory makes at each call."""
+    """The default value that signatures show for a field with a factory."""
 
     def __repr__(self) -> str:
         return "<factory>"
@@ -119,13 +119,13 @@ def _write_init_later(cls: Any) -> None:
 
 
 class _Signature:
-    """The signature of a class whose `__init__` may not be there yet."""
+    """The `__signature__` descriptor of a class whose `__init__` may not have been compiled yet."""
 
     def __init__(self, cls: type) -> None:
         self._cls = cls
 
     def __get__(self, instance: Any, owner: type) -> inspect.Signature:
-        # Other classes inherit the attribute and have their own signatures, as have objects that can be called.
+        # Subclasses and callable instances find the attribute too, but have their own signatures.
         if instance is not None or owner is not self._cls:
             raise AttributeError("__signature__")
         found = inspect.signature(_init_of(owner))
@@ -133,9 +133,9 @@ class _Signature:
 
 
 def _init_of(cls: Any) -> Any:
-    """The `__init__` of a dataclass."""
+    """Generate the `__init__` of a dataclass."""
     fields = dataclasses.fields(cls)
-    # Names that no field has.
+    # Names that cannot be fields.
     names: dict[str, Any] = {"__set": object.__setattr__, "__factory": _FACTORY}
     by_position: list[str] = []
     by_name: list[str] = []
@@ -143,7 +143,7 @@ def _init_of(cls: Any) -> Any:
     for f in fields:
         has_default, has_factory = f.default is not dataclasses.MISSING, f.default_factory is not dataclasses.MISSING
         if not f.init and not has_factory:
-            continue  # the class has the value, or __post_init__ sets it
+            continue  # the class attribute or __post_init__ sets the value
         value, default = f.name, ""
         if has_default:
             names[f"__default_{f.name}"], default = f.default, f"=__default_{f.name}"

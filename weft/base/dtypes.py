@@ -1,10 +1,10 @@
-"""Element types: NumPy's, those of ml_dtypes, and extended ones such as random keys; and how values get theirs.
+"""Dtypes: those of NumPy and ml_dtypes, and extended ones such as random keys; canonicalization and conversion.
 
 Three ideas run through this file:
 
-* **canonical**: unless `enable_x64` is on, a 64-bit type means the 32-bit one of its kind;
-* **weak**: a Python number has a kind but no width of its own, so it takes that of the array it meets;
-* **checked narrowing**: a 64-bit number that would become another one in 32 bits raises where it is converted.
+* **canonical**: unless `enable_x64` is on, a 64-bit dtype means the 32-bit dtype of its kind;
+* **weak**: a Python number has a kind but no width, so it takes the width of the array it is combined with;
+* **checked narrowing**: converting a 64-bit number raises an error if its value does not fit into 32 bits.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from weft.base.source import user_line, user_stacklevel
 
 
 class extended(np.generic):
-    """The abstract type above all extended dtypes, for `issubdtype`."""
+    """The abstract type of all extended dtypes, for `issubdtype`."""
 
 
 class prng_key(extended):
@@ -49,10 +49,10 @@ class prng_key(extended):
 
 
 class ExtendedDtype:
-    """A type whose elements are no plain numbers, such as a random key.
+    """A dtype whose elements are not plain numbers, such as random keys.
 
-    Arrays of it are stored in NumPy arrays of the dtype `storage`, one element each: indexing, reshaping, concatenating
-    and the like then need no special case. Two extended dtypes are equal if class and name are.
+    Arrays of it are stored as NumPy arrays of the dtype `storage` with the same shape, so indexing, reshaping,
+    concatenating and the like need no special case. Two extended dtypes are equal if their class and name are.
     """
 
     type: builtins.type = extended
@@ -61,11 +61,11 @@ class ExtendedDtype:
 
     @property
     def itemsize(self) -> int:
-        """Bytes of one element."""
+        """The size of one element in bytes."""
         return self.storage.itemsize
 
     def physical(self, array: np.ndarray) -> np.ndarray:
-        """Elements in storage as the plain numbers they are made of, for printing."""
+        """Convert elements in storage to the plain numbers that they consist of, for printing."""
         return array
 
     def __eq__(self, other: object) -> bool:
@@ -110,18 +110,18 @@ _NARROWED = {_NARROW[wide]: wide for wide in (int64, uint64, float64, complex128
 
 
 def register_integer(kind: type) -> None:
-    """Have the objects of a class be typed as Python's integers are."""
+    """Give instances of a class the dtype of Python integers."""
     _PYTHON_DTYPES[kind] = int64
     _WEAK_SCALARS.add(kind)
 
 
 def storage(dtype: Dtype) -> np.dtype[Any]:
-    """The NumPy dtype in which elements of `dtype` are stored."""
+    """Return the NumPy dtype in which elements of `dtype` are stored."""
     return dtype.storage if isinstance(dtype, ExtendedDtype) else dtype
 
 
 def as_dtype(specifier: Any) -> Dtype:
-    """The dtype that a name, a dtype, a Python or NumPy scalar type, or a class with a `dtype` attribute means."""
+    """Return the dtype for a name, a dtype, a Python or NumPy scalar type, or a class with a `dtype` attribute."""
     if isinstance(specifier, (np.dtype, ExtendedDtype)):
         return specifier
     if isinstance(specifier, str):
@@ -138,14 +138,14 @@ def _numpy_dtype(specifier: Any) -> np.dtype[Any]:
     except TypeError as error:
         near = difflib.get_close_matches(str(specifier), DTYPES, n=1)
         raise ArgumentTypeError(
-            "This is no dtype.",
+            "The argument must be a dtype.",
             received=f"{specifier!r}: {error}",
             fix=f"{near[0]!r}" if near else "a name such as 'float32' or 'int32', or weft.numpy.float32",
         ) from None
 
 
 def dtype(x: Any, *, canonicalize: bool = False) -> Dtype:
-    """The dtype of a value (array, Python or NumPy scalar), or the one that `x` names."""
+    """Return the dtype of a value (array, Python or NumPy scalar), or the dtype that `x` names."""
     found = _dtype_and_weak(x)[0]
     return canonicalize_dtype(found, allow_extended_dtype=True) if canonicalize else found
 
@@ -154,12 +154,13 @@ _WIDE = frozenset(_NARROWED.values())
 
 
 def is_canonical(dtype: Any) -> bool:
-    """Whether NumPy values of this dtype keep it in a program: not those of 64 bits, with `enable_x64` off."""
+    """Return whether NumPy values of this dtype keep it in a program; 64-bit ones do only with `enable_x64` on."""
     return dtype not in _WIDE or config.enable_x64
 
 
 def canonicalize_dtype(dtype: Any, allow_extended_dtype: bool = False) -> Dtype:
-    """The dtype that arrays have for `dtype` now: 64-bit types become 32-bit ones unless `enable_x64` is on.
+    """Return the dtype that arrays have if `dtype` is requested: 64-bit types become 32-bit ones unless `enable_x64` is
+    on.
 
     Args:
         dtype: a dtype, its name or a scalar type.
@@ -183,11 +184,13 @@ def canonicalize_dtype(dtype: Any, allow_extended_dtype: bool = False) -> Dtype:
     if isinstance(resolved, ExtendedDtype):
         if allow_extended_dtype:
             return resolved
-        raise ArgumentError(f"The dtype {resolved} is an extended one; this place takes only numbers and booleans.")
+        raise ArgumentError(f"The dtype must be that of numbers or booleans; got the extended dtype {resolved}.")
     found = (_KEEP if config.enable_x64 else _NARROW).get(_native(resolved))
     if found is None:
         raise ArgumentTypeError(
-            f"The dtype {resolved} is not supported: an array holds booleans, integers, floats or complex."
+            f"The dtype {resolved} is not supported: an array holds booleans, integers, floats or complex.",
+            jax=f"Dtype {resolved} is not a valid JAX array type. Only arrays of numeric types are supported by JAX: it "
+            "is not a valid JAX type.",
         )
     return found
 
@@ -198,9 +201,10 @@ def _native(dtype: Any) -> Any:
 
 
 def requested_dtype(dtype: Any, function: str) -> Dtype:
-    """The canonical dtype for one that a user passed to `function`; says so if that is not the one asked for.
+    """Return the canonical dtype for one that a user passed to `function`. Warn or raise, as `explicit_x64_dtypes`
+    says, if it is narrower than requested.
 
-    Python's `int`, `float` and `complex` name a kind, not a width, and so are never too wide.
+    Python's `int`, `float` and `complex` name a kind without a width, so they are never too wide.
     """
     canonical = canonicalize_dtype(dtype, allow_extended_dtype=True)
     if config.enable_x64 or isinstance(canonical, ExtendedDtype) or dtype is None:
@@ -209,7 +213,7 @@ def requested_dtype(dtype: Any, function: str) -> Dtype:
         return canonical
     asked = as_dtype(dtype)
     if asked.itemsize > canonical.itemsize:
-        text = f"{function} was asked for {asked}, but enable_x64 is off"
+        text = f"Explicitly requested dtype {asked} of {function} is not available while enable_x64 is off"
         fix = "weft.config.update('enable_x64', True), `with weft.enable_x64(True):` or WEFT_ENABLE_X64=1 in the shell"
         if config.explicit_x64_dtypes == "error":
             raise ArgumentError(f"{text}. Ask for {canonical}, or keep 64 bits with {fix}.")
@@ -218,22 +222,22 @@ def requested_dtype(dtype: Any, function: str) -> Dtype:
 
 
 def default_int_dtype() -> np.dtype[Any]:
-    """The dtype of a Python int: int64 with `enable_x64`, else int32."""
+    """Return the dtype of a Python int: int64 with `enable_x64`, else int32."""
     return int64 if config.enable_x64 else int32
 
 
 def default_uint_dtype() -> np.dtype[Any]:
-    """The unsigned dtype of default width."""
+    """Return the unsigned dtype of default width."""
     return uint64 if config.enable_x64 else uint32
 
 
 def default_float_dtype() -> np.dtype[Any]:
-    """The dtype of a Python float: float64 with `enable_x64`, else float32."""
+    """Return the dtype of a Python float: float64 with `enable_x64`, else float32."""
     return float64 if config.enable_x64 else float32
 
 
 def default_complex_dtype() -> np.dtype[Any]:
-    """The dtype of a Python complex: complex128 with `enable_x64`, else complex64."""
+    """Return the dtype of a Python complex: complex128 with `enable_x64`, else complex64."""
     return complex128 if config.enable_x64 else complex64
 
 
@@ -246,7 +250,7 @@ _SMALL_UNSIGNED_TYPES = frozenset(DTYPES[name].type for name in INTEGERS_BELOW_A
 
 @functools.lru_cache(maxsize=4096)
 def issubdtype(a: Any, b: Any) -> bool:
-    """Whether the dtype `a` is `b` or, if `b` is an abstract type such as `np.floating`, of that kind.
+    """Return whether the dtype `a` is `b` or, if `b` is an abstract type such as `np.floating`, of that kind.
 
     Args:
         a: a dtype.
@@ -265,7 +269,7 @@ def issubdtype(a: Any, b: Any) -> bool:
         return a == b
     above = b if isinstance(b, type) and issubclass(b, np.generic) else as_dtype(b).type
     scalar = a if isinstance(a, type) and issubclass(a, np.generic) else as_dtype(a).type
-    # ml_dtypes derives its types from np.generic alone, so their kind is looked up.
+    # Types of ml_dtypes are subclasses of np.generic only, so their kind is looked up.
     if scalar in _SMALL_FLOAT_TYPES:
         return scalar is above or issubclass(np.floating, above)
     if scalar in _SMALL_SIGNED_TYPES:
@@ -277,9 +281,9 @@ def issubdtype(a: Any, b: Any) -> bool:
 
 @functools.lru_cache(maxsize=256)
 def kind(dtype: Dtype) -> str:
-    """One letter for what the elements are: b(ool), i(nt), u(nsigned), f(loat), c(omplex), k(ey), v(oid).
+    """Return a letter for the kind of elements: b(ool), i(nt), u(nsigned), f(loat), c(omplex), k(ey), v(oid).
 
-    NumPy's own `kind` calls most types of ml_dtypes void; any extended dtype counts as a key.
+    NumPy's own `kind` calls most types of ml_dtypes void. Every extended dtype counts as a key.
     """
     if isinstance(dtype, ExtendedDtype):
         return "k"
@@ -295,27 +299,27 @@ def kind(dtype: Dtype) -> str:
 
 
 def name(dtype: Dtype) -> str:
-    """The name of a dtype as users write it, `float32`."""
+    """Return the name of a dtype as users write it, such as `float32`."""
     return "float0" if dtype == float0 else dtype.name
 
 
 def scalar_dtype(kind: builtins.type) -> np.dtype[Any]:
-    """The canonical dtype of a Python scalar type."""
+    """Return the canonical dtype of a Python scalar type."""
     wide = _PYTHON_DTYPES[kind]
     return wide if config.enable_x64 else _NARROW[wide]
 
 
 def scalar_type_of(x: Any) -> type:
-    """Python's `bool`, `int`, `float` or `complex`: the type of one element of `x`, given as a value or a dtype."""
+    """Return the Python type (`bool`, `int`, `float` or `complex`) of one element of `x`, a value or a dtype."""
     found = _dtype_and_weak(x)[0]
     for abstract, python in ((np.bool_, bool), (np.integer, int), (np.floating, float), (np.complexfloating, complex)):
         if issubdtype(found, abstract):
             return python
-    raise ArgumentTypeError(f"An element of dtype {found} is no Python number.")
+    raise ArgumentTypeError(f"The dtype must be that of numbers or booleans; got {found}.")
 
 
 def itemsize_bits(dtype: Any) -> int:
-    """Bits of one element; a bool has 8, an int4 has 4."""
+    """Return the number of bits of one element; a bool has 8, an int4 has 4."""
     found = as_dtype(dtype)
     if isinstance(found, ExtendedDtype) or found == float0:
         raise ArgumentError(f"An element of dtype {found} has no width in bits.")
@@ -327,7 +331,8 @@ def itemsize_bits(dtype: Any) -> int:
 
 
 def finfo(dtype: Any) -> np.finfo:
-    """Limits of a floating-point type (`max`, `min`, `eps`, `tiny`, `bits`, ...); for a complex one, of its parts.
+    """Return the limits of a floating-point dtype (`max`, `min`, `eps`, `tiny`, `bits`, ...); for a complex dtype,
+    those of its parts.
 
     Args:
         dtype: a floating-point or complex dtype, bfloat16 and eight-bit floats too.
@@ -341,12 +346,12 @@ def finfo(dtype: Any) -> np.finfo:
     """
     found = _dtype_and_weak(dtype)[0]
     if kind(found) not in "fc":
-        raise ArgumentError(f"finfo takes a floating-point dtype, got {name(found)}.", fix="wnp.iinfo   for integers")
+        raise ArgumentError(f"finfo needs a floating-point dtype, got {name(found)}.", fix="wnp.iinfo   for integers")
     return ml_dtypes.finfo(found)
 
 
 def iinfo(int_type: Any) -> Any:
-    """Limits of an integer type: `min`, `max`, `bits`, `dtype`.
+    """Return the limits of an integer dtype: `min`, `max`, `bits`, `dtype`.
 
     Args:
         int_type: an integer dtype, int4 too.
@@ -360,7 +365,7 @@ def iinfo(int_type: Any) -> Any:
     """
     found = _dtype_and_weak(int_type)[0]
     if kind(found) not in "iu":
-        raise ArgumentError(f"iinfo takes an integer dtype, got {name(found)}.", fix="wnp.finfo   for floats")
+        raise ArgumentError(f"iinfo needs an integer dtype, got {name(found)}.", fix="wnp.finfo   for floats")
     return ml_dtypes.iinfo(found)
 
 
@@ -369,7 +374,7 @@ _SHORT_PREFIX = (("bfloat", "bf"), ("float", "f"), ("uint", "u"), ("int", "i"), 
 
 @functools.lru_cache(maxsize=256)
 def short_name(dtype: Dtype) -> str:
-    """The name used in jaxprs: f32, bf16, i32, u8, bool, c64, f8_e4m3fn, float0, key<fry>."""
+    """Return the name used in jaxprs: f32, bf16, i32, u8, bool, c64, f8_e4m3fn, float0, key<fry>."""
     if dtype == float0:
         return "float0"
     name = dtype.name
@@ -390,18 +395,19 @@ def register_extended_dtype(dtype: ExtendedDtype) -> None:
 
 
 def from_short_name(name: str) -> Dtype:
-    """The dtype whose `short_name` is `name`."""
+    """Return the dtype with the given `short_name`."""
     try:
         return _BY_SHORT_NAME[name]
     except KeyError:
-        raise ArgumentError(f"{name!r} is no short name of a dtype; those are {', '.join(_BY_SHORT_NAME)}.") from None
+        raise ArgumentError(f"Unknown short dtype name {name!r}; known are {', '.join(_BY_SHORT_NAME)}.") from None
 
 
 # -------------------------------------------------------------------------------------------------- related types
 
 
 def to_inexact_dtype(dtype: Any) -> np.dtype[Any]:
-    """The float type for an integer or boolean one (64-bit for 64-bit, else float32); inexact types stay."""
+    """Return the float dtype for an integer or boolean one (64-bit for 64-bit, else float32); return inexact dtypes
+    unchanged."""
     found = as_dtype(dtype)
     if isinstance(found, ExtendedDtype):
         raise ArgumentTypeError(f"The dtype {found} has no floating-point counterpart.")
@@ -411,24 +417,24 @@ def to_inexact_dtype(dtype: Any) -> np.dtype[Any]:
 
 
 def to_floating_dtype(dtype: Any) -> np.dtype[Any]:
-    """The real floating-point type for any number type: of a complex one, the type of its parts."""
+    """Return the real floating-point dtype for any number dtype; for a complex one, the dtype of its parts."""
     found = to_inexact_dtype(dtype)
     return {complex64: float32, complex128: float64}.get(found, found)
 
 
 def to_real_dtype(dtype: Any) -> np.dtype[Any]:
-    """The type of the real part: of a complex type its parts', else the type itself."""
+    """Return the dtype of the real part: for a complex dtype that of its parts, else the dtype itself."""
     found = as_dtype(dtype)
     return to_floating_dtype(found) if issubdtype(found, np.complexfloating) else found  # type: ignore[return-value]
 
 
 def to_complex_dtype(dtype: Any) -> np.dtype[Any]:
-    """The complex type whose parts hold the numbers of `dtype`; at least complex64."""
+    """Return the complex dtype whose parts can hold numbers of `dtype`; at least complex64."""
     return complex128 if to_inexact_dtype(dtype) in (float64, complex128) else complex64
 
 
 def to_numeric_dtype(dtype: Any) -> np.dtype[Any]:
-    """The type itself, with int32 for bool."""
+    """Return int32 for bool, and any other dtype unchanged."""
     found = as_dtype(dtype)
     if isinstance(found, ExtendedDtype):
         raise ArgumentTypeError(f"The dtype {found} has no numeric counterpart.")
@@ -441,7 +447,8 @@ _ACCUMULATION: dict[np.dtype[Any], np.dtype[Any]] = {
 
 
 def accumulation_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The type in which sums and contractions of `dtype` are accumulated: float32 for shorter floats, else itself."""
+    """Return the dtype in which sums and contractions of `dtype` are accumulated: float32 for narrower floats, else the
+    dtype itself."""
     return _ACCUMULATION.get(dtype, dtype)
 
 
@@ -451,7 +458,7 @@ _promoted: dict[str, dict[tuple[Dtype, bool, Dtype, bool], tuple[Dtype, bool]]] 
 
 
 def _dtype_and_weak(x: Any) -> tuple[Dtype, bool]:
-    """The dtype of a value, or the one that it names, before canonicalization; and whether it is weak."""
+    """Return the dtype of a value, or the dtype that it names, before canonicalization; and whether it is weak."""
     kind = type(x)
     if kind in _PYTHON_DTYPES:
         return _PYTHON_DTYPES[kind], kind in _WEAK_SCALARS
@@ -472,7 +479,8 @@ def _dtype_and_weak(x: Any) -> tuple[Dtype, bool]:
 
 
 def is_weakly_typed(x: Any) -> bool:
-    """Whether `x` takes the width of what it meets: a Python int, float or complex, or an array made of such alone."""
+    """Return whether the dtype of `x` is weak: a Python int, float or complex, or an array computed from such numbers
+    only."""
     kind = type(x)
     if kind in _PYTHON_DTYPES:
         return kind in _WEAK_SCALARS
@@ -482,9 +490,9 @@ def is_weakly_typed(x: Any) -> bool:
 
 
 def promote_pair(first: Dtype, first_weak: bool, second: Dtype, second_weak: bool) -> tuple[Dtype, bool]:
-    """The dtype and weak type that two operands promote to, not made canonical.
+    """Return the dtype and weak type that two operands promote to, before canonicalization.
 
-    Of a weak operand only the kind counts, and a weak result has the default dtype of its kind.
+    Only the kind of a weak operand matters, and a weak result has the default dtype of its kind.
     """
     if first is second and not (first_weak and second_weak):
         return first, False
@@ -501,6 +509,14 @@ def _promote(mode: str, first: Dtype, first_weak: bool, second: Dtype, second_we
     if first == second and not (first_weak and second_weak):
         return first, False
     if first not in _KEEP or second not in _KEEP or float0 in (first, second):
+        if float0 in (first, second):
+            raise ArgumentTypeError(
+                f"An array of float0, the tangent of integers, does not combine with {name(second if first == float0 else first)}.",
+                fix="leave derivatives of integers out of computations",
+                at=user_line(),
+                jax="Called add with a float0 array. float0s do not support any operations by design because they are not "
+                "compatible with non-trivial vector spaces. No implicit dtype conversion is done.",
+            )
         raise TypePromotionError(
             f"{name(first)} and {name(second)} have no common type.",
             at=user_line(),
@@ -533,9 +549,10 @@ def _no_promotion(mode: str, nodes: tuple[Node, Node]) -> TypePromotionError:
 
 
 def promote_types(a: Any, b: Any) -> Dtype:
-    """The dtype that two dtypes promote to; `int`, `float` and `complex` stand for Python numbers.
+    """Return the dtype that two dtypes promote to; `int`, `float` and `complex` stand for Python numbers.
 
-    A 64-bit type that comes in may come out, even while `enable_x64` is off; two shorter ones then yield a shorter one.
+    The result is 64-bit if an argument is, even while `enable_x64` is off; narrower types then never promote to 64
+    bits.
 
     Args:
         a, b: dtypes, or Python's `int`, `float` and `complex`.
@@ -552,15 +569,16 @@ def promote_types(a: Any, b: Any) -> Dtype:
     first, second = _native(as_dtype(a)), _native(as_dtype(b))
     for found in (first, second):
         if found not in _KEEP and not isinstance(found, ExtendedDtype):
-            raise ArgumentError(f"The dtype {found} does not promote: it is no boolean or number type.")
+            raise ArgumentError(f"The dtype {found} does not promote: it must be a boolean or number type.")
     found, weak = promote_pair(first, a in _WEAK_SCALARS, second, b in _WEAK_SCALARS)
     if found is int64 and not weak and not config.enable_x64 and int64 not in (first, second):
-        return int32  # uint32 with a signed type: the only pair whose common type is wider than both
+        return int32  # uint32 and a signed type: the only pair whose common type is wider than both
     return found
 
 
 def result_type(*args: Any, return_weak_type_flag: bool = False) -> Any:
-    """The canonical dtype that the arguments, values or dtypes, promote to; with the flag, also whether it is weak.
+    """Return the canonical dtype that the arguments, values or dtypes, promote to; with the flag, also whether it is
+    weak.
 
     Args:
         *args: arrays, numbers or dtypes.
@@ -594,9 +612,9 @@ _GREATEST = float(np.finfo(np.float32).max)
 
 
 def canonical_array(value: Any) -> np.ndarray:
-    """`value`, a NumPy array, a number or nested lists of numbers, as a NumPy array of canonical dtype.
+    """Convert a NumPy array, a number or nested lists of numbers to a NumPy array of canonical dtype.
 
-    An array that already has one is returned as it is. A number that 32 bits cannot hold raises.
+    An array that already has one is returned as it is. A number that 32 bits cannot hold raises an error.
     """
     kind = type(value)
     if kind is np.ndarray:
@@ -634,31 +652,33 @@ def canonical_array(value: Any) -> np.ndarray:
             fix="pad the rows to the same length, or keep a list of arrays",
         ) from None
     if array.dtype == int64 and not config.enable_x64:
-        return _narrow_integers(array, int32)  # Python integers, which never wrap
+        return _narrow_integers(array, int32)  # Python integers must not wrap
     return canonical_array(array)
 
 
 def refuse_masked(value: Any) -> None:
-    """Raise for an array of `numpy.ma`: arrays have no mask, so that masked elements would count."""
+    """Raise for an array of `numpy.ma`: arrays have no mask, so masked elements would be used as values."""
     if isinstance(value, np.ma.MaskedArray):
         raise ArgumentError(
             "An array of numpy.ma cannot become an array: its mask would be lost.",
             at=user_line(),
             received=f"a masked array of shape {value.shape} and dtype {value.dtype}",
+            jax="numpy masked arrays are not supported as direct inputs to JAX functions. Use arr.filled() to convert "
+            "the value to a standard numpy array.",
             fix="x.filled(value), or weft.numpy.where with the mask as an array",
         )
 
 
 def canonical_value(value: Any) -> tuple[np.ndarray, bool]:
-    """`canonical_array(value)`, and whether the value is weakly typed."""
+    """Return `canonical_array(value)`, and whether the value is weakly typed."""
     return canonical_array(value), is_weakly_typed(value)
 
 
 def coerce_value(value: Any, dtype: Any) -> np.ndarray:
-    """`value` as a NumPy array of `dtype`, which the program asked for.
+    """Convert `value` to a NumPy array of `dtype`, which the program requested.
 
-    A Python integer must be in the range of the dtype, and a 64-bit number must survive the way to 32 bits. Between
-    other types arrays convert as `astype` does.
+    A Python integer must be in the range of the dtype, and 64-bit numbers must fit into 32 bits. Other conversions
+    behave like `astype`.
     """
     found = as_dtype(dtype)
     refuse_masked(value)
@@ -670,7 +690,7 @@ def coerce_value(value: Any, dtype: Any) -> np.ndarray:
     if isinstance(value, int) and not isinstance(value, (bool, np.generic)):
         if issubdtype(found, np.integer):
             return _integer_array(int(value), found)
-        # NumPy has no 64-bit integer for a large one, but a float may hold it.
+        # A float may hold an integer that is too large for NumPy's 64-bit integers.
         value = float(value) if issubdtype(found, np.inexact) else bool(value)
     array = np.asarray(value)
     if array.dtype == float64 and array is not value and not isinstance(value, np.generic):
@@ -681,12 +701,12 @@ def coerce_value(value: Any, dtype: Any) -> np.ndarray:
     if array.dtype not in _KEEP:
         array = _unusual_array(array, found)
     if array is not value and array.dtype in (int64, uint64) and issubdtype(found, np.integer):
-        return _narrow_integers(array, found)  # a list of Python integers is checked as one of them is
+        return _narrow_integers(array, found)  # check lists of Python integers like a single one
     return convert(array, found)
 
 
 def _truncated(array: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
-    """Floats as integers, rounded towards zero; a value outside of the dtype's range raises."""
+    """Convert floats to integers, rounding towards zero; raise for values outside of the dtype's range."""
     limits, whole = iinfo(dtype), np.trunc(array)
     outside = array[~((whole >= float(limits.min)) & (whole < float(limits.max) + 1.0))]
     for value in outside.tolist():
@@ -697,8 +717,8 @@ def _truncated(array: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
 
 
 def convert(array: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
-    """`array.astype(dtype)` without warnings; from 64 to 32 bits of one kind the values must fit, if the setting
-    `strict_narrowing` says so."""
+    """Return `array.astype(dtype)` without warnings. With `strict_narrowing`, conversions from 64 to 32 bits of one
+    kind raise for values that do not fit."""
     source = array.dtype
     if source is dtype:
         return array
@@ -712,7 +732,7 @@ def convert(array: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
 
 
 def _integer_array(value: int, dtype: np.dtype[Any]) -> np.ndarray:
-    """A Python integer as an array of rank 0, if it is in range."""
+    """Convert a Python integer to an array of rank 0; raise if it is out of range."""
     if dtype.kind == "V":
         limits = iinfo(dtype)
         if not limits.min <= value <= limits.max:
@@ -726,7 +746,7 @@ def _integer_array(value: int, dtype: np.dtype[Any]) -> np.ndarray:
 def _narrow_integers(array: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
     limits = iinfo(dtype)
     if array.size:
-        # As Python integers: NumPy would compare int64 with uint64 limits in float64.
+        # Compare Python integers: NumPy would compare int64 with uint64 limits in float64.
         low, high = int(array.min()), int(array.max())
         if low < limits.min or high > limits.max:
             raise _does_not_fit(low if low < limits.min else high, dtype, array)
@@ -734,8 +754,8 @@ def _narrow_integers(array: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
 
 
 def _narrow_floats(array: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
-    # The processor notes overflow and underflow while it converts, so numbers in range cost no second pass. A
-    # denormal result is noted too, and is no loss: only then is it worth looking closer.
+    # The processor flags overflow and underflow during the conversion, so numbers in range need no second pass.
+    # Denormal results set the flag too without being lost, so the second pass looks for real losses.
     try:
         with np.errstate(over="raise", under="raise", invalid="ignore"):
             return array.astype(dtype)
@@ -755,7 +775,7 @@ def _narrow_floats(array: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
 
 
 def _does_not_fit(value: complex, dtype: np.dtype[Any], array: np.ndarray | None = None) -> NarrowingOverflowError:
-    """The error for a number that is not in the range of `dtype`."""
+    """Create the error for a number that is out of the range of `dtype`."""
     if isinstance(value, int):
         limits = iinfo(dtype)
         reason = f"The integer {value} does not fit into {dtype}, which goes from {limits.min} to {limits.max}."
@@ -775,7 +795,8 @@ def _does_not_fit(value: complex, dtype: np.dtype[Any], array: np.ndarray | None
 
 
 def _unusual_array(array: np.ndarray, dtype: np.dtype[Any] | None = None) -> np.ndarray:
-    """An array whose dtype is none of ours: in foreign byte order, integers beyond 64 bits, or not numbers at all."""
+    """Convert an array of foreign byte order; raise for integers beyond 64 bits and for all other dtypes that arrays
+    cannot have."""
     if _native(array.dtype) in _KEEP:
         native = array.astype(_native(array.dtype))
         return native if dtype is not None else canonical_array(native)

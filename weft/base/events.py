@@ -1,7 +1,7 @@
-"""Events that listeners are told of: that something happened, how long it took, or a value. Without listeners they cost
-a look at an empty tuple. `weft.monitoring` is the public side.
+"""Events for listeners: occurrences, durations and values. `weft.monitoring` is the public API.
 
-Names are those that JAX records, so that its programs' listeners find what they look for.
+Without listeners an event costs one check of an empty tuple. Event names are JAX's, so that listeners written for JAX
+work.
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ Listener = Callable[..., None]
 
 
 class Listeners:
-    """Those that are told of one kind of events, in the order in which they were registered."""
+    """The callbacks for one kind of event, in order of registration."""
 
     def __init__(self) -> None:
         self._lock = held(threading.Lock())
         self.all: tuple[Listener, ...] = ()
 
     def register(self, callback: Listener) -> None:
-        """Tell a function of events from now on."""
+        """Call a function for each event from now on."""
         with self._lock:
             self.all = (*self.all, callback)
 
     def unregister(self, callback: Listener) -> None:
-        """Tell it no more; ValueError if it was not told."""
+        """Remove a callback; raise ValueError if it is not registered."""
         with self._lock:
             if callback not in self.all:
                 raise ValueError(f"{callback!r} is not registered as a listener.")
             self.all = tuple(other for other in self.all if other != callback)
 
     def clear(self) -> None:
-        """Tell nobody."""
+        """Remove all callbacks."""
         with self._lock:
             self.all = ()
 
     def tell(self, *event: Any, **details: Any) -> None:
-        """Tell everybody of an event."""
+        """Call all callbacks with an event."""
         for callback in self.all:
             callback(*event, **details)
 
@@ -57,7 +57,7 @@ happened, durations, values, spans = Listeners(), Listeners(), Listeners(), List
 
 
 def took(event: str, seconds: float, **details: Any) -> None:
-    """Tell of something that took so long and ended now."""
+    """Report an operation that took `seconds` and ended now."""
     if durations.all:
         durations.tell(event, seconds, **details)
     if spans.all:

@@ -1,17 +1,18 @@
-"""What makes a fork safe at any moment. A forked process has one thread: locks that other threads held stay taken for
-ever, and modules that they were importing stay half there.
+"""Make forks safe at any moment.
 
-This is the one place that knows of forks. A fork waits for a moment in which no other thread is in a section that it
-must not be caught in: it takes all locks that were named here, and sees to it that nobody is importing Weft or what
-Weft loads lazily. Both processes let go of them afterwards. Long work, such as compiling a program, is not waited for
-as a whole: it holds these locks for parts of it only, and what a thread was computing is computed again in the new
-process when it is asked for.
+A forked process has a single thread: locks that other threads held stay locked forever, and modules that they were
+importing stay incomplete.
+
+This is the only module that handles forks. A fork waits until no other thread is in a critical section: it acquires all
+locks that are registered here, and checks that no thread is importing Weft or a package that Weft loads lazily. Both
+processes release the locks afterwards. Long work, such as compiling a program, does not delay a fork: it holds these
+locks only for short sections, and the new process repeats what a thread was computing when it needs the result.
 """
 
 from __future__ import annotations
 
-# These two have hooks of their own. Hooks that run before a fork run in the reverse order of their registration, and
-# those take locks that threads need to import: so they must run after the one here.
+# These two modules register fork hooks that acquire locks which threads need for imports. Hooks before a fork run in
+# reverse order of registration, so importing the modules first makes their hooks run after ours.
 import concurrent.futures.thread  # noqa: F401
 import logging  # noqa: F401
 import os
@@ -31,46 +32,48 @@ class Lockable(Protocol):
 
 
 AnyLock = TypeVar("AnyLock", bound=Lockable)
-# Packages whose import by another thread a fork waits for.
+# A fork waits while another thread imports one of these packages.
 LAZILY_LOADED = ("weft", "llvmlite", "numpy", "scipy")
-# How long a fork waits in all, and for one lock before it lets the others go and tries again: whoever has that one may
-# need another. How long others let it go first, and how often they look.
+# Seconds: the total time that a fork waits; the time for one lock before it releases all and retries, because the
+# holder of that lock may need another one; how long other threads give way to a fork; their polling interval.
 PATIENCE, ATTEMPT, COURTESY, GLANCE = 60.0, 0.05, 1.0, 0.001
 _locks: list[Lockable] = []
-# Held while a lock is added to them, and during forks: one that a fork does not know of could be taken meanwhile.
+# Held while a lock is registered, and during forks, so that no unknown lock can be acquired meanwhile.
 _adding = threading.RLock()
 _taken: list[Callable[[], None]] = []
-# Threads that are about to fork. Others look at it again and again: a lock or an event could be taken during a fork.
+# Threads that are about to fork. Others poll it, because a lock or an event could itself be held during a fork.
 _forking: set[int] = set()
 
 
 def in_child(function: Callable[[], None]) -> Callable[[], None]:
-    """Have a function called in each forked process, where the system has such; to be used as a decorator."""
+    """Register a function to be called in each forked process, if the platform supports it. Usable as a decorator."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=function)
     return function
 
 
 def before(function: Callable[[], None]) -> Callable[[], None]:
-    """Have a function called before each fork, and before the locks are taken; to be used as a decorator."""
+    """Register a function to be called before each fork, before the locks are acquired. Usable as a decorator."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(before=function)
     return function
 
 
 def held(lock: AnyLock) -> AnyLock:
-    """Have a lock taken during each fork, so that nobody is in its section then; returns the lock. For those that are
-    held for short times only."""
+    """Register a lock to be acquired during each fork, so that no thread is in its section; return the lock. Only for
+    locks that are held for short times."""
     with _adding:
-        if not any(other is lock for other in _locks):  # two threads may name one, and it cannot be taken twice
+        if not any(other is lock for other in _locks):  # two threads may register one lock, which must be acquired once
             _locks.append(lock)
     return lock
 
 
 def let_fork() -> None:
-    """Let a thread go first that is about to fork. Who holds such locks again and again, for longer times, calls this
-    before each of them, with none of them held: locks are not fair, and a fork that needs several of them might never
-    find all of them free."""
+    """Wait while another thread is about to fork.
+
+    Threads that hold registered locks repeatedly for longer times call this before each acquisition, without holding
+    any: locks are not fair, so a fork that needs several of them might never find all of them free.
+    """
     deadline = 0.0
     while _forking - {threading.get_ident()}:
         now = time.monotonic()
@@ -81,8 +84,10 @@ def let_fork() -> None:
 
 
 class RenewedLock:
-    """A lock for long work, which a fork does not wait for: a forked process has another, `current`, that nobody holds.
-    Whoever forks while they hold it let go of the one that they took."""
+    """A lock for long work, which forks do not wait for: a forked process gets a new, free lock in `current`.
+
+    A thread that forks while it holds the lock releases, in the child, the object that it acquired.
+    """
 
     __slots__ = ("current",)
 
@@ -102,12 +107,12 @@ def _before() -> None:
 
 
 def _take_all() -> bool:
-    """Take everything, or nothing."""
+    """Acquire everything, or nothing."""
     if not _take(_adding) or not all(_take(lock) for lock in list(_locks)):
         _let_go()
         return False
     if _imports is not None:
-        _imports.acquire_lock()  # who holds it lets nobody begin to import
+        _imports.acquire_lock()  # no other thread can begin an import while it is held
         _taken.append(_imports.release_lock)
         if _others_import():
             _let_go()
@@ -138,8 +143,8 @@ def _after_in_child() -> None:
 
 
 def _others_import() -> bool:
-    """Whether another thread is importing something of ours. Python has no public name for it; where it is not as known
-    here, nobody waits."""
+    """Return whether another thread is importing one of `LAZILY_LOADED`. Relies on a private table of Python; returns
+    False if that is missing."""
     me = threading.get_ident()
     locks: dict[str, Any] = getattr(_bootstrap, "_module_locks", {})
     for name, reference in list(locks.items()):

@@ -1,7 +1,7 @@
-"""Settings of JAX that change nothing here: programs may set and read them, and each says why it does not matter.
+"""Settings of JAX without effect in Weft: programs may set and read them, and each has a reason why it does not matter.
 
-A setting that would change results, or that somebody relies on to raise an error, is never in this table: it is one of
-`weft.base.settings`, which does what it says or refuses.
+A setting that would change results, or that a program relies on to raise an error, must not be in this table: it
+belongs in `weft.base.settings`, where it is implemented or refused.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 
 class Ignored(NamedTuple):
-    """A setting without effect: the value it has until somebody sets another, and the reason."""
+    """A setting without effect: its default value, and the reason."""
 
     default: Any
     reason: str

@@ -1,4 +1,4 @@
-"""Results that are remembered by what they were computed from, a bounded number of them."""
+"""Bounded caches of results, by key."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from weft.base.forks import held
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 
-# Those that `clear_all` empties, referred to weakly.
+# Memos that `clear_all` empties.
 _all: weakref.WeakSet[Any] = weakref.WeakSet()
-_lock = held(threading.RLock())  # collecting garbage may make a memo
+_lock = held(threading.RLock())  # reentrant, because garbage collection may create a memo
 
 
 def _register(memo: Any) -> None:
@@ -25,9 +25,11 @@ def _register(memo: Any) -> None:
 
 
 class cached_property(Generic[Value]):
-    """A property of an object that is computed when it is first asked for. That of functools holds a lock meanwhile,
-    one for all objects of a class, which a forked process would wait for in vain; here of two threads that compute a
-    value both get the first."""
+    """A property that is computed on first access.
+
+    functools' version used one lock for all objects of a class, which could stay locked forever in a forked process.
+    Here, if two threads compute a value, both get the first one.
+    """
 
     def __init__(self, function: Callable[[Any], Value]) -> None:
         self.function, self.__doc__ = function, function.__doc__
@@ -49,17 +51,17 @@ class cached_property(Generic[Value]):
 
 
 class Memo(Generic[Key, Value]):
-    """At most `most` results by their keys; a full table is emptied, which is quick and rarely happens.
+    """A cache of at most `most` results; a full table is emptied, which is fast and rare.
 
-    `get(key)` is a dict's own, so a lookup costs what it costs there: None where there is nothing, TypeError for a key
-    that cannot be hashed. Threads may use a memo at the same time: of two that compute a value both get the first.
+    `get(key)` is the dict's own method, so it costs the same: None for missing keys, TypeError for unhashable ones.
+    Threads may share a memo: if two compute a value, both get the first one.
     """
 
     __slots__ = ("__weakref__", "_lasting", "_most", "_table", "get")
 
     def __init__(self, most: int, *, lasting: bool = False) -> None:
-        """A table of this size. `clear_caches` empties it unless it is `lasting`: a table of interned objects, whose
-        identity others rely on, or one that somebody else empties."""
+        """Create an empty table. `clear_caches` empties it unless it is `lasting`: a table of interned objects whose
+        identity other code relies on, or one that is emptied elsewhere."""
         self._most, self._lasting = most, lasting
         self._table: dict[Key, Value] = {}
         self.get: Callable[[Key], Value | None] = self._table.get
@@ -67,13 +69,13 @@ class Memo(Generic[Key, Value]):
             _register(self)
 
     def keep(self, key: Key, value: Value) -> Value:
-        """Remember a value; returns the one that is remembered, which may be another thread's."""
+        """Store a value; return the stored one, which may be another thread's."""
         if len(self._table) >= self._most:
             self._table.clear()
         return self._table.setdefault(key, value)
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all entries."""
         self._table.clear()
 
     def __len__(self) -> int:
@@ -83,12 +85,12 @@ class Memo(Generic[Key, Value]):
         return key in self._table
 
     def __reduce__(self) -> Any:
-        """Copies, and what comes out of a pickle, begin empty."""
+        """Pickle as an empty memo; copies are empty too."""
         return functools.partial(Memo, lasting=self._lasting), (self._most,)
 
 
 class FunctionMemo(Generic[Key, Value]):
-    """A memo for each of the user's functions, which is forgotten with the function."""
+    """A memo for each user function, dropped with the function."""
 
     def __init__(self, most_functions: int, most: int) -> None:
         self._most_functions, self._most = most_functions, most
@@ -96,18 +98,18 @@ class FunctionMemo(Generic[Key, Value]):
         _register(self)
 
     def of(self, function: Any) -> Memo[Key, Value] | None:
-        """The memo of a function; None if it may be another one next time: only plain functions are what they were."""
+        """Return the memo of a function; None for other callables, because only plain functions are immutable."""
         if type(function) is not types.FunctionType:
             return None
         found = self._memos.get(function)
         if found is None:
-            if len(self._memos) >= self._most_functions:  # what is remembered may refer to the function itself
+            if len(self._memos) >= self._most_functions:  # entries may refer to their function and keep it alive
                 self._memos.clear()
             found = self._memos[function] = Memo(self._most, lasting=True)
         return found
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all memos."""
         self._memos.clear()
 
 

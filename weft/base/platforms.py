@@ -1,15 +1,15 @@
-"""Where Weft runs: what is missing elsewhere is said when it is imported, not by a crash later."""
+"""Check the platform at import, so that unsupported ones fail with a clear error instead of a crash later."""
 
 from __future__ import annotations
 
 import sys
 
-# Systems that its machine code, its threads and its use of memory are written for.
+# Operating systems that machine code, threads and memory management support.
 SYSTEMS = ("linux", "darwin")
 
 
 def missing() -> str | None:
-    """What this Python or this system lacks, in words; None if all is there."""
+    """Describe the requirement that this Python or this system does not meet; None if it meets all."""
     if sys.implementation.name != "cpython":
         return (
             f"it needs CPython, and this is {sys.implementation.name}: compiled programs use its C API, "
@@ -30,7 +30,7 @@ def missing() -> str | None:
 
 
 def check() -> None:
-    """Raise ImportError where something is missing."""
+    """Raise ImportError if a requirement is not met."""
     found = missing()
     if found is not None:
         raise ImportError(f"Weft does not run here: {found}.")

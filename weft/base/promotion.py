@@ -1,14 +1,14 @@
-"""The lattice of types: which type two types promote to.
+"""The type promotion lattice: which dtype two dtypes promote to.
 
-A node is a dtype, or one of Python's `int`, `float`, `complex` for the weak type of that kind. An edge leads from a
-type to those that it may become by itself, and two types promote to the lowest node that both reach. Weak types are
-below the dtypes of their kind, so that `x + 1` has the dtype of x:
+A node is a dtype, or Python's `int`, `float` or `complex` for the weak type of that kind. An edge leads from a type to
+those that it is converted to implicitly, and two types promote to the lowest node that both reach. Weak types are below
+the dtypes of their kind, so that `x + 1` has the dtype of x:
 
     bool -> int* -> u8, i8, ... -> i64, u64 -> float* -> bf16, f16 -> f32 -> f64
                                                 float* -> complex* -> c64 -> c128
 
-Types below 8 bits, float8 and the like reach nothing: mixing them with others loses numbers in a way that only the
-author of a program can judge. In the strict mode only weak types become something else.
+Types below 8 bits, float8 and the like have no edges: mixing them with other types loses precision, and only the author
+of a program can judge whether that is acceptable. In the strict mode only weak types have edges.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Node: TypeAlias = "np.dtype[Any] | type"
 
 
 def _present(*names: str) -> tuple[str, ...]:
-    """Those of `names` that the installed ml_dtypes has; older releases lack the smallest types."""
+    """Return those of `names` that the installed ml_dtypes has; older releases lack the smallest types."""
     return tuple(name for name in names if hasattr(ml_dtypes, name))
 
 
@@ -86,7 +86,7 @@ _WEAK_OF_KIND: dict[str, type] = {"i": int, "u": int, "f": float, "c": complex}
 
 
 def _reachable(edges: dict[str, tuple[str, ...]]) -> dict[Node, frozenset[Node]]:
-    """For each node all nodes that it may become, itself included."""
+    """Return for each node all nodes that it reaches, including itself."""
     nodes: dict[str, Node] = {**DTYPES, **_WEAK}
     reached: dict[str, frozenset[Node]] = {}
 
@@ -103,7 +103,8 @@ _REACHABLE = {"standard": _reachable(_STANDARD), "strict": _reachable(_STRICT)}
 
 
 def join(mode: str, first: Node, second: Node) -> Node | None:
-    """The lowest node that both reach in the mode 'standard' or 'strict', or None if there is none."""
+    """Return the lowest node that both reach in the mode 'standard' or 'strict', or None if they have none in
+    common."""
     reachable = _REACHABLE[mode]
     common = reachable[first] & reachable[second]
     lowest = [node for node in common if common <= reachable[node]]
@@ -111,7 +112,7 @@ def join(mode: str, first: Node, second: Node) -> Node | None:
 
 
 def weak_node(dtype: np.dtype[Any]) -> Node:
-    """The node for a weakly typed value of `dtype`; a bool has no weak form."""
+    """Return the node for a weakly typed value of `dtype`; a bool has no weak form."""
     kind: str = dtype.kind
     if kind == "V":
         kind = "f" if "float" in dtype.name else dtype.name[0]
@@ -119,5 +120,5 @@ def weak_node(dtype: np.dtype[Any]) -> Node:
 
 
 def node_name(node: Node) -> str:
-    """The name of a dtype, and for a weak type what a user would call it."""
+    """Return the name of a dtype, or a description of a weak type."""
     return node.name if isinstance(node, np.dtype) else f"Python {node.__name__} (weak)"

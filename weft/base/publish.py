@@ -1,5 +1,4 @@
-"""What every public module does when all its names are there: its functions become boundaries of tracebacks, and a name
-that it does not have is answered with the one that was meant."""
+"""Finish public modules: turn their functions into traceback boundaries, and suggest similar names for missing ones."""
 
 from __future__ import annotations
 
@@ -14,15 +13,15 @@ from typing import Any
 from weft.base.tracebacks import boundary
 
 _published: dict[FunctionType, FunctionType] = {}
-_later: dict[str, frozenset[str]] = {}  # what else each module has when asked for
+_later: dict[str, frozenset[str]] = {}  # names that each module's own `__getattr__` finds
 
 
 class MissingNameError(AttributeError):
-    """A public module has no such name. The one that was meant is looked for when somebody reads the message, since
-    `hasattr` asks too."""
+    """A public module has no such name. The similar name is searched only when the message is formatted, because
+    `hasattr` raises this error too."""
 
     def __init__(self, module: str, name: str) -> None:
-        # Without an object Python looks for no name of its own, which it would suggest after ours.
+        # Without an object Python does not add a suggestion of its own.
         super().__init__(module, name, name=name, obj=None)
 
     def __str__(self) -> str:
@@ -32,7 +31,7 @@ class MissingNameError(AttributeError):
 
 
 def publish(name: str, later: Iterable[str] = ()) -> None:
-    """Call this at the end of the public module `name`. `later` lists names that its own `__getattr__` finds."""
+    """Publish the module `name`; call this at its end. `later` lists names that its own `__getattr__` finds."""
     names = vars(sys.modules[name])
     for attribute, value in list(names.items()):
         if type(value) is FunctionType and attribute[0] != "_" and value.__module__.startswith("weft."):
@@ -41,14 +40,14 @@ def publish(name: str, later: Iterable[str] = ()) -> None:
 
 
 def suggest(name: str, later: Iterable[str] = ()) -> None:
-    """A part of `publish`, for public modules whose functions another one publishes: answer names that the module
-    `name` does not have."""
+    """Suggest similar names in errors of the module `name`, without creating boundaries: for public modules whose
+    functions another module publishes."""
     vars(sys.modules[name]).setdefault("__getattr__", functools.partial(_missing, name))
     _later[name] = frozenset(later)
 
 
 def published() -> list[str]:
-    """The public modules that were imported so far."""
+    """Return the public modules that have been imported."""
     return sorted(_later)
 
 
@@ -56,18 +55,18 @@ def _as_boundary(function: FunctionType, module: str) -> FunctionType:
     found = _published.get(function)
     if found is None:
         found = boundary(function)
-        found.__module__ = module  # where it is found again, by pickle too
+        found.__module__ = module  # where pickle finds it
         _published[function] = _published[found] = found
     return found
 
 
 def _missing(module: str, name: str) -> Any:
-    """The `__getattr__` of a public module."""
+    """Raise `MissingNameError`; the `__getattr__` of a public module."""
     raise MissingNameError(module, name)
 
 
 def _meant(module: str, name: str) -> str | None:
-    """The public name that is most like this one: of the same module, or of another if it is clearly nearer."""
+    """Return the most similar public name: of the same module, or of another one if that is clearly more similar."""
     candidates = {module: _public(module)} | {other: _public(other) for other in sorted(_later, key=len)}
     found: tuple[float, str] = max(((1.0, path) for path in _modules_named(module, name)), default=(0.0, ""))
     for other, names in candidates.items():

@@ -1,4 +1,4 @@
-"""Sequences that belong together, element by element."""
+"""Functions of sequences of equal length."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ def _equally_long(name: str, args: Iterable[Iterable[Any]]) -> list[list[Any]]:
 
 
 def safe_map(f: Callable[..., Any], *args: Iterable[Any]) -> list[Any]:
-    """`list(map(f, *args))` of sequences that must have one length."""
+    """Return `list(map(f, *args))`; raise ValueError unless the sequences have equal lengths."""
     return [f(*each) for each in zip(*_equally_long("safe_map", args), strict=True)]
 
 
 def safe_zip(*args: Iterable[Any]) -> list[tuple[Any, ...]]:
-    """`list(zip(*args))` of sequences that must have one length."""
+    """Return `list(zip(*args))`; raise ValueError unless the sequences have equal lengths."""
     return list(zip(*_equally_long("safe_zip", args), strict=True))
 
 
 def unzip2(xys: Iterable[tuple[Any, Any]]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """The first and the second elements of pairs."""
+    """Return the first elements and the second elements of pairs, as two tuples."""
     pairs = list(xys)
     return tuple(x for x, _ in pairs), tuple(y for _, y in pairs)

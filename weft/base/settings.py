@@ -1,4 +1,4 @@
-"""Every setting of Weft, typed, in one place. `weft.base.state` says what a setting is, and how it is set and read."""
+"""All settings of Weft with their types. `weft.base.state` defines how settings are set and read."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ default_device = value_of_any_kind(
 
 
 def _part_counts(value: Any) -> Any:
-    """0, a number of parts, or pairs of axes and numbers of parts."""
+    """Validate 0, a number of parts, or pairs of axes and numbers of parts."""
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return value
     pairs = tuple(dict(value).items())
@@ -358,14 +358,14 @@ traceback_filtering = choice(
 
 
 class FixedState(State[Value]):
-    """A setting whose value is fixed when it is first used; another value afterwards is an error."""
+    """A setting that becomes fixed when it is first read; changing it afterwards is an error."""
 
     is_fixed = False
     before_use: Callable[[], None] | None = None
-    """Called once, before the first use: the last chance to set the value."""
+    """Hook that is called once, before the first use, and may still set the value."""
 
     def fixed(self) -> Value:
-        """The value, from now on for good."""
+        """Return the value and fix it."""
         if not self.is_fixed and self.before_use is not None:
             self.before_use()
         self.is_fixed = True
@@ -402,7 +402,7 @@ define(num_cpu_devices)
 
 
 def _only(name: str, default: Value, doc: str, holds: Callable[[Any], bool], expected: str) -> State[Value]:
-    """Define a setting of JAX that says how things are here anyway; asking for something else is an error."""
+    """Define a setting of JAX with only one supported value; setting another one is an error."""
 
     def validate(value: Any) -> Value:
         if holds(value):
@@ -474,7 +474,7 @@ _GUARDS = ("allow", "log", "disallow", "log_explicit", "disallow_explicit")
 
 
 class TransferGuard(State[str]):
-    """The setting of all three directions at once. Its value is that which was set last."""
+    """The setting for all three directions of transfers. Its value is the one that was set last."""
 
     def set_global(self, value: Any) -> None:
         super().set_global(value)
@@ -487,7 +487,7 @@ class TransferGuard(State[str]):
 
 
 class Scopes(contextlib.ContextDecorator):
-    """Several scopes entered together."""
+    """Several scopes that are entered together."""
 
     def __init__(self, scopes: tuple[Scope, ...]) -> None:
         self._scopes = scopes
@@ -544,7 +544,7 @@ no_execution = flag("no_execution", False, "Raise where an operation or a compil
 
 
 class ThreadGuard(State[bool]):
-    """The guard holds for all threads: only the one that set it may run anything."""
+    """A guard for all threads: while it is set, only the thread that set it may run programs."""
 
     owner: int | None = None
 
@@ -557,7 +557,7 @@ class ThreadGuard(State[bool]):
 
 
 class _GuardedByThread(contextlib.ContextDecorator):
-    """A block in which other threads than the one that entered it may not run anything."""
+    """A context in which no other thread than the one that entered it may run programs."""
 
     def __init__(self, state: ThreadGuard, value: bool) -> None:
         self._state, self._value = state, value
@@ -602,24 +602,25 @@ user_contexts = value_of_any_kind(
 
 
 class UserContext:
-    """A value of the user's that jitted functions may depend on: they are traced anew where it is another."""
+    """A user-defined value that jitted functions may depend on: they are traced again when it changes."""
 
     def __init__(self, default_value: Any) -> None:
         self._default = default_value
 
     @property
     def value(self) -> Any:
-        """The value that holds now in this thread."""
+        """The current value in this thread."""
         return next((value for context, value in config.user_contexts if context is self), self._default)
 
     def __call__(self, new_val: Any) -> Scope:
-        """A context manager, or decorator, in which this thread sees another value, which is hashable."""
+        """Return a context manager, or decorator, that sets a hashable value for this thread."""
         others = tuple(pair for pair in config.user_contexts if pair[0] is not self)
         return user_contexts((*others, (self, new_val)))
 
 
 def make_user_context(default_value: Any = None) -> UserContext:
-    """A context whose value is part of the key of every jitted function: a call under another value traces again.
+    """Create a context whose value is part of the cache key of every jitted function, so that a call under another
+    value traces again.
 
     `with context(value):` sets the value, which is hashable, for this thread; `context.value` reads it.
 

@@ -1,6 +1,5 @@
-"""Spans of time: who was at work when, and for which line of the user. Spans cost nothing unless somebody
-listens, such as the recorder of a profile.
-"""
+"""Time spans of work, with the user's line that they belong to. They are recorded only while a listener, such as a
+profiler, is active."""
 
 from __future__ import annotations
 
@@ -17,14 +16,14 @@ from weft.base.source import Location, user_location
 
 
 def now() -> int:
-    """Nanoseconds of the clock that native code reads too."""
+    """Return nanoseconds of the monotonic clock, which native code reads too."""
     if hasattr(time, "clock_gettime_ns"):
         return time.clock_gettime_ns(time.CLOCK_MONOTONIC)
     return time.monotonic_ns()
 
 
 class Span(NamedTuple):
-    """Something that took time."""
+    """A named interval of time on one thread."""
 
     category: str
     name: str
@@ -36,7 +35,7 @@ class Span(NamedTuple):
 
 
 class Log(Protocol):
-    """What a run of a program noted about its steps."""
+    """The step times that one run of a program recorded."""
 
     @property
     def steps(self) -> list[Any]: ...
@@ -45,30 +44,30 @@ class Log(Protocol):
 
 
 class Listener(Protocol):
-    """Who is told of spans as they end; `events` says whether it wants every single step of programs."""
+    """The interface of span recorders; `events` requests single events for each step of programs."""
 
     events: bool
 
     def entered(self, thread: int, moment: int, line: Location | None) -> None:
-        """An outermost span of a thread begins."""
+        """Called when an outermost span of a thread begins."""
         ...
 
     def left(self, span: Span, inside: int, outermost: bool) -> None:
-        """A span ended, of which `inside` nanoseconds belong to others."""
+        """Called when a span ends; `inside` nanoseconds of it belong to nested spans."""
         ...
 
     def ran(self, program: Any, span: Span, log: Log) -> int:
-        """A program ran; returns the nanoseconds of its steps."""
+        """Called when a program has run; returns the nanoseconds of its steps."""
         ...
 
     def marked(self, span: Span) -> None:
-        """A block that the user named ended."""
+        """Called when a block that the user named ends."""
         ...
 
 
 class _Thread(threading.local):
-    """The spans that this thread is in: nanoseconds inside of each; and whether it is in a run, whose own log says
-    where its time went."""
+    """The open spans of this thread, with the nanoseconds of nested spans, and whether a program is running, whose own
+    log accounts for the time."""
 
     def __init__(self) -> None:
         self.inside: list[int] = []
@@ -82,22 +81,22 @@ _thread = _Thread()
 
 
 def begin(listener: Listener) -> None:
-    """Tell somebody of spans from now on."""
+    """Add a listener."""
     global active
     with _lock:
         active = (*active, listener)
 
 
 def end(listener: Listener) -> None:
-    """Tell them no more."""
+    """Remove a listener."""
     global active
     with _lock:
         active = tuple(other for other in active if other is not listener)
 
 
 class span:
-    """`with span(category, name):` records the time of a block. Without a line it is for that of the span around, or
-    for the user's."""
+    """`with span(category, name):` records the time of a block. Its default line is that of the enclosing span, or else
+    the user's."""
 
     __slots__ = ("_begin", "_category", "_details", "_line", "_name", "_listeners")
 
@@ -134,7 +133,7 @@ class span:
 
 @contextmanager
 def mark(category: str, name: str, line: Location | None = None, **details: Any) -> Iterator[None]:
-    """The user's name for a block. It shows in traces; the time goes to what happens inside of it."""
+    """Record a block under the user's name. It is shown in traces; its time is attributed to the spans inside."""
     listeners, begin = active, now() if active else 0
     try:
         yield
@@ -146,7 +145,7 @@ def mark(category: str, name: str, line: Location | None = None, **details: Any)
 
 
 class run_of:
-    """`with run_of(program, name, log):` records a run of a program whose steps note their times in a log."""
+    """`with run_of(program, name, log):` records a run of a program whose steps record their times in a log."""
 
     __slots__ = ("_begin", "_log", "_name", "_program", "_span")
 
@@ -158,7 +157,7 @@ class run_of:
         if active and not _thread.running:
             self._span = span("run", self._name)
             self._span.__enter__()
-            # What happens in callbacks is part of their steps.
+            # Time in callbacks belongs to their steps.
             _thread.running = True
             self._begin = now()
 
@@ -174,13 +173,13 @@ class run_of:
 
 
 def wants_events() -> bool:
-    """Whether somebody records every single step."""
+    """Return whether a listener records single steps."""
     return any(listener.events for listener in active)
 
 
 @contextmanager
 def measured(seconds: dict[str, float], category: str, name: str) -> Iterator[None]:
-    """A span whose seconds are also added to a table, whether somebody records or not."""
+    """Open a span and also add its seconds to a table, even without listeners."""
     start = time.perf_counter()
     try:
         with span(category, name):

@@ -1,14 +1,12 @@
-"""What a setting is: a global value, values of threads inside of `with` blocks, and the object that holds all of them.
-The settings themselves are in `weft.base.settings`.
+"""Settings: a global value, values of single threads inside of `with` blocks, and the object that holds them. The
+settings themselves are in `weft.base.settings`.
 
-A setting has a global value and, inside a `with` block, a value of the current thread:
-
-    config.update("enable_x64", True)      the global value; config.enable_x64 = True is the same
-    with enable_x64(True): ...             this thread, this block
-    config.enable_x64                      the value now
+    config.update("enable_x64", True)      sets the global value, as does config.enable_x64 = True
+    with enable_x64(True): ...             sets the value of this thread in this block
+    config.enable_x64                      reads the current value
 
 Settings that change the code a trace produces are marked `in_key`; `config.key()` is the tuple of their values, which
-every cache of traced or compiled code must have in its key.
+every cache of traced or compiled code must include in its key.
 """
 
 from __future__ import annotations
@@ -35,9 +33,9 @@ MISSING: Any = object()
 class Config(threading.local):
     """The current value of each setting, as an attribute.
 
-    The global values are attributes of this class and the overrides of a thread are attributes of the instance as that
-    thread sees it: so reading is one attribute lookup and needs no function call. `weft.config.update(name, value)`
-    sets a value for all threads; a setting such as `weft.enable_x64(True)` is a scope for a `with` block.
+    Global values are attributes of this class, and the overrides of a thread are attributes of its thread-local
+    instance, so reading takes one attribute lookup and no function call. `weft.config.update(name, value)` sets a value
+    for all threads; a setting such as `weft.enable_x64(True)` is a scope for a `with` block.
 
     >>> import weft
     >>> weft.config.enable_x64
@@ -108,7 +106,7 @@ class Config(threading.local):
     captured_constants_warn_bytes: int
     dump_ir_to: str
 
-    # (generation, key, key of calls): they are right as long as the generation is still the current one.
+    # (generation, key, key of calls), valid while the generation is the current one.
     _stamped: tuple[int, tuple[Any, ...], tuple[Any, ...]] = (-1, (), ())
 
     def update(self, name: str, value: Any) -> None:
@@ -116,12 +114,12 @@ class Config(threading.local):
         find(name).set_global(value)
 
     def read(self, name: str) -> Any:
-        """The current value of the setting `name`, which may have the prefix "jax_" or "weft_"."""
+        """Return the current value of the setting `name`, which may have the prefix "jax_" or "weft_"."""
         return find(name).value
 
     def parse_flags_with_absl(self) -> None:
-        """Set what the command line says: `--jax_enable_x64`, `--nojax_enable_x64`, `--jax_default_device=cpu`, with
-        either prefix. If the program uses absl, its flags are defined too, so that absl accepts them."""
+        """Apply the command line flags `--jax_enable_x64`, `--nojax_enable_x64`, `--jax_default_device=cpu`, with
+        either prefix. If the program uses absl, define its flags too, so that absl accepts them."""
         arguments = iter(sys.argv[1:])
         for argument in arguments:
             flag_name, equals, value = argument.lstrip("-").partition("=")
@@ -136,8 +134,8 @@ class Config(threading.local):
             self.config_with_absl()
 
     def config_with_absl(self) -> None:
-        """Define a flag of absl for each setting, named as in JAX; `complete_absl_config` reads what they were set to.
-        absl must be imported."""
+        """Define an absl flag with JAX's name for each setting; `complete_absl_config` reads them. absl must be
+        imported."""
         flags = sys.modules["absl.flags"]
         for name, state in {**states, **ignored}.items():
             if f"jax_{name}" not in flags.FLAGS:
@@ -149,7 +147,7 @@ class Config(threading.local):
                 )
 
     def complete_absl_config(self, absl_flags: Any) -> None:
-        """Set what flags of absl, defined by `config_with_absl`, were set to; called when absl has parsed them."""
+        """Apply the absl flags that `config_with_absl` defined; called after absl has parsed them."""
         for name, state in {**states, **ignored}.items():
             value = getattr(absl_flags.FLAGS, f"jax_{name}", None)
             if value is not None:
@@ -157,39 +155,40 @@ class Config(threading.local):
 
     @property
     def x64_enabled(self) -> bool:
-        """Whether 64-bit types are kept."""
+        """Return whether 64-bit types are enabled."""
         return self.enable_x64
 
     @property
     def ignored(self) -> dict[str, str]:
-        """The settings of JAX that change nothing here, by their names in JAX, each with the reason."""
+        """Return the settings of JAX without effect, by their JAX names, with the reasons."""
         return {name: entry.reason for name, entry in IGNORED.items()}
 
     @property
     def values(self) -> dict[str, Any]:
-        """The current value of every setting, by name."""
+        """Return the current value of every setting, by name."""
         return {name: getattr(self, name) for name in states}
 
     def key(self) -> tuple[Any, ...]:
-        """The values of all settings that change traced code; equal keys are the same object."""
+        """Return the values of all settings that change traced code; equal keys are the same object."""
         stamped, key, _ = self._stamped
         return key if stamped == generation[0] else self._make_keys()[1]
 
     def call_key(self) -> tuple[Any, ...]:
-        """The key with the settings that change how a compiled function is called; equal keys are the same object."""
+        """Return the key extended by the settings that change how a compiled function is called; equal keys are the
+        same object."""
         stamped, _, key = self._stamped
         return key if stamped == generation[0] else self._make_keys()[2]
 
     @contextlib.contextmanager
     def as_of(self, key: tuple[Any, ...]) -> Iterator[None]:
-        """A block in which this thread sees the settings of a `key()`."""
+        """Return a context in which this thread sees the settings of a `key()`."""
         with contextlib.ExitStack() as stack:
             for name, value in zip(_in_key, key, strict=True):
                 stack.enter_context(Scope(states[name], value))
             yield
 
     def _make_keys(self) -> tuple[int, tuple[Any, ...], tuple[Any, ...]]:
-        # The generation is read before the values: if they change meanwhile, the entry is already old.
+        # Read the generation before the values: if they change meanwhile, the entry is already outdated.
         now = generation[0]
         key = tuple([getattr(self, name) for name in _in_key])
         calls = (*key, *(getattr(self, name) for name in _IN_CALLS))
@@ -198,7 +197,7 @@ class Config(threading.local):
         return entry
 
     def _override(self, name: str, value: Any) -> Any:
-        """Give the current thread its own value, or with `MISSING` none; returns the one it had before."""
+        """Set this thread's own value, or remove it if `MISSING`; return the previous one."""
         own = self.__dict__
         before = own.get(name, MISSING)
         if value is MISSING:
@@ -209,13 +208,13 @@ class Config(threading.local):
         return before
 
     def __getattr__(self, name: str) -> Any:
-        """Called for names without an attribute: other spellings of settings are found, the rest raise."""
+        """Look up other spellings of settings; called for names that are not attributes."""
         if name.startswith("__"):
             raise AttributeError(name)
         return getattr(self, find(name).name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """The same as `update`: what is assigned holds for the whole program, outside of `with` blocks."""
+        """Set the global value, like `update`."""
         self.update(name, value)
 
     def __repr__(self) -> str:
@@ -223,7 +222,7 @@ class Config(threading.local):
 
 
 class State(Generic[Value]):
-    """One setting: its default, its meaning and its values. Called with a value, it is a scope for a `with` block."""
+    """A setting: its default, documentation and values. Calling it with a value returns a scope for a `with` block."""
 
     def __init__(
         self, name: str, default: Value, doc: str, *, validate: Callable[[Any], Value], expected: str, in_key: bool
@@ -234,18 +233,18 @@ class State(Generic[Value]):
         self.environment_variable = f"WEFT_{name.upper()}"
         self.expected = expected
         self._validate = validate
-        self._without_argument: Any = MISSING  # the value that a call without argument means
+        self._without_argument: Any = MISSING  # the value of a call without argument
         self.__name__ = name
         self.__doc__ = doc
 
     @property
     def value(self) -> Value:
-        """The value that holds now in this thread."""
+        """The current value in this thread."""
         return getattr(config, self.name)
 
     @property
     def global_value(self) -> Value:
-        """The value outside of all `with` blocks."""
+        """The value outside of `with` blocks."""
         return getattr(Config, self.name)
 
     def set_global(self, value: Any) -> None:
@@ -256,14 +255,14 @@ class State(Generic[Value]):
             generation[0] += 1
 
     def check(self, value: Any) -> Value:
-        """`value` as this setting stores it; raises ValueError if it is none of the allowed ones."""
+        """Normalise `value` to the form that this setting stores; raise ValueError if it is not allowed."""
         try:
             return self._validate(value)
         except (TypeError, ValueError):
             raise ValueError(f"Setting {self.name!r} got {value!r}, but expects {self.expected}.") from None
 
     def parse(self, text: str) -> Value:
-        """The value of an environment variable's text."""
+        """Parse the text of an environment variable or flag."""
         if isinstance(self.default, bool):
             lowered = text.strip().lower()
             if lowered in _TRUE or lowered in _FALSE:
@@ -275,7 +274,8 @@ class State(Generic[Value]):
         return self.check(text)
 
     def __call__(self, value: Any = MISSING) -> Scope:
-        """A context manager, or decorator, in which this thread sees `value`; for a flag, no value means True."""
+        """Return a context manager, or decorator, in which this thread sees `value`; for a flag, no value means
+        True."""
         if value is MISSING:
             value = self._without_argument
         if value is MISSING:
@@ -290,15 +290,15 @@ class State(Generic[Value]):
 
 
 class Scope(contextlib.ContextDecorator):
-    """Gives the current thread its own value of one setting while the block runs."""
+    """Sets the current thread's value of one setting for the duration of a block."""
 
     def __init__(self, state: State[Any], value: Any) -> None:
         self._state = state
         self._value = value
-        self._before: list[Any] = []  # a stack, since one scope may be entered again inside itself
+        self._before: list[Any] = []  # a stack, because a scope may be entered recursively
 
     def _recreate_cm(self) -> Scope:
-        # A decorated function may run in many threads at once, so each call has a scope of its own.
+        # A decorated function may run in several threads at once, so each call gets its own scope.
         return Scope(self._state, self._value)
 
     def __enter__(self) -> None:
@@ -312,12 +312,12 @@ class Scope(contextlib.ContextDecorator):
 
 states: dict[str, State[Any]] = {}
 """All settings by name, in the order of definition."""
-ignored: dict[str, State[Any]] = {}  # those of JAX that change nothing here, without prefix
+ignored: dict[str, State[Any]] = {}  # JAX's settings without effect, without prefix
 
 _TRUE = frozenset({"1", "true", "yes", "on", "y", "t"})
 _FALSE = frozenset({"", "0", "false", "no", "off", "n", "f"})
 _in_key: list[str] = []
-# Settings besides those in the key that change what a call of a jitted function does.
+# Settings outside of the key that change what a call of a jitted function does.
 _IN_CALLS = (
     "cpu_enable_async_dispatch",
     "num_threads",
@@ -334,17 +334,18 @@ _IN_CALLS = (
     "no_execution",
     "thread_guard",
 )
-# Names that JAX has for settings of other names.
+# JAX's names for settings with other names.
 _ALIASES = {"enable_compilation_cache": "compilation_cache"}
 _keys: dict[tuple[Any, ...], tuple[Any, ...]] = {}
-# How often a global value was set.
+# Incremented whenever a global value is set.
 generation = [0]
 _lock = held(threading.Lock())
 config = Config()
 
 
 def find(name: str) -> State[Any]:
-    """The setting called `name`, with or without a prefix; raises AttributeError with the nearest name if none is."""
+    """Return the setting called `name`, with or without a prefix; raise AttributeError with the most similar name if it
+    does not exist."""
     plain = name
     for prefix in _PREFIXES:
         if name.startswith(prefix):
@@ -361,7 +362,7 @@ def find(name: str) -> State[Any]:
 
 @contextlib.contextmanager
 def overrides(**values: Any) -> Iterator[None]:
-    """Several settings at once for this thread and block: `with overrides(enable_x64=True, debug_nans=True):`."""
+    """Override several settings for this thread and block: `with overrides(enable_x64=True, debug_nans=True):`."""
     with contextlib.ExitStack() as stack:
         for name, value in values.items():
             stack.enter_context(find(name)(value))
@@ -369,19 +370,19 @@ def overrides(**values: Any) -> Iterator[None]:
 
 
 def _alias(name: str) -> property:
-    """The attribute of `Config` that reads the setting `name` under a prefixed name."""
+    """Return a property of `Config` that reads the setting `name`, for its prefixed names."""
     return property(operator.attrgetter(name))
 
 
 def attach(state: State[Any], value: Any) -> None:
-    """Make a setting an attribute of `Config`, under its name with each prefix too."""
+    """Make a setting an attribute of `Config`, also under its name with each prefix."""
     setattr(Config, state.name, value)
     for prefix in _PREFIXES:
         setattr(Config, prefix + state.name, _alias(state.name))
 
 
 def define(state: State[Value]) -> State[Value]:
-    """Enter a setting into the registry, with the value of its environment variable if that is set."""
+    """Add a setting to the registry, with the value of its environment variable if that is set."""
     text = os.environ.get(state.environment_variable)
     value = state.default
     if text is not None:

@@ -1,10 +1,10 @@
-"""Tracebacks that show the user's frames: Weft's own are left out, as the setting `traceback_filtering` says.
+"""Filter tracebacks: remove Weft's own frames, depending on the setting `traceback_filtering`.
 
-Frames are left out where an error leaves Weft: a public function is a boundary, with a `try` around it that costs
-nothing in CPython until something is raised. Where calls are short (operators, universal functions, jitted functions)
-the `try` is in the function itself; the functions of public modules get it from `publish`, at the price of one more
-Python call. Errors that leave by other ways and stay uncaught pass
-`sys.excepthook`, or in a notebook the handler of IPython's shell.
+Frames are removed where an error leaves Weft. Public functions are boundaries with a `try` around them, which costs
+nothing in CPython until an error is raised. Functions with short calls (operators, universal functions, jitted
+functions) contain the `try` themselves; other public functions get it from `publish`, at the cost of one more Python
+call. Uncaught errors that leave in other ways are filtered by `sys.excepthook`, or in a notebook by the handler of
+IPython's shell.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class UnfilteredStackTrace(Exception):
-    """The cause of an error in the mode 'remove_frames': the same error with all its frames."""
+    """The cause of an error in the mode 'remove_frames': the same error with all frames."""
 
-    shown: TracebackType | None = None  # the first frame that was left to the error itself
+    shown: TracebackType | None = None  # the first frame that the error itself still shows
 
 
 UnfilteredStackTrace.__module__ = "weft.errors"
 
 
 def mode() -> str:
-    """How tracebacks are filtered now: the setting, with 'auto' decided."""
+    """Return the current filtering mode, with 'auto' resolved."""
     chosen = config.traceback_filtering
     if chosen != "auto":
         return chosen
@@ -46,7 +46,8 @@ def mode() -> str:
 
 
 def visible(traceback: TracebackType | None) -> TracebackType | None:
-    """The traceback without Weft's frames, nor those of libraries that Weft called; the same if there were none."""
+    """Return the traceback without the frames of Weft and of libraries that it called; the same object if it has
+    none."""
     shown, removed = [], False
     entries = list(_entries(traceback))
     started = next((i for i, (entry, _) in enumerate(entries) if not _is_runpy(entry)), 0)
@@ -61,11 +62,11 @@ def visible(traceback: TracebackType | None) -> TracebackType | None:
 
 
 def _entries(traceback: TracebackType | None) -> Iterator[tuple[TracebackType, bool]]:
-    """The entries of a traceback from the outermost, and whether each is hidden."""
+    """Yield the entries of a traceback from the outermost, and whether each is hidden."""
     hidden = False
     while traceback is not None:
         code = traceback.tb_frame.f_code
-        # Python's own machinery belongs to whoever called it.
+        # Frames of Python's machinery are hidden if their caller is.
         hidden = is_own(code.co_filename) or (hidden and (is_internal(code.co_filename) or is_generated(code)))
         yield traceback, hidden
         traceback = traceback.tb_next
@@ -77,9 +78,9 @@ def _is_runpy(entry: TracebackType) -> bool:
 
 
 def conceal(error: BaseException) -> None:
-    """Filter an error that leaves Weft for good, with the errors that it came from."""
+    """Filter an error that leaves Weft, and the errors that caused it."""
     chosen = mode()
-    if chosen == "off" or getattr(error, "is_our_fault", False):  # whoever repairs it needs the frames
+    if chosen == "off" or getattr(error, "is_our_fault", False):  # bug reports need all frames
         return
     for each in _chain(error):
         whole = each.__traceback__
@@ -112,7 +113,7 @@ def _mark(error: BaseException) -> None:
 
 
 def _chain(error: BaseException) -> list[BaseException]:
-    """The error, and those that a traceback prints before it."""
+    """Return the error and the errors that a traceback prints before it."""
     found: list[BaseException] = []
     waiting: list[BaseException | None] = [error]
     while waiting:
@@ -129,7 +130,7 @@ def _chain(error: BaseException) -> list[BaseException]:
 def _keep_unfiltered(error: BaseException, whole: TracebackType | None, shown: TracebackType | None) -> None:
     """Attach an error's unfiltered traceback to it, as the error that caused it."""
     cause = error.__cause__
-    if isinstance(cause, UnfilteredStackTrace):  # an inner boundary made it; this one knows the frames around
+    if isinstance(cause, UnfilteredStackTrace):  # set by an inner boundary, to which this one adds the outer frames
         around: list[TracebackType] = []
         while whole is not None and whole is not cause.shown:
             around.append(whole)
@@ -145,7 +146,7 @@ def _keep_unfiltered(error: BaseException, whole: TracebackType | None, shown: T
 
 
 def _chained(entries: list[TracebackType], rest: TracebackType | None) -> TracebackType | None:
-    """The frames of the entries, from the outermost, and then those of another traceback."""
+    """Concatenate the frames of the entries, from the outermost, and those of another traceback."""
     for entry in reversed(entries):
         rest = TracebackType(rest, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
     return rest
@@ -155,7 +156,7 @@ def _chained(entries: list[TracebackType], rest: TracebackType | None) -> Traceb
 
 
 def boundary(function: Function) -> Function:
-    """Filter the errors that leave `function`: for those that call functions of users. Once is enough."""
+    """Filter the errors that leave `function`, for functions that call user code. Applying it again has no effect."""
     if is_boundary(function):
         return function
 
@@ -173,13 +174,13 @@ def boundary(function: Function) -> Function:
 
 
 def is_boundary(function: Any) -> bool:
-    """Whether this function was returned by `boundary`."""
+    """Return whether this function was returned by `boundary`."""
     code = getattr(function, "__code__", None)
     return code is not None and code in boundary.__code__.co_consts
 
 
 def _name_call(error: Exception, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Say which call an error came from that was raised inside of Weft and is none of its own."""
+    """Add a note with the failed call to an error that was raised inside of Weft and is not Weft's own."""
     shown = [_in_short(value) for value in args] + [f"{name}={_in_short(value)}" for name, value in kwargs.items()]
     note = f"in the call {function.__module__}.{function.__qualname__}({', '.join(shown)})"
     notes = [other for other in getattr(error, "__notes__", ()) if not other.startswith("in the call ")]
@@ -193,11 +194,11 @@ def _in_short(value: Any) -> str:
 
 
 def install() -> None:
-    """Filter errors that nobody catches, in the main thread and in others, before they are printed as usual."""
+    """Filter uncaught errors, in the main thread and in others, before they are printed as usual."""
     shown, shown_in_thread = sys.excepthook, threading.excepthook
 
     def excepthook(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> Any:
-        if visible(traceback) is not None:  # else all of it happened in Weft
+        if visible(traceback) is not None:  # otherwise all frames are Weft's
             conceal(error)
         return shown(kind, error, error.__traceback__)
 
@@ -208,7 +209,7 @@ def install() -> None:
 
     sys.excepthook, threading.excepthook = excepthook, thread_excepthook
     shell = ipython_shell()
-    # IPython catches errors of cells itself, so that `sys.excepthook` never sees them. A handler of the user stays.
+    # IPython catches errors of cells, so `sys.excepthook` is not called. A handler set by the user has priority.
     if shell is not None and not shell.custom_exceptions:
         shell.set_custom_exc((Exception,), _show_in_notebook)
 

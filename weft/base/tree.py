@@ -1,9 +1,9 @@
-"""Trees: nested containers with values at their leaves, and functions over them.
+"""Pytrees: nested containers with values at their leaves, and functions of them.
 
-Everything that Weft's transformations take and return is a tree. Lists, tuples, dicts, None, OrderedDict, defaultdict,
-deque, namedtuples and registered types are nodes; anything else is a leaf. The parts: `tree_keys` (key paths),
-`tree_nodes` (kinds of nodes and their registration), `tree_def` (structures; the loops), `tree_code` and
-`tree_functions` (code for single structures, and its tables), `tree_mismatch` (errors).
+Arguments and results of all transformations are trees. Lists, tuples, dicts, None, OrderedDict, defaultdict, deque,
+namedtuples and registered types are nodes; anything else is a leaf. The modules: `tree_keys` (key paths), `tree_nodes`
+(kinds of nodes and their registration), `tree_def` (structures and the generic traversals), `tree_code` and
+`tree_functions` (generated code for single structures, and its tables), `tree_mismatch` (errors).
 
 Names follow `weft.tree`, so `map`, `all` and `reduce` here are functions over trees: import the module, not its names.
 """
@@ -73,7 +73,7 @@ IsLeaf = Callable[[Any], bool] | None
 
 
 class _Missing:
-    """The default of arguments for which None is a value."""
+    """The default of arguments for which None is a valid value."""
 
     def __repr__(self) -> str:
         return "<not given>"
@@ -86,7 +86,7 @@ _MISSING = _Missing()
 
 
 def leaves(tree: Any, is_leaf: IsLeaf = None) -> list[Any]:
-    """The leaves of a tree, in order.
+    """Return the leaves of a tree, in order.
 
     Args:
         tree: a tree: nested lists, tuples, dicts, named tuples and registered classes; None has no leaves.
@@ -103,7 +103,7 @@ def leaves(tree: Any, is_leaf: IsLeaf = None) -> list[Any]:
 
 
 def structure(tree: Any, is_leaf: IsLeaf = None) -> PyTreeDef:
-    """The structure of a tree.
+    """Return the structure of a tree.
 
     Args:
         tree: a tree: nested lists, tuples, dicts, named tuples and registered classes; None has no leaves.
@@ -122,7 +122,7 @@ def structure(tree: Any, is_leaf: IsLeaf = None) -> PyTreeDef:
 def leaves_with_path(
     tree: Any, is_leaf: Callable[..., bool] | None = None, is_leaf_takes_path: bool = False
 ) -> list[tuple[tuple[Any, ...], Any]]:
-    """The leaves of a tree as pairs (key path, leaf).
+    """Return the leaves of a tree as pairs (key path, leaf).
 
     Args:
         tree: a tree: nested lists, tuples, dicts, named tuples and registered classes; None has no leaves.
@@ -141,32 +141,32 @@ def leaves_with_path(
 
 
 def all_leaves(iterable: Iterable[Any], is_leaf: IsLeaf = None) -> bool:
-    """True when no element of the iterable is a node (None is one)."""
+    """Return whether no element of the iterable is a node (None is one)."""
     if is_leaf is None:
         return builtins.all(kind_of(element) is None for element in iterable)
     return builtins.all(is_leaf(element) or kind_of(element) is None for element in iterable)
 
 
 def treedef_tuple(treedefs: Iterable[PyTreeDef]) -> PyTreeDef:
-    """The structure of a tuple whose elements have the given structures."""
+    """Return the structure of a tuple whose elements have the given structures."""
     return make_treedef(TUPLE_KIND, None, tuple(map(checked_structure, treedefs)))
 
 
 def checked_structure(treedef: Any) -> PyTreeDef:
-    """An argument that must be a structure."""
+    """Return an argument that must be a structure, or raise."""
     if not isinstance(treedef, PyTreeDef):
         fix = "tree.structure(tree)   makes one"
-        raise ArgumentTypeError("The structure of a tree is needed here.", received=described(treedef), fix=fix)
+        raise ArgumentTypeError("The argument must be the structure of a tree.", received=described(treedef), fix=fix)
     return treedef
 
 
 def treedef_children(treedef: PyTreeDef) -> list[PyTreeDef]:
-    """The structures of the children of a structure's root."""
+    """Return the structures of the children of a structure's root."""
     return checked_structure(treedef).children()
 
 
 def treedef_is_leaf(treedef: PyTreeDef) -> bool:
-    """True for the structure of a leaf, and for that of a node without children, such as None or ().
+    """Return whether the structure is that of a leaf, or of a node without children, such as None or ().
 
     Args:
         treedef: a structure.
@@ -183,7 +183,7 @@ def treedef_is_leaf(treedef: PyTreeDef) -> bool:
 
 
 def is_tree_node(typ: Any) -> bool:
-    """True when values of this type are nodes."""
+    """Return whether values of this type are nodes."""
     return typ in KINDS or is_namedtuple_class(typ)
 
 
@@ -199,13 +199,13 @@ def _one_level(tree: Any) -> tuple[Any, Any, Sequence[Any]]:
 
 
 def flatten_one_level(tree: Any) -> tuple[Sequence[Any], Any]:
-    """The children and the static data of a tree's root (for a namedtuple, the data is its class)."""
+    """Return the children and the static data of a tree's root (for a namedtuple, its class)."""
     kind, data, children = _one_level(tree)
     return children, kind.type if is_namedtuple_class(kind.type) else data
 
 
 def flatten_one_level_with_keys(tree: Any) -> tuple[Sequence[tuple[Any, Any]], Any]:
-    """As `flatten_one_level`, with each child as a pair (key entry, child)."""
+    """Flatten like `flatten_one_level`, with each child as a pair (key entry, child)."""
     kind, data, children = _one_level(tree)
     pairs = list(zip(kind.entries(tree, data, len(children)), children, strict=True))
     return pairs, kind.type if is_namedtuple_class(kind.type) else data
@@ -215,7 +215,7 @@ def flatten_one_level_with_keys(tree: Any) -> tuple[Sequence[tuple[Any, Any]], A
 
 
 def map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf = None) -> Any:
-    """Apply `f` to each leaf of `tree` and to what is at the same path in each tree of `rest`.
+    """Apply `f` to each leaf of `tree` and the subtree at the same path in each tree of `rest`.
 
     The structure of `tree` must be a prefix of those of `rest`; the result has the structure of `tree`.
 
@@ -250,7 +250,7 @@ def map_with_path(
     is_leaf: Callable[..., bool] | None = None,
     is_leaf_takes_path: bool = False,
 ) -> Any:
-    """As `map`, with the key path as the first argument of `f`.
+    """Map like `map`, with the key path as the first argument of `f`.
 
     Args:
         f: a function of a key path and as many leaves as there are trees.
@@ -274,7 +274,7 @@ def map_with_path(
 
 
 def reduce(function: Callable[[Any, Any], Any], tree: Any, initializer: Any = _MISSING, is_leaf: IsLeaf = None) -> Any:
-    """Combine the leaves from left to right, starting from `initializer` when given.
+    """Combine the leaves from left to right, starting from `initializer` if given.
 
     Args:
         function: a function of what was combined so far and a leaf.
@@ -301,7 +301,7 @@ def reduce(function: Callable[[Any, Any], Any], tree: Any, initializer: Any = _M
 def reduce_associative(
     operation: Callable[[Any, Any], Any], tree: Any, *, identity: Any = _MISSING, is_leaf: IsLeaf = None
 ) -> Any:
-    """Combine the leaves by halves, in a tree of logarithmic depth; `identity` is the result without leaves."""
+    """Combine the leaves by halves, as a tree of logarithmic depth; `identity` is the result if there are no leaves."""
     values = leaves(tree, is_leaf)
     if values:
         return _by_halves(operation, values)
@@ -318,7 +318,7 @@ def _by_halves(operation: Callable[[Any, Any], Any], values: list[Any]) -> Any:
 
 
 def all(tree: Any, *, is_leaf: IsLeaf = None) -> bool:
-    """True when all leaves are true.
+    """Return whether all leaves are true.
 
     Args:
         tree: a tree: nested lists, tuples, dicts, named tuples and registered classes; None has no leaves.
@@ -359,7 +359,7 @@ def transpose(outer_treedef: PyTreeDef, inner_treedef: PyTreeDef | None, pytree_
 
 
 def broadcast_prefix(prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf = None) -> list[Any]:
-    """The leaves of `prefix_tree`, each repeated for every leaf of `full_tree` below it."""
+    """Return the leaves of `prefix_tree`, each repeated for every leaf of `full_tree` below it."""
     prefix_leaves, prefix_treedef = flatten(prefix_tree, is_leaf)
     result: list[Any] = []
     if not _broadcast_leaves(prefix_treedef, structure(full_tree), iter(prefix_leaves), result):
@@ -369,12 +369,12 @@ def broadcast_prefix(prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf = None) -
 
 
 def broadcast(prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf = None) -> Any:
-    """The tree with the structure of `full_tree` and at each leaf the leaf of `prefix_tree` above it."""
+    """Return a tree with the structure of `full_tree`, and at each leaf the leaf of `prefix_tree` above it."""
     return unflatten(structure(full_tree), broadcast_prefix(prefix_tree, full_tree, is_leaf))
 
 
 def _broadcast_leaves(prefix: PyTreeDef, full: PyTreeDef, values: Any, result: list[Any]) -> bool:
-    """Repeat each value for the leaves below it; False when `prefix` is no prefix of `full`."""
+    """Repeat each value for the leaves below it; return False if `prefix` is not a prefix of `full`."""
     if prefix._kind is None:
         result.extend([next(values)] * full.num_leaves)
         return True
@@ -387,10 +387,10 @@ def _broadcast_leaves(prefix: PyTreeDef, full: PyTreeDef, values: Any, result: l
 
 
 def flatten_axes(name: str, treedef: PyTreeDef, axis_tree: Any, kws: bool = False) -> list[Any]:
-    """One axis specification for each leaf of `treedef`, from a tree of specifications that is a prefix of it.
+    """Return one axis specification for each leaf of `treedef`, from a tree prefix of specifications.
 
-    None in `axis_tree` is a specification, for the whole subtree below it. With `kws`, both are pairs (positional,
-    keyword), and errors speak of the positional part, which is the one the user wrote. `name` is for the error.
+    None in `axis_tree` is a specification for the whole subtree below it. With `kws`, both are pairs (positional,
+    keyword), and errors refer to the positional part, which the user wrote. `name` is used in errors.
     """
     is_none = lambda node: node is None
     values, axis_treedef = flatten(axis_tree, is_none)
@@ -413,7 +413,7 @@ def flatten_axes(name: str, treedef: PyTreeDef, axis_tree: Any, kws: bool = Fals
 
 
 class PyTreeRegistry:
-    """The table of node types as an object; there is one, `default_registry`."""
+    """The table of node types as an object; `default_registry` is the only one."""
 
     def register_node(
         self,
@@ -422,33 +422,33 @@ class PyTreeRegistry:
         from_iterable: Callable[[Any, Any], Any],
         to_iterable_with_keys: Callable[[Any], Any] | None = None,
     ) -> None:
-        """As `register_pytree_node`."""
+        """Register a node type, like `register_pytree_node`."""
         register_pytree_node(nodetype, to_iterable, from_iterable, to_iterable_with_keys)
 
     def register_dataclass_node(self, nodetype: type, data_fields: Sequence[str], meta_fields: Sequence[str]) -> None:
-        """As `register_dataclass`."""
+        """Register a dataclass, like `register_dataclass`."""
         register_dataclass(nodetype, data_fields, meta_fields)
 
     def is_node(self, node_type: type) -> bool:
-        """True when values of this type are nodes."""
+        """Return whether values of this type are nodes."""
         return is_tree_node(node_type)
 
     def flatten(self, tree: Any, leaf_predicate: IsLeaf = None) -> tuple[list[Any], PyTreeDef]:
-        """The leaves and the structure of a tree."""
+        """Return the leaves and the structure of a tree."""
         return flatten(tree, leaf_predicate)
 
     def flatten_with_path(
         self, tree: Any, leaf_predicate: Callable[..., bool] | None = None, leaf_predicate_takes_path: bool = False
     ) -> tuple[list[tuple[tuple[Any, ...], Any]], PyTreeDef]:
-        """The leaves with their key paths, and the structure of a tree."""
+        """Return the leaves with their key paths, and the structure of a tree."""
         return flatten_with_path(tree, leaf_predicate, leaf_predicate_takes_path)
 
     def flatten_one_level(self, tree: Any) -> tuple[Sequence[Any], Any] | None:
-        """The children and static data of a node, or None for a leaf."""
+        """Return the children and static data of a node, or None for a leaf."""
         return None if kind_of(tree) is None else flatten_one_level(tree)
 
     def flatten_one_level_with_keys(self, tree: Any) -> tuple[Sequence[tuple[Any, Any]], Any] | None:
-        """The named children and static data of a node, or None for a leaf."""
+        """Return the named children and static data of a node, or None for a leaf."""
         return None if kind_of(tree) is None else flatten_one_level_with_keys(tree)
 
 

@@ -1,8 +1,9 @@
-"""Code that is written for one structure of trees: what the generic loops do, without loops and tests of kinds.
+"""Generated code for single tree structures, which replaces the generic traversals without loops and tests of kinds.
 
-A `Reader` writes lines that take a value apart which is expected to have a structure, and that leave where it has
-another one; `built` writes the expression of a tree. The functions that come out hold structures and static data, never
-leaves. They are written when a structure was seen often; `tree_def` has the loops, which are always right.
+A `Reader` writes code that takes apart a value of an expected structure and leaves the function for any other
+structure; `built` writes the expression that constructs a tree. The generated functions hold structures and static
+data, never leaves. They are generated when a structure has been used often; the traversals in `tree_def` work for all
+structures.
 """
 
 from __future__ import annotations
@@ -21,26 +22,26 @@ from weft.base.tree_tokens import token
 if TYPE_CHECKING:
     from weft.base.tree_def import PyTreeDef
 
-# Larger structures take longer to compile than is gained, and Python limits how deep expressions may be nested.
+# Compiling code for larger structures costs more than it saves, and Python limits the nesting of expressions.
 MOST_NODES, DEEPEST = 2000, 50
-# Nodes with more children than this are read as a whole where all of them are leaves.
+# Nodes with more children than this are read as a whole if all of them are leaves.
 LONG = 16
 
 
 def can_be_written(treedef: PyTreeDef) -> bool:
-    """Whether there may be code for a structure."""
+    """Return whether code can be generated for a structure."""
     return treedef.depth <= DEEPEST and _written_nodes(treedef) <= MOST_NODES
 
 
 def _written_nodes(treedef: PyTreeDef) -> int:
-    """The number of nodes that code has a line for."""
+    """Return the number of nodes that need a line of code."""
     if treedef._flat and len(treedef._children) > LONG and treedef._kind.code != DICT:  # type: ignore[union-attr]
         return 1
     return 1 + sum(map(_written_nodes, treedef._children))
 
 
 def same_names(mapping: Any, names: Sequence[str]) -> bool:
-    """Whether the keys of a mapping are these strings, in this order."""
+    """Return whether the keys of a mapping are these strings, in this order."""
     return all(map(is_, mapping, names)) or ({*map(type, mapping)} == {str} and [*mapping] == names)
 
 
@@ -49,18 +50,18 @@ def _readable(names: Sequence[str]) -> bool:
 
 
 class Unwritable(Exception):
-    """Raised where a structure has parts for which there cannot be code."""
+    """Raised for structures with parts that code cannot be generated for."""
 
 
 class Reader:
-    """Writes lines that take a value of an expected structure apart, or leave.
+    """Generates lines that take apart a value of an expected structure, or leave.
 
     `miss` is the statement that leaves. With `exact`, static data and keys must be interchangeable with those of the
-    structure, and examples of the values say in which order dicts have their keys; else they must be equal. With
-    `asks`, `is_leaf` is called at each node before anything else, and `miss` may contain `{calls}`, how often it was
-    called before. With `paths`, keys are read too, so that `found` has the constant paths of leaves.
+    structure, and example values show in which order dicts have their keys; otherwise they must be equal. With `asks`,
+    `is_leaf` is called at each node before anything else, and `miss` may contain `{calls}`, the number of earlier
+    calls. With `paths`, keys are read too, so that `found` has the constant paths of leaves.
 
-    Lines may raise ValueError, TypeError and KeyError where a value has another structure, but with `asks`.
+    Without `asks`, the lines may raise ValueError, TypeError and KeyError for values of other structures.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class Reader:
         self.leaf = leaf
         self.found: list[str] = []  # expressions of the leaves
         self.where: list[tuple[Any, ...]] = []  # their paths
-        self.answers: list[bool] = []  # what is_leaf is expected to answer
+        self.answers: list[bool] = []  # the expected results of is_leaf
         self.leaf_types: dict[type, str] = {}
         self.count = 0
 
@@ -100,7 +101,7 @@ class Reader:
         return [f"v{i}" for i in range(first, self.count + 1)]
 
     def unpack(self, count: int, values: str) -> list[str]:
-        """Lines that give names to the values of an iterable."""
+        """Write code that assigns names to the values of an iterable; return the names."""
         names = self.names(count)
         self.line(f"{', '.join(names)}{',' if count == 1 else ''} = {values}" if names else f"() = {values}")
         return names
@@ -110,7 +111,7 @@ class Reader:
     def read(
         self, name: str, treedef: PyTreeDef, example: Any = None, path: tuple[Any, ...] = (), known: bool = False
     ) -> None:
-        """Lines for the value under a name; its type is known if `known`."""
+        """Write code that reads the value called `name`; its type has been checked if `known`."""
         kind = treedef._kind
         if kind is None:
             return self.read_leaf(name, path, type(example))
@@ -145,7 +146,7 @@ class Reader:
         self.where.append(path)
 
     def children(self, name: str, treedef: PyTreeDef, kind: NodeKind, example: Any) -> list[str] | None:
-        """Lines that take one node apart; the names of its children, or None if all of them were leaves."""
+        """Write code that takes one node apart; return the names of its children, or None if all were leaves."""
         count, data = len(treedef._children), treedef._data
         whole = treedef._flat and count > LONG and self.leaf is None and not (self.asks or self.paths)
         if kind.code == SEQUENCE or (kind.user is None and is_namedtuple_class(kind.type)):
@@ -214,7 +215,7 @@ class Reader:
         return [self.pair(child, entry) for child, entry in zip(children, entries, strict=True)]
 
     def pair(self, name: str, entry: Any) -> str:
-        """Lines for a child that comes with its key, which must be the one expected."""
+        """Write code for a child that comes with its key, which must be the expected one."""
         if type(entry) not in _ENTRIES:
             raise Unwritable
         self.leave_if(f"type({name}) is not tuple")
@@ -230,7 +231,7 @@ class Reader:
         return repr(value) if type(value) in (str, int, bool) else self.source.constant(value)
 
     def same(self, name: str, data: Any) -> None:
-        """Lines that leave where what is under a name is not the same as static data of the structure."""
+        """Write code that leaves if the value called `name` differs from static data of the structure."""
         if not self.exact:
             known = self.source.constant(data)
             return self.leave_if(f"{name} is not {known} and not {name} == {known}")
@@ -251,7 +252,7 @@ class Reader:
         return self.leave_if(f"{name} is not {known}")
 
 
-# The kinds of key entries of which what matters is known.
+# The kinds of key entries that generated code can compare.
 _ENTRIES = frozenset({DictKey, FlattenedIndexKey, GetAttrKey, SequenceKey})
 
 
@@ -260,7 +261,8 @@ def _source() -> Source:
 
 
 def _check_leaves(reader: Reader) -> None:
-    """Lines that leave where a leaf is a node by now. Leaves mostly are of few types, in runs: those are compared."""
+    """Write code that leaves if a leaf is a node by now. Leaf types are compared in runs, since most leaves are of few
+    types."""
     names = [name for name in reader.found if name[0] != "*"]
     general = "not LEAF_TYPES.issuperset(map(type, leaves))"
     if len(names) == len(reader.found) > 1:
@@ -271,9 +273,10 @@ def _check_leaves(reader: Reader) -> None:
 
 
 def written_flatten(treedef: PyTreeDef, example: Any, result: Any) -> Callable[[Any], Any]:
-    """A function from trees like the example to (leaves, structure), or None for other trees.
+    """Generate a function from trees like the example to (leaves, structure), which returns None for other trees.
 
-    `result` is the structure, or a weak reference to it if the function must not hold it."""
+    `result` is the structure, or a weak reference to it if the function must not keep it alive.
+    """
     source = _source()
     reader = Reader(source, "return None", exact=True)
     source.line("try:")
@@ -287,10 +290,12 @@ def written_flatten(treedef: PyTreeDef, example: Any, result: Any) -> Callable[[
 
 
 def written_flatten_until(treedef: PyTreeDef, example: Any, result: Any) -> tuple[Callable[..., Any], list[bool]]:
-    """As `written_flatten`, for a function of a tree and of `is_leaf`; and the answers that it expects of `is_leaf`.
+    """Generate a function like `written_flatten` with the additional argument `is_leaf`; return it and the results of
+    `is_leaf` that it expects.
 
-    For other trees it returns an integer: twice how often is_leaf was called, plus the last answer. The others were as
-    expected."""
+    For other trees it returns an integer: twice the number of calls of is_leaf, plus the last result. All earlier
+    results were as expected.
+    """
     source = _source()
     reader = Reader(source, "return {calls} * 2", indent=1, exact=True, asks=True)
     reader.read("tree", treedef, example)
@@ -300,7 +305,7 @@ def written_flatten_until(treedef: PyTreeDef, example: Any, result: Any) -> tupl
 
 
 def written_flatten_with_path(treedef: PyTreeDef, example: Any, result: Any) -> Callable[[Any], Any]:
-    """As `written_flatten`, with pairs (path, leaf)."""
+    """Generate a function like `written_flatten` that returns pairs (path, leaf)."""
     source = _source()
     reader = Reader(source, "return None", exact=True, paths=True)
     source.line("try:")
@@ -315,7 +320,8 @@ def written_flatten_with_path(treedef: PyTreeDef, example: Any, result: Any) -> 
 
 
 def written_flatten_up_to(treedef: PyTreeDef) -> Callable[[Any], list[Any] | None]:
-    """A function from trees that continue a structure to the subtrees at its leaves, or None for other trees."""
+    """Generate a function from trees with this structure as a prefix to the subtrees at its leaves, which returns None
+    for other trees."""
     source = _source()
     reader = Reader(source, "return None")
     source.line("try:")
@@ -329,7 +335,7 @@ def written_flatten_up_to(treedef: PyTreeDef) -> Callable[[Any], list[Any] | Non
 
 
 def written_unflatten(treedef: PyTreeDef) -> Callable[[Sequence[Any]], Any]:
-    """A function from a list of as many leaves as a structure has to the tree."""
+    """Generate a function from the list of a structure's leaves to the tree."""
     source = _source()
     names = [f"v{i}" for i in range(treedef.num_leaves)]
     if treedef.num_leaves == _written_leaves(treedef):
@@ -342,7 +348,7 @@ def written_unflatten(treedef: PyTreeDef) -> Callable[[Sequence[Any]], Any]:
 
 
 def _written_leaves(treedef: PyTreeDef) -> int:
-    """The number of leaves that are not taken as slices."""
+    """Return the number of leaves that are not taken as slices."""
     if treedef._kind is None:
         return 1
     if treedef._flat and len(treedef._children) > LONG:
@@ -351,7 +357,8 @@ def _written_leaves(treedef: PyTreeDef) -> int:
 
 
 def built(source: Source, treedef: PyTreeDef, leaves: Sequence[str]) -> str:
-    """The expression of a tree, from expressions of its leaves: names, or the elements of a list `leaves`."""
+    """Return the expression that constructs a tree from expressions of its leaves: names, or elements of a list
+    `leaves`."""
     return _built(source, treedef, iter(leaves))
 
 

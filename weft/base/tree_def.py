@@ -1,11 +1,10 @@
-"""Tree structures (`PyTreeDef`) and the loops that take trees apart and put them together.
+"""Tree structures (`PyTreeDef`) and the generic traversals that flatten and unflatten trees.
 
-Flattening is part of every call of a compiled function. One traversal collects the leaves and writes the
-structure as a flat list of tokens, its signature; structures are interned by signature, so that the same structure is
-(nearly always) the same object: its hash is computed once, and comparing it is comparing identities.
+Flattening is part of every call of a compiled function. One traversal collects the leaves and writes the structure as a
+flat list of tokens, its signature. Structures are interned by signature, so that equal structures are nearly always the
+same object: hashes are computed once, and comparisons compare identities.
 
-The two functions of such calls are recursive, which is quickest; trees deeper than Python's stack take the iterative
-ones.
+`flatten` and `unflatten` are recursive, which is fastest; trees deeper than Python's stack use iterative versions.
 """
 
 from __future__ import annotations
@@ -60,9 +59,9 @@ IsLeaf = Callable[[Any], bool]
 
 
 class PyTreeDef:
-    """The structure of a tree: what is left when the leaves are taken out. Immutable and hashable.
+    """The structure of a tree without its leaves. Immutable and hashable.
 
-    Made by `structure` and `flatten`; two are equal when their nodes have the same types, equal static data
+    Created by `structure` and `flatten`. Two structures are equal if their nodes have the same types, equal static data
     (for a dict: its keys) and equal children.
 
     >>> from weft import tree
@@ -95,18 +94,18 @@ class PyTreeDef:
     _children: tuple[PyTreeDef, ...]
     _flat: bool
     _hash: int
-    # Code for this structure, where it was used often; and the functions in the tables of such code that belong to it.
+    # Generated code for this structure if it was used often, and its functions in the tables of such code.
     _unflatten: Callable[[Sequence[Any]], Any] | None
     _up_to: Callable[[Any], list[Any] | None] | None
     _written: tuple[Callable[..., Any], ...]
-    _seen: dict[Any, int] | None  # how often, by what for
-    _lasts: bool  # tables may hold it
+    _seen: dict[Any, int] | None  # number of uses by purpose
+    _lasts: bool  # tables may hold strong references to it
     depth: int
     num_leaves: int
     num_nodes: int
 
     def __new__(cls) -> PyTreeDef:
-        raise ArgumentTypeError("a PyTreeDef is made from a tree: use weft.tree.structure(tree)")
+        raise ArgumentTypeError("A PyTreeDef cannot be created directly: use weft.tree.structure(tree).")
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(f"a PyTreeDef is immutable; cannot set {name}")
@@ -149,32 +148,32 @@ class PyTreeDef:
         return self
 
     def unflatten(self, leaves: Iterable[Any]) -> Any:
-        """The tree with this structure and the given leaves."""
+        """Return the tree with this structure and the given leaves."""
         return unflatten(self, leaves)
 
     def flatten_up_to(self, tree: Any) -> list[Any]:
-        """The subtrees of `tree` at the leaves of this structure."""
+        """Return the subtrees of `tree` at the leaves of this structure."""
         return flatten_up_to(self, tree)
 
     def children(self) -> list[PyTreeDef]:
-        """The structures of the root's children."""
+        """Return the structures of the root's children."""
         return list(self._children)
 
     def node_data(self) -> tuple[type, Any] | None:
-        """The root's type and static data, or None for a leaf."""
+        """Return the root's type and static data, or None for a leaf."""
         if self._kind is None:
             return None
         return self._kind.type, list(self._data) if self._kind is DICT_KIND else self._data
 
     def compose(self, inner: PyTreeDef) -> PyTreeDef:
-        """This structure with `inner` in the place of each leaf."""
+        """Return this structure with `inner` in place of each leaf."""
         return _bottom_up(self, lambda: inner, lambda node, parts: make_treedef(node._kind, node._data, tuple(parts)))
 
     @staticmethod
     def from_node_data_and_children(
         registry: Any, node_data: tuple[type, Any] | None, children: Iterable[PyTreeDef]
     ) -> PyTreeDef:
-        """The structure whose `node_data()` and `children()` are the given ones."""
+        """Return the structure with the given `node_data()` and `children()`."""
         if node_data is None:
             return LEAF
         node_type, data = node_data
@@ -185,7 +184,7 @@ _set = object.__setattr__
 
 
 def _lenient_hash(data: Any) -> int:
-    """The hash of static data; data without a hash still has `==`, so it only makes for more comparisons."""
+    """Return the hash of static data; 0 for unhashable data, which `==` still distinguishes."""
     try:
         return hash(data)
     except TypeError:
@@ -193,7 +192,7 @@ def _lenient_hash(data: Any) -> int:
 
 
 def make_treedef(kind: NodeKind | None, data: Any, children: tuple[PyTreeDef, ...]) -> PyTreeDef:
-    """A new structure with a node at its root; the parts are trusted."""
+    """Create a structure with a node at its root, without checking the arguments."""
     treedef = object.__new__(PyTreeDef)
     count, nodes, flat, depth = 0, 1, kind is not None, 0
     for child in children:
@@ -233,7 +232,7 @@ def _restore(node_type: type | None, data: Any, children: tuple[PyTreeDef, ...])
 
 
 def _bottom_up(treedef: PyTreeDef, leaf: Callable[[], Any], combine: Callable[[PyTreeDef, list[Any]], Any]) -> Any:
-    """`combine` of the root and of the results for its children; `leaf` is called for each leaf, in order."""
+    """Combine the root and the results for its children by `combine`; `leaf` is called for each leaf, in order."""
     results: list[Any] = []
     around: list[tuple[PyTreeDef, Iterator[PyTreeDef], list[Any]]] = []
     node, parts = treedef, results
@@ -270,7 +269,7 @@ def _node_text(treedef: PyTreeDef, parts: list[str]) -> str:
         return "{" + ", ".join([f"{key!r}: {part}" for key, part in zip(treedef._data, parts, strict=True)]) + "}"
     if kind is LIST_KIND:
         return f"[{', '.join(parts)}]"
-    # A namedtuple has no static data: its label already ends with the name in brackets.
+    # A namedtuple has no static data, and its label already ends with the name in brackets.
     label = kind.label if kind.label.startswith("namedtuple[") else f"{kind.label}[{treedef._data}]"
     return f"CustomNode({label}, [{', '.join(parts)}])"
 
@@ -279,22 +278,22 @@ def _node_text(treedef: PyTreeDef, parts: list[str]) -> str:
 
 
 class _LeafToken:
-    """Stands for a leaf in a signature."""
+    """The token of a leaf in a signature."""
 
     __slots__ = ()
 
 
 _LEAF_TOKEN = _LeafToken()
-# Tokens of these types are equal only when they are interchangeable (1 == True == 1.0 are not).
+# Tokens of these types are equal only if they are interchangeable (unlike 1 == True == 1.0).
 _PLAIN = frozenset({str, int, type(None), NodeKind, FlatKind, _LeafToken, Exact})
 _INTERNED: dict[tuple[Any, ...], PyTreeDef] = {}
 _MOST_INTERNED = 4096
-# Structures that hold objects of the user's are referred to weakly.
+# Structures that hold user objects are referenced weakly.
 _INTERNED_BY_IDENTITY: dict[tuple[Any, ...], ref[PyTreeDef]] = {}
 
 
 def _intern(signature: list[Any], datas: list[Any]) -> PyTreeDef:
-    """The structure of a signature; `datas` holds the static data of its custom nodes in order."""
+    """Return the interned structure of a signature; `datas` contains the static data of its custom nodes in order."""
     tokens = tuple(signature)
     if not _PLAIN.issuperset(map(type, tokens)):
         tokens = tuple([t if type(t) in _PLAIN or type(t) is Identity else token(t) for t in tokens])
@@ -304,14 +303,17 @@ def _intern(signature: list[Any], datas: list[Any]) -> PyTreeDef:
     if found is None:
         if len(_INTERNED) >= _MOST_INTERNED:
             _INTERNED.clear()
-            forget_functions()  # what they return would not be interned
+            forget_functions()  # they would return structures that are no longer interned
         found = _INTERNED.setdefault(tokens, _read(signature, datas))
     return found
 
 
 def _intern_by_identity(tokens: tuple[Any, ...], signature: list[Any], datas: list[Any]) -> PyTreeDef:
-    """As `_intern`, for signatures with identities. A structure holds its data, so while it lives no other object has
-    their identities; once it is dead its entry answers None."""
+    """Intern a signature that contains identities.
+
+    A structure holds its data, so no other object has their identities while it lives; afterwards its entry is a dead
+    reference.
+    """
     entry = _INTERNED_BY_IDENTITY.get(tokens)
     found = None if entry is None else entry()
     if found is None:
@@ -327,11 +329,11 @@ def _intern_by_identity(tokens: tuple[Any, ...], signature: list[Any], datas: li
 
 
 def _read(tokens: list[Any], datas: list[Any]) -> PyTreeDef:
-    """The structure of a signature."""
+    """Build the structure of a signature."""
     position = 0
     remaining_datas = iter(datas)
 
-    around: list[tuple[NodeKind, Any, int, list[PyTreeDef]]] = []  # nodes with children that are not read yet
+    around: list[tuple[NodeKind, Any, int, list[PyTreeDef]]] = []  # nodes whose children have not all been read
     while True:
         token = tokens[position]
         position += 1
@@ -377,7 +379,7 @@ _STRUCTURE = (NodeKind, FlatKind, _LeafToken)
 
 
 def flatten(tree: Any, is_leaf: IsLeaf | None = None) -> tuple[list[Any], PyTreeDef]:
-    """The leaves of a tree, in order, and its structure. `is_leaf` stops the traversal where it returns True.
+    """Return the leaves of a tree, in order, and its structure. `is_leaf` stops the traversal where it returns True.
 
     Args:
         tree: a tree: nested lists, tuples, dicts, named tuples and registered classes; None has no leaves.
@@ -416,7 +418,7 @@ def flatten(tree: Any, is_leaf: IsLeaf | None = None) -> tuple[list[Any], PyTree
 
 
 def _flatten_asking(tree: Any, is_leaf: IsLeaf) -> tuple[list[Any], PyTreeDef]:
-    """`flatten` with `is_leaf`, which is called once for each node, in order."""
+    """Flatten with `is_leaf`, which is called once for each node, in order."""
     asked = is_leaf
     if type(is_leaf) is FunctionType:
         hint = (type(tree), id(is_leaf.__code__))
@@ -428,7 +430,7 @@ def _flatten_asking(tree: Any, is_leaf: IsLeaf) -> tuple[list[Any], PyTreeDef]:
         result = found[0](tree, is_leaf)
         if type(result) is tuple:
             return result
-        if result is not None:  # these questions were answered
+        if result is not None:  # reuse the results of the calls so far
             asked = Answered([*found[1][: result // 2 - 1], bool(result % 2)], is_leaf)
     signature: list[Any] = []
     datas: list[Any] = []
@@ -451,7 +453,7 @@ def _flatten_node(node: Any, kind: NodeKind, leaves: list[Any], signature: list[
         try:
             header = sorted(node)
         except TypeError:
-            header = sorted_keys(node)  # raises, and says why
+            header = sorted_keys(node)  # raises the user's error
         children = map(node.__getitem__, header)
         flat = LEAF_TYPES.issuperset(map(type, node.values()))
     elif code == SEQUENCE:
@@ -488,7 +490,8 @@ def _flatten_node(node: Any, kind: NodeKind, leaves: list[Any], signature: list[
 
 
 def _shorten(signature: list[Any], kind: NodeKind, start: int, first: int) -> None:
-    """Write a node whose children are all leaves the short way, so that a structure has one signature."""
+    """Replace the header of a node whose children are all leaves by the flat form, so that a structure has only one
+    signature."""
     empty = first == len(signature)
     if empty or (signature[-1] is _LEAF_TOKEN and all(token is _LEAF_TOKEN for token in signature[first:])):
         signature[start] = kind.flat
@@ -503,8 +506,9 @@ def _flatten_until(
     datas: list[Any],
     is_leaf: Callable[[Any, Any], bool] | None,
 ) -> None:
-    """As `_flatten_node`, asking `is_leaf(path, node)` at each node; with a path, leaves are pairs (path, leaf)."""
-    # Nodes around the one at hand: children still to come with their paths, and the node's offset in the signature.
+    """Append leaves and tokens like `_flatten_node`, calling `is_leaf(path, node)` at each node; with a path, leaves
+    are pairs (path, leaf)."""
+    # Ancestors of the current node: remaining children with their paths, and the offset in the signature.
     around: list[tuple[Iterator[tuple[Any, Any]], NodeKind, int, int]] = []
     while True:
         kind = None if is_leaf is not None and is_leaf(path, node) else kind_of(node)
@@ -542,7 +546,7 @@ def _flatten_until(
 def flatten_with_path(
     tree: Any, is_leaf: Callable[..., bool] | None = None, is_leaf_takes_path: bool = False
 ) -> tuple[list[tuple[tuple[Any, ...], Any]], PyTreeDef]:
-    """As `flatten`, with each leaf as a pair (key path, leaf); `is_leaf` may take the path as its first argument.
+    """Flatten a tree to pairs (key path, leaf) and its structure; `is_leaf` may take the path as its first argument.
 
     Args:
         tree: a tree: nested lists, tuples, dicts, named tuples and registered classes; None has no leaves.
@@ -580,11 +584,12 @@ def flatten_with_path(
 
 
 class _NoPrefix(Exception):
-    """Ends a traversal at the first difference; what the differences are is worked out only then."""
+    """Ends a traversal at the first mismatch. The differences are computed only afterwards, for the error."""
 
 
 def flatten_up_to(treedef: PyTreeDef, tree: Any, name: str = "the tree") -> list[Any]:
-    """The subtrees of `tree` at the leaves of `treedef`, which must be a prefix of it; `name` is for the error."""
+    """Return the subtrees of `tree` at the leaves of `treedef`, which must be a prefix of it; `name` is used in
+    errors."""
     if treedef._kind is None:
         return [tree]
     if treedef._up_to is not None:
@@ -618,7 +623,7 @@ def _flatten_up_to(treedef: PyTreeDef, node: Any, subtrees: list[Any]) -> None:
             raise _NoPrefix
         children: Sequence[Any]
         if kind.code == DICT:
-            # Keys that are equal as sets are equal in order, without sorting again.
+            # Keys that are equal as sets have the same sorted order.
             if len(node) != len(treedef._data):
                 raise _NoPrefix
             try:
@@ -635,7 +640,7 @@ def _flatten_up_to(treedef: PyTreeDef, node: Any, subtrees: list[Any]) -> None:
             raise _NoPrefix
         if treedef._flat:
             subtrees += children
-        else:  # the first is looked at next
+        else:  # reversed, because the last pair is popped next
             pairs.extend(zip(reversed(treedef._children), reversed(list(children)), strict=True))
 
 
@@ -643,11 +648,11 @@ def _flatten_up_to(treedef: PyTreeDef, node: Any, subtrees: list[Any]) -> None:
 
 
 def unflatten(treedef: PyTreeDef, leaves: Iterable[Any]) -> Any:
-    """The tree of a structure and leaves.
+    """Build the tree of a structure from its leaves.
 
     Args:
         treedef: a structure.
-        leaves: as many leaves as it has.
+        leaves: one value for each leaf of the structure.
 
     Returns:
         A tree.
@@ -662,7 +667,7 @@ def unflatten(treedef: PyTreeDef, leaves: Iterable[Any]) -> Any:
         count = treedef.num_leaves
     except AttributeError:
         fix = "tree.unflatten(tree.structure(tree), leaves)"
-        what = "tree.unflatten takes a structure first."
+        what = "The first argument of tree.unflatten must be a structure."
         raise ArgumentTypeError(what, received=described(treedef), fix=fix) from None
     if len(leaves) != count:
         raise ArgumentError(
@@ -682,12 +687,12 @@ def unflatten(treedef: PyTreeDef, leaves: Iterable[Any]) -> Any:
 
 
 def _assemble(treedef: PyTreeDef, leaves: Iterator[Any]) -> Any:
-    """Build a node, taking as many leaves from the iterator as it has."""
+    """Build a node, taking its leaves from the iterator."""
     kind: Any = treedef._kind
     children = treedef._children
     if treedef._flat:
         if kind.code == DICT:
-            # zip asks the keys first, so it stops without taking a leaf too many.
+            # zip advances the keys first, so it stops without consuming an additional leaf.
             return dict(zip(treedef._data, leaves))  # noqa: B905
         parts = list(islice(leaves, len(children)))
     else:
@@ -696,7 +701,7 @@ def _assemble(treedef: PyTreeDef, leaves: Iterator[Any]) -> Any:
 
 
 def _node_of(treedef: PyTreeDef, parts: list[Any]) -> Any:
-    """A node with the structure's root, of its children."""
+    """Build a node with the structure's root and the given children."""
     kind: Any = treedef._kind
     if kind.code == DICT:
         return dict(zip(treedef._data, parts))  # noqa: B905

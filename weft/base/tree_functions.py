@@ -1,4 +1,5 @@
-"""The tables of code for structures (`tree_code`): which functions are tried on a tree, and who holds them."""
+"""Tables of generated code for tree structures (`tree_code`): which functions are tried on a tree, and how long they
+live."""
 
 from __future__ import annotations
 
@@ -14,18 +15,18 @@ from weft.base.tree_nodes import when_leaves_become_nodes
 if TYPE_CHECKING:
     from weft.base.tree_def import PyTreeDef
 
-# Code that takes trees apart (see `tree_code`), by what the root shows at a glance: functions to try in turn, by the
-# type of the root, and for types of which there are many structures by its length too.
+# Functions that flatten trees (see `tree_code`), to be tried in turn, by the type of the root; for types with many
+# structures also by its length.
 FLATTEN: dict[type, Any] = {}
 FLATTEN_WITH_PATH: dict[type, Any] = {}
-# By the type of the root and the identity of is_leaf's code: a function and the answers it expects. One only, since
-# is_leaf must not be asked twice.
+# By the type of the root and the id of is_leaf's code: a function and the results of is_leaf that it expects. Only one
+# function, because is_leaf must not be called twice for a node.
 FLATTEN_UNTIL: dict[Any, tuple[Callable[..., Any], list[bool]]] = {}
-# A structure gets code when it was taken apart by the loops so often. There may be several functions for one, since
-# they know the order in which dicts have their keys.
+# Code is generated after this many traversals of a structure. A structure may have several functions, because they
+# depend on the order of keys in dicts.
 _OFTEN, _MOST_TRIED, _MOST_OF_STRUCTURE, _MOST_HINTS, _MOST_PURPOSES = 16, 4, 8, 4096, 256
 _BY_LENGTH = frozenset({dict, list, tuple})
-when_leaves_become_nodes.append(FLATTEN_UNTIL.clear)  # it knows types of leaves
+when_leaves_become_nodes.append(FLATTEN_UNTIL.clear)  # these functions assume types of leaves
 _set = object.__setattr__
 _LOCK = held(Lock())
 
@@ -37,7 +38,7 @@ def forget_functions() -> None:
 
 
 def often(treedef: PyTreeDef, purpose: Any) -> bool:
-    """Count that a structure was used; True when it is time to write code."""
+    """Count a use of a structure; return whether code should be generated now."""
     seen = treedef._seen
     if seen is None:
         _set(treedef, "_seen", seen := {})
@@ -48,12 +49,13 @@ def often(treedef: PyTreeDef, purpose: Any) -> bool:
 
 
 def _held(treedef: PyTreeDef) -> Any:
-    """A structure as functions hold it that tables hold."""
+    """Return the structure, or a weak reference to it if functions in tables must not keep it alive."""
     return treedef if treedef._lasts else ref(treedef)
 
 
 def _weakly(treedef: PyTreeDef, function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function as a table may hold it: code of a structure with objects of the user's lives as long as that."""
+    """Wrap a function for a table, so that code of a structure with user objects lives only as long as the
+    structure."""
     if treedef._lasts:
         return function
     with _LOCK:
@@ -69,7 +71,7 @@ def _weakly(treedef: PyTreeDef, function: Callable[..., Any]) -> Callable[..., A
 
 
 def _may_be_written(treedef: PyTreeDef, write: Callable[..., Any]) -> bool:
-    """Count that code is written; False when there was enough."""
+    """Count a generated function; return False if the structure has enough, or cannot have any."""
     seen: Any = treedef._seen
     count = seen[write] = seen.get(write, 0) + 1
     return count <= _MOST_OF_STRUCTURE and can_be_written(treedef)
@@ -78,7 +80,7 @@ def _may_be_written(treedef: PyTreeDef, write: Callable[..., Any]) -> bool:
 def add_function(
     table: dict[type, Any], treedef: PyTreeDef, example: Any, write: Callable[[PyTreeDef, Any, Any], Callable[..., Any]]
 ) -> None:
-    """Have trees like this one taken apart by code."""
+    """Generate code that flattens trees like `example`, and add it to a table."""
     if not _may_be_written(treedef, write):
         return
     try:
@@ -98,7 +100,7 @@ def add_function(
 
 
 def add_until(hint: Any, treedef: PyTreeDef, example: Any) -> None:
-    """The same for trees that are taken apart with an `is_leaf` like this one."""
+    """Generate code that flattens trees like `example` with an `is_leaf` like this one, and add it to the table."""
     if not _may_be_written(treedef, written_flatten_until):
         return
     function, answers = written_flatten_until(treedef, example, _held(treedef))
@@ -108,7 +110,7 @@ def add_until(hint: Any, treedef: PyTreeDef, example: Any) -> None:
 
 
 class Answered:
-    """`is_leaf` of which the first answers are known."""
+    """An `is_leaf` whose first results are known."""
 
     def __init__(self, answers: list[bool], is_leaf: Callable[[Any], bool]) -> None:
         self.answers, self.is_leaf = iter(answers), is_leaf

@@ -1,4 +1,4 @@
-"""Key paths: how a leaf is named by the steps that lead to it from the root of its tree."""
+"""Key paths: the steps that lead from the root of a tree to a leaf."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ KeyPath = tuple[KeyEntry, ...]
 
 
 class _Entry:
-    """A step of one attribute, which cannot be set. They are made for every node whose children have names, each time
-    its paths are asked for, so making one must be quick: a property over a slot is, a frozen dataclass is not."""
+    """A step with one immutable attribute.
+
+    Entries are created for all named children whenever paths are requested, so construction must be fast: a property
+    over a slot is, a frozen dataclass is not.
+    """
 
     __slots__ = ("_value",)
     __match_args__: tuple[str, ...] = ()
@@ -29,7 +32,7 @@ class _Entry:
 
 
 class SequenceKey(_Entry):
-    """The step into a list, tuple or deque: the position `idx`.
+    """The step into a list, tuple or deque: the index `idx`.
 
     Args:
         idx: the position.
@@ -51,7 +54,7 @@ class SequenceKey(_Entry):
 
 
 class DictKey(_Entry):
-    """The step into a mapping: the entry `key`.
+    """The step into a mapping: the key `key`.
 
     Args:
         key: the key.
@@ -95,7 +98,7 @@ class GetAttrKey(_Entry):
 
 
 class FlattenedIndexKey(_Entry):
-    """The step into a custom node that does not name its children: their position when it is flattened.
+    """The step into a custom node without named children: their index in flattening order.
 
     Args:
         key: the position.
@@ -117,17 +120,17 @@ class FlattenedIndexKey(_Entry):
 
 
 def _plain(entry: Any) -> str:
-    """The name in a step, without the brackets or the dot around it."""
+    """Return the name in a step, without brackets or dot."""
     return str(entry._value if isinstance(entry, _Entry) else entry)
 
 
 def keystr(keys: Sequence[Any], *, simple: bool = False, separator: str = "") -> str:
-    """Write a key path as text: `['a'][0].b`; with `simple` only the names, joined by `separator`.
+    """Format a key path: `['a'][0].b`; with `simple` only the names, joined by `separator`.
 
     Args:
         keys: a key path, as `tree.flatten_with_path` returns them.
         simple: whether to write names only, without brackets, quotes and dots.
-        separator: what is between them.
+        separator: the text between two steps.
 
     Returns:
         A string.

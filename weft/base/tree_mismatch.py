@@ -1,4 +1,4 @@
-"""Where and how two trees differ, in words: the body of error messages about structures."""
+"""Describe the differences between two trees, for error messages about structures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class View(NamedTuple):
-    """One node of a tree or of a structure, seen alike. `kind` is None for a leaf, which `text` then describes."""
+    """A common view of nodes of trees and of structures. `kind` is None for a leaf, which `text` then describes."""
 
     kind: NodeKind | None
     data: Any = None
@@ -26,7 +26,7 @@ Look = Callable[[Any], View]
 
 
 class Difference(NamedTuple):
-    """Two nodes at the same key path that do not match: what each tree has there, and in which way they differ."""
+    """Two nodes at the same key path that do not match: a description of each, and the reason."""
 
     path: tuple[Any, ...]
     first: str
@@ -35,7 +35,7 @@ class Difference(NamedTuple):
 
 
 def view_of_tree(is_leaf: Callable[[Any], bool] | None = None) -> Look:
-    """How to look at the nodes of a tree of values."""
+    """Return the function that views nodes of a tree of values."""
 
     def look(node: Any) -> View:
         kind = None if is_leaf is not None and is_leaf(node) else kind_of(node)
@@ -48,7 +48,7 @@ def view_of_tree(is_leaf: Callable[[Any], bool] | None = None) -> Look:
 
 
 def view_of_structure(treedef: PyTreeDef) -> View:
-    """How to look at the nodes of a structure."""
+    """View a node of a structure."""
     kind, data, children = treedef._kind, treedef._data, treedef._children
     if kind is None:
         return View(None)
@@ -56,7 +56,7 @@ def view_of_structure(treedef: PyTreeDef) -> View:
 
 
 def _text(view: View) -> str:
-    """A node in a few words."""
+    """Describe a node in a few words."""
     kind = view.kind
     if kind is None:
         return view.text
@@ -72,7 +72,7 @@ def _text(view: View) -> str:
 
 
 def _why(a: View, b: View) -> str | None:
-    """How two nodes of the same kind differ, their children aside; None when they do not."""
+    """Describe how two nodes of the same kind differ, ignoring their children; None if they do not."""
     assert a.kind is not None
     if a.kind.code == DICT and a.data != b.data:
         keys = [key for key in a.data if key not in b.data] + [key for key in b.data if key not in a.data]
@@ -87,7 +87,7 @@ def _why(a: View, b: View) -> str | None:
 def differences(
     a: Any, b: Any, look_a: Look, look_b: Look, *, prefix: bool = False, path: tuple[Any, ...] = ()
 ) -> Iterator[Difference]:
-    """All topmost nodes in which two trees differ. With `prefix`, `b` may continue below the leaves of `a`."""
+    """Yield the topmost nodes in which two trees differ. With `prefix`, `b` may continue below the leaves of `a`."""
     first, second = look_a(a), look_b(b)
     if first.kind is None and (prefix or second.kind is None):
         return
@@ -98,14 +98,14 @@ def differences(
     if why is not None:
         yield Difference(path, _text(first), _text(second), why)
         return
-    # Values know the names of their children better than structures do.
+    # Prefer names of children from values: structures do not have all of them.
     entries = (first if look_a is not view_of_structure else second).entries()
     for entry, child, other in zip(entries, first.children, second.children, strict=True):
         yield from differences(child, other, look_a, look_b, prefix=prefix, path=(*path, entry))
 
 
 def prefix_mismatches(treedef: PyTreeDef, tree: Any, name: str) -> list[str]:
-    """Why a structure that was expected is no prefix of a tree: a line for each difference."""
+    """Describe why a structure is not a prefix of a tree, with a line for each difference."""
     found = differences(treedef, tree, view_of_structure, view_of_tree(), prefix=True)
     return [f"at {name}{keystr(d.path)}: expected {d.first}, got {d.second} ({d.why})" for d in found]
 
@@ -119,22 +119,24 @@ def _prefix_lines(name: str, found: Iterator[Difference]) -> list[str]:
 def prefix_errors(
     prefix: Any, full: Any, is_leaf: Callable[[Any], bool] | None = None, name: str = "tree"
 ) -> list[str]:
-    """Why the tree `prefix` is no prefix of the tree `full`: a line for each difference; empty when it is one."""
+    """Describe why the tree `prefix` is not a prefix of the tree `full`, with a line for each difference; empty if it
+    is one."""
     return _prefix_lines(name, differences(prefix, full, view_of_tree(is_leaf), view_of_tree(), prefix=True))
 
 
 def prefix_errors_of_structure(
     prefix: Any, full: PyTreeDef, is_leaf: Callable[[Any], bool] | None = None, name: str = "tree"
 ) -> list[str]:
-    """As `prefix_errors`, where only the structure of the full tree is known."""
+    """Describe prefix errors like `prefix_errors`, for a full tree given by its structure."""
     return _prefix_lines(name, differences(prefix, full, view_of_tree(is_leaf), view_of_structure, prefix=True))
 
 
 def equality_errors(a: Any, b: Any, is_leaf: Callable[[Any], bool] | None = None) -> list[Difference]:
-    """Where the structures of two trees differ; leaves are all alike. Empty when the structures are equal."""
+    """Return the differences between the structures of two trees, ignoring the values of leaves. Empty if the
+    structures are equal."""
     return list(differences(a, b, view_of_tree(is_leaf), view_of_tree(is_leaf)))
 
 
 def equality_errors_of_structures(a: PyTreeDef, b: PyTreeDef) -> list[Difference]:
-    """Where two structures differ. Empty when they are equal."""
+    """Return the differences between two structures. Empty if they are equal."""
     return list(differences(a, b, view_of_structure, view_of_structure))

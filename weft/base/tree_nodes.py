@@ -1,7 +1,7 @@
-"""The kinds of nodes that a tree is made of, and the one table that finds the kind for a Python type.
+"""The kinds of tree nodes, and the table that maps Python types to kinds.
 
-A type that is in no table is a leaf. Types are matched exactly, so a subclass of `list` or `dict` is a leaf
-until it is registered; a namedtuple class is the one thing recognised without registration.
+Types without a kind are leaves. Types are matched exactly, so a subclass of `list` or `dict` is a leaf until it is
+registered; only namedtuple classes are recognised without registration.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from weft.base.tree_keys import DictKey, FlattenedIndexKey, GetAttrKey, Sequence
 Class = TypeVar("Class", bound=type)
 Children = Sequence[Any]
 
-# What the flattening loop branches on; every kind but these few is CUSTOM.
+# The cases of the flattening traversal; all other kinds are CUSTOM.
 NONE, SEQUENCE, DICT, CUSTOM = range(4)
 
 
 class FlatKind:
-    """Stands for "a node of this kind whose children are all leaves" where a structure is written as a list."""
+    """The header token of a node of this kind whose children are all leaves, in signatures."""
 
     __slots__ = ("kind",)
 
@@ -35,11 +35,10 @@ class FlatKind:
 
 
 class NodeKind:
-    """How nodes of one type are taken apart and put together again. Compared by identity.
+    """How nodes of one type are flattened and unflattened. Compared by identity.
 
-    `user` and `fields` are for code that is written for one structure: the functions that the user registered
-    (flatten, unflatten of a tuple, and flatten with keys or None), whose answers are not checked, and the names of a
-    dataclass's data and static fields.
+    `user` and `fields` serve generated code: the functions that the user registered (flatten, unflatten of a tuple, and
+    flatten with keys or None), whose results are not checked, and the names of a dataclass's data and static fields.
     """
 
     __slots__ = ("code", "entries", "fields", "flat", "flatten", "label", "type", "unflatten", "user")
@@ -71,21 +70,21 @@ class NodeKind:
 
 
 KINDS: dict[type, NodeKind] = {}
-# Types seen and found to be leaves. A set, so that "are all children leaves" is one call that runs in C.
+# Types that are known leaves. A set, so that checking all children is a single call that runs in C.
 LEAF_TYPES: set[type] = {int, float, complex, bool, str}
 _LEAF_TYPES_LIMIT = 4096
-# Called when values of a type were leaves and are nodes from now on.
+# Called when a type that was a leaf is registered as a node.
 when_leaves_become_nodes: list[Callable[[], None]] = []
 _LOCK = held(Lock())
 
 
 def is_namedtuple_class(node_type: Any) -> bool:
-    """True for classes made by `collections.namedtuple` or `typing.NamedTuple`, and their subclasses."""
+    """Return whether the class is a namedtuple or `typing.NamedTuple` class, or a subclass of one."""
     return isinstance(node_type, type) and issubclass(node_type, tuple) and hasattr(node_type, "_fields")
 
 
 def classify(node_type: type) -> NodeKind | None:
-    """The kind of a type, or None for a leaf; remembers the answer for types not seen before."""
+    """Return the kind of a type, or None for a leaf; the answer for new types is cached."""
     with _LOCK:
         kind = KINDS.get(node_type)
         if kind is None and is_namedtuple_class(node_type):
@@ -98,7 +97,7 @@ def classify(node_type: type) -> NodeKind | None:
 
 
 def kind_of(value: Any) -> NodeKind | None:
-    """The kind of a value's type, or None when the value is a leaf."""
+    """Return the kind of a value's type, or None if the value is a leaf."""
     node_type = type(value)
     if node_type in LEAF_TYPES:
         return None
@@ -106,7 +105,7 @@ def kind_of(value: Any) -> NodeKind | None:
 
 
 def _add(kind: NodeKind) -> None:
-    """Enter a kind in the table; a type has one meaning for the life of the process."""
+    """Add a kind to the table; raise if its type has one already, since meanings never change within a process."""
     with _LOCK:
         if kind.type in KINDS:
             raise ArgumentError(
@@ -124,7 +123,7 @@ def _add(kind: NodeKind) -> None:
 
 
 def sorted_keys(mapping: dict[Any, Any]) -> list[Any]:
-    """The keys in the order in which a mapping is flattened."""
+    """Return the keys in the order in which a mapping is flattened."""
     try:
         return sorted(mapping)
     except TypeError as error:
@@ -200,7 +199,7 @@ for _kind in (NONE_KIND, LIST_KIND, TUPLE_KIND, DICT_KIND, ORDERED_DICT_KIND, DE
 
 
 def _checked(node_type: type, result: Any, function: str) -> tuple[list[Any], Any]:
-    """What a user's flatten function returned, as (list of children, static data)."""
+    """Check and normalise what a user's flatten function returned to (list of children, static data)."""
     if type(result) is not tuple or len(result) != 2:
         raise ArgumentError(
             f"the {function} function of {node_type.__name__} must return a tuple (children, static data), "
@@ -217,7 +216,7 @@ def _checked(node_type: type, result: Any, function: str) -> tuple[list[Any], An
 
 
 def _with_keys(node_type: type, flatten_with_keys: Callable[[Any], Any]) -> Callable[[Any], tuple[list[Any], Any]]:
-    """Check the answers of a user's flatten function whose children come as pairs (key, child)."""
+    """Wrap a user's flatten function whose children are pairs (key, child), with checks of its results."""
 
     def flatten(node: Any) -> tuple[list[Any], Any]:
         pairs, data = _checked(node_type, flatten_with_keys(node), "flatten_with_keys")
@@ -261,20 +260,21 @@ def register_pytree_node(
     """
     if not isinstance(nodetype, type):
         raise ArgumentTypeError(
-            f"register_pytree_node takes a type, got {nodetype!r} of type {type(nodetype).__name__}"
+            f"register_pytree_node needs a type, got {nodetype!r} of type {type(nodetype).__name__}"
         )
     entries: Callable[[Any, Any, int], Sequence[Any]] = _flat_entries
     if flatten_with_keys_func is not None:
         flatten_pairs = _with_keys(nodetype, flatten_with_keys_func)
 
         def entries(node: Any, data: Any, count: int) -> Sequence[Any]:
-            if node is None:  # only the structure is at hand, and it does not hold the names
+            if node is None:  # there is only a structure, which does not store names
                 return _flat_entries(node, data, count)
             keys = [key for key, _ in flatten_pairs(node)[0]]
             if len(keys) != count:
                 name = nodetype.__name__
                 raise ArgumentError(
-                    f"flatten_with_keys of {name} returns {len(keys)} children, its flatten function {count}"
+                    f"flatten_with_keys of {name} must return {count} children, as its flatten function does; "
+                    f"got {len(keys)}"
                 )
             return keys
 
@@ -290,11 +290,11 @@ def register_pytree_node(
 
 
 def _check_methods(cls: Any, *names: str) -> None:
-    """A class that is registered for its methods must have them."""
+    """Raise unless a class has the methods that its registration needs."""
     lacking = [name for name in names if not isinstance(cls, type) or not hasattr(cls, name)]
     if lacking:
         raise ArgumentTypeError(
-            f"A class with the methods {' and '.join(names)} is needed.",
+            f"The class must have the methods {' and '.join(names)}.",
             received=repr(cls),
             fix="tree_flatten(self) returns (children, data); tree_unflatten(cls, data, children) is a classmethod",
         )
@@ -340,7 +340,7 @@ def register_pytree_with_keys(
         nodetype: a class.
         flatten_with_keys: a function of a node that returns children as pairs (key, child), and static data.
         unflatten_func: a function of static data and children that returns a node.
-        flatten_func: the same without keys, which is quicker.
+        flatten_func: the same without keys, which is faster.
 
     >>> from weft import tree
     >>> from weft import tree_util
@@ -391,7 +391,7 @@ def register_pytree_with_keys_class(cls: Class) -> Class:
 
 
 def _attributes(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
-    """A function that reads the named attributes as a tuple."""
+    """Return a function that reads the named attributes as a tuple."""
     if len(names) > 1:
         return attrgetter(*names)
     if not names:
@@ -403,10 +403,10 @@ def _attributes(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
 def _dataclass_fields(
     nodetype: Any, data_fields: Sequence[str] | None, meta_fields: Sequence[str] | None
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The names of the data and the static fields, given or read from the dataclass."""
+    """Return the names of the data fields and the static fields, from the arguments or from the dataclass."""
     if (data_fields is None) != (meta_fields is None):
         raise ArgumentTypeError(
-            "register_dataclass takes data_fields and meta_fields together or neither; "
+            "register_dataclass needs data_fields and meta_fields together or neither; "
             f"got data_fields={data_fields!r} and meta_fields={meta_fields!r}"
         )
     if data_fields is not None and meta_fields is not None:
@@ -428,9 +428,9 @@ def register_dataclass(
 ) -> Class:
     """Make a dataclass a tree node, and return it, so that this is also a class decorator.
 
-    Fields in `data_fields` are children, fields in `meta_fields` are static data, fields in `drop_fields` are left
-    out and take their default again. Without lists, a field made with `metadata={"static": True}` is static and
-    every other one is data.
+    Fields in `data_fields` are children, fields in `meta_fields` are static data, fields in `drop_fields` are omitted
+    and get their default value when the node is rebuilt. Without lists, fields with `metadata={"static": True}` are
+    static and all others are data.
 
     Args:
         nodetype: a dataclass.
@@ -454,7 +454,7 @@ def register_dataclass(
     """
     data_names, meta_names = _dataclass_fields(nodetype, data_fields, meta_fields)
     if not isinstance(nodetype, type):
-        raise ArgumentTypeError(f"register_dataclass takes a class, got {nodetype!r}")
+        raise ArgumentTypeError(f"register_dataclass needs a class, got {nodetype!r}")
     both = sorted(set(data_names) & set(meta_names))
     if both:
         raise ArgumentError(
@@ -486,7 +486,7 @@ def register_dataclass(
 
 
 def register_static(cls: Class) -> Class:
-    """Class decorator: make instances tree nodes without leaves, the whole instance being static data.
+    """Class decorator: make instances tree nodes without leaves, whose static data is the instance itself.
 
     The class needs `==` and a hash.
     """
@@ -495,13 +495,14 @@ def register_static(cls: Class) -> Class:
 
 
 def static(**kwargs: Any) -> Any:
-    """A `dataclasses.field` that `register_dataclass` takes as static data; arguments as for `dataclasses.field`."""
+    """Return a `dataclasses.field` that `register_dataclass` treats as static data; arguments are those of
+    `dataclasses.field`."""
     metadata = {**(kwargs.pop("metadata", None) or {}), "static": True}
     return dataclasses.field(metadata=metadata, **kwargs)
 
 
 def same_data(a: Any, b: Any) -> bool:
-    """Equality of static data; the same object is equal to itself, whatever its `==` says."""
+    """Compare static data; an object equals itself, whatever its `==` returns."""
     return a is b or bool(a == b)
 
 
@@ -509,7 +510,7 @@ def same_data(a: Any, b: Any) -> bool:
 
 
 class _OpaqueCallable:
-    """Hides a `functools.partial`, which the constructor of another partial would otherwise merge into itself."""
+    """Hides a `functools.partial`, which the constructor of an outer partial would otherwise merge."""
 
     __slots__ = ("function",)
 
@@ -532,8 +533,8 @@ class _OpaqueCallable:
 class Partial(functools.partial):
     """A `functools.partial` that is a tree node: the bound arguments are children, the function is static data.
 
-    It can be passed into and out of transformed functions. Two Partials have the same structure when their
-    functions are equal, which for functions defined anew on each call they are not.
+    It can be passed into and out of transformed functions. Two Partials have the same structure if their functions are
+    equal, which functions that are defined anew on each call are not.
 
     Args:
         func: a function.

@@ -1,4 +1,4 @@
-"""Tokens: hashable stand-ins for static data and dict keys, equal exactly when the data are interchangeable."""
+"""Tokens: hashable stand-ins for static data and dict keys, equal exactly if the data are interchangeable."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from weft.base.memo import Memo
 
 
 class Exact(tuple):
-    """A token for static data that is equal to another exactly when the data are of the same types and equal."""
+    """A token that equals another one exactly if the data have the same types and are equal."""
 
     __slots__ = ()
 
 
 class Identity(tuple):
-    """A token for static data of which only the identity is known; good while the data are alive."""
+    """A token that compares data by identity; valid while the data are alive."""
 
     __slots__ = ()
 
 
 def token(data: Any) -> Any:
-    """A hashable stand-in for static data (or a dict key) in signatures."""
+    """Return the token of static data (or a dict key) for signatures."""
     data_type = type(data)
     if data_type is str or data_type is int or data is None:
         return data
@@ -40,14 +40,16 @@ def token(data: Any) -> Any:
     return (Exact if lasts(data) else Identity)((id(data),))
 
 
-# Objects that were found to last, by their identities.
+# Objects that `lasts` returned True for, by id.
 _LASTING: Memo[int, Any] = Memo(4096, lasting=True)
 
 
 def lasts(data: Any) -> bool:
-    """True for objects that live as long as the process anyway, so that a table may hold them: what a module has under
-    its name (functions, classes), what the module of a class has of its instances (markers), members of such
-    enumerations, dtypes, and plain `object()`, which holds nothing."""
+    """Return whether an object lives as long as the process, so that tables may hold it.
+
+    These are objects that a module has under their name (functions, classes), instances that the module of their class
+    has (markers), members of such enumerations, dtypes, and plain `object()` instances, which hold nothing.
+    """
     if _LASTING.get(id(data)) is data:
         return True
     found = (
@@ -62,13 +64,13 @@ def lasts(data: Any) -> bool:
     return found
 
 
-# How often no module had an instance of a type: then nobody looks any more.
+# Number of failed searches for instances of a type; after `_PATIENCE` of them the search is skipped.
 _not_global: weakref.WeakKeyDictionary[type, int] = weakref.WeakKeyDictionary()
 _PATIENCE = 16
 
 
 def _is_global(data: Any) -> bool:
-    """True when the module of the object's class has the object under some name."""
+    """Return whether the module of the object's class has the object under some name."""
     kind = type(data)
     if kind.__module__ == "builtins" or _not_global.get(kind, 0) >= _PATIENCE:
         return False
@@ -80,7 +82,7 @@ def _is_global(data: Any) -> bool:
 
 
 def _is_named(data: Any) -> bool:
-    """True when a module has the object under the name that the object says."""
+    """Return whether a module has the object under the object's own qualified name."""
     try:
         module, name = data.__module__, data.__qualname__
         found = sys.modules[module]

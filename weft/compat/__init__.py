@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import sys
 
+from weft.base.errors.layout import show_jax_text
 from weft.base.publish import publish as _publish
 from weft.base.settings import config
 from weft.compat.attributes import add_attributes
@@ -45,6 +46,7 @@ def install() -> None:
     for name, value in DEFAULTS.items():
         config.update(name, value)
     add_attributes()
+    show_jax_text()
     sys.meta_path.insert(0, Finder(read_manifest()))
     print_at_exit()
 

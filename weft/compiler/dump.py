@@ -18,7 +18,7 @@ def write_program(folder: pathlib.Path, program: Program, seconds: Mapping[str, 
     taken = f"emitted in {_milliseconds(seconds, 'emit')}, memory planned in {_milliseconds(seconds, 'memory')}"
     write(folder / f"{FIRST}_program.txt", "#", taken, printer.to_text(program))
     launched = dict.fromkeys(step.full for step in program.all_steps() if isinstance(step, Launch))
-    texts = {kernel_printer.symbol_of(kernel): kernel_printer.to_text(kernel) for kernel in launched}
+    texts = {kernel_printer.kernel_symbol(kernel): kernel_printer.to_text(kernel) for kernel in launched}
     body = "\n\n".join(f"# {name}\n{text}" for name, text in texts.items())
     write(folder / f"{FIRST + 1}_kernels.txt", "#", f"{len(texts)} kernels, {taken}", body)
 

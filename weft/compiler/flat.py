@@ -19,7 +19,7 @@ from weft.base.settings import config
 from weft.compiler.compilation import FLAT_LENGTH, FLAT_MOST, Compilation, Flat, with_length
 from weft.compiler.compile import compile_program
 from weft.compiler.kernel.ir import Buffer, Index, Kernel, Load, Loop, LoopKind, Statement, Store, Value, Variable
-from weft.compiler.kernel.substitute import substituted
+from weft.compiler.kernel.substitute import substitute
 from weft.compiler.kernel.threads import BLOCK
 from weft.compiler.program.assign import assign
 from weft.compiler.program.ir import Kind as SlotKind
@@ -84,7 +84,7 @@ def _with_length(kernel: Kernel) -> Kernel:
             case Loop():
                 block = Variable("block")
                 shift = Index.of(statement.variable) + block * BLOCK
-                body = substituted(tuple(longer(s) for s in statement.body), statement.variable, shift)
+                body = substitute(tuple(longer(s) for s in statement.body), statement.variable, shift)
                 inner = replace(statement, stop=BLOCK, body=body, limit=Index.of(length) - block * BLOCK)
                 return Loop(block, 0, FLAT_MOST // BLOCK, (inner,), LoopKind.THREADS)
             case Load() | Store():

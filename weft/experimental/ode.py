@@ -25,7 +25,7 @@ from weft.extend.linear_util import transformation2
 from weft.flatten_util import ravel_pytree
 from weft.ir.interpreter import replay
 from weft.ir.types import type_of
-from weft.lax.bodies import staged
+from weft.lax.bodies import trace_body
 from weft.numpy.elementwise import absolute
 from weft.numpy.indexing import concrete
 from weft.numpy.joining import stack
@@ -170,7 +170,7 @@ def odeint(
     operands = flat, times[0], *leaves
     in_tree = tree.structure(operands)
     types = [type_of(x) for x in operands]
-    jaxpr, constants, _, _ = staged(flat_func, in_tree, types, "the function of odeint,")
+    jaxpr, constants, _, _ = trace_body(flat_func, in_tree, types, "the function of odeint,")
     count = len(constants)
 
     def dynamics(y: Any, time: Any, parameters: Any) -> Any:

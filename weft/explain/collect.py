@@ -20,7 +20,7 @@ from weft.compiler.kernel.grid import accesses
 from weft.compiler.kernel.ir import GroupMatmul, Kernel
 from weft.compiler.program.assign import Lifetimes
 from weft.compiler.program.ir import Call, Launch, Slot, Step
-from weft.compiler.program.printer import named_lines
+from weft.compiler.program.printer import step_texts
 from weft.compiler.provenance import Line, StepCost, costs, equations_of, lines_of, step_lines, touched_bytes
 from weft.explain.measure import Measurement
 from weft.explain.origins import fusions_of_equations
@@ -195,7 +195,7 @@ class Collector:
 
     def _steps(self) -> list[dict[str, Any]]:
         times = {step: (count, taken) for step, count, taken in self.measured.steps}
-        texts = named_lines(self.program)
+        texts = step_texts(self.program)
         rows: list[dict[str, Any]] = []
         for step, key in self.step_ids.items():
             count, seconds = times.get(step, (0, 0.0))

@@ -21,13 +21,14 @@ from weft.base.dataclass import dataclass
 from weft.base.dtypes import float0
 from weft.base.errors import ArgumentError, ArgumentTypeError, FileFormatError, InvalidInputTypeError, NotSupportedError
 from weft.base.settings import config, overrides
-from weft.base.source import user_line
+from weft.base.source import is_own, user_line
 from weft.compiler.passes.inline import inline
 from weft.export import file
 from weft.export.file import VERSION, Content, is_empty
 from weft.export.meshes import described, devices_of_call, exported_devices, moved, on_devices, over_mesh
 from weft.export.objects import check_exportable
-from weft.export.symbolic import check_assumptions, sizes_of_call
+from weft.export.symbolic import check_assumptions, check_one_scope_of, sizes_of_call
+from weft.indexing.dimension import is_symbolic_shape
 from weft.indexing.expression import Expression, Symbol
 from weft.indexing.guards import Assumption
 from weft.ir.at_sizes import at_sizes
@@ -123,6 +124,16 @@ class Exported:
         return max(len(self._devices), 1)
 
     @property
+    def uses_global_constants(self) -> bool:
+        """Whether the program has values that are known when it is called: symbolic sizes, or one of its platforms."""
+        return any(is_symbolic_shape(getattr(t, "shape", ())) for t in self.in_avals)
+
+    @property
+    def module_kept_var_idx(self) -> tuple[int, ...]:
+        """The arguments that the program takes: all of them."""
+        return tuple(range(len(self.in_avals)))
+
+    @property
     def in_shardings_hlo(self) -> tuple[NamedSharding | None, ...]:
         """Shardings of the arguments over the axes of the export, None where they are left open. There is no HLO."""
         return tuple(map(described, self._in_shardings)) or (None,) * len(self.in_avals)
@@ -216,8 +227,9 @@ class Exported:
         derivatives."""
         leaves, in_tree = tree.flatten((args, kwargs))
         if in_tree != self.in_tree:
-            raise InvalidInputTypeError(
-                f"{self.fun_name} was exported for arguments of another structure.",
+            raise ArgumentError(
+                "The invocation args and kwargs must have the same pytree structure as when the function "
+                f"{self.fun_name} was exported.",
                 received=structure_differences(self.in_tree, in_tree, ()),
                 fix="the arguments that it was exported for",
                 at=user_line(),
@@ -229,7 +241,7 @@ class Exported:
     def _check_platform(self) -> None:
         if DisabledSafetyCheck.platform() in self.disabled_safety_checks or _platform() in self.platforms:
             return
-        what = f"{self.fun_name} was exported for the platforms {', '.join(self.platforms)}."
+        what = f"Function {self.fun_name} was exported for platforms {', '.join(self.platforms)}."
         raise ArgumentError(what, received=f"a call on {_platform()}", fix="export(f, platforms=[...])", at=user_line())
 
     @contextlib.contextmanager
@@ -257,9 +269,20 @@ class Exported:
 
     def _sizes(self, types: Sequence[Any]) -> dict[Symbol, Any]:
         """The sizes of the symbols in a call with arguments of these types, if it is for them."""
-        sizes = sizes_of_call(self.fun_name, self.in_avals, types, self.argument_names)
+        sizes = sizes_of_call(self.fun_name, self.in_avals, types, self._argument_paths)
         check_assumptions(self.fun_name, self.assumptions, sizes)
         return sizes
+
+    def _argument_paths(self) -> Sequence[str]:
+        """Return where each leaf is among the arguments, such as `args[0]` and `kwargs['x']`."""
+        found = self._functions.get("paths")
+        if found is None:
+            args_kwargs = tree.unflatten(self.in_tree, [0] * len(self.in_avals))
+            leaves, _ = tree.flatten_with_path(args_kwargs)
+            paths = [("args", "kwargs")[path[0].idx] + tree.keystr(path[1:]) for path, _ in leaves]
+            found = self._functions.setdefault("paths", lambda: paths)
+        names: Sequence[str] = found()
+        return names
 
     @property
     def _for_all_sizes(self) -> Callable[..., Any]:
@@ -372,9 +395,11 @@ def export(
     (3,)
     """
     if not isinstance(fun_jit, JitFunction) and not hasattr(fun_jit, "trace"):
-        raise ArgumentTypeError(
-            "export takes a function that jit returned.", received=repr(fun_jit), fix="export(weft.jit(f))"
-        )
+        if not is_own(getattr(getattr(fun_jit, "__code__", None), "co_filename", "")):
+            raise ArgumentError(
+                "Function to be exported must be the result of `jit`.", received=repr(fun_jit), fix="export(weft.jit(f))"
+            )
+        fun_jit = jit(fun_jit)
     if _override_lowering_rules:
         raise NotSupportedError(
             "An export has jaxprs, which nothing lowers further: there are no rules of lowering to override.",
@@ -386,9 +411,21 @@ def export(
         raise ArgumentError("platforms are names.", received=repr(platforms), fix=f"{list(PLATFORMS)}")
 
     def exported(*args: Any, **kwargs: Any) -> Exported:
+        name = getattr(fun_jit, "__name__", type(fun_jit).__name__)
+        check_one_scope_of(name, _shapes_of((args, kwargs)))
         return exported_of(fun_jit.trace(*args, **kwargs), names, tuple(disabled_checks))
 
     return exported
+
+
+def _shapes_of(args_kwargs: Any) -> dict[str, Sequence[Any]]:
+    """Return the shapes of the leaves that have one, by path."""
+    leaves, _ = tree.flatten_with_path(args_kwargs)
+    return {
+        ("args", "kwargs")[path[0].idx] + tree.keystr(path[1:]): leaf.shape
+        for path, leaf in leaves
+        if is_symbolic_shape(getattr(leaf, "shape", ()))
+    }
 
 
 def exported_of(

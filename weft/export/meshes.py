@@ -106,7 +106,7 @@ def devices_of_call(name: str, count: int, args: Sequence[Any]) -> tuple[Device,
     here = found[0] if found else (default_device(),)
     if len(here) != count:
         raise ArgumentError(
-            f"{name} was exported for {count} devices and is called in a context with {len(here)} devices.",
+            f"Function {name} was exported for {count} devices and is called in a context with {len(here)} devices.",
             received=f"arguments on {', '.join(map(str, here[:8]))}",
             fix=f"weft.device_put(x, weft.NamedSharding(mesh, spec)) of the arguments, on a mesh of {count} devices",
             at=user_line(),

@@ -3,6 +3,7 @@ were registered."""
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -39,8 +40,8 @@ def register_pytree_node_serialization(
     for known in (_by_type.get(nodetype), _by_name.get(serialized_name)):
         if known is not None:
             raise ArgumentError(
-                f"{nodetype.__name__} cannot be registered as {serialized_name!r}: {known.node_type.__name__} is "
-                f"registered as {known.name!r} already."
+                f"Duplicate serialization registration for type `{nodetype.__name__}` and serialized_name "
+                f"`{serialized_name}`: `{known.node_type.__name__}` is registered as `{known.name}`."
             )
     entry = _Registered(nodetype, serialized_name, serialize_auxdata, deserialize_auxdata, from_children)
     _by_type[nodetype] = _by_name[serialized_name] = entry
@@ -65,12 +66,12 @@ def to_json(structure: PyTreeDef) -> Any:
         return None
     if kind in (tuple, list):
         return {"node": kind.__name__, "children": children}
-    if kind is dict:
-        return {"node": "dict", "keys": [_key_to_json(key) for key in aux], "children": children}
+    if kind in (dict, OrderedDict):
+        return {"node": kind.__name__, "keys": [_key_to_json(key) for key in aux], "children": children}
     found = _by_type.get(kind)
     if found is None:
-        raise NotSupportedError(
-            f"A structure with nodes of {kind.__module__}.{kind.__qualname__} cannot be written to a file.",
+        raise ArgumentError(
+            f"Cannot serialize PyTreeDef containing an unregistered type `{kind.__module__}.{kind.__qualname__}`.",
             fix="weft.export.register_pytree_node_serialization, or register_namedtuple_serialization",
         )
     return {"node": "registered", "name": found.name, "data": found.serialize(aux).hex(), "children": children}
@@ -94,11 +95,13 @@ def from_json(value: Any) -> PyTreeDef:
             return _node((tuple, None), children)
         case "list":
             return _node((list, None), children)
-        case "dict":
+        case "dict" | "OrderedDict" as name:
             kinds = {"str": str, "int": int, "bool": bool}
             keys = [kinds[kind](key) for kind, key in value["keys"]]
             if len(set(keys)) != len(keys) or len(keys) != len(children):
                 raise FileFormatError("A dict in the file has a key twice, or not as many keys as values.")
+            if name == "OrderedDict":
+                return _node((OrderedDict, tuple(keys)), children)
             return _node((dict, keys), children)
         case "registered":
             found = _by_name.get(value["name"])

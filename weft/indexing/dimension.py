@@ -78,7 +78,7 @@ def symbol(name: str, lower: Dimension = SMALLEST_SIZE, upper: Dimension | None 
     if not definitely_nonnegative(lower):
         raise ValueError(f"A dimension is at least 0, so must be its lower bound. Received: {name} >= {lower}")
     if upper is not None and definitely_less(upper, lower):
-        raise ValueError(f"No size satisfies {lower} <= {name} <= {upper}")
+        raise ValueError(f"Unsatisfiable constraints: no size satisfies {lower} <= {name} <= {upper}")
     return Symbol(name, lower, upper)
 
 
@@ -258,12 +258,14 @@ def parse_shape(
     *,
     constraints: Sequence[str] = (),
     known: Mapping[str, Dimension] | None = None,
-    like: Sequence[Dimension] | None = None,
+    like: Sequence[Dimension | None] | None = None,
+    any_sign: bool = False,
 ) -> Shape:
     """Read a shape such as "(b, t, 2*b)", with or without the parentheses.
 
     `constraints` are comparisons such as "b >= 8" or "t <= 4*b". Where `like` is given, "_" is the size of the
-    same dimension of it, and "..." all of its sizes there.
+    same dimension of it, and "..." all of its sizes there. With `any_sign` expressions may be negative for all values
+    of their symbols.
     """
     if text.replace(" ", "") in ("", "()"):
         return ()
@@ -271,26 +273,36 @@ def parse_shape(
     parts = list(tree.elts) if isinstance(tree, ast.Tuple | ast.List) else [tree]
     dots = [i for i, part in enumerate(parts) if isinstance(part, ast.Constant) and part.value is ...]
     if len(dots) > 1 or (dots and like is None):
-        what = f"A syntax error in symbolic shape {text!r}"
-        raise ValueError(f'{what}: "..." may be in it once, and needs the shape that like= is.')
+        why = "no 'like' shape was given for ..." if like is None else '"..." may be in it once'
+        raise _syntax_error(text, why)
     if dots:
         assert like is not None
         blanks = [ast.Name("_") for _ in range(len(like) - len(parts) + 1)]
         parts[dots[0] : dots[0] + 1] = blanks
     if like is not None and len(like) != len(parts):
-        what = f"A syntax error in symbolic shape {text!r}: it must have the {len(like)} dimensions of"
-        raise ValueError(f"{what} like={shape_text(like)}, and has {len(parts)}.")
+        rank = f"'like' shape has only {len(like)} dimensions"
+        why = f"{rank}, and the text has {len(parts)}"
+        if len(parts) > len(like):
+            why = f"because we parsed {len(like)} already and {rank}"
+        raise _syntax_error(text, why)
     names = _with_bounds(constraints, known or {})
     result = []
     for i, part in enumerate(parts):
         if isinstance(part, ast.Name) and part.id == "_":
             if like is None:
-                what = f"A syntax error in symbolic shape {text!r}"
-                raise ValueError(f'{what}: "_" is a size of another shape, and needs like=.')
+                raise _syntax_error(text, "no 'like' shape was given for _")
             result.append(as_dimension(like[i]))
-        else:
-            result.append(as_dimension(_evaluate(part, text, names)))
+            continue
+        size = _evaluate(part, text, names)
+        given = None if like is None else like[i]
+        if isinstance(size, int) and isinstance(given, int) and size != given:
+            raise _syntax_error(text, f"different size {size} for dimension {i}, which is {given} in 'like' shape")
+        result.append(size if any_sign and isinstance(size, Expression) else as_dimension(size))
     return tuple(result)
+
+
+def _syntax_error(text: str, why: str) -> ValueError:
+    return ValueError(f"A syntax error in symbolic shape {text!r}: {why}.")
 
 
 def _parse(text: str) -> ast.expr:
@@ -309,6 +321,8 @@ def _evaluate(node: ast.expr, text: str, known: Mapping[str, Dimension]) -> Dime
             return known[name] if name in known else symbol(name)
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             return -_evaluate(operand, text, known)
+        case ast.UnaryOp(op=ast.UAdd(), operand=operand):
+            return _evaluate(operand, text, known)
         case ast.BinOp(op=ast.Pow(), right=ast.Constant(value=int() as power)) if power > LARGEST_POWER:
             raise ValueError(f"A dimension has powers of at most {LARGEST_POWER}. Received: {text!r}")
         case ast.BinOp(op=ast.Pow(), right=right) if not isinstance(right, ast.Constant):
@@ -407,6 +421,8 @@ def _solve(text: str, solved: Mapping[Symbol, Dimension]) -> tuple[Symbol, Dimen
             ):
                 return dividend, divisor * other + symbol(f"{dividend.name}_{divisor}", 0, divisor - 1)
     difference = left - right
+    if definitely_different(difference, 0):
+        raise ValueError(f"Unsatisfiable explicit constraint: {text.strip()}")
     # A symbol that is alone on one side is the one that is defined.
     for found in sorted(symbols_of(difference), key=lambda s: (s is not left, s is not right)):
         coefficient, rest = linear_in(difference, found) or (0, 0)
@@ -423,6 +439,8 @@ def _read_constraint(text: str) -> tuple[str, bool, Dimension] | None:
         nonnegative = _RELATIONS[type(node.ops[0])](left, right)
         if isinstance(nonnegative, int) and nonnegative >= 0:
             return None
+        if definitely_less(nonnegative, 0):
+            raise ValueError(f"Unsatisfiable explicit constraint: {text.strip()}")
         # The symbol that is alone on one side is the one that is bounded; failing that, any symbol that can be.
         for found in sorted(symbols_of(nonnegative), key=lambda s: (s is not left, s is not right)):
             split = linear_in(nonnegative, found)
@@ -439,6 +457,10 @@ def _read_constraint(text: str) -> tuple[str, bool, Dimension] | None:
 
 
 def _not_a_constraint(text: str) -> ValueError:
+    if not any(relation in text for relation in ("==", "<", ">")):
+        return ValueError(
+            f"Constraint parsing error: must contain one of '==' or '>=' or '<=', < or >. Received: {text!r}"
+        )
     return ValueError(
         'A constraint must bound one symbol by <, <=, > or >=, as in "b >= 8" or "t <= 4*b", or define one by ==, as '
         f'in "a == 2*b" or "mod(b, 8) == 0". Received: {text!r}'

@@ -71,11 +71,26 @@ def _binary(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         try:
             key = (left, right)
             found = known.get(key)
-            return known.keep(key, function(left, right)) if found is None else found
+            if found is None:
+                check_one_scope(left, right)
+                found = known.keep(key, function(left, right))
+            return found
         finally:
             current.answers = answers
 
     return method
+
+
+def check_one_scope(left: Any, right: Any) -> None:
+    """Raise an error if two sizes were declared in different scopes of exports."""
+    if not (isinstance(left, Expression) and isinstance(right, Expression)):
+        return
+    own, other = left.scope, right.scope
+    if own is not other and own is not None and other is not None:
+        raise ValueError(
+            f"Invalid mixing of symbolic scopes: sizes that are computed with must have one scope.\n"
+            f"Expected scope {own}\nand found for '{right}' scope {other}."
+        )
 
 
 class Expression(IntegerOperators):
@@ -117,6 +132,11 @@ class Expression(IntegerOperators):
             self._order = self._compute_order()
         return self._order
 
+    @property
+    def scope(self) -> Any:
+        """The `export.SymbolicScope` that the symbols were declared in, or None."""
+        return next((symbol._scope for symbol in self.symbols if symbol._scope is not None), None)
+
     # Not an ABC: that metaclass slows down isinstance, which every operation here asks.
     @abstractmethod
     def _operands(self) -> tuple[Integer, ...]:
@@ -156,21 +176,28 @@ class Symbol(Expression):
     The bounds are part of the symbol: two symbols of one name with different bounds are different symbols.
     """
 
-    __slots__ = ("lower", "name", "upper")
+    __slots__ = ("_scope", "lower", "name", "upper")
 
     name: str
     lower: Integer | None
     upper: Integer | None
+    _scope: Any
 
     def __new__(cls, name: str, lower: Integer | None = None, upper: Integer | None = None) -> Symbol:
         lower, upper = (None if bound is None else as_integer(bound) for bound in (lower, upper))
-        return _intern(cls, name=name, lower=lower, upper=upper)
+        return _intern(cls, name=name, lower=lower, upper=upper, _scope=None)
+
+    def within(self, scope: Any) -> Symbol:
+        """Return a new symbol of this name and these bounds that belongs to a scope of an export."""
+        created = self.renewed()
+        created._scope = scope
+        return created
 
     def renewed(self) -> Symbol:
         """Another symbol of this name and with these bounds: equal to none, so that nothing is remembered of it."""
         created = object.__new__(Symbol)
         created._order = created._range = created._symbols = None
-        created.name, created.lower, created.upper = self.name, self.lower, self.upper
+        created.name, created.lower, created.upper, created._scope = self.name, self.lower, self.upper, None
         return created
 
     def _operands(self) -> tuple[Integer, ...]:
@@ -588,7 +615,29 @@ def floor_divide(dividend: Integer, divisor: Integer) -> Integer:
             return floor_divide(add(inner.dividend, multiply(inner.divisor, others)), multiply(inner.divisor, divisor))
     if isinstance(divisor, int) and polynomial.falls(terms_of(inside)):  # -n // 8 -> -((n + 7) // 8)
         return multiply(floor_divide(add(divisor - 1, multiply(inside, -1)), divisor), -1)
-    return _atom(FloorDivide, inside, divisor)
+    distributed = _divide_extremum(inside, divisor)
+    return _atom(FloorDivide, inside, divisor) if distributed is None else distributed
+
+
+def _divide_extremum(dividend: Integer, divisor: Integer) -> Integer | None:
+    """Divide each argument of a minimum or maximum: `(max(0, 2*n) + 1) // 2` is `max(0, n)`.
+
+    Return None unless every quotient is free of divisions. The divisor is positive, so that quotients are in the order
+    of the arguments.
+    """
+    extrema = [
+        (monomial[0], coefficient)
+        for monomial, coefficient in terms_of(dividend)
+        if len(monomial) == 1 and type(monomial[0]) is Extremum
+    ]
+    if len(extrema) != 1:
+        return None
+    ((atom, coefficient),) = extrema
+    others = add(dividend, multiply(atom, -coefficient))
+    quotients = [floor_divide(add(multiply(a, coefficient), others), divisor) for a in atom.arguments]
+    if any(_divisions(quotient, FloorDivide) for quotient in quotients):
+        return None
+    return _extremum(atom.sign if coefficient > 0 else -atom.sign, quotients)
 
 
 @_binary

@@ -172,9 +172,10 @@ def _is_outside(frame: Any) -> bool:
     return False
 
 
-def is_asked_outside() -> bool:
-    """Whether code that is not Weft's has called the method that asks, or had the standard library call it."""
-    caller = sys._getframe(2)
+def is_asked_outside(above: int = 2) -> bool:
+    """Whether code that is not Weft's has called the method that asks, or had the standard library call it. The caller
+    of that method is so many frames above."""
+    caller = sys._getframe(above)
     return not is_own(caller.f_code.co_filename) and _is_outside(caller)
 
 

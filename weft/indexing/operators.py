@@ -160,6 +160,8 @@ class IntegerOperators:
     algebra: ClassVar[Algebra]
     # Makes an array of rank 0 of an expression, where a program computes with it.
     as_array: ClassVar[Callable[[Any], Any]]
+    # Text of a size that was declared for an export.
+    declared_text: ClassVar[Callable[[Any], str]]
     # NumPy integers and arrays leave operators with an expression to the expression.
     __array_ufunc__ = None
 
@@ -226,6 +228,8 @@ class IntegerOperators:
         declares sizes to be symbols knows of them."""
         answers = current.answers
         value = None if answers is None or answers.declared else answers.seen_outside(self, 3)
+        if value is None and self.scope is not None and is_asked_outside(3):  # type: ignore[attr-defined]
+            return format(IntegerOperators.declared_text(self), specification)
         return format(self._text() if value is None else value, specification)
 
     def __repr__(self) -> str:

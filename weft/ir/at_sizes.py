@@ -1,4 +1,4 @@
-"""A jaxpr with symbolic sizes at given ones: the same equations with the types and parameters that they then have."""
+"""Specialise a jaxpr with symbolic sizes to given sizes: the same equations with other types and parameters."""
 
 from __future__ import annotations
 
@@ -12,14 +12,18 @@ from weft.ir.types import ArrayType, TapeType, Type, array_type
 
 
 def at_sizes(jaxpr: Jaxpr, sizes: Mapping[Symbol, Integer]) -> Jaxpr:
-    """The jaxpr at these sizes, its sub-jaxprs too. Sizes that it computes with are literals then, as they are in a
-    trace for known shapes; not so where other expressions take the place of symbols."""
+    """Substitute sizes for symbols in a jaxpr and its sub-jaxprs. Sizes that the jaxpr computes with become literals,
+    as in a trace for known shapes, unless symbols are replaced by other expressions."""
     return AtSizes(sizes).jaxpr(jaxpr)
 
 
 def equal_sizes(guards: Iterable[Guard | RuleGuard]) -> dict[Symbol, Integer]:
-    """What guards say that symbols are equal to: numbers, or expressions over other symbols that have no values which
-    the symbol itself does not have. Not all equations can be solved so (`2*a == 3*b`, `n % 2 == 0`)."""
+    """Solve guards that are equations: return the values of symbols, which are integers or expressions over other
+    symbols.
+
+    An expression is used only if its range is within the symbol's. Some equations cannot be solved in integers (`2*a ==
+    3*b`, `n % 2 == 0`) and are skipped.
+    """
     found: dict[Symbol, Integer] = {}
     for guard in guards:
         if not isinstance(guard, Guard) or guard.relation != ZERO:
@@ -37,7 +41,7 @@ def equal_sizes(guards: Iterable[Guard | RuleGuard]) -> dict[Symbol, Integer]:
 
 
 def symbols_of_jaxpr(jaxpr: Jaxpr) -> tuple[Symbol, ...]:
-    """The symbols of all types and parameters of a jaxpr and its sub-jaxprs, in the order of their names."""
+    """Return the symbols in types and parameters of a jaxpr and its sub-jaxprs, sorted by name."""
     found: set[Symbol] = set()
 
     def visit(value: Any) -> None:
@@ -64,8 +68,8 @@ def symbols_of_jaxpr(jaxpr: Jaxpr) -> tuple[Symbol, ...]:
 
 
 def has_rules_for_symbols(jaxpr: Jaxpr) -> bool:
-    """Whether a jaxpr at sizes has rules of the user's, which are functions: they are still for symbols, so whoever
-    differentiates or maps it needs another one."""
+    """Return whether a specialised jaxpr has custom derivative or batching rules. These are functions for the symbolic
+    sizes, so transformations need a jaxpr traced at the given sizes."""
     return isinstance(jaxpr, JaxprAtSizes) and _has_rules(jaxpr.general)
 
 
@@ -77,13 +81,14 @@ def _has_rules(jaxpr: Jaxpr) -> bool:
 
 
 def general_of(jaxpr: Jaxpr) -> Jaxpr:
-    """The jaxpr with symbols of one at sizes; another one itself. They have the same structure."""
+    """Return the jaxpr with symbols that a specialised jaxpr comes from, which has the same structure; any other jaxpr
+    itself."""
     return jaxpr.general if isinstance(jaxpr, JaxprAtSizes) else jaxpr
 
 
 class JaxprAtSizes(Jaxpr):
-    """A jaxpr at given sizes whose equations are made when somebody asks for them: a program that is compiled once for
-    many sizes does not."""
+    """A specialised jaxpr whose equations are created on first access, because a program that is compiled once for many
+    sizes never reads them."""
 
     __slots__ = ("_known", "general", "sizes")
 
@@ -105,7 +110,7 @@ class JaxprAtSizes(Jaxpr):
         self._known, self._cache = known, {}
 
     def plain(self) -> Jaxpr:
-        """The same as a jaxpr like others."""
+        """Return a copy as an ordinary `Jaxpr`."""
         return self.cached("plain", self.replace)
 
     def __getattr__(self, name: str) -> Any:
@@ -118,7 +123,7 @@ class JaxprAtSizes(Jaxpr):
 
 
 class AtSizes:
-    """Types, parameters and jaxprs at given sizes; types are remembered."""
+    """Substitutes sizes in types, parameters and jaxprs; results for types and expressions are memoized."""
 
     def __init__(self, sizes: Mapping[Symbol, Integer]) -> None:
         self.sizes = sizes
@@ -140,7 +145,7 @@ class AtSizes:
         return array_type(shape, aval.dtype, aval.weak_type, aval.explicit_sharding, aval.manual, aval.memory_space)
 
     def value(self, value: Any) -> Any:
-        """A dimension, or any parameter of an equation."""
+        """Substitute sizes in a dimension or any parameter of an equation."""
         kind = type(value)
         if kind is tuple or kind is list:
             changed = [self.value(item) for item in value]
@@ -158,13 +163,13 @@ class AtSizes:
         return {name: self.value(value) for name, value in params.items()}
 
     def jaxpr(self, jaxpr: Jaxpr) -> Jaxpr:
-        """A jaxpr at the sizes, its sub-jaxprs too."""
+        """Substitute sizes in a jaxpr and its sub-jaxprs."""
         known: dict[Atom, Atom] = {}
         return self.outline(jaxpr, known, lambda e: self.params(e.params))
 
     def outline(self, jaxpr: Jaxpr, known: dict[Atom, Atom], parameters: Any) -> Jaxpr:
-        """A jaxpr whose variables have their types at the sizes, and whose equations the parameters that a function
-        says."""
+        """Rebuild a jaxpr with substituted types of variables (`known` maps old atoms to new ones) and the parameters
+        that `parameters(equation)` returns."""
 
         def atom(a: Any) -> Any:
             if type(a) is Literal:

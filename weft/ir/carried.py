@@ -1,4 +1,4 @@
-"""`Carried`: how the values of bodies belong to the operands and results of the equation that carries them."""
+"""`Carried`: the correspondence between arguments and results of sub-jaxprs and those of their equation."""
 
 from __future__ import annotations
 
@@ -9,10 +9,14 @@ from weft.base.dataclass import dataclass
 
 @dataclass(frozen=True)
 class Carried:
-    """Of an equation that carries jaxprs: `bodies`; for each of them the operands that are its arguments (an index,
-    `~index` for slices along the first dimension, None for what is no operand); for each result of the equation the
-    results of bodies that it is: (body, index, whether stacked along a first dimension); `carries`, (body, argument,
-    result), whose next value is that result; and `predicates`, the bodies that only decide."""
+    """How the sub-jaxprs (`bodies`) of an equation use its operands and produce its results.
+
+    `arguments`: for each body, the operand of each argument: an index, `~index` for slices along the operand's first
+    dimension, None for arguments that are not operands. `results`: for each result of the equation, the body results
+    that it comes from: (body, index, whether stacked along a first dimension). `carries`: (body, argument, result)
+    triples: the result is the argument's value in the next iteration. `predicates`: bodies that only return a
+    condition.
+    """
 
     bodies: tuple[Any, ...]
     arguments: tuple[tuple[int | None, ...], ...]

@@ -1,9 +1,9 @@
-"""Residuals that only one case of a choice reads: they are 1 where another case is chosen.
+"""Mask residuals that only one case of a selection reads: they are 1 where another case is selected.
 
 `where(x > 0, sqrt(x), -x)` has the linear part `where(mask, t * r, -t)` with r = 0.5 / sqrt(x), which is NaN below 0.
-Within one program the choice hides that in derivatives of any order. Across the border of a call, a loop or a branch
-the cotangent of r is an ordinary array of zeros, and zero times the derivative of r is NaN once more. So the choice is
-applied to r before it crosses the border.
+Within one program the selection hides that in derivatives of any order. Across the boundary of a call, a loop or a
+branch the cotangent of r is an ordinary array of zeros, and zero times the derivative of r is NaN again. So the
+selection is applied to r before it crosses the boundary.
 """
 
 from __future__ import annotations
@@ -19,23 +19,26 @@ from weft.ir.types import ArrayType, array_type
 
 
 class Selection(NamedTuple):
-    """The primitive that chooses, the number of its cases, and an equation with the user's line."""
+    """The selecting primitive, the number of its cases, and the equation with the user's line."""
 
     card: Any
     cases: int
     equation: Equation
 
 
-# By the operand that chooses and the position of the case.
+# Selections by the selecting operand and the index of the case.
 Cases = dict[tuple[Atom, int], Selection]
 
 
 def mask_residuals(
     known: Sequence[Equation], unknown: Sequence[Equation], results: Sequence[Atom], waits: set[Atom]
 ) -> tuple[list[Equation], list[Equation]]:
-    """Replace values that the `unknown` equations read under one case of a choice only; `waits` holds the unknown
-    variables, of which `results` are returned. Return the equations to add to the `known` ones, and the unknown
-    equations."""
+    """Replace residuals that the `unknown` equations read in one case of a selection only by selections that are 1 in
+    the other cases.
+
+    `waits` holds the unknown variables, and `results` are those returned. Return the equations to add to the `known`
+    ones, and the unknown equations.
+    """
     if not any(e.primitive.chooses or e.primitive.opens for e in unknown):
         return [], list(unknown)
     computed = {v for e in known for v in e.outvars}
@@ -61,8 +64,8 @@ def mask_residuals(
 
 
 class OperandCase(NamedTuple):
-    """One case of a choice inside of a call: the primitive that chooses, the index of the call's operand that says
-    which case, the position of the case and the number of cases."""
+    """One case of a selection inside of a call: the selecting primitive, the index of the call's operand that selects,
+    the index of the case and the number of cases."""
 
     card: Any
     which: int
@@ -71,7 +74,7 @@ class OperandCase(NamedTuple):
 
 
 def operand_cases(jaxpr: Jaxpr) -> list[list[OperandCase]]:
-    """Find for each argument the choices by other arguments that read it in one case only."""
+    """Find for each argument the selections by other arguments that read it in one case only."""
     return jaxpr.cached("operand_cases", lambda: _operand_cases(jaxpr))
 
 
@@ -91,7 +94,7 @@ def _operand_cases(jaxpr: Jaxpr) -> list[list[OperandCase]]:
 
 
 def _reading_cases(equations: Sequence[Equation], results: Sequence[Atom], waits: set[Atom]) -> dict[Any, Cases]:
-    """Find for each variable the cases of choices under which all equations read it."""
+    """Find for each variable the cases of selections in which all its uses are."""
     found: dict[Any, Cases] = {v: {} for v in results if type(v) is Var}
 
     def read(v: Atom, cases: Cases) -> None:

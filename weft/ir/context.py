@@ -1,7 +1,7 @@
-"""The one active-trace context: which trace receives operations now, on this thread.
+"""The active-trace context: which trace receives operations on this thread.
 
-Everything else in Weft is passed as an argument; this is the single piece of implicit state. It is in `ir` because a
-primitive's call reads it; tracing, transformations and the runtime set it.
+It is the only implicit state in Weft; everything else is passed as an argument. It is in `ir` because a call of a
+primitive reads it; tracing, transformations and the runtime set it.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ if TYPE_CHECKING:
 
 
 class Trace:
-    """Receives every operation while it is the active one, and returns values (or its own tracers)."""
+    """The receiver of operations while it is active: it performs or records them and returns values or tracers."""
 
     __slots__ = ("__weakref__",)
-    maps: ClassVar[bool] = False  # what it traces is done for each element of a batch
+    maps: ClassVar[bool] = False  # whether operations are traced for one element of a batch
 
     def process(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> list[Any]:
-        """Perform or record one operation; always returns the list of results."""
-        raise NotImplementedError(f"{type(self).__name__} is an abstract trace")
+        """Perform or record one operation; return the list of its results."""
+        raise NotImplementedError(f"{type(self).__name__} must implement `process`.")
 
     def describe(self) -> str:
         return type(self).__name__
 
     @property
     def main(self) -> Trace:
-        """The trace itself, for programs that compare the traces of values by this attribute."""
+        """The trace itself, for JAX programs that compare values' traces by this attribute."""
         return self
 
 
 class EvaluationTrace(Trace):
-    """The bottom of every stack: operations run on concrete arrays. The runtime fills in `evaluate`, and `lift`, which
-    turns a NumPy value or a number into a concrete array."""
+    """The bottom of every stack of traces: runs operations on concrete arrays. The runtime sets `evaluate`, and `lift`,
+    which converts a NumPy value or a number to a concrete array."""
 
     __slots__ = ("evaluate", "lift")
 
@@ -53,9 +53,12 @@ EVALUATION = EvaluationTrace()
 
 
 class Context(threading.local):
-    """Per thread: the active trace, the line and the name stack given to new equations, the named axes in scope, and
-    those of them that are axes of a mesh, of a `shard_map` or a `pmap`, and along which types say whether a value
-    varies."""
+    """State of one thread: the active trace, the source line and name stack of new equations, and the named axes in
+    scope.
+
+    `axes` maps names to sizes. `device_axes` are those that belong to a mesh (of a `shard_map` or a `pmap`), `manual`
+    those along which types track whether a value varies.
+    """
 
     def __init__(self) -> None:
         self.trace: Trace = EVALUATION
@@ -64,11 +67,11 @@ class Context(threading.local):
         self.axes: dict[Any, Any] = {}
         self.manual: frozenset[Any] = frozenset()
         self.device_axes: frozenset[Any] = frozenset()
-        # What does collectives where a device runs a program by the meaning of its operations.
+        # Performs the collective steps while a device interprets a program with `eval` rules.
         self.meet: Callable[[Any, Sequence[Any]], Sequence[Any]] | None = None
 
     def axes_key(self) -> Any:
-        """The named axes in scope, for keys of what is traced under them."""
+        """Return a key of the named axes in scope, for caches of what is traced under them."""
         return (tuple(self.axes.items()), self.manual, self.device_axes) if self.axes else ()
 
 
@@ -76,17 +79,17 @@ context = Context()
 
 
 def lifted(value: Any) -> Any:
-    """The value as something with a type of its own, so that rules may ask any operand for its shape and dtype."""
+    """Return the value as an object with an `aval`, so that rules can query any operand's shape and dtype."""
     return value if hasattr(value, "aval") else EVALUATION.lift(value)
 
 
 def current_source() -> Location | None:
-    """The line to record on a new equation: that of the equation being replayed, else the user's."""
+    """Return the source line to record on a new equation: that of the equation being replayed, else the user's."""
     return context.source or user_location()
 
 
 def current_line() -> str | None:
-    """The same line as text for an error."""
+    """Return the current source line as text for an error, or None."""
     source = current_source()
     return None if source is None else source.describe()
 
@@ -103,14 +106,14 @@ def active(trace: Trace) -> Iterator[Trace]:
 
 
 def merged_stack(around: tuple[str, ...], own: tuple[str, ...]) -> tuple[str, ...]:
-    """The name stack of an equation put into a scope: the names around it, then its own. What was staged inside of the
-    scope has them already."""
+    """Put the name stack `own` of an equation inside the stack `around`, unless it starts with it because it was staged
+    in that scope."""
     return own if own[: len(around)] == around else around + own
 
 
 @contextmanager
 def named(*names: str) -> Iterator[None]:
-    """Push names (a scope, or a transformation) on the stack that new equations record."""
+    """Push names (a scope, or a transformation) on the name stack that new equations record."""
     before = context.stack
     context.stack = (*before, *names)
     try:
@@ -121,7 +124,7 @@ def named(*names: str) -> Iterator[None]:
 
 @contextmanager
 def manual_axes(sizes: dict[Any, int], checked: bool) -> Iterator[None]:
-    """Bring the manual axes of a `shard_map` into scope, along which types say what varies if they are `checked`."""
+    """Bring the manual axes of a `shard_map` into scope; if `checked`, types track what varies along them."""
     before = context.axes, context.manual, context.device_axes
     context.axes = {**context.axes, **sizes}
     context.manual = context.manual | frozenset(sizes) if checked else context.manual - frozenset(sizes)
@@ -134,10 +137,10 @@ def manual_axes(sizes: dict[Any, int], checked: bool) -> Iterator[None]:
 
 @contextmanager
 def named_axis(name: Any, size: Any) -> Iterator[None]:
-    """Bring a named axis into scope; collectives check their axis names against what is in scope."""
+    """Bring a named axis into scope; collectives check their axis names against those in scope."""
     before = context.axes, context.manual, context.device_axes
     context.axes = {**context.axes, name: size}
-    if name in context.device_axes:  # it hides an axis of a mesh
+    if name in context.device_axes:  # the name shadows a mesh axis
         context.manual, context.device_axes = context.manual - {name}, context.device_axes - {name}
     try:
         yield

@@ -1,4 +1,4 @@
-"""One element of an equation's result in a kernel that is being built: what a card's `value_at` is written with."""
+"""The interface of `value_at` rules: one element of an equation's result in a kernel that is being built."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from weft.ir.types import ArrayType
 
 
 class Element(Protocol):
-    """Indices are integers, or sums of loop variables and values that can be added to and multiplied by integers;
-    values are numbers that the kernel computes, of which nothing else is known than their dtype."""
+    """One element of a result. Indices are integers, or sums of loop variables and values that can be added to and
+    multiplied by integers; values are symbolic numbers in the kernel, with a dtype."""
 
-    # Its index in the result, one for each dimension.
+    # The element's index in the result, one component per dimension.
     index: tuple[Any, ...]
-    # The abstract builder that elementwise bodies are written over.
+    # The builder that elementwise bodies (`emit`) are written with.
     scalars: Any
 
     @property
     def result(self) -> int:
-        """The result that it belongs to."""
+        """The index of the result that the element belongs to."""
         ...
 
     @property
@@ -28,47 +28,51 @@ class Element(Protocol):
         ...
 
     def operand(self, i: int, index: Sequence[Any] | None = None, inside: Any = None) -> Any:
-        """An element of operand `i`: at the index of the result, or at another one. Where the condition `inside` does
-        not hold, memory is not touched, and the value is undefined."""
+        """Return an element of operand `i`: at the result's index, or at `index`. Where the condition `inside` is
+        false, memory is not read and the value is undefined."""
         ...
 
     def operands(self) -> list[Any]:
-        """All operands at the index of the result; scalars as they are."""
+        """Return the elements of all operands at the result's index; scalars as they are."""
         ...
 
     def source(self) -> Any:
-        """The element that the card's `sources` name: that of the first one whose condition holds."""
+        """Return the element that the primitive's `sources` describe: the first one whose condition holds."""
         ...
 
     def position(self, index: Any) -> Any:
-        """An index as a value, of an integer dtype that holds it."""
+        """Convert an index to a value of an integer dtype that can hold it."""
         ...
 
     def clamped_starts(self, starts: Sequence[int], shape: Sequence[Any], sizes: Sequence[Any]) -> list[Any]:
-        """Indices where a slice of `sizes` starts: operands that are scalars, clamped so that it lies inside."""
+        """Return the start indices of a slice of `sizes`, which are the scalar operands `starts` clamped so that the
+        slice lies inside `shape`."""
         ...
 
     def window_start(self, components: Sequence[Any], limits: Sequence[int], clip: bool) -> tuple[list[Any], Any]:
-        """Indices where the window starts that an index vector names, and whether it lies inside: a condition, or None
-        if it does. With `clip` it is clamped. A limit is the greatest start, negative if there is none."""
+        """Return the start indices of the window that an index vector selects, and the condition that it lies inside
+        (None if it always does).
+
+        With `clip`, starts are clamped. `limits` are the greatest starts, negative if no start is valid.
+        """
         ...
 
     def constant_like(self, value: Any, constant: Any, dtype: Any) -> Any:
-        """A constant of a dtype, in the form in which the kernel has `value`."""
+        """Return a constant of a dtype in the representation of `value`: as a number, or as its bits."""
         ...
 
     def piece(self, value: Any, i: Any, dtype: Any) -> Any:
-        """One of the narrower elements that a value consists of, the lowest bits first."""
+        """Return part `i` of a value that is split into narrower elements, counted from the lowest bits."""
         ...
 
     def concatenated(self, values: Sequence[Any], dtype: Any) -> Any:
-        """Narrower elements as one, the first in the lowest bits."""
+        """Concatenate narrower elements to one value, the first in the lowest bits."""
         ...
 
     def key_word(self, key: Any, i: Any) -> Any:
-        """Word `i` of a random key."""
+        """Return word `i` of a random key."""
         ...
 
     def pack_key(self, parts: Sequence[Any]) -> Any:
-        """A random key from its words."""
+        """Build a random key from its words."""
         ...

@@ -1,4 +1,4 @@
-"""What an equation says of where it is from, in the form in which programs written for JAX ask."""
+"""Source and context of an equation, in the form of JAX's classes."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class NameStack:
     stack: tuple[str, ...] = ()
 
     def extend(self, name: str) -> NameStack:
-        """With one more scope inside."""
+        """Return the stack with one more scope inside."""
         return NameStack((*self.stack, name))
 
     def transform(self, transform_name: str) -> NameStack:
-        """With one more transformation inside."""
+        """Return the stack with one more transformation inside."""
         return self.extend(transform_name)
 
     def __getitem__(self, index: Any) -> NameStack:
@@ -39,19 +39,19 @@ class NameStack:
 
 @dataclass(frozen=True)
 class SourceInfo:
-    """The line of the user that an operation is from, and the names around it. `traceback` is the same line: of the
-    frames around it nothing is recorded."""
+    """The user's source line of an operation and the names around it. `traceback` is that line too: no other frames are
+    recorded."""
 
     location: Location | None
     name_stack: NameStack
 
     @property
     def traceback(self) -> Location | None:
-        """The line."""
+        """The source line."""
         return self.location
 
     def replace(self, **changes: Any) -> SourceInfo:
-        """The same with another `location` or `name_stack`; a `traceback` is a location."""
+        """Return the info with another `location` (also called `traceback`) or `name_stack`."""
         if "traceback" in changes:
             changes["location"] = changes.pop("traceback")
         return SourceInfo(**{"location": self.location, "name_stack": self.name_stack, **changes})
@@ -59,8 +59,8 @@ class SourceInfo:
 
 @dataclass(frozen=True)
 class EquationContext:
-    """Settings under which an equation is computed. There are none that it has for itself, so that `manager`, a
-    block in which it is bound, changes nothing."""
+    """The settings under which an equation is computed. Equations have none of their own, so `manager` is an empty
+    context."""
 
     compute_type: str | None = None
     threefry_partitionable: bool = True
@@ -68,12 +68,12 @@ class EquationContext:
 
     @property
     def manager(self) -> contextlib.AbstractContextManager[None]:
-        """A block in which the equation may be bound."""
+        """A context manager under which the equation may be bound."""
         return contextlib.nullcontext()
 
     @property
     def cur_abstract_mesh(self) -> Any:
-        """The mesh that is set now."""
+        """The current mesh."""
         return get_abstract_mesh()
 
 

@@ -1,6 +1,6 @@
-"""What the rules of a card are asked about values that nobody has computed yet: which integers they can be, and where.
+"""Interfaces for integer range analysis: the ranges of operands, and what conditions imply about values.
 
-The compiler's passes implement the two interfaces here; a card's `bounds` and `bounds_where` read them.
+The compiler's passes implement the two protocols; the rules `bounds` and `bounds_where` of primitives read them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ BOTH, NO, YES = Range(0, 1), Range(0, 0), Range(1, 1)
 
 
 class OperandRanges(Protocol):
-    """The integers that the operands of one equation can be."""
+    """The ranges of integers in the operands of one equation."""
 
     @property
     def types(self) -> Sequence[Type]:
@@ -25,45 +25,46 @@ class OperandRanges(Protocol):
 
     @property
     def result(self) -> int:
-        """The result that is asked about."""
+        """The index of the result in question."""
         ...
 
     def __call__(self, operand: int) -> Range:
-        """An operand at the index of the result's element."""
+        """Return the range of an operand's element at the index of the result's element."""
         ...
 
     def anywhere(self, operand: int) -> Range:
-        """All elements of an operand."""
+        """Return the range of all elements of an operand."""
         ...
 
     def where(self, operand: int, condition: int, holds: bool) -> Range:
-        """An operand at the index of the result's element, if operand `condition` there is true, or is not."""
+        """Return the range of an operand's element at the result's index, given that operand `condition` is `holds`
+        there."""
         ...
 
 
 class Condition(Protocol):
-    """A condition of which it is known whether it holds, asked what that says about some value."""
+    """A condition with a known outcome, and the value whose range it may restrict."""
 
     @property
     def types(self) -> Sequence[Type]:
-        """The types of the operands."""
+        """The types of the condition's operands."""
         ...
 
     def is_value(self, operand: int) -> bool:
-        """Whether an operand of the condition is the value."""
+        """Return whether an operand of the condition is the value."""
         ...
 
     def where(self, operand: int, holds: bool) -> Range:
-        """What the value can be where an operand, a condition too, holds or does not."""
+        """Return the range of the value given that an operand, itself a condition, is `holds`."""
         ...
 
     def anywhere(self, operand: int) -> Range:
-        """All that an operand can be."""
+        """Return the range of all elements of an operand."""
         ...
 
 
 def limits_of(aval: Type) -> Range:
-    """The integers that a type can hold; everything where it holds others too."""
+    """Return the range of the integers that a type can hold; unbounded for types of other numbers."""
     if not isinstance(aval, ArrayType):
         return Range.EVERYTHING
     if dtypes.kind(aval.dtype) == "b":
@@ -75,5 +76,5 @@ def limits_of(aval: Type) -> Range:
 
 
 def union_of(ranges: Sequence[Range]) -> Range:
-    """The smallest range that contains all of these."""
+    """Return the smallest range that contains all `ranges`."""
     return Range(min(r.lower for r in ranges), max(r.upper for r in ranges))

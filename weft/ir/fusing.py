@@ -1,8 +1,8 @@
-"""What fusion needs to know of one equation: its role, the kind of kernel it would lead, and the space it works in.
+"""Properties of an equation for fusion: its role, the kind of kernel it leads, and its iteration space.
 
-Pointwise equations, data movement and expansions are "the value at an index": an emitter evaluates them wherever it
-needs them. A hero owns the loops of its kernel. Everything else is unfused: it stays an equation of the fused jaxpr. A
-card says which of these it is (`fusion`), and what it costs.
+Pointwise equations, data movement and expansions are values at an index: an emitter computes them where their consumer
+needs them. A hero owns the loops of its kernel. All other equations are unfused: they stay equations of the fused
+jaxpr. The rule `fusion` of a primitive returns these properties.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from weft.indexing.guards import current
 
 Space = tuple[Any, ...]
 
-# The value at an index:
+# Computed at an index of the result, from:
 POINTWISE = "pointwise"  # the operands at the same index (or scalars)
-EXPAND = "expand"  # a smaller operand repeated, or a count: costs nothing to compute again
+EXPAND = "expand"  # a smaller operand (broadcast), or nothing (iota): free to recompute
 MOVE = "move"  # one operand at another index
-LOOKUP = "lookup"  # a gather: an index that is only known at run time
-# The owner of a kernel's loops:
+LOOKUP = "lookup"  # an operand at an index known only at run time (gather)
+# Owns the loops of a kernel:
 HERO = "hero"
-# Equations that stay as they are:
+# Not fused:
 LIBRARY = "library"
 CONTROL = "control"
 CALLBACK = "callback"
@@ -29,20 +29,20 @@ BARRIER = "barrier"
 COLLECTIVE = "collective"
 UNFUSED_ROLES = frozenset({LIBRARY, CONTROL, CALLBACK, BARRIER, COLLECTIVE})
 
-# A dimension whose size only the running program knows counts as this many elements.
+# Estimated size of a symbolic dimension.
 SYMBOLIC_SIZE = 1024
 NONE_MATERIALIZED: frozenset[int] = frozenset()
 FIRST_MATERIALIZED = frozenset({0})
 
 
 class Properties:
-    """The role of an equation; for heroes, the kind of kernel and the space that is reduced; what may be fused into it.
+    """The role of an equation in fusion, and for heroes the kind of kernel and the reduced space.
 
     `materialized` are the operands that must be in memory (None: all of them). `full` and `reduced` are set for
-    reductions: the space that is reduced, without dimensions of size 1, and which of its dimensions are. Data movement
+    reductions: the iteration space without dimensions of size 1, and which of its dimensions are reduced. Data movement
     is `trivial` if only dimensions of size 1 change, an `alias` if no bytes change, `affine` if the index it reads at
-    is affine in that of the result. `repeats` is how often a contraction reads each element of its operands,
-    `statements` about how much code computes one element. A `piece` is cut out of its operand.
+    is affine in the index of the result. `repeats` is how often a contraction reads each element of its operands,
+    `statements` an estimate of the code size of one element. A `piece` is a slice of its operand.
     """
 
     __slots__ = (
@@ -84,21 +84,21 @@ class Properties:
 
 
 class Machine(Protocol):
-    """What cards ask about the machine that is compiled for; the compiler's `Target` is one."""
+    """The properties of the target that fusion rules read; the compiler's `Target` implements it."""
 
     @property
     def fusion(self) -> Any:
-        """How large fusions may become, and from which sizes on something pays."""
+        """Limits of fusion sizes, and thresholds from which alternatives pay off."""
         ...
 
     @property
     def libraries(self) -> Any:
-        """Which operations libraries serve."""
+        """The operations that libraries implement."""
         ...
 
     @property
     def operations(self) -> frozenset[str]:
-        """The elementwise operations that kernels know by name."""
+        """The elementwise operations that kernels implement by name."""
         ...
 
 
@@ -112,7 +112,7 @@ EXPANDED_BY_ONES = Properties(EXPAND, trivial=True, alias=True)
 MOVED_ONES = Properties(MOVE, trivial=True, alias=True)
 REDUCED_ONES = Properties(MOVE, trivial=True)  # a reduction over dimensions of size 1
 SPLIT_DIMENSIONS = Properties(MOVE, alias=True)
-# Integers side by side: the index of a gather or a scatter, which takes them one by one. Nothing else does.
+# The index vectors of a gather or a scatter, the only users, which read their components one by one.
 INDEX_VECTOR = Properties(MOVE, affine=False)
 LOOKED_UP = Properties(LOOKUP, "gather")
 SAME_BYTES = Properties(HERO, "alias", materialized=None, alias=True)
@@ -121,18 +121,19 @@ FENCED, COMMUNICATES = Properties(BARRIER), Properties(COLLECTIVE)
 
 
 def hero(kind: str, materialized: frozenset[int] | None = NONE_MATERIALIZED) -> Properties:
-    """The owner of a kernel's loops. Operands that are not `materialized` may be computed in it."""
+    """Return the properties of an equation that owns a kernel's loops and may have operands computed in it, except the
+    `materialized` ones."""
     return Properties(HERO, kind, materialized=materialized)
 
 
 def reduction(kind: str | None, shape: Any, axes: Any) -> Properties:
-    """The owner of loops over a shape that reduces axes of it; of a kind, or of the one that the axes say."""
+    """Return the properties of a reduction of `shape` over `axes`, of this kind or of the kind that the axes imply."""
     full, reduced = reduced_space(shape, axes)
     return Properties(HERO, kind or reduction_kind(len(full), reduced), full=full, reduced=reduced)
 
 
 def size_of(shape: Any) -> int:
-    """The number of elements, with an estimate for symbolic dimensions."""
+    """Return the number of elements of a shape, with an estimate for symbolic dimensions."""
     size = 1
     for d in shape:
         size *= d if type(d) is int else SYMBOLIC_SIZE
@@ -143,8 +144,10 @@ _measures: Memo[Any, tuple[Space, int]] = Memo(10_000)
 
 
 def measure(shape: Any) -> tuple[Space, int]:
-    """A shape without its dimensions of size 1, and its number of elements; remembered, but for answers that hold for
-    some sizes only."""
+    """Return a shape without its dimensions of size 1, and its number of elements.
+
+    Results are memoized, except while guards are recorded: then they may hold for some sizes only.
+    """
     if current.answers is not None:
         return squeezed(shape), size_of(shape)
     known = _measures.get(shape)
@@ -152,12 +155,13 @@ def measure(shape: Any) -> tuple[Space, int]:
 
 
 def squeezed(shape: Any) -> Space:
-    """A shape without its dimensions of size 1: what loops see of it."""
+    """Return a shape without its dimensions of size 1, as loops see it."""
     return tuple([d for d in shape if d != 1])
 
 
 def reduced_space(shape: Any, axes: Any) -> tuple[Space, tuple[int, ...]]:
-    """The space that is reduced, without dimensions of size 1, and which of its dimensions are."""
+    """Return the iteration space of a reduction without dimensions of size 1, and which of its dimensions are
+    reduced."""
     full: list[Any] = []
     reduced: list[int] = []
     for axis, d in enumerate(shape):
@@ -170,14 +174,16 @@ def reduced_space(shape: Any, axes: Any) -> tuple[Space, tuple[int, ...]]:
 
 
 def reduction_kind(rank: int, reduced: tuple[int, ...]) -> str:
-    """How a reduction reads memory: it reduces all dimensions, the trailing ones, or others."""
+    """Return how a reduction reads memory: "all" dimensions are reduced, the trailing ones ("row"), or others
+    ("column")."""
     if len(reduced) == rank:
         return "all"
     return "row" if reduced == tuple(range(rank - len(reduced), rank)) else "column"
 
 
 def splits_only(before: Space, after: Space) -> bool:
-    """Whether each dimension before is one after or a run of them: then its index is affine in the new ones."""
+    """Return whether each dimension of `before` is one of `after` or the product of adjacent ones; then its index is
+    affine in theirs."""
     position = 0
     for size in before:
         product: Any = 1

@@ -1,4 +1,4 @@
-"""The operand of one device with what it needs of its neighbours' parts (`weft/sharding/halo.py` says what that is)."""
+"""Exchange halos: extend a device's shard of an operand by the neighbours' elements that its results read."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ from weft.sharding.halo import Halo, Message
 
 
 def with_halo(parts: Parts, x: Any, operand: int, dim: int, fill: Any = None) -> tuple[Any, Halo]:
-    """The part of this device of an operand, along one dimension as its results read it: the elements of `Halo.width`.
-    Where the operand has no elements they are `fill`; undefined if that is None."""
+    """Return the elements that this device's results read of an operand along `dim` (`Halo.width` of them), and the
+    halo.
+
+    Elements outside of the operand are `fill`; undefined if that is None.
+    """
     name = parts.operand_names[operand][dim]
     assert name is not None
     halo = parts.halo(name, operand)
@@ -28,7 +31,7 @@ def with_halo(parts: Parts, x: Any, operand: int, dim: int, fill: Any = None) ->
         sizes = tuple(halo.width if d == dim else n for d, n in enumerate(out.shape))
         out = lookup("dynamic_slice")(out, *starts, slice_sizes=sizes)
     if fill is not None:
-        # Before the operand are zeros, since nobody sends something; after it only if the last part does not end early.
+        # Devices without a sender receive zeros, so a zero `fill` needs a mask only after an operand that ends early.
         before, after = halo.reads_padding
         before, after = before and not is_zero(fill), after and (halo.uneven or not is_zero(fill))
         out = bounded(out, dim, affine(position, halo.stride, -halo.low), halo.reach.size, fill, before, after)
@@ -36,24 +39,23 @@ def with_halo(parts: Parts, x: Any, operand: int, dim: int, fill: Any = None) ->
 
 
 def extended(parts: Parts, x: Any, operand: int, dim: int, name: str, halo: Halo) -> Any:
-    """The part of this device with those elements of others that are before and after it; operations that need the same
-    elements share it."""
+    """Return this device's shard extended by the neighbours' elements; cached for operations that need the same."""
     key = id(x), dim, parts.split(name), halo.before, halo.after, halo.messages
     if key not in parts.received:
         pieces = list(pieces_of(parts, x, operand, dim, name, halo))
         merged = pieces[0] if len(pieces) == 1 else lookup("concatenate")(*pieces, dimension=dim)
-        parts.received[key] = merged, x  # which stays, so that no other value has its id
+        parts.received[key] = merged, x  # keep x alive, so that no other value gets its id
     return parts.received[key][0]
 
 
 def pieces_of(parts: Parts, x: Any, operand: int, dim: int, name: str, halo: Halo) -> Iterator[Any]:
-    """What the parts of this device and of others have of the elements that it needs, in order; zeros where nobody
-    needs something."""
+    """Yield the slices of this and other shards that make up the extended shard, in order; zeros where no device needs
+    the elements."""
     messages = {m.distance: m for m in halo.messages}
     at = -halo.before
     while at < halo.after:
         distance = at // halo.own
-        # Of the part at this distance, elements up to the end of what is wanted, or to the end of the part.
+        # Range in the shard at this distance, up to its end or the end of the extended shard.
         start, stop = at - distance * halo.own, min(halo.own, halo.after - distance * halo.own)
         message = messages.get(distance)
         if distance == 0:
@@ -68,7 +70,7 @@ def pieces_of(parts: Parts, x: Any, operand: int, dim: int, name: str, halo: Hal
 
 
 def received(parts: Parts, x: Any, operand: int, dim: int, name: str, message: Message) -> Any:
-    """What a message brings; what was sent before is not sent again."""
+    """Return the elements that a message transfers, sending each message only once."""
     key = id(x), dim, parts.split(name), message
     if key not in parts.received:
         count, where = message.stop - message.start, "before" if message.distance < 0 else "after"
@@ -84,28 +86,29 @@ def received(parts: Parts, x: Any, operand: int, dim: int, name: str, message: M
 
 
 def bounded(x: Any, dim: int, first: Any, size: int, fill: Any, before: bool = True, after: bool = True) -> Any:
-    """A value whose elements along a dimension have the indices from `first` on; those `before` 0, and those from
-    `size` on, `after` it, are `fill`."""
+    """Replace elements by `fill` whose index along a dimension, counted from `first`, is negative (if `before`) or at
+    least `size` (if `after`)."""
     if before:
         x = where(x, dim, first, "ge", 0, x, broadcast(fill, x.shape))
     return where(x, dim, first, "lt", size, x, broadcast(fill, x.shape)) if after else x
 
 
 def where(x: Any, dim: int, first: Any, compare: str, bound: int, then: Any, other: Any) -> Any:
-    """`then` where the index of an element of x along a dimension compares so to a bound, elsewhere `other`."""
+    """Select `then` where the index of an element of x along a dimension satisfies the comparison with a bound, else
+    `other`."""
     index = lookup("iota")(dtype=INDEX, shape=x.shape, dimension=dim)
     index = lookup("add")(index, broadcast(first, x.shape))
     return lookup("select_n")(lookup(compare)(index, broadcast(INDEX.type(bound), x.shape)), other, then)
 
 
 def affine(position: Any, factor: int, offset: int) -> Any:
-    """`position * factor + offset`."""
+    """Compute `position * factor + offset`."""
     scaled = lookup("mul")(position, INDEX.type(factor))
     return lookup("add")(scaled, INDEX.type(offset)) if offset else scaled
 
 
 def taken(x: Any, dim: int, start: int, stop: int) -> Any:
-    """The elements from `start` to `stop` along a dimension."""
+    """Slice the elements from `start` to `stop` along a dimension."""
     if (start, stop) == (0, x.shape[dim]):
         return x
     starts = tuple(start if d == dim else 0 for d in range(len(x.shape)))
@@ -114,7 +117,7 @@ def taken(x: Any, dim: int, start: int, stop: int) -> Any:
 
 
 def zeros(x: Any, dim: int, count: int) -> Any:
-    """`count` elements along a dimension that are zero."""
+    """Return zeros with `count` elements along a dimension, and otherwise the shape of x."""
     shape = tuple(count if d == dim else n for d, n in enumerate(x.shape))
     return broadcast(np.zeros((), dtypes.storage(x.dtype)), shape)
 
@@ -124,7 +127,7 @@ def broadcast(x: Any, shape: Sequence[int]) -> Any:
 
 
 def is_zero(value: Any) -> bool:
-    """Whether a value is known to be the zero that devices get where there is nobody to send something."""
+    """Return whether a value is known to have only zero bytes, as devices without a sender receive."""
     if not isinstance(value, (np.ndarray, np.generic)):
         return False
     return not any(np.asarray(value).tobytes())

@@ -1,4 +1,4 @@
-"""Open calls: the equations of a called jaxpr in place of the equation that calls it."""
+"""Inline calls: replace a call equation by the equations of the called jaxpr."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 from weft.ir.context import merged_stack
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Var
 
-# The constants of a jaxpr under construction, by identity of the value: one variable for each.
+# Variables and values of the constants of a jaxpr under construction, by the id of the value.
 Constants = dict[int, tuple[Var, Any]]
 
 
 def constants_of(jaxpr: Jaxpr) -> Constants:
-    """The constants of a jaxpr, for `copy_equations` to add to."""
+    """Collect the constants of a jaxpr, for `copy_equations` to extend."""
     found: Constants = {}
     for var, value in zip(jaxpr.constvars, jaxpr.consts, strict=True):
-        # One value under two names keeps both: the second goes by the identity of its variable.
+        # A value that two variables share needs two entries: the second has the id of its variable as key.
         found[id(var) if id(value) in found else id(value)] = (var, value)
     return found
 
@@ -24,10 +24,11 @@ def constants_of(jaxpr: Jaxpr) -> Constants:
 def copy_equations(
     jaxpr: Jaxpr, caller: Equation, operands: Sequence[Atom], equations: list[Equation], constants: Constants
 ) -> list[Atom]:
-    """Append copies of the equations of `jaxpr`, called by `caller` on `operands`; returns what its results are.
+    """Append copies of the equations of `jaxpr`, called by `caller` on `operands`; return the atoms that hold its
+    results.
 
-    The copies define new variables, because one jaxpr may be called twice. An equation without a line of its own gets
-    that of its caller; names around the caller stay around it. Constants are added to those of the jaxpr outside.
+    The copies define new variables, because a jaxpr may be called more than once. An equation without a source line
+    gets the caller's, and its name stack is put inside the caller's. Constants are added to `constants`.
     """
     bound: dict[Any, Atom] = dict(zip(jaxpr.invars, operands, strict=True))
     for var, value in zip(jaxpr.constvars, jaxpr.consts, strict=True):
@@ -54,14 +55,15 @@ def copy_equations(
 
 
 def inlined(jaxpr: Jaxpr, only: Any = None) -> Jaxpr:
-    """The jaxpr with calls opened, and the calls in what they call: those of all primitives that are plain calls, or
-    of one. The same object comes back when there is nothing to open."""
+    """Inline calls in a jaxpr, recursively: those of all primitives that are plain calls (`opens`), or those of the
+    primitive `only`. Return the same object if there are none."""
     if not any(is_opened(e, only) for e in jaxpr.eqns):
         return jaxpr
     return jaxpr.cached(("inlined", only), lambda: _inlined(jaxpr, only))
 
 
 def is_opened(equation: Equation, only: Any) -> bool:
+    """Return whether an equation is a plain call that is to be inlined."""
     return equation.primitive.opens is not None and (only is None or equation.primitive is only)
 
 

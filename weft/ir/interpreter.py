@@ -1,5 +1,5 @@
-"""Run a jaxpr: by binding its equations under the active trace, or directly on NumPy arrays by each primitive's
-meaning."""
+"""Run a jaxpr: bind its equations under the active trace (`replay`), or compute them on NumPy arrays with the
+primitives' `eval` rules (`run`)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from weft.ir.types import ArrayType, type_of
 
 
 def last_uses(jaxpr: Jaxpr) -> list[tuple[Var, ...]]:
-    """For each equation, the variables nobody reads after it."""
+    """Return for each equation the variables that are dead after it."""
 
     def compute() -> list[tuple[Var, ...]]:
         seen = {v for v in jaxpr.outvars if type(v) is Var}
@@ -35,9 +35,9 @@ def last_uses(jaxpr: Jaxpr) -> list[tuple[Var, ...]]:
 
 
 def replay(jaxpr: Jaxpr, *args: Any) -> list[Any]:
-    """Bind every equation under the active trace, with the equation's own line and name stack; returns the results."""
+    """Bind every equation under the active trace, with its own source line and name stack; return the results."""
     if len(args) != len(jaxpr.invars):
-        raise TypeError(f"This program takes {len(jaxpr.invars)} arguments, got {len(args)}.")
+        raise TypeError(f"The number of arguments must match the jaxpr's {len(jaxpr.invars)}; got {len(args)}.")
     values: dict[Any, Any] = dict(zip(jaxpr.constvars, jaxpr.consts, strict=True))
     values.update(zip(jaxpr.invars, args, strict=True))
     source, stack = context.source, context.stack
@@ -57,8 +57,8 @@ def replay(jaxpr: Jaxpr, *args: Any) -> list[Any]:
 
 
 def literal(atom: Literal) -> Any:
-    """A literal as an operand, which keeps its type: a NumPy scalar alone is not weak, nor of 64 bits with `enable_x64`
-    off."""
+    """Return a literal as an operand of the literal's type. A NumPy scalar alone would lose a weak type, and 64 bits
+    with `enable_x64` off."""
     aval = atom.aval
     if isinstance(aval, ArrayType) and (aval.weak_type or not is_canonical(aval.dtype)):
         return EVALUATION.lift(atom.val, aval)
@@ -66,15 +66,17 @@ def literal(atom: Literal) -> Any:
 
 
 def evaluate(jaxpr: Jaxpr, *args: Any) -> list[Any]:
-    """The results of a jaxpr on arguments. Works under every transformation: `grad(lambda x: evaluate(p,
-    x)[0])`."""
+    """Evaluate a jaxpr on arguments. Works under every transformation: `grad(lambda x: evaluate(p, x)[0])`."""
     check_operands("evaluate", [type_of(a) for a in args], jaxpr.in_avals)
     return replay(jaxpr, *args)
 
 
 def run(jaxpr: Jaxpr, arrays: Sequence[Any]) -> list[Any]:
-    """Compute the results on NumPy arrays, freeing every intermediate after its last use. Infinities and nan are
-    results like others; whether NumPy would warn of them depends on how it was built."""
+    """Compute the results on NumPy arrays, freeing every intermediate after its last use.
+
+    NumPy's warnings about infinities and nan are disabled: these are ordinary results, and whether NumPy warns depends
+    on its build.
+    """
     with np.errstate(all="ignore"):
         return _run(jaxpr, arrays)
 
@@ -95,7 +97,7 @@ def _run(jaxpr: Jaxpr, arrays: Sequence[Any]) -> list[Any]:
 
 
 def run_equation(equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
-    """One equation on NumPy arrays."""
+    """Compute one equation on NumPy arrays; collectives go to `context.meet` if it is set."""
     if context.meet is not None and equation.primitive.named_axes(equation.params):
         return context.meet(equation, operands)
     source = context.source
@@ -108,6 +110,6 @@ def run_equation(equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
 
 
 def storage_of(value: Any) -> Any:
-    """The NumPy array behind a constant (concrete arrays keep theirs in `_value`)."""
+    """Return the NumPy array behind a constant (concrete arrays hold theirs in `_value`)."""
     held = getattr(value, "_value", None)
     return np.asarray(value) if held is None else held

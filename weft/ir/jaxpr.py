@@ -12,7 +12,7 @@ from weft.ir.types import Type
 
 
 class Var:
-    """A value of a jaxpr, defined once; identity is its name."""
+    """A variable of a jaxpr, defined once. It has no name: its identity distinguishes it."""
 
     __slots__ = ("aval",)
 
@@ -24,7 +24,7 @@ class Var:
 
 
 class Literal:
-    """A scalar constant written where it is used."""
+    """A scalar constant, stored in the equation that uses it."""
 
     __slots__ = ("aval", "val")
 
@@ -64,15 +64,16 @@ class Equation:
 
     @property
     def source_info(self) -> SourceInfo:
-        """The user's line and the names around it, as JAX's equations have them."""
+        """The user's line and the name stack, in the form of JAX's equations."""
         return SourceInfo(self.source, NameStack(self.stack))
 
     @property
     def ctx(self) -> EquationContext:
-        """The settings under which it is computed, as JAX's equations have them."""
+        """The settings under which the equation is computed, in the form of JAX's equations."""
         return CONTEXT
 
     def replace(self, **changes: Any) -> Equation:
+        """Return the equation with some attributes replaced."""
         parts = {name: getattr(self, name) for name in self.__slots__}
         return Equation(**{**parts, **changes})
 
@@ -81,11 +82,13 @@ class Equation:
 
 
 class Jaxpr:
-    """A jaxpr: `constvars` are bound to `consts`, `invars` to the arguments; `eqns` in order; `outvars` are the
-    results. As in JAX's, `effects` and `debug_info` may be said: the former are known from the equations, of the latter
-    the name of the function is retained.
+    """A typed, first-order, functional program: `constvars` are bound to `consts`, `invars` to the arguments; `eqns`
+    run in order; `outvars` are the results.
 
-    Jaxprs are immutable once built; `cached` remembers what was derived from them.
+    For compatibility with JAX, `effects` and `debug_info` may be passed. Effects are always computed from the
+    equations; of `debug_info` only the function's name is kept.
+
+    Jaxprs are immutable once built; `cached` memoizes what is derived from them.
     """
 
     __slots__ = ("__weakref__", "_cache", "constvars", "consts", "effects", "eqns", "invars", "name", "outvars")
@@ -129,18 +132,19 @@ class Jaxpr:
         return [v.aval for v in self.outvars]
 
     def replace(self, **changes: Any) -> Jaxpr:
+        """Return the jaxpr with some attributes replaced."""
         parts = {n: getattr(self, n) for n in ("constvars", "invars", "outvars", "eqns", "consts", "name")}
         return Jaxpr(**{**parts, **changes})
 
     def cached(self, key: Any, make: Callable[[], Any]) -> Any:
-        """`make()`, remembered under `key` for as long as this jaxpr lives."""
+        """Return `make()`, memoized under `key` for the lifetime of this jaxpr."""
         found = self._cache.get(key)
         if found is None:
             found = self._cache.setdefault(key, make())
         return found
 
     def __repr__(self) -> str:
-        # Printing lives beside the jaxpr, not in it: `printer` imports this module.
+        # The printer imports this module, so it registers itself by `set_printer`.
         return _printer(self)
 
     __str__ = __repr__
@@ -150,19 +154,19 @@ _printer: Callable[[Jaxpr], str] = lambda jaxpr: f"<jaxpr of {len(jaxpr.eqns)} e
 
 
 def set_printer(function: Callable[[Jaxpr], str]) -> None:
-    """Fill in how jaxprs print."""
+    """Register the function that formats jaxprs."""
     global _printer
     _printer = function
 
 
 def merged_effects(equations: Sequence[Equation]) -> frozenset[Any]:
-    """The effects of a list of equations."""
+    """Return the union of the effects of equations."""
     effects = [e.effects for e in equations if e.effects]
     return frozenset().union(*effects) if effects else NO_EFFECTS
 
 
 def subjaxprs(params: Params) -> list[Jaxpr]:
-    """The jaxprs among parameters: the sub-jaxprs of an equation."""
+    """Return the jaxprs among the parameters of an equation, including those in tuples and lists."""
     found: list[Jaxpr] = []
     for value in params.values():
         if isinstance(value, Jaxpr):
@@ -173,7 +177,7 @@ def subjaxprs(params: Params) -> list[Jaxpr]:
 
 
 def named_axes(jaxpr: Jaxpr) -> tuple[Any, ...]:
-    """The named axes that the jaxpr communicates over, in its sub-jaxprs too."""
+    """Return the named axes that the jaxpr and its sub-jaxprs communicate over, without those that they bind."""
 
     def compute() -> tuple[Any, ...]:
         found: dict[Any, None] = {}
@@ -188,7 +192,7 @@ def named_axes(jaxpr: Jaxpr) -> tuple[Any, ...]:
 
 
 def constants_to_arguments(jaxpr: Jaxpr) -> Jaxpr:
-    """The same jaxpr with its constants as leading arguments, for equations that pass them as operands."""
+    """Turn the constants into leading arguments, for equations that pass them as operands."""
     if not jaxpr.constvars:
         return jaxpr
     return jaxpr.cached(
@@ -200,9 +204,10 @@ def constants_to_arguments(jaxpr: Jaxpr) -> Jaxpr:
 def drop_dead(
     jaxpr: Jaxpr, live_results: Sequence[bool], keep_inputs: bool | Sequence[bool] = True
 ) -> tuple[Jaxpr, list[bool]]:
-    """Remove what no live result and no effect needs. Returns the jaxpr and which arguments remain.
+    """Remove equations, constants and arguments that no live result and no effect needs.
 
-    Arguments are dropped only where `keep_inputs` is false. Constants that nobody reads are always dropped.
+    Return the jaxpr and which arguments remain. Arguments are dropped only where `keep_inputs` is false; unused
+    constants always are.
     """
     keep = [keep_inputs] * len(jaxpr.invars) if isinstance(keep_inputs, bool) else list(keep_inputs)
     outvars = [v for v, live in zip(jaxpr.outvars, live_results, strict=True) if live]

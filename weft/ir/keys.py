@@ -1,4 +1,4 @@
-"""What cards are asked when random keys are followed through a jaxpr: the check that no key is used twice."""
+"""Interfaces for following random keys through a jaxpr, for the check that no key is used twice."""
 
 from __future__ import annotations
 
@@ -11,32 +11,33 @@ class KeysOf(Protocol):
 
     @property
     def any_used(self) -> bool:
-        """Whether some of them are used up."""
+        """Whether some of the keys have been consumed."""
         ...
 
     def use(self, at: Any, by: str) -> None:
-        """Use them up at a line, or raise the user's error when some have been used before."""
+        """Consume the keys at source line `at` by operation `by`; raise the user's error if some were used before."""
         ...
 
     def copied(self, card: Any, params: dict[str, Any]) -> KeysOf:
-        """The same keys at the indices to which an operation of one operand copies them."""
+        """Return the keys at the indices to which an operation with one operand copies them."""
         ...
 
 
 class KeysThrough(Protocol):
     """Follows keys through sub-jaxprs."""
 
-    # The line to which uses are charged.
+    # The source line that is reported as the use.
     at: Any
 
     def __call__(self, jaxpr: Any, operands: Sequence[Any]) -> Sequence[Any]:
-        """The keys among the results of a sub-jaxpr that runs on keys."""
+        """Return the keys in the results of a sub-jaxpr that runs on keys."""
         ...
 
     def either(self, jaxprs: Sequence[Any], operands: Sequence[Any]) -> Sequence[Any]:
-        """The same where one of several runs: each starts from what was used before, and all of their uses count."""
+        """Return the keys in the results where one of several sub-jaxprs runs. Each starts from the same used keys, and
+        the uses of all are recorded."""
         ...
 
     def fresh(self, aval: Any) -> Any:
-        """New keys of a type, None where it is no type of keys."""
+        """Return new keys of a type, or None if it is not a key type."""
         ...

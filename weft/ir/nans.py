@@ -1,5 +1,5 @@
-"""`debug_nans`, `debug_infs` and `checks="all"`: look at results as they are computed and name the operation and the
-line of the first bad one. Compiled programs do it with traps (`docs/design/checks.md`)."""
+"""Eager checks for `debug_nans`, `debug_infs` and `checks="all"`: raise an error with the operation and the source line
+of the first bad result. Compiled programs use traps instead (`docs/design/checks.md`)."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from weft.ir.types import ArrayType
 
 
 def checks_for_nans() -> bool:
-    """Whether results are checked for nan (or inf), in what is computed now or compiled."""
+    """Return whether results are checked for nan or inf."""
     return config.debug_nans or config.debug_infs or config.checks == "all"
 
 
 def can_be(kind: str, aval: Any) -> bool:
-    """Whether an array may have a nan or an infinity among its elements."""
+    """Return whether an array may contain a nan or an infinity (`kind`)."""
     if not isinstance(aval, ArrayType) or dtypes.kind(aval.dtype) not in "fc":
         return False
     if not all(type(d) is int and d > 0 for d in aval.shape):
@@ -41,24 +41,24 @@ def _has(kind: str, dtype: Any) -> bool:
 
 
 class _NansAllowed(str):
-    """A name on the stack of operations whose results are not checked."""
+    """A name on the name stack of operations that are not checked."""
 
 
 _NANS_ALLOWED = _NansAllowed("nans_allowed")
 
 
 def nans_allowed() -> AbstractContextManager[None]:
-    """A scope for operations that may compute a nan which is not selected afterwards: it is not reported."""
+    """Return a scope for operations whose NaNs are masked by a later selection, so they are not reported."""
     return named(_NANS_ALLOWED)
 
 
 def allows_nans(stack: Sequence[str]) -> bool:
-    """Whether operations with these names around them are not checked."""
+    """Return whether operations with this name stack are exempt from checks."""
     return any(type(name) is _NansAllowed for name in stack)
 
 
 def check_finite(primitive: Primitive, params: Params, results: Sequence[Any], location: Location | None) -> None:
-    """Raise when a float result has nan (or inf, as the settings say)."""
+    """Raise if a float result contains nan (or inf, depending on the settings)."""
     if allows_nans(context.stack):
         return
     introduced = config.checks == "all" and not primitive.fills and "nan" in primitive.introduced(params)

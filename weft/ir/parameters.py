@@ -1,4 +1,4 @@
-"""Parameters of equations as keys: equal for those that mean the same."""
+"""Keys for parameters of equations: equal exactly for parameters that mean the same."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ PLAIN = frozenset({int, bool, str, type(None)})
 
 
 def params_key(params: Params) -> Any:
-    """Equal for parameters that mean the same; raises TypeError if one of them cannot be compared."""
+    """Return a hashable key of parameters; raise TypeError if one of them is not hashable."""
     return tuple([(name, frozen(params[name])) for name in sorted(params)])
 
 
 def frozen(value: Any) -> Any:
-    """A parameter with its type, because 0, 0.0, -0.0 and False compare equal."""
+    """Return a hashable key of one parameter. It includes the type, because 0, 0.0, -0.0 and False compare equal."""
     kind = type(value)
     if kind in PLAIN:
         return kind, value

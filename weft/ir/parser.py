@@ -1,8 +1,8 @@
-"""Read the text of a jaxpr: what `printer.to_text` writes, in full or short.
+"""Parse the text of a jaxpr, full or short, that `printer.to_text` writes.
 
-The full text, with the table it filled, is read back as the same jaxpr. The short text leaves things out: constants are
-then taken from the table in order of appearance, types are strong, and a parameter that the primitive needs and the
-text does not name is None.
+The full text and the table that it filled are read back as the same jaxpr. The short text omits information: constants
+are taken from the table in order of appearance, types are strong, and parameters that the primitive requires and the
+text omits are None.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ CONSTANTS = {"None": None, "True": True, "False": False, "nan": float("nan"), "i
 
 
 def parse(text: str, table: Sequence[Any] = ()) -> Jaxpr:
-    """The jaxpr that `text` describes; `table` holds what its handles stand for."""
+    """Parse a jaxpr; `table` holds the objects of its handles."""
     reader = Reader(text, table)
     jaxpr = reader.jaxpr()
     reader.skip()
@@ -56,7 +56,7 @@ def parse(text: str, table: Sequence[Any] = ()) -> Jaxpr:
 
 
 class Reader:
-    """A position in a text, and what is known at it."""
+    """A recursive-descent parser: the position in the text and the declarations so far."""
 
     def __init__(self, text: str, table: Sequence[Any]):
         self.text, self.table, self.position = text, table, 0
@@ -72,7 +72,7 @@ class Reader:
         self.position = match.end()
 
     def fail(self, expected: str, position: int | None = None) -> NoReturn:
-        """Raise with the line, the column and a caret under it."""
+        """Raise with the line, the column and a caret below it."""
         self.skip()
         at = self.position if position is None else position
         row = self.text.count("\n", 0, at) + 1
@@ -106,7 +106,7 @@ class Reader:
         return found
 
     def word(self, keyword: str) -> bool:
-        """Whether the next word is the keyword; if so, go past it."""
+        """Consume the next word if it is the keyword; return whether it was."""
         self.skip()
         found = NAME.match(self.text, self.position)
         if found is None or found.group() != keyword:
@@ -139,7 +139,7 @@ class Reader:
         return Jaxpr(constvars, invars, outvars, equations, consts)
 
     def declarations(self) -> None:
-        """The mesh that types are split over, `mesh:@0`, and symbolic sizes, `n=@1`."""
+        """Read the mesh that types are split over, `mesh:@0`, and symbolic sizes, `n=@1`."""
         while not self.accept("]"):
             if self.accept("mesh:"):
                 self.mesh = self.handle()
@@ -164,7 +164,7 @@ class Reader:
         return variables, values
 
     def binder(self, scope: dict[str, Var], what: str, earlier: Container[str] = ()) -> Var:
-        """A variable `name:type`, entered into `scope`; its name must be new there and among the `earlier` ones."""
+        """Read a variable `name:type` into `scope`; its name must be new there and in `earlier`."""
         self.skip()
         start = self.position
         name = self.match(NAME)
@@ -215,7 +215,7 @@ class Reader:
         return Equation(operands, outvars, card, params, card.effects([o.aval for o in operands], params))
 
     def atom(self, scope: dict[str, Var]) -> Atom | None:
-        """A variable or a literal, or None where there is something else: the next equation, `;` or the end."""
+        """Read a variable or a literal; None if something else follows: the next equation, `;` or the end."""
         self.skip()
         start = self.position
         name = NAME.match(self.text, start)
@@ -238,7 +238,7 @@ class Reader:
         return Literal(np.asarray(value, aval.dtype), aval)
 
     def scalar(self) -> Any:
-        """A literal value, or None where there is none."""
+        """Read the value of a literal; None if something else follows."""
         self.skip()
         name = NAME.match(self.text, self.position)
         if name is not None and name.group() in CONSTANTS:
@@ -271,7 +271,7 @@ class Reader:
         return params
 
     def value(self) -> Any:
-        """The value of a parameter."""
+        """Read the value of a parameter."""
         if self.peek("{"):
             return self.jaxpr()
         if self.peek("@"):
@@ -294,7 +294,7 @@ class Reader:
         return self.plain_word(start)
 
     def plain_word(self, start: int) -> Any:
-        """A dtype, or in the short text a string."""
+        """Read a dtype, or in the short text a string."""
         word = self.match(WORD)
         if word is None:
             self.fail("a value", start)
@@ -315,7 +315,7 @@ class Reader:
         items = []
         while not self.accept(end):
             items.append(self.value())
-            self.accept(",")  # jaxprs are written one below the other, without commas
+            self.accept(",")  # jaxprs are written below each other, without commas
         return items
 
     def handle(self) -> Any:
@@ -357,7 +357,8 @@ class Reader:
         return self.placed(plain, shape, states or "", start).placed(memory_space=space)
 
     def placed(self, plain: ArrayType, shape: str, states: str, start: int) -> ArrayType:
-        """A type whose text names axes: those that split its dimensions, `8@x`, and its states, `V:y, U:(x,z)`."""
+        """Return a type with the placement in its text: the axes that split dimensions, `8@x`, and its states, `V:y,
+        U:(x,z)`."""
         sets = {letter: set(axes_of(many, one)) for letter, many, one in STATE.findall(states)}
         explicit = set() if self.mesh is None else set(self.mesh.explicit_axes)
         own = {letter: names & explicit for letter, names in sets.items()}
@@ -377,12 +378,12 @@ class Reader:
 
 
 def axes_of(many: str, one: str) -> tuple[str, ...]:
-    """The names in `x` or `(x,y)`, of which a pattern found one."""
+    """Split the names in `x` or `(x,y)`; the pattern has matched one of the two."""
     return (one,) if one else tuple(many.split(","))
 
 
 def split_dimensions(shape: str) -> list[str]:
-    """The texts of a shape's dimensions: commas within brackets are theirs."""
+    """Split the text of a shape at commas outside of brackets."""
     parts, depth = [""], 0
     for character in shape:
         depth += (character in "([") - (character in ")]")
@@ -394,7 +395,7 @@ def split_dimensions(shape: str) -> list[str]:
 
 
 def missing_parameters(card: Primitive, params: dict[str, Any]) -> dict[str, None]:
-    """Parameters that the type rule needs and the text does not name: the short text leaves out those that are None."""
+    """Return None for each parameter that the type rule requires and the text omits."""
     wanted = inspect.signature(card.type).parameters.values()
     needed = [p.name for p in wanted if p.kind is p.KEYWORD_ONLY and p.default is p.empty]
     return {name: None for name in needed if name not in params}
@@ -404,7 +405,7 @@ def missing_parameters(card: Primitive, params: dict[str, Any]) -> dict[str, Non
 
 
 def equal(first: Jaxpr, second: Jaxpr) -> bool:
-    """Whether two jaxprs are the same up to the names of variables, source lines and parameters that are None."""
+    """Return whether two jaxprs are equal up to names of variables, source lines and parameters that are None."""
     if first is second:
         return True
     renamed: dict[Var, Var] = {}
@@ -447,7 +448,8 @@ def same_params(first: dict[str, Any], second: dict[str, Any]) -> bool:
 
 
 def same_value(first: Any, second: Any) -> bool:
-    """Equality of parameters, literals and constants: jaxprs up to names, arrays by type and bits, nan equals nan."""
+    """Return whether parameters, literals or constants are equal: jaxprs up to names, arrays by type and bits, and nan
+    equals nan."""
     if first is second:
         return True
     if isinstance(first, Jaxpr) and isinstance(second, Jaxpr):

@@ -1,6 +1,6 @@
-"""Partial evaluation of a jaxpr: split it into what can be computed now and what waits for unknown arguments.
+"""Partial evaluation of a jaxpr: split it into a part that depends on known arguments only, and the rest.
 
-One mechanism serves linearize (unknown = tangents), remat (which known values are stored is a policy) and loops.
+linearize (unknown = tangents), remat (a policy says which known values are saved) and loops share it.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from weft.ir.varying import varying_type
 
 @dataclass(frozen=True)
 class PartialJaxpr:
-    """`known`: known arguments -> known results, then residuals. `unknown`: residuals, then unknown arguments ->
-    unknown results."""
+    """A jaxpr split in two. `known`: known arguments -> known results, then residuals. `unknown`: residuals, then
+    unknown arguments -> unknown results."""
 
     known: Jaxpr
     unknown: Jaxpr
@@ -28,7 +28,8 @@ class PartialJaxpr:
     residual_types: tuple[Type, ...]
 
     def varying_along(self, axes: frozenset[Any]) -> PartialJaxpr:
-        """The same where devices along `axes` run it each for itself, or not at all."""
+        """Return the split of the jaxpr whose values all vary along `axes`, because each device runs, or skips, it on
+        its own."""
         if not axes:
             return self
         types = tuple(varying_type(t, axes) for t in self.residual_types)
@@ -45,9 +46,13 @@ def partial_eval(
     saveable: Callable[[Equation], bool] | None = None,
     inside: bool = False,
 ) -> PartialJaxpr:
-    """Split `jaxpr`. Results marked in `instantiate` are put on the unknown side. A known value that the unknown side
-    needs becomes a residual, unless `saveable` refuses its equation: then the equation is computed again on the unknown
-    side. With `inside`, an equation with sub-jaxprs is asked what may be saved in them."""
+    """Split `jaxpr` by which arguments are unknown.
+
+    Results marked in `instantiate` become unknown results even if they are known. Known values that the unknown side
+    reads become residuals, unless `saveable` rejects their equation: then the equation is recomputed on the unknown
+    side. With `inside`, equations with sub-jaxprs are split by `remat_split`, so that values inside of them can be
+    saved.
+    """
     force = [instantiate] * len(jaxpr.outvars) if isinstance(instantiate, bool) else list(instantiate)
     unknown: set[Atom] = {v for v, u in zip(jaxpr.invars, unknown_in, strict=True) if u}
     known_equations: list[Equation] = []
@@ -81,7 +86,7 @@ def partial_eval(
 
 
 def _parted(variables: Sequence[Any], unknown: Sequence[bool]) -> tuple[list[Any], list[Any]]:
-    """Those that are known, and those that are unknown."""
+    """Partition into known and unknown variables."""
     known = [v for v, u in zip(variables, unknown, strict=True) if not u]
     return known, [v for v, u in zip(variables, unknown, strict=True) if u]
 
@@ -89,9 +94,12 @@ def _parted(variables: Sequence[Any], unknown: Sequence[bool]) -> tuple[list[Any
 def _stored_and_recomputed(
     equations: list[Equation], needed: dict[Var, None], saveable: Callable[[Equation], bool] | None, inside: bool
 ) -> tuple[list[Var], list[Equation]]:
-    """Of the known `equations`, the results to store for the unknown side and the equations to compute again there, in
-    order. `needed` has what that side reads; what is left in it afterwards are arguments and constants. Equations that
-    store what they compute inside are replaced."""
+    """Choose the residuals among the results of the known `equations`, and the equations to recompute on the unknown
+    side, in order.
+
+    `needed` contains the variables that the unknown side reads; on return it contains arguments and constants only.
+    Equations that save values inside are replaced in `equations`.
+    """
     recomputed: list[Equation] = []
     residuals: list[Var] = []
     for i in reversed(range(len(equations))):
@@ -122,9 +130,11 @@ def _stored_and_recomputed(
 def stored_inside(
     equation: Equation, hit: Sequence[Var], saveable: Callable[[Equation], bool]
 ) -> tuple[Equation, Equation | None, list[Var]] | None:
-    """An equation whose results `hit` are needed again, as one that also returns what may be stored of what it computes
-    inside, one that computes those results from that (None: they are all stored), and what is stored. None if nothing
-    is."""
+    """Split a rematerialised equation whose results `hit` are read again, so that values inside of it are saved.
+
+    Return a forward equation that also returns residuals, a recompute equation that reads them (None if every result
+    that is read is saved itself), and the residual variables. Return None if nothing inside may be saved.
+    """
     rule = equation.primitive.remat_split([v.aval for v in equation.invars], equation.params, saveable)
     if rule is None:
         return None
@@ -155,8 +165,8 @@ def stored_inside(
 
 
 def remat_split_jaxpr(jaxpr: Jaxpr, saveable: Callable[[Equation], bool]) -> tuple[Jaxpr, Jaxpr, list[Var]] | None:
-    """A jaxpr that is to be computed twice, as two: one that also returns what `saveable` allows to be stored, one that
-    takes that as further arguments, and the variables that are stored. None if there are none."""
+    """Split a rematerialised jaxpr into a forward jaxpr that also returns the residuals `saveable` allows, a recompute
+    jaxpr that takes them as additional arguments, and the residual variables. Return None if there are none."""
     first: list[Equation] = []
     second: list[Equation] = []
     stored: list[Var] = []
@@ -187,7 +197,7 @@ def remat_split_jaxpr(jaxpr: Jaxpr, saveable: Callable[[Equation], bool]) -> tup
 def _split(
     equation: Equation, mask: list[bool], known: list[Equation], unknown: list[Equation], unknown_vars: set[Atom]
 ) -> None:
-    """Put one equation with unknown operands on the unknown side, or on both where its primitive can be split."""
+    """Put an equation with unknown operands on the unknown side, or split it if its primitive can be split."""
     split = equation.primitive.partial_eval(mask, [v.aval for v in equation.invars], equation.params)
     if split is None:
         unknown.append(equation)

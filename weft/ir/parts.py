@@ -1,5 +1,7 @@
-"""How the operands and results of an operation are split over a mesh, for the operation on the parts of one device:
-where its part begins, and what it gets from others."""
+"""How the operands and results of an operation are split over a mesh, and the communication between its shards.
+
+`bind_local` rules use it: it computes where the shard of a device begins and fetches data from other devices.
+"""
 
 from __future__ import annotations
 
@@ -21,21 +23,25 @@ INDEX = np.dtype(np.int32)
 
 
 class Report(Protocol):
-    """Is told what is sent: the kind of collective, over which axis, bytes a device, what, and what that is of an
-    operand."""
+    """Callback that receives each transfer: the kind of collective, the axis, bytes per device, the value, and which
+    part (`what`) of which operand it is."""
 
     def __call__(self, kind: str, axis: Any, count: float, x: Any, operand: int = ..., what: str = ...) -> None: ...
 
 
 def no_report(kind: str, axis: Any, count: float, x: Any, operand: int = 0, what: str = "") -> None:
-    """Nobody wants to know what is sent."""
+    """Ignore the transfer."""
 
 
 @dataclass(frozen=True)
 class Parts:
-    """Operands have the whole `types`, results the local types `results`. `axes` are those that each factor is split
-    over, the major one first, of a mesh with these `sizes`. `reach` is what is read of each operand along factors with
-    halos; what has been `received` of the parts of others is not sent again."""
+    """The partitioning of one operation: whole operand `types`, local result types `results`, and the mesh axes that
+    each factor is split over.
+
+    `axes` lists the mesh axes of each factor, the major one first, `sizes` the sizes of mesh axes. `reach` describes
+    which elements of each operand are read along factors with halos; `received` caches data of other shards, so that
+    nothing is sent twice.
+    """
 
     types: Sequence[Any]
     results: Sequence[Type]
@@ -48,21 +54,21 @@ class Parts:
     received: dict[Any, tuple[Any, Any]] = field(default_factory=dict)
 
     def split(self, name: str | None) -> tuple[Any, ...]:
-        """The axes that a factor is split over."""
+        """Return the mesh axes that a factor is split over."""
         return () if name is None else self.axes.get(name, ())
 
     def count(self, name: str | None) -> int:
-        """Into how many parts a factor is split."""
+        """Return the number of shards along a factor."""
         return math.prod(self.sizes[a] for a in self.split(name))
 
     def split_dims(self, operand: int) -> dict[int, str]:
-        """The dimensions of an operand that are split, and their factors."""
+        """Return the split dimensions of an operand with their factors."""
         return {d: n for d, n in enumerate(self.operand_names[operand]) if n is not None and self.split(n)}
 
-    # -- positions ---------------------------------------------------------------------------------------------------
+    # -- indices -----------------------------------------------------------------------------------------------------
 
     def position(self, axes: Sequence[Any]) -> Any:
-        """The index of this device along axes, of which the first is the major one."""
+        """Return the index of this device along mesh axes, the first one being the major one."""
         index: Any = None
         for axis in axes:
             own = lookup("axis_index")(axis_name=axis)
@@ -70,19 +76,19 @@ class Parts:
         return INDEX.type(0) if index is None else index
 
     def start(self, name: str, size: int) -> Any:
-        """Where the part of this device begins along a factor, if parts have this size."""
+        """Return the offset of this device's shard along a factor, for shards of size `size`."""
         return lookup("mul")(self.position(self.split(name)), INDEX.type(size))
 
     def is_first(self, axes: Sequence[Any]) -> Any:
-        """Whether this device is the first one along all of some axes."""
+        """Return whether this device has index 0 along all of the axes."""
         return lookup("eq")(self.position(axes), INDEX.type(0))
 
     def on_first(self, axes: Sequence[Any], x: Any, other: Any) -> Any:
-        """A value on the first device along some axes, and another, of its type, elsewhere."""
+        """Select `x` on the device with index 0 along the axes, and `other`, of the same type, on all others."""
         return lookup("select_n")(self.is_first(axes), other, x)
 
     def halo(self, name: str, operand: int) -> Halo:
-        """What this device needs of the parts of others, of an operand along a factor."""
+        """Return which elements of other shards this device needs of an operand along a factor."""
         reach = self.reach[name][operand]
         assert reach is not None, f"operand {operand} has no halo along {name}"
         halo = halo_of(reach, self.count(name))
@@ -92,7 +98,7 @@ class Parts:
     # -- communication -----------------------------------------------------------------------------------------------
 
     def gather(self, x: Any, name: str, dim: int) -> Any:
-        """What all parts along a factor have, concatenated along a dimension in their order."""
+        """Concatenate all shards along a factor in dimension `dim`, in order."""
         for axis in reversed(self.split(name)):
             size = self.sizes[axis]
             self.report("all_gather", axis, bytes_of(x) * (size - 1), x)
@@ -100,15 +106,17 @@ class Parts:
         return x
 
     def mirrored(self, x: Any, name: str) -> Any:
-        """What the part at the same distance from the other end has."""
+        """Return the shard at the same distance from the other end."""
         for axis in self.split(name):
             size = self.sizes[axis]
             x = self._permuted(x, axis, [(i, size - 1 - i) for i in range(size)])
         return x
 
     def moved(self, x: Any, name: str, distance: int, pairs: Sequence[tuple[int, int]]) -> Any:
-        """What the part `distance` after this one has; zeros where there is none, or where the (source, destination)
-        `pairs` of a factor that is split over one axis do not have this part."""
+        """Return the shard `distance` after this one, or zeros if there is none.
+
+        For a factor over one mesh axis, (source, destination) `pairs` lists the transfers; other shards receive zeros.
+        """
         axes = self.split(name)
         if len(axes) == 1:
             return self._permuted(x, axes[0], pairs)
@@ -123,7 +131,7 @@ class Parts:
         carry, by = divmod(by, size)
         if not by:
             return self._moved(x, tuple(major), carry)
-        # What goes over the end of the minor axis comes in again at its beginning, one further along the major ones.
+        # Shards that wrap around the minor axis belong to the next index along the major ones.
         x = self._permuted(x, axis, [(i, (i + by) % size) for i in range(size)])
         wrapped = lookup("lt")(lookup("axis_index")(axis_name=axis), INDEX.type(by))
         further = self._moved(x, tuple(major), carry + 1)
@@ -136,5 +144,5 @@ class Parts:
 
 
 def bytes_of(x: Any) -> int:
-    """How many bytes a value has."""
+    """Return the size of a value in bytes."""
     return math.prod(x.shape) * dtypes.storage(x.dtype).itemsize

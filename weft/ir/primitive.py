@@ -1,10 +1,10 @@
-"""The card of a primitive: everything the system knows about one operation, in one class.
+"""The class of a primitive (its *card*): everything the system knows about one operation.
 
-Each stage reads exactly one rule: staging and the verifier read `type` and `effects`, the interpreter `eval`, forward
-mode `jvp` (or `partial`), partial evaluation `partial_eval`, reverse mode `transpose`, vmap `batch`, sharding
-`factors`, dead code elimination `live_operands`, the compiler's passes those under `compile`, tests `samples`. A
-rule that cannot exist is a `No("reason")`, and the reason is the user's error. `docs/design/primitive.md` explains the
-card with examples.
+Each stage reads one rule: staging and the verifier read `type` and `effects`, the interpreter `eval`, forward mode
+`jvp` (or `partial`), partial evaluation `partial_eval`, reverse mode `transpose`, vmap `batch`, sharding `factors`,
+dead code elimination `live_operands`, the compiler's passes the rules under `compile`, the tests `samples`. A rule that
+cannot exist is a `No("reason")`, and the user sees the reason in the error. `docs/design/primitive.md` explains the
+class with examples.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ if TYPE_CHECKING:
     from weft.ir.parts import Parts
 
 Params = dict[str, Any]
-# Operands by their position, or "all".
+# Indices of operands, or "all".
 Operands = tuple[int, ...] | str
 NO_EFFECTS: frozenset[Any] = frozenset()
 NO_AXES: frozenset[Any] = frozenset()
 
 
 def missing(what: str) -> MissingRuleError:
-    """The error for a rule that is not there, with the line of the operation that needs it."""
+    """Create the error for a missing rule, with the user's line of the operation that needs it."""
     return MissingRuleError(what, at=current_line())
 
 
 class No:
-    """A rule that cannot exist, with the reason that the user is told."""
+    """A rule that cannot exist, with the reason that the error shows."""
 
     def __init__(self, reason: str):
         self.reason = reason
@@ -64,7 +64,7 @@ class No:
 
 
 class MissingRule:
-    """The value of a `No` rule: calling it raises the reason."""
+    """The value of a `No` rule: calling it raises `MissingRuleError` with the reason."""
 
     def __init__(self, primitive: Primitive, rule: str, reason: str):
         self.primitive, self.rule, self.reason = primitive, rule, reason
@@ -75,17 +75,17 @@ class MissingRule:
 
 @dataclass(frozen=True)
 class Axis:
-    """The axis that a batching transformation maps over. `spmd` are axes of a mesh that a `shard_map` inside is to
-    split it over."""
+    """The axis that a batching transformation maps over: its size, its name, and the mesh axes `spmd` over which a
+    `shard_map` inside splits it."""
 
     size: Any
     name: Any = None
     spmd: tuple[Any, ...] = ()
-    # How types say that it is split over Explicit axes of a mesh: a sharding of one dimension.
+    # The sharding of this one dimension over Explicit mesh axes, as types record it; None if it is not split.
     sharding: NamedSharding | None = None
 
     def batched(self, aval: Any, dim: int = 0) -> Any:
-        """The type of arrays that have the axis at `dim`, besides the dimensions of a type."""
+        """Return the type `aval` with this axis inserted at dimension `dim`."""
         found = aval.with_dimension(dim, self.size)
         if self.sharding is None:
             return found
@@ -96,11 +96,11 @@ class Axis:
 
 @dataclass(frozen=True)
 class Split:
-    """One equation split by partial evaluation into a known and an unknown one.
+    """The result of partial evaluation of one equation: a known and an unknown equation.
 
-    `known` (primitive, params) takes the operands at `known_in` and returns the known results followed by residuals.
-    `unknown` takes what `unknown_in` lists, in that order, and returns the unknown results: an index >= 0 is an operand
-    of the equation, `~k` is residual k.
+    `known` (primitive, params) takes the operands at `known_in` and returns the known results followed by residuals;
+    None if there is nothing to compute. `unknown` takes the operands listed in `unknown_in`, in that order, and returns
+    the unknown results: an index >= 0 is an operand of the equation, `~k` is residual k.
     """
 
     known: tuple[Any, Params] | None
@@ -113,11 +113,11 @@ class Split:
 
 @dataclass(frozen=True)
 class RematSplit:
-    """An equation that rematerialisation computes twice, without what is stored of the first time.
+    """An equation that rematerialisation computes twice, split so that saved values are not computed again.
 
-    `first` (primitive, params) takes the operands and returns the results and further ones, of which those at `stored`
-    are stored. `second` takes what `second_in` lists, an index >= 0 being an operand of the equation and `~k` stored
-    value k, and returns the results. `whole` are the indices of results of the equation that are themselves stored.
+    `first` (primitive, params) takes the operands and returns the results, then additional values; the values at
+    `stored` are saved. `second` takes the operands listed in `second_in` (an index >= 0 is an operand of the equation,
+    `~k` is saved value k) and returns the results. `whole` lists the results of the equation that are saved themselves.
     """
 
     first: tuple[Any, Params]
@@ -129,82 +129,85 @@ class RematSplit:
 
 
 class Primitive:
-    """One operation. Subclass a family, give it a name and rules, and register it with `@primitive`."""
+    """One operation: its properties as class attributes and its rules as methods.
+
+    Subclass a family, give it a name and rules, and register it with `@primitive`. Every rule has a default, so that a
+    class states only what differs. Rules that can be defined in several ways return None for "use the default way".
+    """
 
     name: ClassVar[str]
     multiple_results: ClassVar[bool] = False
-    # Operands in which the operation is linear; `multilinear` says separately in each (mul) rather than jointly (add).
+    # Operands in which the operation is linear: in each of them separately if `multilinear` (mul), else jointly (add).
     linear: ClassVar[Operands] = ()
     multilinear: ClassVar[bool] = False
-    # A float result whose derivative is zero everywhere it exists (floor, sign).
+    # The derivative of the float result is zero wherever it exists (floor, sign).
     zero_derivative: ClassVar[bool] = False
-    # Largest error of compiled code in units in the last place of the result, by the name of the operands' dtype; "" is
-    # the default.
+    # Error bound of compiled code in units in the last place of the result, by the name of the operands' dtype; "" is
+    # the default for all dtypes.
     ulp: ClassVar[dict[str, float]] = {"": 0.0}
     higher_order: ClassVar[bool] = False
-    # Calls of a jaxpr that JAX's programs ask for; no operation maps over devices.
+    # JAX's flags for calls and maps of a jaxpr, which programs written for JAX read. No primitive maps over devices.
     call_primitive: ClassVar[bool] = False
     map_primitive: ClassVar[bool] = False
-    # Goes up when parameters mean something else than before: files of exports say which version they have.
+    # Increases when the meaning of parameters changes; exported files record it.
     version: ClassVar[int] = 1
-    # Whether it has no value: `eval` raises the user's error whatever its operands are, and what computes it is not
-    # compiled.
+    # The operation cannot be computed: `eval` raises the user's error, and so does compiling a program that has it.
     has_no_value: ClassVar[bool] = False
-    # What it means is known to this process alone, so nothing that is compiled from it is stored on disk.
+    # The rules exist only in this process, so programs with this primitive are not stored on disk, exported or pickled.
     of_this_process: ClassVar[bool] = False
-    # Whether `type` sees where operands are: a card that carries jaxprs, or only hands values on, says itself where its
-    # results are. For all others `factors` says it.
+    # `type` receives the operands' types with their placements (sharding, manual axes, memory) and returns those of the
+    # results. Operations with sub-jaxprs need it; for all others placements follow from `factors`.
     types_placement: ClassVar[bool] = False
-    # Operands whose elements the results are, found by their index alone; "all" of them. Nothing is computed.
+    # Operands whose elements make up the results; which element is where depends on indices alone. Computes nothing.
     copies: ClassVar[Operands] = ()
-    # The result is the operand, for everybody but derivatives and checks: compiled code has nothing of it.
+    # The result is the operand: compiled code omits the operation, only derivatives and checks treat it specially.
     identity: ClassVar[bool] = False
-    # Changes only what types say along its `axes`, manual axes of a `shard_map`.
+    # A cast: changes only the state of the type along its parameter `axes`, manual axes of a `shard_map`.
     casts: ClassVar[bool] = False
-    # Each element of the results is computed from the elements at its index, or from scalars.
+    # Each element of a result depends only on the operands' elements at the same index and on scalars.
     pointwise: ClassVar[bool] = False
-    # Its first operand says which of the others each element is taken from; `case_of` is one of them, zero elsewhere.
+    # The first operand selects which of the others each element comes from (select_n); `case_of` returns one of these
+    # others where it is selected, and zero elsewhere.
     chooses: ClassVar[bool] = False
     # Folded at compile time where all operands are known and small.
     foldable: ClassVar[bool] = False
-    # The parameter with the jaxpr that it calls, if that is all it does for everybody but derivatives.
+    # The parameter that holds the called jaxpr, for plain calls: inlining replaces the call by the jaxpr's equations.
     opens: ClassVar[str | None] = None
-    # Partitioning of programs over meshes reads it: it stays until then.
+    # Carries information for partitioning over meshes (a sharding, a mesh); passes keep it until partitioning has run.
     partitions: ClassVar[bool] = False
-    # It says how its operand is split and nothing else, at its `destination`.
+    # Only sets the sharding of its operand, to `destination`.
     splits: ClassVar[bool] = False
-    # Its results are the terms of sums over axes of a mesh, so it takes sums that are still to be done.
+    # Returns the terms of a sum over mesh axes (unsum), so it accepts unreduced operands without an all-reduce.
     unsums: ClassVar[bool] = False
-    # It is linear but for a rounding, so that it is not the same before and after a sum.
+    # Linear except for rounding (reduce_precision), so it must not be exchanged with a sum.
     rounds: ClassVar[bool] = False
-    # No pass looks through it: what it returns is not known to be its operand.
+    # An optimization barrier: no pass may assume that the results equal the operands.
     fence: ClassVar[bool] = False
-    # Called outside of any program it is compiled as one, and not run operation by operation.
+    # An eager call is compiled as one program instead of being run operation by operation.
     staged_alone: ClassVar[bool] = False
-    # Runs the jaxprs that it carries, as loops and branches do, and does nothing else.
+    # Control flow: runs its sub-jaxprs (a loop, a branch) and does nothing else.
     control: ClassVar[bool] = False
-    # Which of "nan" and "inf" a result can have where no operand has one.
+    # Which of "nan" and "inf" a result can contain although no operand does.
     introduces: ClassVar[tuple[str, ...]] = ("nan", "inf")
-    # A nan among the results may be one that the user asked for: `checks="all"` looks for others only.
+    # A nan in the results may be intended, such as a fill value, so `checks="all"` does not report it.
     fills: ClassVar[bool] = False
-    # Operands of which every nan is one of the result too: at its own index, or in what it is reduced to.
+    # Operands whose NaNs propagate to the result: to the same index, or to the element they are reduced to.
     keeps_nan: ClassVar[Operands] = ()
-    # The operand that others are divided by.
+    # Index of the operand that is a divisor.
     divisor: ClassVar[int | None] = None
-    # Whether a float result can be -0.0.
+    # A float result can be -0.0.
     negative_zero: ClassVar[bool] = True
-    # What one element takes to compute, in additions; nothing if it is only copied.
+    # Cost of one element of the result, in additions; 0 for copies.
     weight: ClassVar[float] = 1
-    # NumPy has no fast code for it, so that compiled code computes it even where `eval` is exact.
+    # NumPy is slow at it, so eager calls use compiled code even where `eval` returns the same bits.
     heavy: ClassVar[bool] = False
-    # Whether its operands are read from memory, so that computing them before costs nothing more.
+    # Reads its operands from memory (contractions), so computing them ahead of a loop costs no additional traffic.
     reads_memory: ClassVar[bool] = False
-    # Whether it runs its sub-jaxprs again and again.
+    # A loop: runs its sub-jaxprs repeatedly.
     iterates: ClassVar[bool] = False
-    # The operand that is an index vector, of which each component is asked for on its own.
+    # Index of the operand that holds index vectors, whose components kernels read one by one (gather, scatter).
     index_operand: ClassVar[int | None] = None
-    # The operation in terms of others, which are compiled in its place where there is such a definition; the bits are
-    # the same.
+    # An equivalent in terms of other operations, with the same bits, that is compiled instead; None if there is none.
     definition: ClassVar[Callable[..., Any] | None] = None
 
     if TYPE_CHECKING:  # `@primitive` replaces a class by its instance, which type checkers do not see
@@ -212,53 +215,61 @@ class Primitive:
         def __new__(cls, *args: Any, **params: Any) -> Any: ...
 
     def __call__(self, *args: Any, **params: Any) -> Any:
-        """Bind: hand the operation to the active trace. Inside of `shard_map` operands are cast to one state."""
+        """Bind the operation under the active trace; return the result, or the list of results if `multiple_results`.
+
+        Inside of `shard_map` the operands are first cast to a common state along manual axes.
+        """
         if context.manual:
             args = tuple(cast_operands(self, args, params))
         results = context.trace.process(self, args, params)
         return results if self.multiple_results else results[0]
 
     def bind(self, *args: Any, **params: Any) -> Any:
-        """The same with the parameters of JAX's equations: of those that this operation does not have, hints are
-        ignored, and others are taken where they say nothing."""
+        """Bind with the parameters of JAX's equations: hints are dropped, and so are parameters that say nothing
+        because they are None or empty."""
         return self(*args, **{word: value for word, value in params.items() if not _is_silent(word, value)})
 
     def get_bind_params(self, params: Params) -> tuple[list[Any], Params]:
-        """What `bind` takes before the operands of an equation (nothing: jaxprs are parameters), and its parameters."""
+        """Return the leading arguments of `bind` (none, because jaxprs are parameters) and the parameters, for programs
+        written for JAX."""
         return [], dict(params)
 
     def bind_with_trace(self, trace: Any, args: Sequence[Any], avals: Any, params: Params | None = None) -> Any:
-        """Hand the operation to a trace. The types `avals` of the operands may be left out, as older programs do."""
+        """Bind under `trace`. `avals`, the types of the operands, may be omitted, as in older versions of JAX."""
         results = trace.process(self, args, avals if params is None else params)
         return results if self.multiple_results else results[0]
 
     # -- trace and verify ------------------------------------------------------------------------------------------
 
     def type(self, *types: Any, **params: Any) -> Any:
-        """Result type(s) from operand types; raises a user's error when the operands do not fit."""
+        """Return the result type, or the list of them if `multiple_results`, from the operand types. Raise the user's
+        error if the operands do not fit."""
         raise missing(f"`{self.name}` has no type rule.")
 
     def effects(self, types: Sequence[Type], params: Params) -> frozenset[Any]:
-        """What the operation does besides computing its results."""
+        """Return the side effects of the operation."""
         return NO_EFFECTS
 
     # -- interpret -------------------------------------------------------------------------------------------------
 
     def destination(self, params: Params) -> Device | Sharding | None:
-        """Where the result is put, wherever the operand is; None: where the operands are."""
+        """Return the device or sharding of the result if it is independent of the operands' (device_put), else None."""
         return None
 
     def literal(self, params: Params) -> Any:
-        """The constant that an equation is, known from its parameters alone; None if it is none."""
+        """Return the constant that an equation without operands computes, if its parameters determine it, else None."""
         return None
 
     def eval(self, *arrays: Any, **params: Any) -> Any:
-        """The meaning of the operation on NumPy arrays: the oracle for every other way of running it."""
+        """Compute the operation on NumPy arrays of storage dtypes: the reference for all other implementations."""
         raise missing(f"`{self.name}` has no eval rule.")
 
     def exact(self, types: Sequence[Type], params: Params) -> bool:
-        """Whether `eval` computes the bits of compiled code on operands of these types: all rounding is as IEEE says,
-        and no order of sums matters. By default where the budget `ulp` is that of one rounding, and for integers."""
+        """Return whether `eval` and compiled code agree in every bit on operands of these types.
+
+        True for integers, and for float dtypes whose error bound `ulp` is at most 0.5: then every rounding is IEEE's
+        and no order of summation matters.
+        """
         for t in types:
             dtype = getattr(t, "dtype", None)
             if dtype is not None and dtypes.kind(dtype) in "fc":
@@ -267,8 +278,8 @@ class Primitive:
         return True
 
     def eager(self, types: Sequence[Type], params: Params) -> Callable[[Sequence[Any]], list[Any]] | None:
-        """A function from concrete arrays to concrete arrays that runs the operation outside of programs; None where
-        compiled code or `eval` does."""
+        """Return the function that runs the operation on concrete arrays outside of programs, or None to use compiled
+        code or `eval`."""
         return None
 
     # -- differentiate ---------------------------------------------------------------------------------------------
@@ -276,18 +287,19 @@ class Primitive:
     def push_forward(
         self, primals: Sequence[Any], tangents: Sequence[Any], params: Params
     ) -> tuple[Sequence[Any], Sequence[Any]] | None:
-        """Results and their tangents, by a rule that computes both together; None where `jvp` is the rule."""
+        """Return the results and their tangents, for a rule that computes both together; None to use `jvp`."""
         return None
 
     def taylor(
         self, primals: Sequence[Any], series: Sequence[list[Any] | None], order: int, params: Params
     ) -> tuple[Sequence[Any], Sequence[list[Any] | None]] | None:
-        """Results and lists of their derivatives up to an order, for those of operands, None where all are zero; None
-        where they follow from `jvp`, or from linearity, with little work."""
+        """Return the results and, for each, the list of its derivatives up to `order` (None if all are zero), given
+        those of the operands. None where `jvp` or linearity leads to them with little work."""
         return None
 
     def jvp(self, tangents: Sequence[Any], out: Any, *args: Any, **params: Any) -> Any:
-        """Tangent of the result, from tangents (some of them `Zero`), the result and the operands."""
+        """Return the tangent of the result, given the operands' tangents (`Zero` where they vanish), the result and the
+        operands."""
         if self.zero_derivative:
             return Zero.of(out.aval)
         if self.linear and not self.multilinear:
@@ -306,53 +318,57 @@ class Primitive:
         return Zero.of(out.aval) if total is None else total
 
     def partial(self, i: int, tangent: Any, out: Any, *args: Any, **params: Any) -> Any:
-        """The contribution of one operand's tangent to the tangent of the result."""
+        """Return the contribution of operand i's tangent to the tangent of the result."""
         if self.multilinear and (self.linear == "all" or i in self.linear):
             return self(*args[:i], tangent, *args[i + 1 :], **params)
         raise missing(f"`{self.name}` is not differentiable in operand {i}: it has no `jvp` or `partial` rule.")
 
     def partial_eval(self, unknown: Sequence[bool], types: Sequence[Type], params: Params) -> Split | None:
-        """How to split when some operands are unknown; None keeps the whole equation on the unknown side."""
+        """Split the equation given which operands are unknown; None leaves all of it on the unknown side."""
         return None
 
     def remat_split(self, types: Sequence[Type], params: Params, saveable: Callable[[Any], bool]) -> RematSplit | None:
-        """How to compute the operation twice, storing what `saveable` allows of what it computes inside; None where
-        there is no such thing."""
+        """Split the equation so that recomputing it reuses the inner values that `saveable` allows to save; None if it
+        saves none."""
         return None
 
     def transpose(self, cotangent: Any, *args: Any, **params: Any) -> Sequence[Any]:
-        """Cotangents of the operands that are `Linear`, None for the others; the operation is linear in those
-        operands."""
+        """Return the cotangents of the operands that are `Linear`, in which the operation is linear, and None for all
+        others."""
         raise missing(f"`{self.name}` has no transpose rule: it is not linear in the operands given.")
 
     # -- vectorise -------------------------------------------------------------------------------------------------
 
     def batch(self, axis: Axis, args: Sequence[Any], dims: Sequence[int | None], **params: Any) -> tuple[Any, Any]:
-        """The operation over operands with an extra dimension at `dims` (None: not batched), and where results have
-        it."""
+        """Apply the operation to operands that have an additional batch dimension at `dims` (None: not batched). Return
+        the results and their batch dimensions."""
         raise missing(f"`{self.name}` has no batch rule, so it does not work under vmap.")
 
     def named_axes(self, params: Params) -> tuple[Any, ...]:
-        """Named axes the operation communicates over."""
+        """Return the named axes that the operation communicates over."""
         return ()
 
     def bound_axes(self, params: Params) -> frozenset[Any]:
-        """Named axes that the operation brings into scope for its sub-jaxprs."""
+        """Return the named axes that the operation brings into scope for its sub-jaxprs."""
         return NO_AXES
 
     # -- partition, compile ----------------------------------------------------------------------------------------
 
     def linear_operands(self, types: Sequence[Any], params: Params) -> Sequence[int]:
-        """The operands that an operation on these types is linear in, so that sums of them may be done later."""
+        """Return the indices of operands in which the operation is linear for these types, so that pending sums of them
+        may be reduced after it."""
         return positions(self.linear, len(types))
 
     def factors(self, *types: Type, **params: Any) -> AxisFactors | None:
-        """How operand and result dimensions correspond; None means every dimension must be whole on each device."""
+        """Return the correspondence between operand and result dimensions; None if no dimension can be split."""
         return None
 
     def explicit_factors(self, *types: Type, **params: Any) -> AxisFactors | None:
-        """The same where types say how values are split: a result is split in the dimensions that correspond to those
-        of operands, whatever has to be sent for it. By default what needs nothing to be sent but sums."""
+        """Return the factors along which Explicit shardings propagate to result types.
+
+        A result is split in the dimensions that correspond to split dimensions of operands, whatever communication that
+        takes. By default these are the factors that need none besides sums.
+        """
         if isinstance(self.factors, MissingRule):
             return None
         found = self.factors(*types, **params)
@@ -361,43 +377,43 @@ class Primitive:
     def explicit_specs(
         self, operation: Operation, types: Sequence[Any], results: Sequence[Any], params: Params
     ) -> list[PartitionSpec]:
-        """How results of these types are split, from how operands are: what types say over Explicit axes."""
+        """Return the specs of results over Explicit mesh axes, from those of the operands."""
         rule: Any = self.factors
-        reason = rule.reason if isinstance(rule, MissingRule) else "how it may be split is not said"
+        reason = rule.reason if isinstance(rule, MissingRule) else "it has no `factors` rule"
         return result_specs(operation, self.explicit_factors(*types, **params), reason, [t.shape for t in results])
 
     def manual(self, state: ManualAxisType, params: Params) -> ManualAxisType:
-        """What the results are along manual axes, of which `state` is the join of the operands'."""
+        """Return the results' state along manual axes, given `state`, the join of the operands' states."""
         return state
 
     def varies(self, axes: frozenset[Any], params: Params) -> frozenset[Any]:
-        """The axes of a mesh along which results may differ between devices, if operands do along `axes`."""
+        """Return the mesh axes along which results may differ between devices if operands differ along `axes`."""
         return axes
 
     def localize(self, params: Params, local_results: Sequence[Type]) -> Params:
-        """Parameters for a shard whose results have the types `local_results`."""
+        """Return the parameters for one shard, whose results have the types `local_results`."""
         return params
 
     def unplaced(self, params: Params) -> Params:
-        """Parameters that say nothing of what types say of where values are."""
+        """Return the parameters without the parts that describe placement, for jaxprs with plain types."""
         return params
 
     def fixed_spec(self, params: Params) -> PartitionSpec | None:
-        """How the user says that the result is split, if the operation is there to say it."""
+        """Return the spec that the user set for the result (sharding_constraint, reshard), else None."""
         return None
 
     def inspector(self, params: Params) -> Callable[[Any], None] | None:
-        """What is to be told how the operand is split, if the operation is there for that."""
+        """Return the callback that receives the operand's sharding (inspect_sharding only), else None."""
         return None
 
     def bind_local(self, parts: Parts, args: Sequence[Any], params: Params) -> Sequence[Any]:
-        """Bind the operation on the parts of one device, of which `parts` says how they are split."""
+        """Bind the operation on one device's shards of the operands; `parts` describes how they are split."""
         out = self(*args, **self.localize(params, parts.results))
         return out if self.multiple_results else [out]
 
     def keys_through(self, through: KeysThrough, operands: Sequence[Any], params: Params) -> Sequence[Any] | None:
-        """The random keys among the results that are keys of the operands, for the check that none is used twice; None
-        if all are new. Operands are `KeysOf` an array, or None for what is no key array."""
+        """Return which random keys of the operands each result contains, for the check of key reuse; None if all keys
+        in the results are new. An operand is the `KeysOf` its array, or None if it holds no keys."""
         if self.identity:
             return operands
         if self.copies == "all" and len(operands) == 1:
@@ -405,71 +421,76 @@ class Primitive:
         return None
 
     def on_platform(self, platform: str, params: Params) -> Any:
-        """The result as a NumPy scalar, where that is a matter of the platform that a program is compiled for; None for
-        all others."""
+        """Return the result as a NumPy scalar if the platform that is compiled for determines it (platform_index), else
+        None."""
         return None
 
     def live_operands(
         self, live_results: Sequence[bool], params: Params
     ) -> tuple[list[bool], Params, list[bool]] | None:
-        """Dead code inside: (operands still needed, new params, results that remain), or None when nothing can go."""
+        """Remove dead code inside of the equation. Return (operands still needed, new params, results that remain), or
+        None if nothing can be removed."""
         return None
 
     # -- compile ---------------------------------------------------------------------------------------------------
 
     def bounds(self, operands: OperandRanges, **params: Any) -> Range:
-        """Which integers a result can be, before it wraps around."""
+        """Return the range of the integers in a result, before wraparound."""
         if self.identity:
             return operands(0)
         copied = positions(self.copies, len(operands.types))
         return union_of([operands.anywhere(i) for i in copied]) if copied else Range.EVERYTHING
 
     def bounds_where(self, holds: bool, condition: Condition) -> Range:
-        """What some value can be where the result, a condition, holds or does not."""
+        """Return the range of the value that `condition` asks about, given that this operation's boolean result is
+        `holds`."""
         return Range.EVERYTHING
 
     def introduced(self, params: Params) -> tuple[str, ...]:
-        """Which of "nan" and "inf" a result can have where no operand has one."""
+        """Return which of "nan" and "inf" a result can contain although no operand does."""
         return () if self.identity else self.introduces
 
     def nan_operands(self, params: Params) -> Operands:
-        """Operands of which every nan is one of the result too."""
+        """Return the indices of operands whose NaNs propagate to the result."""
         return "all" if self.identity else self.keeps_nan
 
     def never_negative_zero(self, operands: Sequence[Any], known: Callable[[Any], bool], params: Params) -> bool:
-        """Whether no element of the result is -0.0. `known` says the same of an operand, as far as anybody knows."""
+        """Return whether no element of the result can be -0.0. `known` returns the same for an operand, as far as it
+        can be proved."""
         return not self.negative_zero
 
     def definition_of(self, equation: Any) -> Callable[..., Any] | None:
-        """How an equation is written in terms of other operations, where these are compiled in its place."""
+        """Return the function that defines the equation in terms of other operations, or None if it is compiled as it
+        is."""
         return self.definition
 
     def fusion(self, equation: Any, target: Machine) -> Properties:
-        """What fusion does with an equation: by default it stays on its own, and a library or `eval` computes it."""
+        """Return how fusion treats the equation. By default it is unfused, and a library or `eval` computes it."""
         return CONTROLS if self.higher_order else UNFUSED
 
     def element_weight(self, params: Params) -> float:
-        """What one element of the result takes to compute, in additions of real numbers."""
+        """Return the cost of one element of the result, in additions of real numbers."""
         return self.weight
 
     def flops(self, equation: Any) -> float:
-        """What the results take to compute, in additions; they are arrays."""
+        """Return the cost of computing the results, which are arrays, in additions."""
         return weight_of(equation) * size_of(equation.outvars[0].aval.shape)
 
     def traffic(self, operands: Sequence[int], results: Sequence[int]) -> tuple[Sequence[int], int]:
-        """Bytes read of each operand and bytes written in all, from the sizes of operands and results in bytes."""
+        """Return the bytes read of each operand and the bytes written in total, given the sizes of operands and results
+        in bytes."""
         return operands, sum(results)
 
     def value_at(self, element: Element, **params: Any) -> Any:
-        """One element of a result, for kernels that compute it wherever they need it. Only operations that may be part
-        of such a kernel are asked."""
+        """Compute one element of a result inside of a kernel. Called only for operations that `fusion` allows to be
+        computed at an index."""
         raise InternalError(f"`{self.name}` has no value at an index; the fusion pass must not put it here.")
 
     # -- test ------------------------------------------------------------------------------------------------------
 
     def samples(self) -> Iterable[Sample]:
-        """Operands and parameters on which every law is checked."""
-        raise missing(f"`{self.name}` has no samples.")
+        """Yield operands and parameters on which the tests check every law."""
+        raise missing(f"`{self.name}` has no samples: define `samples` to test it.")
 
     def __repr__(self) -> str:
         return self.name
@@ -478,21 +499,23 @@ class Primitive:
         return lookup, (self.name,)
 
 
-# Parameters of JAX's equations: hints, and those which say something only if they are not None or empty.
+# Parameters of JAX's equations that `bind` drops: hints always, the others if they are None or empty.
 _HINTS = frozenset(("accuracy", "use_magma"))
 _OFTEN_SILENT = frozenset(("out_dtype", "out_sharding", "sharding", "update_consts", "update_jaxpr"))
 
 
 def _is_silent(word: str, value: Any) -> bool:
+    """Return whether `bind` may drop a parameter that the operation does not have."""
     return word in _HINTS or (word in _OFTEN_SILENT and (value is None or value == ()))
 
 
 @dataclass
 class Sample:
-    """Operands (NumPy arrays) and parameters for the laws. `differentiable` narrows what is checked on it.
+    """Operands (NumPy arrays) and parameters on which the tests check the laws. `differentiable` and `tolerance` narrow
+    what is checked.
 
-    An operation that communicates is sampled in an `environment`, the sizes of named axes: its operands have the values
-    of all elements along these axes, stacked in leading dimensions, and its meaning is that of `vmap` over them.
+    A collective is sampled in an `environment`, the sizes of named axes: its operands stack the values of all devices
+    along these axes in leading dimensions, and its reference is `vmap` over them.
     """
 
     args: tuple[Any, ...]
@@ -515,40 +538,40 @@ class Sample:
 
 
 class HigherOrder(Primitive):
-    """A primitive that carries jaxprs. Its rules receive the transformation that called them, as `through`, and apply
-    it to the jaxprs they carry; so `primitives` never imports `transforms`."""
+    """A primitive with sub-jaxprs. Its rules receive the calling transformation as `through` and apply it to the
+    sub-jaxprs, so `primitives` never imports `transforms`."""
 
     multiple_results = True
     higher_order = True
     types_placement = True
     # Only one of the jaxprs runs.
     exclusive: ClassVar[bool] = False
-    # Its Taylor series is that of the jaxpr that it has `called`.
+    # Taylor mode differentiates the jaxpr that `called` returns.
     taylor_inside: ClassVar[bool] = False
 
     def operand_states(self, types: Sequence[Type], params: Params) -> Sequence[ManualAxisType]:
-        """What each operand is to be along manual axes: what the argument is that it is passed for."""
-        raise missing(f"`{self.name}` does not say what its operands are along manual axes.")
+        """Return the state along manual axes that each operand must have: that of the body argument it is passed to."""
+        raise missing(f"`{self.name}` needs an `operand_states` rule to be used inside of shard_map.")
 
     def iterations(self, params: Params) -> Any:
-        """How often the jaxprs run, as far as that is known: an integer, or a dimension."""
+        """Return how often the sub-jaxprs run, an integer or a dimension; 1 if it is not known."""
         return 1
 
     def carried(self, params: Params) -> Carried:
-        """How the values of its jaxprs belong to its operands and results."""
-        raise missing(f"`{self.name}` does not say how the values of its jaxprs belong to its own.")
+        """Return how arguments and results of the sub-jaxprs correspond to operands and results."""
+        raise missing(f"`{self.name}` needs a `carried` rule: how values of its sub-jaxprs correspond to its operands.")
 
     def with_bodies(self, bodies: Sequence[Any], params: Params) -> Params:
-        """Parameters with other jaxprs, in the order of `carried`."""
+        """Return the parameters with other sub-jaxprs, given in the order of `carried`."""
         return {**params, "jaxpr": bodies[0]}
 
     def chosen(self, index: int, params: Params) -> Any:
-        """Of an exclusive operation, the jaxpr that runs where its first operand is `index`."""
-        raise missing(f"`{self.name}` does not choose between programs.")
+        """Return the sub-jaxpr that runs if the first operand is `index`, for `exclusive` operations."""
+        raise missing(f"`{self.name}` does not choose between sub-jaxprs, so it has no `chosen` rule.")
 
     def called(self, operands: Sequence[Any], params: Params) -> tuple[Any, Sequence[Any]]:
-        """The jaxpr that an operation runs on its operands, and the operands of that, if that is all it does."""
-        raise missing(f"`{self.name}` is not the call of a program.")
+        """Return the jaxpr and the operands of the call that this operation is equivalent to, if it is a plain call."""
+        raise missing(f"`{self.name}` is not a plain call of a jaxpr, so it has no `called` rule.")
 
     def keys_through(self, through: KeysThrough, operands: Sequence[Any], params: Params) -> Sequence[Any] | None:
         return None if self.opens is None else through(params[self.opens], operands)
@@ -556,24 +579,27 @@ class HigherOrder(Primitive):
     def jvp_through(
         self, through: Any, primals: Sequence[Any], tangents: Sequence[Any], **params: Any
     ) -> tuple[list[Any], list[Any]]:
-        """Results and their tangents; `through(jaxpr, nonzero, instantiate)` is the jvp of a sub-jaxpr."""
+        """Return the results and their tangents; `through(jaxpr, nonzero, instantiate)` is the jvp of a sub-jaxpr."""
         raise missing(f"`{self.name}` has no jvp rule.")
 
     def transpose_through(
         self, through: Any, cotangents: Sequence[Any], args: Sequence[Any], **params: Any
     ) -> Sequence[Any]:
-        """Cotangents of `Linear` operands; `through(jaxpr, linear, nonzero_cotangents)` transposes a sub-jaxpr."""
+        """Return the cotangents of `Linear` operands; `through(jaxpr, linear, nonzero_cotangents)` transposes a
+        sub-jaxpr."""
         raise missing(f"`{self.name}` has no transpose rule.")
 
     def batch_through(
         self, through: Any, axis: Axis, args: Sequence[Any], dims: Sequence[int | None], **params: Any
     ) -> tuple[list[Any], list[int | None]]:
-        """Results and their batch dimensions; `through(jaxpr, axis, batched, instantiate)` batches a sub-jaxpr at 0."""
+        """Return the results and their batch dimensions; `through(jaxpr, axis, batched, instantiate)` batches a
+        sub-jaxpr along dimension 0."""
         raise missing(f"`{self.name}` has no batch rule.")
 
 
 def cast_operands(card: Primitive, args: Sequence[Any], params: Params) -> Sequence[Any]:
-    """Operands cast to what they are to be along manual axes. A number is anything: it has no derivative."""
+    """Cast operands to their common state along manual axes. Python numbers are left as they are: they fit any state,
+    because they have no derivative."""
     casts = operand_casts(card, [type_of(a) for a in args], params)
     if casts is None:
         return args
@@ -581,14 +607,14 @@ def cast_operands(card: Primitive, args: Sequence[Any], params: Params) -> Seque
 
 
 def apply_casts(value: Any, casts: Sequence[Cast]) -> Any:
-    """A value after casts along manual axes."""
+    """Apply a sequence of casts along manual axes to a value."""
     for name, axes in casts:
         value = lookup(name)(value, axes=axes)
     return value
 
 
 def in_state(value: Any, aval: Type) -> Any:
-    """A value cast to what a type says along manual axes, as far as that needs no communication."""
+    """Cast a value to the state of type `aval` along manual axes, as far as that needs no communication."""
     if aval.is_plain:
         return value
     wanted = state_of(aval)
@@ -596,7 +622,7 @@ def in_state(value: Any, aval: Type) -> Any:
 
 
 def check_operands(name: str, types: Sequence[Type], expected: Sequence[Type]) -> None:
-    """A sub-jaxpr of an equation is called with operands of its arguments' types, up to weakness."""
+    """Raise unless the operand types of an equation match the argument types of its sub-jaxpr, up to weak types."""
     if len(types) != len(expected):
         raise JaxprTypeError(f"`{name}` carries a program of {len(expected)} arguments, but got {len(types)} operands.")
     for i, (aval, wanted) in enumerate(zip(types, expected, strict=True)):
@@ -614,8 +640,7 @@ def check_operands(name: str, types: Sequence[Type], expected: Sequence[Type]) -
 
 
 def weight_of(equation: Any) -> float:
-    """What one element of the result of an equation takes to compute, in additions; complex numbers take four times as
-    many."""
+    """Return the cost of one element of an equation's result, in additions; complex numbers cost four times as much."""
     weight = equation.primitive.element_weight(equation.params)
     if not weight or not equation.outvars:
         return weight
@@ -624,7 +649,7 @@ def weight_of(equation: Any) -> float:
 
 
 def positions(operands: Operands, count: int) -> Sequence[int]:
-    """The operands that a card names, of so many."""
+    """Return the indices of the operands that a class attribute names, given how many there are."""
     return range(count) if operands == "all" else operands  # type: ignore[return-value]
 
 
@@ -632,7 +657,7 @@ _registry: dict[str, Primitive] = {}
 
 
 def primitive(card: type[Primitive]) -> Any:
-    """Register a primitive class and return its one instance, which is called to bind it."""
+    """Register a primitive class and return its only instance; calling the instance binds it."""
     name = card.__dict__.get("name", card.__name__)
     card.name = name
     if name in _registry:
@@ -644,7 +669,7 @@ def primitive(card: type[Primitive]) -> Any:
 
 
 def lookup(name: str) -> Primitive:
-    """The primitive registered under `name`, whether its module has been imported or not."""
+    """Return the primitive registered under `name`, importing its module if necessary."""
     found = _registry.get(name)
     if found is None:
         _needs["module"](name)
@@ -655,24 +680,27 @@ def lookup(name: str) -> Primitive:
 
 
 def registered() -> list[Primitive]:
-    """All primitives, in order of registration."""
+    """Return all primitives in order of registration."""
     return list(_registry.values())
 
 
-# What is needed of later folders: zeros and addition, which `primitives` fills in, batching, which `transforms` fills
-# in, and the import of a primitive's module, which the package fills in.
+# Functions of packages above this one: "zeros" and "add" come from `primitives`, "batch" from `transforms`, "module",
+# which imports a primitive's module, from the package.
 _needs: dict[str, Callable[..., Any]] = {}
 
 
 def provide(name: str, function: Callable[..., Any]) -> None:
-    """Fill in what `instantiate`, `accumulate`, `batched_jaxpr` or `lookup` needs: "zeros", "add", "batch" or
-    "module"."""
+    """Register the implementation that `instantiate` ("zeros"), `accumulate` ("add"), `batched_jaxpr` ("batch") or
+    `lookup` ("module") uses."""
     _needs[name] = function
 
 
 def instantiate(tangent: Any) -> Any:
-    """A symbolic zero as real zeros; anything else unchanged. Zeros that are on all devices are parts of what is split,
-    but not what is unreduced or reduced, which only their type says."""
+    """Convert a symbolic zero to an array of zeros; return anything else unchanged.
+
+    Replicated zeros fit a split type, because each device takes its part. They do not fit an unreduced or reduced type,
+    so the zeros for those are created with their sharding.
+    """
     if type(tangent) is not Zero:
         return tangent
     sharding = getattr(tangent.aval, "explicit_sharding", None)
@@ -682,14 +710,14 @@ def instantiate(tangent: Any) -> Any:
 
 
 def split_zeros(tangent: Any) -> Any:
-    """The same with zeros split as their type says: some operations need operands that are split alike."""
+    """Instantiate a symbolic zero with the sharding of its type, for operations whose operands must be split alike."""
     sharding = getattr(tangent.aval, "explicit_sharding", None) if type(tangent) is Zero else None
     zeros = _needs["zeros"](tangent.aval) if type(tangent) is Zero else tangent
     return zeros if sharding is None else lookup("reshard")(zeros, sharding=sharding, source=None)
 
 
 def accumulate(x: Any, y: Any) -> Any:
-    """The sum of two tangents or cotangents of one value, either of which may be a symbolic zero."""
+    """Add two tangents or cotangents of one value, either of which may be a symbolic zero."""
     if type(x) is Zero:
         return y
     if type(y) is Zero:
@@ -700,6 +728,6 @@ def accumulate(x: Any, y: Any) -> Any:
 def batched_jaxpr(
     jaxpr: Any, axis: Axis, batched: Sequence[bool], forced: bool | Sequence[bool] = True
 ) -> tuple[Any, tuple[bool, ...]]:
-    """A sub-jaxpr over arguments whose first dimension, where `batched`, is `axis`, and which results have it too:
-    those that depend on a batched argument or are `forced`."""
+    """Batch a sub-jaxpr along dimension 0 of the arguments marked in `batched`. Return it and which of its results are
+    batched: those that depend on a batched argument, and those that `forced` marks."""
     return _needs["batch"](jaxpr, axis, batched, forced)

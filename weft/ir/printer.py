@@ -1,12 +1,12 @@
-"""Programs as text: the short one that people read, and the full one that `parser.parse` reads back as it was.
+"""Format jaxprs as text: a short text for people, and a full text that `parser.parse` reads back unchanged.
 
     { lambda ; a:f32[8] b:f32[8]. let
         c:f32[8] = sin b
         d:f32[8] = mul c 3.0:f32[]
       in (d,) }
 
-A jaxpr that fits on one line is written on one. The full text also marks weak types (`f32[]*`), quotes strings, names
-parameters that are None, and writes constants and objects without a text of their own as handles (`@0`) into a table.
+A jaxpr that fits on one line is written on one. The full text also marks weak types (`f32[]*`), quotes strings, lists
+parameters that are None, and writes constants and objects without a text form as handles (`@0`) into a table.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from weft.ir.types import ArrayType, TapeType, Type
 from weft.sharding.mesh import AbstractMesh
 
 WIDTH = 80
-# Words that the text uses itself, so no variable is called so.
+# Keywords of the text, which variables must not be named.
 RESERVED = frozenset({"in", "inf", "lambda", "let", "nan"})
-# The dtypes that a parameter can name.
+# The dtypes that have a text form as parameters.
 NAMED_DTYPES = frozenset({*DTYPES.values(), dtypes.float0})
 
 
 def to_text(
     jaxpr: Jaxpr, *, full: bool = False, table: list[Any] | None = None, source: bool = False, width: int = WIDTH
 ) -> str:
-    """The text of a jaxpr. With `full`, objects without text are appended to `table`, which `parse` takes.
+    """Format a jaxpr. With `full`, objects without a text form are appended to `table`, which `parse` takes.
 
-    `source` adds each equation's user line as a comment.
+    `source` adds each equation's source line as a comment.
     """
     printer = Printer(full, [] if table is None else table, source, width)
     body = printer.jaxpr(jaxpr, 0)
@@ -49,7 +49,7 @@ def to_text(
 
 
 def equation_text(equation: Equation) -> str:
-    """One equation on its own, for error messages; variables are named in order of appearance."""
+    """Format one equation for error messages; variables are named in order of appearance."""
     printer = Printer(False, [], False, WIDTH)
     for atom in (*equation.invars, *equation.outvars):
         if type(atom) is Var:
@@ -57,24 +57,24 @@ def equation_text(equation: Equation) -> str:
     return printer.equation(equation, frozenset(v for v in equation.outvars), 0)
 
 
-# Names of up to so many letters are written once for all texts.
+# Variable names of at most this length are computed once and shared by all printers.
 SHORT = 2
 
 
 def variable_names() -> Iterator[str]:
-    """a, b, ..., z, aa, ab, ..."""
+    """Yield a, b, ..., z, aa, ab, ..., without reserved words."""
     yield from _short_names()
     yield from _names_from(SHORT + 1)
 
 
 @functools.cache
 def _short_names() -> tuple[str, ...]:
-    """The first names, which every text begins with."""
+    """Return the names of at most `SHORT` letters."""
     return tuple(itertools.takewhile(lambda name: len(name) <= SHORT, _names_from(1)))
 
 
 def _names_from(length: int) -> Iterator[str]:
-    """The names of at least so many letters, in order."""
+    """Yield the names of at least `length` letters, in order."""
     while True:
         for rest in range(26**length):
             letters = []
@@ -88,7 +88,7 @@ def _names_from(length: int) -> Iterator[str]:
 
 
 class Printer:
-    """Writes one jaxpr and its sub-jaxprs; variables get names in the order in which they are written."""
+    """Formats one jaxpr and its sub-jaxprs; variables are named in the order in which they are written."""
 
     def __init__(self, full: bool, table: list[Any], source: bool, width: int):
         self.full, self.table, self.source, self.width = full, table, source, width
@@ -107,7 +107,7 @@ class Printer:
         return known
 
     def handle(self, item: Any) -> str:
-        """A reference to an object without text, which is stored in the table."""
+        """Return a reference to an object without a text form, storing it in the table."""
         i = self.handles.get(id(item))
         if i is None:
             i = self.handles[id(item)] = len(self.table)
@@ -128,21 +128,24 @@ class Printer:
         return aval.short() + ("*" if aval.weak_type else "")
 
     def can_read_placement(self, aval: ArrayType) -> bool:
-        """Whether the text of a type that is not plain says all of it: names of axes are words, and those that split
-        are of the mesh that the text declares, which is the first one that a type has."""
+        """Return whether the text of a type with a placement describes it completely.
+
+        The names of axes must be identifiers, and the axes that split dimensions must belong to the mesh that the text
+        declares, which is that of the first such type.
+        """
         sharding, manual = aval.explicit_sharding, aval.manual
         if sharding is not None:
             self.mesh = self.mesh or sharding.mesh.abstract_mesh
             if sharding.mesh is not self.mesh:
                 return False
-        summed = manual.unreduced | manual.reduced  # written as those of the spec are
+        summed = manual.unreduced | manual.reduced  # written like the spec's
         if summed and (self.mesh is None or summed & set(self.mesh.explicit_axes)):
             return False
         names = (*manual.vur, *(() if sharding is None else sharding.mesh.axis_names))
         return all(isinstance(name, str) and name.isidentifier() for name in names)
 
     def declared(self) -> str:
-        """What the text names and only the table knows: the mesh, and the bounds of symbolic sizes."""
+        """Format the declarations of the mesh and of symbolic sizes, whose values are in the table."""
         mesh = [] if self.mesh is None else [f"mesh:{self.handle(self.mesh)}"]
         return f"[{' '.join([*mesh, *(f'{name}={self.handle(symbol)}' for name, symbol in self.symbols.items())])}]"
 
@@ -155,7 +158,7 @@ class Printer:
         return self.name(atom)  # type: ignore[arg-type]
 
     def parameter(self, value: Any) -> str:
-        """A parameter on one line."""
+        """Format a parameter on one line."""
         if value is None or isinstance(value, bool) or type(value) in (int, float, complex):
             return repr(value)
         if isinstance(value, Jaxpr):
@@ -177,15 +180,15 @@ class Printer:
         return f"({items},)" if len(value) == 1 else f"({items})"
 
     def parameters(self, equation: Equation) -> list[tuple[str, Any]]:
-        """What is written between brackets: sorted by name after `name`; None says nothing in the short text."""
+        """Return the parameters to write, `name` first and then by name. The short text omits those that are None."""
         shown = [(k, v) for k, v in equation.params.items() if self.full or v is not None]
         return sorted(shown, key=lambda item: (item[0] != "name", item[0]))
 
     # -- on one line -------------------------------------------------------------------------------------------------
 
     def flat(self, jaxpr: Jaxpr, room: int) -> str | None:
-        """A jaxpr on one line, or None when it takes more room than there is."""
-        if len(jaxpr.eqns) * 8 > room:  # no equation is shorter, and long jaxprs should not be tried
+        """Format a jaxpr on one line, or return None if it needs more than `room` columns."""
+        if len(jaxpr.eqns) * 8 > room:  # every equation has at least 8 characters: skip long jaxprs early
             return None
         opening, used = self.opening(jaxpr), uses(jaxpr)
         left = room - len(opening)
@@ -218,7 +221,7 @@ class Printer:
     # -- on several lines --------------------------------------------------------------------------------------------
 
     def jaxpr(self, jaxpr: Jaxpr, indent: int, column: int | None = None) -> str:
-        """A jaxpr that starts at `column` of a line indented by `indent`."""
+        """Format a jaxpr that starts at `column` of a line indented by `indent`."""
         flat = self.flat(jaxpr, self.width - (indent if column is None else column))
         if flat is not None and not self.source:
             return flat
@@ -246,7 +249,7 @@ class Printer:
         return "\n".join(lines)
 
     def broken(self, value: Any, indent: int, used: int) -> str:
-        """A parameter that may take several lines."""
+        """Format a parameter that may take several lines."""
         if isinstance(value, Jaxpr):
             return self.jaxpr(value, indent, indent + used)
         if is_jaxprs(value):
@@ -270,7 +273,7 @@ class Printer:
 
 
 def uses(jaxpr: Jaxpr) -> frozenset[Var]:
-    """The variables that an equation or a result of the jaxpr reads."""
+    """Return the variables that an equation or a result of the jaxpr reads."""
     atoms = [a for equation in jaxpr.eqns for a in equation.invars]
     return frozenset(a for a in (*atoms, *jaxpr.outvars) if type(a) is Var)
 
@@ -280,7 +283,7 @@ def is_jaxprs(value: Any) -> bool:
 
 
 def literal_text(value: Any) -> str:
-    """A scalar with all its digits, as Python writes it."""
+    """Format a scalar with all its digits, as Python does."""
     array = np.asarray(value)
     kind = dtypes.kind(array.dtype)
     if kind == "b":
@@ -298,8 +301,8 @@ def literal_text(value: Any) -> str:
 
 
 def float_text(value: Any, trim: Any) -> str:
-    """A number with the fewest digits that read back as the same value, equal in every version of NumPy; `trim` says
-    what is left of an integer's fraction, `.0` or nothing."""
+    """Format a number with the fewest digits that read back as the same value, in every version of NumPy; `trim`
+    controls the fraction of an integer, as in NumPy."""
     if not np.isfinite(value):
         return str(float(value))
     if value == 0 or 1e-4 <= abs(float(value)) < 1e7:
@@ -308,7 +311,7 @@ def float_text(value: Any, trim: Any) -> str:
 
 
 def opaque_text(value: Any) -> str:
-    """An object without text of its own, for people."""
+    """Format an object without a text form, for people only."""
     if isinstance(value, enum.Enum):
         return str(value)
     if isinstance(value, np.ndarray):

@@ -1,7 +1,7 @@
-"""`staged_type`: the types of an operation's results, also where operands say where they are.
+"""Result types of operations whose operands may have placements (`staged_type`).
 
-A card's type rule sees shapes and dtypes only. Where an operand's type says more, that is taken off, the card is asked,
-and what the card's axis factors say of the results is put on.
+Type rules of most primitives see shapes and dtypes only. Placements are removed from operand types before the rule
+runs, and the placements of results are derived from the primitive's axis factors.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from weft.sharding.shardings import NamedSharding
 
 
 def staged_type(primitive: Primitive, types: Sequence[Type], params: Params) -> Any:
-    """Result type(s) of an operation on operands of these types."""
+    """Return the result type(s) of an operation on operands of these types."""
     for t in types:
         if not t.is_plain:
             return _placed(primitive, types, params)
@@ -26,8 +26,8 @@ def staged_type(primitive: Primitive, types: Sequence[Type], params: Params) -> 
 
 
 def raise_named(primitive: Primitive, types: Sequence[Any], params: Params, names: Sequence[tuple[str, str]]) -> None:
-    """Raise the error of operands whose shardings do not fit once more, with the names of the operands and where they
-    got their shardings."""
+    """Raise a sharding error again, now with the names of operands and the source of their shardings; return if there
+    is no error."""
     if not primitive.types_placement and any(not t.is_plain for t in types):
         _placed(primitive, types, params, names)
 
@@ -35,7 +35,7 @@ def raise_named(primitive: Primitive, types: Sequence[Any], params: Params, name
 def _placed(
     primitive: Primitive, types: Sequence[Any], params: Params, names: Sequence[tuple[str, str]] | None = None
 ) -> Any:
-    """The same where some operand's type is not plain."""
+    """Return the result type(s) for operands with placements; `names` are used in errors."""
     if primitive.types_placement:
         return primitive.type(*types, **params)
     plain = [t.plain for t in types]
@@ -64,7 +64,7 @@ def operation_on(
     linear: Iterable[int] = (),
     apart: bool = False,
 ) -> Operation:
-    """An operation as the rules of shardings see it."""
+    """Describe an operation for the sharding rules."""
     operands = tuple(
         Operand(t.short(), t.shape, t.dtype.itemsize, t.spec, t.manual, is_constant(t), *(names[i] if names else ()))
         for i, t in enumerate(types)
@@ -77,29 +77,29 @@ def operation_on(
 
 
 def is_constant(aval: ArrayType) -> bool:
-    """Whether nothing that is split flows back to an operand: it is a single number, or has no derivatives."""
+    """Return whether no cotangent flows back to an operand: it is a scalar, or not differentiable."""
     return not aval.shape or aval.tangent().dtype == dtypes.float0
 
 
 def common_mesh(operation: Operation, types: Sequence[ArrayType]) -> AbstractMesh | None:
-    """The mesh that operands are split over."""
+    """Return the mesh that operands are split over, or None; raise if there are several."""
     meshes = list(
         dict.fromkeys(t.explicit_sharding.mesh.abstract_mesh for t in types if t.explicit_sharding is not None)
     )
     if len(meshes) > 1:
         operation.fail(
-            f"`{operation.name}` has operands on different meshes: {meshes[0]} and {meshes[1]}.",
+            f"All operands of `{operation.name}` must be on one mesh; got {meshes[0]} and {meshes[1]}.",
             "make all shardings of one program with one mesh",
         )
     return meshes[0] if meshes else None
 
 
 def common_memory(operation: Operation, types: Sequence[ArrayType]) -> Any:
-    """The memory that operands are in; a single number is in any."""
+    """Return the memory space of the operands, ignoring scalars unless all are; raise if there are several."""
     spaces = list(dict.fromkeys(t.memory_space for t in [t for t in types if t.shape] or types))
     if len(spaces) > 1:
         operation.fail(
-            f"`{operation.name}` has operands in different memories.",
+            f"All operands of `{operation.name}` must be in one memory space; got several.",
             "put all operands into one, with_memory_kind('device') of their shardings",
         )
     return spaces[0] if spaces else None

@@ -30,51 +30,51 @@ Shape = tuple[Dimension, ...]
 
 
 class Type:
-    """What is known of a value before it exists."""
+    """The abstract value: what is known about a value before it exists."""
 
     __slots__ = ("__weakref__",)
 
-    is_plain: bool = True  # whether the type says nothing of where the value is
+    is_plain: bool = True  # whether the type has no placement
 
     @property
     def plain(self) -> Type:
-        """The type without what it says of where the value is."""
+        """The type without its placement."""
         return self
 
     def tangent(self) -> Type:
-        """The type of a tangent of such a value."""
-        raise NotImplementedError(f"{type(self).__name__} has no tangent type")
+        """Return the type of tangents of such a value."""
+        raise NotImplementedError(f"{type(self).__name__} has no tangent type.")
 
     def cotangent(self) -> Type:
-        """The type of a cotangent: that of a tangent, with unreduced and reduced axes swapped."""
+        """Return the type of cotangents: the tangent type with unreduced and reduced axes swapped."""
         return self.tangent()
 
     def to_tangent_aval(self) -> Type:
-        """`tangent` under JAX's name."""
+        """Return `tangent()`, under JAX's name."""
         return self.tangent()
 
     def to_cotangent_aval(self) -> Type:
-        """`cotangent` under JAX's name."""
+        """Return `cotangent()`, under JAX's name."""
         return self.cotangent()
 
     def strong(self) -> Type:
-        """The same type without weakness."""
+        """Return the type without its weak-type flag."""
         return self
 
     def matches(self, other: Type) -> bool:
-        """Equal up to weak type."""
+        """Return whether the types are equal up to weak type."""
         return self == other
 
     def accepts(self, other: Type) -> bool:
-        """Whether a value of type `other` can be passed for one of this type without communication."""
+        """Return whether a value of type `other` can be passed for one of this type without communication."""
         return self.matches(other)
 
     def short(self) -> str:
-        """The text that jaxprs and error messages show, `f32[3,4]`."""
+        """Return the text that jaxprs and error messages show, such as `f32[3,4]`."""
         return repr(self)
 
     def str_short(self, short_dtypes: bool = False) -> str:
-        """The text of the type; with `short_dtypes` the one that jaxprs show."""
+        """Return the text of the type, with full dtype names; with `short_dtypes` the text that jaxprs show."""
         return self.short()
 
     def as_seen(self, depth: int = 3) -> Type:
@@ -83,7 +83,7 @@ class Type:
 
 
 class _Interned(type):
-    """Makes a call of the class return the interned type, whatever form shape and dtype have."""
+    """A metaclass that makes a call of the class return the interned type, for any accepted form of shape and dtype."""
 
     def __call__(
         cls,
@@ -98,7 +98,7 @@ class _Interned(type):
         return array_type(tuple(shape), dtype, weak_type, sharding, manual_axis_type, memory_space)
 
     def new(cls, *args: Any) -> Any:
-        """A type object that is not interned yet."""
+        """Create a type object that is not interned."""
         return super().__call__(*args)
 
 
@@ -106,11 +106,11 @@ _NO_MESH = AbstractMesh((), ())
 
 
 class ArrayType(Type, metaclass=_Interned):
-    """Shape, dtype and weak type, and where the array is: its sharding over Explicit axes of a mesh, its state along
-    Manual ones and its memory.
+    """The type of an array: shape, dtype, weak-type flag and placement.
 
-    A type without any of the latter is *plain*, and so are nearly all. A sharding that splits nothing says nothing, so
-    a replicated value has a plain type.
+    The placement is the sharding over Explicit mesh axes, the state along Manual axes and the memory space. A type
+    without any of these is *plain*, as almost all types are. A sharding that splits nothing is dropped, so a replicated
+    value has a plain type.
     """
 
     __slots__ = (
@@ -196,11 +196,11 @@ class ArrayType(Type, metaclass=_Interned):
     def size(self) -> Dimension:
         return math.prod(self.shape)
 
-    # -- where it is -------------------------------------------------------------------------------------------------
+    # -- placement ---------------------------------------------------------------------------------------------------
 
     @property
     def mat(self) -> ManualAxisType:
-        """What it is along manual axes, under JAX's name."""
+        """The state along manual axes, under JAX's name."""
         return self.manual
 
     @property
@@ -210,20 +210,20 @@ class ArrayType(Type, metaclass=_Interned):
 
     @property
     def sharding(self) -> NamedSharding:
-        """The sharding over Explicit axes; without any, one that splits nothing, over a mesh without axes."""
+        """The sharding over Explicit axes; one without splits, over a mesh without axes, if there is none."""
         if self.explicit_sharding is not None:
             return self.explicit_sharding
         return NamedSharding(_NO_MESH, PartitionSpec(*[None] * len(self.shape)))
 
     @property
     def spec(self) -> PartitionSpec:
-        """The sharding's spec, with an entry for each dimension."""
+        """The sharding's spec, with one entry per dimension."""
         return (
             PartitionSpec(*[None] * len(self.shape)) if self.explicit_sharding is None else self.explicit_sharding.spec
         )
 
     def placed(self, **changes: Any) -> ArrayType:
-        """The same array elsewhere: with another `sharding`, `manual` or `memory_space`."""
+        """Return the type with another `sharding`, `manual` state or `memory_space`."""
         own = {"sharding": self.explicit_sharding, "manual": self.manual, "memory_space": self.memory_space}
         return array_type(self.shape, self.dtype, self.weak_type, **{**own, **changes})
 
@@ -235,7 +235,8 @@ class ArrayType(Type, metaclass=_Interned):
         sharding: Any = None,
         memory_space: MemorySpace | None = None,
     ) -> ArrayType:
-        """The same type with other attributes. Of another rank, it is split nowhere unless `sharding` says so."""
+        """Return the type with some attributes replaced. If the rank changes, the sharding is dropped unless a new one
+        is given."""
         own = tuple(self.shape if shape is None else shape)
         if sharding is None and len(own) == len(self.shape):
             sharding = self.explicit_sharding
@@ -249,31 +250,32 @@ class ArrayType(Type, metaclass=_Interned):
         )
 
     def placement_text(self) -> str | None:
-        """All of where it is, the same in every process; None for a plain type."""
+        """Return a text of the whole placement that is the same in every process; None for a plain type."""
         if self.is_plain:
             return None
         return self.short() if self.explicit_sharding is None else f"{self.short()} on {self.explicit_sharding.mesh!r}"
 
-    # -- related types: all keep where the array is, except those whose names say `plain` ------------------------------
+    # -- related types: all keep the placement, except those with `plain` in their names -------------------------------
 
     def plain_of_shape(self, shape: Any) -> ArrayType:
-        """The plain type of another shape: where the array is cannot be told from a shape."""
+        """Return the plain type of another shape. The placement is dropped, because it does not follow from a shape."""
         return array_type(tuple(shape), self.dtype, self.weak_type)
 
     def with_dtype(self, dtype: Any, weak_type: bool = False) -> ArrayType:
+        """Return the type with another dtype and weak-type flag."""
         if self.is_plain:
             return array_type(self.shape, dtype, weak_type)
         return array_type(self.shape, dtype, weak_type, self.explicit_sharding, self.manual, self.memory_space)
 
     def without(self, axes: tuple[int, ...]) -> ArrayType:
-        """The type without some of the dimensions; the others are split as before."""
+        """Return the type without the dimensions `axes`; the others are split as before."""
         shape = tuple([size for i, size in enumerate(self.shape) if i not in axes])
         if self.is_plain:
             return array_type(shape, self.dtype, self.weak_type)
         return self._split_as(shape, [entry for i, entry in enumerate(self.spec.partitions) if i not in axes])
 
     def without_dimension(self, dim: int) -> ArrayType:
-        """The type without one dimension; the others are split as before."""
+        """Return the type without one dimension; the others are split as before."""
         shape = self.shape[:dim] + self.shape[dim + 1 :]
         if self.is_plain:
             return array_type(shape, self.dtype, self.weak_type)
@@ -281,7 +283,7 @@ class ArrayType(Type, metaclass=_Interned):
         return self._split_as(shape, entries[:dim] + entries[dim + 1 :])
 
     def with_dimension(self, dim: int, size: Dimension) -> ArrayType:
-        """The type with one more dimension, which is whole; the others are split as before."""
+        """Return the type with an unsplit dimension inserted at `dim`; the others are split as before."""
         shape = (*self.shape[:dim], size, *self.shape[dim:])
         if self.is_plain:
             return array_type(shape, self.dtype, self.weak_type)
@@ -289,7 +291,7 @@ class ArrayType(Type, metaclass=_Interned):
         return self._split_as(shape, (*entries[:dim], None, *entries[dim:]))
 
     def _split_as(self, shape: Shape, entries: Sequence[Any]) -> ArrayType:
-        """The type of another shape whose dimensions are split as `entries` say."""
+        """Return the type of another shape, with these spec entries over the same mesh."""
         sharding = self.explicit_sharding
         if sharding is not None:
             sharding = sharding.update(spec=sharding.spec.update(partitions=entries))
@@ -323,8 +325,11 @@ class ArrayType(Type, metaclass=_Interned):
         return self is other or self.strong() == other.strong()
 
     def accepts(self, other: Type) -> bool:
-        """Equal up to weak type; or whole where this type is split, and the same on all devices where this one varies:
-        then each device takes its part of what it has."""
+        """Return whether a value of type `other` can be passed for one of this type without communication.
+
+        True if the types are equal up to weak type, or if `other` is replicated where this type is split or varies:
+        then each device takes its own part.
+        """
         if self.matches(other):
             return True
         if self.is_plain or not isinstance(other, ArrayType) or not self.plain.matches(other.plain):
@@ -376,7 +381,7 @@ class ArrayType(Type, metaclass=_Interned):
 
 
 def _entry_text(entry: Any) -> str:
-    """What a dimension's text says of its splitting: `@x`, or `@(x,y)`."""
+    """Format the mesh axes of one dimension: `@x`, or `@(x,y)`; "" if it is not split."""
     return f"@{_axes_text(entry_axes(entry))}" if entry is not None else ""
 
 
@@ -385,13 +390,13 @@ def _axes_text(axes: Sequence[Any]) -> str:
 
 
 def _states_text(varying: frozenset[Any], unreduced: frozenset[Any], reduced: frozenset[Any]) -> str:
-    """The axes along which a value is not invariant: `{V:x, U:(y,z)}`."""
+    """Format the axes along which a value is not invariant: `{V:x, U:(y,z)}`."""
     named = (("V", varying), ("U", unreduced), ("R", reduced))
     states = [f"{letter}:{_axes_text(sorted(axes, key=str))}" for letter, axes in named if axes]
     return f"{{{', '.join(states)}}}" if states else ""
 
 
-# Identity is only the fast path of equality, so forgetting is safe.
+# Equality does not need identity, which is only its fast path, so entries can be evicted.
 _interned: Memo[tuple[Any, ...], ArrayType] = Memo(100_000, lasting=True)
 _placed: Memo[tuple[Any, ...], ArrayType] = Memo(100_000, lasting=True)
 
@@ -404,7 +409,7 @@ def array_type(
     manual: ManualAxisType = NONE,
     memory_space: MemorySpace | None = None,
 ) -> ArrayType:
-    """The interned array type of a shape and a (canonical) dtype, and of where the array is."""
+    """Return the interned array type of a shape, a (canonical) dtype and a placement."""
     if sharding is not None or manual is not NONE or memory_space is not None:
         return _placed_type(array_type(shape, dtype, weak_type), sharding, manual, memory_space)
     key = (shape, dtype, weak_type)
@@ -421,7 +426,7 @@ def array_type(
 def _placed_type(
     plain: ArrayType, sharding: Sharding | None, manual: ManualAxisType, memory_space: MemorySpace | None
 ) -> ArrayType:
-    """A plain type with a placement; itself, if that says nothing."""
+    """Return the interned type with a placement; `plain` itself if the placement is trivial."""
     if sharding is not None:
         sharding.check_compatible_aval(plain.shape)
     known = in_types(sharding, len(plain.shape))
@@ -442,24 +447,23 @@ MOST_BYTES = 2**63 - 1  # what a signed 64-bit integer counts
 
 
 def check_size(shape: Shape, dtype: Any) -> None:
-    """Refuse a shape whose bytes no address can count."""
+    """Raise for a shape with more bytes than 64-bit addresses can count."""
     if any(isinstance(d, Expression) for d in shape):
         return
-    # An empty array of absurd dimensions has strides that do not fit either.
+    # Empty dimensions count as 1, because the strides of an empty array with huge dimensions overflow as well.
     size = math.prod([max(d, 1) for d in shape]) * max(dtypes.storage(dtype).itemsize, 1)
     if size > MOST_BYTES:
         raise ArgumentError(
-            f"An array of shape {shape} would have {size:.3g} bytes, more than can be addressed.",
+            f"The size of an array must be less than 2**63 bytes; shape {shape} would have {size:.3g}.",
             received=f"shape {shape} of {dtypes.name(dtype)}",
             fix="check the dimensions: a product of sizes may have been meant as a size",
         )
 
 
 class TapeType(Type):
-    """An unbounded sequence of values of one element type, zero where nothing was written: what a loop of unknown
-    length records.
+    """The type of a tape: an unbounded sequence of values of one element type, zero where nothing was written.
 
-    The element may be a tape itself, for a loop in a loop.
+    A loop of unknown length records its residuals on tapes. The element may be a tape itself, for nested loops.
     """
 
     __slots__ = ("element",)
@@ -504,7 +508,7 @@ class TapeType(Type):
 
 
 class RefType(Type):
-    """The type of a mutable array. Only arguments of functions have it: jaxprs have values in their place."""
+    """The type of a mutable array. Only arguments of functions have it; in jaxprs, values take its place."""
 
     __slots__ = ("inner_aval", "kind", "memory_space")
 
@@ -545,16 +549,15 @@ class RefType(Type):
 
 
 class ShapeDtypeStruct:
-    """A shape and a dtype without values: what `eval_shape` returns and what tracing accepts in place of an array; with
-    `is_ref` in place of a mutable array.
+    """A shape and a dtype without values: `eval_shape` returns it, and tracing accepts it in place of an array.
 
     Args:
         shape: the sizes.
         dtype: the dtype.
         sharding: how it is split.
-        weak_type: whether other dtypes win over this one, as over that of Python numbers.
-        manual_axis_type: over which axes of a mesh it differs between devices, inside of `shard_map`.
-        is_ref: whether it is a mutable array.
+        weak_type: whether promotion prefers other dtypes to this one, as it does for Python numbers.
+        manual_axis_type: the state along manual axes: where it varies between devices, inside of `shard_map`.
+        is_ref: whether it is the struct of a mutable array.
 
     >>> import weft
     >>> import weft.numpy as wnp
@@ -581,7 +584,7 @@ class ShapeDtypeStruct:
         is_ref: bool = False,
     ):
         if dtype is None:
-            raise ValueError("ShapeDtypeStruct needs a dtype, got None.")
+            raise ValueError("ShapeDtypeStruct: dtype must be specified.")
         put = partial(object.__setattr__, self)
         put("shape", tuple(d if isinstance(d, Expression) else index(d) for d in shape))
         put("dtype", dtype if isinstance(dtype, dtypes.ExtendedDtype) else np.dtype(dtype))
@@ -591,7 +594,7 @@ class ShapeDtypeStruct:
         put("is_ref", bool(is_ref))
         if sharding is not None:
             if not isinstance(sharding, Sharding):
-                what = "The sharding of a ShapeDtypeStruct is a weft.sharding.Sharding."
+                what = "The sharding of a ShapeDtypeStruct must be a weft.sharding.Sharding."
                 raise ArgumentTypeError(what, received=described(sharding), fix="NamedSharding(mesh, P('x'))")
             sharding.check_compatible_aval(self.shape)
 
@@ -620,7 +623,7 @@ class ShapeDtypeStruct:
 
     @classmethod
     def like(cls, x: Any) -> ShapeDtypeStruct:
-        """The struct of an array, a tracer, a number or a type."""
+        """Return the struct of an array, a tracer, a number or a type."""
         aval = x if isinstance(x, ArrayType) else type_of(x)
         assert isinstance(aval, ArrayType)
         sharding = getattr(x, "sharding", None) if x is not aval else aval.explicit_sharding
@@ -630,12 +633,13 @@ class ShapeDtypeStruct:
         return self.shape, self.dtype, self.sharding, self.weak_type, self.manual_axis_type, self.is_ref
 
     def update(self, **changes: Any) -> ShapeDtypeStruct:
+        """Return the struct with some attributes replaced."""
         words = ("shape", "dtype", "sharding", "weak_type", "manual_axis_type", "is_ref")
         return ShapeDtypeStruct(**{**dict(zip(words, self._parts(), strict=True)), **changes})
 
     def __len__(self) -> int:
         if not self.shape:
-            raise TypeError("len() of a ShapeDtypeStruct without dimensions")
+            raise TypeError("len() of unsized object: a ShapeDtypeStruct must have a dimension.")
         return self.shape[0]
 
     def __eq__(self, other: object) -> bool:
@@ -652,7 +656,7 @@ class ShapeDtypeStruct:
 
 
 def type_of(x: Any) -> Type:
-    """The type of any value that may enter a program: an array, a tracer, a NumPy value or a Python scalar."""
+    """Return the type of any value that may enter a program: an array, a tracer, a NumPy value or a Python scalar."""
     try:
         return x.aval
     except AttributeError:
@@ -665,7 +669,7 @@ def type_of(x: Any) -> Type:
         return array_type(x.shape, dtypes.canonicalize_dtype(x.dtype))
     if isinstance(x, (int, float, complex)):
         return _scalar_type(next(k for k in (bool, int, float, complex) if isinstance(x, k)))
-    if isinstance(x, Expression):  # a size, which a program that is traced for it knows
+    if isinstance(x, Expression):  # a symbolic size of the program that is being traced
         return _scalar_type(int)
     known = FOREIGN.get(kind)
     if known is not None:
@@ -673,7 +677,8 @@ def type_of(x: Any) -> Type:
     raise TypeError(f"{x!r} of type {type(x).__name__} is not an array or a number, so it cannot enter a Weft program.")
 
 
-# Classes of other libraries whose objects may enter programs: NumPy converts them, and the function says their type.
+# Classes of other libraries whose objects may enter programs (NumPy converts them), with functions that return their
+# types.
 FOREIGN: dict[type, Callable[[Any], Type]] = {}
 
 
@@ -682,6 +687,6 @@ def _scalar_type(kind: type) -> ArrayType:
 
 
 def is_value(x: Any) -> bool:
-    """Whether `x` may enter a program as an array-like leaf."""
+    """Return whether `x` may enter a program as an array-like leaf."""
     kinds = (np.ndarray, np.generic, int, float, complex, Expression)
     return hasattr(x, "aval") or isinstance(x, kinds) or type(x) in FOREIGN

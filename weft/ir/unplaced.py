@@ -1,4 +1,4 @@
-"""Jaxprs with other types: plain ones, for one device; or varying ones, where devices go their own ways."""
+"""Change the types in jaxprs: to plain types for one device, or to types that vary along mesh axes."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ from weft.ir.varying import varying_type
 
 
 def unplaced(jaxpr: Jaxpr) -> Jaxpr:
-    """The jaxpr with plain types, in its sub-jaxprs too, which say nothing of where values are; itself if it has no
-    others."""
+    """Remove placements from all types, in sub-jaxprs too; return the same object if there are none."""
     return retyped(jaxpr, lambda aval: aval.plain, lambda card, params: card.unplaced(params))
 
 
 def varying_along(jaxpr: Jaxpr, axes: frozenset[Any]) -> Jaxpr:
-    """A jaxpr that devices along `axes` run or not each for itself: all its values vary along them."""
+    """Make all values vary along `axes`, for a jaxpr that each device along them runs, or skips, on its own."""
     if not axes:
         return jaxpr
     change = lambda aval: varying_type(aval, axes)
@@ -31,8 +30,8 @@ def retyped(
     parameters: Callable[[Primitive, Params], Params] = lambda card, params: params,
     cast: frozenset[Any] = frozenset(),
 ) -> Jaxpr:
-    """The jaxpr with other types of its values, in its sub-jaxprs too, and other parameters of its equations; itself if
-    all stay. Casts along the axes `cast` are left out."""
+    """Map the types of a jaxpr and its sub-jaxprs by `change` and the parameters of equations by `parameters`; return
+    the same object if nothing changes. Casts along the axes `cast` are removed."""
     known: dict[Atom, Atom] = {}
 
     def variable(var: Atom) -> Atom:
@@ -76,9 +75,11 @@ def retyped(
 
 
 def with_casts_outside(jaxpr: Jaxpr, count: int) -> Jaxpr:
-    """A loop's body whose first `count` arguments, the same in every iteration, are cast along manual axes before the
-    loop where all that reads them is one kind of cast. So their cotangents are summed once, and not in every
-    iteration."""
+    """Move casts of a loop body's first `count` arguments, the loop constants, in front of the loop.
+
+    Only if one kind of cast is all that reads the constant. Its cotangents are then summed over devices once instead of
+    in every iteration.
+    """
     uses: dict[Atom, list[Equation]] = {v: [] for v in jaxpr.invars[:count]}
     for e in jaxpr.eqns:
         for v in e.invars:

@@ -1,7 +1,7 @@
-"""What operands are to be along the manual axes of a `shard_map`, and the casts that make them so.
+"""Operand states along the manual axes of a `shard_map`, and the casts that produce them.
 
-A cast communicates nothing and its transpose may: `pvary` of a value that all devices share transposes to a sum. Casts
-are put in where operands are bound, so that nobody writes them.
+A cast does not communicate, but its transpose may: `pvary` of an invariant value transposes to a sum over devices.
+Casts are inserted where operands are bound, so users need not write them.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from typing import Any
 from weft.ir.types import ArrayType, TapeType, Type
 from weft.sharding.manual import NONE, ManualAxisType
 
-# The name of a card and the axes that it changes the state of.
+# The name of a cast primitive and the axes whose state it changes.
 Cast = tuple[str, tuple[Any, ...]]
 
 
 def state_of(aval: Any) -> ManualAxisType:
-    """What a type says along manual axes; a tape is what its entries are."""
+    """Return the state of a type along manual axes; for a tape, that of its elements."""
     if isinstance(aval, TapeType):
         return state_of(aval.element)
     return aval.manual if isinstance(aval, ArrayType) else NONE
 
 
 def varying_type(aval: Type, axes: frozenset[Any]) -> Type:
-    """The type of what is chosen by each device for itself along `axes`: it varies along them."""
+    """Return the type that also varies along `axes`, for values that each device chooses for itself."""
     if not axes:
         return aval
     if isinstance(aval, TapeType):
@@ -36,8 +36,8 @@ def varying_type(aval: Type, axes: frozenset[Any]) -> Type:
 
 
 def casts_to(own: ManualAxisType, varying: frozenset[Any], reduced: frozenset[Any]) -> tuple[Cast, ...]:
-    """How a value that is `own` becomes one that varies along `varying` and is reduced along `reduced`. Axes along
-    which it is unreduced are left alone: they need a sum."""
+    """Return the casts from state `own` to one that varies along `varying` and is reduced along `reduced`. Unreduced
+    axes are left as they are, because they need a sum."""
     missing = varying - own.varying - own.unreduced
     found = (
         ("reduced_vary_cast", missing & own.reduced),
@@ -48,7 +48,7 @@ def casts_to(own: ManualAxisType, varying: frozenset[Any], reduced: frozenset[An
 
 
 def operand_casts(card: Any, types: Sequence[Type], params: Any) -> list[tuple[Cast, ...]] | None:
-    """The casts of each operand of an operation; None where nobody needs any."""
+    """Return the casts of each operand of an operation; None if no operand needs one."""
     if card.higher_order:
         wanted = card.operand_states(types, params)
         if all(s is NONE for s in wanted):
@@ -61,6 +61,6 @@ def operand_casts(card: Any, types: Sequence[Type], params: Any) -> list[tuple[C
         return None
     varying = frozenset[Any]().union(*(s.varying for s in states))
     reduced = frozenset[Any]().union(*(s.reduced for s in states))
-    if card.multilinear:  # what an unreduced value is multiplied with gets an unreduced cotangent
+    if card.multilinear:  # the factor of an unreduced value gets an unreduced cotangent
         reduced = reduced.union(*(s.unreduced for s in states))
     return [casts_to(s, varying, reduced - s.unreduced) for s in states]

@@ -1,4 +1,4 @@
-"""Check that a jaxpr follows its own rules: what every transformation and pass must leave behind."""
+"""Verify a jaxpr: the invariants that every transformation and pass must preserve."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from weft.ir.types import ArrayType, Type, array_type, type_of
 
 
 def verify(jaxpr: Jaxpr) -> Jaxpr:
-    """Raise `JaxprTypeError` unless the jaxpr is well formed; returns it.
+    """Raise `JaxprTypeError` unless the jaxpr is well formed; return it.
 
-    Every variable is defined once, before its use; each equation has the result types and the effects that its
-    primitive says; constants fit their variables; sub-jaxprs are well formed too. Weak types may differ: they
-    are a matter of promotion, not of meaning.
+    Every variable is defined once, before its use; the result types and effects of each equation are those that its
+    primitive's rules return; constants match their variables; sub-jaxprs are well formed too. Weak types may differ:
+    they matter for promotion only.
     """
     jaxpr.cached("verified", lambda: _verify(jaxpr))
     return jaxpr
@@ -30,7 +30,7 @@ check_jaxpr = verify
 
 
 def type_of_constant(value: Any) -> Type:
-    """The type of a constant as it is: doubles are doubles, whatever the setting of 64-bit types."""
+    """Return the type of a constant without canonicalization: float64 stays float64, whatever `enable_x64` is."""
     if isinstance(value, np.ndarray) and value.dtype.names is None:
         return array_type(value.shape, value.dtype)
     return type_of(value)
@@ -41,11 +41,11 @@ def _verify(jaxpr: Jaxpr) -> bool:
     for var in (*jaxpr.constvars, *jaxpr.invars):
         define(var, defined, "an argument")
     if len(jaxpr.constvars) != len(jaxpr.consts):
-        fail(f"The program has {len(jaxpr.constvars)} constant variables for {len(jaxpr.consts)} constants.")
+        fail(f"The jaxpr must have a variable for each constant; got {len(jaxpr.constvars)} for {len(jaxpr.consts)}.")
     for i, (var, value) in enumerate(zip(jaxpr.constvars, jaxpr.consts, strict=True)):
         found = type_of_constant(value)
         if not var.aval.matches(found):
-            fail(f"Constant {i} has type {found.short()}, its variable {var.aval.short()}.")
+            fail(f"Constant {i} must have the type of its variable, {var.aval.short()}; got {found.short()}.")
     for equation in jaxpr.eqns:
         for i, atom in enumerate(equation.invars):
             check_atom(atom, defined, f"Operand {i} of {equation.primitive.name}", equation)
@@ -55,7 +55,7 @@ def _verify(jaxpr: Jaxpr) -> bool:
     for i, atom in enumerate(jaxpr.outvars):
         check_atom(atom, defined, f"Result {i} of the program", None)
     if jaxpr.effects != merged_effects(jaxpr.eqns):
-        fail(f"The program says effects {sorted(map(str, jaxpr.effects))}, its equations have others.")
+        fail(f"The effects of the jaxpr, {sorted(map(str, jaxpr.effects))}, differ from those of its equations.")
     return True
 
 
@@ -68,11 +68,11 @@ def define(var: Any, defined: set[Var], what: str, equation: Equation | None = N
 
 
 def check_atom(atom: Atom, defined: set[Var], what: str, equation: Equation | None) -> None:
-    """An operand or a result: a variable that is defined, or a literal that fits its type."""
+    """Raise unless an operand or a result is a variable in `defined`, or a literal that fits its type."""
     if type(atom) is Literal:
         value = np.asarray(atom.val)
         if not isinstance(atom.aval, ArrayType) or atom.aval.shape or value.shape:
-            fail(f"{what} is a literal of type {atom.aval.short()}; literals are scalars.", equation)
+            fail(f"{what} is a literal of type {atom.aval.short()}; literals must be scalars.", equation)
         if value.dtype != dtypes.storage(atom.aval.dtype):
             fail(f"{what} is a literal of type {atom.aval.short()} that holds {value.dtype}.", equation)
     elif atom not in defined:
@@ -80,7 +80,7 @@ def check_atom(atom: Atom, defined: set[Var], what: str, equation: Equation | No
 
 
 def check_equation(equation: Equation) -> None:
-    """Sub-jaxprs are well formed; result types and effects are those that the primitive says."""
+    """Raise unless sub-jaxprs are well formed and result types and effects are those of the primitive's rules."""
     card, operands = equation.primitive, [a.aval for a in equation.invars]
     for jaxpr in subjaxprs(equation.params):
         verify(jaxpr)
@@ -91,18 +91,18 @@ def check_equation(equation: Equation) -> None:
         fail(f"The type rule of {card.name} refuses the operands: {message}", equation, error)
     expected: Sequence[Type] = out_types if card.multiple_results else [out_types]
     if len(expected) != len(equation.outvars):
-        fail(f"{card.name} has {len(expected)} results, the equation {len(equation.outvars)}.", equation)
+        fail(f"{card.name} must have {len(expected)} results; the equation has {len(equation.outvars)}.", equation)
     for i, (var, aval) in enumerate(zip(equation.outvars, expected, strict=True)):
         if not var.aval.matches(aval):
-            fail(f"Result {i} of {card.name} has type {aval.short()}, its variable {var.aval.short()}.", equation)
+            fail(f"Result {i} of {card.name} must have type {aval.short()}; got {var.aval.short()}.", equation)
     effects = card.effects(operands, equation.params)
     if effects != equation.effects:
         said = sorted(map(str, equation.effects))
-        fail(f"{card.name} has effects {sorted(map(str, effects))}, the equation says {said}.", equation)
+        fail(f"{card.name} must have effects {sorted(map(str, effects))}; the equation has {said}.", equation)
 
 
 def fail(what: str, equation: Equation | None = None, cause: BaseException | None = None) -> NoReturn:
-    """Raise with the equation and the user's line that it comes from."""
+    """Raise with the equation and its source line."""
     source = None if equation is None else equation.source
     raise JaxprTypeError(
         what,

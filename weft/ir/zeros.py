@@ -1,4 +1,4 @@
-"""Symbolic zeros and linear placeholders: what differentiation rules receive in place of values that need not exist."""
+"""Symbolic zeros and linear placeholders: arguments of differentiation rules without a value."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from weft.ir.types import Type
 
 
 class Zero:
-    """A tangent or cotangent known to be zero, of tangent type `aval`; it costs nothing until somebody needs its
-    numbers."""
+    """A tangent or cotangent known to be zero, of tangent type `aval`. No array exists until one is instantiated."""
 
     __slots__ = ("aval",)
 
@@ -21,12 +20,12 @@ class Zero:
 
     @staticmethod
     def of(primal_type: Type) -> Zero:
-        """The zero tangent of a value of this type."""
+        """Return the zero tangent of a value of type `primal_type`."""
         return Zero(primal_type.tangent())
 
 
 class Linear:
-    """Stands for an operand in which an operation is being transposed: its value does not exist, only its type."""
+    """The placeholder for an operand that is being transposed: it has a type and no value."""
 
     __slots__ = ("aval",)
 
@@ -50,5 +49,5 @@ class Linear:
 
 
 def is_linear(x: Any) -> bool:
-    """Whether an operand of a transpose rule is one that the operation is linear in, and so has no value."""
+    """Return whether an operand of a transpose rule is a `Linear` placeholder."""
     return type(x) is Linear

@@ -81,7 +81,7 @@ __all__ = [
 
 
 def exponential(x: Any) -> Any:
-    """`exp(x)`.
+    """Compute `exp(x)`.
 
     Args:
         x: an array.
@@ -93,7 +93,7 @@ def exponential(x: Any) -> Any:
 
 
 def mish(x: Any) -> Any:
-    """`x * tanh(softplus(x))`.
+    """Compute `x * tanh(softplus(x))`.
 
     Args:
         x: an array.
@@ -105,7 +105,7 @@ def mish(x: Any) -> Any:
 
 
 def gelu(x: Any, approximate: bool = False) -> Any:
-    """`x` times the normal distribution function of `x`.
+    """Multiply `x` by the normal distribution function of `x`.
 
     Args:
         x: an array.
@@ -123,7 +123,7 @@ def gelu(x: Any, approximate: bool = False) -> Any:
 
 
 def linear(x: Any) -> Any:
-    """`x` as it is.
+    """Return `x` unchanged.
 
     Args:
         x: an array.
@@ -136,7 +136,7 @@ def linear(x: Any) -> Any:
 
 @operation
 def relu(x: Any, negative_slope: float = 0.0, max_value: float | None = None, threshold: float = 0.0) -> Any:
-    """`max(x, 0)`, or a piecewise linear function of `x`.
+    """Compute `max(x, 0)`, or a piecewise linear function of `x`.
 
     Args:
         x: an array.
@@ -163,7 +163,7 @@ def relu(x: Any, negative_slope: float = 0.0, max_value: float | None = None, th
 
 
 def serialize(activation: Callable[..., Any]) -> Any:
-    """An activation as plain data.
+    """Convert an activation to plain data.
 
     Args:
         activation: a function or layer.
@@ -183,7 +183,7 @@ def serialize(activation: Callable[..., Any]) -> Any:
 
 
 def deserialize(config: Any, custom_objects: Mapping[str, Any] | None = None) -> Any:
-    """The activation that `serialize` described.
+    """Construct an activation from the data of `serialize`.
 
     Args:
         config: a name or a config.
@@ -201,7 +201,7 @@ def deserialize(config: Any, custom_objects: Mapping[str, Any] | None = None) ->
 
 
 def get(identifier: Any) -> Any:
-    """The activation that an argument `activation=` means.
+    """Return the activation for an argument `activation=`.
 
     Args:
         identifier: None (`linear`), a name, a config, a function or a layer.
@@ -219,7 +219,7 @@ def get(identifier: Any) -> Any:
     if callable(identifier):
         return identifier
     if not isinstance(identifier, (str, dict)):
-        raise ArgumentError("An activation is a name, a config, a function or a layer.", received=f"{identifier!r}")
+        raise ArgumentError("`activation` must be a name, a config, a function or a layer.", received=f"{identifier!r}")
     return registry.get("activations", identifier)
 
 

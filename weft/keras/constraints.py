@@ -47,12 +47,12 @@ class Constraint:
         return tensor(w)
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of the constructor."""
+        """Return the constructor arguments as plain data."""
         return {}
 
     @classmethod
     def from_config(cls: type[Self], config: dict[str, Any]) -> Self:
-        """The constraint that `get_config` described."""
+        """Construct a constraint from a config of `get_config`."""
         return cls(**config)
 
 
@@ -79,13 +79,13 @@ class MaxNorm(Constraint):
         self.axis = axis
 
     def __call__(self, w: Any) -> Any:
-        """The weights after the constraint."""
+        """Project the weights onto the constraint."""
         w = tensor(w)
         norms = _norms(w, self.axis)
         return w * (wnp.clip(norms, 0, self.max_value) / (epsilon() + norms))
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of the constructor."""
+        """Return the constructor arguments as plain data."""
         return {"max_value": self.max_value, "axis": self.axis}
 
 
@@ -99,7 +99,7 @@ class NonNeg(Constraint):
     """
 
     def __call__(self, w: Any) -> Any:
-        """The weights after the constraint."""
+        """Project the weights onto the constraint."""
         w = tensor(w)
         return wnp.maximum(w, wnp.zeros((), w.dtype))
 
@@ -121,12 +121,12 @@ class UnitNorm(Constraint):
         self.axis = axis
 
     def __call__(self, w: Any) -> Any:
-        """The weights after the constraint."""
+        """Project the weights onto the constraint."""
         w = tensor(w)
         return w / (epsilon() + _norms(w, self.axis))
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of the constructor."""
+        """Return the constructor arguments as plain data."""
         return {"axis": self.axis}
 
 
@@ -153,14 +153,14 @@ class MinMaxNorm(Constraint):
         self.axis = axis
 
     def __call__(self, w: Any) -> Any:
-        """The weights after the constraint."""
+        """Project the weights onto the constraint."""
         w = tensor(w)
         norms = _norms(w, self.axis)
         wanted = self.rate * wnp.clip(norms, self.min_value, self.max_value) + (1 - self.rate) * norms
         return w * (wanted / (epsilon() + norms))
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of the constructor."""
+        """Return the constructor arguments as plain data."""
         return {"min_value": self.min_value, "max_value": self.max_value, "rate": self.rate, "axis": self.axis}
 
 
@@ -171,7 +171,7 @@ unit_norm = UnitNorm
 
 
 def serialize(constraint: Any) -> Any:
-    """A constraint as plain data.
+    """Convert a constraint to plain data.
 
     Args:
         constraint: a constraint.
@@ -188,7 +188,7 @@ def serialize(constraint: Any) -> Any:
 
 
 def deserialize(config: Any, custom_objects: Mapping[str, Any] | None = None) -> Any:
-    """The constraint that `serialize` described.
+    """Construct a constraint from the data of `serialize`.
 
     Args:
         config: a config or a name.
@@ -201,7 +201,7 @@ def deserialize(config: Any, custom_objects: Mapping[str, Any] | None = None) ->
 
 
 def get(identifier: Any) -> Any:
-    """The constraint that an argument such as `kernel_constraint=` means.
+    """Return the constraint for an argument such as `kernel_constraint=`.
 
     Args:
         identifier: a name, a config, a constraint, a function of weights, or None, which is returned.

@@ -73,7 +73,7 @@ class Kind(NamedTuple):
 
 
 def _by_entries(*entries: Entry, haiku: str | None = None, more: Weights | None = None) -> Kind:
-    """A kind whose variables are stored one by one; `more` is what PyTorch has besides."""
+    """Create a kind whose variables are stored one by one; `more` are PyTorch's additional arrays."""
 
     def to(part: str) -> Callable[[Weights], Weights]:
         def encode(weights: Weights) -> Weights:
@@ -101,8 +101,8 @@ def _by_entries(*entries: Entry, haiku: str | None = None, more: Weights | None 
     )
 
 
-def _permuted(order: Callable[[int], tuple[int, ...]]) -> Codec:
-    """Axes in another order, which depends on how many there are."""
+def _permute(order: Callable[[int], tuple[int, ...]]) -> Codec:
+    """Return a codec that permutes axes; the order depends on their number."""
     return Codec(
         lambda array: np.transpose(array, order(array.ndim)),
         lambda array, shape: np.transpose(array, np.argsort(order(array.ndim))),
@@ -110,25 +110,25 @@ def _permuted(order: Callable[[int], tuple[int, ...]]) -> Codec:
 
 
 def _outputs_first(rank: int) -> tuple[int, ...]:
-    """(..., inputs, outputs) as (outputs, inputs, ...)."""
+    """Return the permutation from (..., inputs, outputs) to (outputs, inputs, ...)."""
     return (rank - 1, rank - 2, *range(rank - 2))
 
 
-def _flipped(array: np.ndarray) -> np.ndarray:
-    """A transposed convolution of linen multiplies by the kernel from its other end, and has inputs before outputs."""
+def _flip_kernel(array: np.ndarray) -> np.ndarray:
+    """Convert a kernel of a transposed convolution for linen, which flips it and has inputs before outputs."""
     return np.swapaxes(np.flip(array, axis=tuple(range(array.ndim - 2))), -1, -2)
 
 
-def _grouped(array: np.ndarray) -> np.ndarray:
-    """(..., inputs, multiplier) as the kernel of a convolution with a group for each input."""
+def _group_kernel(array: np.ndarray) -> np.ndarray:
+    """Reshape (..., inputs, multiplier) to the kernel of a convolution with a group for each input."""
     return np.reshape(array, (*array.shape[:-2], 1, -1))
 
 
-_OUTPUTS_FIRST = _permuted(_outputs_first)
+_OUTPUTS_FIRST = _permute(_outputs_first)
 _BIAS = Entry("bias", "bias", "bias")
-_DEPTHWISE = Codec(_grouped, lambda array, shape: np.reshape(array, shape))
+_DEPTHWISE = Codec(_group_kernel, lambda array, shape: np.reshape(array, shape))
 _DEPTHWISE_TORCH = Codec(
-    lambda array: _OUTPUTS_FIRST.encode(_grouped(array)),
+    lambda array: _OUTPUTS_FIRST.encode(_group_kernel(array)),
     lambda array, shape: np.reshape(_OUTPUTS_FIRST.decode(array, ()), shape),
 )
 _NORM = (Entry("gamma", "scale", "weight"), Entry("beta", "bias", "bias"))
@@ -141,8 +141,8 @@ _LINEAR = _by_entries(Entry("kernel", "kernel", "weight", _OUTPUTS_FIRST), _BIAS
 _CONV = _LINEAR._replace(haiku="conv")
 
 
-def _ordered_gates(weights: Weights, order: tuple[int, ...], count: int) -> Weights:
-    """Gates of the last axis in another order."""
+def _reorder_gates(weights: Weights, order: tuple[int, ...], count: int) -> Weights:
+    """Reorder the gates along the last axis."""
     return {
         name: np.concatenate([np.split(array, count, axis=-1)[i] for i in order], axis=-1)
         for name, array in weights.items()
@@ -150,10 +150,10 @@ def _ordered_gates(weights: Weights, order: tuple[int, ...], count: int) -> Weig
 
 
 def _recurrent_to_torch(order: tuple[int, ...]) -> Callable[[Weights], Weights]:
-    """Kernels as (gates, inputs), and a bias of the input and one of the hidden state."""
+    """Encode kernels as (gates, inputs), and a bias of the input and one of the hidden state."""
 
     def encode(weights: Weights) -> Weights:
-        gates = _ordered_gates(weights, order, len(order))
+        gates = _reorder_gates(weights, order, len(order))
         found = {"weight_ih_l0": gates["kernel"].T, "weight_hh_l0": gates["recurrent_kernel"].T}
         if "bias" in gates:
             bias = gates["bias"]
@@ -174,7 +174,7 @@ def _recurrent_from_torch(order: tuple[int, ...]) -> Callable[..., Weights]:
         if "bias" in shapes and {"bias_ih_l0", "bias_hh_l0"} <= set(arrays):
             both = np.stack([arrays["bias_ih_l0"], arrays["bias_hh_l0"]])
             found["bias"] = both if len(shapes["bias"]) == 2 else both.sum(axis=0)
-        return _ordered_gates(found, tuple(int(i) for i in np.argsort(order)), len(order))
+        return _reorder_gates(found, tuple(int(i) for i in np.argsort(order)), len(order))
 
     return decode
 
@@ -205,11 +205,13 @@ _GRU_GATES = "zrn"  # Keras' order, by linen's names
 
 
 def _gru_to_linen(weights: Weights) -> Weights:
-    """Linen has one bias for the reset and the update gate, and two for the candidate."""
+    """Convert the weights of a GRU; linen has one bias for the reset and the update gate, and two for the candidate."""
     kernel = weights["kernel"]
     bias = weights.get("bias", np.zeros((2, kernel.shape[-1]), kernel.dtype))
     if bias.ndim == 1:
-        raise NotSupportedError("linen's GRUCell is a GRU with reset_after=True.", received="reset_after=False")
+        raise NotSupportedError(
+            "Only a GRU with reset_after=True can be converted to linen's GRUCell.", received="reset_after=False"
+        )
     found: Weights = {}
     for i, gate in enumerate(_GRU_GATES):
         of_input, of_hidden = (np.split(row, 3)[i] for row in bias)
@@ -237,7 +239,7 @@ def _gru_from_linen(arrays: Weights, shapes: Mapping[str, tuple[int, ...]]) -> W
 _ATTENTION = (("query", "query"), ("key", "key"), ("value", "value"), ("attention_output", "out"))
 
 
-def _attention_renamed(weights: Weights, names: tuple[tuple[str, str], ...], old: str, new: str) -> Weights:
+def _rename_attention(weights: Weights, names: tuple[tuple[str, str], ...], old: str, new: str) -> Weights:
     return {
         f"{theirs}{new}{part}": weights[f"{ours}{old}{part}"]
         for ours, theirs in names
@@ -249,7 +251,9 @@ def _attention_renamed(weights: Weights, names: tuple[tuple[str, str], ...], old
 def _attention_to_torch(weights: Weights) -> Weights:
     kernels = [weights[f"{name}/kernel"] for name in ("query", "key", "value")]
     if len({kernel.shape for kernel in kernels}) != 1:
-        raise NotSupportedError("PyTorch's MultiheadAttention has query, key and value of equal sizes in one matrix.")
+        raise NotSupportedError(
+            "Query, key and value must have equal sizes: PyTorch's MultiheadAttention stores them in one matrix."
+        )
     out = weights["attention_output/kernel"]
     found = {
         "in_proj_weight": np.concatenate([kernel.reshape(kernel.shape[0], -1).T for kernel in kernels]),
@@ -283,7 +287,13 @@ _KINDS: dict[str, Kind] = {
     "Conv3D": _CONV,
     **{
         f"Conv{n}DTranspose": _by_entries(
-            Entry("kernel", "kernel", "weight", _OUTPUTS_FIRST, Codec(_flipped, lambda array, shape: _flipped(array))),
+            Entry(
+                "kernel",
+                "kernel",
+                "weight",
+                _OUTPUTS_FIRST,
+                Codec(_flip_kernel, lambda array, shape: _flip_kernel(array)),
+            ),
             _BIAS,
             haiku="conv_transpose",
         )
@@ -306,8 +316,8 @@ _KINDS: dict[str, Kind] = {
     ),
     "GRU": Kind(_gru_to_linen, _gru_from_linen, _recurrent_to_torch((1, 0, 2)), _recurrent_from_torch((1, 0, 2))),
     "MultiHeadAttention": Kind(
-        lambda weights: _attention_renamed(weights, _ATTENTION, "/", "."),
-        lambda arrays, shapes: _attention_renamed(arrays, tuple((b, a) for a, b in _ATTENTION), ".", "/"),
+        lambda weights: _rename_attention(weights, _ATTENTION, "/", "."),
+        lambda arrays, shapes: _rename_attention(arrays, tuple((b, a) for a, b in _ATTENTION), ".", "/"),
         _attention_to_torch,
         _attention_from_torch,
         "attention",
@@ -337,12 +347,12 @@ class Part(NamedTuple):
         return {name: variable.shape for name, variable in self.variables.items()}
 
 
-def _kind_of(layer: Any) -> Kind | None:
+def _find_kind(layer: Any) -> Kind | None:
     return next((_KINDS[cls.__name__] for cls in type(layer).__mro__ if cls.__name__ in _KINDS), None)
 
 
 def _variables(layer: Any, recurrent: bool) -> dict[str, Variable]:
-    """The weights of a layer by name, those of layers in it after their names; the cell's are the layer's own."""
+    """Return the weights of a layer by name, with the names of inner layers as prefix; a cell's weights have none."""
     found: dict[str, Variable] = {variable.name: variable for variable in layer._own_variables()}
     for child in layer._flatten_layers(include_self=False, recursive=False):
         for name, variable in _variables(child, recurrent).items():
@@ -351,7 +361,7 @@ def _variables(layer: Any, recurrent: bool) -> dict[str, Variable]:
 
 
 def _parts(model: Any) -> list[Part]:
-    """The layers of a model that have weights, in its order; those without a kind of their own are taken apart."""
+    """Return the layers of a model that have weights, in order; layers without a kind by their inner layers."""
     found: list[Part] = []
     seen: set[int] = set()
 
@@ -359,7 +369,7 @@ def _parts(model: Any) -> list[Part]:
         if id(layer) in seen:
             return
         seen.add(id(layer))
-        kind = _kind_of(layer)
+        kind = _find_kind(layer)
         children = layer._flatten_layers(include_self=False, recursive=False)
         if kind is not None or not children:
             variables = _variables(layer, recurrent=type(layer).__name__ in ("LSTM", "GRU"))
@@ -379,7 +389,7 @@ def _parts(model: Any) -> list[Part]:
 
 
 def layer_paths(model: Any) -> list[str]:
-    """The paths of all layers with weights, in the order of the model: the keys of `names`.
+    """Return the paths of all layers with weights, in the order of the model: the keys of `names`.
 
     Args:
         model: a model or layer that is built.
@@ -399,8 +409,8 @@ def _known(model: Any) -> list[Part]:
     return parts
 
 
-def _renamed(parts: list[Part], names: Names, separator: str) -> dict[str, str]:
-    """What the other library calls each layer."""
+def _layer_names(parts: list[Part], names: Names, separator: str) -> dict[str, str]:
+    """Return the other library's name of each layer."""
     paths = [part.path for part in parts]
     wrong = [key for key in names or {} if key not in paths]
     if wrong:
@@ -435,15 +445,15 @@ def _assign(model: Any, found: list[tuple[Part, Weights]], problems: list[str]) 
 
 
 def _plain(value: Any) -> np.ndarray:
-    """An array of any library as one of NumPy."""
+    """Convert an array of any library to NumPy."""
     if hasattr(value, "detach"):  # a tensor of PyTorch
         value = value.detach().cpu()
         value = value.float() if str(value.dtype) == "torch.bfloat16" else value
     return np.asarray(value)
 
 
-def _grouped_by(arrays: Mapping[str, Any], prefixes: dict[str, str], ignored: Mapping[str, tuple[str, ...]]) -> Any:
-    """Arrays by layer path and by name inside of the module, and a line for each that belongs to no layer."""
+def _group_by(arrays: Mapping[str, Any], prefixes: dict[str, str], ignored: Mapping[str, tuple[str, ...]]) -> Any:
+    """Group arrays by layer path and name inside of the module; describe each array without a layer in a line."""
     found: dict[str, Weights] = {path: {} for path in prefixes}
     left: list[str] = []
     # Of modules inside of each other, the inner one; of the layers of a recurrent module, the one that is named.
@@ -462,7 +472,7 @@ _FIRST = "_l0"  # how names of the first layer of a recurrent module of PyTorch 
 
 
 def _inside(key: str, module: str) -> str | None:
-    """What a name is inside of a module, or None: `0.rnn:l1_reverse` is that layer of the recurrent module `0.rnn`."""
+    """Return the name inside of a module, or None: `0.rnn:l1_reverse` is that layer of the recurrent module `0.rnn`."""
     prefix, _, layer = module.partition(":")
     if prefix and not key.startswith(f"{prefix}."):
         return None
@@ -473,15 +483,15 @@ def _inside(key: str, module: str) -> str | None:
 
 
 def _outside(name: str, module: str) -> str:
-    """The whole name of what a module calls `name`."""
+    """Return the full name of an array that a module calls `name`."""
     prefix, _, layer = module.partition(":")
     if layer:
         name = f"{name.removesuffix(_FIRST)}_{layer}"
     return f"{prefix}.{name}" if prefix else name
 
 
-def _unused(part: Part, arrays: Weights, expected: Weights) -> list[str]:
-    """A line for each array of a module that its layer has no use for."""
+def _describe_unused(part: Part, arrays: Weights, expected: Weights) -> list[str]:
+    """Describe each array of a module that its layer does not use, in one line each."""
     return [
         f"no variable for {part.path}.{name} {array.shape}" for name, array in arrays.items() if name not in expected
     ]
@@ -491,7 +501,7 @@ def _unused(part: Part, arrays: Weights, expected: Weights) -> list[str]:
 
 
 def to_torch(model: Any, names: Names = None) -> Weights:
-    """The weights of a model as a PyTorch state dict, of NumPy arrays.
+    """Convert the weights of a model to a PyTorch state dict of NumPy arrays.
 
     Args:
         model: a model that is built.
@@ -508,7 +518,7 @@ def to_torch(model: Any, names: Names = None) -> Weights:
     {'0.weight': (3, 4), '0.bias': (3,)}
     """
     parts = _known(model)
-    prefixes = _renamed(parts, names, ".")
+    prefixes = _layer_names(parts, names, ".")
     return {
         _outside(name, prefixes[part.path]): np.ascontiguousarray(array)
         for part in parts
@@ -537,17 +547,17 @@ def from_torch(model: Any, state_dict: Mapping[str, Any] | str | os.PathLike[str
     entries: Mapping[str, Any] = safetensors.load_file(state_dict, _UNSPLIT) if from_file else state_dict  # type: ignore
     parts = _known(model)
     ignored = {part.path: part.kind.ignored for part in parts if part.kind is not None}
-    arrays, problems = _grouped_by(entries, _renamed(parts, names, "."), ignored)
+    arrays, problems = _group_by(entries, _layer_names(parts, names, "."), ignored)
     found: list[tuple[Part, Weights]] = []
     for part in parts:
         if part.kind is not None:
-            problems += _unused(part, arrays[part.path], part.kind.to_torch(part.weights))
+            problems += _describe_unused(part, arrays[part.path], part.kind.to_torch(part.weights))
             found.append((part, part.kind.from_torch(arrays[part.path], part.shapes)))
     _assign(model, found, problems)
 
 
 def names_by_order(model: Any, state_dict: Mapping[str, Any]) -> dict[str, str]:
-    """Names that pair the layers of a model with the modules of a PyTorch state dict, both in their order.
+    """Pair the layers of a model with the modules of a PyTorch state dict, both in their order.
 
     Args:
         model: a model that is built.
@@ -564,7 +574,7 @@ def names_by_order(model: Any, state_dict: Mapping[str, Any]) -> dict[str, str]:
     paths = layer_paths(model)
     if len(prefixes) != len(paths):
         raise ArgumentError(
-            "There is a module for each layer with weights.",
+            "There must be one module for each layer with weights.",
             received=f"{len(prefixes)} modules ({', '.join(prefixes)}) and {len(paths)} layers ({', '.join(paths)})",
         )
     return dict(zip(paths, prefixes, strict=True))
@@ -574,7 +584,7 @@ def names_by_order(model: Any, state_dict: Mapping[str, Any]) -> dict[str, str]:
 
 
 def to_linen(model: Any, names: Names = None) -> dict[str, Any]:
-    """The weights of a model as variables of linen: {"params": ..., "batch_stats": ...}, nested by module.
+    """Convert the weights of a model to variables of linen: {"params": ..., "batch_stats": ...}, nested by module.
 
     Args:
         model: a model that is built.
@@ -590,7 +600,7 @@ def to_linen(model: Any, names: Names = None) -> dict[str, Any]:
     ['bias', 'kernel']
     """
     parts = _known(model)
-    prefixes = _renamed(parts, names, "/")
+    prefixes = _layer_names(parts, names, "/")
     variables: dict[str, Any] = {"params": {}}
     for part in parts:
         if part.kind is None:
@@ -614,14 +624,14 @@ def from_linen(model: Any, variables: Mapping[str, Any], names: Names = None) ->
         names: as of `to_linen`.
     """
     parts = _known(model)
-    prefixes = {path: prefix.replace("/", ".") for path, prefix in _renamed(parts, names, "/").items()}
+    prefixes = {path: prefix.replace("/", ".") for path, prefix in _layer_names(parts, names, "/").items()}
     plain = [modules.to_plain(variables.get(collection, {})) for collection in ("params", "batch_stats")]
     flat = {name: array for tree in plain for name, array in safetensors.flat(tree).items()}
-    arrays, problems = _grouped_by(flat, prefixes, {part.path: () for part in parts})
+    arrays, problems = _group_by(flat, prefixes, {part.path: () for part in parts})
     found: list[tuple[Part, Weights]] = []
     for part in parts:
         if part.kind is not None:
-            problems += _unused(part, arrays[part.path], part.kind.to_linen(part.weights))
+            problems += _describe_unused(part, arrays[part.path], part.kind.to_linen(part.weights))
             found.append((part, part.kind.from_linen(arrays[part.path], part.shapes)))
     _assign(model, found, problems)
 
@@ -634,7 +644,7 @@ def _pairs(model: Any, names: Names) -> list[modules.Pair]:
     missing = [f"{p.path} ({type(p.layer).__name__})" for p in parts if p.kind is not None and p.kind.haiku is None]
     if missing:
         raise NotSupportedError("Haiku has no equal of these layers.", received=", ".join(missing))
-    haiku = _renamed(parts, names, "/")
+    haiku = _layer_names(parts, names, "/")
     pairs = []
     for part in parts:
         kind = None if part.kind is None else part.kind.haiku
@@ -645,7 +655,7 @@ def _pairs(model: Any, names: Names) -> list[modules.Pair]:
 
 
 def to_haiku(model: Any, names: Names = None) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The weights of a model as (params, state) of Haiku.
+    """Convert the weights of a model to (params, state) of Haiku.
 
     Args:
         model: a model that is built.

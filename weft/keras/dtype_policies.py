@@ -11,7 +11,7 @@ __all__ = ["DTypePolicy", "DTypePolicyMap", "FloatDTypePolicy", "deserialize", "
 
 
 def get(identifier: Any) -> DTypePolicy:
-    """The policy that an argument `dtype=` means.
+    """Return the policy for an argument `dtype=`.
 
     Args:
         identifier: None (the global policy), a policy, its name, a dtype, or a config of `serialize`.
@@ -25,7 +25,7 @@ def get(identifier: Any) -> DTypePolicy:
 
 
 def serialize(dtype_policy: DTypePolicy) -> dict[str, Any]:
-    """A policy as plain data.
+    """Convert a policy to plain data.
 
     Args:
         dtype_policy: the policy.
@@ -34,7 +34,7 @@ def serialize(dtype_policy: DTypePolicy) -> dict[str, Any]:
 
 
 def deserialize(config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> DTypePolicy:
-    """The policy that `serialize` described.
+    """Construct a policy from the data of `serialize`.
 
     Args:
         config: plain data.

@@ -53,8 +53,8 @@ class ExportArchive:
         self._endpoints: dict[str, tuple[programs.Exported, int]] = {}
 
     def track(self, resource: Any) -> None:
-        """Checks that a layer or model, whose variables endpoints use, is built. Programs have the values of all
-        variables that they use, whether they are tracked or not.
+        """Check that a layer or model, whose variables endpoints use, is built. Programs contain the values of all
+        variables that they use, tracked or not.
 
         Args:
             resource: a layer or model.
@@ -67,7 +67,7 @@ class ExportArchive:
     def add_endpoint(
         self, name: str, fn: Callable[..., Any], input_signature: Sequence[Any] | None = None, vjp_order: int = 0
     ) -> programs.Exported:
-        """Adds a function, with the values that variables have now.
+        """Add a function, with the present values of variables.
 
         Args:
             name: what it is called.
@@ -82,15 +82,17 @@ class ExportArchive:
         if name in self._endpoints:
             raise ArgumentError(f"There is an endpoint {name} already.", fix="another name")
         if not re.fullmatch(r"\w[\w.-]*", name):
-            raise ArgumentError("The name of an endpoint is that of a file.", received=repr(name))
+            raise ArgumentError(
+                "The name of an endpoint must consist of letters, digits, '_', '.' and '-'.", received=repr(name)
+            )
         if input_signature is None:
-            raise ArgumentError("An endpoint has an input signature.", fix="input_signature=[InputSpec(shape=...)]")
-        program = program_of(fn, input_signature, name)
+            raise ArgumentError("`input_signature` must be given.", fix="input_signature=[InputSpec(shape=...)]")
+        program = export_function(fn, input_signature, name)
         self._endpoints[name] = (program, vjp_order)
         return program
 
     def write_out(self, filepath: str | os.PathLike[str], options: Any = None, verbose: bool = True) -> None:
-        """Writes a folder with a file for each endpoint, `<name>.weft`.
+        """Write a folder with a file for each endpoint, `<name>.weft`.
 
         Args:
             filepath: the folder.
@@ -115,31 +117,31 @@ def export_model(
     input_signature: Sequence[Any] | None = None,
     vjp_order: int = 0,
 ) -> None:
-    """What `Model.export` does."""
+    """Implement `Model.export`."""
     check_format(format)
-    signature = signature_of(model) if input_signature is None else input_signature
+    signature = model_signature(model) if input_signature is None else input_signature
 
     def serve(*args: Any) -> Any:
         return model(*args, training=False)
 
     def write() -> None:
-        write_program(program_of(serve, signature, model.name), filepath, vjp_order, bool(verbose))
+        write_program(export_function(serve, signature, model.name), filepath, vjp_order, bool(verbose))
 
     write_once(os.fspath(filepath), model.variables, write)
 
 
 def check_format(format: str) -> None:
-    """An error for a format that is not written."""
+    """Raise an error unless the format can be written."""
     if format != _FORMAT:
         raise NotSupportedError(
-            "Exports are programs of Weft.",
+            "The format of an export must be 'weft'.",
             received=f"format={format!r}",
             fix='format="weft", which `weft.export.deserialize` reads',
         )
 
 
-def signature_of(model: Any) -> list[Any]:
-    """The types of a model's arguments."""
+def model_signature(model: Any) -> list[Any]:
+    """Return the types of a model's arguments."""
     graph = getattr(model.__dict__.get("_functional", model), "graph", None)
     if graph is not None:
         return [graph.input_structure]
@@ -152,8 +154,8 @@ def signature_of(model: Any) -> list[Any]:
     return [map_shapes(lambda shape: KerasTensor((None, *shape[1:]), floatx()), each) for each in shapes.values()]
 
 
-def program_of(function: Callable[..., Any], signature: Sequence[Any], name: str) -> programs.Exported:
-    """A function of arrays as a program, for the types of a signature."""
+def export_function(function: Callable[..., Any], signature: Sequence[Any], name: str) -> programs.Exported:
+    """Export a function of arrays as a program, for the types of a signature."""
 
     def run(*args: Any) -> Any:
         # Inside of the trace, so that what is written ends with it.
@@ -164,21 +166,23 @@ def program_of(function: Callable[..., Any], signature: Sequence[Any], name: str
     scope = programs.SymbolicScope()
     is_spec = lambda leaf: hasattr(leaf, "shape") and hasattr(leaf, "dtype")
     leaves, structure = weft.tree.flatten(tuple(signature), is_leaf=is_spec)
-    types = [_type_of(leaf, i, scope) for i, leaf in enumerate(leaves)]
+    types = [_argument_type(leaf, i, scope) for i, leaf in enumerate(leaves)]
     try:
         return programs.export(weft.jit(run))(*weft.tree.unflatten(structure, types))
     except InconclusiveDimensionOperation as error:
         raise ArgumentError(
-            f"{name} asks for a size that is left open: {error}",
+            f"{name} needs a size that the signature leaves open: {error}",
             received=", ".join(f"{each.dtype}{list(each.shape)}" for each in types),
             fix="input_signature with that size as an integer",
         ) from error
 
 
-def _type_of(spec: Any, i: int, scope: programs.SymbolicScope) -> weft.ShapeDtypeStruct:
-    """The type of an argument: rows are one symbol, other open sizes are symbols of their own."""
+def _argument_type(spec: Any, i: int, scope: programs.SymbolicScope) -> weft.ShapeDtypeStruct:
+    """Return the type of an argument: the number of rows is one shared symbol, other open sizes have their own."""
     if not hasattr(spec, "shape") or spec.shape is None:
-        raise ArgumentError("A signature has specs with shapes.", received=repr(spec), fix="InputSpec(shape=(None, 3))")
+        raise ArgumentError(
+            "A signature must consist of specs with shapes.", received=repr(spec), fix="InputSpec(shape=(None, 3))"
+        )
     open_size = lambda axis: f"size_{i}_{axis}" if axis else "rows"
     names = [open_size(axis) if size is None else str(size) for axis, size in enumerate(spec.shape)]
     shape = programs.symbolic_shape(", ".join(names), scope=scope) if names else ()
@@ -188,7 +192,7 @@ def _type_of(spec: Any, i: int, scope: programs.SymbolicScope) -> weft.ShapeDtyp
 def write_program(
     program: programs.Exported, filepath: str | os.PathLike[str], vjp_order: int = 0, verbose: bool = False
 ) -> None:
-    """Writes a program to a file, which is replaced once the new one is complete."""
+    """Write a program to a file, which is replaced once the new one is complete."""
     with tensor_file.replacing(os.fspath(filepath)) as out:
         out.write(bytes(program.serialize(vjp_order)))
     if verbose:

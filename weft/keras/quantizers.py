@@ -39,16 +39,16 @@ class Quantizer:
         self.output_dtype = output_dtype
 
     def __call__(self, x: Any) -> Any:
-        """The array in few bits; the base class returns it as it is."""
+        """Quantize an array; the base class returns it unchanged."""
         return x
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of the constructor."""
+        """Return the constructor arguments as plain data."""
         raise NotImplementedError(f"{type(self).__name__} has no method `get_config`.")
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Any:
-        """The quantizer that `get_config` described.
+        """Construct a quantizer from a config of `get_config`.
 
         Args:
             config: plain data.
@@ -85,10 +85,12 @@ class AbsMaxQuantizer(Quantizer):
         self.value_range = tuple(value_range)
         self.epsilon = epsilon
         if output_dtype == "int8" and not -128 <= self.value_range[0] <= self.value_range[1] <= 127:
-            raise ArgumentError("Values of int8 are from -128 to 127.", received=f"value_range={value_range}")
+            raise ArgumentError(
+                "`value_range` of int8 must be within -128 and 127.", received=f"value_range={value_range}"
+            )
 
     def __call__(self, x: Any, axis: Any = None, to_numpy: bool = False) -> tuple[Any, Any]:
-        """The integers, and the scale that they were multiplied by.
+        """Return the integers, and the scale that the values were multiplied by.
 
         Args:
             x: an array of floats.
@@ -100,7 +102,7 @@ class AbsMaxQuantizer(Quantizer):
         return abs_max_quantize(x, -1 if axis is None else axis, *options)
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of the constructor."""
+        """Return the constructor arguments as plain data."""
         config = {
             "value_range": list(self.value_range),
             "epsilon": self.epsilon,
@@ -117,7 +119,7 @@ def abs_max_quantize(
     epsilon: float = _EPSILON,
     to_numpy: bool = False,
 ) -> tuple[Any, Any]:
-    """Integers and a scale: `inputs` are about the integers divided by the scale.
+    """Quantize to integers and a scale: `inputs` are about the integers divided by the scale.
 
     Args:
         inputs: an array of floats.
@@ -146,7 +148,7 @@ def abs_max_quantize(
 
 
 def compute_float8_scale(amax: Any, scale: Any, dtype_max: Any, margin: int = 0) -> Any:
-    """The next scale of values that become floats of 8 bits: `amax / dtype_max`, and a margin in powers of 2.
+    """Compute the next scale for 8-bit floats: `amax / dtype_max`, with a margin in powers of 2.
 
     Args:
         amax: the largest absolute value; where it is 0 or not finite, the scale stays.
@@ -167,7 +169,7 @@ def compute_float8_scale(amax: Any, scale: Any, dtype_max: Any, margin: int = 0)
 
 
 def compute_float8_amax_history(x: Any, amax_history: Any) -> Any:
-    """The history of largest absolute values with that of an array first, and without the oldest.
+    """Insert the largest absolute value of an array at the front of the history, and drop the oldest.
 
     Args:
         x: the array.
@@ -179,7 +181,7 @@ def compute_float8_amax_history(x: Any, amax_history: Any) -> Any:
 
 
 def quantize_and_dequantize(inputs: Any, scale: Any, quantized_dtype: Any, compute_dtype: Any) -> Any:
-    """Values as they are after a float of 8 bits had them: divided by the scale, clipped, rounded, and multiplied.
+    """Round values to an 8-bit float: divide by the scale, clip, round, and multiply.
 
     Args:
         inputs: an array.
@@ -194,7 +196,7 @@ def quantize_and_dequantize(inputs: Any, scale: Any, quantized_dtype: Any, compu
 
 
 def pack_int4(arr: Any, axis: int = 0, dtype: str = "int8") -> tuple[Any, tuple[int, ...], int]:
-    """Integers of 4 bits, two in each byte: those at even positions of an axis in the low bits.
+    """Pack 4-bit integers two to a byte: those at even positions of an axis in the low bits.
 
     Args:
         arr: an array of `dtype` with values of 4 bits.
@@ -214,7 +216,7 @@ def pack_int4(arr: Any, axis: int = 0, dtype: str = "int8") -> tuple[Any, tuple[
     _check_bytes(dtype)
     values = wnp.asarray(arr)
     if str(values.dtype) != dtype:
-        raise ArgumentTypeError(f"pack_int4 takes an array of {dtype}.", received=str(values.dtype))
+        raise ArgumentTypeError(f"The argument of pack_int4 must have dtype {dtype}.", received=str(values.dtype))
     moved = wnp.moveaxis(values, axis, 0).astype(wnp.uint8)
     size = moved.shape[0]
     moved = wnp.pad(moved, [(0, size % 2), *[(0, 0)] * (moved.ndim - 1)])
@@ -224,7 +226,7 @@ def pack_int4(arr: Any, axis: int = 0, dtype: str = "int8") -> tuple[Any, tuple[
 
 
 def unpack_int4(packed: Any, orig_len: int, axis: int = 0, dtype: str = "int8") -> Any:
-    """The integers that `pack_int4` packed.
+    """Unpack the integers that `pack_int4` packed.
 
     Args:
         packed: the bytes.
@@ -235,7 +237,9 @@ def unpack_int4(packed: Any, orig_len: int, axis: int = 0, dtype: str = "int8") 
     _check_bytes(dtype)
     packed = wnp.asarray(packed)
     if str(packed.dtype) not in ("int8", "uint8"):
-        raise ArgumentTypeError("unpack_int4 takes an array of int8 or uint8.", received=str(packed.dtype))
+        raise ArgumentTypeError(
+            "The argument of unpack_int4 must have dtype int8 or uint8.", received=str(packed.dtype)
+        )
     moved = wnp.moveaxis(packed, axis, 0).astype(wnp.uint8)
     halves = wnp.stack([moved & 0x0F, moved >> 4], axis=1).reshape(-1, *moved.shape[1:])[:orig_len]
     if dtype == "int8":
@@ -245,11 +249,13 @@ def unpack_int4(packed: Any, orig_len: int, axis: int = 0, dtype: str = "int8") 
 
 def _check_bytes(dtype: str) -> None:
     if dtype not in ("int8", "uint8"):
-        raise ArgumentError("Integers of 4 bits are packed in int8 or uint8.", received=f"dtype={dtype!r}")
+        raise ArgumentError(
+            "`dtype` must be int8 or uint8, which 4-bit integers are packed in.", received=f"dtype={dtype!r}"
+        )
 
 
 def serialize(initializer: Quantizer) -> Any:
-    """A quantizer as plain data.
+    """Convert a quantizer to plain data.
 
     Args:
         initializer: the quantizer.
@@ -258,7 +264,7 @@ def serialize(initializer: Quantizer) -> Any:
 
 
 def deserialize(config: Any, custom_objects: Mapping[str, Any] | None = None) -> Any:
-    """The quantizer that `serialize` described.
+    """Construct a quantizer from the data of `serialize`.
 
     Args:
         config: plain data.
@@ -268,7 +274,7 @@ def deserialize(config: Any, custom_objects: Mapping[str, Any] | None = None) ->
 
 
 def get(identifier: Any, **kwargs: Any) -> Any:
-    """A quantizer from its name, its config, or itself; None stays.
+    """Return a quantizer from its name, its config, or itself; None stays None.
 
     Args:
         identifier: the name, config, class or quantizer.

@@ -45,16 +45,16 @@ class Regularizer:
     """
 
     def __call__(self, x: Any) -> Any:
-        """The penalty of an array."""
+        """Compute the penalty of an array."""
         return 0.0
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of the constructor."""
+        """Return the constructor arguments as plain data."""
         raise NotImplementedError(f"{type(self).__name__} has no `get_config`.")
 
     @classmethod
     def from_config(cls: type[Self], config: dict[str, Any]) -> Self:
-        """The regularizer that `get_config` described."""
+        """Construct a regularizer from a config of `get_config`."""
         return cls(**config)
 
 
@@ -84,7 +84,7 @@ class L1L2(Regularizer):
         self.l2 = _coefficient(l2, "l2")
 
     def __call__(self, x: Any) -> Any:
-        """The penalty of an array."""
+        """Compute the penalty of an array."""
         x = tensor(x)
         penalty = wnp.zeros((), x.dtype)
         if self.l1:
@@ -94,7 +94,7 @@ class L1L2(Regularizer):
         return penalty
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of the constructor."""
+        """Return the constructor arguments as plain data."""
         return {"l1": self.l1, "l2": self.l2}
 
 
@@ -114,11 +114,11 @@ class L1(Regularizer):
         self.l1 = 0.01 if l1 is None else _coefficient(l1, "l1")
 
     def __call__(self, x: Any) -> Any:
-        """The penalty of an array."""
+        """Compute the penalty of an array."""
         return self.l1 * wnp.sum(wnp.abs(tensor(x)))
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of the constructor."""
+        """Return the constructor arguments as plain data."""
         return {"l1": self.l1}
 
 
@@ -138,11 +138,11 @@ class L2(Regularizer):
         self.l2 = 0.01 if l2 is None else _coefficient(l2, "l2")
 
     def __call__(self, x: Any) -> Any:
-        """The penalty of an array."""
+        """Compute the penalty of an array."""
         return self.l2 * wnp.sum(wnp.square(tensor(x)))
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of the constructor."""
+        """Return the constructor arguments as plain data."""
         return {"l2": self.l2}
 
 
@@ -161,15 +161,15 @@ class OrthogonalRegularizer(Regularizer):
 
     def __init__(self, factor: float = 0.01, mode: str = "rows") -> None:
         if mode not in ("rows", "columns"):
-            raise ArgumentError("`mode` is 'rows' or 'columns'.", received=f"mode={mode!r}")
+            raise ArgumentError("`mode` must be 'rows' or 'columns'.", received=f"mode={mode!r}")
         self.factor = _coefficient(factor, "factor")
         self.mode = mode
 
     def __call__(self, x: Any) -> Any:
-        """The penalty of a matrix."""
+        """Compute the penalty of a matrix."""
         x = tensor(x)
         if x.ndim != 2:
-            raise ArgumentError("This regularizer is for matrices.", received=f"shape {x.shape}")
+            raise ArgumentError("The argument of OrthogonalRegularizer must be a matrix.", received=f"shape {x.shape}")
         vectors = normalize(x if self.mode == "rows" else wnp.transpose(x), axis=1)
         count = vectors.shape[0]
         cosines = (vectors @ wnp.transpose(vectors)) * (1 - wnp.eye(count, dtype=x.dtype))
@@ -177,7 +177,7 @@ class OrthogonalRegularizer(Regularizer):
         return self.factor * 0.5 * wnp.sum(wnp.abs(cosines)) / max(pairs, 1)
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of the constructor."""
+        """Return the constructor arguments as plain data."""
         return {"factor": self.factor, "mode": self.mode}
 
 
@@ -188,7 +188,7 @@ orthogonal_regularizer = OrthogonalRegularizer
 
 
 def serialize(regularizer: Any) -> Any:
-    """A regularizer as plain data.
+    """Convert a regularizer to plain data.
 
     Args:
         regularizer: a regularizer.
@@ -205,7 +205,7 @@ def serialize(regularizer: Any) -> Any:
 
 
 def deserialize(config: Any, custom_objects: Mapping[str, Any] | None = None) -> Any:
-    """The regularizer that `serialize` described.
+    """Construct a regularizer from the data of `serialize`.
 
     Args:
         config: a config or a name.
@@ -218,7 +218,7 @@ def deserialize(config: Any, custom_objects: Mapping[str, Any] | None = None) ->
 
 
 def get(identifier: Any) -> Any:
-    """The regularizer that an argument such as `kernel_regularizer=` means.
+    """Return the regularizer for an argument such as `kernel_regularizer=`.
 
     Args:
         identifier: a name, a config, a regularizer, a function of an array, or None, which is returned.

@@ -34,7 +34,7 @@ def _is_none(value: Any) -> bool:
 
 
 def is_nested(structure: Any) -> bool:
-    """Whether something has parts: a list, a tuple, a dict, or another type that Weft knows as a tree.
+    """Return whether a value has parts: a list, a tuple, a dict, or another type that is registered as a tree.
 
     Args:
         structure: anything.
@@ -46,7 +46,7 @@ def is_nested(structure: Any) -> bool:
 
 
 def flatten(structure: Any) -> list[Any]:
-    """The leaves of a structure in order; entries of a dict are in the order of their keys.
+    """Return the leaves of a structure in order; entries of a dict are in the order of their keys.
 
     Args:
         structure: lists, tuples, dicts and leaves.
@@ -63,7 +63,7 @@ def flatten(structure: Any) -> list[Any]:
 
 
 def flatten_with_path(structure: Any) -> list[tuple[tuple[Any, ...], Any]]:
-    """The leaves of a structure in order, with where they are.
+    """Return the leaves of a structure in order, with their paths.
 
     Args:
         structure: lists, tuples, dicts and leaves.
@@ -84,7 +84,7 @@ def flatten_with_path(structure: Any) -> list[tuple[tuple[Any, ...], Any]]:
 
 
 def _plain_key(entry: Any, container: Any) -> Any:
-    """The key or index that an entry of a path means; a field of a named tuple is its index."""
+    """Return the key or index of an entry of a path; a field of a named tuple is its index."""
     for attribute in ("key", "idx"):
         if hasattr(entry, attribute):
             return getattr(entry, attribute)
@@ -104,7 +104,7 @@ def _part(container: Any, entry: Any) -> Any:
 
 
 def map_structure(func: Callable[..., Any], *structures: Any, none_is_leaf: bool = True) -> Any:
-    """A structure whose leaves are a function of the leaves of others.
+    """Map a function over the leaves of structures.
 
     Args:
         func: a function of one leaf of each structure.
@@ -120,7 +120,7 @@ def map_structure(func: Callable[..., Any], *structures: Any, none_is_leaf: bool
         {'a': [11, 22]}
     """
     if not callable(func):
-        raise ArgumentTypeError("The first argument of map_structure is a function.", received=repr(func))
+        raise ArgumentTypeError("The first argument of map_structure must be a function.", received=repr(func))
     if not structures:
         raise ArgumentError("map_structure takes at least one structure.")
     for other in structures[1:]:
@@ -129,7 +129,7 @@ def map_structure(func: Callable[..., Any], *structures: Any, none_is_leaf: bool
 
 
 def map_structure_up_to(shallow_structure: Any, func: Callable[..., Any], *structures: Any) -> Any:
-    """A structure whose leaves are a function of parts of others.
+    """Map a function over the parts of structures at the leaves of a shallow structure.
 
     Args:
         shallow_structure: says how far to go: where it has a leaf, the others may have anything.
@@ -143,7 +143,7 @@ def map_structure_up_to(shallow_structure: Any, func: Callable[..., Any], *struc
 
 
 def pack_sequence_as(structure: Any, flat_sequence: Sequence[Any]) -> Any:
-    """A structure from its leaves: the inverse of `flatten`.
+    """Rebuild a structure from its leaves: the inverse of `flatten`.
 
     Args:
         structure: what the result is like.
@@ -158,12 +158,13 @@ def pack_sequence_as(structure: Any, flat_sequence: Sequence[Any]) -> Any:
         {'a': [1, 2], 'b': 3}
     """
     if isinstance(flat_sequence, (str, dict)) or not hasattr(flat_sequence, "__iter__"):
-        raise ArgumentTypeError("`flat_sequence` is a list or tuple of leaves.", received=repr(flat_sequence))
+        raise ArgumentTypeError("`flat_sequence` must be a list or tuple of leaves.", received=repr(flat_sequence))
     leaves = list(flat_sequence)
     _, shape = weft.tree.flatten(structure, is_leaf=_is_none)
     if shape.num_leaves != len(leaves):
         raise ArgumentError(
-            f"The structure has {shape.num_leaves} leaves.", received=f"a sequence of {len(leaves)}: {leaves!r}"
+            f"`flat_sequence` must have one entry for each of the {shape.num_leaves} leaves.",
+            received=f"a sequence of {len(leaves)}: {leaves!r}",
         )
     return weft.tree.unflatten(shape, leaves)
 
@@ -204,7 +205,7 @@ def assert_same_paths(a: Any, b: Any) -> None:
 
 
 def traverse(func: Callable[[Any], Any], structure: Any, top_down: bool = True) -> Any:
-    """A structure some of whose parts are replaced.
+    """Replace parts of a structure.
 
     Args:
         func: a function of a part or leaf. It returns None to go on (a leaf then stays as it is), `MAP_TO_NONE` to have
@@ -235,7 +236,7 @@ def traverse(func: Callable[[Any], Any], structure: Any, top_down: bool = True) 
 
 
 def lists_to_tuples(structure: Any) -> Any:
-    """A structure with tuples for lists.
+    """Replace the lists of a structure with tuples.
 
     Args:
         structure: lists, tuples, dicts and leaves.
@@ -247,7 +248,7 @@ def lists_to_tuples(structure: Any) -> Any:
 
 
 def map_shape_structure(func: Callable[[Any], Any], structure: Any) -> Any:
-    """A structure of shapes in which each shape is replaced: tuples and lists of integers and None are leaves.
+    """Map a function over the shapes of a structure: tuples and lists of integers and None are leaves.
 
     Args:
         func: a function of a shape.

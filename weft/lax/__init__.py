@@ -1,4 +1,4 @@
-"""The primitives' public API, with JAX's names and signatures: what `weft.numpy` is written with."""
+"""Primitive operations with JAX's names and signatures: the layer that `weft.numpy` is written in."""
 
 from typing import Any as _Any
 

@@ -1,4 +1,4 @@
-"""`associative_scan`: all prefixes in a logarithmic number of steps."""
+"""Inclusive scans with an associative function, in a logarithmic number of steps."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.base.tracebacks import boundary
 from weft.ir.context import lifted
 from weft.ir.types import type_of
-from weft.lax.control_flow import leaves_of
+from weft.lax.control_flow import flatten_argument
 from weft.primitives.movement.shape import rev
 from weft.primitives.reduction.cumulative import prefixes
 
@@ -19,17 +19,18 @@ __all__ = ["associative_scan"]
 
 @boundary
 def associative_scan(fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = False, axis: int = 0) -> Any:
-    """All prefixes of `elems` along `axis` combined with an associative `fn`, in a number of steps logarithmic in the
-    length.
+    """Combine all prefixes of `elems` along `axis` with an associative `fn`.
+
+    The number of steps is logarithmic in the length of the axis.
 
     Args:
         fn: an associative function of two trees like `elems`, which acts on each position by itself.
         elems: a tree of arrays.
-        reverse: whether to start from the end.
-        axis: the axis.
+        reverse: whether to scan from the last element to the first.
+        axis: the axis to scan along.
 
     Returns:
-        A tree like `elems`.
+        A tree like `elems`, whose element i combines the elements 0, ..., i.
 
     >>> import weft.numpy as wnp
     >>> from weft import lax
@@ -37,9 +38,9 @@ def associative_scan(fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = 
     Array([1, 3, 3, 5], dtype=int32)
     """
     if not callable(fn):
-        what = "lax.associative_scan takes a function of two arguments first."
+        what = "The first argument of lax.associative_scan must be a function of two arguments."
         raise ArgumentTypeError(what, received=type(fn).__name__)
-    leaves, treedef = leaves_of(elems, "lax.associative_scan", "elems")
+    leaves, treedef = flatten_argument(elems, "lax.associative_scan", "elems")
     if not leaves:
         return elems
     ranks = [len(type_of(x).shape) for x in leaves]  # type: ignore[attr-defined]
@@ -49,7 +50,7 @@ def associative_scan(fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = 
     axes = [axis % r for r in ranks]
     sizes = {type_of(x).shape[a] for x, a in zip(leaves, axes, strict=True)}  # type: ignore[attr-defined]
     if len(sizes) != 1:
-        what = "lax.associative_scan needs one size along the axis for all elements."
+        what = "All elements of lax.associative_scan must have the same size along the axis."
         raise ArgumentError(what, received=f"sizes {', '.join(map(str, sorted(sizes)))}")
 
     def combine(a: list[Any], b: list[Any]) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Barriers that no computation is moved or merged across."""
+"""Barriers: no computation is moved or merged across them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ __all__ = ["optimization_barrier"]
 
 
 def optimization_barrier(operand: Any, /) -> Any:
-    """Each leaf of `operand` as it is.
+    """Return `operand` unchanged, as a barrier for the compiler.
 
-    The compiler computes all of them before anything that uses one, and simplifies nothing across.
+    The compiler computes all leaves before anything that uses one of them, and simplifies nothing across the barrier.
 
     Args:
         operand: a tree of arrays.

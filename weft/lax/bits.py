@@ -1,4 +1,4 @@
-"""Comparisons and bits of each element."""
+"""Elementwise comparisons and bit operations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from weft.primitives.elementwise import (
 
 
 def eq(x: Any, y: Any) -> Any:
-    """x == y.
+    """Compute x == y element-wise; false for NaN.
 
     Args:
         x: an array or a number.
@@ -32,7 +32,7 @@ def eq(x: Any, y: Any) -> Any:
 
 
 def ne(x: Any, y: Any) -> Any:
-    """Whether x and y differ, element by element; NaN differs from itself.
+    """Compute x != y element-wise; NaN differs from itself.
 
     Args:
         x: an array or a number.
@@ -50,7 +50,7 @@ def ne(x: Any, y: Any) -> Any:
 
 
 def lt(x: Any, y: Any) -> Any:
-    """x < y.
+    """Compute x < y element-wise; false for NaN.
 
     Args:
         x: an array or a number.
@@ -68,7 +68,7 @@ def lt(x: Any, y: Any) -> Any:
 
 
 def le(x: Any, y: Any) -> Any:
-    """Whether x is at most y, element by element; false for NaN.
+    """Compute x <= y element-wise; false for NaN.
 
     Args:
         x: an array or a number.
@@ -86,7 +86,7 @@ def le(x: Any, y: Any) -> Any:
 
 
 def gt(x: Any, y: Any) -> Any:
-    """Whether x is greater than y, element by element; false for NaN.
+    """Compute x > y element-wise; false for NaN.
 
     Args:
         x: an array or a number.
@@ -104,7 +104,7 @@ def gt(x: Any, y: Any) -> Any:
 
 
 def ge(x: Any, y: Any) -> Any:
-    """Whether x is at least y, element by element; false for NaN.
+    """Compute x >= y element-wise; false for NaN.
 
     Args:
         x: an array or a number.
@@ -122,7 +122,7 @@ def ge(x: Any, y: Any) -> Any:
 
 
 def is_finite(x: Any) -> Any:
-    """Whether an element is neither infinite nor nan.
+    """Test element-wise for numbers that are neither infinite nor NaN.
 
     Args:
         x: an array or a number.
@@ -142,7 +142,7 @@ def is_finite(x: Any) -> Any:
 
 
 def bitwise_and(x: Any, y: Any) -> Any:
-    """The bits that are set in both.
+    """Compute the bitwise AND of x and y; the logical AND for booleans.
 
     Args:
         x: an array or a number.
@@ -160,7 +160,7 @@ def bitwise_and(x: Any, y: Any) -> Any:
 
 
 def bitwise_or(x: Any, y: Any) -> Any:
-    """The bits that are set in one of the two, or in both.
+    """Compute the bitwise OR of x and y; the logical OR for booleans.
 
     Args:
         x: an array or a number.
@@ -178,7 +178,7 @@ def bitwise_or(x: Any, y: Any) -> Any:
 
 
 def bitwise_xor(x: Any, y: Any) -> Any:
-    """The bits that are set in exactly one of the two.
+    """Compute the bitwise exclusive OR of x and y; the logical one for booleans.
 
     Args:
         x: an array or a number.
@@ -196,7 +196,7 @@ def bitwise_xor(x: Any, y: Any) -> Any:
 
 
 def shift_left(x: Any, y: Any) -> Any:
-    """The bits shifted left by y; 0 where y is the width or more.
+    """Shift the bits of x to the left by y; the result is 0 where y is the bit width or more.
 
     Args:
         x: an array or a number.
@@ -214,7 +214,7 @@ def shift_left(x: Any, y: Any) -> Any:
 
 
 def shift_right_logical(x: Any, y: Any) -> Any:
-    """Bits shifted right by y, zeros shifted in.
+    """Shift the bits of x to the right by y, filling with zeros.
 
     Args:
         x: an array or a number.
@@ -232,7 +232,7 @@ def shift_right_logical(x: Any, y: Any) -> Any:
 
 
 def shift_right_arithmetic(x: Any, y: Any) -> Any:
-    """Bits shifted right by y, copies of the sign shifted in.
+    """Shift the bits of x to the right by y, filling with copies of the sign bit.
 
     Args:
         x: an array or a number.
@@ -250,7 +250,7 @@ def shift_right_arithmetic(x: Any, y: Any) -> Any:
 
 
 def bitwise_not(x: Any) -> Any:
-    """Each bit inverted; of a boolean, its negation.
+    """Invert each bit of x; negate booleans.
 
     Args:
         x: an array or a number.
@@ -267,7 +267,7 @@ def bitwise_not(x: Any) -> Any:
 
 
 def population_count(x: Any) -> Any:
-    """How many bits of each integer are set.
+    """Count the bits of each integer that are set.
 
     Args:
         x: an array or a number.
@@ -284,7 +284,7 @@ def population_count(x: Any) -> Any:
 
 
 def clz(x: Any) -> Any:
-    """The number of zeros before the first bit of each integer that is set.
+    """Count the leading zero bits of each integer.
 
     Args:
         x: an array or a number.
@@ -301,5 +301,5 @@ def clz(x: Any) -> Any:
 
 
 def mulhi(x: Any, y: Any, /) -> Any:
-    """The upper half of the product of two integers."""
+    """Compute the upper half of the bits of the product of two integers."""
     return bitwise.mulhi(*pair(x, y))

@@ -1,7 +1,8 @@
-"""The bodies of loops and branches as jaxprs. Outside of all traces a function is traced once for its types, as by
-`jit`: a second call with the same function object finds the jaxpr, and with it the compiled code.
+"""Trace the bodies of loops and branches to jaxprs.
 
-As with `jit`, what a body reads from the Python around it is looked at when it is traced, and not again.
+Outside of all traces a function is traced once for its types, as by `jit`: a second call with the same function object
+finds the jaxpr, and with it the compiled code. As with `jit`, Python values that a body reads from around it are read
+when it is traced, and not again.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ from weft.trace.refs import Touched
 from weft.trace.stage import stage
 from weft.trace.tracer import Tracer
 
-# A jaxpr with its constants as leading arguments, these, the structure of its result, and mutable arrays from outside
-# that it touches: their values are its last arguments, and what it writes is returned last.
+# A jaxpr with its constants as leading arguments, the constants, the structure of its result, and the mutable arrays
+# from outside that it touches: their values are its last arguments, and their written values its last results.
 Staged = tuple[Jaxpr, list[Any], Any, list[Touched]]
 
-# What was traced outside of all traces, by function; then by the structure and types of arguments.
+# Jaxprs that were traced outside of all traces, by function; then by the structure and types of arguments.
 _staged: FunctionMemo[Any, Staged] = FunctionMemo(1024, 32)
 _adapted: FunctionMemo[Any, Any] = FunctionMemo(1024, 32)
 
-# How each function of the user's is called, by what messages call it.
+# The expected signature of a user's function, by the words that error messages use for the function.
 _CALLS = {
     "a branch of lax.cond,": "lax.cond(pred, true_fun, false_fun, *operands): both take the operands",
     "a branch of lax.switch,": "lax.switch(index, branches, *operands): all take the operands",
@@ -42,7 +43,7 @@ _CALLS = {
 }
 
 
-def staged(
+def trace_body(
     function: Callable[..., Any],
     in_tree: Any,
     avals: Sequence[Any],
@@ -50,7 +51,7 @@ def staged(
     repeats: bool = False,
     takes_refs: bool = False,
 ) -> Staged:
-    """The jaxpr of a function, which may touch mutable arrays from outside if the caller `takes_refs`."""
+    """Trace a function to a jaxpr; mutable arrays from outside may be touched only if the caller `takes_refs`."""
     outside = context.trace is EVALUATION and not context.axes and not context.stack and not config.check_tracer_leaks
     table = _staged.of(function) if outside else None
     key = (in_tree, tuple(avals), config.key(), repeats, takes_refs)
@@ -81,9 +82,12 @@ def _trace(
     return constants_to_arguments(jaxpr), constants, out_trees[0], [Touched(*t) for t in touched]
 
 
-def adapted(function: Callable[..., Any], key: Any, adapt: Callable[[Callable[..., Any]], Any]) -> Any:
-    """`adapt(f)`, a function that calls `f` in the form that a loop wants: the same object for the same function and
-    key. It must not outlive the call that it is made for."""
+def adapt_function(function: Callable[..., Any], key: Any, adapt: Callable[[Callable[..., Any]], Any]) -> Any:
+    """Return `adapt(function)`, a wrapper that calls `function` in the form that a loop needs.
+
+    The same function and key give the same object. It holds `function` weakly, so it must not outlive the call that it
+    is made for.
+    """
     table = _adapted.of(function)
     if table is None:
         return adapt(function)
@@ -91,15 +95,17 @@ def adapted(function: Callable[..., Any], key: Any, adapt: Callable[[Callable[..
     if found is None:
         reference = weakref.ref(function)
 
-        def called(*args: Any) -> Any:
+        def call_referent(*args: Any) -> Any:
             return reference()(*args)  # type: ignore[misc]
 
-        called.__qualname__ = getattr(function, "__qualname__", type(function).__qualname__)  # for messages
-        found = table.keep(key, adapt(called))
+        call_referent.__qualname__ = getattr(function, "__qualname__", type(function).__qualname__)  # for messages
+        found = table.keep(key, adapt(call_referent))
     return found
 
 
-def arrays_of(value: Any) -> Any:
-    """A tree of arrays and numbers as arrays of Weft: what a body gets when it is not traced. Nobody else can write to
-    them, and their types are those that a traced body sees."""
+def lift_arrays(value: Any) -> Any:
+    """Lift the leaves of a tree to arrays of Weft, as the operands of a body that runs without tracing.
+
+    No other reference can write to them, and their types are the ones that a traced body sees.
+    """
     return tree.map(lambda leaf: leaf if hasattr(leaf, "aval") or not is_value(leaf) else EVALUATION.lift(leaf), value)

@@ -1,4 +1,4 @@
-"""The types of what bodies of control flow take and return: branches return the same, loops return what they take."""
+"""Unify the types that bodies of control flow take and return: branches agree, and loops return what they take."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from weft.primitives.elementwise.convert import convert_element_type
 from weft.trace.closed import stage_closed
 
 
-def merged_type(a: Any, b: Any) -> Any:
-    """The first type, varying along the manual axes along which either does, and reduced along those of either."""
+def merge_types(a: Any, b: Any) -> Any:
+    """Return type `a`, made varying along the manual axes of either type and reduced along those of either."""
     one, other = state_of(a), state_of(b)
     if one is other:
         return a
@@ -26,35 +26,35 @@ def merged_type(a: Any, b: Any) -> Any:
 
 
 def with_result_types(jaxpr: Jaxpr, result_types: Sequence[Any]) -> Jaxpr:
-    """A jaxpr that converts its results to these types."""
+    """Return a jaxpr that converts its results to these types."""
     if all(v.aval == w for v, w in zip(jaxpr.outvars, result_types, strict=True)):
         return jaxpr
 
-    def converted(*args: Any) -> list[Any]:
-        return [retyped(r, w) for r, w in zip(replay(jaxpr, *args), result_types, strict=True)]
+    def convert_values(*args: Any) -> list[Any]:
+        return [convert_type(r, w) for r, w in zip(replay(jaxpr, *args), result_types, strict=True)]
 
     key = ("result types", tuple(result_types))
-    return jaxpr.cached(key, lambda: stage_closed(converted, jaxpr.in_avals, name=jaxpr.name))
+    return jaxpr.cached(key, lambda: stage_closed(convert_values, jaxpr.in_avals, name=jaxpr.name))
 
 
 def with_carry_types(jaxpr: Jaxpr, first: int, types: Sequence[Any]) -> Jaxpr:
-    """A jaxpr that takes arguments of other types from the index `first` on, and converts them to its own."""
+    """Return a jaxpr that takes arguments of `types` from index `first` on and converts them to its own types."""
     own = jaxpr.in_avals
     if tuple(own[first : first + len(types)]) == tuple(types):
         return jaxpr
 
-    def converted(*args: Any) -> list[Any]:
+    def convert_values(*args: Any) -> list[Any]:
         carry = args[first : first + len(types)]
-        back = [retyped(x, a) for x, a in zip(carry, own[first:], strict=False)]
+        back = [convert_type(x, a) for x, a in zip(carry, own[first:], strict=False)]
         return replay(jaxpr, *args[:first], *back, *args[first + len(types) :])
 
     new_types = [*own[:first], *types, *own[first + len(types) :]]
     key = ("carry types", first, tuple(types))
-    return jaxpr.cached(key, lambda: stage_closed(converted, new_types, name=jaxpr.name))
+    return jaxpr.cached(key, lambda: stage_closed(convert_values, new_types, name=jaxpr.name))
 
 
-def retyped(value: Any, aval: Any) -> Any:
-    """A value converted to a type of the same shape; its weakness too."""
+def convert_type(value: Any, aval: Any) -> Any:
+    """Convert a value to a type of the same shape, including its weakness."""
     value = in_state(value, aval)
     if type_of(value) == aval:
         return value
@@ -64,20 +64,23 @@ def retyped(value: Any, aval: Any) -> Any:
 def fix_carry_types(
     stage_body: Callable[[list[Any]], tuple[Jaxpr, Any, Any]], init: list[Any], count: int, report: Callable[..., Any]
 ) -> tuple[Any, list[Any]]:
-    """Stage a loop's body so that the carry keeps its types: weakly typed parts of the initial carry take what the body
-    makes of them, and what the body makes vary along manual axes varies from the start; anything else that changes is
-    the user's error. Where only weakness changes the body is not traced again: it sees weak values, as in JAX."""
+    """Stage a loop's body so that the carry keeps its types; return the body and the initial carry.
+
+    Weakly typed parts of the initial carry take the type that the body computes for them, and parts that the body makes
+    vary along manual axes vary from the start; any other change is reported as the user's error. Where only weakness
+    changes, the body is not traced again: it sees weak values, as in JAX.
+    """
     rounds = 0
     while True:
         types: list[Any] = [type_of(x) for x in init]
         body = stage_body(types)
         outs: list[Any] = [v.aval for v in body[0].outvars[:count]]
         if len(outs) == len(types) and any(state_of(b) is not state_of(a) for a, b in zip(types, outs, strict=True)):
-            wider = [in_state(x, merged_type(a, b)) for x, a, b in zip(init, types, outs, strict=True)]
+            wider = [in_state(x, merge_types(a, b)) for x, a, b in zip(init, types, outs, strict=True)]
             if any(type_of(x) != a for x, a in zip(wider, types, strict=True)):
                 init = wider
                 continue
-            outs = [merged_type(b, a) for a, b in zip(types, outs, strict=True)]
+            outs = [merge_types(b, a) for a, b in zip(types, outs, strict=True)]
             body = (with_result_types(body[0], [*outs, *(v.aval for v in body[0].outvars[count:])]), *body[1:])
         if len(outs) == len(types) and all(a == b for a, b in zip(types, outs, strict=True)):
             return body, init
@@ -87,13 +90,13 @@ def fix_carry_types(
             types = [b if a.weak_type else a for a, b in zip(types, outs, strict=True)]
             jaxpr = with_result_types(body[0], [*types, *(v.aval for v in body[0].outvars[count:])])
             fixed = with_carry_types(jaxpr, len(body[1]), types)
-            return (fixed, *body[1:]), [retyped(x, a) for x, a in zip(init, types, strict=True)]
+            return (fixed, *body[1:]), [convert_type(x, a) for x, a in zip(init, types, strict=True)]
         new = []
         for x, a, b in zip(init, types, outs, strict=True):
             if a.weak_type and a.shape == b.shape and promotes(a, b):
-                new.append(retyped(x, b))
+                new.append(convert_type(x, b))
             elif a.matches(b):
-                new.append(retyped(x, a.strong()))
+                new.append(convert_type(x, a.strong()))
             else:
                 report(body, types, outs)
         if all(type_of(x) == a for x, a in zip(new, types, strict=True)):
@@ -106,6 +109,6 @@ def fix_carry_types(
 
 
 def promotes(weak: Any, other: Any) -> bool:
-    """Whether a weakly typed value of one type becomes the other's dtype when they are combined."""
+    """Return whether a weakly typed value takes the other type's dtype when the two are combined."""
     promoted = dtypes.promote_pair(weak.dtype, True, other.dtype, other.weak_type)[0]
     return dtypes.canonicalize_dtype(promoted) == other.dtype

@@ -1,4 +1,4 @@
-"""Contractions: dot_general, dot, batch_matmul, and products whose rows belong to groups (ragged_dot)."""
+"""Contractions: dot_general, dot, batch_matmul, and matmuls whose rows belong to groups (ragged_dot)."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ def dot_general(
     *,
     out_sharding: Any = None,
 ) -> Any:
-    """Products of two arrays summed over pairs of contracting dimensions, one for each element of the batch dimensions.
+    """Contract pairs of dimensions of two arrays, element by element along their batch dimensions.
 
     `dimension_numbers` is `((lhs_contracting, rhs_contracting), (lhs_batch, rhs_batch))`. The result has the batch
-    dimensions, then what is left of `lhs`, then what is left of `rhs`. `preferred_element_type` is the dtype of the
-    result, in which the sum is then accumulated as well. `out_sharding` says
-    how the result is split over Explicit axes of a mesh, where the operands do not say it.
+    dimensions, then the remaining ones of `lhs`, then those of `rhs`. `preferred_element_type` is the dtype of the
+    result, in which the sum is then accumulated as well. `out_sharding` says how the result is split over Explicit
+    axes of a mesh, where the operands leave it open.
 
     Args:
         lhs: an array.
@@ -87,12 +87,12 @@ def dot_general(
         rhs,
         dimension_numbers=canonical_dimension_numbers(dimension_numbers),
         precision=canonical_precision(precision),
-        preferred_element_type=preferred(preferred_element_type, "dot_general"),
+        preferred_element_type=canonical_element_type(preferred_element_type, "dot_general"),
     )
 
 
 def canonical_dimension_numbers(dimension_numbers: DotDimensionNumbers) -> DimensionNumbers:
-    """The dimension numbers as tuples of ints, as equations hold them."""
+    """Convert dimension numbers to the tuples of ints that equations hold."""
     what, fix = "The dimension numbers of dot_general", "((lhs_contract, rhs_contract), (lhs_batch, rhs_batch))"
     contract, batch = parts(dimension_numbers, 2, what, fix)
     (lhs_contract, rhs_contract), (lhs_batch, rhs_batch) = (parts(pair, 2, what, fix) for pair in (contract, batch))
@@ -103,8 +103,8 @@ def _axes(axes: Sequence[int]) -> tuple[int, ...]:
     return tuple([index(axis) for axis in axes])
 
 
-def preferred(dtype: Any, name: str) -> Any:
-    """A `preferred_element_type` as a canonical dtype."""
+def canonical_element_type(dtype: Any, name: str) -> Any:
+    """Return a `preferred_element_type` as a canonical dtype, or None."""
     return None if dtype is None else dtypes.requested_dtype(dtype, name)
 
 
@@ -117,7 +117,7 @@ def dot(
     preferred_element_type: Any = None,
     out_sharding: Any = None,
 ) -> Any:
-    """The product of two vectors or matrices; with `dimension_numbers` the same as `dot_general`.
+    """Multiply two vectors or matrices; with `dimension_numbers`, compute `dot_general`.
 
     Args:
         lhs: an array.
@@ -148,7 +148,7 @@ def dot(
 
 
 def batch_matmul(lhs: Any, rhs: Any, precision: PrecisionLike = None) -> Any:
-    """Matrix products over leading batch dimensions, which both operands have."""
+    """Multiply matrices over leading batch dimensions that both operands have."""
     left, right = np.shape(lhs), np.shape(rhs)
     if len(left) != len(right) or len(left) < 2:
         raise fail(f"batch_matmul needs two arrays of one rank of at least 2, got shapes {left} and {right}.")
@@ -160,7 +160,7 @@ def batch_matmul(lhs: Any, rhs: Any, precision: PrecisionLike = None) -> Any:
 
 
 class RaggedDotDimensionNumbers(NamedTuple):
-    """Those of `dot_general`, the dimension of lhs that groups divide, and the one of rhs that is indexed by group."""
+    """Dimension numbers of `dot_general`, the grouped dimension of lhs and the group dimension of rhs."""
 
     dot_dimension_numbers: DotDimensionNumbers
     lhs_ragged_dimensions: Sequence[int]
@@ -176,7 +176,7 @@ def ragged_dot(
     group_offset: Any = None,
     out_sharding: Any = None,
 ) -> Any:
-    """Rows of `lhs` (m, k) in consecutive groups, each multiplied with its own matrix of `rhs` (g, k, n): (m, n).
+    """Multiply consecutive groups of rows of `lhs` (m, k), each with its own matrix of `rhs` (g, k, n).
 
     Rows after the last group are zeros. With `group_offset`, shape (1,), `rhs` holds matrices only from that group on.
 
@@ -226,10 +226,11 @@ def ragged_dot_general(
     group_offset: Any = None,
     out_sharding: Any = None,
 ) -> Any:
-    """`dot_general` where one dimension of `lhs` is divided into consecutive groups of `group_sizes`.
+    """Compute `dot_general` where one dimension of `lhs` is divided into consecutive groups of `group_sizes`.
 
-    A free dimension: each group has its own slice of `rhs` along the group dimension. A contracting dimension: each
-    group is summed apart, and the result has the groups first. A batch dimension: the values do not depend on groups.
+    If that dimension is free, each group has its own slice of `rhs` along the group dimension. If it is contracting,
+    each group is summed separately, and the result has the groups first. If it is a batch dimension, the values do not
+    depend on the groups.
     """
     if out_sharding is not None:
         operands = (
@@ -265,7 +266,7 @@ def ragged_dot_general(
     groups = y.shape[group_axes[0]] if free else sizes.shape[-1]
     if group_offset is None and sizes.shape[-1] != groups:
         raise fail(
-            f"A ragged contraction got {sizes.shape[-1]} group sizes for {groups} groups of rhs.",
+            f"A ragged contraction needs a size for each group, got {sizes.shape[-1]} group sizes for {groups} groups.",
             received=f"rhs {y.short()}",
         )
     chosen = in_group(x, group_sizes, (*lhs_batch, *outer), ragged, groups, group_offset)
@@ -287,10 +288,12 @@ def check_ragged(
     group_axes: Sequence[int],
     free: bool,
 ) -> None:
-    """Raise the user's error unless there is one ragged dimension, one group dimension if that is free, and a size for
-    each group."""
+    """Raise an error unless there are one ragged dimension, its group dimension and integer group sizes.
+
+    rhs has one group dimension if the ragged dimension is free, and none otherwise.
+    """
     if len(ragged_axes) != 1 or not 0 <= ragged_axes[0] < x.ndim:
-        raise fail(f"A ragged contraction has one ragged dimension of lhs {x.short()}, got {ragged_axes}.")
+        raise fail(f"A ragged contraction needs one ragged dimension of lhs {x.short()}, got {ragged_axes}.")
     if len(group_axes) != int(free):
         raise fail(
             f"A ragged contraction got group dimensions {group_axes} of rhs for the ragged dimension {ragged_axes[0]} "
@@ -303,7 +306,7 @@ def check_ragged(
 
 
 def in_group(x: ArrayType, sizes: Any, outer: tuple[int, ...], ragged: int, groups: Any, offset: Any) -> Any:
-    """For each group and each element of `x`, whether the element's position along `ragged` lies in the group."""
+    """Return a mask, for each group and element of `x`: whether its index along `ragged` lies in the group."""
     shape = (groups, *x.shape)
     if not hasattr(sizes, "aval"):
         sizes = dtypes.canonical_array(sizes)

@@ -1,4 +1,4 @@
-"""Control flow on functions of trees: cond, switch, while_loop, fori_loop, scan, map, associative_scan."""
+"""Control flow on functions of trees: cond, switch, while_loop, fori_loop, scan and map."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from weft.ir.jaxpr import Jaxpr, Var, subjaxprs
 from weft.ir.types import ArrayType, is_value, type_of
 from weft.ir.unplaced import varying_along, with_casts_outside
 from weft.ir.varying import state_of
-from weft.lax.bodies import adapted, arrays_of, staged
-from weft.lax.body_types import fix_carry_types, merged_type, with_result_types
+from weft.lax.bodies import adapt_function, lift_arrays, trace_body
+from weft.lax.body_types import fix_carry_types, merge_types, with_result_types
 from weft.primitives.control.cond import cond as cond_primitive
 from weft.primitives.control.scan import scan as scan_primitive
 from weft.primitives.control.while_loop import while_ as while_primitive
@@ -50,8 +50,8 @@ __all__ = ["cond", "fori_loop", "map", "scan", "switch", "while_loop"]
 _MISSING = object()
 
 
-def leaves_of(value: Any, caller: str, word: str) -> tuple[list[Any], Any]:
-    """The leaves of an argument of `caller` and its structure."""
+def flatten_argument(value: Any, caller: str, word: str) -> tuple[list[Any], Any]:
+    """Flatten an argument of `caller` into leaves and structure; raise an error for leaves that are not arrays."""
     leaves, treedef = tree.flatten(value)
     check_values(
         value,
@@ -62,8 +62,8 @@ def leaves_of(value: Any, caller: str, word: str) -> tuple[list[Any], Any]:
     return leaves, treedef
 
 
-def wrong_type(what: str, received: str, fix: str | None = None) -> ArgumentTypeError:
-    """The error for an argument of the wrong type; raise what this returns."""
+def type_error(what: str, received: str, fix: str | None = None) -> ArgumentTypeError:
+    """Return the error for an argument of the wrong type, to be raised by the caller."""
     return ArgumentTypeError(what, received=received, fix=fix)
 
 
@@ -83,7 +83,7 @@ def cond(
     operand: Any = _MISSING,
     linear: Any = None,
 ) -> Any:
-    """`true_fun(*operands)` if `pred`, else `false_fun(*operands)`; only one of them runs.
+    """Run `true_fun(*operands)` if `pred` is true, else `false_fun(*operands)`; only one of them runs.
 
     Args:
         pred: a scalar boolean, which may be traced.
@@ -108,21 +108,21 @@ def cond(
     if not (callable(true_fun) and callable(false_fun)):
         received = f"{type(true_fun).__name__} and {type(false_fun).__name__}"
         fix = "lax.cond(pred, lambda: a, lambda: b), or where(pred, a, b) for two values"
-        raise wrong_type("lax.cond takes two functions after the predicate.", received, fix)
+        raise type_error("lax.cond needs two functions after the predicate.", received, fix)
     if not is_value(pred):
         what = "Pred type must be either boolean or number" if callable(pred) else "Pred must be a scalar"
         if pred is None:
             what = "cond predicate is None; it must be a boolean or a number"
-        raise wrong_type(f"lax.cond: {what}, got {pred} of type {type(pred)}.", in_short(pred))
+        raise type_error(f"lax.cond: {what}, got {pred} of type {type(pred)}.", in_short(pred))
     aval = type_of(pred)
     if not isinstance(aval, ArrayType) or aval.shape:
         fix = "weft.numpy.where(c, a, b) chooses per element; c.any() or c.all() is one predicate"
-        raise wrong_type("The predicate of lax.cond must be a scalar.", aval.short(), fix)
+        raise type_error("The predicate of lax.cond must be a scalar.", aval.short(), fix)
     if config.disable_jit and not isinstance(pred, Tracer):
-        return arrays_of((true_fun if bool(pred) else false_fun)(*arrays_of(operands)))
+        return lift_arrays((true_fun if bool(pred) else false_fun)(*lift_arrays(operands)))
     kind = dtypes.kind(aval.dtype)
     if kind not in "biuf":
-        raise wrong_type("The predicate of lax.cond must be a boolean or a real number.", aval.short())
+        raise type_error("The predicate of lax.cond must be a boolean or a real number.", aval.short())
     if kind != "b":
         pred = ne(pred, np.zeros((), aval.dtype))
     index = convert_element_type(pred, new_dtype=np.dtype(np.int32), weak_type=False)
@@ -131,7 +131,7 @@ def cond(
 
 @boundary
 def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any, operand: Any = _MISSING) -> Any:
-    """`branches[index](*operands)`, the index clamped into range; only that one runs.
+    """Run `branches[index](*operands)` with the index clamped into range; only that branch runs.
 
     Args:
         index: a scalar integer, which may be traced.
@@ -151,19 +151,19 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any, o
     if not branches:
         raise ArgumentError("lax.switch got an Empty branch sequence; it needs one function at least.")
     if not all(callable(b) for b in branches):
-        raise ArgumentError("lax.switch takes a non-empty sequence of functions.", received=in_short(branches))
+        raise ArgumentError("lax.switch needs a non-empty sequence of functions.", received=in_short(branches))
     aval = type_of(index) if is_value(index) else None
     if not isinstance(aval, ArrayType) or aval.shape or dtypes.kind(aval.dtype) not in "iu":
         fix = "index.astype(int), or an int"
         shape = np.shape(index) if isinstance(index, (tuple, list)) else getattr(aval, "shape", ())
         what = f"Branch index must be scalar, got {index} of shape {shape}."
-        raise wrong_type(
+        raise type_error(
             f"lax.switch: {what if shape else f'Index type must be an integer, got {index}.'}", in_short(index), fix
         )
     if len(branches) == 1:
         return branches[0](*operands)
     if config.disable_jit and not isinstance(index, Tracer):
-        return arrays_of(branches[min(max(int(index), 0), len(branches) - 1)](*arrays_of(operands)))
+        return lift_arrays(branches[min(max(int(index), 0), len(branches) - 1)](*lift_arrays(operands)))
     index = convert_element_type(index, new_dtype=np.dtype(np.int32), weak_type=False)
     index = clamp(np.array(0, np.int32), index, np.array(len(branches) - 1, np.int32))
     return branch(index, tuple(branches), operands, "lax.switch", tuple(f"branches[{i}]" for i in range(len(branches))))
@@ -173,10 +173,10 @@ def branch(
     index: Any, functions: Sequence[Callable[..., Any]], operands: Sequence[Any], caller: str, words: Sequence[str]
 ) -> Any:
     functions, operands = with_refs_closed_over(functions, operands)
-    leaves, in_tree = leaves_of(tuple(operands), caller, "operands")
+    leaves, in_tree = flatten_argument(tuple(operands), caller, "operands")
     types = [type_of(leaf) for leaf in leaves]
     order = range(len(functions)) if caller != "lax.cond" else (1, 0)  # in the order of the arguments
-    bodies = {i: staged(functions[i], in_tree, types, f"a branch of {caller},", takes_refs=True) for i in order}
+    bodies = {i: trace_body(functions[i], in_tree, types, f"a branch of {caller},", takes_refs=True) for i in order}
     jaxprs, constants, trees, touches = (
         [*parts] for parts in zip(*(bodies[i] for i in range(len(functions))), strict=True)
     )
@@ -185,9 +185,9 @@ def branch(
         jaxprs, touched = with_equal_refs(jaxprs, touches)
         leaves = [*leaves, *values_of(touched)]
     jaxprs = with_equal_results(jaxprs, trees, caller, words)
-    # Devices that choose each for itself have values of their own in all branches, and in what is returned.
+    # Where each device chooses its own branch, all branches and the results vary along the axes of the choice.
     decides = state_of(type_of(index)).varying
-    check_meets(caller, "index" if caller == "lax.switch" else "predicate", decides, jaxprs)
+    check_no_communication(caller, "index" if caller == "lax.switch" else "predicate", decides, jaxprs)
     joint = jaxprs[0].cached(("branches", *jaxprs[1:]), lambda: with_all_constants(jaxprs, constants))
     flat_constants = [c for consts in constants for c in consts]
     branches = tuple(varying_along(p, decides) for p in joint)
@@ -200,7 +200,7 @@ def branch(
 def with_refs_closed_over(
     functions: Sequence[Callable[..., Any]], operands: Sequence[Any]
 ) -> tuple[Sequence[Callable[..., Any]], Sequence[Any]]:
-    """Functions of those operands that are arrays: mutable ones are passed to them as they are."""
+    """Make functions of the array operands only: mutable arrays are closed over and passed on unchanged."""
     leaves, treedef = tree.flatten(tuple(operands))
     if not any(isinstance(leaf, Ref) for leaf in leaves):
         return functions, operands
@@ -217,7 +217,7 @@ def with_refs_closed_over(
 
 
 def with_all_constants(jaxprs: Sequence[Jaxpr], constants: Sequence[Sequence[Any]]) -> tuple[Jaxpr, ...]:
-    """Branches that take the constants of all of them."""
+    """Return the branches with one signature, which takes the constants of all of them."""
     out = []
     for i, jaxpr in enumerate(jaxprs):
         own = len(constants[i])
@@ -229,8 +229,10 @@ def with_all_constants(jaxprs: Sequence[Jaxpr], constants: Sequence[Sequence[Any
 
 
 def with_equal_results(jaxprs: Sequence[Jaxpr], trees: Sequence[Any], caller: str, words: Sequence[str]) -> list[Jaxpr]:
-    """Branches with results of one structure and of equal types; of results that differ in weakness only all become as
-    those of the first branch, which for `cond` is `false_fun`: so it is in JAX."""
+    """Convert branches to results of equal types; raise an error if structures or types differ.
+
+    Results that differ in weakness only take the type of the first branch, which for `cond` is `false_fun`, as in JAX.
+    """
     for index in range(1, len(jaxprs)):
         if trees[index] != trees[0]:
             found = tree.equality_errors_of_structures(trees[0], trees[index])
@@ -243,7 +245,7 @@ def with_equal_results(jaxprs: Sequence[Jaxpr], trees: Sequence[Any], caller: st
                 at=user_line(),
             )
         for leaf, (a, b) in enumerate(zip(jaxprs[0].outvars, jaxprs[index].outvars, strict=True)):
-            if not a.aval.matches(b.aval) and not merged_type(a.aval, b.aval).matches(merged_type(b.aval, a.aval)):
+            if not a.aval.matches(b.aval) and not merge_types(a.aval, b.aval).matches(merge_types(b.aval, a.aval)):
                 path = [p for p, _ in tree.leaves_with_path(tree.unflatten(trees[0], range(trees[0].num_leaves)))][leaf]
                 raise BranchMismatchError(
                     f"{caller} branches must have equal output types but they differ at result{tree.keystr(path)}.",
@@ -252,14 +254,17 @@ def with_equal_results(jaxprs: Sequence[Jaxpr], trees: Sequence[Any], caller: st
                     at=user_line(),
                 )
     result_types = [
-        functools.reduce(merged_type, (v.aval for v in results))
+        functools.reduce(merge_types, (v.aval for v in results))
         for results in zip(*(p.outvars for p in jaxprs), strict=True)
     ]
     return [with_result_types(p, result_types) for p in jaxprs]
 
 
-def check_meets(caller: str, what: str, decides: frozenset[Any], jaxprs: Sequence[Jaxpr]) -> None:
-    """What devices decide each for itself must not communicate between them: some would wait for others forever."""
+def check_no_communication(caller: str, what: str, decides: frozenset[Any], jaxprs: Sequence[Jaxpr]) -> None:
+    """Raise an error if a branch or body that devices choose individually communicates along the axes of the choice.
+
+    Some devices would wait for the others forever.
+    """
     for jaxpr in jaxprs if decides else ():
         found = communicates(jaxpr, decides)
         if found is not None:
@@ -267,7 +272,7 @@ def check_meets(caller: str, what: str, decides: frozenset[Any], jaxprs: Sequenc
             at = f" at {equation.source.describe()}" if equation.source is not None else ""
             raise ShardingTypeError(
                 f"{caller}: the {what} varies along {axis!r}, and `{equation.primitive.name}`{at} communicates along"
-                " it: devices that go another way would never take part.",
+                " it: devices that choose another way would never take part.",
                 fix=(
                     f"communicate before or after {caller}",
                     f"make the {what} the same on all devices, for example with lax.pmax(..., {axis!r})",
@@ -277,7 +282,7 @@ def check_meets(caller: str, what: str, decides: frozenset[Any], jaxprs: Sequenc
 
 
 def communicates(jaxpr: Jaxpr, axes: frozenset[Any]) -> Any:
-    """The first equation that communicates along one of the axes, and the axis; None if there is none."""
+    """Return the first equation that communicates along one of the axes, and the axis; None if no equation does."""
     for equation in jaxpr.eqns:
         card = equation.primitive
         if not card.higher_order and not card.casts and card.name != "axis_index":
@@ -296,8 +301,11 @@ def communicates(jaxpr: Jaxpr, axes: frozenset[Any]) -> Any:
 
 
 class Loop(NamedTuple):
-    """A loop as its user knows it: which function was called, the name of the body, and how deep in the carry of the
-    primitive the user's own carry lies (beside counters)."""
+    """A loop as the user called it.
+
+    Holds the called function, the name of the body, and the depth of the user's carry inside the primitive's carry,
+    which may have counters beside it.
+    """
 
     caller: str
     body: str
@@ -341,8 +349,9 @@ def check_carry_tree(loop: Loop, expected: Any, got: Any) -> None:
 
 @boundary
 def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], init_val: Any) -> Any:
-    """Apply `body_fun` to the carry while `cond_fun` of it holds. Reverse mode works, with memory in proportion to the
-    steps.
+    """Apply `body_fun` to the carry while `cond_fun(carry)` is true.
+
+    Reverse mode works, with memory in proportion to the number of iterations.
 
     Args:
         cond_fun: a function of the carry that returns a scalar boolean.
@@ -361,24 +370,24 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
     """
     if not (callable(cond_fun) and callable(body_fun)):
         received = f"{type(cond_fun).__name__} and {type(body_fun).__name__}"
-        raise wrong_type(
-            "lax.while_loop takes two functions, the condition and the body, and an initial carry.", received
+        raise type_error(
+            "lax.while_loop needs two functions, the condition and the body, and an initial carry.", received
         )
     return run_while(cond_fun, body_fun, init_val, Loop("lax.while_loop", name_of(body_fun)))
 
 
 def run_while(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], init_val: Any, loop: Loop) -> Any:
-    """`while_loop`, also as part of other functions."""
-    init, in_tree = leaves_of(init_val, "lax.while_loop", "init_val")
+    """Run `while_loop` on behalf of `loop.caller`."""
+    init, in_tree = flatten_argument(init_val, "lax.while_loop", "init_val")
     if config.disable_jit and not any(isinstance(x, Tracer) for x in init):
-        value = arrays_of(init_val)
+        value = lift_arrays(init_val)
         while cond_fun(value):
-            value = arrays_of(body_fun(value))
+            value = lift_arrays(body_fun(value))
         return value
     tupled = tree.treedef_tuple([in_tree])
 
     def stage_body(types: list[Any]) -> Any:
-        body, consts, out_tree, touched = staged(body_fun, tupled, types, f"the body of {loop.caller},", True, True)
+        body, consts, out_tree, touched = trace_body(body_fun, tupled, types, f"the body of {loop.caller},", True, True)
         check_carry_tree(loop, in_tree, out_tree)
         return body, consts, touched
 
@@ -386,7 +395,7 @@ def run_while(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], in
         stage_body, init, in_tree.num_leaves, carry_report(loop, in_tree)
     )
     types = [type_of(x) for x in init]
-    condition, cond_consts, cond_tree, cond_touched = staged(
+    condition, cond_consts, cond_tree, cond_touched = trace_body(
         cond_fun, tupled, types, f"the condition of {loop.caller},", True, True
     )
     if any(t.written for t in cond_touched):
@@ -397,13 +406,13 @@ def run_while(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], in
         received = result.short() if result is not None else str(cond_tree)
         fix = "compare (x > 0), or reduce with .any() or .all()"
         found = f"output type {received}" if result is not None else f"pytree {cond_tree}"
-        raise wrong_type(
+        raise type_error(
             f"{loop.caller}: cond_fun must return a boolean scalar, but got {found}.",
             received,
             fix,
         )
     decides = state_of(result).varying
-    check_meets(loop.caller, "condition", decides, [condition, body])
+    check_no_communication(loop.caller, "condition", decides, [condition, body])
     condition, body = varying_along(condition, decides), varying_along(body, decides)
     body = with_casts_outside(body, len(body_consts))
     count = len(init)
@@ -423,26 +432,28 @@ def run_while(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], in
 
 
 def _check_bounds(lower: Any, upper: Any) -> None:
-    """Raise the user's error unless both are integers, or both floats, without dimensions."""
+    """Raise an error unless both bounds are integers, or both floats, without dimensions."""
     for bound in (lower, upper):
         aval = type_of(bound) if is_value(bound) else None
         if not isinstance(aval, ArrayType) or aval.shape or dtypes.kind(aval.dtype) not in "iuf":
-            raise wrong_type(
+            raise type_error(
                 "The bounds of lax.fori_loop must be integers or floats without dimensions.", in_short(bound)
             )
     if len({dtypes.kind(type_of(bound).dtype) == "f" for bound in (lower, upper)}) > 1:  # type: ignore[attr-defined]
         shown = lambda bound: in_short(bound) + (f" ({bound})" if isinstance(bound, (int, float)) else "")
         received = f"{shown(lower)} and {shown(upper)}"
         fix = "fori_loop(0, 3, body, carry), with an int for each bound"
-        raise wrong_type("The bounds of lax.fori_loop must be both integers or both floats.", received, fix)
+        raise type_error("The bounds of lax.fori_loop must be both integers or both floats.", received, fix)
 
 
 @boundary
 def fori_loop(
     lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_val: Any, *, unroll: int | bool | None = None
 ) -> Any:
-    """Apply `body_fun(i, carry)` for i from `lower` up to `upper`. Bounds may be traced, and then `i` has their type;
-    known integers make it a scan, in which `i` is weakly typed as a Python number is.
+    """Apply `body_fun(i, carry)` for i from `lower` up to `upper`.
+
+    Bounds may be traced, and then `i` has their type; known integers make it a scan, in which `i` is weakly typed as a
+    Python number is.
 
     Args:
         lower, upper: integers; `upper` is not included.
@@ -458,8 +469,8 @@ def fori_loop(
     Array(10, dtype=int32, weak_type=True)
     """
     if not callable(body_fun):
-        raise wrong_type(
-            "lax.fori_loop takes a function body_fun(i, carry) as its third argument.", type(body_fun).__name__
+        raise type_error(
+            "The third argument of lax.fori_loop must be a function body_fun(i, carry).", type(body_fun).__name__
         )
     known = not isinstance(lower, Tracer) and not isinstance(upper, Tracer)
     if known and (isinstance(lower, Expression) or isinstance(upper, Expression)):
@@ -492,11 +503,11 @@ def fori_loop(
     if first is not None and last is not None:
         as_index = lambda i: size_of(i) if isinstance(i, Expression) else i if weak else np.asarray(i, dtype)
         if config.disable_jit:
-            value = arrays_of(init_val)
+            value = lift_arrays(init_val)
             for i in range(first, last):
-                value = arrays_of(body_fun(arrays_of(as_index(i)), value))
+                value = lift_arrays(body_fun(lift_arrays(as_index(i)), value))
             return value
-        step = adapted(body_fun, (dtype, weak), counting)
+        step = adapt_function(body_fun, (dtype, weak), counting)
         start = (as_index(first), init_val)
         (_, result), _ = run_scan(step, start, None, maximum(last - first, 0), False, unroll or 1, loop)
         return result
@@ -523,7 +534,7 @@ def scan(
     unroll: int | bool = 1,
     _split_transpose: bool = False,
 ) -> tuple[Any, Any]:
-    """Apply `f(carry, x) -> (carry, y)` along the leading axis of `xs`; returns the last carry and the stacked ys.
+    """Apply `f(carry, x) -> (carry, y)` along the leading axis of `xs`; return the last carry and the stacked ys.
 
     Args:
         f: a function of a carry and a slice of `xs` that returns the next carry and an output.
@@ -543,18 +554,18 @@ def scan(
     (Array(6, dtype=int32), Array([0, 1, 3], dtype=int32, weak_type=True))
     """
     if not callable(f):
-        raise wrong_type("lax.scan takes a function f(carry, x) as its first argument.", type(f).__name__)
+        raise type_error("The first argument of lax.scan must be a function f(carry, x).", type(f).__name__)
     return run_scan(f, init, xs, length, reverse, unroll, Loop("lax.scan", name_of(f)))
 
 
 def run_scan(
     f: Callable[..., Any], init: Any, xs: Any, length: Any, reverse: bool, unroll: int | bool, loop: Loop
 ) -> Any:
-    """`scan`, also as part of other functions."""
+    """Run `scan` on behalf of `loop.caller`."""
     if any(isinstance(leaf, Ref) for leaf in tree.leaves(xs)):
         return scan_refs(f, init, xs, length, reverse, unroll, loop)
-    carry, carry_tree = leaves_of(init, "lax.scan", "init")
-    xs_leaves, xs_tree = leaves_of(xs, "lax.scan", "xs")
+    carry, carry_tree = flatten_argument(init, "lax.scan", "init")
+    xs_leaves, xs_tree = flatten_argument(xs, "lax.scan", "xs")
     count = scan_length(xs, xs_leaves, length)
     if config.disable_jit and not any(isinstance(x, Tracer) for x in (*carry, *xs_leaves)):
         return scan_in_python(f, init, xs_tree, xs_leaves, count, reverse)
@@ -563,13 +574,13 @@ def run_scan(
 
     def stage_body(types: list[Any]) -> Any:
         what = f"the body of {loop.caller},"
-        body, consts, out_tree, touched = staged(f, in_tree, [*types, *slices], what, True, True)
+        body, consts, out_tree, touched = trace_body(f, in_tree, [*types, *slices], what, True, True)
         parts = tree.treedef_children(out_tree)
         if len(parts) != 2 or not isinstance(tree.unflatten(out_tree, range(out_tree.num_leaves)), (tuple, list)):
             what = (
                 f"{loop.caller} body output must be a pair, got {out_tree}: {loop.body} must return a pair (carry, y)."
             )
-            raise wrong_type(what, str(out_tree), "return carry, y   (y may be None)")
+            raise type_error(what, str(out_tree), "return carry, y   (y may be None)")
         check_carry_tree(loop, carry_tree, parts[0])
         return body, consts, parts, touched
 
@@ -594,8 +605,10 @@ def run_scan(
 def scan_refs(
     f: Callable[..., Any], init: Any, xs: Any, length: Any, reverse: bool, unroll: int | bool, loop: Loop
 ) -> Any:
-    """`scan` where some of `xs` are mutable arrays: each iteration gets a reference to a slice, and what it writes
-    there is stacked and written back."""
+    """Run `scan` where some of `xs` are mutable arrays.
+
+    Each iteration gets a reference to a slice; written slices are stacked and written back.
+    """
     leaves, treedef = tree.flatten(xs)
     refs = [leaf for leaf in leaves if isinstance(leaf, Ref)]
     written: list[bool] = []
@@ -622,20 +635,22 @@ def unroll_count(unroll: int | bool, length: int) -> int:
 
 
 def slice_type(caller: str, aval: Any) -> Any:
-    """The type of what an iteration gets of an array: every iteration runs on all devices, so none has a part of the
-    slices."""
+    """Return the type of the slice that an iteration gets of an array.
+
+    Every iteration runs on all devices, so the leading dimension must not be split.
+    """
     if not aval.is_plain and aval.spec[0] is not None:
         whole = aval.spec.update(partitions=(None, *aval.spec.partitions[1:]))
         raise ShardingTypeError(
-            f"{caller} takes slices along dimension 0, which is split over {aval.spec[0]!r}.",
+            f"{caller} takes slices along dimension 0, which must not be split, but it is split over {aval.spec[0]!r}.",
             received=aval.short(),
-            fix=(f"{whole} for what is scanned", "split another dimension"),
+            fix=(f"{whole} for the scanned array", "split another dimension"),
         )
     return aval.without_dimension(0)
 
 
 def scan_length(xs: Any, leaves: Sequence[Any], length: Any) -> Any:
-    """The one leading size of all xs, or `length`."""
+    """Return the common leading size of all xs, or `length` if there are none; raise an error if they differ."""
     sizes: dict[Any, str] = {}
     for path, leaf in tree.leaves_with_path(xs):
         shape = type_of(leaf).shape  # type: ignore[attr-defined]
@@ -647,7 +662,7 @@ def scan_length(xs: Any, leaves: Sequence[Any], length: Any) -> Any:
         sizes.setdefault(shape[0], f"xs{tree.keystr(path)}")
     if length is not None:
         if not isinstance(length, Tracer) and not hasattr(length, "__index__"):
-            raise wrong_type("length of lax.scan must be an integer.", f"{length!r} of type {type(length).__name__}")
+            raise type_error("length of lax.scan must be an integer.", f"{length!r} of type {type(length).__name__}")
         length = length if isinstance(length, Expression) else operator.index(length)
         sizes.setdefault(length, "length")
     if len(sizes) > 1:
@@ -669,12 +684,12 @@ def scan_length(xs: Any, leaves: Sequence[Any], length: Any) -> Any:
 def scan_in_python(
     f: Any, init: Any, xs_tree: Any, leaves: Sequence[Any], length: int, reverse: bool
 ) -> tuple[Any, Any]:
-    """`scan` as a Python loop, for `disable_jit`."""
+    """Run `scan` as a Python loop, for `disable_jit`."""
     if length == 0:
         raise ArgumentError("lax.scan of length 0 needs tracing to know the ys, but jit is disabled.")
-    carry, leaves, ys = arrays_of(init), arrays_of(list(leaves)), []
+    carry, leaves, ys = lift_arrays(init), lift_arrays(list(leaves)), []
     for i in reversed(range(length)) if reverse else range(length):
-        carry, y = arrays_of(f(carry, tree.unflatten(xs_tree, [x[i] for x in leaves])))
+        carry, y = lift_arrays(f(carry, tree.unflatten(xs_tree, [x[i] for x in leaves])))
         ys.append(y)
     if reverse:
         ys.reverse()
@@ -683,7 +698,7 @@ def scan_in_python(
 
 @boundary
 def map(f: Callable[[Any], Any], xs: Any, *, batch_size: int | None = None) -> Any:
-    """`f` of each slice of `xs` along the leading axis, one after the other; `batch_size` at a time with vmap.
+    """Apply `f` to each slice of `xs` along the leading axis, in sequence, or `batch_size` slices at a time with vmap.
 
     Args:
         f: a function of a slice.
@@ -699,12 +714,12 @@ def map(f: Callable[[Any], Any], xs: Any, *, batch_size: int | None = None) -> A
     Array([0, 1, 4], dtype=int32)
     """
     if not callable(f):
-        raise wrong_type("lax.map takes a function of one slice first.", type(f).__name__)
+        raise type_error("The first argument of lax.map must be a function of one slice.", type(f).__name__)
     if batch_size is not None and batch_size < 0:
         raise ArgumentError("batch_size of lax.map must be positive.", received=str(batch_size))
     if not batch_size:
-        return scan(adapted(f, "map", lambda g: lambda _, x: ((), g(x))), (), xs)[1]
-    leaves, treedef = leaves_of(xs, "lax.map", "xs")
+        return scan(adapt_function(f, "map", lambda g: lambda _, x: ((), g(x))), (), xs)[1]
+    leaves, treedef = flatten_argument(xs, "lax.map", "xs")
     count = scan_length(xs, leaves, None)
     whole, rest = divmod(count, batch_size)
     mapped = vmap(f)

@@ -1,4 +1,4 @@
-"""Convolutions in all their forms; every one is a `conv_general_dilated` equation."""
+"""Convolutions in all their forms, each a `conv_general_dilated` equation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from weft.base.arguments import index, indices
 from weft.base.errors import ArgumentError, DtypeMismatchError
 from weft.base.source import user_line
 from weft.ir.types import ArrayType, type_of
-from weft.lax.contraction import dot_general, preferred
+from weft.lax.contraction import canonical_element_type, dot_general
 from weft.primitives.contraction.convolution import conv_general_dilated as conv_primitive
 from weft.primitives.contraction.convolution_shapes import (
     ConvDimensionNumbers,
@@ -70,7 +70,7 @@ def conv_general_dilated(
 
     `padding` is 'SAME', 'SAME_LOWER', 'VALID' or a (low, high) pair per spatial dimension, where negative numbers crop.
     `lhs_dilation` spreads the operand's elements apart (a transposed convolution), `rhs_dilation` the kernel's. Groups
-    divide the features, or the batch, into parts that meet only their own part of the kernel's output features.
+    divide the features, or the batch, into parts; each is convolved only with its part of the kernel's output features.
     `dimension_numbers` are three strings such as `('NHWC', 'HWIO', 'NHWC')`; None means `('NCHW', 'OIHW', 'NCHW')`.
 
     Args:
@@ -82,8 +82,8 @@ def conv_general_dilated(
         rhs_dilation: the distance of the elements of the kernel, 1 by default.
         dimension_numbers: which axis is which: three strings such as ("NHWC", "HWIO", "NHWC"), or None for batch,
             feature, spatial and output feature, input feature, spatial.
-        feature_group_count: how many groups of features are convolved apart.
-        batch_group_count: how many groups of the batch are convolved apart.
+        feature_group_count: the number of groups of features, which are convolved separately.
+        batch_group_count: the number of groups of the batch, which are convolved separately.
         precision: how exact products are where hardware has shorter formats, see `weft.lax.Precision`.
         preferred_element_type: the dtype to accumulate in and of the result; by default promoted from the operands,
             with sums of short floats in float32.
@@ -133,7 +133,7 @@ def conv_general_dilated(
         feature_group_count=index(feature_group_count),
         batch_group_count=index(batch_group_count),
         precision=canonical_precision(precision),
-        preferred_element_type=_checked_dtypes(x, kernel, preferred_element_type),
+        preferred_element_type=_check_dtypes(x, kernel, preferred_element_type),
     )
 
 
@@ -148,8 +148,8 @@ def _counts(name: str, values: Sequence[int], rank: int) -> tuple[int, ...]:
     return counts
 
 
-def _checked_dtypes(x: ArrayType, kernel: ArrayType, preferred_element_type: Any) -> Any:
-    """Operands have one dtype, and it fits into the one asked for."""
+def _check_dtypes(x: ArrayType, kernel: ArrayType, preferred_element_type: Any) -> Any:
+    """Return the canonical `preferred_element_type`; operand and kernel must share a dtype that fits into it."""
     if x.dtype != kernel.dtype:
         raise DtypeMismatchError(
             "conv_general_dilated needs an operand and a kernel of one dtype.",
@@ -157,7 +157,7 @@ def _checked_dtypes(x: ArrayType, kernel: ArrayType, preferred_element_type: Any
             fix="convert one with lax.convert_element_type",
             at=user_line(),
         )
-    dtype = preferred(preferred_element_type, "conv_general_dilated")
+    dtype = canonical_element_type(preferred_element_type, "conv_general_dilated")
     if dtype is None:
         return None
     ranks = {"b": 0, "i": 0, "u": 0, "f": 1, "c": 2}
@@ -168,7 +168,7 @@ def _checked_dtypes(x: ArrayType, kernel: ArrayType, preferred_element_type: Any
         or dtypes.itemsize_bits(dtype) < dtypes.itemsize_bits(x.dtype)
     ):
         raise DtypeMismatchError(
-            f"conv_general_dilated got preferred_element_type={dtypes.name(dtype)} for the operand {x.short()}.",
+            f"conv_general_dilated got preferred_element_type={dtypes.name(dtype)}, too narrow for {x.short()}.",
             fix="convert the result with lax.convert_element_type",
             at=user_line(),
         )
@@ -183,7 +183,7 @@ def conv(
     precision: PrecisionLike = None,
     preferred_element_type: Any = None,
 ) -> Any:
-    """A convolution of batch, feature, spatial operands with a kernel of output feature, input feature, spatial."""
+    """Convolve a (batch, feature, spatial) operand with an (output feature, input feature, spatial) kernel."""
     return conv_general_dilated(
         lhs, rhs, window_strides, padding, precision=precision, preferred_element_type=preferred_element_type
     )
@@ -199,7 +199,7 @@ def conv_with_general_padding(
     precision: PrecisionLike = None,
     preferred_element_type: Any = None,
 ) -> Any:
-    """As `conv`, with dilations and explicit padding."""
+    """Compute `conv` with dilations and explicit padding."""
     return conv_general_dilated(
         lhs,
         rhs,
@@ -232,11 +232,11 @@ def conv_transpose(
     preferred_element_type: Any = None,
     use_consistent_padding: bool = False,
 ) -> Any:
-    """A convolution with fractional strides, which makes the result larger where a convolution makes it smaller.
+    """Compute a transposed convolution, whose strides enlarge the result.
 
     `padding` as a string is that of the forward convolution whose sizes this undoes; pairs are the padding of this one,
     or that of the forward convolution too with `use_consistent_padding`. `transpose_kernel` reverses the window and
-    exchanges its features: the result is then the gradient of the convolution. Channels are last by default.
+    swaps its features: the result is then the gradient of the convolution. Channels are last by default.
 
     Args:
         lhs: the operand.
@@ -307,7 +307,7 @@ def conv_general_dilated_patches(
     precision: PrecisionLike = None,
     preferred_element_type: Any = None,
 ) -> Any:
-    """The windows that a convolution reads, each flattened into the feature dimension: feature outermost.
+    """Extract the windows that a convolution reads, flattened into the feature dimension, feature outermost.
 
     Args:
         lhs: the operand.
@@ -366,7 +366,7 @@ def conv_general_dilated_local(
     dimension_numbers: ConvGeneralDilatedDimensionNumbers = None,
     precision: PrecisionLike = None,
 ) -> Any:
-    """A convolution with a kernel of its own at each position of the result.
+    """Convolve with a separate kernel at each position of the result.
 
     The spatial dimensions of `rhs` are those of the result; its input features are a flattened window, as
     `conv_general_dilated_patches` orders it.

@@ -1,8 +1,8 @@
 """Elementwise operations with JAX's names and signatures.
 
-Operands must have one dtype: nothing is promoted here. But a Python number takes the dtype of the array that it meets
-if it is of that kind, and scalars and dimensions of size 1 are repeated. `accuracy`, where it can be given, is a hint
-that changes nothing: every result is within the error that the primitive states.
+Operands must have one dtype: nothing is promoted here. But a Python number takes the dtype of the array that it is
+combined with if it is of the same kind, and scalars and dimensions of size 1 broadcast. `accuracy` is a hint that
+changes nothing: every result is within the error that the primitive states.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _KINDS_TAKEN = {int: "iu", float: "f", complex: "c"}
 
 
 def pair(x: Any, y: Any) -> tuple[Any, Any]:
-    """Two operands as one operation takes them; quick in the common cases."""
+    """Convert two operands to the form that a binary primitive takes; fast in the common cases."""
     first, second = getattr(x, "aval", None), getattr(y, "aval", None)
     if first is not None and second is not None:
         if first.shape == second.shape or not first.shape or not second.shape:
@@ -44,18 +44,18 @@ def pair(x: Any, y: Any) -> tuple[Any, Any]:
         return x, _as_scalar(y, first.dtype)
     elif second is not None and type(x) in _PYTHON_SCALARS:
         return _as_scalar(x, second.dtype), y
-    return adapted(x, y)
+    return match_operands(x, y)
 
 
 def _as_scalar(value: Any, dtype: Any) -> Any:
-    """A Python number in `dtype` if that is of its kind, else as it is."""
+    """Convert a Python number to `dtype` if that is of its kind, else return it unchanged."""
     if dtypes.kind(dtype) not in _KINDS_TAKEN[type(value)] or _dtype(value) == dtype:
         return value
     return dtypes.coerce_value(value, dtype)
 
 
-def _scalars_adapted(operands: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Python numbers in the dtype of the first array, if that is of their kind."""
+def _convert_scalars(operands: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Convert Python numbers to the dtype of the first array, if they are of its kind."""
     found = next((_dtype(a) for a in operands if type(a) not in _PYTHON_SCALARS), None)
     if found is None:
         return operands
@@ -66,26 +66,26 @@ def _dtype(x: Any) -> Any:
     return type_of(x).dtype  # type: ignore[attr-defined]
 
 
-def adapted(*operands: Any) -> Any:
-    """Python numbers in the dtype of the arrays of their kind, and dimensions of size 1 repeated."""
-    adapted = list(_scalars_adapted(operands))
-    shapes = [np.shape(a) for a in adapted]
+def match_operands(*operands: Any) -> Any:
+    """Convert Python numbers to the dtype of the arrays of their kind, and broadcast dimensions of size 1."""
+    match_operands = list(_convert_scalars(operands))
+    shapes = [np.shape(a) for a in match_operands]
     full = [s for s in shapes if s]
     if all(s == full[0] for s in full) or any(len(s) != len(full[0]) for s in full):
-        return tuple(adapted)  # the type rule raises for a mismatch of rank
+        return tuple(match_operands)  # the type rule raises for a mismatch of rank
     shape = tuple(next((d for d in sizes if d != 1), 1) for sizes in zip(*full, strict=True))
     for i, own in enumerate(shapes):
         if own and own != shape and all(d in (1, s) for d, s in zip(own, shape, strict=True)):
             axes = tuple(range(len(shape)))
-            adapted[i] = broadcast_in_dim(adapted[i], shape=shape, broadcast_dimensions=axes)
-    return tuple(adapted)
+            match_operands[i] = broadcast_in_dim(match_operands[i], shape=shape, broadcast_dimensions=axes)
+    return tuple(match_operands)
 
 
 # ------------------------------------------------------------------------------------------------------- arithmetic
 
 
 def add(x: Any, y: Any) -> Any:
-    """x + y.
+    """Compute x + y element-wise.
 
     Args:
         x: an array or a number.
@@ -103,7 +103,7 @@ def add(x: Any, y: Any) -> Any:
 
 
 def sub(x: Any, y: Any) -> Any:
-    """x - y, element by element.
+    """Compute x - y element-wise.
 
     Args:
         x: an array or a number.
@@ -121,7 +121,7 @@ def sub(x: Any, y: Any) -> Any:
 
 
 def mul(x: Any, y: Any, *, out_dtype: Any = None) -> Any:
-    """x * y; with `out_dtype` the operands are converted to it first, so that a product of narrow types is exact.
+    """Compute x * y element-wise, in `out_dtype` if given, so that a product of narrow types is exact.
 
     Args:
         x: an array or a number.
@@ -149,7 +149,7 @@ def _as_factor(x: Any, dtype: Any) -> Any:
 
 
 def div(x: Any, y: Any) -> Any:
-    """x / y; of integers cut towards zero, and -1 where y is 0.
+    """Compute x / y element-wise; integers truncate towards zero, and give -1 where y is 0.
 
     Args:
         x: an array or a number.
@@ -169,7 +169,7 @@ def div(x: Any, y: Any) -> Any:
 
 
 def rem(x: Any, y: Any) -> Any:
-    """What remains of x divided by y cut towards zero; it has the sign of x, and is x where an integer y is 0.
+    """Compute the remainder of x / y truncated towards zero; it has the sign of x, and is x where an integer y is 0.
 
     Args:
         x: an array or a number.
@@ -189,7 +189,7 @@ def rem(x: Any, y: Any) -> Any:
 
 
 def max(x: Any, y: Any) -> Any:
-    """The greater of two elements; nan wins.
+    """Compute the element-wise maximum; NaN if either is NaN.
 
     Args:
         x: an array or a number.
@@ -207,7 +207,7 @@ def max(x: Any, y: Any) -> Any:
 
 
 def min(x: Any, y: Any) -> Any:
-    """The lesser of two elements; nan wins.
+    """Compute the element-wise minimum; NaN if either is NaN.
 
     Args:
         x: an array or a number.
@@ -225,7 +225,7 @@ def min(x: Any, y: Any) -> Any:
 
 
 def neg(x: Any) -> Any:
-    """Minus each element; unsigned integers wrap around.
+    """Compute -x element-wise; unsigned integers wrap around.
 
     Args:
         x: an array or a number.
@@ -242,7 +242,7 @@ def neg(x: Any) -> Any:
 
 
 def abs(x: Any) -> Any:
-    """Magnitude; real for complex x.
+    """Compute the element-wise magnitude, which is real for complex x.
 
     Args:
         x: an array or a number.
@@ -259,7 +259,7 @@ def abs(x: Any) -> Any:
 
 
 def sign(x: Any) -> Any:
-    """-1, 0 or 1; of a complex number x / |x|.
+    """Compute the element-wise sign: -1, 0 or 1, or x / |x| for complex x.
 
     Args:
         x: an array or a number.
@@ -276,7 +276,7 @@ def sign(x: Any) -> Any:
 
 
 def square(x: Any) -> Any:
-    """x * x.
+    """Compute x * x element-wise.
 
     Args:
         x: an array or a number.
@@ -293,7 +293,7 @@ def square(x: Any) -> Any:
 
 
 def integer_pow(x: Any, y: int) -> Any:
-    """x to a static integer power.
+    """Raise x to a static integer power element-wise.
 
     Args:
         x: an array or a number.
@@ -311,7 +311,7 @@ def integer_pow(x: Any, y: int) -> Any:
 
 
 def reciprocal(x: Any) -> Any:
-    """1 / x of each element; inf or -inf at 0.
+    """Compute 1 / x element-wise; inf or -inf at 0.
 
     Args:
         x: an array or a number.
@@ -331,7 +331,7 @@ def reciprocal(x: Any) -> Any:
 
 
 def real(x: Any) -> Any:
-    """Real part of complex x.
+    """Return the real part of complex x.
 
     Args:
         x: an array or a number.
@@ -348,7 +348,7 @@ def real(x: Any) -> Any:
 
 
 def imag(x: Any) -> Any:
-    """Imaginary part of complex x.
+    """Return the imaginary part of complex x.
 
     Args:
         x: an array or a number.
@@ -365,7 +365,7 @@ def imag(x: Any) -> Any:
 
 
 def conj(x: Any) -> Any:
-    """Complex conjugate; a real x becomes complex.
+    """Compute the complex conjugate; a real x becomes complex.
 
     Args:
         x: an array or a number.
@@ -382,7 +382,7 @@ def conj(x: Any) -> Any:
 
 
 def complex(x: Any, y: Any) -> Any:
-    """The complex number x + iy.
+    """Build the complex numbers x + iy from their parts.
 
     Args:
         x: an array or a number.
@@ -403,7 +403,7 @@ def complex(x: Any, y: Any) -> Any:
 
 
 def floor(x: Any) -> Any:
-    """The greatest integer that is not above x, as a float.
+    """Round down to the next integer, as a float.
 
     Args:
         x: an array or a number.
@@ -420,7 +420,7 @@ def floor(x: Any) -> Any:
 
 
 def ceil(x: Any) -> Any:
-    """The least integer that is not below x, as a float.
+    """Round up to the next integer, as a float.
 
     Args:
         x: an array or a number.
@@ -437,7 +437,7 @@ def ceil(x: Any) -> Any:
 
 
 def round(x: Any, rounding_method: RoundingMethod = RoundingMethod.AWAY_FROM_ZERO) -> Any:
-    """Nearest integer; `rounding_method` decides for numbers halfway between two.
+    """Round to the nearest integer; `rounding_method` decides for numbers halfway between two.
 
     Args:
         x: an array or a number.
@@ -455,7 +455,7 @@ def round(x: Any, rounding_method: RoundingMethod = RoundingMethod.AWAY_FROM_ZER
 
 
 def nextafter(x1: Any, x2: Any) -> Any:
-    """The float next to x1 in the direction of x2.
+    """Return the next representable float after x1 in the direction of x2.
 
     Args:
         x1: an array or a number, floating-point.
@@ -473,7 +473,7 @@ def nextafter(x1: Any, x2: Any) -> Any:
 
 
 def reduce_precision(operand: Any, exponent_bits: int, mantissa_bits: int) -> Any:
-    """Each element rounded to a float of fewer bits, in the same dtype."""
+    """Round each element to a float of fewer bits, in the same dtype."""
     bits = {"exponent_bits": index(exponent_bits), "mantissa_bits": index(mantissa_bits)}
     return rounding.reduce_precision(operand, **bits)
 
@@ -482,8 +482,8 @@ def reduce_precision(operand: Any, exponent_bits: int, mantissa_bits: int) -> An
 
 
 def select_n(which: Any, *cases: Any) -> Any:
-    """The element of the case with index `which`; a boolean chooses between the first and the second case."""
-    cases = _scalars_adapted(cases)
+    """Select, element-wise, the case with index `which`; a boolean chooses between the first and the second case."""
+    cases = _convert_scalars(cases)
     shapes = [np.shape(case) for case in cases]
     if any(shape != shapes[0] for shape in shapes):
         raise fail(
@@ -499,7 +499,7 @@ def select_n(which: Any, *cases: Any) -> Any:
 
 
 def select(pred: Any, on_true: Any, on_false: Any) -> Any:
-    """`on_true` where `pred` is true, else `on_false`.
+    """Select `on_true` where `pred` is true, else `on_false`.
 
     Args:
         pred: booleans, of the shape of the others or a scalar.
@@ -517,7 +517,7 @@ def select(pred: Any, on_true: Any, on_false: Any) -> Any:
 
 
 def clamp(min: Any, x: Any, max: Any) -> Any:
-    """`x` brought within [min, max].
+    """Limit `x` to [min, max] element-wise.
 
     Args:
         min, max: the limits, of the shape of `x` or scalars.
@@ -531,7 +531,7 @@ def clamp(min: Any, x: Any, max: Any) -> Any:
     >>> lax.clamp(0, wnp.array([-5, 5, 50]), 10)
     Array([ 0,  5, 10], dtype=int32)
     """
-    operands = _scalars_adapted((min, x, max))
+    operands = _convert_scalars((min, x, max))
     for bound, word in ((min, "min"), (max, "max")):
         if np.shape(bound) and np.shape(bound) != np.shape(x):
             raise fail(
@@ -545,7 +545,7 @@ def clamp(min: Any, x: Any, max: Any) -> Any:
 
 
 def convert_element_type(operand: Any, new_dtype: Any) -> Any:
-    """The operand in another dtype: float to integer clamps to the limits, complex to real drops the imaginary part.
+    """Convert to another dtype: float to integer clamps to the limits, complex to real drops the imaginary part.
 
     Args:
         operand: an array or a number.
@@ -578,7 +578,7 @@ def convert_element_type(operand: Any, new_dtype: Any) -> Any:
 
 
 def bitcast_convert_type(operand: Any, new_dtype: Any) -> Any:
-    """The operand's bits as another dtype. A narrower one adds a last dimension, a wider one takes the last away.
+    """Reinterpret the bits as another dtype. A narrower one adds a last dimension, a wider one removes the last.
 
     Args:
         operand: an array.
@@ -597,12 +597,12 @@ def bitcast_convert_type(operand: Any, new_dtype: Any) -> Any:
 
 
 def dtype(x: Any) -> Any:
-    """The dtype that an array of `x`, an array, a number or a type, has when traced."""
+    """Return the dtype that an array of `x`, an array, a number or a type, has when traced."""
     return dtypes.dtype(x, canonicalize=True)
 
 
 def stop_gradient(x: Any) -> Any:
-    """A tree of the same values, constant for differentiation.
+    """Return `x` unchanged, as a constant for differentiation.
 
     Args:
         x: a tree of arrays.

@@ -1,4 +1,4 @@
-"""The discrete Fourier transform."""
+"""The discrete Fourier transform primitive under JAX's name."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["FftType", "fft"]
 
 
 def fft(x: Any, fft_type: FftType | str, fft_lengths: Sequence[int]) -> Array:
-    """The transform of type `fft_type` over the last `len(fft_lengths)` dimensions of x.
+    """Compute the Fourier transform of type `fft_type` over the last `len(fft_lengths)` dimensions of x.
 
     The lengths are the sizes on the side of the signal: those of the operand, except for IRFFT, where they are the
     result's. Real operands of FFT and IFFT are made complex.

@@ -1,7 +1,8 @@
-"""Collectives in groups of positions along several named axes, in row-major order.
+"""Collectives in groups of indices along several named axes, counted in row-major order.
 
-Where groups are those that differ in the positions along some of the axes only, the collective goes over these axes.
-Otherwise each element gathers what all have, and takes what its group has.
+If the members of each group differ only in their indices along some of the axes, the collective runs over those axes.
+Otherwise each element gathers the operands of all, and selects those of its group.
+
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ Groups = Sequence[Sequence[int]]
 REDUCTIONS = {"psum": reduce_sum, "pmax": reduce_max, "pmin": reduce_min}
 
 
-def axes_of(names: Names, groups: Groups) -> Names | None:
-    """The axes that all groups go over, from one position along the others; None where they are no such groups."""
+def spanned_axes(names: Names, groups: Groups) -> Names | None:
+    """Return the axes that every group spans at a fixed index along the others; None if groups have another form."""
     sizes = [context.axes[n] for n in names]
     positions = np.arange(axis_size(names)).reshape(sizes)
     wanted = set(map(tuple, groups))
@@ -41,43 +42,45 @@ def axes_of(names: Names, groups: Groups) -> Names | None:
     return None
 
 
-def reduced(card: Any, x: Any, names: Names, groups: Groups) -> Any:
-    """The combination of the operands of a group."""
-    axes = axes_of(names, groups)
+def reduce_groups(card: Any, x: Any, names: Names, groups: Groups) -> Any:
+    """Reduce the operands of each group by the reduction `card`."""
+    axes = spanned_axes(names, groups)
     if axes is not None:
         return varying(card(varying(x, names), axes=axes), names)
-    summed = card is collectives.psum  # where groups are of different sizes, zeros change no sum, nor own values others
-    return REDUCTIONS[card.name](members(x, names, groups, repeated=not summed), axes=(0,))
+    summed = card is collectives.psum  # pads uneven groups: zeros change no sum, repeated operands no extremum
+    return REDUCTIONS[card.name](gather_members(x, names, groups, repeated=not summed), axes=(0,))
 
 
-def gathered(x: Any, names: Names, groups: Groups, dim: int, tiled: bool) -> Any:
-    """The operands of a group, along a new dimension or, `tiled`, along one that they have."""
-    found = move_axis(members(x, names, groups), 0, dim)
+def gather_groups(x: Any, names: Names, groups: Groups, dim: int, tiled: bool) -> Any:
+    """Gather the operands of a group along a new dimension `dim`, or, if `tiled`, concatenate them along `dim`."""
+    found = move_axis(gather_members(x, names, groups), 0, dim)
     return merge_dims(found, dim) if tiled else found
 
 
-def scattered(x: Any, names: Names, groups: Groups, dim: int, tiled: bool) -> Any:
-    """The sum of the operands of a group, of which each member has its slice."""
-    total = reduced(collectives.psum, x, names, groups)
+def scatter_groups(x: Any, names: Names, groups: Groups, dim: int, tiled: bool) -> Any:
+    """Sum the operands of each group, and return each member's slice of the sum along `dim`."""
+    total = reduce_groups(collectives.psum, x, names, groups)
     count = len(groups[0])
     rows = move_axis(split_dim(total, dim, count) if tiled else total, dim, 0)
     own = own_row(rows, names, groups)
     return move_axis(own, 0, dim) if tiled and dim else own
 
 
-def exchanged(x: Any, names: Names, groups: Groups, split: int, concat: int, tiled: bool) -> Any:
-    """Each member's slices along `split` for the members of its group, which put them together along `concat`."""
+def exchange_groups(x: Any, names: Names, groups: Groups, split: int, concat: int, tiled: bool) -> Any:
+    """Send slices along `split` to the members of the group, and stack the received ones along `concat`."""
     count = len(groups[0])
     if tiled:
         x = split_dim(x, split, count)
-    found = own_row(move_axis(members(x, names, groups), split + 1, 0), names, groups)
+    found = own_row(move_axis(gather_members(x, names, groups), split + 1, 0), names, groups)
     found = move_axis(found, 0, concat)
     return merge_dims(found, concat) if tiled else found
 
 
-def members(x: Any, names: Names, groups: Groups, repeated: bool = False) -> Any:
-    """The operands of all members of an element's group, along a new first dimension. Groups that are smaller than
-    others have zeros at the end, or their first operand, `repeated`."""
+def gather_members(x: Any, names: Names, groups: Groups, repeated: bool = False) -> Any:
+    """Gather the operands of an element's group along a new first dimension.
+
+    Groups smaller than the largest are padded with zeros, or, if `repeated`, with their first operand.
+    """
     count = axis_size(names)
     width = max(map(len, groups))
     table = np.full((count, width), count, np.int32)  # out of bounds: zeros
@@ -95,7 +98,7 @@ def members(x: Any, names: Names, groups: Groups, repeated: bool = False) -> Any
 
 
 def own_row(x: Any, names: Names, groups: Groups) -> Any:
-    """The row of an element's index in its group."""
+    """Select the row of `x` at the element's index in its group."""
     table = [0] * axis_size(names)
     for group in groups:
         for i, position in enumerate(group):

@@ -1,4 +1,4 @@
-"""Factorisations and triangular systems: what `weft.numpy.linalg` and `weft.scipy.linalg` are written with.
+"""Factorizations and triangular systems: the basis of `weft.numpy.linalg` and `weft.scipy.linalg`.
 
 Every function takes matrices in the last two dimensions of its operands and works over the leading ones.
 """
@@ -13,7 +13,7 @@ import numpy as np
 
 from weft.base.errors import ArgumentError
 from weft.base.publish import publish as _publish
-from weft.lax.tridiagonal import perturbed_tridiagonal_solve
+from weft.lax.tridiagonal import solve_perturbed
 from weft.primitives.elementwise.arithmetic import add, mul, sub
 from weft.primitives.elementwise.compare import lt
 from weft.primitives.elementwise.scalar import is_complex
@@ -99,28 +99,28 @@ def _array(x: Any) -> Any:
     return x if isinstance(x, Array) else from_numpy(x)
 
 
-def _symmetrized(name: str, x: Any) -> Any:
+def _symmetrize_input(name: str, x: Any) -> Any:
     if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
         raise fail(f"{name} needs square matrices, got shape {x.shape}.", fix="the last two dimensions must be equal")
     return hermitian_part(x)
 
 
 def cholesky(x: Any, *, symmetrize_input: bool = True) -> Array:
-    """The lower triangular L with L Lᴴ = x, for positive definite x; NaN where x is not positive definite.
+    """Compute the lower triangular L with L Lᴴ = x for positive definite x; NaN where x is not positive definite.
 
     With `symmetrize_input` the mean of x and xᴴ is factored, which makes gradients symmetric; else the lower triangle
     is read.
     """
     x = _array(x)
-    return _cholesky.cholesky(_symmetrized("cholesky", x) if symmetrize_input else x)
+    return _cholesky.cholesky(_symmetrize_input("cholesky", x) if symmetrize_input else x)
 
 
 def cholesky_update(r_matrix: Any, w_vector: Any) -> Array:
-    """The upper triangular R' with R'ᵀ R' = Rᵀ R + w wᵀ, from the upper triangular R."""
+    """Update an upper triangular R to the upper triangular R' with R'ᵀ R' = Rᵀ R + w wᵀ."""
     r, w = _array(r_matrix), _array(w_vector)
     if r.ndim < 2 or r.shape[-1] != r.shape[-2] or w.shape != r.shape[:-1]:
         raise fail(
-            f"cholesky_update got a matrix of shape {r.shape} and a vector of shape {w.shape}.",
+            f"cholesky_update needs a square matrix and a vector that fits; got shapes {r.shape} and {w.shape}.",
             fix="give (n, n) and (n,)",
         )
     row = reshape(conjugate(w), new_sizes=(*w.shape[:-1], 1, w.shape[-1]), dimensions=None)
@@ -143,7 +143,10 @@ def triangular_solve(
     conjugate_a: bool = False,
     unit_diagonal: bool = False,
 ) -> Array:
-    """The x with op(a) x = b, or x op(a) = b unless `left_side`, for triangular a; op transposes, conjugates as asked.
+    """Solve op(a) x = b, or x op(a) = b unless `left_side`, for triangular a.
+
+    op transposes with `transpose_a` and conjugates with `conjugate_a`. Only the triangle that `lower` names is read. b
+    may have one dimension less than a, and is then a vector.
 
     Only the triangle that `lower` names is read. b may have one dimension less than a, and is then a vector.
     """
@@ -167,19 +170,23 @@ def triangular_solve(
 
 
 def tridiagonal_solve(dl: Any, d: Any, du: Any, b: Any, *, perturb_singular: bool = False) -> Array:
-    """The x with T x = b; T has `d` on its diagonal, `dl` below (dl[0] is not used), `du` above (du[-1] is not used).
+    """Solve T x = b for a tridiagonal T.
+
+    T has `d` on its diagonal, `dl` below (dl[0] is not used) and `du` above (du[-1] is not used).
 
     If T is singular, x is NaN. With `perturb_singular` a pivot of exactly zero is replaced by a small number, the
     precision of the dtype times the largest element, so that the result is finite.
     """
     dl, d, du, b = _array(dl), _array(d), _array(du), _array(b)
     columns = b if b.ndim != d.ndim else reshape(b, new_sizes=(*b.shape, 1), dimensions=None)
-    solve = perturbed_tridiagonal_solve if perturb_singular else _triangular.tridiagonal_solve
+    solve = solve_perturbed if perturb_singular else _triangular.tridiagonal_solve
     return reshape(solve(dl, d, du, columns), new_sizes=b.shape, dimensions=None)
 
 
 def lu(x: Any) -> tuple[Array, Array, Array]:
-    """L and U in one matrix (the diagonal of L is 1), the pivots of LAPACK counted from 0, and the permutation.
+    """Compute the LU factorization with partial pivoting, such that `x[permutation] == L @ U`.
+
+    Returns L and U in one matrix (the diagonal of L is 1), the pivots of LAPACK counted from 0, and the permutation.
 
     `x[permutation] == L @ U`.
     """
@@ -188,14 +195,14 @@ def lu(x: Any) -> tuple[Array, Array, Array]:
 
 
 def lu_pivots_to_permutation(pivots: Any, permutation_size: int) -> Array:
-    """The permutation of `permutation_size` rows that exchanging row i with row pivots[i], for each i, amounts to."""
+    """Return the permutation of `permutation_size` rows that results from swapping each row i with row pivots[i]."""
     return _lu.lu_pivots_to_permutation(_array(pivots), permutation_size=int(permutation_size))
 
 
 def qr(
     x: Any, *, pivoting: bool = False, full_matrices: bool = True, use_magma: bool | None = None
 ) -> tuple[Array, ...]:
-    """Q with orthonormal columns and upper triangular R; with `pivoting` also p such that x[:, p] == Q @ R.
+    """Compute Q with orthonormal columns and upper triangular R; with `pivoting` also p such that x[:, p] == Q @ R.
 
     `use_magma` chooses a library on GPUs and changes no result.
     """
@@ -203,12 +210,13 @@ def qr(
 
 
 def householder_product(a: Any, taus: Any) -> Array:
-    """The first columns of the product of the reflectors that are below the diagonal of a, as in LAPACK's geqrf."""
+    """Compute the first columns of the product of the reflectors below the diagonal of a, as LAPACK's geqrf stores
+    them."""
     return _reflectors.householder_product(_array(a), _array(taus))
 
 
 def ormqr(a: Any, taus: Any, c: Any, *, left: bool = True, transpose: bool = False) -> Array:
-    """Q c (or c Q unless `left`), Q being the product of the reflectors in a; with `transpose`, Qᴴ in place of Q."""
+    """Compute Q c, or c Q unless `left`, for the product Q of the reflectors in a; with `transpose`, use Qᴴ."""
     a, taus, c = _array(a), _array(taus), _array(c)
     _reflectors.check_reflectors("ormqr", a, taus)
     v, t = _reflectors.block_form(a, taus)
@@ -227,7 +235,7 @@ def svd(
     subset_by_index: tuple[int, int] | None = None,
     algorithm: SvdAlgorithm | None = None,
 ) -> Any:
-    """U, s, Vᴴ with x = U diag(s) Vᴴ and s from large to small; s alone unless `compute_uv`."""
+    """Compute the decomposition x = U diag(s) Vᴴ with s in descending order; return s alone unless `compute_uv`."""
     out = linalg_svd.svd(
         _array(x),
         full_matrices=bool(full_matrices),
@@ -250,13 +258,13 @@ def eigh(
     subset_by_index: tuple[int, int] | None = None,
     implementation: EighImplementation | None = None,
 ) -> tuple[Array, Array]:
-    """Eigenvectors (columns) and eigenvalues (from small to large) of Hermitian matrices, in this order.
+    """Compute eigenvectors (columns) and eigenvalues (ascending) of Hermitian matrices, in this order.
 
     With `symmetrize_input` the mean of x and xᴴ is decomposed; else the triangle that `lower` names is read.
     """
     x = _array(x)
     v, w = linalg_eigen.eigh(
-        _symmetrized("eigh", x) if symmetrize_input else x,
+        _symmetrize_input("eigh", x) if symmetrize_input else x,
         lower=bool(lower),
         sort_eigenvalues=bool(sort_eigenvalues),
         subset_by_index=subset_by_index,
@@ -274,7 +282,7 @@ def eig(
     implementation: EigImplementation | None = None,
     use_magma: bool | None = None,
 ) -> list[Array]:
-    """Eigenvalues of general matrices, then left and right eigenvectors as asked for, all complex.
+    """Compute the eigenvalues of general matrices, then left and right eigenvectors as requested, all complex.
 
     Vectors have derivatives whether or not `enable_eigvec_derivs` is given: those of vectors of length 1 with a real
     largest element, which is how they are returned.
@@ -295,7 +303,7 @@ def schur(
     sort_eig_vals: bool = False,
     select_callable: Callable[..., Any] | None = None,
 ) -> tuple[Array, ...]:
-    """The Schur form T and, if asked for, the unitary Z with x = Z T Zᴴ; T of a real matrix may have 2x2 blocks."""
+    """Compute the Schur form T and, if requested, the unitary Z with x = Z T Zᴴ; a real T may have 2x2 blocks."""
     return tuple(
         linalg_reduce.schur(
             _array(x),
@@ -307,13 +315,13 @@ def schur(
 
 
 def hessenberg(a: Any) -> tuple[Array, Array]:
-    """The Hessenberg form with the reflectors that lead to it below its first subdiagonal, and their factors."""
+    """Reduce to Hessenberg form; return it with the reflectors below its first subdiagonal, and their factors."""
     form, taus = linalg_reduce.hessenberg(_array(a))
     return form, taus
 
 
 def tridiagonal(a: Any, *, lower: bool = True) -> tuple[Array, Array, Array, Array]:
-    """The tridiagonal form of Hermitian matrices: form and reflectors in one, diagonal, off diagonal, factors."""
+    """Reduce Hermitian matrices to tridiagonal form; return form with reflectors, diagonal, off diagonal, factors."""
     form, d, e, taus = linalg_reduce.tridiagonal(_array(a), lower=bool(lower))
     return form, d, e, taus
 
@@ -321,12 +329,12 @@ def tridiagonal(a: Any, *, lower: bool = True) -> tuple[Array, Array, Array, Arr
 def symmetric_product(
     a_matrix: Any, c_matrix: Any, *, alpha: float = 1.0, beta: float = 0.0, symmetrize_output: bool = False
 ) -> Array:
-    """alpha a aᵀ + beta c; only the lower triangle is promised unless `symmetrize_output`."""
+    """Compute alpha a aᵀ + beta c; only the lower triangle is defined unless `symmetrize_output`."""
     a, c = _array(a_matrix), _array(c_matrix)
     product = matmul(a, flip(a))
     if product.shape != c.shape:
         raise fail(
-            f"symmetric_product got a of shape {a.shape} and c of shape {c.shape}.",
+            f"symmetric_product needs c of the shape of a aᵀ; got a of shape {a.shape} and c of shape {c.shape}.",
             fix=f"c must have shape {product.shape}",
         )
     out = add(scaled(product, alpha), scaled(c, beta))
@@ -344,7 +352,7 @@ def qdwh(
     eps: float | None = None,
     dynamic_shape: tuple[int, int] | None = None,
 ) -> tuple[Array, Array, Array, Array]:
-    """The polar decomposition x = U H for matrices with at least as many rows as columns.
+    """Compute the polar decomposition x = U H of matrices with at least as many rows as columns.
 
     Returns U, H, the number of iterations and whether they converged. The factors come from the singular value
     decomposition, which is one step and does not depend on `is_hermitian`, `max_iterations` or `eps`.

@@ -1,4 +1,4 @@
-"""Named axes that are in scope: their sizes, positions along them, and groups of positions."""
+"""Named axes in scope: their sizes, the element's index along them, and groups of indices."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from weft.primitives.movement.shape import reshape
 Name = Any
 
 
-def names_of(axis_name: Name) -> tuple[Any, ...]:
-    """The named axes asked for, each checked to be in scope."""
+def axis_names(axis_name: Name) -> tuple[Any, ...]:
+    """Return the named axes as a tuple; raise an error for one that is not in scope."""
     names = tuple(axis_name) if isinstance(axis_name, (tuple, list)) else (axis_name,)
     for name in names:
         if getattr(type(name), "__hash__", None) is None or name not in context.axes:
@@ -41,22 +41,24 @@ def names_of(axis_name: Name) -> tuple[Any, ...]:
 
 
 def one_name(axis_name: Name, function: str) -> Any:
-    """The one named axis asked for."""
-    names = names_of(axis_name)
+    """Return the named axis that `function` needs exactly one of."""
+    names = axis_names(axis_name)
     if len(names) != 1:
-        what = f"lax.{function} goes over one named axis."
+        what = f"lax.{function} needs exactly one named axis."
         raise ArgumentError(what, received=f"{axis_name!r}", fix="call it for one after the other")
     return names[0]
 
 
 def axis_size(axis_name: Name) -> int:
-    """The size of a named axis; of several, the product."""
-    return math.prod(context.axes[n] for n in names_of(axis_name))
+    """Return the size of a named axis, or the product of the sizes of several."""
+    return math.prod(context.axes[n] for n in axis_names(axis_name))
 
 
-def groups_of(function: str, axis_name: Name, axis_index_groups: Any, equal: bool = True) -> Groups:
-    """Groups of positions along axes as a parameter: all positions once, in groups of one size where `equal`. Positions
-    along several axes are in row-major order."""
+def canonical_groups(function: str, axis_name: Name, axis_index_groups: Any, equal: bool = True) -> Groups:
+    """Check `axis_index_groups` and return them as a parameter of a collective, or None.
+
+    Every index must occur once; `equal` requires groups of one size. Indices along several axes are in row-major order.
+    """
     if axis_index_groups is None:
         return None
     size = axis_size(axis_name)
@@ -73,19 +75,19 @@ def groups_of(function: str, axis_name: Name, axis_index_groups: Any, equal: boo
     return groups
 
 
-def grouped(groups: Groups) -> dict[str, Any]:
-    """The parameter of a collective for groups, if there are any."""
+def group_params(groups: Groups) -> dict[str, Any]:
+    """Return the keyword parameter of a collective for groups; an empty dict without groups."""
     return {} if groups is None else {"axis_index_groups": groups}
 
 
 def by_position(axis_name: Name, table: Sequence[int]) -> Any:
-    """Each element's own entry of a table along a named axis."""
+    """Look up this element's entry of a table that has one entry for each index along a named axis."""
     position = reshape(axis_index(axis_name), new_sizes=(1,), dimensions=None)
     return reshape(rows_of(np.array(table, np.int32), position), new_sizes=(), dimensions=None)
 
 
 def varying(x: Any, names: Sequence[Any]) -> Any:
-    """A value as one that varies along those of the named axes that are manual axes of a `shard_map`; what is unreduced
+    """Cast a value to vary along those named axes that are manual axes of a `shard_map`, except where it is unreduced.
     stays so."""
     if not context.manual:
         return x
@@ -94,7 +96,7 @@ def varying(x: Any, names: Sequence[Any]) -> Any:
 
 
 def axis_index(axis_name: Name) -> Any:
-    """The position of this element along a named axis; along several, in row-major order.
+    """Return the index of this element along a named axis; along several, in row-major order.
 
     Args:
         axis_name: the name of an axis, or a tuple of names.
@@ -109,7 +111,7 @@ def axis_index(axis_name: Name) -> Any:
     Array([0, 1, 2], dtype=int32)
     """
     index: Any = None
-    for name in names_of(axis_name):
+    for name in axis_names(axis_name):
         own = collectives.axis_index(axis_name=name, **({"varying": True} if name in context.manual else {}))
         index = own if index is None else add(mul(index, np.int32(context.axes[name])), own)
     return index

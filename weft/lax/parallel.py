@@ -18,11 +18,11 @@ from weft.lax import groups as several
 from weft.lax.named_axes import (
     Name,
     axis_index,
+    axis_names,
     axis_size,
     by_position,
-    grouped,
-    groups_of,
-    names_of,
+    canonical_groups,
+    group_params,
     one_name,
     varying,
 )
@@ -42,8 +42,9 @@ __all__ = [
 
 
 def psum(x: Any, axis_name: Name, *, axis_index_groups: Any = None) -> Any:
-    """Sum of each leaf over named axes, or in each group of positions along them; of a Python number, the number times
-    the size of the axes, known at once.
+    """Sum each leaf over named axes, or within each group of indices along them.
+
+    The sum of a Python number is the number times the size of the axes, known at once.
 
     Args:
         x: a tree of arrays.
@@ -59,8 +60,8 @@ def psum(x: Any, axis_name: Name, *, axis_index_groups: Any = None) -> Any:
     >>> weft.vmap(lambda x: x / lax.psum(x, "i"), axis_name="i")(wnp.array([1.0, 3.0]))
     Array([0.25, 0.75], dtype=float32)
     """
-    names = names_of(axis_name)
-    groups = groups_of("psum", axis_name, axis_index_groups, equal=False)
+    names = axis_names(axis_name)
+    groups = canonical_groups("psum", axis_name, axis_index_groups, equal=False)
     counts = {axis_size(axis_name)} if groups is None else {len(group) for group in groups}
 
     def one(leaf: Any) -> Any:
@@ -69,14 +70,14 @@ def psum(x: Any, axis_name: Name, *, axis_index_groups: Any = None) -> Any:
         if type_of(leaf).dtype == bool:  # type: ignore[attr-defined]
             leaf = convert_element_type(leaf, new_dtype=type_of(0).dtype, weak_type=False)  # type: ignore[attr-defined]
         if groups is not None and len(names) > 1:
-            return several.reduced(collectives.psum, leaf, names, groups)
-        return collectives.psum(varying(leaf, names), axes=names, **grouped(groups))
+            return several.reduce_groups(collectives.psum, leaf, names, groups)
+        return collectives.psum(varying(leaf, names), axes=names, **group_params(groups))
 
     return tree.map(one, x)
 
 
 def pmean(x: Any, axis_name: Name, *, axis_index_groups: Any = None) -> Any:
-    """Mean of each leaf over named axes, or in each group of positions along them.
+    """Average each leaf over named axes, or within each group of indices along them.
 
     Args:
         x: a tree of arrays.
@@ -92,7 +93,7 @@ def pmean(x: Any, axis_name: Name, *, axis_index_groups: Any = None) -> Any:
     >>> weft.vmap(lambda x: x - lax.pmean(x, "i"), axis_name="i")(wnp.array([1.0, 3.0]))
     Array([-1.,  1.], dtype=float32)
     """
-    groups = groups_of("pmean", axis_name, axis_index_groups, equal=False)
+    groups = canonical_groups("pmean", axis_name, axis_index_groups, equal=False)
     size: Any = axis_size(axis_name)
     if groups is not None:
         sizes = {i: len(group) for group in groups for i in group}
@@ -112,7 +113,7 @@ def pmean(x: Any, axis_name: Name, *, axis_index_groups: Any = None) -> Any:
 
 
 def pmax(x: Any, axis_name: Name, *, axis_index_groups: Any = None) -> Any:
-    """Maximum of each leaf over named axes, or in each group of positions along them.
+    """Compute the maximum of each leaf over named axes, or within each group of indices along them.
 
     Args:
         x: a tree of arrays.
@@ -132,7 +133,7 @@ def pmax(x: Any, axis_name: Name, *, axis_index_groups: Any = None) -> Any:
 
 
 def pmin(x: Any, axis_name: Name, *, axis_index_groups: Any = None) -> Any:
-    """Minimum of each leaf over named axes, or in each group of positions along them.
+    """Compute the minimum of each leaf over named axes, or within each group of indices along them.
 
     Args:
         x: a tree of arrays.
@@ -152,23 +153,26 @@ def pmin(x: Any, axis_name: Name, *, axis_index_groups: Any = None) -> Any:
 
 
 def extremum(card: Any, x: Any, axis_name: Name, axis_index_groups: Any) -> Any:
-    names = names_of(axis_name)
-    groups = groups_of(card.name, axis_name, axis_index_groups, equal=False)
+    names = axis_names(axis_name)
+    groups = canonical_groups(card.name, axis_name, axis_index_groups, equal=False)
     if groups is not None and len(names) > 1:
-        return tree.map(lambda leaf: several.reduced(card, leaf, names, groups), x)
-    return tree.map(lambda leaf: card(varying(leaf, names), axes=names, **grouped(groups)), x)
+        return tree.map(lambda leaf: several.reduce_groups(card, leaf, names, groups), x)
+    return tree.map(lambda leaf: card(varying(leaf, names), axes=names, **group_params(groups)), x)
 
 
 STATES = ("varying", "unreduced", "reduced")
 
 
 def pcast(x: Any, axis_name: Name, *, to: str) -> Any:
-    """Each leaf as it is, as a value that inside of `shard_map` is `to` along the named axes: "varying", each device
-    with its own; "unreduced", each device with a term of a sum; "reduced", the same on all, with a cotangent that is
-    unreduced. Nothing is communicated. What must vary is cast by itself, so only the others ever need to be written."""
-    names = names_of(axis_name)
+    """Cast each leaf, unchanged, to be `to` along the named axes inside of `shard_map`, without communication.
+
+    "varying": each device has its own value; "unreduced": each device has a term of a sum; "reduced": all devices have
+    the same value, with a cotangent that is unreduced. Casts to "varying" are inserted automatically where needed, so
+    only the others ever have to be written.
+    """
+    names = axis_names(axis_name)
     if to not in STATES:
-        raise ArgumentError(f"lax.pcast: to is one of {', '.join(map(repr, STATES))}.", received=repr(to))
+        raise ArgumentError(f"lax.pcast: `to` must be one of {', '.join(map(repr, STATES))}.", received=repr(to))
     axes = context.manual.intersection(names)
 
     def one(leaf: Any) -> Any:
@@ -209,9 +213,10 @@ GATHERS = {
 def all_gather(
     x: Any, axis_name: Name, *, axis_index_groups: Any = None, axis: int = 0, tiled: bool = False, to: str = "varying"
 ) -> Any:
-    """Each leaf of all elements, stacked (or `tiled`: concatenated) along `axis`. Inside of `shard_map` the result is
-    "varying" for the types, "invarying", the same on all devices, or "reduced": the same, with an unreduced
-    cotangent.
+    """Gather each leaf of all elements, stacked, or concatenated if `tiled`, along `axis`.
+
+    Inside of `shard_map`, `to` sets the type of the result: "varying"; "invarying", the same on all devices; or
+    "reduced", the same with an unreduced cotangent.
 
     Args:
         x: a tree of arrays.
@@ -231,13 +236,15 @@ def all_gather(
     Array([[1, 3],
            [1, 3]], dtype=int32)
     """
-    names = names_of(axis_name)
-    groups = groups_of("all_gather", axis_name, axis_index_groups)
+    names = axis_names(axis_name)
+    groups = canonical_groups("all_gather", axis_name, axis_index_groups)
     if to not in GATHERS:
-        raise ArgumentError(f"lax.all_gather: to is one of {', '.join(map(repr, GATHERS))}.", received=repr(to))
+        raise ArgumentError(f"lax.all_gather: `to` must be one of {', '.join(map(repr, GATHERS))}.", received=repr(to))
     if to != "varying" and groups is not None:
         raise ArgumentError(
-            "lax.all_gather in groups has results that vary.", received=f"to={to!r}", fix="to='varying'"
+            "lax.all_gather in groups needs to='varying', since its results vary.",
+            received=f"to={to!r}",
+            fix="to='varying'",
         )
 
     def one(leaf: Any) -> Any:
@@ -245,14 +252,14 @@ def all_gather(
         assert isinstance(aval, ArrayType)
         dim = dimension("all_gather", axis, aval.ndim + (not tiled), aval)
         if groups is not None and len(names) > 1:
-            return several.gathered(leaf, names, groups, dim, tiled)
+            return several.gather_groups(leaf, names, groups, dim, tiled)
         for name in reversed(names):
             checked = name in context.manual
             card = GATHERS[to] if checked else collectives.all_gather
             leaf = card(
                 varying(leaf, (name,)), axis_name=name,
                 axis_size=context.axes[name] if groups is None else len(groups[0]),
-                all_gather_dimension=dim, tiled=tiled, **grouped(groups),
+                all_gather_dimension=dim, tiled=tiled, **group_params(groups),
             )  # fmt: skip
         if not tiled:
             for _ in names[1:]:
@@ -263,16 +270,16 @@ def all_gather(
 
 
 def dimension(function: str, axis: Any, rank: int, aval: ArrayType) -> int:
-    """A dimension as a position, of an operand or of a result of some rank."""
+    """Normalize a dimension of an operand or result of a given rank to a non-negative index."""
     if not isinstance(axis, (int, np.integer)):
-        raise ArgumentTypeError(f"lax.{function}: a dimension is an integer.", received=described(axis))
+        raise ArgumentTypeError(f"lax.{function}: a dimension must be an integer.", received=described(axis))
     if not -rank <= axis < rank:
         raise ArgumentError(f"lax.{function}: there is no dimension {axis}.", received=f"an operand {aval.short()}")
     return int(axis) % rank
 
 
 def check_fits(function: str, axis_name: Name, shape: Sequence[Any], dim: int, size: int, tiled: bool) -> None:
-    """A dimension that is shared out among elements has a slice for each of them."""
+    """Raise an error unless a dimension that is divided among elements has a slice for each of them."""
     if (shape[dim] % size if tiled else shape[dim] != size) != 0:
         need = f"a multiple of {size}" if tiled else f"equal to {size}"
         what = f"lax.{function}: dimension {dim} must be {need}, the size of {axis_name!r}."
@@ -284,14 +291,14 @@ def check_fits(function: str, axis_name: Name, shape: Sequence[Any], dim: int, s
 def psum_scatter(
     x: Any, axis_name: Name, *, scatter_dimension: int = 0, axis_index_groups: Any = None, tiled: bool = False
 ) -> Any:
-    """Sum over named axes, of which each element keeps its slice along `scatter_dimension`.
+    """Sum each leaf over named axes; each element keeps its slice of the sum along `scatter_dimension`.
 
     Args:
         x: a tree of arrays.
         axis_name: the name of an axis of `vmap`, `pmap` or `shard_map`, or a tuple of names.
         scatter_dimension: the dimension that is divided.
         axis_index_groups: lists of positions along the axis, which are reduced apart.
-        tiled: whether the dimension stays, shortened; otherwise it goes.
+        tiled: whether the dimension stays, shortened; otherwise it is removed.
 
     Returns:
         A tree like `x`.
@@ -302,8 +309,8 @@ def psum_scatter(
     >>> weft.vmap(lambda x: lax.psum_scatter(x, "i"), axis_name="i")(wnp.array([[1, 2], [10, 20]]))
     Array([11, 22], dtype=int32)
     """
-    names = names_of(axis_name)
-    groups = groups_of("psum_scatter", axis_name, axis_index_groups)
+    names = axis_names(axis_name)
+    groups = canonical_groups("psum_scatter", axis_name, axis_index_groups)
     size = axis_size(axis_name) if groups is None else len(groups[0])
 
     def one(leaf: Any) -> Any:
@@ -312,13 +319,13 @@ def psum_scatter(
         dim = dimension("psum_scatter", scatter_dimension, aval.ndim, aval)
         check_fits("psum_scatter", axis_name, aval.shape, dim, size, tiled)
         if groups is not None and len(names) > 1:
-            return several.scattered(leaf, names, groups, dim, tiled)
+            return several.scatter_groups(leaf, names, groups, dim, tiled)
         for i, name in enumerate(names):
             own = context.axes[name] if groups is None else size
             last = i == len(names) - 1
             leaf = collectives.reduce_scatter(
                 varying(leaf, (name,)), axis_name=name, axis_size=own, scatter_dimension=dim, tiled=tiled or not last,
-                **grouped(groups),
+                **group_params(groups),
             )  # fmt: skip
         return leaf
 
@@ -328,14 +335,15 @@ def psum_scatter(
 def all_to_all(
     x: Any, axis_name: Name, split_axis: int, concat_axis: int, *, axis_index_groups: Any = None, tiled: bool = False
 ) -> Any:
-    """Exchange a dimension with named axes: slices along `split_axis` go to their elements and are stacked at
-    `concat_axis`.
+    """Exchange a dimension with named axes.
+
+    Slices along `split_axis` are sent to their elements, and the received ones are stacked at `concat_axis`.
 
     Args:
         x: a tree of arrays.
         axis_name: the name of an axis of `vmap`, `pmap` or `shard_map`, or a tuple of names.
         split_axis: the dimension whose slices are sent.
-        concat_axis: where slices that arrive are stacked.
+        concat_axis: the dimension along which received slices are stacked.
         axis_index_groups: lists of positions along the axis, which are reduced apart.
         tiled: whether dimensions are divided and concatenated instead of exchanged.
 
@@ -349,8 +357,8 @@ def all_to_all(
     Array([[1, 3],
            [2, 4]], dtype=int32)
     """
-    names = names_of(axis_name)
-    groups = groups_of("all_to_all", axis_name, axis_index_groups)
+    names = axis_names(axis_name)
+    groups = canonical_groups("all_to_all", axis_name, axis_index_groups)
     size = axis_size(names) if groups is None else len(groups[0])
 
     def one(leaf: Any) -> Any:
@@ -360,21 +368,26 @@ def all_to_all(
         concat = dimension("all_to_all", concat_axis, aval.ndim, aval)
         check_fits("all_to_all", axis_name, aval.shape, split, size, tiled)
         if groups is not None and len(names) > 1:
-            return several.exchanged(leaf, names, groups, split, concat, tiled)
+            return several.exchange_groups(leaf, names, groups, split, concat, tiled)
         if not tiled:
-            return exchanged(leaf, names, split, concat, groups)
-        return merge_dims(exchanged(split_dim(leaf, split, size), names, split, concat, groups), concat)
+            return exchange_axis(leaf, names, split, concat, groups)
+        return merge_dims(exchange_axis(split_dim(leaf, split, size), names, split, concat, groups), concat)
 
     return tree.map(one, x)
 
 
-def exchanged(x: Any, names: tuple[Any, ...], split_axis: int, concat_axis: int, groups: Groups) -> Any:
-    """One dimension, as large as the named axes together, exchanged with them: with one after the other."""
+def exchange_axis(x: Any, names: tuple[Any, ...], split_axis: int, concat_axis: int, groups: Groups) -> Any:
+    """Exchange a dimension, as large as all the named axes together, with them, one axis after the other."""
     x = varying(x, names)
     if len(names) == 1:
         size = context.axes[names[0]] if groups is None else len(groups[0])
         return collectives.all_to_all(
-            x, split_axis=split_axis, concat_axis=concat_axis, axis_name=names[0], axis_size=size, **grouped(groups)
+            x,
+            split_axis=split_axis,
+            concat_axis=concat_axis,
+            axis_name=names[0],
+            axis_size=size,
+            **group_params(groups),
         )
     for i, name in enumerate(names[:-1]):
         x = split_dim(x, split_axis + i, context.axes[name])
@@ -387,8 +400,9 @@ def exchanged(x: Any, names: tuple[Any, ...], split_axis: int, concat_axis: int,
 
 
 def ppermute(x: Any, axis_name: Name, perm: Sequence[tuple[int, int]]) -> Any:
-    """Send each leaf along `perm`, pairs (source, destination); an element that receives nothing gets zeros. Positions
-    along several axes are in row-major order.
+    """Send each leaf along `perm`, pairs (source, destination); an element that receives nothing gets zeros.
+
+    Indices along several axes are in row-major order.
 
     Args:
         x: a tree of arrays.
@@ -404,7 +418,7 @@ def ppermute(x: Any, axis_name: Name, perm: Sequence[tuple[int, int]]) -> Any:
     >>> weft.vmap(lambda x: lax.ppermute(x, "i", [(0, 1), (1, 2)]), axis_name="i")(wnp.array([1, 2, 3]))
     Array([0, 1, 2], dtype=int32)
     """
-    names = names_of(axis_name)
+    names = axis_names(axis_name)
     size = axis_size(axis_name)
     pairs = tuple((int(s), int(d)) for s, d in perm)
     for column, word in ((0, "source"), (1, "destination")):
@@ -417,15 +431,15 @@ def ppermute(x: Any, axis_name: Name, perm: Sequence[tuple[int, int]]) -> Any:
 
     def one(leaf: Any) -> Any:
         impl = type_of(leaf).dtype  # type: ignore[attr-defined]
-        if isinstance(impl, KeyDtype):  # who receives nothing gets the key of zeros
-            return random_wrap(permuted(varying(random_unwrap(leaf), names), names, pairs), impl=impl)
-        return permuted(varying(leaf, names), names, pairs)
+        if isinstance(impl, KeyDtype):  # an element that receives nothing gets the key of zeros
+            return random_wrap(permute(varying(random_unwrap(leaf), names), names, pairs), impl=impl)
+        return permute(varying(leaf, names), names, pairs)
 
     return tree.map(one, x)
 
 
-def permuted(x: Any, names: tuple[Any, ...], pairs: Sequence[tuple[int, int]]) -> Any:
-    """`ppermute` over the last axis by each distance that something goes along it, then over the others."""
+def permute(x: Any, names: tuple[Any, ...], pairs: Sequence[tuple[int, int]]) -> Any:
+    """Permute over the last axis once for each distance that something is sent, and then over the other axes."""
     if len(names) == 1:
         return collectives.ppermute(x, axis_name=names[0], perm=tuple(pairs))
     size = context.axes[names[-1]]
@@ -444,7 +458,7 @@ def permuted(x: Any, names: tuple[Any, ...], pairs: Sequence[tuple[int, int]]) -
                 sent, axis_name=names[-1], perm=tuple((i, (i + shift) % size) for i in range(size))
             )
         if any(s != d for s, d in moves):
-            sent = permuted(sent, names[:-1], moves)
+            sent = permute(sent, names[:-1], moves)
         rest = axis_size(names[:-1])
         receives = [int(i // size in {d for _, d in moves} and i % size in goals) for i in range(rest * size)]
         mask = eq(by_position(names, receives), np.int32(1))
@@ -453,7 +467,7 @@ def permuted(x: Any, names: tuple[Any, ...], pairs: Sequence[tuple[int, int]]) -
 
 
 def pshuffle(x: Any, axis_name: Name, perm: Sequence[int]) -> Any:
-    """Element i receives from element `perm[i]`."""
+    """Permute elements: element i receives from element `perm[i]`."""
     if sorted(perm) != list(range(axis_size(axis_name))):
         what = f"lax.pshuffle needs a permutation of range({axis_size(axis_name)}), the positions along {axis_name!r}."
         raise ArgumentError(what, received=str(list(perm)))
@@ -466,7 +480,7 @@ def pswapaxes(x: Any, axis_name: Name, axis: int, *, axis_index_groups: Any = No
 
 
 def pbroadcast(x: Any, axis_name: Name, source: int) -> Any:
-    """Each leaf of the element at `source` along a named axis, for all elements."""
+    """Send each leaf of the element at index `source` along a named axis to all elements."""
     name = one_name(axis_name, "pbroadcast")
     size = context.axes[name]
     if not 0 <= source < size:

@@ -1,11 +1,13 @@
-"""Where the primitives are defined that `import weft` leaves out: exported programs, texts of jaxprs and passes of the
-compiler name them before anybody has imported their modules."""
+"""Modules of primitives that `import weft` does not load.
+
+Exported programs, texts of jaxprs and compiler passes may name these primitives before their modules are imported.
+"""
 
 from __future__ import annotations
 
 import importlib
 
-# Each module with its primitives.
+# The primitives of each module.
 MODULES = {
     "weft.compiler.fuse.fusion": "fusion",
     "weft.compiler.target.cuda.library.solvers": "solver",
@@ -27,10 +29,10 @@ MODULES = {
     ),
     "weft.scipy.special.primitives.parameters": "hurwitz_zeta incomplete_beta riemann_zeta",
 }
-_MODULE_OF = {name: module for module, names in MODULES.items() for name in names.split()}
+_DEFINING_MODULE = {name: module for module, names in MODULES.items() for name in names.split()}
 
 
 def import_primitive(name: str) -> None:
-    """Import the module that defines the primitive `name`, if there is one: that registers it."""
-    if name in _MODULE_OF:
-        importlib.import_module(_MODULE_OF[name])
+    """Import the module that defines the primitive `name`, which registers it; do nothing for other names."""
+    if name in _DEFINING_MODULE:
+        importlib.import_module(_DEFINING_MODULE[name])

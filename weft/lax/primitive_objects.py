@@ -1,5 +1,8 @@
-"""Primitives under JAX's names: `add_p` is what an equation that adds has as its `primitive`, and `add_p.bind(x, y)`
-adds. `weft.lax` and `weft.extend.core.primitives` have them."""
+"""Primitive objects under JAX's names, such as `add_p`.
+
+An equation that adds has `add_p` as its `primitive`, and `add_p.bind(x, y)` adds. `weft.lax` and
+`weft.extend.core.primitives` export them.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,10 @@ from weft.primitives.elementwise import total_order
 from weft.primitives.linalg import reflectors
 from weft.primitives.movement import stack
 
-# What has primitives that nothing else here imports.
+# Modules whose primitives nothing else here imports.
 _MODULES = (calls, platform, reflectors, sinks, stack, total_order)
 
-# Names of primitives in JAX which are Weft's too, with `_p` after them.
+# Primitives with the same name in JAX, where `_p` is appended.
 _SHARED = """
 abs acos acosh add after_all all_gather all_to_all and approx_top_k argmax argmin asin asinh atan atan2 atanh
 axis_index bessel_i0e bessel_i1e bitcast_convert_type broadcast_in_dim cbrt ceil clamp clz complex concatenate cond
@@ -33,7 +36,7 @@ cholesky closed_call custom_jvp_call custom_lin custom_vjp_call eig eigh hessenb
 random_bits random_fold_in random_seed random_split schur svd threefry2x32 triangular_solve tridiagonal
 tridiagonal_solve
 """
-# Others, by the name of the primitive.
+# Primitives with another name in Weft.
 _OTHERS = {
     **{f"scatter_{word}_p": f"scatter-{word}" for word in ("add", "max", "min", "mul", "sub")},
     "linear_solve_p": "custom_linear_solve",
@@ -46,5 +49,5 @@ EXTENDED = {**LAX, **{f"{name}_p": name for name in _EXTENDED.split()}, **_EXTEN
 
 
 def primitive_object(name: str, names: dict[str, str]) -> Any:
-    """The primitive that JAX calls `name`."""
+    """Look up the primitive that JAX calls `name`."""
     return lookup(names[name])

@@ -1,4 +1,4 @@
-"""Slices of different sizes, exchanged between the elements along a named axis."""
+"""Exchange of slices of different sizes between the elements along a named axis."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from weft.base.errors import ArgumentError
 from weft.ir.types import ArrayType, type_of
-from weft.lax.named_axes import Name, axis_size, groups_of, names_of, varying
+from weft.lax.named_axes import Name, axis_names, axis_size, canonical_groups, varying
 from weft.lax.parallel import all_gather, all_to_all
 from weft.primitives.collectives import rows_of
 from weft.primitives.elementwise.arithmetic import add, sub
@@ -33,17 +33,19 @@ def ragged_all_to_all(
     axis_name: Name,
     axis_index_groups: Any = None,
 ) -> Any:
-    """Send slices of different sizes to the other elements along named axes. Element j gets the `send_sizes[j]` rows
-    of `operand` from `input_offsets[j]` on, and puts them into its `output` from this element's `output_offsets[j]` on;
-    rows of `output` that nobody sends stay. `recv_sizes[i]` is what element i sends here.
+    """Send slices of different sizes to the other elements along named axes.
+
+    Element j receives the `send_sizes[j]` rows of `operand` from `input_offsets[j]` on, and writes them into its
+    `output` from this element's `output_offsets[j]` on; other rows of `output` are unchanged. `recv_sizes[i]` is the
+    number of rows that element i sends here.
 
     Args:
         operand: the rows to send.
-        output: where rows arrive.
-        input_offsets, send_sizes: for each element, where its rows begin and how many there are.
-        output_offsets, recv_sizes: for each element, where rows go in its output, and how many it sends here.
+        output: the array that received rows are written over.
+        input_offsets, send_sizes: for each element, the first row to send to it, and the number of rows.
+        output_offsets, recv_sizes: for each element, the first row in its output, and the number of rows it sends here.
         axis_name: the name of an axis, or a tuple of names.
-        axis_index_groups: lists of positions along the axis, which exchange apart.
+        axis_index_groups: lists of indices along the axis; each group exchanges separately.
 
     Returns:
         An array like `output`.
@@ -60,13 +62,13 @@ def ragged_all_to_all(
     Array([[10, 20],
            [11, 21]], dtype=int32)
     """
-    names = names_of(axis_name)
-    groups = groups_of("ragged_all_to_all", axis_name, axis_index_groups)
+    names = axis_names(axis_name)
+    groups = canonical_groups("ragged_all_to_all", axis_name, axis_index_groups)
     count = axis_size(names) if groups is None else len(groups[0])
     x, result = type_of(operand), type_of(output)
     assert isinstance(x, ArrayType) and isinstance(result, ArrayType)
     if x.dtype != result.dtype or x.shape[1:] != result.shape[1:] or not x.shape:
-        what = "lax.ragged_all_to_all: operand and output differ in their first dimension only."
+        what = "lax.ragged_all_to_all: operand and output must have the same dtype and dimensions except the first."
         raise ArgumentError(what, received=f"{x.short()} and {result.short()}")
     tables = {
         "input_offsets": input_offsets, "send_sizes": send_sizes,
@@ -76,7 +78,8 @@ def ragged_all_to_all(
         aval = type_of(table)
         if not isinstance(aval, ArrayType) or aval.shape != (count,) or np.dtype(aval.dtype).kind not in "iu":
             raise ArgumentError(
-                f"lax.ragged_all_to_all: {word} has an integer for each of the {count} elements.", received=aval.short()
+                f"lax.ragged_all_to_all: {word} must be a vector of {count} integers, one for each element.",
+                received=aval.short(),
             )
     exchange = lambda table: all_to_all(table, names, 0, 0, axis_index_groups=axis_index_groups)
     begins, sizes, goals = (exchange(tables[word]) for word in ("input_offsets", "send_sizes", "output_offsets"))
@@ -94,7 +97,7 @@ def ragged_all_to_all(
 
 
 def entry(x: Any, i: int) -> Any:
-    """Entry i along the first dimension; an integer as int32."""
+    """Return entry i along the first dimension; a scalar integer as int32."""
     found = reshape(rows_of(x, [i]), new_sizes=x.shape[1:], dimensions=None)
     whole = np.dtype(found.dtype).kind in "iu" and not found.shape
     return convert_element_type(found, new_dtype=np.dtype(np.int32), weak_type=False) if whole else found

@@ -1,4 +1,4 @@
-"""Random bits from a state of words: `rng_bit_generator` and its algorithms, and `rng_uniform`."""
+"""Random bits from a counter-based state: `rng_bit_generator` and its algorithms, and `rng_uniform`."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from weft.primitives.reduction.reduce_other import part
 
 @functools.cache
 def _stream(process: int) -> np.random.Generator:
-    """The stream of random numbers of a process: one that was forked has its own."""
+    """Return the random stream of a process; a forked process gets its own."""
     return np.random.default_rng()
 
 
 class RandomAlgorithm(enum.IntEnum):
-    """How `rng_bit_generator` computes bits: the default is Philox."""
+    """Algorithms of `rng_bit_generator`; the default is Philox."""
 
     RNG_DEFAULT = 0
     RNG_THREE_FRY = 1
@@ -50,7 +50,7 @@ def rng_bit_generator(
     *,
     out_sharding: Any = None,
 ) -> tuple[Any, Any]:
-    """Random bits from a state, and the state after them.
+    """Generate random bits from a state; return the next state and the bits.
 
     Args:
         key: the state, four words of uint32 or two of uint64.
@@ -72,10 +72,12 @@ def rng_bit_generator(
     wanted = dtypes.requested_dtype(dtype, "rng_bit_generator")
     if (dtypes.name(aval.dtype), aval.shape) not in (("uint32", (4,)), ("uint64", (2,))):
         raise ArgumentTypeError(
-            "rng_bit_generator takes a state of four words of uint32, or of two of uint64.", received=aval.short()
+            "The state of rng_bit_generator must be four words of uint32, or two of uint64.", received=aval.short()
         )
     if dtypes.name(wanted) not in ("uint8", "uint16", "uint32", "uint64"):
-        raise ArgumentTypeError("rng_bit_generator makes unsigned integers.", received=f"dtype={dtypes.name(wanted)}")
+        raise ArgumentTypeError(
+            "The dtype of rng_bit_generator must be an unsigned integer type.", received=f"dtype={dtypes.name(wanted)}"
+        )
     if out_sharding is not None:
         raise NotSupportedError("rng_bit_generator has no out_sharding.", fix="reshard the bits")
     sizes = (int(shape),) if np.ndim(shape) == 0 else tuple(int(n) for n in shape)
@@ -93,7 +95,7 @@ def _generate(key: Any, shape: tuple[int, ...], bit_width: int, algorithm: Rando
         size = math.prod(shape)
         found = philox.bits(PRIMITIVES, state, bit_width, size) if size else PRIMITIVES.zeros((0,), f"uint{bit_width}")
         bits, used = reshape(found, new_sizes=shape), philox.blocks_of(bit_width, size)
-    # The lower half of the counter goes on; it does not carry.
+    # The lower half of the counter advances; it does not carry.
     low = PRIMITIVES.add(state[2], used)
     high = PRIMITIVES.plus(state[3], PRIMITIVES.less(low, np.array(used, UINT32)))
     after = concatenate(*(reshape(w, new_sizes=(1,)) for w in (state[0], state[1], low, high)), dimension=0)
@@ -103,8 +105,11 @@ def _generate(key: Any, shape: tuple[int, ...], bit_width: int, algorithm: Rando
 
 
 def _threefry_bits(state: Any, shape: tuple[int, ...], bit_width: int) -> tuple[Any, int]:
-    """Bits of hashes of counts, and how many counts. Each hash has two words. They follow each other along one
-    dimension: the first of even size, or else the largest, of which the last is left out."""
+    """Hash counters to bits; return the bits and the number of counters used.
+
+    Each hash yields two words, which are adjacent along one dimension: the first one of even size, or else the largest,
+    whose last word is dropped.
+    """
     if bit_width == 64:
         counts, size = shape, math.prod(shape)
     else:
@@ -129,7 +134,7 @@ def _threefry_bits(state: Any, shape: tuple[int, ...], bit_width: int) -> tuple[
 
 
 def rng_uniform(a: Any, b: Any, shape: Any) -> Any:
-    """Uniform random numbers from `a` to `b`, other ones in every run: they come from a stream of the process.
+    """Draw uniform random numbers from `a` to `b`, different in every run: they come from a stream of the process.
 
     `a` and `b` are scalars of one dtype, integers or floats. Programs that use it cannot be repeated: `weft.random`
     has generators with keys.
@@ -141,9 +146,11 @@ def rng_uniform(a: Any, b: Any, shape: Any) -> Any:
     """
     dtype = dtypes.result_type(a, b)
     if type_of(a).shape or type_of(b).shape:  # type: ignore[attr-defined]
-        raise ArgumentError("rng_uniform takes scalars as a and b.", received=f"{a!r}, {b!r}")
+        raise ArgumentError("The bounds of rng_uniform must be scalars.", received=f"{a!r}, {b!r}")
     if dtypes.kind(dtype) not in "iuf":
-        raise ArgumentTypeError("rng_uniform makes integers or floats.", received=dtypes.name(dtype))
+        raise ArgumentTypeError(
+            "The dtype of rng_uniform must be an integer or a float type.", received=dtypes.name(dtype)
+        )
     sizes = tuple(int(n) for n in shape)
 
     def draw(a: Any, b: Any) -> Any:

@@ -47,7 +47,7 @@ __all__ = [
 
 
 class FlatReduction:
-    """Operands and initial values as flat lists, and the computation on their scalars as a jaxpr."""
+    """Operands and initial values of a reduction as flat lists, and the computation on their scalars as a jaxpr."""
 
     def __init__(self, name: str, operands: Any, initial: Any, computation: Callable[[Any, Any], Any]):
         self.operands, self.treedef = tree.flatten(operands)
@@ -60,17 +60,17 @@ class FlatReduction:
         if not self.operands:
             raise ArgumentError(f"lax.{name} needs at least one operand.")
         types: list[ArrayType] = [type_of(x) for x in self.operands]  # type: ignore[misc]
-        self.initial = [_in_dtype_of(i, t) for i, t in zip(starts, types, strict=True)]
+        self.initial = [_convert_initial(i, t) for i, t in zip(starts, types, strict=True)]
         self.jaxpr = _scalar_jaxpr(name, computation, self.treedef, [array_type((), t.dtype) for t in types])
         self.monoid = _monoid(self.jaxpr, self.initial) if len(types) == 1 else None
 
-    def restored(self, results: Sequence[Any]) -> Any:
-        """Flat results in the structure of the operands."""
+    def unflatten_results(self, results: Sequence[Any]) -> Any:
+        """Unflatten results into the structure of the operands."""
         return tree.unflatten(self.treedef, list(results))
 
 
-def _in_dtype_of(initial: Any, operand: ArrayType) -> Any:
-    """An initial value of weak type, such as a Python number, in the operand's dtype."""
+def _convert_initial(initial: Any, operand: ArrayType) -> Any:
+    """Convert an initial value of weak type, such as a Python number, to the operand's dtype."""
     aval: ArrayType = type_of(initial)  # type: ignore[assignment]
     if not aval.weak_type and not isinstance(initial, (bool, int, float, complex)):
         return initial
@@ -90,7 +90,7 @@ def _scalar_jaxpr(name: str, computation: Callable[[Any, Any], Any], treedef: An
         leaves, found = tree.flatten(result)
         if found != treedef:
             raise ArgumentTypeError(
-                f"The computation of lax.{name} must return what each of its two arguments is, {treedef}, "
+                f"The computation of lax.{name} must return the structure of each of its two arguments, {treedef}, "
                 f"but it returned {found}."
             )
         return leaves
@@ -119,7 +119,7 @@ def _zeros(dtype: Any) -> np.ndarray:
     return np.zeros((), dtype)
 
 
-# The operations that have a reduction of their own, by name, with the initial value that does not matter.
+# Operations with a dedicated reduction primitive, by name, with their neutral element.
 _MONOIDS: dict[str, tuple[Any, Callable[[Any], Any]]] = {
     "add": (_sum.reduce_sum, _zeros),
     "mul": (_other.reduce_prod, _ones),
@@ -132,7 +132,8 @@ _MONOIDS: dict[str, tuple[Any, Callable[[Any], Any]]] = {
 
 
 def _monoid(jaxpr: Jaxpr, initial: Sequence[Any]) -> str | None:
-    """The name of the operation, when the computation is one of those known and starts from its neutral element."""
+    """Return the name of the operation if the computation is a known one that starts from its neutral element, else
+    None."""
     if len(jaxpr.eqns) != 1 or isinstance(initial[0], Tracer):
         return None
     (equation,) = jaxpr.eqns
@@ -142,7 +143,7 @@ def _monoid(jaxpr: Jaxpr, initial: Sequence[Any]) -> str | None:
     value, dtype = np.asarray(storage_of(initial[0])), jaxpr.invars[0].aval.dtype  # type: ignore[attr-defined]
     if value.shape or value.dtype != dtypes.storage(dtype) or not np.array_equal(value, _MONOIDS[name][1](dtype)):
         return None
-    # Products of booleans are conjunctions, which is what their reduction is called.
+    # A product of booleans is a conjunction, and the reduction is named after that.
     return "and" if name == "mul" and dtypes.kind(dtype) == "b" else name
 
 
@@ -153,10 +154,10 @@ def reduce(
     dimensions: Sequence[int],
     out_sharding: Any = None,
 ) -> Any:
-    """Fold `dimensions` of the operands by an associative `computation(accumulated, element)` on scalars.
+    """Reduce `dimensions` of the operands by an associative `computation(accumulated, element)` on scalars.
 
-    Sums, products, extremes and logical operations become the reductions of those names. `out_sharding` says how
-    the result is split over Explicit axes of a mesh.
+    Sums, products, extrema and logical operations become the reductions of those names. `out_sharding` says how the
+    result is split over Explicit axes of a mesh.
 
     Args:
         operands: an array, or a tree of arrays of one shape.
@@ -178,8 +179,8 @@ def reduce(
     reduction = FlatReduction("reduce", operands, init_values, computation)
     axes = _axes(dimensions)
     if reduction.monoid is not None:
-        return reduction.restored([_MONOIDS[reduction.monoid][0](reduction.operands[0], axes=axes)])
-    return reduction.restored(
+        return reduction.unflatten_results([_MONOIDS[reduction.monoid][0](reduction.operands[0], axes=axes)])
+    return reduction.unflatten_results(
         _other.reduce(*reduction.operands, *reduction.initial, jaxpr=reduction.jaxpr, dimensions=axes)
     )
 
@@ -192,49 +193,49 @@ def _axes(axes: Sequence[int]) -> tuple[int, ...]:
 
 
 def reduce_sum(operand: Any, axes: Sequence[int], *, out_sharding: Any = None) -> Array:
-    """Sum over `axes`. `out_sharding` says how the result is split over Explicit axes of a mesh."""
+    """Sum over `axes`; `out_sharding` says how the result is split over Explicit axes of a mesh."""
     if out_sharding is not None:
         return split_result(reduce_sum, out_sharding, operand, axes)
     return _sum.reduce_sum(operand, axes=_axes(axes))
 
 
 def reduce_prod(operand: Any, axes: Sequence[int]) -> Array:
-    """Product over `axes`."""
+    """Multiply the elements over `axes`."""
     return _other.reduce_prod(operand, axes=_axes(axes))
 
 
 def reduce_max(operand: Any, axes: Sequence[int]) -> Array:
-    """The largest element over `axes`; NaN where there is one."""
+    """Compute the maximum over `axes`; NaN if any element is NaN."""
     return _extrema.reduce_max(operand, axes=_axes(axes))
 
 
 def reduce_min(operand: Any, axes: Sequence[int]) -> Array:
-    """The smallest element over `axes`; NaN where there is one."""
+    """Compute the minimum over `axes`; NaN if any element is NaN."""
     return _extrema.reduce_min(operand, axes=_axes(axes))
 
 
 def reduce_and(operand: Any, axes: Sequence[int]) -> Array:
-    """Conjunction over `axes`, bit by bit for integers."""
+    """Compute the logical AND over `axes`, bitwise for integers."""
     return _other.reduce_and(operand, axes=_axes(axes))
 
 
 def reduce_or(operand: Any, axes: Sequence[int]) -> Array:
-    """Disjunction over `axes`, bit by bit for integers."""
+    """Compute the logical OR over `axes`, bitwise for integers."""
     return _other.reduce_or(operand, axes=_axes(axes))
 
 
 def reduce_xor(operand: Any, axes: Sequence[int]) -> Array:
-    """Exclusive disjunction over `axes`, bit by bit for integers."""
+    """Compute the exclusive OR over `axes`, bitwise for integers."""
     return _other.reduce_xor(operand, axes=_axes(axes))
 
 
 def argmax(operand: Any, axis: int, index_dtype: Any) -> Array:
-    """The index of the first largest element along `axis`; the first NaN where there is one."""
+    """Return the index of the first largest element along `axis`, or of the first NaN."""
     return _extrema.argmax(operand, axes=(index(axis),), index_dtype=dtypes.requested_dtype(index_dtype, "argmax"))
 
 
 def argmin(operand: Any, axis: int, index_dtype: Any) -> Array:
-    """The index of the first smallest element along `axis`; the first NaN where there is one."""
+    """Return the index of the first smallest element along `axis`, or of the first NaN."""
     return _extrema.argmin(operand, axes=(index(axis),), index_dtype=dtypes.requested_dtype(index_dtype, "argmin"))
 
 
@@ -242,25 +243,25 @@ def argmin(operand: Any, axis: int, index_dtype: Any) -> Array:
 
 
 def cumsum(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
-    """Running sum along `axis`, from its end with `reverse`."""
+    """Compute the running sum along `axis`, from its end with `reverse`."""
     return _cumulative.cumsum(operand, axis=index(axis), reverse=bool(reverse))
 
 
 def cumprod(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
-    """Running product along `axis`, from its end with `reverse`."""
+    """Compute the running product along `axis`, from its end with `reverse`."""
     return _cumulative.cumprod(operand, axis=index(axis), reverse=bool(reverse))
 
 
 def cummax(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
-    """Running maximum along `axis`, from its end with `reverse`."""
+    """Compute the running maximum along `axis`, from its end with `reverse`."""
     return _cumulative.cummax(operand, axis=index(axis), reverse=bool(reverse))
 
 
 def cummin(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
-    """Running minimum along `axis`, from its end with `reverse`."""
+    """Compute the running minimum along `axis`, from its end with `reverse`."""
     return _cumulative.cummin(operand, axis=index(axis), reverse=bool(reverse))
 
 
 def cumlogsumexp(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
-    """The logarithm of the running sum of exponentials along `axis`, from its end with `reverse`, without overflow."""
+    """Compute the log of the running sum of exponentials along `axis`, or from its end, without overflow."""
     return _cumulative.cumlogsumexp(operand, axis=index(axis), reverse=bool(reverse))

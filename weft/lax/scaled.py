@@ -1,4 +1,4 @@
-"""Contractions of block-scaled arrays, and what accuracy may be asked of functions."""
+"""Contractions of block-scaled arrays, and accuracy hints for elementwise functions."""
 
 from __future__ import annotations
 
@@ -20,15 +20,17 @@ __all__ = ["AccuracyMode", "Tolerance", "scaled_dot"]
 
 
 class AccuracyMode(enum.Enum):
-    """How accurate a function of `lax` is to be; a hint, since every result is within the error that is stated."""
+    """Accuracy hints for functions of `lax`; without effect, since every result is within its stated error."""
 
     HIGHEST = 1
     DEFAULT = 2
 
 
 class Tolerance:
-    """The errors that are tolerated of a function of `lax`: absolute and relative, or absolute and in units of the last
-    place. A hint, since every result is within the error that is stated."""
+    """Tolerated errors of a function of `lax`: absolute, relative, and in units of the last place.
+
+    A hint without effect, since every result is within its stated error.
+    """
 
     def __init__(self, atol: float = 0.0, rtol: float = 0.0, ulps: int = 0):
         if atol < 0 or rtol < 0 or ulps < 0:
@@ -56,11 +58,11 @@ def scaled_dot(
     dimension_numbers: DotDimensionNumbers | None = None,
     preferred_element_type: Any = None,
 ) -> Any:
-    """`dot_general(lhs * lhs_scale, rhs * rhs_scale, dimension_numbers)` in `preferred_element_type` (bfloat16).
+    """Compute `dot_general(lhs * lhs_scale, rhs * rhs_scale, dimension_numbers)` in `preferred_element_type`.
 
-    A scale has the dimensions of its operand; along a contracting dimension it may have fewer elements, of which each
-    is the scale of a block. Without `dimension_numbers` the last dimension of `lhs` is contracted with the last but one
-    of `rhs`, and those before the last two are a batch.
+    The default type is bfloat16. A scale has the dimensions of its operand; along a contracting dimension it may have
+    fewer elements, each the scale of a block. Without `dimension_numbers` the last dimension of `lhs` is contracted
+    with the last but one of `rhs`, and those before the last two are a batch.
     """
     lhs, rhs = lifted(lhs), lifted(rhs)
     if dimension_numbers is None:
@@ -70,28 +72,28 @@ def scaled_dot(
     dtype = dtypes.requested_dtype(dtype, "scaled_dot")
     wide = np.dtype(np.float64 if dtypes.itemsize_bits(dtype) > 32 else np.float32)
     (left, right), _ = dimension_numbers
-    first, second = _scaled("lhs", lhs, lhs_scale, left, wide), _scaled("rhs", rhs, rhs_scale, right, wide)
+    first, second = _apply_scale("lhs", lhs, lhs_scale, left, wide), _apply_scale("rhs", rhs, rhs_scale, right, wide)
     return convert_element_type(dot_general(first, second, dimension_numbers, preferred_element_type=wide), dtype)
 
 
-def _scaled(word: str, x: Any, scale: Any, contracting: Sequence[int], dtype: Any) -> Any:
-    """An operand times its scale, in a wider type."""
+def _apply_scale(word: str, x: Any, scale: Any, contracting: Sequence[int], dtype: Any) -> Any:
+    """Multiply an operand by its scale in a wider type; `word` names the operand in error messages."""
     x = convert_element_type(x, dtype)
     if scale is None:
         return x
     scale = convert_element_type(lifted(scale), dtype)
     received = f"{word} of shape {x.shape} and a scale of shape {scale.shape}"
     if scale.ndim != x.ndim:
-        raise _misfit(f"scaled_dot: a scale has as many dimensions as {word}.", received)
+        raise _misfit(f"scaled_dot: the scale must have as many dimensions as {word}.", received)
     split: list[Any] = []
     for i, (size, blocks) in enumerate(zip(x.shape, scale.shape, strict=True)):
         if i not in contracting:
             if size != blocks:
-                raise _misfit(f"scaled_dot: dimension {i} of {word} and of its scale differ.", received)
+                raise _misfit(f"scaled_dot: dimension {i} of {word} and of its scale must be equal.", received)
             split.append(size)
             continue
         if not blocks or size % blocks:
-            raise _misfit(f"scaled_dot: the scale does not divide dimension {i} of {word} into blocks.", received)
+            raise _misfit(f"scaled_dot: the scale must divide dimension {i} of {word} into equal blocks.", received)
         split.extend((blocks, size // blocks))
     dimensions, position = [], 0
     for i in range(x.ndim):

@@ -1,4 +1,4 @@
-"""Sending and receiving as two calls, with a token between them."""
+"""Point-to-point communication as two calls, send and receive, with a token between them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.base.source import user_line
 from weft.base.tree_nodes import register_pytree_node
 from weft.ir.types import type_of
-from weft.lax.named_axes import Name, names_of
+from weft.lax.named_axes import Name, axis_names
 from weft.lax.parallel import ppermute
 
 __all__ = ["precv", "psend"]
@@ -20,8 +20,10 @@ Pairs = tuple[tuple[int, int], ...]
 
 
 class SendToken:
-    """What `psend` returns and `precv` takes: the values that are on their way, along which axes, from whom to whom.
-    It is a tree, so it passes through loops and calls."""
+    """Token that `psend` returns and `precv` takes: the values in transit, their axes, and pairs (source, destination).
+
+    It is a tree, so it passes through loops and calls.
+    """
 
     __slots__ = ("names", "pairs", "values")
 
@@ -39,31 +41,32 @@ register_pytree_node(
 )
 
 
-def pairs_of(perm: Sequence[tuple[int, int]]) -> Pairs:
+def canonical_pairs(perm: Sequence[tuple[int, int]]) -> Pairs:
     return tuple((int(source), int(destination)) for source, destination in perm)
 
 
 def psend(x: Any, axis_name: Name, perm: Sequence[tuple[int, int]]) -> SendToken:
-    """Send each leaf along `perm`, pairs (source, destination), to whoever calls `precv` with the token that is
+    """Send each leaf along `perm`, pairs (source, destination); `precv` receives it with the returned token.
     returned."""
-    return SendToken(ppermute(x, axis_name, perm), names_of(axis_name), pairs_of(perm))
+    return SendToken(ppermute(x, axis_name, perm), axis_names(axis_name), canonical_pairs(perm))
 
 
 def precv(token: SendToken, out_shape: Any, axis_name: Name, perm: Sequence[tuple[int, int]]) -> Any:
-    """What was sent along `perm` by the `psend` whose token this is, a tree of arrays like `out_shape`; zeros where
+    """Receive the values that `psend` sent along `perm`, a tree of arrays like `out_shape`; zeros where nothing is
+    sent.
     nothing is received."""
     if not isinstance(token, SendToken):
         raise ArgumentTypeError(
-            "lax.precv takes the token that lax.psend returned.",
+            "lax.precv needs the token that lax.psend returned.",
             received=described(token),
             fix="token = lax.psend(x, axis_name, perm); y = lax.precv(token, out_shape, axis_name, perm)",
             at=user_line(),
         )
     sent = (token.names, token.pairs)
-    if (names_of(axis_name), pairs_of(perm)) != sent:
+    if (axis_names(axis_name), canonical_pairs(perm)) != sent:
         raise ArgumentError(
-            "lax.precv receives along the axes and the permutation along which lax.psend sent.",
-            received=f"{axis_name!r} with perm={pairs_of(perm)} for {token!r}",
+            "The axes and the permutation of lax.precv must be those of lax.psend.",
+            received=f"{axis_name!r} with perm={canonical_pairs(perm)} for {token!r}",
             fix=f"lax.precv(token, out_shape, {token.names}, {list(token.pairs)})",
             at=user_line(),
         )
@@ -71,7 +74,7 @@ def precv(token: SendToken, out_shape: Any, axis_name: Name, perm: Sequence[tupl
     types = tree.map(type_of, token.values)
     if tree.structure(out_shape) != tree.structure(token.values) or shapes(out_shape) != shapes(types):
         raise ArgumentError(
-            "lax.precv: out_shape must be that of what was sent.",
+            "lax.precv: out_shape must match the values that were sent.",
             received=f"{out_shape} for {tree.map(lambda t: t.short(), types)}",
             fix="weft.eval_shape(lambda: x)   of the operand of lax.psend",
             at=user_line(),

@@ -1,4 +1,4 @@
-"""Making arrays and moving elements: full, iota, reshape, broadcast, transpose, concatenate, pad and their kin."""
+"""Array creation and data movement: full, iota, reshape, broadcast, transpose, concatenate, pad and their kin."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from weft.trace.tracer import Tracer
 
 
 def canonical_shape(shape: Any) -> Shape:
-    """A shape that a user gave, as a tuple of ints and symbolic sizes."""
+    """Convert a user's shape to a tuple of ints and symbolic sizes."""
     if isinstance(shape, (Expression, int)) or (hasattr(shape, "__index__") and not np.ndim(shape)):
         shape = (shape,)
     sizes = []
@@ -52,7 +52,7 @@ def canonical_shape(shape: Any) -> Shape:
 
 
 def canonical_axis(axis: Any, rank: int) -> int:
-    """An axis counted from either end, as one in range(rank)."""
+    """Normalize an axis counted from either end to range(rank)."""
     i = index(axis)
     if not -rank <= i < rank:
         raise AxisOutOfBoundsError(
@@ -64,7 +64,7 @@ def canonical_axis(axis: Any, rank: int) -> int:
 
 
 def canonical_axes(axes: Any, rank: int) -> tuple[int, ...]:
-    """Distinct axes counted from either end, as ones in range(rank), in the order given."""
+    """Normalize distinct axes counted from either end to range(rank), in the order given."""
     single = hasattr(axes, "__index__") and not np.ndim(axes)
     out = tuple(canonical_axis(a, rank) for a in ((axes,) if single else sequence(axes, "Axes", "a tuple of ints")))
     if len(set(out)) != len(out):
@@ -75,7 +75,7 @@ def canonical_axes(axes: Any, rank: int) -> tuple[int, ...]:
 def _type(x: Any) -> ArrayType:
     aval = type_of(x)
     if not isinstance(aval, ArrayType):
-        raise ArgumentTypeError(f"An array is needed here, got {aval.short()}.")
+        raise ArgumentTypeError(f"The operand must be an array, got {aval.short()}.")
     return aval
 
 
@@ -83,7 +83,7 @@ def _type(x: Any) -> ArrayType:
 
 
 def constant(value: Any, dtype: Any, weak_type: bool = False) -> Any:
-    """A scalar of the given dtype from a number or a scalar array."""
+    """Convert a number or a scalar array to a scalar of the given dtype."""
     if isinstance(value, Array):
         aval = value.aval
         if aval.dtype == dtype and aval.weak_type == weak_type:
@@ -100,7 +100,7 @@ def constant(value: Any, dtype: Any, weak_type: bool = False) -> Any:
 
 
 def full(shape: Any, fill_value: Any, dtype: Any = None, *, sharding: Any = None) -> Array:
-    """An array of `shape` with `fill_value` everywhere."""
+    """Create an array of `shape` with `fill_value` everywhere."""
     sizes = canonical_shape(shape)
     aval = _type(fill_value)
     if aval.shape:
@@ -115,11 +115,11 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *, sharding: Any = None
     else:
         found = dtypes.canonicalize_dtype(dtype, allow_extended_dtype=True)
     out = _shape.broadcast_in_dim(constant(fill_value, found, weak_type), shape=sizes, broadcast_dimensions=())
-    return out if sharding is None else split_so(out, sharding, "full")
+    return out if sharding is None else constrain_sharding(out, sharding, "full")
 
 
-def split_so(x: Array, sharding: Any, caller: str) -> Array:
-    """An array that was computed, split as a sharding says."""
+def constrain_sharding(x: Array, sharding: Any, caller: str) -> Array:
+    """Constrain a computed array to a sharding; `caller` names the function in error messages."""
     wanted = as_sharding(sharding, caller, "sharding")
     assert wanted is not None
     checked(wanted, x.shape, f"{caller}: {x.aval.short()}")
@@ -127,19 +127,19 @@ def split_so(x: Array, sharding: Any, caller: str) -> Array:
 
 
 def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None, sharding: Any = None) -> Array:
-    """An array like `x` with `fill_value` everywhere."""
+    """Create an array like `x` with `fill_value` everywhere."""
     aval = x if isinstance(x, ArrayType) else _type(x)
     weak_type = dtype is None and aval.weak_type
     found = aval.dtype if dtype is None else dtypes.canonicalize_dtype(dtype, allow_extended_dtype=True)
     sizes = aval.shape if shape is None else canonical_shape(shape)
     out = _shape.broadcast_in_dim(constant(fill_value, found, weak_type), shape=sizes, broadcast_dimensions=())
     if sharding is not None:
-        return split_so(out, sharding, "full_like")
+        return constrain_sharding(out, sharding, "full_like")
     return split_like(out, x) if shape is None and isinstance(x, Array) else out
 
 
 def broadcast_like(arr: Any, like_arr: Any) -> Array:
-    """An array repeated to the shape and the sharding of another; its dimensions are the last ones, as in NumPy.
+    """Broadcast an array to the shape and sharding of another, aligned at the last dimensions as in NumPy.
 
     >>> import weft.lax as lax, weft.numpy as wnp
     >>> lax.broadcast_like(wnp.array([1, 2]), wnp.zeros((2, 2)))
@@ -150,7 +150,7 @@ def broadcast_like(arr: Any, like_arr: Any) -> Array:
     like: ArrayType = type_of(like_arr)  # type: ignore[assignment]
     if broadcast_shapes(own.shape, like.shape) != like.shape:
         raise ShapeMismatchError(
-            "lax.broadcast_like: the array does not have the last dimensions of the other, or 1.",
+            "lax.broadcast_like: each dimension must be 1 or equal the other's, aligned at the last.",
             received=f"{own.short()} for {like.short()}",
             at=user_line(),
         )
@@ -158,7 +158,7 @@ def broadcast_like(arr: Any, like_arr: Any) -> Array:
 
 
 def stack(operands: Sequence[Any], axis: int = 0) -> Array:
-    """Arrays of one shape along a new axis.
+    """Stack arrays of one shape along a new axis.
 
     >>> import weft.lax as lax, weft.numpy as wnp
     >>> lax.stack([wnp.array([1, 2]), wnp.array([3, 4])], axis=1)
@@ -173,7 +173,7 @@ def stack(operands: Sequence[Any], axis: int = 0) -> Array:
 
 
 def unstack(x: Any, axis: int = 0) -> tuple[Array, ...]:
-    """The slices of an array along an axis.
+    """Split an array into its slices along an axis, without that axis.
 
     >>> import weft.lax as lax, weft.numpy as wnp
     >>> lax.unstack(wnp.array([[1, 2], [3, 4]]), axis=1)
@@ -184,7 +184,7 @@ def unstack(x: Any, axis: int = 0) -> tuple[Array, ...]:
 
 
 def shape_as_value(shape: Any) -> Array:
-    """A shape as a vector of integers, as many as it has dimensions."""
+    """Return a shape as an int32 vector."""
     sizes = canonical_shape(shape)
     if any(isinstance(d, Expression) for d in sizes):
         raise TracedShapeError(
@@ -194,12 +194,12 @@ def shape_as_value(shape: Any) -> Array:
 
 
 def zeros_like_array(x: Any) -> Array:
-    """Zeros like `x`."""
+    """Create zeros like `x`."""
     return full_like(x, 0)
 
 
 def empty(shape: Any, dtype: Any, *, out_sharding: Any = None) -> Array:
-    """An array of `shape` whose elements mean nothing; they are zeros.
+    """Create an array of `shape` with unspecified elements; they are zeros.
 
     Args:
         shape: the sizes.
@@ -220,7 +220,7 @@ def empty(shape: Any, dtype: Any, *, out_sharding: Any = None) -> Array:
 
 
 def iota(dtype: Any, size: Any) -> Array:
-    """0, 1, ..., size - 1.
+    """Create the vector 0, 1, ..., size - 1.
 
     Args:
         dtype: the dtype.
@@ -238,12 +238,12 @@ def iota(dtype: Any, size: Any) -> Array:
 
 
 def broadcasted_iota(dtype: Any, shape: Any, dimension: int, *, out_sharding: Any = None) -> Array:
-    """0, 1, 2, ... along `dimension`, the same along all others.
+    """Create an array that counts 0, 1, 2, ... along `dimension`, the same along all others.
 
     Args:
         dtype: the dtype.
         shape: the sizes.
-        dimension: the axis along which numbers ascend.
+        dimension: the axis to count along.
         out_sharding: the sharding of the result; by default it follows from the operands.
 
     Returns:
@@ -266,7 +266,7 @@ def broadcasted_iota(dtype: Any, shape: Any, dimension: int, *, out_sharding: An
 
 
 def broadcast_shapes(*shapes: Any) -> Shape:
-    """The shape that arrays of these shapes broadcast to: lined up from the right, sizes equal or 1.
+    """Compute the shape that arrays of these shapes broadcast to: aligned at the right, sizes equal or 1.
 
     Args:
         *shapes: tuples of sizes.
@@ -295,7 +295,7 @@ def broadcast_shapes(*shapes: Any) -> Shape:
 
 
 def broadcast(operand: Any, sizes: Sequence[int], *, out_sharding: Any = None) -> Array:
-    """The operand repeated along new leading dimensions of `sizes`.
+    """Repeat the operand along new leading dimensions of `sizes`.
 
     Args:
         operand: an array.
@@ -324,12 +324,12 @@ def broadcast(operand: Any, sizes: Sequence[int], *, out_sharding: Any = None) -
 def broadcast_in_dim(
     operand: Any, shape: Any, broadcast_dimensions: Sequence[int], *, out_sharding: Any = None
 ) -> Array:
-    """Operand axis i becomes axis `broadcast_dimensions[i]` of an array of `shape`; all else is repetition.
+    """Broadcast to `shape`, with operand axis i as axis `broadcast_dimensions[i]` of the result.
 
     Args:
         operand: an array.
         shape: the sizes.
-        broadcast_dimensions: for each axis of the operand, which axis of the result it is.
+        broadcast_dimensions: the axis of the result for each axis of the operand.
         out_sharding: the sharding of the result; by default it follows from the operands.
 
     Returns:
@@ -357,12 +357,12 @@ def broadcast_in_dim(
 
 
 def broadcast_to_rank(x: Any, rank: int) -> Array:
-    """`x` with leading dimensions of size 1 until it has `rank` dimensions."""
+    """Add leading dimensions of size 1 until `x` has `rank` dimensions."""
     return expand_dims(x, tuple(range(rank - _type(x).ndim)))
 
 
 def expand_dims(array: Any, dimensions: Sequence[int]) -> Array:
-    """`array` with new dimensions of size 1 at `dimensions` of the result.
+    """Insert new dimensions of size 1 at `dimensions` of the result.
 
     Args:
         array: an array.
@@ -388,7 +388,7 @@ def expand_dims(array: Any, dimensions: Sequence[int]) -> Array:
 
 
 def tile(operand: Any, reps: Sequence[int]) -> Array:
-    """The operand repeated `reps[i]` times along axis i."""
+    """Repeat the operand `reps[i]` times along axis i."""
     return _shape.tile(operand, reps=canonical_shape(reps))
 
 
@@ -398,7 +398,7 @@ def tile(operand: Any, reps: Sequence[int]) -> Array:
 def reshape(
     operand: Any, new_sizes: Any, dimensions: Sequence[int] | None = None, *, out_sharding: Any = None
 ) -> Array:
-    """The elements in row-major order (after a transpose by `dimensions`, if given) under another shape.
+    """Change the shape, with the elements in row-major order (after a transpose by `dimensions`, if given).
 
     Args:
         operand: an array.
@@ -429,11 +429,11 @@ def reshape(
 
 
 def transpose(operand: Any, permutation: Any) -> Array:
-    """Result axis i is operand axis `permutation[i]`.
+    """Permute the axes: axis i of the result is axis `permutation[i]` of the operand.
 
     Args:
         operand: an array.
-        permutation: for each axis of the result, which one of the operand it is.
+        permutation: the axis of the operand for each axis of the result.
 
     Returns:
         An array.
@@ -450,13 +450,13 @@ def transpose(operand: Any, permutation: Any) -> Array:
 
 
 def squeeze(array: Any, dimensions: Sequence[int]) -> Array:
-    """`array` without the given dimensions, which have size 1."""
+    """Remove the given dimensions, which must have size 1."""
     dims = tuple(sorted(canonical_axes(dimensions, _type(array).ndim)))
     return array if not dims and isinstance(array, Array) else _shape.squeeze(array, dimensions=dims)
 
 
 def collapse(operand: Any, start_dimension: int, stop_dimension: int | None = None) -> Array:
-    """Dimensions from start (included) to stop (not included) as one.
+    """Merge the dimensions from start (included) to stop (excluded) into one.
 
     Args:
         operand: an array.
@@ -489,7 +489,7 @@ def _python_slice(start: int | None, stop: int | None) -> slice:
 
 
 def rev(operand: Any, dimensions: Sequence[int]) -> Array:
-    """The elements in reverse order along `dimensions`."""
+    """Reverse the elements along `dimensions`."""
     dims = tuple(sorted(canonical_axes(dimensions, _type(operand).ndim)))
     return operand if not dims and isinstance(operand, Array) else _shape.rev(operand, dimensions=dims)
 
@@ -498,7 +498,7 @@ def rev(operand: Any, dimensions: Sequence[int]) -> Array:
 
 
 def concatenate(operands: Any, dimension: int) -> Array:
-    """The operands, of one dtype, one after the other along `dimension`."""
+    """Concatenate operands of one dtype along `dimension`."""
     pieces = list(operands)
     if not pieces:
         raise ArgumentError("concatenate needs at least one array.")
@@ -509,12 +509,12 @@ def concatenate(operands: Any, dimension: int) -> Array:
 
 
 def split(operand: Any, sizes: Sequence[Any], axis: int = 0) -> Sequence[Array]:
-    """Pieces of the given sizes along `axis`."""
+    """Split into pieces of the given sizes along `axis`."""
     return _concatenate.split(operand, sizes=canonical_shape(sizes), axis=canonical_axis(axis, _type(operand).ndim))
 
 
 def pad(operand: Any, padding_value: Any, padding_config: Sequence[tuple[int, int, int]]) -> Array:
-    """The operand with (low, high, interior) padding in each dimension; negative low or high crops.
+    """Pad each dimension by (low, high, interior) elements; negative low or high crops.
 
     Args:
         operand: an array.

@@ -42,11 +42,11 @@ from weft.trace.array import Array
 from weft.trace.tracer import Tracer
 
 
-def _shape_of(x: Any) -> Any:
+def _shape(x: Any) -> Any:
     return type_of(x).shape  # type: ignore[attr-defined]
 
 
-def _dtype_of(x: Any) -> Any:
+def _dtype(x: Any) -> Any:
     return type_of(x).dtype  # type: ignore[attr-defined]
 
 
@@ -56,11 +56,11 @@ def _dtype_of(x: Any) -> Any:
 def slice(
     operand: Any, start_indices: Sequence[int], limit_indices: Sequence[int], strides: Sequence[int] | None = None
 ) -> Array:
-    """From start (included) to limit (not included) in steps, in each dimension.
+    """Slice from start (included) to limit (excluded) in steps, in each dimension.
 
     Args:
         operand: an array.
-        start_indices, limit_indices: for each axis where the slice begins and ends.
+        start_indices, limit_indices: the start and the end of the slice for each axis.
         strides: for each axis the step; 1 by default.
 
     Returns:
@@ -77,7 +77,7 @@ def slice(
     steps = None if strides is None else tuple(map(index_or_size, sequence(strides, "strides of lax.slice", fix)))
     if steps is not None and all(step == 1 for step in steps):
         steps = None
-    shape = _shape_of(operand)
+    shape = _shape(operand)
     if steps is None and limits == shape and not any(s != 0 for s in starts) and isinstance(operand, Array):
         return operand
     return _slicing.slice(operand, start_indices=starts, limit_indices=limits, strides=steps)
@@ -86,7 +86,7 @@ def slice(
 def slice_in_dim(
     operand: Any, start_index: int | None, limit_index: int | None, stride: int = 1, axis: int = 0
 ) -> Array:
-    """A slice along one axis; bounds may be None or count from the end, as in Python.
+    """Slice along one axis; bounds may be None or count from the end, as in Python.
 
     Args:
         operand: an array.
@@ -102,7 +102,7 @@ def slice_in_dim(
     >>> lax.slice_in_dim(wnp.arange(6), 1, -1)
     Array([1, 2, 3, 4], dtype=int32)
     """
-    shape = _shape_of(operand)
+    shape = _shape(operand)
     axis = canonical_axis(axis, len(shape))
     size = shape[axis]
     start = 0 if start_index is None else index_or_size(start_index)
@@ -117,7 +117,7 @@ def slice_in_dim(
 
 
 def index_in_dim(operand: Any, index: int, axis: int = 0, keepdims: bool = True) -> Array:
-    """The elements at one static index of an axis.
+    """Select the elements at one static index of an axis.
 
     Args:
         operand: an array.
@@ -133,7 +133,7 @@ def index_in_dim(operand: Any, index: int, axis: int = 0, keepdims: bool = True)
     >>> lax.index_in_dim(wnp.arange(6), 2, keepdims=False)
     Array(2, dtype=int32)
     """
-    shape = _shape_of(operand)
+    shape = _shape(operand)
     axis = canonical_axis(axis, len(shape))
     i, size = index_or_size(index), shape[axis]
     wrapped = i + size if i < 0 else i
@@ -147,7 +147,7 @@ def index_in_dim(operand: Any, index: int, axis: int = 0, keepdims: bool = True)
 
 
 def wrap_negative(index: Any, size: Any) -> Any:
-    """An index in which negative numbers count from the end, as one counted from the start."""
+    """Convert an index whose negative values count from the end to one counted from the start."""
     if isinstance(index, Expression):
         index = size_of(index)
     aval = type_of(index)
@@ -163,21 +163,21 @@ def wrap_negative(index: Any, size: Any) -> Any:
         return index
     dtype = aval.dtype  # type: ignore[attr-defined]
     symbolic = isinstance(size, Expression)
-    # One of 64 bits may come from where they were enabled.
+    # An index of 64 bits may have been made while they were enabled.
     wide = dtype.itemsize > 4 and not config.enable_x64
-    # A position near the end of an axis of more than 2^31 elements has 64 bits, whatever the setting.
+    # An index near the end of an axis of more than 2^31 elements needs 64 bits, whatever the setting.
     needed = np.dtype(np.int64 if not symbolic and size > dtypes.iinfo(np.int32).max else np.int32)
     if wide or dtype.itemsize < needed.itemsize:
         too_short = dtype.itemsize < 4 if symbolic else size > dtypes.iinfo(dtype).max
         if wide or too_short:
             index, dtype = lookup("convert_element_type")(index, new_dtype=needed, weak_type=False), needed
     if dtype.itemsize <= 4 or config.enable_x64:
-        return _counted_from_start(index, size, dtype)
+        return _count_from_start(index, size, dtype)
     with enable_x64(True):
-        return _counted_from_start(index, size, dtype)
+        return _count_from_start(index, size, dtype)
 
 
-def _counted_from_start(index: Array, size: Any, dtype: np.dtype[Any]) -> Any:
+def _count_from_start(index: Array, size: Any, dtype: np.dtype[Any]) -> Any:
     end = size_of(size, dtype, weak=False) if isinstance(size, Expression) else np.array(size, dtype)
     return select_n(lt(index, np.zeros((), dtype)), index, add(index, end))
 
@@ -185,16 +185,16 @@ def _counted_from_start(index: Array, size: Any, dtype: np.dtype[Any]) -> Any:
 def _starts(start_indices: Any, shape: Sequence[Any], allow_negative: bool | Sequence[bool]) -> list[Any]:
     rank = len(shape)
     if isinstance(start_indices, (Array, np.ndarray)):
-        if len(_shape_of(start_indices)) != 1:
+        if len(_shape(start_indices)) != 1:
             raise ArgumentTypeError(
-                f"Start indices must be a sequence or an array of one dimension, got shape {_shape_of(start_indices)}."
+                f"Start indices must be a sequence or an array of one dimension, got shape {_shape(start_indices)}."
             )
-        count = _shape_of(start_indices)[0]
+        count = _shape(start_indices)[0]
         start_indices = [index_in_dim(start_indices, i, 0, keepdims=False) for i in range(count)]
     starts = list(sequence(start_indices, "Start indices", "one index for each axis"))
     if len(starts) != rank:
         raise ArgumentError(
-            f"{len(starts)} start indices were given for an operand of rank {rank}.",
+            f"The number of start indices must be the rank of the operand, got {len(starts)} for rank {rank}.",
             received=f"shape {shape}",
             fix=f"one start for each axis: {', '.join('0' * rank)} is the beginning",
         )
@@ -205,13 +205,13 @@ def _starts(start_indices: Any, shape: Sequence[Any], allow_negative: bool | Seq
 def dynamic_slice(
     operand: Any, start_indices: Any, slice_sizes: Any, *, allow_negative_indices: bool | Sequence[bool] = True
 ) -> Array:
-    """A slice of static size from a start known when running; a start too near the end is moved back.
+    """Extract a slice of static size whose start is known at run time; it is clamped so that the slice fits.
 
     Args:
         operand: an array.
         start_indices: a scalar for each axis, which may be traced.
         slice_sizes: the sizes of the slice, known when tracing.
-        allow_negative_indices: whether negative indices count from the end; a promise that there are none saves work.
+        allow_negative_indices: whether negative indices count from the end; False saves work if there are none.
 
     Returns:
         An array of shape `slice_sizes`.
@@ -221,22 +221,22 @@ def dynamic_slice(
     >>> lax.dynamic_slice(wnp.arange(6), (4,), (3,))
     Array([3, 4, 5], dtype=int32)
     """
-    starts = _starts(start_indices, _shape_of(operand), allow_negative_indices)
+    starts = _starts(start_indices, _shape(operand), allow_negative_indices)
     sizes = canonical_shape(slice_sizes)
-    _check_starts(starts, _shape_of(operand), sizes)
+    _check_starts(starts, _shape(operand), sizes)
     return _slicing.dynamic_slice(operand, *starts, slice_sizes=sizes)
 
 
 def dynamic_update_slice(
     operand: Any, update: Any, start_indices: Any, *, allow_negative_indices: bool | Sequence[bool] = True
 ) -> Array:
-    """The operand with `update` written over it from a start known when running.
+    """Overwrite the slice of the operand at a start known at run time with `update`.
 
     Args:
         operand: an array.
         update: an array of the rank of the operand.
         start_indices: a scalar for each axis, which may be traced; moved back so that the update fits.
-        allow_negative_indices: whether negative indices count from the end; a promise that there are none saves work.
+        allow_negative_indices: whether negative indices count from the end; False saves work if there are none.
 
     Returns:
         An array like `operand`.
@@ -246,32 +246,33 @@ def dynamic_update_slice(
     >>> lax.dynamic_update_slice(wnp.arange(6), wnp.array([9, 9]), (1,))
     Array([0, 9, 9, 3, 4, 5], dtype=int32)
     """
-    starts = _starts(start_indices, _shape_of(operand), allow_negative_indices)
-    _check_starts(starts, _shape_of(operand), _shape_of(update))
+    starts = _starts(start_indices, _shape(operand), allow_negative_indices)
+    _check_starts(starts, _shape(operand), _shape(update))
     return _slicing.dynamic_update_slice(operand, update, *starts)
 
 
 def _check_starts(starts: Sequence[Any], shape: Sequence[Any], sizes: Sequence[Any]) -> None:
-    """Have starts checked in compiled programs. Moving them inside is what the functions are known to do, so at once
-    they do that unasked."""
-    # Where the numbers of dimensions differ the type rule raises.
+    """Check starts in compiled programs. Clamping them is the functions' documented behavior, so checks must be asked
+    for.
+    """
+    # If the numbers of dimensions differ, the type rule raises the error.
     if config.checks == "all" and len(starts) == len(shape) == len(sizes):
         for axis, (start, n, size) in enumerate(zip(starts, shape, sizes, strict=True)):
             check_index(start, axis, shape, 0, n - size, size)
 
 
 def _check_indices(indices: Any, axes: Sequence[int], shape: Sequence[Any], sizes: Sequence[Any]) -> None:
-    """Have the index vectors of a gather or a scatter without a mode checked, one component after the other."""
-    if not asked() or not _shape_of(indices) or _shape_of(indices)[-1] != len(axes):
+    """Check the index vectors of a gather or scatter without a mode, one component after the other."""
+    if not asked() or not _shape(indices) or _shape(indices)[-1] != len(axes):
         return
     for i, axis in enumerate(axes):
-        last = len(_shape_of(indices)) - 1
+        last = len(_shape(indices)) - 1
         column = indices if len(axes) == 1 else slice_in_dim(indices, i, i + 1, 1, last)
         check_index(column, axis, shape, 0, shape[axis] - sizes[axis], sizes[axis])
 
 
 def _one_axis(operand: Any, start_index: Any, axis: int) -> tuple[int, list[Any]]:
-    rank = len(_shape_of(operand))
+    rank = len(_shape(operand))
     axis = canonical_axis(axis, rank)
     starts: list[Any] = [np.zeros((), type_of(start_index).dtype)] * rank  # type: ignore[attr-defined]
     starts[axis] = start_index
@@ -281,14 +282,14 @@ def _one_axis(operand: Any, start_index: Any, axis: int) -> tuple[int, list[Any]
 def dynamic_slice_in_dim(
     operand: Any, start_index: Any, slice_size: int, axis: int = 0, *, allow_negative_indices: bool = True
 ) -> Array:
-    """`dynamic_slice` along one axis.
+    """Compute `dynamic_slice` along one axis.
 
     Args:
         operand: an array.
         start_index: a scalar, which may be traced.
         slice_size: the size along the axis.
         axis: the axis.
-        allow_negative_indices: whether negative indices count from the end; a promise that there are none saves work.
+        allow_negative_indices: whether negative indices count from the end; False saves work if there are none.
 
     Returns:
         An array.
@@ -299,7 +300,7 @@ def dynamic_slice_in_dim(
     Array([2, 3], dtype=int32)
     """
     axis, starts = _one_axis(operand, start_index, axis)
-    sizes = list(_shape_of(operand))
+    sizes = list(_shape(operand))
     sizes[axis] = index_or_size(slice_size)
     return dynamic_slice(operand, starts, sizes, allow_negative_indices=_only(axis, len(sizes), allow_negative_indices))
 
@@ -311,14 +312,14 @@ def _only(axis: int, rank: int, allowed: bool) -> list[bool]:
 def dynamic_index_in_dim(
     operand: Any, index: Any, axis: int = 0, keepdims: bool = True, *, allow_negative_indices: bool = True
 ) -> Array:
-    """The elements at one index, known when running, of an axis.
+    """Select the elements at one index, known at run time, of an axis.
 
     Args:
         operand: an array.
         index: a scalar, which may be traced.
         axis: the axis.
         keepdims: whether the axis stays, with size 1.
-        allow_negative_indices: whether negative indices count from the end; a promise that there are none saves work.
+        allow_negative_indices: whether negative indices count from the end; False saves work if there are none.
 
     Returns:
         An array.
@@ -335,14 +336,14 @@ def dynamic_index_in_dim(
 def dynamic_update_slice_in_dim(
     operand: Any, update: Any, start_index: Any, axis: int, *, allow_negative_indices: bool = True
 ) -> Array:
-    """`dynamic_update_slice` along one axis.
+    """Compute `dynamic_update_slice` along one axis.
 
     Args:
         operand: an array.
         update: an array of the rank of the operand.
         start_index: a scalar, which may be traced.
         axis: the axis.
-        allow_negative_indices: whether negative indices count from the end; a promise that there are none saves work.
+        allow_negative_indices: whether negative indices count from the end; False saves work if there are none.
 
     Returns:
         An array like `operand`.
@@ -361,14 +362,14 @@ def dynamic_update_slice_in_dim(
 def dynamic_update_index_in_dim(
     operand: Any, update: Any, index: Any, axis: int, *, allow_negative_indices: bool = True
 ) -> Array:
-    """The operand with the elements at one index of an axis replaced.
+    """Replace the elements at one index of an axis.
 
     Args:
         operand: an array.
         update: an array, with or without the axis.
         index: a scalar, which may be traced.
         axis: the axis.
-        allow_negative_indices: whether negative indices count from the end; a promise that there are none saves work.
+        allow_negative_indices: whether negative indices count from the end; False saves work if there are none.
 
     Returns:
         An array like `operand`.
@@ -378,9 +379,9 @@ def dynamic_update_index_in_dim(
     >>> lax.dynamic_update_index_in_dim(wnp.arange(4), 9, 2, 0)
     Array([0, 1, 9, 3], dtype=int32)
     """
-    rank = len(_shape_of(operand))
+    rank = len(_shape(operand))
     axis = canonical_axis(axis, rank)
-    if len(_shape_of(update)) != rank:
+    if len(_shape(update)) != rank:
         update = expand_dims(update, (axis,))
     return dynamic_update_slice_in_dim(operand, update, index, axis, allow_negative_indices=allow_negative_indices)
 
@@ -389,8 +390,10 @@ def dynamic_update_index_in_dim(
 
 
 def index_take(src: Any, idxs: Sequence[Any], axes: Sequence[int]) -> Array:
-    """Elements of `src` at `idxs`, vectors of one size, one for each of `axes`: the index is the first dimension of the
-    result, those of `src` that are not in `axes` follow. Indices wrap around.
+    """Take elements of `src` at `idxs`, index vectors of one size, one for each of `axes`.
+
+    The index is the first dimension of the result, followed by the dimensions of `src` that are not in `axes`. Indices
+    wrap around.
 
     >>> import weft.lax as lax, weft.numpy as wnp
     >>> lax.index_take(wnp.arange(12).reshape(3, 4), (wnp.array([0, 4]),), (1,))
@@ -427,13 +430,13 @@ def gather(
     mode: str | GatherScatterMode | None = None,
     fill_value: Any = None,
 ) -> Array:
-    """Slices of `slice_sizes` that begin at `start_indices`. Without a mode, indices are clipped."""
+    """Gather slices of `slice_sizes` that begin at `start_indices`. Without a mode, indices are clipped."""
     parsed = GatherScatterMode.CLIP if mode is None else GatherScatterMode.from_any(mode)
     if parsed is GatherScatterMode.ONE_HOT:
         parsed, fill_value = GatherScatterMode.FILL_OR_DROP, 0  # a one-hot row out of bounds is all zeros
-    dtype = _dtype_of(operand)
+    dtype = _dtype(operand)
     if isinstance(dtype, KeyDtype) and parsed is GatherScatterMode.FILL_OR_DROP:
-        return _gathered_keys(
+        return _gather_keys(
             operand, start_indices, dimension_numbers, slice_sizes, unique_indices, indices_are_sorted, fill_value
         )
     if fill_value is not None:
@@ -451,27 +454,27 @@ def gather(
         fill_value=fill_value,
     )
     if mode is None:  # after the type rule, which says what is wrong with the numbers
-        _check_indices(start_indices, dims.start_index_map, _shape_of(operand), sizes)
+        _check_indices(start_indices, dims.start_index_map, _shape(operand), sizes)
     return read
 
 
-def _gathered_keys(
+def _gather_keys(
     keys: Any, indices: Any, dimension_numbers: Any, sizes: Any, unique: bool, is_sorted: bool, fill_value: Any
 ) -> Array:
-    """A gather of random keys that fills in for those out of bounds: a key, or one whose words all are a number."""
+    """Gather random keys; those out of bounds become the key whose words all are `fill_value`."""
     hints = {"unique_indices": unique, "indices_are_sorted": is_sorted}
     read = gather(keys, indices, dimension_numbers, sizes, mode="clip", **hints)
-    there = full(_shape_of(keys), True, np.dtype(np.bool_))
+    there = full(_shape(keys), True, np.dtype(np.bool_))
     inside = gather(there, indices, dimension_numbers, sizes, mode="fill", fill_value=False, **hints)
     word = np.iinfo(np.uint32).max if fill_value is None else fill_value
-    return select_n(inside, full(read.shape, word, _dtype_of(keys)), read)
+    return select_n(inside, full(read.shape, word, _dtype(keys)), read)
 
 
 def _dimension_numbers(dimension_numbers: Any, kind: Any) -> Any:
-    """Dimension numbers of a gather or scatter, as tuples of ints."""
+    """Convert dimension numbers of a gather or scatter to tuples of ints."""
     if not isinstance(dimension_numbers, kind):
         raise ArgumentTypeError(
-            f"{kind.__name__} are needed.",
+            f"The dimension numbers must be {kind.__name__}.",
             received=described(dimension_numbers),
             fix=f"lax.{kind.__name__}({', '.join(f'{name}=(...)' for name in kind._fields[:3])})",
         )
@@ -502,8 +505,8 @@ def _bind_scatter(
         mode=parsed,
     )
     if mode is None:  # after the type rule, which says what is wrong with the numbers
-        shape = _shape_of(operand)
-        sizes = window_sizes(len(shape), _shape_of(updates), dims)
+        shape = _shape(operand)
+        sizes = window_sizes(len(shape), _shape(updates), dims)
         _check_indices(indices, dims.scatter_dims_to_operand_dims, shape, sizes)
     return written
 
@@ -518,7 +521,7 @@ def scatter(
     unique_indices: bool = False,
     mode: str | GatherScatterMode | None = None,
 ) -> Array:
-    """The operand overwritten with updates; of two at one index the later stays."""
+    """Overwrite the operand with updates at indices; of two at one index the later one wins."""
     hints = indices_are_sorted, unique_indices, mode
     return _bind_scatter(_scatter.scatter, operand, scatter_indices, updates, dimension_numbers, *hints)
 
@@ -533,16 +536,16 @@ def scatter_add(
     unique_indices: bool = False,
     mode: str | GatherScatterMode | None = None,
 ) -> Array:
-    """The operand with updates added.
+    """Add updates to the operand at indices.
 
     Args:
         operand: an array.
         scatter_indices: indices along the last axis.
-        updates: what is added.
-        dimension_numbers: which dimension is which.
+        updates: the values to add.
+        dimension_numbers: the roles of the dimensions.
         indices_are_sorted: a promise that the indices ascend.
         unique_indices: a promise that no element is selected twice.
-        mode: what an index out of bounds means: "fill" or "drop" ignores it, "clip" moves it inside,
+        mode: the treatment of indices out of bounds: "fill" or "drop" ignores them, "clip" moves them inside,
             "promise_in_bounds" checks nothing.
 
     Returns:
@@ -568,7 +571,7 @@ def scatter_sub(
     unique_indices: bool = False,
     mode: str | GatherScatterMode | None = None,
 ) -> Array:
-    """The operand with updates subtracted."""
+    """Subtract updates from the operand at indices."""
     hints = indices_are_sorted, unique_indices, mode
     return _bind_scatter(_scatter.scatter_sub, operand, scatter_indices, updates, dimension_numbers, *hints)
 
@@ -583,7 +586,7 @@ def scatter_mul(
     unique_indices: bool = False,
     mode: str | GatherScatterMode | None = None,
 ) -> Array:
-    """The operand multiplied by updates."""
+    """Multiply the operand by updates at indices."""
     hints = indices_are_sorted, unique_indices, mode
     return _bind_scatter(_scatter.scatter_mul, operand, scatter_indices, updates, dimension_numbers, *hints)
 
@@ -598,7 +601,7 @@ def scatter_min(
     unique_indices: bool = False,
     mode: str | GatherScatterMode | None = None,
 ) -> Array:
-    """The operand, or an update where that is smaller."""
+    """Replace the operand at indices by the minimum of it and the updates."""
     hints = indices_are_sorted, unique_indices, mode
     return _bind_scatter(_scatter.scatter_min, operand, scatter_indices, updates, dimension_numbers, *hints)
 
@@ -613,7 +616,7 @@ def scatter_max(
     unique_indices: bool = False,
     mode: str | GatherScatterMode | None = None,
 ) -> Array:
-    """The operand, or an update where that is larger."""
+    """Replace the operand at indices by the maximum of it and the updates."""
     hints = indices_are_sorted, unique_indices, mode
     return _bind_scatter(_scatter.scatter_max, operand, scatter_indices, updates, dimension_numbers, *hints)
 
@@ -629,12 +632,12 @@ def scatter_apply(
     unique_indices: bool = False,
     mode: str | GatherScatterMode | None = None,
 ) -> Array:
-    """The operand with an elementwise `func` applied at the indices, as often as an index occurs."""
+    """Apply an elementwise `func` to the operand at indices, once for each occurrence of an index."""
     dims = _dimension_numbers(dimension_numbers, ScatterDimensionNumbers)
-    shape, updates = _shape_of(operand), canonical_shape(update_shape)
+    shape, updates = _shape(operand), canonical_shape(update_shape)
     if not updates:
-        many = iter(_shape_of(scatter_indices)[:-1])
-        rank = len(_shape_of(scatter_indices)) - 1 + len(dims.update_window_dims)
+        many = iter(_shape(scatter_indices)[:-1])
+        rank = len(_shape(scatter_indices)) - 1 + len(dims.update_window_dims)
         updates = tuple(1 if i in dims.update_window_dims else next(many) for i in range(rank))
     hints: dict[str, Any] = {"indices_are_sorted": indices_are_sorted, "unique_indices": unique_indices, "mode": mode}
     sizes = _scatter.window_sizes(len(shape), updates, dims)

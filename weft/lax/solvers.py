@@ -1,4 +1,4 @@
-"""Results of solvers, differentiated by the equations they satisfy: `custom_linear_solve` and `custom_root`."""
+"""Solvers that are differentiated by the equations their results satisfy: `custom_linear_solve` and `custom_root`."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from weft.ir.context import EVALUATION, context
 from weft.ir.interpreter import replay
 from weft.ir.primitive import in_state
 from weft.ir.types import type_of
-from weft.lax.bodies import staged
-from weft.lax.body_types import merged_type
-from weft.lax.control_flow import leaves_of
+from weft.lax.bodies import trace_body
+from weft.lax.body_types import merge_types
+from weft.lax.control_flow import flatten_argument
 from weft.lax.elementwise import stop_gradient
 from weft.primitives.control.call import jit as jit_primitive
 from weft.primitives.control.implicit import Counts
@@ -36,19 +36,19 @@ def custom_linear_solve(
     symmetric: bool = False,
     has_aux: bool = False,
 ) -> Any:
-    """x with `matvec(x) = b`, found by `solve(matvec, b)`, which may be any iteration: it is not differentiated itself.
+    """Solve `matvec(x) = b` by `solve(matvec, b)`, which may be any iteration: it is not differentiated itself.
 
     Reverse mode solves the transposed system with `transpose_solve(vecmat, b)`, or with `solve` if the operator is
     symmetric. With `has_aux`, `solve` returns (x, auxiliary).
     """
     if transpose_solve is None and symmetric:
         transpose_solve = solve
-    leaves, treedef = leaves_of(b, "lax.custom_linear_solve", "b")
+    leaves, treedef = flatten_argument(b, "lax.custom_linear_solve", "b")
     types = [type_of(leaf) for leaf in leaves]
     one = tree.treedef_tuple([treedef])
 
-    def staged_jaxpr(function: Callable[[Any], Any], word: str, auxiliary: bool = False) -> Any:
-        jaxpr, constants, out_tree, _ = staged(function, one, types, f"the {word} of lax.custom_linear_solve,")
+    def stage_function(function: Callable[[Any], Any], word: str, auxiliary: bool = False) -> Any:
+        jaxpr, constants, out_tree, _ = trace_body(function, one, types, f"the {word} of lax.custom_linear_solve,")
         found = tree.treedef_children(out_tree)[0] if auxiliary else out_tree
         if found != treedef:
             raise TreeMismatchError(
@@ -58,15 +58,15 @@ def custom_linear_solve(
             )
         return jaxpr, constants, out_tree
 
-    operator, operator_constants, _ = staged_jaxpr(matvec, "matvec")
-    while True:  # what the operator makes vary along manual axes varies in the system
-        wider = [in_state(x, merged_type(type_of(x), v.aval)) for x, v in zip(leaves, operator.outvars, strict=True)]
+    operator, operator_constants, _ = stage_function(matvec, "matvec")
+    while True:  # results that the operator makes vary along manual axes vary in the system
+        wider = [in_state(x, merge_types(type_of(x), v.aval)) for x, v in zip(leaves, operator.outvars, strict=True)]
         if [type_of(x) for x in wider] == types:
             break
         leaves, types = wider, [type_of(x) for x in wider]
         b = tree.unflatten(treedef, leaves)
-        operator, operator_constants, _ = staged_jaxpr(matvec, "matvec")
-    solver, solver_constants, out_tree = staged_jaxpr(lambda right: solve(matvec, right), "solve", has_aux)
+        operator, operator_constants, _ = stage_function(matvec, "matvec")
+    solver, solver_constants, out_tree = stage_function(lambda right: solve(matvec, right), "solve", has_aux)
     transposed = transposed_solver = None
     transposed_constants: list[Any] = []
     transposed_solver_constants: list[Any] = []
@@ -76,8 +76,8 @@ def custom_linear_solve(
         def vecmat(right: Any) -> Any:
             return matvec(right) if symmetric else linear_transpose(matvec, b)(right)[0]
 
-        transposed, transposed_constants, _ = staged_jaxpr(vecmat, "transposed matvec")
-        transposed_solver, transposed_solver_constants, _ = staged_jaxpr(
+        transposed, transposed_constants, _ = stage_function(vecmat, "transposed matvec")
+        transposed_solver, transposed_solver_constants, _ = stage_function(
             lambda right: solve_transposed(vecmat, right), "transpose_solve", has_aux
         )
     results = solve_primitive(
@@ -105,13 +105,13 @@ def custom_root(
     tangent_solve: Callable[[Callable[[Any], Any], Any], Any],
     has_aux: bool = False,
 ) -> Any:
-    """x with `f(x) = 0`, found by `solve(f, initial_guess)` and differentiated by the implicit function theorem.
+    """Find x with `f(x) = 0` by `solve(f, initial_guess)`, differentiated by the implicit function theorem.
 
     `tangent_solve(g, y)` solves the linear system `g(x) = y`. With `has_aux`, `solve` returns (x, auxiliary).
     """
-    leaves, treedef = leaves_of(initial_guess, "lax.custom_root", "initial_guess")
+    leaves, treedef = flatten_argument(initial_guess, "lax.custom_root", "initial_guess")
     one = tree.treedef_tuple([treedef])
-    jaxpr, constants, out_tree, _ = staged(f, one, [type_of(x) for x in leaves], "the function of lax.custom_root,")
+    jaxpr, constants, out_tree, _ = trace_body(f, one, [type_of(x) for x in leaves], "the function of lax.custom_root,")
     if out_tree != treedef:
         raise TreeMismatchError(
             "lax.custom_root: f must return a value in the structure of initial_guess.",
@@ -123,7 +123,7 @@ def custom_root(
         return tree.unflatten(treedef, replay(jaxpr, *parameters, *tree.leaves(x)))
 
     fixed = stop_gradient(constants)
-    # The solver may close over what is differentiated: its result is a constant, and the rule defines its derivative.
+    # The solver may close over differentiated values: its result is a constant, and the rule defines its derivative.
     solved = _run_solver(lambda guess: solve(lambda x: residual(fixed, x), guess), stop_gradient(initial_guess))
 
     def derivative(parameters: list[Any], x: Any) -> Callable[[Any], Any]:
@@ -132,9 +132,9 @@ def custom_root(
     def transposed(parameters: list[Any], x: Any) -> Callable[[Any], Any]:
         return lambda v: linear_transpose(derivative(parameters, x), x)(v)[0]
 
-    # The rule runs below the transformations that are active now, so what `tangent_solve` closes over is an operand.
+    # The rule runs below the transformations that are active now, so `tangent_solve`'s closed-over values are operands.
     x = solved[0] if has_aux else solved
-    pairs = [_closed_solver(tangent_solve, operator, constants, x) for operator in (derivative, transposed)]
+    pairs = [_close_solver(tangent_solve, operator, constants, x) for operator in (derivative, transposed)]
     solvers, closed = [solver for solver, _ in pairs], [values for _, values in pairs]
 
     @custom_jvp
@@ -163,11 +163,13 @@ def custom_root(
 Operator = Callable[[list[Any], Any], Callable[[Any], Any]]
 
 
-def _closed_solver(
+def _close_solver(
     tangent_solve: Callable[..., Any], operator: Operator, parameters: list[Any], x: Any
 ) -> tuple[Callable[..., Any], list[Any]]:
-    """Return `tangent_solve` of an operator as a function of what it closes over, the operator's parameters, the root
-    and the right-hand side; and what it closes over."""
+    """Return `tangent_solve` of an operator with its closed-over values as explicit arguments, and these values.
+
+    The returned function takes the closed-over values, the operator's parameters, the root and the right-hand side.
+    """
 
     def solve(parameters: list[Any], x: Any, right: Any) -> Any:
         return tangent_solve(operator(parameters, x), right)
@@ -176,18 +178,20 @@ def _closed_solver(
         return lambda values, *operands: solve(*operands), []
     leaves, treedef = tree.flatten((parameters, x, x))
     types = [type_of(leaf) for leaf in leaves]
-    jaxpr, values, out_tree, _ = staged(solve, treedef, types, "the tangent_solve of lax.custom_root,")
+    jaxpr, values, out_tree, _ = trace_body(solve, treedef, types, "the tangent_solve of lax.custom_root,")
     return lambda values, *operands: tree.unflatten(out_tree, replay(jaxpr, *values, *tree.leaves(operands))), values
 
 
 def _run_solver(solver: Callable[[Any], Any], guess: Any) -> Any:
-    """What a solver finds, constant for differentiation. On known values it runs as plain Python; else it is staged, so
-    that no transformation looks inside."""
+    """Run a solver and return its result as a constant for differentiation.
+
+    On known values it runs as plain Python; else it is staged, so that no transformation looks inside.
+    """
     if running(context.trace):
         return stop_gradient(solver(guess))
     leaves, treedef = tree.flatten(guess)
     types = [type_of(x) for x in leaves]
-    solve_jaxpr, constants, out_tree, _ = staged(
+    solve_jaxpr, constants, out_tree, _ = trace_body(
         solver, tree.treedef_tuple([treedef]), types, "the solver of lax.custom_root,"
     )
     return tree.unflatten(out_tree, jit_primitive(*stop_gradient(constants), *leaves, jaxpr=solve_jaxpr, name="solve"))

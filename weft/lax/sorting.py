@@ -1,4 +1,4 @@
-"""Sorting and the largest elements with JAX's signatures."""
+"""Sorting and top-k with JAX's signatures."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def sort_key_val(keys: Any, values: Any, dimension: int = -1, is_stable: bool = 
 
 
 def top_k(operand: Any, k: int, *, axis: int = -1) -> list[Array]:
-    """The `k` largest elements along `axis`, largest first, and their indices; equal ones in order of appearance.
+    """Return the `k` largest elements along `axis` in descending order, and their indices; ties in order of appearance.
 
     Args:
         operand: an array.
@@ -81,7 +81,7 @@ def approx_max_k(
     reduction_input_size_override: int = -1,
     aggregate_to_topk: bool = True,
 ) -> list[Array]:
-    """The `k` largest elements along a dimension and their indices. The result is exact: it meets every target.
+    """Return the `k` largest elements along a dimension and their indices, exactly: this meets every recall target.
 
     Args:
         operand: an array.
@@ -109,7 +109,7 @@ def approx_min_k(
     reduction_input_size_override: int = -1,
     aggregate_to_topk: bool = True,
 ) -> list[Array]:
-    """The `k` smallest elements along a dimension and their indices. The result is exact: it meets every target."""
+    """Return the `k` smallest elements along a dimension and their indices, exactly: this meets every recall target."""
     hints = (recall_target, reduction_input_size_override, aggregate_to_topk)
     return _approximate("approx_min_k", operand, k, reduction_dimension, False, hints)
 

@@ -1,4 +1,4 @@
-"""Operations that say how a program is built: composites, code for one platform, sinks and tokens."""
+"""Operations that control how a program is built: composites, code for one platform, sinks and tokens."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from weft.api.jit import jit
 from weft.base import tree
 from weft.base.errors import ArgumentError
 from weft.ir.types import type_of
-from weft.lax.bodies import staged
+from weft.lax.bodies import trace_body
 from weft.lax.control_flow import branch
 from weft.primitives.control import calls, sinks
 from weft.primitives.control.platform import platform_index
@@ -22,7 +22,7 @@ __all__ = ["after_all", "composite", "create_token", "dce_sink", "platform_depen
 
 
 def composite(decomposition: Callable[..., Any], name: str, version: int = 0) -> Callable[..., Any]:
-    """A function that is one operation `name` of a jaxpr, whose meaning is `decomposition`.
+    """Make a function that is a single operation `name` of a jaxpr, with the meaning of `decomposition`.
 
     Positional arguments of the result are trees of arrays, keyword arguments are attributes that the jaxpr shows. The
     operation is compiled as its decomposition; derivatives and vmap see the decomposition too.
@@ -45,7 +45,7 @@ def composite(decomposition: Callable[..., Any], name: str, version: int = 0) ->
         )
         function = functools.partial(decomposition, **attributes)
         types = [type_of(leaf) for leaf in leaves]
-        jaxpr, constants, out_tree, _ = staged(function, in_tree, types, "the decomposition of a composite,")
+        jaxpr, constants, out_tree, _ = trace_body(function, in_tree, types, "the decomposition of a composite,")
         shown = tuple(sorted(attributes.items()))
         operands = (*constants, *leaves)
         results = calls.composite(*operands, jaxpr=jaxpr, name=name, version=version, attributes=shown)
@@ -57,9 +57,9 @@ def composite(decomposition: Callable[..., Any], name: str, version: int = 0) ->
 def platform_dependent(
     *args: Any, default: Callable[..., Any] | None = None, **per_platform: Callable[..., Any]
 ) -> Any:
-    """`per_platform[p](*args)` on the platform p that the program runs on, or `default(*args)`.
+    """Run `per_platform[p](*args)` on the platform p of the program, or `default(*args)`.
 
-    Platforms are called as `Device.platform` says, "cpu" or "cuda"; "gpu" is every kind of GPU. All functions are
+    Platforms have the names of `Device.platform`, "cpu" or "cuda"; "gpu" matches every kind of GPU. All functions are
     traced, and must return the same types; the choice is made when the program is compiled.
 
     >>> import weft.lax as lax, weft.numpy as wnp
@@ -90,21 +90,23 @@ def platform_dependent(
 
 
 def dce_sink(val: Any, *, prevent_mlir_dce: bool = False) -> None:
-    """Use the arrays in `val`, so that a jaxpr retains what computes them. Compiled code does not compute them for
-    that, unless `prevent_mlir_dce`."""
+    """Use the arrays in `val`, so that a jaxpr retains the equations that compute them.
+
+    Compiled code does not compute them for that, unless `prevent_mlir_dce`.
+    """
     sinks.dce_sink(*tree.leaves(val), prevent_mlir_dce=bool(prevent_mlir_dce))
 
 
 def create_token(_: Any = None) -> Array:
-    """A token: a value without elements that comes after nothing. The argument is ignored."""
+    """Create a token: a value without elements and without predecessors. The argument is ignored."""
     return sinks.create_token()
 
 
 def after_all(*operands: Any) -> Array:
-    """A token that comes after all others that are given."""
+    """Create a token that depends on all the given tokens."""
     return sinks.after_all(*operands)
 
 
 def stage(x: Any, /) -> Any:
-    """An array or a number as a value of the function that is being traced; outside of all, as an array."""
+    """Turn an array or a number into a value of the function being traced; outside of all traces, into an array."""
     return x if isinstance(x, Tracer) else sinks.stage(x)

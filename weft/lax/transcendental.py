@@ -1,10 +1,10 @@
-"""Exponentials, roots, circular and hyperbolic functions, and special functions of each element."""
+"""Elementwise exponentials, roots, circular and hyperbolic functions, and special functions."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from weft.lax.elementwise import adapted, pair
+from weft.lax.elementwise import match_operands, pair
 from weft.primitives.elementwise import (
     exponential,
     special,
@@ -16,7 +16,7 @@ from weft.primitives.elementwise import (
 
 
 def pow(x: Any, y: Any) -> Any:
-    """x to the power y, which has the dtype of x or is an integer.
+    """Raise x to the power y, which has the dtype of x or is an integer.
 
     Args:
         x: an array or a number.
@@ -34,7 +34,7 @@ def pow(x: Any, y: Any) -> Any:
 
 
 def exp(x: Any, *, accuracy: Any = None) -> Any:
-    """e to the power of each element.
+    """Compute e to the power of x element-wise.
 
     Args:
         x: an array or a number.
@@ -52,7 +52,7 @@ def exp(x: Any, *, accuracy: Any = None) -> Any:
 
 
 def exp2(x: Any, *, accuracy: Any = None) -> Any:
-    """2 to the power of each element.
+    """Compute 2 to the power of x element-wise.
 
     Args:
         x: an array or a number.
@@ -70,7 +70,7 @@ def exp2(x: Any, *, accuracy: Any = None) -> Any:
 
 
 def expm1(x: Any, *, accuracy: Any = None) -> Any:
-    """exp(x) - 1, accurate near 0.
+    """Compute exp(x) - 1 element-wise, accurate near 0.
 
     Args:
         x: an array or a number.
@@ -88,7 +88,7 @@ def expm1(x: Any, *, accuracy: Any = None) -> Any:
 
 
 def log(x: Any, *, accuracy: Any = None) -> Any:
-    """The natural logarithm of each element; -inf at 0, NaN below.
+    """Compute the element-wise natural logarithm; -inf at 0, NaN below.
 
     Args:
         x: an array or a number.
@@ -106,7 +106,7 @@ def log(x: Any, *, accuracy: Any = None) -> Any:
 
 
 def log1p(x: Any, *, accuracy: Any = None) -> Any:
-    """log(1 + x), accurate near 0.
+    """Compute log(1 + x) element-wise, accurate near 0.
 
     Args:
         x: an array or a number.
@@ -124,7 +124,7 @@ def log1p(x: Any, *, accuracy: Any = None) -> Any:
 
 
 def logistic(x: Any, *, accuracy: Any = None) -> Any:
-    """The logistic function 1 / (1 + exp(-x)) of each element.
+    """Compute the logistic function 1 / (1 + exp(-x)) element-wise.
 
     Args:
         x: an array or a number.
@@ -142,7 +142,7 @@ def logistic(x: Any, *, accuracy: Any = None) -> Any:
 
 
 def sqrt(x: Any, *, accuracy: Any = None) -> Any:
-    """The square root of each element; NaN below 0. The derivative at 0 is inf.
+    """Compute the element-wise square root; NaN below 0. The derivative at 0 is inf.
 
     Args:
         x: an array or a number.
@@ -160,7 +160,7 @@ def sqrt(x: Any, *, accuracy: Any = None) -> Any:
 
 
 def rsqrt(x: Any, *, accuracy: Any = None) -> Any:
-    """1 / sqrt(x).
+    """Compute 1 / sqrt(x) element-wise.
 
     Args:
         x: an array or a number.
@@ -178,7 +178,7 @@ def rsqrt(x: Any, *, accuracy: Any = None) -> Any:
 
 
 def cbrt(x: Any, *, accuracy: Any = None) -> Any:
-    """The cube root of each element; that of a negative number is negative.
+    """Compute the element-wise cube root; that of a negative number is negative.
 
     Args:
         x: an array or a number.
@@ -199,7 +199,7 @@ def cbrt(x: Any, *, accuracy: Any = None) -> Any:
 
 
 def sin(x: Any, *, accuracy: Any = None) -> Any:
-    """The sine of each element, in radians.
+    """Compute the element-wise sine of angles in radians.
 
     Args:
         x: an array or a number.
@@ -217,7 +217,7 @@ def sin(x: Any, *, accuracy: Any = None) -> Any:
 
 
 def cos(x: Any, *, accuracy: Any = None) -> Any:
-    """The cosine of each element, in radians.
+    """Compute the element-wise cosine of angles in radians.
 
     Args:
         x: an array or a number.
@@ -235,7 +235,7 @@ def cos(x: Any, *, accuracy: Any = None) -> Any:
 
 
 def tan(x: Any, *, accuracy: Any = None) -> Any:
-    """The tangent of each element, in radians.
+    """Compute the element-wise tangent of angles in radians.
 
     Args:
         x: an array or a number.
@@ -253,7 +253,7 @@ def tan(x: Any, *, accuracy: Any = None) -> Any:
 
 
 def asin(x: Any) -> Any:
-    """The inverse sine of each element, in radians; NaN outside of [-1, 1].
+    """Compute the element-wise inverse sine in radians; NaN outside of [-1, 1].
 
     Args:
         x: an array or a number.
@@ -270,7 +270,7 @@ def asin(x: Any) -> Any:
 
 
 def acos(x: Any) -> Any:
-    """The inverse cosine of each element, in radians; NaN outside of [-1, 1].
+    """Compute the element-wise inverse cosine in radians; NaN outside of [-1, 1].
 
     Args:
         x: an array or a number.
@@ -287,7 +287,7 @@ def acos(x: Any) -> Any:
 
 
 def atan(x: Any) -> Any:
-    """The inverse tangent of each element, in radians.
+    """Compute the element-wise inverse tangent in radians.
 
     Args:
         x: an array or a number.
@@ -304,7 +304,7 @@ def atan(x: Any) -> Any:
 
 
 def sinh(x: Any) -> Any:
-    """The hyperbolic sine of each element.
+    """Compute the element-wise hyperbolic sine.
 
     Args:
         x: an array or a number.
@@ -321,7 +321,7 @@ def sinh(x: Any) -> Any:
 
 
 def cosh(x: Any) -> Any:
-    """The hyperbolic cosine of each element.
+    """Compute the element-wise hyperbolic cosine.
 
     Args:
         x: an array or a number.
@@ -338,7 +338,7 @@ def cosh(x: Any) -> Any:
 
 
 def tanh(x: Any, *, accuracy: Any = None) -> Any:
-    """The hyperbolic tangent of each element.
+    """Compute the element-wise hyperbolic tangent.
 
     Args:
         x: an array or a number.
@@ -356,7 +356,7 @@ def tanh(x: Any, *, accuracy: Any = None) -> Any:
 
 
 def asinh(x: Any) -> Any:
-    """The inverse hyperbolic sine of each element.
+    """Compute the element-wise inverse hyperbolic sine.
 
     Args:
         x: an array or a number.
@@ -373,7 +373,7 @@ def asinh(x: Any) -> Any:
 
 
 def acosh(x: Any) -> Any:
-    """The inverse hyperbolic cosine of each element; NaN below 1.
+    """Compute the element-wise inverse hyperbolic cosine; NaN below 1.
 
     Args:
         x: an array or a number.
@@ -390,7 +390,7 @@ def acosh(x: Any) -> Any:
 
 
 def atanh(x: Any) -> Any:
-    """The inverse hyperbolic tangent of each element; infinite at 1 and -1, NaN beyond.
+    """Compute the element-wise inverse hyperbolic tangent; infinite at 1 and -1, NaN beyond.
 
     Args:
         x: an array or a number.
@@ -407,7 +407,7 @@ def atanh(x: Any) -> Any:
 
 
 def atan2(x: Any, y: Any) -> Any:
-    """The angle of the point that lies `y` to the right and `x` up.
+    """Compute the angle of the point with abscissa `y` and ordinate `x`, from -pi to pi.
 
     Args:
         x: an array or a number.
@@ -428,7 +428,7 @@ def atan2(x: Any, y: Any) -> Any:
 
 
 def erf(x: Any) -> Any:
-    """The error function of each element: 2/sqrt(pi) times the integral of exp(-t*t) from 0 to x.
+    """Compute the element-wise error function: 2/sqrt(pi) times the integral of exp(-t*t) from 0 to x.
 
     Args:
         x: an array or a number.
@@ -445,7 +445,7 @@ def erf(x: Any) -> Any:
 
 
 def erfc(x: Any) -> Any:
-    """1 - erf(x), accurate where that is small.
+    """Compute 1 - erf(x) element-wise, accurate where that is small.
 
     Args:
         x: an array or a number.
@@ -462,7 +462,7 @@ def erfc(x: Any) -> Any:
 
 
 def erf_inv(x: Any) -> Any:
-    """Inverse of the error function.
+    """Compute the element-wise inverse of the error function.
 
     Args:
         x: an array or a number.
@@ -479,17 +479,17 @@ def erf_inv(x: Any) -> Any:
 
 
 def bessel_i0e(x: Any) -> Any:
-    """Modified Bessel function of order 0, times exp(-|x|)."""
+    """Compute the modified Bessel function of order 0, times exp(-|x|)."""
     return special.bessel_i0e(x)
 
 
 def bessel_i1e(x: Any) -> Any:
-    """Modified Bessel function of order 1, times exp(-|x|)."""
+    """Compute the modified Bessel function of order 1, times exp(-|x|)."""
     return special.bessel_i1e(x)
 
 
 def lgamma(x: Any) -> Any:
-    """Logarithm of the magnitude of the gamma function.
+    """Compute the logarithm of the magnitude of the gamma function element-wise.
 
     Args:
         x: an array or a number.
@@ -506,7 +506,7 @@ def lgamma(x: Any) -> Any:
 
 
 def digamma(x: Any) -> Any:
-    """The derivative of `lgamma`, of each element.
+    """Compute the derivative of `lgamma` element-wise.
 
     Args:
         x: an array or a number.
@@ -523,35 +523,35 @@ def digamma(x: Any) -> Any:
 
 
 def polygamma(m: Any, x: Any) -> Any:
-    """The m-th derivative of digamma."""
+    """Compute the m-th derivative of digamma."""
     return special_gamma.polygamma(*pair(m, x))
 
 
 def zeta(x: Any, q: Any) -> Any:
-    """Hurwitz zeta function."""
+    """Compute the Hurwitz zeta function."""
     return special_gamma.zeta(*pair(x, q))
 
 
 def igamma(a: Any, x: Any) -> Any:
-    """Regularized lower incomplete gamma function."""
+    """Compute the regularized lower incomplete gamma function."""
     return special_gamma.igamma(*pair(a, x))
 
 
 def igammac(a: Any, x: Any) -> Any:
-    """Regularized upper incomplete gamma function."""
+    """Compute the regularized upper incomplete gamma function."""
     return special_gamma.igammac(*pair(a, x))
 
 
 def igamma_grad_a(a: Any, x: Any) -> Any:
-    """Derivative of igamma in its first argument."""
+    """Compute the derivative of `igamma` with respect to its first argument."""
     return special_gamma.igamma_grad_a(*pair(a, x))
 
 
 def random_gamma_grad(a: Any, x: Any) -> Any:
-    """Derivative in `a` of a gamma variable of shape `a` whose value is `x`."""
+    """Compute the derivative with respect to `a` of a gamma variable of shape parameter `a` whose value is `x`."""
     return special_gamma.random_gamma_grad(*pair(a, x))
 
 
 def betainc(a: Any, b: Any, x: Any) -> Any:
-    """Regularized incomplete beta function."""
-    return special_gamma.regularized_incomplete_beta(*adapted(a, b, x))
+    """Compute the regularized incomplete beta function."""
+    return special_gamma.regularized_incomplete_beta(*match_operands(a, b, x))

@@ -1,4 +1,4 @@
-"""Tridiagonal systems that may be singular, by elimination with exchanges of neighbouring rows."""
+"""Tridiagonal systems that may be singular, by elimination with swaps of neighbouring rows."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from weft.primitives.movement.shape import move_axis
 Row = tuple[Any, Any, Any, Any]  # the three elements from the diagonal on, and the right hand sides
 
 
-def perturbed_tridiagonal_solve(dl: Any, d: Any, du: Any, b: Any) -> Any:
-    """The x with T x = b, for diagonals of shape (..., n) and b of shape (..., n, k).
+def solve_perturbed(dl: Any, d: Any, du: Any, b: Any) -> Any:
+    """Solve T x = b, for diagonals of shape (..., n) and b of shape (..., n, k).
 
     A pivot of exactly zero is replaced by the precision of the dtype times the largest element of T.
     """
@@ -38,7 +38,7 @@ def perturbed_tridiagonal_solve(dl: Any, d: Any, du: Any, b: Any) -> Any:
         return select(eq(value, scalar(0, value)), least, value)
 
     def eliminate(row: Row, following: Row) -> tuple[Row, Row]:
-        """One step of Gaussian elimination: the row of U that is final, and what is left of the other one."""
+        """Perform one step of Gaussian elimination; return the remainder of the other row, and the final row of U."""
         stays = ge(absolute(row[0]), absolute(following[0]))
         chosen, other = _chosen(stays, row, following), _chosen(stays, following, row)
         chosen = (pivot(chosen[0]), *chosen[1:])
@@ -55,7 +55,7 @@ def perturbed_tridiagonal_solve(dl: Any, d: Any, du: Any, b: Any) -> Any:
     last, upper = scan(eliminate, current, rest)
 
     def substitute(known: tuple[Any, Any], row: Row) -> tuple[tuple[Any, Any], Any]:
-        """The unknowns of one row of U from the two that follow."""
+        """Compute the unknowns of one row of U from the two that follow."""
         diagonal, first, second, right = row
         for element, value in zip((first, second), known, strict=True):
             right = sub(right, mul(expand_dims(element, (axis,)), value))

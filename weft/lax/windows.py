@@ -1,4 +1,4 @@
-"""Folds over sliding windows with JAX's signatures."""
+"""Reductions over sliding windows with JAX's signatures."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def reduce_window(
     base_dilation: Sequence[int] | None = None,
     window_dilation: Sequence[int] | None = None,
 ) -> Any:
-    """Fold every window of the operand(s) by an associative `computation(accumulated, element)` on scalars.
+    """Reduce every window of the operand(s) by an associative `computation(accumulated, element)` on scalars.
 
     Windows start `window_strides` apart; their elements are `window_dilation` apart; `base_dilation` spreads the
-    operand out; padding and gaps hold the initial value. Sums and extremes become the primitives of those names.
+    operand out; padding and gaps hold the initial value. Sums and extrema become the primitives of those names.
 
     Args:
         operand: an array, or a tree of arrays of one shape.
@@ -60,8 +60,8 @@ def reduce_window(
     params = _parameters(shape, window_dimensions, window_strides, padding, base_dilation, window_dilation)
     named = _NAMED.get(reduction.monoid) if reduction.monoid is not None else None
     if named is not None:
-        return reduction.restored([named(reduction.operands[0], **params)])
-    return reduction.restored(
+        return reduction.unflatten_results([named(reduction.operands[0], **params)])
+    return reduction.unflatten_results(
         _window.reduce_window(*reduction.operands, *reduction.initial, jaxpr=reduction.jaxpr, consts=(), **params)
     )
 
@@ -74,7 +74,7 @@ def reduce_window_shape_tuple(
     base_dilation: Sequence[int] | None = None,
     window_dilation: Sequence[int] | None = None,
 ) -> tuple[int, ...]:
-    """The shape of a reduction over windows; a size that is negative, or made so by padding, has no windows."""
+    """Compute the shape of a reduction over windows; a size that is negative, also by padding, has no windows."""
     shape = _sizes(operand_shape)
     params = _parameters(shape, window_dimensions, window_strides, padding, base_dilation, window_dilation)
     windows = _window.geometry(shape, **params)
@@ -84,7 +84,7 @@ def reduce_window_shape_tuple(
 def padtype_to_pads(
     in_shape: Sequence[int], window_shape: Sequence[int], window_strides: Sequence[int], padding: Any
 ) -> list[tuple[int, int]]:
-    """Padding (low, high) for each dimension, for 'VALID', 'SAME' or 'SAME_LOWER'.
+    """Compute the padding (low, high) of each dimension for 'VALID', 'SAME' or 'SAME_LOWER'.
 
     Args:
         in_shape: the sizes of the operand.
@@ -107,7 +107,7 @@ def _sizes(values: Any) -> tuple[Any, ...]:
 
 
 def _parameters(shape: Any, window: Any, strides: Any, padding: Any, base_dilation: Any, window_dilation: Any) -> Any:
-    """The parameters of the primitive, with defaults and padding strings resolved."""
+    """Return the parameters of the primitive, with defaults and padding strings resolved."""
     rank = len(shape)
     ones = (1,) * rank
     window = _sizes(window)

@@ -1,4 +1,4 @@
-"""Functions for neural networks: activations, softmax and its relatives, attention, initial values."""
+"""Functions for neural networks: activations, softmax and its relatives, attention, pooling, initializers."""
 
 from weft.base.publish import publish as _publish
 from weft.nn import initializers

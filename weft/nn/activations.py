@@ -1,4 +1,4 @@
-"""Activation functions, applied to each element."""
+"""Elementwise activation functions."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from weft.trace.array import Array
 
 
 def inexact(name: str, x: Any) -> Array:
-    """The argument of the function `name` as an array of floats or complex numbers."""
+    """Convert the argument of the function `name` to an array of floats or complex numbers."""
     check_arraylike(name, x)
     return ensure_array(promote_args_inexact(name, x)[0])
 
 
 def identity(x: Any) -> Array:
-    """x itself, as an array.
+    """Return x unchanged, as an array.
 
     Args:
         x: an array or a number.
@@ -47,7 +47,7 @@ def identity(x: Any) -> Array:
 @custom_jvp
 @jit
 def relu(x: Any) -> Array:
-    """max(x, 0). Its derivative at 0 is 0.
+    """Compute max(x, 0) element-wise, with derivative 0 at 0.
 
     Args:
         x: an array or a number; integers are converted to floats.
@@ -69,7 +69,7 @@ relu.defjvps(lambda tangent, out, x: wnp.where(x > 0, tangent, wnp.zeros_like(ta
 @custom_jvp
 @jit
 def relu6(x: Any) -> Array:
-    """min(max(x, 0), 6). Its derivative at 0 and 6 is 0.
+    """Compute min(max(x, 0), 6) element-wise, with derivative 0 at 0 and 6.
 
     Args:
         x: an array or a number; integers are converted to floats.
@@ -90,7 +90,7 @@ relu6.defjvps(lambda tangent, out, x: wnp.where((x > 0) & (x < 6), tangent, wnp.
 
 @jit
 def leaky_relu(x: Any, negative_slope: Any = 1e-2) -> Array:
-    """x where x >= 0, negative_slope * x elsewhere.
+    """Compute x where x >= 0, and negative_slope * x elsewhere.
 
     Args:
         x: an array or a number; integers are converted to floats.
@@ -110,7 +110,7 @@ def leaky_relu(x: Any, negative_slope: Any = 1e-2) -> Array:
 
 @jit
 def elu(x: Any, alpha: Any = 1.0) -> Array:
-    """x where x > 0, alpha * (exp(x) - 1) elsewhere.
+    """Compute x where x > 0, and alpha * (exp(x) - 1) elsewhere.
 
     Args:
         x: an array or a number; integers are converted to floats.
@@ -125,14 +125,14 @@ def elu(x: Any, alpha: Any = 1.0) -> Array:
     Array([-0.632,  2.   ], dtype=float32)
     """
     check_arraylike("elu", x)
-    # The exponential gets no positive number: one that overflows would make the derivative NaN.
+    # Positive numbers are masked before the exponential: an overflow would make the derivative NaN.
     positive = wnp.greater(x, 0)
     return wnp.where(positive, x, alpha * wnp.expm1(wnp.where(positive, 0.0, x)))
 
 
 @jit
 def selu(x: Any) -> Array:
-    """The self-normalizing unit: elu with the alpha and scale that keep mean 0 and variance 1.
+    """Compute the self-normalizing unit: elu with the alpha and scale that preserve mean 0 and variance 1.
 
     Args:
         x: an array or a number; integers are converted to floats.
@@ -150,7 +150,7 @@ def selu(x: Any) -> Array:
 
 @jit
 def celu(x: Any, alpha: Any = 1.0) -> Array:
-    """max(x, 0) + alpha * (exp(min(x, 0) / alpha) - 1), which is smooth for every alpha.
+    """Compute max(x, 0) + alpha * (exp(min(x, 0) / alpha) - 1), which is smooth for every alpha.
 
     Args:
         x: an array or a number; integers are converted to floats.
@@ -172,7 +172,7 @@ def celu(x: Any, alpha: Any = 1.0) -> Array:
 
 @jit
 def softplus(x: Any) -> Array:
-    """log(1 + exp(x)).
+    """Compute log(1 + exp(x)) element-wise.
 
     Args:
         x: an array or a number; integers are converted to floats.
@@ -190,7 +190,7 @@ def softplus(x: Any) -> Array:
 
 @jit
 def sparse_plus(x: Any) -> Array:
-    """0 below -1, x above 1, and (x + 1)² / 4 in between."""
+    """Compute 0 below -1, x above 1, and (x + 1)² / 4 in between."""
     check_arraylike("sparse_plus", x)
     x = ensure_array(x)
     return wnp.where(x <= -1.0, 0.0, wnp.where(x >= 1.0, x, (x + 1.0) ** 2 / 4))
@@ -198,7 +198,7 @@ def sparse_plus(x: Any) -> Array:
 
 @jit
 def squareplus(x: Any, b: Any = 4) -> Array:
-    """(x + sqrt(x² + b)) / 2, a softplus without exponentials."""
+    """Compute (x + sqrt(x² + b)) / 2, a softplus without exponentials."""
     check_arraylike("squareplus", x, b)
     x = ensure_array(x)
     return (x + wnp.sqrt(wnp.square(x) + b)) / 2
@@ -206,7 +206,7 @@ def squareplus(x: Any, b: Any = 4) -> Array:
 
 @jit
 def mish(x: Any) -> Array:
-    """x tanh(softplus(x)).
+    """Compute x tanh(softplus(x)) element-wise.
 
     Args:
         x: an array or a number.
@@ -225,11 +225,11 @@ def mish(x: Any) -> Array:
 
 
 def gelu(x: Any, approximate: bool = True) -> Array:
-    """x times the normal distribution function at x; with `approximate` by a formula with tanh.
+    """Compute x times the normal distribution function at x; with `approximate` by a formula with tanh.
 
     Args:
         x: an array or a number; integers are converted to floats.
-        approximate: whether to use the formula with tanh, which is quicker; otherwise the error function.
+        approximate: whether to use the formula with tanh, which is faster; otherwise the error function.
 
     Returns:
         An array of the shape of `x`.
@@ -248,7 +248,7 @@ def gelu(x: Any, approximate: bool = True) -> Array:
 
 @jit
 def silu(x: Any) -> Array:
-    """x sigmoid(x), also called swish.
+    """Compute x sigmoid(x) element-wise, also called swish.
 
     Args:
         x: an array or a number; integers are converted to floats.
@@ -271,7 +271,7 @@ swish = silu
 
 @functools.partial(jit, static_argnames=("axis",))
 def glu(x: Any, axis: int = -1) -> Array:
-    """The first half along an axis, gated by the sigmoid of the second half.
+    """Gate the first half along an axis by the sigmoid of the second half.
 
     Args:
         x: an array or a number; integers are converted to floats.
@@ -289,7 +289,7 @@ def glu(x: Any, axis: int = -1) -> Array:
     x = ensure_array(x)
     size = x.shape[canonicalize_axis(axis, x.ndim, "glu")]
     if size % 2:
-        raise ArgumentError(f"glu splits an axis into halves, but axis {axis} has the odd size {size}.")
+        raise ArgumentError(f"glu needs an axis of even size, but axis {axis} has the odd size {size}.")
     values, gates = wnp.split(x, 2, axis)
     return values * sigmoid(gates)
 
@@ -298,7 +298,7 @@ def glu(x: Any, axis: int = -1) -> Array:
 
 
 def sigmoid(x: Any) -> Array:
-    """1 / (1 + exp(-x)).
+    """Compute 1 / (1 + exp(-x)) element-wise.
 
     Args:
         x: an array or a number; integers are converted to floats.
@@ -316,7 +316,7 @@ def sigmoid(x: Any) -> Array:
 
 @jit
 def log_sigmoid(x: Any) -> Array:
-    """log(sigmoid(x)), without underflow for very negative x.
+    """Compute log(sigmoid(x)) element-wise, without underflow for very negative x.
 
     Args:
         x: an array or a number; integers are converted to floats.
@@ -335,14 +335,14 @@ def log_sigmoid(x: Any) -> Array:
 
 @jit
 def sparse_sigmoid(x: Any) -> Array:
-    """The derivative of sparse_plus: 0 below -1, 1 above 1, (x + 1) / 2 in between."""
+    """Compute the derivative of sparse_plus: 0 below -1, 1 above 1, (x + 1) / 2 in between."""
     check_arraylike("sparse_sigmoid", x)
     return 0.5 * wnp.clip(ensure_array(x) + 1.0, 0.0, 2.0)
 
 
 @jit
 def soft_sign(x: Any) -> Array:
-    """x / (|x| + 1).
+    """Compute x / (|x| + 1) element-wise.
 
     Args:
         x: an array or a number; integers are converted to floats.
@@ -362,7 +362,7 @@ def soft_sign(x: Any) -> Array:
 
 @jit
 def hard_tanh(x: Any) -> Array:
-    """x clipped to between -1 and 1.
+    """Clip x to between -1 and 1.
 
     Args:
         x: an array or a number.
@@ -383,7 +383,7 @@ def hard_tanh(x: Any) -> Array:
 
 @jit
 def hard_sigmoid(x: Any) -> Array:
-    """relu6(x + 3) / 6.
+    """Compute relu6(x + 3) / 6 element-wise.
 
     Args:
         x: an array or a number; integers are converted to floats.
@@ -402,7 +402,7 @@ def hard_sigmoid(x: Any) -> Array:
 
 @jit
 def hard_silu(x: Any) -> Array:
-    """x hard_sigmoid(x), also called hard swish."""
+    """Compute x hard_sigmoid(x) element-wise, also called hard swish."""
     check_arraylike("hard_silu", x)
     x = ensure_array(x)
     return x * hard_sigmoid(x)
@@ -414,7 +414,7 @@ hard_swish = hard_silu
 @custom_jvp
 @jit
 def log1mexp(x: Any) -> Array:
-    """log(1 - exp(-x)) for x > 0, exact for small and for large x."""
+    """Compute log(1 - exp(-x)) for x > 0, accurately for small and for large x."""
     x = inexact("log1mexp", x)
     return wnp.where(x < math.log(2), wnp.log(-wnp.expm1(-x)), wnp.log1p(-wnp.exp(-x)))
 

@@ -30,22 +30,22 @@ def dot_product_attention(
     implementation: str | None = None,
     return_residual: bool = False,
 ) -> Any:
-    """softmax(query keyᵀ scale + bias) value for each head, softmax and logits in float32 at least.
+    """Compute softmax(query keyᵀ scale + bias) value for each head, with logits and softmax in float32 at least.
 
     Shapes (B is optional): query (B, T, N, H), key and value (B, S, K, H), where the N query heads are a multiple of
-    the K others (each of which then serves N / K of them); bias and mask broadcast to (B, N, T, S), a false mask
-    meaning that the pair is left out. A window (left, right) limits how far a query looks to either side. With
-    `return_residual` the logsumexp of the logits, of shape (B, T, N) and in the dtype of the keys, comes too.
+    the K others (each of those serves N / K query heads); bias and mask broadcast to (B, N, T, S), and pairs with a
+    false mask are left out. A window (left, right) limits how far a query looks to either side. With
+    `return_residual` the logsumexp of the logits, of shape (B, T, N) and in the dtype of the keys, is returned too.
 
     Args:
         query: an array (B, T, N, H).
         key, value: arrays (B, S, K, H).
-        bias: what is added to the logits.
-        mask: booleans; false where a query does not see a key.
+        bias: numbers to add to the logits.
+        mask: booleans; false where a query does not attend to a key.
         scale: the factor of the logits; 1 / sqrt(H) by default.
-        is_causal: whether a query sees only keys up to its own position.
-        query_seq_lengths, key_value_seq_lengths: for each batch how many positions count.
-        local_window_size: how many positions before and after its own a query sees.
+        is_causal: whether a query attends only to keys up to its own position.
+        query_seq_lengths, key_value_seq_lengths: the number of valid positions of each batch element.
+        local_window_size: the number of positions before and after its own that a query attends to.
         implementation: None, "xla" or "cudnn": accepted for compatibility.
         return_residual: whether to return the logarithm of the sum of exponentials too.
 
@@ -61,7 +61,7 @@ def dot_product_attention(
     if implementation not in (None, "xla"):
         raise ArgumentError(
             f"dot_product_attention got implementation={implementation!r}; leave it out, "
-            "or give 'xla', which is the same."
+            "or pass 'xla', which is the same."
         )
     check_arraylike("dot_product_attention", query, key, value)
     shape = np.shape(query) if not isinstance(query, Array) else query.shape
@@ -81,7 +81,7 @@ def dot_product_attention(
         mask, logits.shape, heads, is_causal, local_window_size, query_seq_lengths, key_value_seq_lengths
     )
     if allowed is not None:
-        # Far below any logit yet finite: a row with nothing allowed then averages instead of becoming NaN.
+        # Far below any logit yet finite: a row without allowed pairs then averages instead of becoming NaN.
         lowest = np.array(-0.7 * float(dtypes.finfo(logits.dtype).max), logits.dtype)
         logits = wnp.where(allowed, logits, lowest)
     weights = softmax(logits, axis=-1).astype(keys.dtype)
@@ -101,7 +101,7 @@ def _with_batch(x: Array) -> Array:
 
 
 def _check(query: Array, key: Array, value: Array) -> None:
-    """Ranks, shapes and dtypes must fit together."""
+    """Raise an error unless ranks, shapes and dtypes are compatible."""
     for name, x in (("query", query), ("key", key), ("value", value)):
         if x.ndim != 4:
             raise ArgumentError(
@@ -127,7 +127,7 @@ def _check(query: Array, key: Array, value: Array) -> None:
 
 
 def _by_group(name: str, x: Any, logits_shape: tuple[Any, ...], heads: int) -> Array:
-    """A bias or mask that broadcasts to (B, N, T, S), with its heads in groups."""
+    """Arrange the heads of a bias or mask that broadcasts to (B, N, T, S) in groups."""
     check_arraylike("dot_product_attention", x)
     x = ensure_array(x)
     batch, others, groups, queries, keys = logits_shape
@@ -145,7 +145,7 @@ def _by_group(name: str, x: Any, logits_shape: tuple[Any, ...], heads: int) -> A
 def _allowed(
     mask: Any, shape: tuple[Any, ...], heads: int, causal: bool, window: Any, query_lengths: Any, key_lengths: Any
 ) -> Any:
-    """Which pairs of query and key count, broadcasting to the logits; None when all do."""
+    """Return the mask of pairs of query and key that count, broadcasting to the logits; None if all do."""
     batch, _, _, queries, keys = shape
     parts = []
     if mask is not None:
@@ -173,7 +173,7 @@ def _allowed(
 
 
 def _lengths(name: str, lengths: Any, batch: Any, size: Any) -> Array:
-    """Which positions are within each sequence's length, of shape (batch, size)."""
+    """Return the mask of positions within each sequence's length, of shape (batch, size)."""
     lengths = wnp.asarray(lengths)
     if lengths.shape != (batch,):
         raise ArgumentError(

@@ -1,4 +1,4 @@
-"""Initial values of parameters: functions that make initializers, each called as `initializer(key, shape, dtype)`."""
+"""Initializers of parameters: functions that make initializers, each called as `initializer(key, shape, dtype)`."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ __all__ = [
 
 @runtime_checkable
 class Initializer(Protocol):
-    """What every initializer is: a function of a random key, a shape and a dtype.
+    """The protocol of initializers: a function of a random key, a shape and a dtype.
 
     >>> import weft.numpy as wnp
     >>> from weft import random
@@ -56,7 +56,7 @@ class Initializer(Protocol):
 
 
 def _dtype(dtype: Any, default: Any) -> np.dtype[Any]:
-    """The dtype asked for in the call, else that of the initializer, else the default float."""
+    """Return the dtype given in the call, else that of the initializer, else the default float."""
     chosen = dtype if dtype is not None else default
     found = dtypes.requested_dtype(float if chosen is None else chosen, "initializer")
     assert isinstance(found, np.dtype)
@@ -64,7 +64,7 @@ def _dtype(dtype: Any, default: Any) -> np.dtype[Any]:
 
 
 def zeros(key: Any, shape: Any, dtype: Any = None, out_sharding: Any = None) -> Array:
-    """All 0; `out_sharding` says how the array is split over a mesh.
+    """Create an array of zeros.
 
     Args:
         key: a random key. Use each key once: `split` makes new ones.
@@ -84,7 +84,7 @@ def zeros(key: Any, shape: Any, dtype: Any = None, out_sharding: Any = None) -> 
 
 
 def ones(key: Any, shape: Any, dtype: Any = None, out_sharding: Any = None) -> Array:
-    """All 1; `out_sharding` says how the array is split over a mesh.
+    """Create an array of ones.
 
     Args:
         key: a random key. Use each key once: `split` makes new ones.
@@ -104,7 +104,7 @@ def ones(key: Any, shape: Any, dtype: Any = None, out_sharding: Any = None) -> A
 
 
 def constant(value: Any, dtype: Any = None) -> Initializer:
-    """All equal to `value`, which may be an array that broadcasts to the shape.
+    """Make an initializer of a constant `value`, which may be an array that broadcasts to the shape.
 
     Args:
         value: the value.
@@ -127,7 +127,7 @@ def constant(value: Any, dtype: Any = None) -> Initializer:
 
 
 def uniform(scale: Any = 1e-2, dtype: Any = None) -> Initializer:
-    """Uniform in [0, scale).
+    """Make an initializer of uniform numbers in [0, scale).
 
     Args:
         scale: the upper limit.
@@ -151,7 +151,7 @@ def uniform(scale: Any = 1e-2, dtype: Any = None) -> Initializer:
 
 
 def normal(stddev: Any = 1e-2, dtype: Any = None) -> Initializer:
-    """Normal with the given standard deviation.
+    """Make an initializer of normal numbers with mean 0 and the given standard deviation.
 
     Args:
         stddev: the standard deviation.
@@ -175,7 +175,7 @@ def normal(stddev: Any = 1e-2, dtype: Any = None) -> Initializer:
 
 
 def truncated_normal(stddev: Any = 1e-2, dtype: Any = None, lower: Any = -2.0, upper: Any = 2.0) -> Initializer:
-    """Normal numbers within [lower, upper] standard deviations, scaled so that `stddev` is theirs before truncation."""
+    """Make an initializer of normal numbers within [lower, upper], times `stddev`, that before truncation."""
 
     @boundary
     def init(key: Any, shape: Any, dtype: Any = dtype) -> Array:
@@ -185,7 +185,7 @@ def truncated_normal(stddev: Any = 1e-2, dtype: Any = None, lower: Any = -2.0, u
     return init
 
 
-# ----------------------------------------------------------------------------------------------- by the size of layers
+# ------------------------------------------------------------------------------------------------ scaled by layer sizes
 
 
 def _axes(axis: int | Sequence[int], rank: int) -> tuple[int, ...]:
@@ -193,7 +193,7 @@ def _axes(axis: int | Sequence[int], rank: int) -> tuple[int, ...]:
 
 
 def _fans(shape: tuple[int, ...], in_axis: Any, out_axis: Any, batch_axis: Any) -> tuple[float, float]:
-    """How many inputs each output has and how many outputs each input; axes besides are a receptive field."""
+    """Return the number of inputs per output and of outputs per input; other axes are a receptive field."""
     if len(shape) <= 1 and isinstance(in_axis, int) and isinstance(out_axis, int) and in_axis != out_axis:
         raise ArgumentError(
             f"variance_scaling needs a shape of two or more dimensions to tell inputs from outputs, got {shape}."
@@ -215,10 +215,10 @@ def variance_scaling(
     batch_axis: int | Sequence[int] = (),
     dtype: Any = None,
 ) -> Initializer:
-    """Numbers of variance scale / n from the distribution 'truncated_normal', 'normal' or 'uniform'.
+    """Make an initializer of variance scale / n from 'truncated_normal', 'normal' or 'uniform' numbers.
 
-    The mode says what n counts: inputs ('fan_in'), outputs ('fan_out'), or their arithmetic ('fan_avg') or geometric
-    ('fan_geo_avg') mean.
+    By the mode, n is the number of inputs ('fan_in') or outputs ('fan_out'), or their arithmetic ('fan_avg') or
+    geometric ('fan_geo_avg') mean.
 
     Args:
         scale: the factor of the variance.
@@ -249,20 +249,20 @@ def variance_scaling(
             "fan_geo_avg": math.sqrt(fan_in * fan_out),
         }
         if mode not in counts:
-            raise ArgumentError(f"variance_scaling got mode={mode!r}; one of {', '.join(counts)} is expected.")
+            raise ArgumentError(f"The mode of variance_scaling must be one of {', '.join(counts)}, got mode={mode!r}.")
         variance = np.array(scale / counts[mode], found)
         return _drawn(distribution, key, sizes, variance, found)
 
     return init
 
 
-# The standard deviation of a normal number truncated to two standard deviations; and of a complex one, whose length is.
+# Standard deviation of a normal number truncated to two standard deviations; and of a complex one truncated in length.
 _TRUNCATED = 0.87962566103423978
 _TRUNCATED_COMPLEX = 0.95311164380491208
 
 
 def _drawn(distribution: str, key: Any, shape: tuple[int, ...], variance: np.ndarray, dtype: np.dtype[Any]) -> Array:
-    """Numbers of the given variance."""
+    """Draw numbers of the given variance."""
     is_complex = dtypes.kind(dtype) == "c"
     if distribution == "normal":
         return random.normal(key, shape, dtype) * np.sqrt(variance)
@@ -282,7 +282,7 @@ def _drawn(distribution: str, key: Any, shape: tuple[int, ...], variance: np.nda
 
 
 def _uniform_disc(key: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Complex numbers uniform in the disc in which their mean square is 1."""
+    """Draw complex numbers uniformly in the disc of mean square 1."""
     length_key, angle_key = random.split(key)
     part = dtypes.to_real_dtype(dtype)
     length = wnp.sqrt(np.array(2, part) * random.uniform(length_key, shape, part)).astype(dtype)
@@ -291,7 +291,7 @@ def _uniform_disc(key: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Arr
 
 
 def _truncated_complex(key: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Complex normal numbers of length at most 2."""
+    """Draw complex normal numbers of length at most 2."""
     length_key, angle_key = random.split(key)
     part = dtypes.to_real_dtype(dtype)
     share = (np.array(1, part) - np.exp(np.array(-4, part))) * random.uniform(length_key, shape, part)
@@ -301,7 +301,7 @@ def _truncated_complex(key: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -
 
 
 def glorot_uniform(in_axis: Any = -2, out_axis: Any = -1, batch_axis: Any = (), dtype: Any = None) -> Initializer:
-    """Uniform with variance 1 / (mean of inputs and outputs) (Glorot and Bengio 2010); also `xavier_uniform`.
+    """Make a uniform initializer of variance 1 / (mean of inputs and outputs) (Glorot and Bengio 2010).
 
     Args:
         in_axis: the axis or axes of inputs, in the shape.
@@ -321,7 +321,7 @@ def glorot_uniform(in_axis: Any = -2, out_axis: Any = -1, batch_axis: Any = (), 
 
 
 def glorot_normal(in_axis: Any = -2, out_axis: Any = -1, batch_axis: Any = (), dtype: Any = None) -> Initializer:
-    """Truncated normal with variance 1 / (mean of inputs and outputs); also `xavier_normal`.
+    """Make a truncated normal initializer of variance 1 / (mean of inputs and outputs).
 
     Args:
         in_axis: the axis or axes of inputs, in the shape.
@@ -341,12 +341,12 @@ def glorot_normal(in_axis: Any = -2, out_axis: Any = -1, batch_axis: Any = (), d
 
 
 def lecun_uniform(in_axis: Any = -2, out_axis: Any = -1, batch_axis: Any = (), dtype: Any = None) -> Initializer:
-    """Uniform with variance 1 / inputs (LeCun et al. 1998)."""
+    """Make a uniform initializer of variance 1 / inputs (LeCun et al. 1998)."""
     return variance_scaling(1.0, "fan_in", "uniform", in_axis, out_axis, batch_axis, dtype)
 
 
 def lecun_normal(in_axis: Any = -2, out_axis: Any = -1, batch_axis: Any = (), dtype: Any = None) -> Initializer:
-    """Truncated normal with variance 1 / inputs.
+    """Make a truncated normal initializer of variance 1 / inputs.
 
     Args:
         in_axis: the axis or axes of inputs, in the shape.
@@ -366,7 +366,7 @@ def lecun_normal(in_axis: Any = -2, out_axis: Any = -1, batch_axis: Any = (), dt
 
 
 def he_uniform(in_axis: Any = -2, out_axis: Any = -1, batch_axis: Any = (), dtype: Any = None) -> Initializer:
-    """Uniform with variance 2 / inputs, for rectifiers (He et al. 2015); also `kaiming_uniform`.
+    """Make a uniform initializer of variance 2 / inputs, for rectifiers (He et al. 2015).
 
     Args:
         in_axis: the axis or axes of inputs, in the shape.
@@ -386,7 +386,7 @@ def he_uniform(in_axis: Any = -2, out_axis: Any = -1, batch_axis: Any = (), dtyp
 
 
 def he_normal(in_axis: Any = -2, out_axis: Any = -1, batch_axis: Any = (), dtype: Any = None) -> Initializer:
-    """Truncated normal with variance 2 / inputs, for rectifiers; also `kaiming_normal`."""
+    """Make a truncated normal initializer of variance 2 / inputs, for rectifiers; also `kaiming_normal`."""
     return variance_scaling(2.0, "fan_in", "truncated_normal", in_axis, out_axis, batch_axis, dtype)
 
 
@@ -398,7 +398,7 @@ kaiming_uniform, kaiming_normal = he_uniform, he_normal
 
 
 def orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None) -> Initializer:
-    """Matrices with orthonormal columns (or rows, whichever is shorter) along `column_axis`, times scale.
+    """Make an initializer of matrices with orthonormal columns (or rows, if shorter) along `column_axis`, times scale.
 
     Args:
         scale: the length of the columns.
@@ -431,7 +431,7 @@ def orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None) -> In
 
 
 def delta_orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None) -> Initializer:
-    """Convolution kernels, of 3, 4 or 5 dimensions, that are an orthogonal matrix at the centre and 0 elsewhere."""
+    """Make an initializer of convolution kernels that are an orthogonal matrix at the centre and 0 elsewhere."""
 
     @boundary
     def init(key: Any, shape: Any, dtype: Any = dtype) -> Array:

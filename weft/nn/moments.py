@@ -1,4 +1,4 @@
-"""Mean and variance over axes, what is done with them in normalization layers, and dropout."""
+"""Moments over axes, normalization by them, and dropout."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def moments(
     axis_name: Any = None,
     axis_index_groups: Any = None,
 ) -> tuple[Array, Array]:
-    """Mean and variance of `x` over axes, and over the named axis.
+    """Compute mean and variance of `x` over axes, and over the named axis.
 
-    `fast` takes the variance from the mean square in one pass; else it is the mean square of the centred numbers.
+    `fast` computes the variance from the mean square in one pass; else it is the mean square of the centred numbers.
     With `centered=False` the mean is 0 and the variance the mean square. `wide` computes in float32 at least.
     """
     x = wnp.asarray(x)
@@ -51,14 +51,14 @@ def moments(
 
 
 def _square(x: Array) -> Array:
-    """|x|², real for complex x."""
+    """Compute |x|², real for complex x."""
     if wnp.iscomplexobj(x):
         return wnp.square(x.real) + wnp.square(x.imag)
     return wnp.square(x)
 
 
 def normalize_by(x: Any, mean: Any, variance: Any, scale: Any = None, offset: Any = None, epsilon: Any = 1e-6) -> Array:
-    """(x - mean) · scale / √(variance + epsilon) + offset; all broadcast to x."""
+    """Compute (x - mean) · scale / √(variance + epsilon) + offset; all operands broadcast to x."""
     factor = lax.rsqrt(variance + wnp.asarray(epsilon, variance.dtype))
     if scale is not None:
         factor = factor * scale
@@ -67,7 +67,7 @@ def normalize_by(x: Any, mean: Any, variance: Any, scale: Any = None, offset: An
 
 
 def dropout(key: Any, rate: Any, x: Any, broadcast_dims: Sequence[int] = ()) -> Array:
-    """Each element 0 with probability `rate`, else divided by 1 - rate; along `broadcast_dims` all alike."""
+    """Zero each element with probability `rate`, else divide by 1 - rate; equal masks along `broadcast_dims`."""
     x = wnp.asarray(x)
     if isinstance(rate, (int, float)):
         if not 0 <= rate <= 1:

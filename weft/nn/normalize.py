@@ -1,4 +1,4 @@
-"""Functions over an axis: softmax and its relatives, standardization, one-hot vectors."""
+"""Functions along an axis: softmax and its relatives, standardization, one-hot vectors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from weft.trace.array import Array
 
 
 def softmax(x: Any, axis: Any = -1, where: Any = None) -> Array:
-    """exp(x) / sum(exp(x)) along axes; where `where` is false, elements count for nothing and the result is 0.
+    """Compute exp(x) / sum(exp(x)) along axes; elements where `where` is false are ignored and result in 0.
 
     Args:
         x: an array.
@@ -48,7 +48,7 @@ def softmax(x: Any, axis: Any = -1, where: Any = None) -> Array:
 
 @functools.partial(jit, static_argnames=("axis",))
 def log_softmax(x: Any, axis: Any = -1, where: Any = None) -> Array:
-    """log(softmax(x)), computed without leaving the logarithm; -inf where `where` is false.
+    """Compute log(softmax(x)) in log space; -inf where `where` is false.
 
     Args:
         x: an array.
@@ -69,7 +69,7 @@ def log_softmax(x: Any, axis: Any = -1, where: Any = None) -> Array:
 
 
 def _exponentials(name: str, x: Any, axis: Any, where: Any) -> tuple[Array, Array, Array]:
-    """x less its largest element, the exponentials of that, and their sum. The derivative does not see the shift."""
+    """Return x minus its maximum, the exponentials of that, and their sum; the shift is constant for derivatives."""
     x = inexact(name, x)
     axes = canonicalize_axes(axis, x.ndim, name)
     lowest = least(x.dtype)
@@ -83,7 +83,7 @@ def _exponentials(name: str, x: Any, axis: Any, where: Any) -> tuple[Array, Arra
 def logsumexp(
     a: Any, axis: Any = None, b: Any = None, keepdims: bool = False, return_sign: bool = False, where: Any = None
 ) -> Any:
-    """log(sum(b * exp(a))) over axes, without overflow; with `return_sign` also the sign of a sum with negative `b`.
+    """Compute log(sum(b * exp(a))) over axes without overflow; with `return_sign` also return the sign of the sum.
 
     Args:
         a: the exponents.
@@ -133,7 +133,7 @@ def logsumexp(
 
 @functools.partial(jit, static_argnames=("axis", "keepdims"))
 def logmeanexp(x: Any, axis: Any = None, where: Any = None, keepdims: bool = False) -> Array:
-    """log(mean(exp(x))) over axes, without overflow."""
+    """Compute log(mean(exp(x))) over axes, without overflow."""
     x = inexact("logmeanexp", x)
     axes = canonicalize_axes(axis, x.ndim, "logmeanexp")
     total = logsumexp(x, axis=axes, where=where, keepdims=keepdims)
@@ -141,7 +141,7 @@ def logmeanexp(x: Any, axis: Any = None, where: Any = None, keepdims: bool = Fal
 
 
 def _count(x: Array, axes: tuple[int, ...], where: Any, keepdims: bool) -> Any:
-    """How many elements of x a reduction over axes takes in."""
+    """Count the elements of x that a reduction over axes covers."""
     if where is None:
         count = 1
         for axis in axes:
@@ -162,15 +162,15 @@ def standardize(
     *,
     algorithm: str = "fast",
 ) -> Array:
-    """x less its mean, over the root of its variance plus epsilon, along axes.
+    """Subtract the mean and divide by the root of the variance plus epsilon, along axes.
 
-    The algorithm 'fast' takes the variance from the mean square in one pass, 'stable' from the centred numbers.
+    The algorithm 'fast' computes the variance from the mean square in one pass, 'stable' from the centred numbers.
 
     Args:
         x: an array.
         axis: an axis or several.
         mean, variance: the moments, if they are known.
-        epsilon: what is added to the variance.
+        epsilon: the number to add to the variance.
         where: booleans that broadcast with the array.
         algorithm: "fast" or "stable".
 
@@ -183,7 +183,7 @@ def standardize(
     Array([-1.,  1.], dtype=float32)
     """
     if algorithm not in ("fast", "stable"):
-        raise ArgumentError(f"standardize got algorithm={algorithm!r}; 'fast' or 'stable' is expected.")
+        raise ArgumentError(f"The algorithm of standardize must be 'fast' or 'stable', got algorithm={algorithm!r}.")
     x = inexact("standardize", x)
     axes = canonicalize_axes(axis, x.ndim, "standardize")
     if mean is None:
@@ -198,13 +198,13 @@ def standardize(
 
 
 def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: int = -1) -> Array:
-    """Vectors along a new axis that are 1 at the index x and 0 elsewhere; all 0 for an index out of range.
+    """Create vectors along a new axis that are 1 at index x and 0 elsewhere; all 0 for an index out of range.
 
     Args:
         x: integers.
         num_classes: the size of the new axis.
         dtype: the dtype; the default float by default.
-        axis: where the new axis is.
+        axis: the index of the new axis.
 
     Returns:
         An array with one axis more.

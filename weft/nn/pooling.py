@@ -1,4 +1,4 @@
-"""Pooling: a window slides over the spatial dimensions of (batch..., spatial..., features) and is reduced."""
+"""Pooling: reductions over windows of the spatial dimensions of (batch..., spatial..., features)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def pool(
     strides: Sequence[int] | None,
     padding: str | Sequence[tuple[int, int]],
 ) -> Array:
-    """Windows of `inputs`, reduced with `reduce_fn` from `init`. Without a batch dimension one is not needed."""
+    """Reduce windows of `inputs` with `reduce_fn` from `init`; batch dimensions are optional."""
     window = indices(window_shape, "The window_shape of a pool")
     steps = (1,) * len(window) if strides is None else indices(strides, "The strides of a pool")
     if len(steps) != len(window):
@@ -52,12 +52,12 @@ def max_pool(
     strides: Sequence[int] | None = None,
     padding: str | Sequence[tuple[int, int]] = "VALID",
 ) -> Array:
-    """The largest element of each window; padding never is.
+    """Compute the maximum of each window; padding is ignored.
 
     Args:
         inputs: an array (batch..., spatial..., features).
         window_shape: the sizes of the window.
-        strides: its steps; 1 by default.
+        strides: the steps of the window; 1 by default.
         padding: "VALID", "SAME" or pairs (low, high).
 
     Returns:
@@ -78,7 +78,7 @@ def min_pool(
     strides: Sequence[int] | None = None,
     padding: str | Sequence[tuple[int, int]] = "VALID",
 ) -> Array:
-    """The smallest element of each window; padding never is."""
+    """Compute the minimum of each window; padding is ignored."""
     (inputs,) = ensure_arrays("min_pool", inputs)
     return pool(inputs, highest(inputs.dtype), lax.min, window_shape, strides, padding)
 
@@ -90,12 +90,12 @@ def avg_pool(
     padding: str | Sequence[tuple[int, int]] = "VALID",
     count_include_pad: bool = True,
 ) -> Array:
-    """The mean of each window; padding counts as zeros, or not at all without `count_include_pad`.
+    """Compute the mean of each window; padding counts as zeros, or is ignored without `count_include_pad`.
 
     Args:
         inputs: an array (batch..., spatial..., features).
         window_shape: the sizes of the window.
-        strides: its steps; 1 by default.
+        strides: the steps of the window; 1 by default.
         padding: "VALID", "SAME" or pairs (low, high).
         count_include_pad: whether padding counts as zeros.
 
@@ -112,7 +112,7 @@ def avg_pool(
     total = pool(inputs, zero, lax.add, window_shape, strides, padding)
     if count_include_pad:
         return total / np.array(np.prod(window_shape), inputs.dtype)
-    # How many elements count is the same for all batches and features.
+    # The number of elements per window is the same for all batches and features.
     first = inputs.ndim - (len(window_shape) + 1)
     ones = wnp.ones((*(1,) * first, *inputs.shape[first:-1], 1), inputs.dtype)
     return total / pool(ones, zero, lax.add, window_shape, strides, padding)

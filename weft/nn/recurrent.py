@@ -1,4 +1,4 @@
-"""One step of recurrent cells, after their contractions."""
+"""Pointwise steps of recurrent cells, after their matmuls."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def lstm_step(
     gate: Callable[[Any], Any] = sigmoid,
     activation: Callable[[Any], Any] = tanh,
 ) -> tuple[Array, Array]:
-    """c' = gate(f) · c + gate(i) · activation(g), h' = gate(o) · activation(c'); returns (h', c')."""
+    """Compute c' = gate(f) · c + gate(i) · activation(g) and h' = gate(o) · activation(c'); return (h', c')."""
     cell = gate(f) * c + gate(i) * activation(g)
     return gate(o) * activation(cell), cell
 
 
 def gru_step(z: Any, candidate: Any, h: Any) -> Array:
-    """h' = (1 - z) · candidate + z · h, where z is the value of the update gate."""
+    """Compute h' = (1 - z) · candidate + z · h, where z is the value of the update gate."""
     return (1.0 - z) * candidate + z * h

@@ -1,4 +1,4 @@
-"""Products of block-scaled numbers: short floats that share a scale in blocks along the contracted axis."""
+"""Contractions of block-scaled numbers: short floats that share a scale in blocks along the contracting axis."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from weft.trace.array import Array
 
 @dataclass
 class BlockScaleConfig:
-    """How an operand is quantized: `block_size` numbers of `data_type` share a scale of `scale_type`.
+    """Quantization of an operand: `block_size` numbers of `data_type` share a scale of `scale_type`.
 
     With `global_scale` all scales are in units of that number.
     """
@@ -33,7 +33,7 @@ class BlockScaleConfig:
 
 
 def get_scaled_dot_general_config(mode: str, global_scale: Any = None) -> BlockScaleConfig:
-    """The quantization 'mxfp8' (blocks of 32, powers of two as scales) or 'nvfp4' (blocks of 16, a global scale)."""
+    """Return the config of 'mxfp8' (blocks of 32, power-of-two scales) or 'nvfp4' (blocks of 16, a global scale)."""
     if mode == "mxfp8":
         if global_scale is not None:
             raise ArgumentError(f"The mode 'mxfp8' has no global scale, got {global_scale!r}.")
@@ -41,13 +41,13 @@ def get_scaled_dot_general_config(mode: str, global_scale: Any = None) -> BlockS
     if mode == "nvfp4":
         scale = wnp.ones((), dtypes.float32) if global_scale is None else global_scale
         return BlockScaleConfig(mode, 16, dtypes.DTYPES["float4_e2m1fn"], dtypes.DTYPES["float8_e4m3fn"], scale)
-    raise ArgumentError(f"get_scaled_dot_general_config knows the modes 'mxfp8' and 'nvfp4', not {mode!r}.")
+    raise ArgumentError(f"The mode of get_scaled_dot_general_config must be 'mxfp8' or 'nvfp4', got {mode!r}.")
 
 
 def scaled_matmul(
     lhs: Any, rhs: Any, lhs_scales: Any, rhs_scales: Any, preferred_element_type: Any = np.float32
 ) -> Array:
-    """The product of lhs (B, M, K) and rhs (B, N, K), whose blocks along K have scales of shape (B, M or N, blocks)."""
+    """Multiply lhs (B, M, K) by rhs (B, N, K), whose blocks along K have scales of shape (B, M or N, blocks)."""
     check_arraylike("scaled_matmul", lhs, rhs, lhs_scales, rhs_scales)
     left, right, left_scales, right_scales = (ensure_array(x) for x in (lhs, rhs, lhs_scales, rhs_scales))
     shapes = [x.shape for x in (left, right, left_scales, right_scales)]
@@ -66,7 +66,7 @@ def scaled_matmul(
 
 
 def _expand(x: Array, scales: Array) -> Array:
-    """Quantized numbers converted back to float32."""
+    """Dequantize numbers to float32."""
     block = x.shape[-1] // scales.shape[-1]
     parts = wnp.reshape(x.astype(dtypes.float32), (*scales.shape, block))
     return wnp.reshape(parts * scales.astype(dtypes.float32)[..., None], x.shape)
@@ -80,9 +80,10 @@ def scaled_dot_general(
     configs: Sequence[BlockScaleConfig] | None = None,
     implementation: str | None = None,
 ) -> Array:
-    """`lax.dot_general` of operands quantized by `configs[0]` and `configs[1]`; without configs, the plain product.
+    """Compute `lax.dot_general` of operands quantized by `configs`; without configs, the plain contraction.
 
-    The derivative passes straight through the quantization: that of the product at the quantized operands.
+    `configs[0]` is for lhs, `configs[1]` for rhs. The derivative passes straight through the quantization: it is that
+    of the contraction at the quantized operands.
     """
     if implementation is not None:
         raise ArgumentError(
@@ -99,7 +100,7 @@ def scaled_dot_general(
 
 
 def _rounded(x: Array, axes: tuple[int, ...], config: BlockScaleConfig) -> Array:
-    """x in float32, rounded to what its quantization in blocks along the contracted axes can hold."""
+    """Round x, as float32, to the values that its quantization in blocks along the contracting axes can hold."""
     other_axes = tuple(axis for axis in range(x.ndim) if axis not in axes)
     order = (*other_axes, *axes)
     ordered = wnp.transpose(x.astype(dtypes.float32), order)
@@ -130,10 +131,10 @@ def _round_blocks(blocks: Array, config: BlockScaleConfig) -> Array:
 
 
 def _next_power_of_two(x: Array) -> Array:
-    """The least power of two, from 2**-127 on, that is not below x."""
+    """Return the least power of two, from 2**-127 on, that is not below x."""
     bits = lax.bitcast_convert_type(x, dtypes.uint32)
     exponent, mantissa = bits >> np.uint32(23), bits & np.uint32(0x7FFFFF)
-    # A mantissa is rounded up to the next exponent, unless that is past the last; denormals up to 2**-127 become that.
+    # A mantissa rounds up to the next exponent, unless that is past the last; denormals up to 2**-127 become 2**-127.
     moves = (mantissa > 0) & (exponent != 254) & ~((exponent == 0) & (mantissa <= 0x400000))
     exponent = wnp.where(moves, exponent + np.uint32(1), exponent)
     power = lax.bitcast_convert_type(exponent << np.uint32(23), dtypes.float32)

@@ -1,4 +1,4 @@
-"""NumPy on arrays that can be traced, differentiated and vectorised, with the names and arguments of `jax.numpy`."""
+"""NumPy for arrays that can be traced, differentiated and vectorized, with the names and arguments of `jax.numpy`."""
 
 import numpy as _numpy
 
@@ -368,7 +368,7 @@ from weft.numpy.ufuncs import (
 from weft.numpy.vectorize import apply_along_axis, apply_over_axes, vectorize
 from weft.trace.array import Array as ndarray
 
-# Other names of the same functions and types.
+# Aliases.
 abs = absolute
 bool = bool_
 

@@ -1,4 +1,4 @@
-"""What `weft.numpy` is, in the words of the Python array API standard: its version, devices and dtypes."""
+"""The inspection API of the Python array API standard: version, devices and dtypes of `weft.numpy`."""
 
 from __future__ import annotations
 
@@ -27,22 +27,25 @@ _WIDE = ("int64", "uint64", "float64", "complex128")  # these need `enable_x64`
 
 
 class ArrayNamespaceInfo:
-    """What the namespace can do, what its devices and dtypes are, and which of them are the default."""
+    """Capabilities, devices and dtypes of the namespace, and its defaults."""
 
     def capabilities(self) -> dict[str, Any]:
-        """What the namespace can do. Boolean masks and shapes that depend on data work outside of `jit`."""
+        """Return the capabilities of the namespace.
+
+        Boolean masks and shapes that depend on data work outside of `jit`.
+        """
         return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": 64}
 
     def default_device(self) -> Any:
-        """The device on which arrays are created: None is the first, unless `default_device` says otherwise."""
+        """Return the device on which arrays are created: the setting `default_device`, or None for the first device."""
         return config.default_device
 
     def devices(self) -> list[Any]:
-        """The devices of this process, and None for the default one."""
+        """Return the devices of this process, and None for the default one."""
         return [None, *all_devices()]
 
     def default_dtypes(self, *, device: Any = None) -> dict[str, Any]:
-        """The dtypes of results of functions that are not told one. They are the same on all devices."""
+        """Return the dtypes that functions without a dtype argument produce; they are the same on all devices."""
         return {
             "real floating": dtypes.default_float_dtype(),
             "complex floating": dtypes.default_complex_dtype(),
@@ -51,7 +54,7 @@ class ArrayNamespaceInfo:
         }
 
     def dtypes(self, *, device: Any = None, kind: str | Sequence[str] | None = None) -> dict[str, Any]:
-        """The dtypes of the standard that there are, by name; those of 64 bits with `enable_x64`.
+        """Return the dtypes of the standard by name; those of 64 bits need `enable_x64`.
 
         `kind` is one of "bool", "signed integer", "unsigned integer", "integral", "real floating", "complex floating"
         and "numeric", or a tuple of these.
@@ -59,13 +62,13 @@ class ArrayNamespaceInfo:
         kinds = tuple(_KINDS) if kind is None else (kind,) if isinstance(kind, str) else tuple(kind)
         for name in kinds:
             if name not in _KINDS:
-                raise ArgumentError("There is no such kind of dtypes.", received=repr(name), fix=", ".join(_KINDS))
+                raise ArgumentError("Unknown kind of dtypes.", received=repr(name), fix=", ".join(_KINDS))
         names = dict.fromkeys(name for k in kinds for name in _KINDS[k])
         return {name: np.dtype(name) for name in names if config.enable_x64 or name not in _WIDE}
 
 
 def __array_namespace_info__() -> ArrayNamespaceInfo:
-    """The capabilities, devices and dtypes of the namespace, as the array API standard asks for them.
+    """Return the capabilities, devices and dtypes of the namespace, for the array API standard.
 
     >>> import weft.numpy as wnp
     >>> wnp.__array_namespace_info__().default_dtypes()["integral"]

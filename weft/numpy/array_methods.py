@@ -1,7 +1,7 @@
-"""The operators and methods of `Array`, written with the functions of `weft.numpy`.
+"""Operators and methods of `Array`, implemented with the functions of `weft.numpy`.
 
-`install` puts them on the base class, so that concrete arrays and tracers share them; what one of these classes defines
-itself, such as `item`, stays.
+`install` sets them on the base class, so that concrete arrays and tracers share them; methods that one of these classes
+defines itself, such as `item`, take precedence.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from weft.trace.array import Array
 _OPERANDS = (Array, np.ndarray, np.generic, int, float, complex)
 
 
-def _accepted(other: Any) -> bool:
+def _is_operand(other: Any) -> bool:
     return isinstance(other, _OPERANDS) or hasattr(type(other), "__jax_array__")
 
 
@@ -49,11 +49,11 @@ def _accepted(other: Any) -> bool:
 
 
 def _binary(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """An operator; operands it does not know get their own chance to define it."""
+    """Make a binary operator; it returns NotImplemented for operands of unknown types, so that they can define it."""
 
     def operator(self: Array, other: Any) -> Any:
         try:
-            if isinstance(other, _OPERANDS) or _accepted(other):
+            if isinstance(other, _OPERANDS) or _is_operand(other):
                 return function(self, other)
             return NotImplemented
         except Exception as error:
@@ -63,10 +63,10 @@ def _binary(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     return operator
 
 
-def _reflected(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+def _reflect(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     def operator(self: Array, other: Any) -> Any:
         try:
-            if isinstance(other, _OPERANDS) or _accepted(other):
+            if isinstance(other, _OPERANDS) or _is_operand(other):
                 return function(other, self)
             return NotImplemented
         except Exception as error:
@@ -113,13 +113,13 @@ def _unary(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def _power(self: Array, other: Any, modulo: Any = None) -> Any:
-    if modulo is not None or not _accepted(other):
+    if modulo is not None or not _is_operand(other):
         return NotImplemented
     return elementwise.power(self, other)
 
 
 def _round(self: Array, ndigits: int | None = None) -> Any:
-    """`round(x)` returns integers, as for Python's floats; with a number of digits the dtype stays."""
+    """Round as Python does: to integers, as for floats, or in the same dtype if a number of digits is given."""
     if ndigits is None:
         return creation.astype(rounding.round(self, 0), int)
     return rounding.round(self, ndigits)
@@ -150,10 +150,10 @@ def _length(self: Array) -> int:
 
 
 def _iterate(self: Array) -> Iterator[Array]:
-    """The slices along the first axis; in a traced function the loop is unrolled."""
+    """Iterate over the slices along the first axis; in a traced function the loop is unrolled."""
     shape = self.aval.shape
     if not shape:
-        raise ArgumentTypeError("iteration over a 0-d array")
+        raise ArgumentTypeError("iteration over a 0-d array needs at least one dimension")
     if isinstance(self, ConcreteArray):
         aval, placement = self.aval.without_dimension(0), self._placement
         if not placement.backend.reads_host:  # one program for all rows
@@ -163,7 +163,7 @@ def _iterate(self: Array) -> Iterator[Array]:
     return (self[i] for i in range(shape[0]))
 
 
-def _reversed(self: Array) -> Iterator[Array]:
+def _reverse(self: Array) -> Iterator[Array]:
     return iter(lax.rev(self, (0,))) if self.aval.shape else _iterate(self)
 
 
@@ -175,7 +175,7 @@ def _contains(self: Array, item: Any) -> bool:
 
 
 def _astype(self: Array, dtype: Any, copy: bool = False, device: Any = None) -> Array:
-    """The array converted to another dtype.
+    """Convert the array to another dtype.
 
     Args:
         dtype: the dtype to convert to.
@@ -193,10 +193,10 @@ def _astype(self: Array, dtype: Any, copy: bool = False, device: Any = None) -> 
 
 
 def _reshape(self: Array, *args: Any, order: str = "C", out_sharding: Any = None) -> Array:
-    """The same elements under another shape, given as one tuple or as several sizes.
+    """Give the elements another shape, passed as one tuple or as several sizes.
 
     Args:
-        *args: the new sizes, one of which may be -1.
+        *args: the new sizes; one may be -1, and is then computed.
         order: "C" if the last axis varies fastest, "F" if the first one does.
         out_sharding: the sharding of the result; by default it follows from the operands.
 
@@ -212,10 +212,10 @@ def _reshape(self: Array, *args: Any, order: str = "C", out_sharding: Any = None
 
 
 def _transpose(self: Array, *args: Any) -> Array:
-    """The axes in another order, given as one tuple or as several axes; reversed by default.
+    """Permute the axes, passed as one tuple or as several axes; the default reverses them.
 
     Args:
-        *args: for each axis of the result, which one of the array it is.
+        *args: the axis of the array for each axis of the result.
 
     Returns:
         An array of the permuted shape.
@@ -231,7 +231,7 @@ def _transpose(self: Array, *args: Any) -> Array:
 
 
 def _flatten(self: Array, order: str = "C", *, out_sharding: Any = None) -> Array:
-    """The elements as a vector.
+    """Flatten the array to a vector.
 
     Args:
         order: "C" if the last axis varies fastest, "F" if the first one does.
@@ -248,7 +248,7 @@ def _flatten(self: Array, order: str = "C", *, out_sharding: Any = None) -> Arra
 
 
 def _copy(self: Array) -> Array:
-    """A copy of the array.
+    """Copy the array.
 
     Returns:
         An array with the same values.
@@ -269,14 +269,14 @@ def _compress(
     size: int | None = None,
     fill_value: Any = 0,
 ) -> Array:
-    """The slices along an axis where a condition holds.
+    """Select the slices along an axis where a condition holds.
 
     Args:
         condition: a vector of booleans, known when tracing unless `size` is given.
         axis: an axis; None for the flattened array.
         out: must be None: arrays do not change, so nothing can be written into one.
-        size: how many slices to return; missing ones are filled.
-        fill_value: what missing slices hold.
+        size: the number of slices to return; missing ones are filled.
+        fill_value: the value of missing slices.
 
     Returns:
         An array.
@@ -289,7 +289,7 @@ def _compress(
 
 
 def _clip(self: Array, min: Any = None, max: Any = None) -> Array:
-    """Each element limited to between `min` and `max`.
+    """Limit each element to between `min` and `max`.
 
     Args:
         min, max: numbers or arrays that broadcast with the array; None for no limit.
@@ -305,7 +305,7 @@ def _clip(self: Array, min: Any = None, max: Any = None) -> Array:
 
 
 def _conjugate(self: Array) -> Array:
-    """The complex conjugate.
+    """Compute the complex conjugate.
 
     Returns:
         An array of the same dtype.
@@ -328,15 +328,15 @@ def _std(
     where: Any = None,
     correction: Any = None,
 ) -> Array:
-    """The standard deviation over axes.
+    """Compute the standard deviation over axes.
 
     Args:
         axis: an axis or several; None for all.
         dtype: the dtype to compute in and of the result.
         out: must be None: arrays do not change, so nothing can be written into one.
-        ddof, correction: what is subtracted from the count.
-        keepdims: whether the axes that were reduced stay, with size 1.
-        where: booleans that broadcast with the array; elements where they are false are left out.
+        ddof, correction: the number to subtract from the count.
+        keepdims: whether to keep the reduced axes, with size 1.
+        where: booleans that broadcast with the array; elements where they are false are ignored.
 
     Returns:
         An array of floats without the axes, as `weft.numpy.std`.
@@ -359,15 +359,15 @@ def _var(
     where: Any = None,
     correction: Any = None,
 ) -> Array:
-    """The variance over axes.
+    """Compute the variance over axes.
 
     Args:
         axis: an axis or several; None for all.
         dtype: the dtype to compute in and of the result.
         out: must be None: arrays do not change, so nothing can be written into one.
-        ddof, correction: what is subtracted from the count.
-        keepdims: whether the axes that were reduced stay, with size 1.
-        where: booleans that broadcast with the array; elements where they are false are left out.
+        ddof, correction: the number to subtract from the count.
+        keepdims: whether to keep the reduced axes, with size 1.
+        where: booleans that broadcast with the array; elements where they are false are ignored.
 
     Returns:
         An array of floats without the axes, as `weft.numpy.var`.
@@ -380,7 +380,7 @@ def _var(
 
 
 def _byteswap(self: Array) -> Array:
-    """The array with the bytes of each element in reverse order."""
+    """Reverse the bytes of each element."""
     size = self.dtype.itemsize
     if size == 1:
         return self
@@ -414,7 +414,7 @@ def _from_bits(x: Array, dtype: Any) -> Array:
 
 
 def _view(self: Array, dtype: Any = None, type: Any = None) -> Array:
-    """The bits of the elements read as another dtype; a wider or narrower one changes the last axis.
+    """Reinterpret the bits of the elements as another dtype; a wider or narrower one changes the last axis.
 
     Args:
         dtype: the dtype to read the bits as.
@@ -428,7 +428,7 @@ def _view(self: Array, dtype: Any = None, type: Any = None) -> Array:
     Array([1065353216], dtype=int32)
     """
     if type is not None:
-        raise ArgumentError("view takes a dtype, not a class of arrays.")
+        raise ArgumentError("view needs a dtype, not a class of arrays.")
     if dtype is None:
         return self
     out_dtype = dtypes.requested_dtype(dtype, "view")
@@ -458,7 +458,7 @@ def _view(self: Array, dtype: Any = None, type: Any = None) -> Array:
 
 
 def _complex_parts(x: Array) -> Array:
-    """Complex numbers as pairs of real ones along the last axis."""
+    """Split complex numbers into pairs of real ones along the last axis."""
     if dtypes.kind(x.dtype) != "c":
         return x
     pairs = lax.concatenate([lax.expand_dims(part, (x.ndim,)) for part in (lax.real(x), lax.imag(x))], x.ndim)
@@ -466,11 +466,14 @@ def _complex_parts(x: Array) -> Array:
 
 
 class NoMatrixError(ArgumentError, AttributeError):
-    """An array of rank 0 or 1 has no attribute `mT`, so that `hasattr` is False; and a `ValueError`, as from NumPy."""
+    """An array of rank 0 or 1 has no attribute `mT`.
+
+    It is an AttributeError, so that `hasattr` is False, and a `ValueError`, as from NumPy.
+    """
 
 
 def _matrix_transpose(self: Array) -> Array:
-    """The last two axes swapped."""
+    """Swap the last two axes."""
     if self.ndim < 2:
         raise NoMatrixError(f"mT needs an array of rank 2 or more, got shape {self.shape}.")
     return manipulation.matrix_transpose(self)
@@ -483,14 +486,14 @@ class Layout(NamedTuple):
 
 
 class Format(NamedTuple):
-    """How an array is laid out in memory, and where."""
+    """The memory layout and the sharding of an array."""
 
     layout: Layout
     sharding: Any
 
 
 def _format(self: Array) -> Format:
-    """The layout in memory, which is row-major, and the sharding.
+    """Return the memory layout, which is row-major, and the sharding.
 
     Returns:
         A `weft.experimental.layout.Format`.
@@ -503,19 +506,19 @@ def _format(self: Array) -> Format:
 
 
 def _array_namespace(self: Array, *, api_version: str | None = None) -> Any:
-    """`weft.numpy`, by which code for the array API standard finds its functions."""
+    """Return `weft.numpy`, through which code for the array API standard finds its functions."""
     if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12"):
         raise ArgumentError(f"Version {api_version!r} of the array API is not supported.")
     return sys.modules["weft.numpy"]
 
 
 def _to_device(self: Array, device: Any, *, stream: Any = None) -> Array:
-    """The array on a device."""
-    return creation.placed(self, device)
+    """Copy the array to a device or by a sharding."""
+    return creation.put_array(self, device)
 
 
 def _platform(self: Array) -> str:
-    """The kind of device that the array is on, such as "cpu"."""
+    """Return the platform of the array's device, such as "cpu"."""
     return self.device.platform
 
 
@@ -532,7 +535,7 @@ def _bytes(self: Array) -> int:
 
 
 def _choose(self: Array, choices: Any, out: Any = None, mode: str = "raise") -> Array:
-    """For each element, the element of the array with that index."""
+    """Select, for each element, an element from the array of `choices` with that index."""
     return selection.choose(self, choices, out, mode)
 
 
@@ -600,17 +603,17 @@ SPECIAL: dict[str, Any] = {
     "__getitem__": _getitem,
     "__iter__": _iterate,
     "__len__": _length,
-    "__reversed__": _reversed,
+    "__reversed__": _reverse,
     "__round__": _round,
     "__setitem__": _setitem,
 }
 
 
 def install() -> None:
-    """Put the operators and methods on `Array`."""
+    """Set the operators and methods on `Array`."""
     for name, function in _BINARY.items():
         setattr(Array, f"__{name}__", _binary(function))
-        setattr(Array, f"__r{name}__", _reflected(function))
+        setattr(Array, f"__r{name}__", _reflect(function))
     setattr(Array, "__pow__", boundary(_power))  # noqa: B010  (a method that the class declares for type checkers only)
     for name, function in _COMPARISONS.items():
         setattr(Array, f"__{name}__", _binary(function))

@@ -1,4 +1,4 @@
-"""`x.at[index].set(values)` and its relatives: new arrays with some elements changed."""
+"""Functional updates: `x.at[index].set(values)` and its relatives return new arrays with some elements changed."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from weft.numpy.indexing import (
     SliceEntry,
     as_tuple,
     concrete,
+    dtype_kind,
     getitem,
     index_to_gather,
-    indexed,
-    kind_of,
+    indexable,
+    mask_error,
     read_index,
-    traced_mask,
 )
 from weft.numpy.util import cast, ensure_array, strong
 from weft.primitives.elementwise.arithmetic import add, sub
@@ -45,10 +45,10 @@ _KIND_NAMES = {"b": "boolean", "u": "integer", "i": "integer", "f": "float", "c"
 
 
 class At:
-    """What `x.at` returns: index it to select the elements to change or read.
+    """The value of `x.at`: index it to select the elements to change or read.
 
-    `x.at[index].set(values)` returns a new array and leaves `x` as it is; under `jit` the compiler updates in place
-    where nobody reads `x` again.
+    `x.at[index].set(values)` returns a new array and leaves `x` unchanged; under `jit` the compiler updates in place
+    where `x` is not read again.
 
     Args:
         array: the array.
@@ -73,11 +73,11 @@ class At:
 
 
 class AtIndex:
-    """Some elements of an array. Each method returns a new array in which they are changed.
+    """Selected elements of an array; each method returns a new array in which they are changed.
 
-    An index out of bounds raises where it is known before the program runs, and is dropped otherwise; `mode` "clip",
-    "drop" or "promise_in_bounds" says what it means instead. `unique_indices` promises that no element is named twice,
-    `indices_are_sorted` that indices ascend. Elements named several times are changed several times, in order.
+    An index out of bounds raises an error where it is known before the program runs, and is dropped otherwise; `mode`
+    "clip", "drop" or "promise_in_bounds" changes that. `unique_indices` promises that no element is selected twice,
+    `indices_are_sorted` that indices ascend. Elements selected several times are changed several times, in order.
     """
 
     __slots__ = ("array", "index")
@@ -99,7 +99,7 @@ class AtIndex:
         out_sharding: Any = None,
         wrap_negative_indices: bool = True,
     ) -> Array:
-        """x[index] = values.
+        """Compute x[index] = values.
 
         Args:
             values: numbers or an array that broadcasts to the selected elements; fractions written into integers raise.
@@ -120,7 +120,7 @@ class AtIndex:
         hints = indices_are_sorted, unique_indices, mode, wrap_negative_indices
         if out_sharding is not None:
             return split_result(_update, out_sharding, "set", self.array, self.index, values, *hints)
-        return updated(self.array, self.index, values, lax_slicing.scatter, lambda x, y: y, *hints)
+        return write_values(self.array, self.index, values, lax_slicing.scatter, lambda x, y: y, *hints)
 
     def add(
         self,
@@ -132,7 +132,7 @@ class AtIndex:
         out_sharding: Any = None,
         wrap_negative_indices: bool = True,
     ) -> Array:
-        """x[index] += values.
+        """Compute x[index] += values.
 
         Args:
             values: numbers or an array that broadcasts to the selected elements; fractions written into integers raise.
@@ -153,7 +153,7 @@ class AtIndex:
         hints = indices_are_sorted, unique_indices, mode, wrap_negative_indices
         if out_sharding is not None:
             return split_result(_update, out_sharding, "add", self.array, self.index, values, *hints)
-        return updated(self.array, self.index, values, lax_slicing.scatter_add, add, *hints)
+        return write_values(self.array, self.index, values, lax_slicing.scatter_add, add, *hints)
 
     def subtract(
         self,
@@ -165,11 +165,11 @@ class AtIndex:
         out_sharding: Any = None,
         wrap_negative_indices: bool = True,
     ) -> Array:
-        """x[index] -= values."""
+        """Compute x[index] -= values."""
         hints = indices_are_sorted, unique_indices, mode, wrap_negative_indices
         if out_sharding is not None:
             return split_result(_update, out_sharding, "subtract", self.array, self.index, values, *hints)
-        return updated(self.array, self.index, values, lax_slicing.scatter_sub, sub, *hints)
+        return write_values(self.array, self.index, values, lax_slicing.scatter_sub, sub, *hints)
 
     def multiply(
         self,
@@ -181,7 +181,7 @@ class AtIndex:
         out_sharding: Any = None,
         wrap_negative_indices: bool = True,
     ) -> Array:
-        """x[index] *= values.
+        """Compute x[index] *= values.
 
         Args:
             values: numbers or an array that broadcasts to the selected elements; fractions written into integers raise.
@@ -202,7 +202,7 @@ class AtIndex:
         hints = indices_are_sorted, unique_indices, mode, wrap_negative_indices
         if out_sharding is not None:
             return split_result(_update, out_sharding, "multiply", self.array, self.index, values, *hints)
-        return updated(self.array, self.index, values, lax_slicing.scatter_mul, times, *hints)
+        return write_values(self.array, self.index, values, lax_slicing.scatter_mul, times, *hints)
 
     mul = multiply
 
@@ -216,7 +216,7 @@ class AtIndex:
         out_sharding: Any = None,
         wrap_negative_indices: bool = True,
     ) -> Array:
-        """x[index] /= values; integers become floats."""
+        """Compute x[index] /= values; integers become floats."""
         hints = indices_are_sorted, unique_indices, mode, wrap_negative_indices
         if out_sharding is not None:
             return split_result(_update, out_sharding, "divide", self.array, self.index, values, *hints)
@@ -232,7 +232,7 @@ class AtIndex:
         out_sharding: Any = None,
         wrap_negative_indices: bool = True,
     ) -> Array:
-        """x[index] **= values."""
+        """Compute x[index] **= values."""
         hints = indices_are_sorted, unique_indices, mode, wrap_negative_indices
         if out_sharding is not None:
             return split_result(_update, out_sharding, "power", self.array, self.index, values, *hints)
@@ -248,7 +248,7 @@ class AtIndex:
         out_sharding: Any = None,
         wrap_negative_indices: bool = True,
     ) -> Array:
-        """x[index] = minimum(x[index], values).
+        """Compute x[index] = minimum(x[index], values).
 
         Args:
             values: numbers or an array that broadcasts to the selected elements; fractions written into integers raise.
@@ -269,7 +269,7 @@ class AtIndex:
         hints = indices_are_sorted, unique_indices, mode, wrap_negative_indices
         if out_sharding is not None:
             return split_result(_update, out_sharding, "min", self.array, self.index, values, *hints)
-        return updated(self.array, self.index, values, lax_slicing.scatter_min, min_, *hints)
+        return write_values(self.array, self.index, values, lax_slicing.scatter_min, min_, *hints)
 
     def max(
         self,
@@ -281,7 +281,7 @@ class AtIndex:
         out_sharding: Any = None,
         wrap_negative_indices: bool = True,
     ) -> Array:
-        """x[index] = maximum(x[index], values).
+        """Compute x[index] = maximum(x[index], values).
 
         Args:
             values: numbers or an array that broadcasts to the selected elements; fractions written into integers raise.
@@ -302,12 +302,12 @@ class AtIndex:
         hints = indices_are_sorted, unique_indices, mode, wrap_negative_indices
         if out_sharding is not None:
             return split_result(_update, out_sharding, "max", self.array, self.index, values, *hints)
-        return updated(self.array, self.index, values, lax_slicing.scatter_max, max_, *hints)
+        return write_values(self.array, self.index, values, lax_slicing.scatter_max, max_, *hints)
 
     def _product(self, values: Any, *hints: Any) -> Array:
-        """Ones, multiplied by the values at the index: the divisor or exponent of each element."""
+        """Multiply ones by the values at the index: the divisor or exponent of each element."""
         ones = lax_shape.full_like(ensure_array(self.array), 1)
-        return updated(ones, self.index, values, lax_slicing.scatter_mul, times, *hints)
+        return write_values(ones, self.index, values, lax_slicing.scatter_mul, times, *hints)
 
     def apply(
         self,
@@ -318,11 +318,11 @@ class AtIndex:
         mode: str | GatherScatterMode | None = None,
         wrap_negative_indices: bool = True,
     ) -> Array:
-        """x[index] = func(x[index]), for an elementwise function."""
-        x = indexed(self.array, self.index)
+        """Compute x[index] = func(x[index]), for an elementwise function."""
+        x = indexable(self.array, self.index)
         mask = sole_mask(x.aval, self.index)
         if mask is not None:
-            return select_n(expanded_mask(mask, x.aval), x, cast(func(x), x.dtype, x.weak_type))
+            return select_n(expand_mask(mask, x.aval), x, cast(func(x), x.dtype, x.weak_type))
         parsed = None if mode is None else GatherScatterMode.from_any(mode)
         entries, unique = read_index(self.index, x.aval, parsed, wrap_negative_indices)
         indexer = index_to_gather(entries, x.aval)
@@ -347,14 +347,14 @@ class AtIndex:
         out_sharding: Any = None,
         wrap_negative_indices: bool = True,
     ) -> Array:
-        """x[index], with a choice of what an index out of bounds means.
+        """Read x[index], with a choice for indices out of bounds.
 
         Args:
             indices_are_sorted: a promise that the indices come in ascending order.
             unique_indices: a promise that no element is selected twice.
             mode: what an index out of bounds means: "drop" or "fill" ignores it, "clip" takes the nearest element,
                 "promise_in_bounds" checks nothing. By default a known one raises.
-            fill_value: what elements out of bounds are with mode "fill"; NaN, or the least integer, by default.
+            fill_value: the value of elements out of bounds in mode "fill"; NaN, or the least integer, by default.
             out_sharding: the sharding of the result; by default it follows from the operands.
             wrap_negative_indices: whether negative indices count from the end.
 
@@ -371,17 +371,17 @@ class AtIndex:
         return getitem(self.array, self.index, *options)
 
 
-# ------------------------------------------------------------------------------------------------------- how it is done
+# ------------------------------------------------------------------------------------------------------ implementation
 
 
 def _update(name: str, array: Any, index: Any, values: Any, *hints: Any) -> Array:
-    """The method of that name of `array.at[index]`."""
+    """Call the method `name` of `array.at[index]`."""
     words = ("indices_are_sorted", "unique_indices", "mode", "wrap_negative_indices")
     result: Array = getattr(AtIndex(array, index), name)(values, **dict(zip(words, hints, strict=True)))
     return result
 
 
-def updated(
+def write_values(
     array: Any,
     index: Any,
     values: Any,
@@ -392,8 +392,8 @@ def updated(
     mode: str | GatherScatterMode | None = None,
     wrap_negative_indices: bool = True,
 ) -> Array:
-    """The array with `values` written at `index` by a scatter (`card`), or by `combine` where a mask is true."""
-    x = indexed(array, index)
+    """Write `values` at `index` by a scatter (`card`), or by `combine` where the index is a mask."""
+    x = indexable(array, index)
     aval: ArrayType = x.aval
     values = as_update(values, aval)
     mask = sole_mask(aval, index)
@@ -404,9 +404,9 @@ def updated(
         if values.shape:
             dims = tuple(range(aval.ndim - len(values.shape), aval.ndim))
             values = broadcast_in_dim(values, shape=aval.shape, broadcast_dimensions=dims)
-        return select_n(expanded_mask(mask, aval), x, combine(x, values))
+        return select_n(expand_mask(mask, aval), x, combine(x, values))
     if mask is not None and concrete(mask) is None:
-        raise traced_mask(mask)
+        raise mask_error(mask)
     parsed = None if mode is None else GatherScatterMode.from_any(mode)
     entries, unique = read_index(index, aval, parsed, wrap_negative_indices)
     indexer = index_to_gather(entries, aval)
@@ -431,7 +431,7 @@ def updated(
 
 
 def as_update(values: Any, aval: ArrayType) -> Any:
-    """Values in the dtype of the array they go into; one that would lose its kind raises."""
+    """Convert values to the dtype of the array they are written into; one that would lose its kind is an error."""
     if isinstance(values, (list, tuple)):
         values = np.asarray(values)
     update = (
@@ -461,12 +461,12 @@ def as_update(values: Any, aval: ArrayType) -> Any:
     if dtype == aval.dtype and isinstance(update, Array) and isinstance(dtype, dtypes.ExtendedDtype):
         return update
     out = cast(update, aval.dtype, aval.weak_type)
-    # Where all is replaced the result is the update.
+    # Where all elements are replaced, the result is the update.
     return strong(out) if isinstance(out, Array) and not aval.weak_type else out
 
 
 def broadcast_values(values: Any, shape: tuple[Any, ...], aval: ArrayType) -> Any:
-    """Values broadcast to the shape of what they replace."""
+    """Broadcast values to the shape of the elements they replace."""
     own_shape = values.shape
     if own_shape == shape:
         return values
@@ -482,14 +482,14 @@ def broadcast_values(values: Any, shape: tuple[Any, ...], aval: ArrayType) -> An
 
 
 def sole_mask(aval: ArrayType, index: Any) -> Any:
-    """The mask, if the index is one boolean array over leading axes; else None."""
+    """Return the mask if the index is a single boolean array over leading axes, else None."""
     parts = as_tuple(index)
     if len(parts) == 2 and parts[1] is Ellipsis:
         parts = parts[:1]
     if (
         len(parts) != 1
         or not isinstance(parts[0], (Array, np.ndarray))
-        or kind_of(parts[0]) != "b"
+        or dtype_kind(parts[0]) != "b"
         or not parts[0].ndim
     ):
         return None
@@ -498,7 +498,7 @@ def sole_mask(aval: ArrayType, index: Any) -> Any:
 
 
 def fits_mask(shape: tuple[Any, ...], mask: Any, aval: ArrayType) -> bool:
-    """Whether values of this shape are the same for all selected elements, so that a select is enough."""
+    """Return whether values of this shape are equal for all selected elements, so that a select is enough."""
     rest = aval.shape[mask.ndim :]
     if len(shape) == len(rest) + 1 and shape[0] == 1:
         shape = shape[1:]
@@ -507,8 +507,8 @@ def fits_mask(shape: tuple[Any, ...], mask: Any, aval: ArrayType) -> bool:
     )
 
 
-def expanded_mask(mask: Any, aval: ArrayType) -> Any:
-    """A mask over leading axes, over all axes."""
+def expand_mask(mask: Any, aval: ArrayType) -> Any:
+    """Broadcast a mask over leading axes to all axes."""
     if tuple(mask.shape) == tuple(aval.shape):
         return mask
     return broadcast_in_dim(mask, shape=aval.shape, broadcast_dimensions=tuple(range(mask.ndim)))
@@ -519,7 +519,7 @@ def _has_arrays(entries: Any) -> bool:
 
 
 def _is_block(entries: Any) -> bool:
-    """Whether the index is a contiguous block at a known position, which is overwritten without a scatter."""
+    """Return whether the index is a contiguous block at a known position, which needs no scatter."""
     for e in entries:
         if isinstance(e, ArrayEntry) or (isinstance(e, IntegerEntry) and not e.known):
             return False

@@ -1,4 +1,4 @@
-"""Differences, integrals, interpolation, convolution and products of vectors along an axis."""
+"""Differences, integrals, interpolation, convolution, window functions and cross products."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from weft.base.arguments import index
 from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.indexing.dimension import index_or_size
 from weft.numpy.complex_parts import conjugate
-from weft.numpy.creation import converted
+from weft.numpy.creation import convert_dtype
 from weft.numpy.elementwise import multiply, remainder, subtract
 from weft.numpy.extremes import clip
 from weft.numpy.joining import concatenate
@@ -28,8 +28,8 @@ from weft.numpy.util import (
     cast,
     check_arraylike,
     check_arraylike_or_none,
+    dtype_kind,
     ensure_array,
-    kind_of,
     promote_dtypes,
     promote_dtypes_inexact,
 )
@@ -41,11 +41,11 @@ def _part(a: Array, start: int, stop: int, axis: int) -> Array:
 
 
 def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Array:
-    """The differences of neighbours along an axis, `n` times.
+    """Compute the differences of neighbouring elements along an axis, `n` times.
 
     Args:
         a: an array.
-        n: how often.
+        n: the number of times to take differences.
         axis: the axis.
         prepend, append: values before and after, so that the result can be as long as `a`.
 
@@ -79,7 +79,7 @@ def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
     chosen = [p for p, extra in zip(parts, (prepend, True, append), strict=True) if extra is not None]
     if len(chosen) > 1:
         a = concatenate(chosen, dim)
-    operation = not_equal if kind_of(a) == "b" else subtract
+    operation = not_equal if dtype_kind(a) == "b" else subtract
     for _ in range(count):
         length = a.shape[dim]
         if not length:
@@ -90,13 +90,13 @@ def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
 
 
 def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Array:
-    """The differences of neighbours in the flattened array, with values put before and after."""
+    """Compute the differences of neighbouring elements of the flattened array, with values put before and after."""
     check_arraylike("ediff1d", ary)
     check_arraylike_or_none("ediff1d", to_end, to_begin)
     a = ravel(ary)
     out = a[1:] - a[:-1]
     parts = [
-        ravel(converted(ensure_array(x), a.dtype)) if x is not out else out
+        ravel(convert_dtype(ensure_array(x), a.dtype)) if x is not out else out
         for x in (to_begin, out, to_end)
         if x is not None
     ]
@@ -104,7 +104,10 @@ def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Array:
 
 
 def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int | None = None) -> Any:
-    """The derivative from central differences, one-sided at the ends: an array, or one for each of several axes."""
+    """Approximate the derivative along axes by central differences, one-sided at the ends.
+
+    Returns an array for one axis, or a list with one for each of several axes.
+    """
     check_arraylike("gradient", f, *varargs)
     if edge_order not in (None, 1):
         raise ArgumentError("gradient takes one-sided differences of first order at the ends only.")
@@ -149,7 +152,7 @@ def _gradient_along(a: Array, step: Array, axis: int) -> Array:
 
 
 def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Array:
-    """The integral along an axis by the trapezoidal rule, over positions `x` or steps of `dx`."""
+    """Integrate along an axis by the trapezoidal rule, over positions `x` or with steps of `dx`."""
     check_arraylike("trapezoid", y)
     check_arraylike_or_none("trapezoid", x)
     if x is None:
@@ -160,7 +163,7 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Array:
     if x is not None:
         if not other.ndim:
             raise ArgumentError(
-                "trapezoid takes one x for each y.", received="a number", fix="dx=0.5   for equal steps"
+                "trapezoid needs one x for each y.", received="a number", fix="dx=0.5   for equal steps"
             )
         # As in NumPy, the axis counts in x too: from the end where it is given so.
         along = canonicalize_axis(axis, other.ndim, "trapezoid") if other.ndim != 1 else 0
@@ -175,22 +178,22 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Array:
 
 
 def _before(a: Array, axis: int) -> Array:
-    """All elements along an axis but the last."""
+    """Slice off the last element along an axis."""
     return lax.slice_in_dim(a, 0, max(a.shape[axis] - 1, 0), axis=axis)
 
 
 def _after(a: Array, axis: int) -> Array:
-    """All elements along an axis but the first."""
+    """Slice off the first element along an axis."""
     return lax.slice_in_dim(a, min(1, a.shape[axis]), None, axis=axis)
 
 
 def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Array:
-    """Values between given points by straight lines; outside of them `left` and `right`, by default the end values.
+    """Interpolate linearly between given points; outside of them return `left` and `right`, by default the end values.
 
-    'extrapolate' for `left` or `right` goes on with the line of the last two points.
+    'extrapolate' for `left` or `right` extends the line through the last two points.
 
     Args:
-        x: where to evaluate.
+        x: the positions to evaluate at.
         xp: increasing positions of the known values.
         fp: the known values.
         left, right: the values outside, or "extrapolate".
@@ -211,7 +214,7 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
     x, xp = (ensure_array(v) for v in promote_dtypes_inexact(x, xp))
     (fp,) = promote_dtypes_inexact(fp)
     fp = ensure_array(fp)
-    if kind_of(x) == "c":
+    if dtype_kind(x) == "c":
         raise ArgumentError("interp takes real positions, got complex ones.")
     if period is not None:
         length = abs(period)
@@ -239,14 +242,14 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
                     )
             else:
                 out = where(outside, end if value is None else value, out)
-    return converted(out, out.dtype)
+    return convert_dtype(out, out.dtype)
 
 
 # ---------------------------------------------------------------------------------------------- products along an axis
 
 
 def convolve(a: Any, v: Any, mode: str = "full", *, precision: Any = None, preferred_element_type: Any = None) -> Array:
-    """The convolution of two vectors; `mode` 'full', 'same' or 'valid' says how far they overlap.
+    """Convolve two vectors; `mode` 'full', 'same' or 'valid' says how far they overlap.
 
     Args:
         a, v: vectors.
@@ -268,13 +271,13 @@ def convolve(a: Any, v: Any, mode: str = "full", *, precision: Any = None, prefe
 def correlate(
     a: Any, v: Any, mode: str = "valid", *, precision: Any = None, preferred_element_type: Any = None
 ) -> Array:
-    """The cross-correlation of two vectors; `mode` 'valid', 'same' or 'full' says how far they overlap."""
+    """Cross-correlate two vectors; `mode` 'valid', 'same' or 'full' says how far they overlap."""
     return _slide("correlate", a, v, mode, precision, preferred_element_type)
 
 
 def _slide(name: str, a: Any, v: Any, mode: str, precision: Any, preferred: Any) -> Array:
     check_arraylike(name, a, v)
-    # Integers are convolved in floating point, unless a result of integers is asked for.
+    # Integers are convolved in floating point, unless `preferred` requests integers.
     promoted = promote_dtypes_inexact if preferred is None else promote_dtypes
     x, kernel = (ensure_array(t) for t in promoted(a, v))
     if x.ndim != 1 or kernel.ndim != 1:
@@ -310,7 +313,7 @@ def _slide(name: str, a: Any, v: Any, mode: str, precision: Any, preferred: Any)
 
 
 def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None) -> Array:
-    """The cross product of vectors of 2 or 3 elements; of two vectors of 2, the third element of it.
+    """Compute the cross product of vectors of 2 or 3 elements; of two vectors of 2, only its third element.
 
     Args:
         a, b: arrays with 2 or 3 elements along an axis; other axes broadcast.
@@ -353,18 +356,18 @@ def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axi
 
 
 def _window(M: Any) -> tuple[int, Any]:
-    """How many points a window has, and its dtype; a float is rounded towards 0, as in JAX."""
+    """Return the number of points of a window and its dtype; a float is rounded towards 0, as in JAX."""
     is_float = isinstance(M, float) or dtypes.kind(getattr(M, "dtype", np.dtype(np.int32))) == "f"
     count = index_or_size(int(M) if is_float else M)
     if count < 0:
         raise ArgumentTypeError(
-            "A window cannot have fewer than 0 points.", received=str(M), fix="pass how many points it has, 0 or more"
+            "A window cannot have fewer than 0 points.", received=str(M), fix="pass the number of points, 0 or more"
         )
     return count, dtypes.canonicalize_dtype(np.float64)
 
 
 def bartlett(M: int) -> Array:
-    """A triangular window of `M` points."""
+    """Create a triangular window of `M` points."""
     count, dtype = _window(M)
     if count <= 1:
         return lax.full((count,), 1.0, dtype)
@@ -373,7 +376,7 @@ def bartlett(M: int) -> Array:
 
 
 def blackman(M: int) -> Array:
-    """A window of three cosine terms that nearly vanishes at the ends."""
+    """Create a window of `M` points from three cosine terms, which nearly vanishes at the ends."""
     count, dtype = _window(M)
     if count <= 1:
         return lax.full((count,), 1.0, dtype)
@@ -382,7 +385,7 @@ def blackman(M: int) -> Array:
 
 
 def hamming(M: int) -> Array:
-    """A raised cosine window that does not vanish at the ends."""
+    """Create a raised cosine window of `M` points that does not vanish at the ends."""
     count, dtype = _window(M)
     if count <= 1:
         return lax.full((count,), 1.0, dtype)
@@ -390,7 +393,7 @@ def hamming(M: int) -> Array:
 
 
 def hanning(M: int) -> Array:
-    """A raised cosine window that vanishes at the ends."""
+    """Create a raised cosine window of `M` points that vanishes at the ends."""
     count, dtype = _window(M)
     if count <= 1:
         return lax.full((count,), 1.0, dtype)
@@ -398,7 +401,7 @@ def hanning(M: int) -> Array:
 
 
 def kaiser(M: int, beta: Any) -> Array:
-    """A window made with a Bessel function; `beta` is how narrow it is."""
+    """Create a window of `M` points from a Bessel function; larger `beta` makes it narrower."""
     count, dtype = _window(M)
     if count <= 1:
         return lax.full((count,), 1.0, dtype)

@@ -1,23 +1,23 @@
-"""Parts of complex numbers."""
+"""Conjugates, parts and angles of complex numbers."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from weft import lax
-from weft.numpy.creation import converted
+from weft.numpy.creation import convert_dtype
 from weft.numpy.transcendental import rad2deg
 from weft.numpy.util import (
     check_arraylike,
+    dtype_kind,
     ensure_array,
-    kind_of,
     promote_dtypes_inexact,
 )
 from weft.trace.array import Array
 
 
 def conjugate(x: Any, /) -> Array:
-    """The complex conjugate; real numbers stay as they are.
+    """Compute the element-wise complex conjugate; real numbers are unchanged.
 
     Args:
         x: an array or a number.
@@ -31,14 +31,14 @@ def conjugate(x: Any, /) -> Array:
     """
     check_arraylike("conjugate", x)
     x = ensure_array(x)
-    return lax.conj(x) if kind_of(x) == "c" else x
+    return lax.conj(x) if dtype_kind(x) == "c" else x
 
 
 conj = conjugate
 
 
 def real(val: Any, /) -> Array:
-    """The real part.
+    """Return the real part of each element.
 
     Args:
         val: an array or a number.
@@ -52,11 +52,11 @@ def real(val: Any, /) -> Array:
     """
     check_arraylike("real", val)
     x = ensure_array(val)
-    return lax.real(x) if kind_of(x) == "c" else x
+    return lax.real(x) if dtype_kind(x) == "c" else x
 
 
 def imag(val: Any, /) -> Array:
-    """The imaginary part; zeros for real numbers.
+    """Return the imaginary part of each element; zeros for real numbers.
 
     Args:
         val: an array or a number.
@@ -70,11 +70,11 @@ def imag(val: Any, /) -> Array:
     """
     check_arraylike("imag", val)
     x = ensure_array(val)
-    return lax.imag(x) if kind_of(x) == "c" else lax.full_like(x, 0)
+    return lax.imag(x) if dtype_kind(x) == "c" else lax.full_like(x, 0)
 
 
 def angle(z: Any, deg: bool = False) -> Array:
-    """The angle of a complex number, in radians or degrees.
+    """Compute the angle of each complex number, in radians or degrees.
 
     Args:
         z: an array or a number.
@@ -90,10 +90,10 @@ def angle(z: Any, deg: bool = False) -> Array:
     check_arraylike("angle", z)
     (z,) = promote_dtypes_inexact(z)
     z = ensure_array(z)
-    if kind_of(z) == "c":
+    if dtype_kind(z) == "c":
         parts = lax.imag(z), lax.real(z)
     else:
-        z = converted(z, z.dtype)
+        z = convert_dtype(z, z.dtype)
         parts = lax.full_like(z, 0), z
     out = lax.atan2(*parts)
     return rad2deg(out) if deg else out

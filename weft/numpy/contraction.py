@@ -1,4 +1,4 @@
-"""Products of arrays summed over shared axes: dot, matmul, tensordot, einsum and their relatives, by NumPy's rules."""
+"""Contractions by NumPy's rules: dot, matmul, tensordot, einsum and their relatives."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from weft.base import dtypes
 from weft.base.arguments import described, index
 from weft.base.errors import ArgumentError
 from weft.ir.types import ArrayType
-from weft.lax.contraction import dot_general, preferred
+from weft.lax.contraction import canonical_element_type, dot_general
 from weft.numpy import einsum_plan
 from weft.numpy.util import (
     broadcast_shape,
@@ -53,31 +53,31 @@ __all__ = [
 
 
 class Result(NamedTuple):
-    """The dtype of a result, and whether it takes the width of what it meets next."""
+    """The dtype of a result, and whether it is weak, so that it adapts to the next operand."""
 
     dtype: Any
     weak: bool
 
 
 def _operands(name: str, preferred_element_type: Any, *args: Any) -> tuple[list[Any], Result]:
-    """Operands as arrays in their own dtypes, and the dtype of the result with whether it is weak.
+    """Convert operands to arrays in their own dtypes; return them with the dtype and weakness of the result.
 
-    A contraction takes operands of different dtypes, so only weakly typed ones are converted here.
+    A contraction accepts operands of different dtypes, so only weakly typed ones are converted here.
     """
     arrays = ensure_arrays(name, *args)
-    chosen = preferred(preferred_element_type, name)
+    chosen = canonical_element_type(preferred_element_type, name)
     promoted, weak = dtypes.result_type(*arrays, return_weak_type_flag=True)
     arrays = [cast(x, promoted) if x.aval.weak_type and x.dtype != promoted else x for x in arrays]
     return arrays, Result(promoted, weak) if chosen is None else Result(chosen, False)
 
 
-def _contracted(a: Any, b: Any, dimension_numbers: Any, precision: PrecisionLike, result: Result) -> Any:
+def _contract(a: Any, b: Any, dimension_numbers: Any, precision: PrecisionLike, result: Result) -> Any:
     out = dot_general(a, b, dimension_numbers, precision, result.dtype)
     return cast(out, result.dtype, True) if result.weak and not out.aval.weak_type else out
 
 
 def _times(x: Any, y: Any) -> Any:
-    """The product of elements; of booleans, whether both are true."""
+    """Multiply element-wise; for booleans, compute the logical AND."""
     return and_(x, y) if dtypes.kind(x.dtype) == "b" else mul(x, y)
 
 
@@ -87,7 +87,7 @@ def _times(x: Any, y: Any) -> Any:
 def dot(
     a: Any, b: Any, *, precision: PrecisionLike = None, preferred_element_type: Any = None, out_sharding: Any = None
 ) -> Any:
-    """The product of vectors or matrices; else the sum over the last axis of `a` and the second-last of `b`.
+    """Multiply vectors or matrices; for higher ranks, sum over the last axis of `a` and the second-last of `b`.
 
     Args:
         a: an array or a number.
@@ -113,11 +113,11 @@ def dot(
     else:
         contract = ((a.ndim - 1,), (max(b.ndim - 2, 0),))
         _check_inner("dot", a, b, *contract)
-    return _contracted(a, b, (contract, ((), ())), precision, result)
+    return _contract(a, b, (contract, ((), ())), precision, result)
 
 
 def _check_inner(name: str, a: Any, b: Any, left: Sequence[int], right: Sequence[int]) -> None:
-    """Sizes that are summed over together must be equal."""
+    """Raise an error unless the sizes of axes that are summed over together are equal."""
     for i, j in zip(left, right, strict=True):
         if a.shape[i] != b.shape[j]:
             raise fail(
@@ -125,13 +125,17 @@ def _check_inner(name: str, a: Any, b: Any, left: Sequence[int], right: Sequence
                 f"second ({b.shape[j]}) are summed over together, but differ in size.",
                 received=f"{a.aval.short()} and {b.aval.short()}",
                 fix="transpose or reshape an operand so that the inner sizes agree",
+                jax="dot_general requires contracting dimensions to have the same shape, got "
+                f"{tuple(a.shape[k] for k in left)} and {tuple(b.shape[k] for k in right)}.",
             )
 
 
 def matmul(
     a: Any, b: Any, *, precision: PrecisionLike = None, preferred_element_type: Any = None, out_sharding: Any = None
 ) -> Any:
-    """The matrix product over the last two axes, leading axes broadcast; a vector is a row left, a column right.
+    """Multiply matrices over the last two axes; leading axes broadcast.
+
+    A vector counts as a row on the left, and as a column on the right.
 
     Args:
         a: an array or a number.
@@ -155,7 +159,7 @@ def matmul(
     for i, x in enumerate((a, b)):
         if not x.ndim:
             raise ArgumentError(
-                f"matmul takes arrays of rank 1 or more, but operand {i} is a scalar.",
+                f"matmul needs arrays of rank 1 or more, but operand {i} is a scalar.",
                 received=x.aval.short(),
                 fix="x * y, or weft.numpy.multiply(x, y), which takes numbers",
             )
@@ -163,28 +167,28 @@ def matmul(
 
 
 def matvec(x1: Any, x2: Any, /) -> Any:
-    """Matrices times vectors, leading axes broadcast."""
+    """Multiply matrices by vectors; leading axes broadcast."""
     (x1, x2), result = _operands("matvec", None, x1, x2)
     _check_ranks("matvec", x1, 2, x2, 1)
     return _product("matvec", x1, 2, x2, 1, None, result)
 
 
 def vecmat(x1: Any, x2: Any, /) -> Any:
-    """Conjugated vectors times matrices, leading axes broadcast."""
+    """Multiply conjugated vectors by matrices; leading axes broadcast."""
     (x1, x2), result = _operands("vecmat", None, x1, x2)
     _check_ranks("vecmat", x1, 1, x2, 2)
-    return _product("vecmat", _conjugated(x1), 1, x2, 2, None, result)
+    return _product("vecmat", _conjugate(x1), 1, x2, 2, None, result)
 
 
 def vecdot(
     x1: Any, x2: Any, /, *, axis: int = -1, precision: PrecisionLike = None, preferred_element_type: Any = None
 ) -> Any:
-    """Products of conjugated vectors with vectors along an axis, the other axes broadcast."""
+    """Compute the dot products of conjugated vectors with vectors along an axis; the other axes broadcast."""
     (x1, x2), result = _operands("vecdot", preferred_element_type, x1, x2)
     _check_ranks("vecdot", x1, 1, x2, 1)
     first, second = canonicalize_axis(axis, x1.ndim, "vecdot"), canonicalize_axis(axis, x2.ndim, "vecdot")
     x1, x2 = move_axis(x1, first, x1.ndim - 1), move_axis(x2, second, x2.ndim - 1)
-    return _product("vecdot", _conjugated(x1), 1, x2, 1, precision, result)
+    return _product("vecdot", _conjugate(x1), 1, x2, 1, precision, result)
 
 
 def _check_ranks(name: str, a: Any, a_rank: int, b: Any, b_rank: int) -> None:
@@ -194,12 +198,12 @@ def _check_ranks(name: str, a: Any, a_rank: int, b: Any, b_rank: int) -> None:
         )
 
 
-def _conjugated(x: Any) -> Any:
+def _conjugate(x: Any) -> Any:
     return conj(x, input_dtype=x.dtype) if dtypes.kind(x.dtype) == "c" else x
 
 
 class ProductPlan(NamedTuple):
-    """A product with broadcast leading axes as one contraction, with what to do before and after."""
+    """A matrix product with broadcast leading axes as one contraction, and the steps before and after it."""
 
     a_dropped: tuple[int, ...]
     b_dropped: tuple[int, ...]
@@ -226,7 +230,7 @@ def _product(
         a = squeeze(a, dimensions=plan.a_dropped)
     if plan.b_dropped:
         b = squeeze(b, dimensions=plan.b_dropped)
-    out = _contracted(a, b, plan.dimension_numbers, precision, result)
+    out = _contract(a, b, plan.dimension_numbers, precision, result)
     if plan.permutation is not None:
         out = transpose(out, permutation=plan.permutation)
     if plan.broadcast_dimensions is not None:
@@ -239,9 +243,10 @@ def _product(
 def _product_plan(
     name: str, a_shape: tuple[Any, ...], a_core: int, b_shape: tuple[Any, ...], b_core: int
 ) -> ProductPlan:
-    """Leading axes of size 1 are dropped rather than repeated, and one that only one operand has is a free dimension.
+    """Plan a matrix product with broadcast leading axes as one contraction.
 
-    So an array of matrices times one matrix is a single large product.
+    Leading axes of size 1 are dropped rather than repeated, and an axis that only one operand has is a free dimension.
+    So an array of matrices times one matrix is a single large matmul.
     """
     a_lead, b_lead = a_shape[: len(a_shape) - a_core], b_shape[: len(b_shape) - b_core]
     lead = broadcast_shape(name, a_lead, b_lead)
@@ -267,17 +272,17 @@ def _product_plan(
 
 
 def _varying(mine: tuple[Any, ...], lead: tuple[Any, ...], theirs: tuple[Any, ...]) -> list[int]:
-    """Positions in the broadcast leading axes along which an operand varies."""
+    """Return the indices in the broadcast leading axes along which an operand varies."""
     missing = len(lead) - len(mine)
     absent = len(lead) - len(theirs)
-    # A size of 1 is kept only where the other operand has no such axis at all.
+    # An axis of size 1 stays only if the other operand has no such axis at all.
     return [
         missing + i for i, size in enumerate(mine) if size != 1 or (lead[missing + i] == 1 and missing + i < absent)
     ]
 
 
 def vdot(a: Any, b: Any, *, precision: PrecisionLike = None, preferred_element_type: Any = None) -> Any:
-    """The product of two arrays read as vectors, the first one conjugated.
+    """Compute the dot product of two arrays flattened to vectors, the first one conjugated.
 
     Args:
         a: an array or a number.
@@ -294,9 +299,9 @@ def vdot(a: Any, b: Any, *, precision: PrecisionLike = None, preferred_element_t
     Array(3.+0.j, dtype=complex64)
     """
     (a, b), result = _operands("vdot", preferred_element_type, a, b)
-    a, b = _flat(_conjugated(a)), _flat(b)
+    a, b = _flat(_conjugate(a)), _flat(b)
     _check_inner("vdot", a, b, (0,), (0,))
-    return _contracted(a, b, (((0,), (0,)), ((), ())), precision, result)
+    return _contract(a, b, (((0,), (0,)), ((), ())), precision, result)
 
 
 def _flat(x: Any) -> Any:
@@ -304,7 +309,7 @@ def _flat(x: Any) -> Any:
 
 
 def inner(a: Any, b: Any, *, precision: PrecisionLike = None, preferred_element_type: Any = None) -> Any:
-    """The sum of products over the last axes of both.
+    """Sum the products over the last axes of both operands.
 
     Args:
         a: an array or a number.
@@ -325,11 +330,11 @@ def inner(a: Any, b: Any, *, precision: PrecisionLike = None, preferred_element_
     if a.ndim and b.ndim:
         contract = ((a.ndim - 1,), (b.ndim - 1,))
         _check_inner("inner", a, b, *contract)
-    return _contracted(a, b, (contract, ((), ())), precision, result)
+    return _contract(a, b, (contract, ((), ())), precision, result)
 
 
 def outer(a: Any, b: Any, out: None = None) -> Any:
-    """All products of an element of `a` with an element of `b`, as a matrix.
+    """Multiply each element of `a` by each element of `b`.
 
     Args:
         a: an array or a number.
@@ -362,19 +367,19 @@ def tensordot(
     preferred_element_type: Any = None,
     out_sharding: Any = None,
 ) -> Any:
-    """Sum over the last `axes` of `a` and the first of `b`, or over pairs of axes given as two lists.
+    """Sum over the last `axes` axes of `a` and the first of `b`, or over pairs of axes given as two lists.
 
     Args:
         a: an array or a number.
         b: an array or a number.
-        axes: how many axes, or two lists of axes.
+        axes: the number of axes, or two lists of axes.
         precision: how exact products are where hardware has shorter formats, see `weft.lax.Precision`.
         preferred_element_type: the dtype to accumulate in and of the result; by default promoted from the operands,
             with sums of short floats in float32.
         out_sharding: the sharding of the result; by default it follows from the operands.
 
     Returns:
-        An array with the axes of `a` that are left, then those of `b`.
+        An array with the remaining axes of `a`, then those of `b`.
 
     >>> import weft.numpy as wnp
     >>> wnp.tensordot(wnp.ones((2, 3)), wnp.ones((3, 4)), axes=1).shape
@@ -394,20 +399,20 @@ def tensordot(
     else:
         if len(axes) != 2:
             raise fail(f"tensordot takes a number of axes or two lists of them, got {axes}.")
-        left, right = (_axes_of(x, part) for x, part in zip((a, b), axes, strict=True))
+        left, right = (_canonical_axes(x, part) for x, part in zip((a, b), axes, strict=True))
         if len(left) != len(right):
             raise fail(f"tensordot requires axes lists to have equal length, got {axes[0]} and {axes[1]}.")
     _check_inner("tensordot", a, b, left, right)
-    return _contracted(a, b, ((left, right), ((), ())), precision, result)
+    return _contract(a, b, ((left, right), ((), ())), precision, result)
 
 
-def _axes_of(x: Any, axes: Any) -> tuple[int, ...]:
+def _canonical_axes(x: Any, axes: Any) -> tuple[int, ...]:
     listed = tuple(axes) if isinstance(axes, (tuple, list, np.ndarray)) and np.ndim(axes) else (axes,)
     return tuple(canonicalize_axis(axis, x.ndim, "tensordot") for axis in listed)
 
 
 def kron(a: Any, b: Any) -> Any:
-    """The Kronecker product: `b` scaled by each element of `a`, as blocks of a larger array.
+    """Compute the Kronecker product: `b` scaled by each element of `a`, as blocks of a larger array.
 
     Args:
         a: an array or a number.
@@ -446,11 +451,11 @@ def einsum(
     _dot_general: Callable[..., Any] = dot_general,
     out_sharding: Any = None,
 ) -> Any:
-    """Sums of products by labels: `einsum('ij,jk->ik', x, y)` is the matrix product.
+    """Sum products over labelled axes: `einsum('ij,jk->ik', x, y)` is the matrix product.
 
-    A label that is not in the result is summed over, one that repeats in an operand takes the diagonal, `...` is
-    axes that broadcast. With three operands or more `optimize` says how the order of contractions is chosen; it may be
-    a path of your own.
+    A label that is not in the result is summed over, one that repeats in an operand takes the diagonal, `...` labels
+    for axes that broadcast. With three operands or more `optimize` says how the order of contractions is chosen; it
+    may be a path of your own.
 
     Args:
         subscripts: the labels, or the first operand when labels are given as lists of integers after each operand.
@@ -460,7 +465,7 @@ def einsum(
         precision: how exact products are where hardware has shorter formats, see `weft.lax.Precision`.
         preferred_element_type: the dtype to accumulate in and of the result; by default promoted from the operands,
             with sums of short floats in float32.
-        _dot_general: a function to contract pairs with, in the place of `weft.lax.dot_general`.
+        _dot_general: a function that contracts pairs, in place of `weft.lax.dot_general`.
         out_sharding: the sharding of the result; by default it follows from the operands.
 
     Returns:
@@ -483,14 +488,14 @@ def einsum(
             arrays = [x for i, x in enumerate(arrays) if i not in (step.first, step.second)]
             arrays.append(array)
         elif isinstance(step, einsum_plan.Reduce):
-            arrays[step.operand] = _reduced(arrays[step.operand], step, result.dtype)
+            arrays[step.operand] = _apply_reduce(arrays[step.operand], step, result.dtype)
         else:
             arrays = [transpose(arrays[0], permutation=step.permutation)]
     return cast(arrays[0], result.dtype, result.weak)
 
 
 def _text_and_operands(name: str, subscripts: Any, operands: tuple[Any, ...]) -> tuple[str, Sequence[Any]]:
-    """The labels as text and the operands, of which there must be one, from either form of the arguments."""
+    """Return the labels as text, and the operands, of either form of arguments; no operand is an error."""
     if not operands:
         raise ArgumentError(
             f"{name} needs at least one operand.",
@@ -508,8 +513,8 @@ def _hashable(optimize: Any) -> Any:
     )
 
 
-def _reduced(x: Any, step: einsum_plan.Reduce, dtype: Any) -> Any:
-    """Diagonals, dropped axes and sums of one operand; sums are in the dtype of the result."""
+def _apply_reduce(x: Any, step: einsum_plan.Reduce, dtype: Any) -> Any:
+    """Take diagonals, drop axes and sum over one operand; sums are in the dtype of the result."""
     gone = list(step.squeezed)
     for group in step.diagonals:
         x = _diagonal(x, group)
@@ -525,7 +530,7 @@ def _reduced(x: Any, step: einsum_plan.Reduce, dtype: Any) -> Any:
 
 
 def _sum(x: Any, axes: tuple[int, ...]) -> Any:
-    """A sum; of booleans, whether any is true, which is what their contraction computes."""
+    """Sum over axes; for booleans, compute the logical OR, which is what their contraction computes."""
     if dtypes.kind(x.dtype) != "b":
         return reduce_sum(x, axes=axes)
     counted = reduce_sum(convert_element_type(x, new_dtype=np.dtype(np.int32), weak_type=False), axes=axes)
@@ -533,7 +538,7 @@ def _sum(x: Any, axes: tuple[int, ...]) -> Any:
 
 
 def _diagonal(x: Any, axes: tuple[int, ...]) -> Any:
-    """`x` with zeros off the diagonal over `axes`: summing over all but one of them then reads the diagonal."""
+    """Zero `x` off the diagonal over `axes`: summing over all but one of them then reads the diagonal."""
     aval: ArrayType = x.aval
     positions = [iota(dtype=np.dtype(np.int32), shape=aval.shape, dimension=a) for a in axes]
     on = eq(positions[0], positions[1])
@@ -545,13 +550,13 @@ def _diagonal(x: Any, axes: tuple[int, ...]) -> Any:
 def einsum_path(
     subscripts: Any, /, *operands: Any, optimize: bool | str | list[tuple[int, ...]] = "auto"
 ) -> tuple[list[tuple[int, ...]], Any]:
-    """The order of contractions that `einsum` would choose, and a description of its cost."""
+    """Return the order of contractions that `einsum` would choose, and a description of its cost."""
     import opt_einsum  # heavy, and needed only here and for einsum of three operands or more
 
     text, args = _text_and_operands("einsum_path", subscripts, operands)
     shapes = [ensure_array(x).shape for x in args]
     labels, _ = einsum_plan.parse(text, tuple(map(len, shapes)))
-    einsum_plan.sizes_of(text, labels, shapes)
+    einsum_plan.label_sizes(text, labels, shapes)
     if optimize is False:
         optimize = [tuple(range(len(shapes)))]
     return opt_einsum.contract_path(text, *shapes, shapes=True, optimize="optimal" if optimize is True else optimize)

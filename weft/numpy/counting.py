@@ -1,4 +1,4 @@
-"""Numbers that count up, and grids of them."""
+"""Ranges of numbers, and grids of coordinates."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from weft.indexing.dimension import index_or_size
 from weft.indexing.expression import Expression
 from weft.indexing.guards import is_covered
 from weft.ir.types import array_type
-from weft.numpy.creation import converted, filled, placed
+from weft.numpy.creation import convert_dtype, full_array, put_array
 from weft.numpy.util import (
     as_shape,
     broadcast_all,
+    canonical_dtype,
     canonicalize_axis,
     cast,
     check_arraylike,
     concrete_or_error,
-    converted_value,
+    convert_value,
     ensure_array,
     expand_to,
     is_eager,
     promote_dtypes,
     promote_dtypes_inexact,
-    requested,
 )
 from weft.primitives.movement.iota import iota
 from weft.primitives.movement.shape import broadcast_in_dim
@@ -43,7 +43,7 @@ _KNOWN_FIX = "static_argnums or static_argnames for that argument, or wnp.arange
 def arange(
     start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *, device: Any = None, out_sharding: Any = None
 ) -> Array:
-    """Numbers from `start` up to but without `stop`, `step` apart; with one argument, from 0 up to it.
+    """Create the numbers from `start` up to but without `stop`, `step` apart; with one argument, from 0 up to it.
 
     Args:
         start: the first number; with one argument, the end, and numbers begin at 0.
@@ -62,7 +62,7 @@ def arange(
     >>> wnp.arange(1, 2, 0.25)
     Array([1.  , 1.25, 1.5 , 1.75], dtype=float32)
     """
-    return placed(_range(start, stop, step, dtype), device, out_sharding)
+    return put_array(_range(start, stop, step, dtype), device, out_sharding)
 
 
 def _range(start: Any, stop: Any, step: Any, dtype: Any) -> Array:
@@ -70,7 +70,7 @@ def _range(start: Any, stop: Any, step: Any, dtype: Any) -> Array:
         return _symbolic_range(start, stop, step, dtype)
     present = [x for x in (start, stop, step) if x is not None]
     check_arraylike("arange", *present)
-    out_dtype = dtypes.result_type(*present) if dtype is None else requested(dtype, "arange")
+    out_dtype = dtypes.result_type(*present) if dtype is None else canonical_dtype(dtype, "arange")
     bounds = [None if x is None else concrete_or_error(x, _KNOWN, _KNOWN_FIX) for x in (start, stop, step)]
     if any(x is not None and x.ndim for x in bounds):
         raise ArgumentTypeError(f"arange takes scalars, got shapes {[np.shape(x) for x in present]}.")
@@ -81,7 +81,7 @@ def _range(start: Any, stop: Any, step: Any, dtype: Any) -> Array:
         raise ArgumentTypeError("arange needs a start; use arange(0, stop, step) for a range from zero.")
     by = 1 if by is None else by
     if by == 0:
-        raise ArgumentError("arange got step=0.")
+        raise ArgumentError("arange got step=0; it must not be zero.")
     if not is_eager() and dtypes.kind(out_dtype) in "iuf" and all(isinstance(x, int) for x in (low, high, by)):
         size = max(0, -((low - high) // by))
         count = iota(dtype=out_dtype, shape=(size,), dimension=0)
@@ -90,12 +90,12 @@ def _range(start: Any, stop: Any, step: Any, dtype: Any) -> Array:
     if dtypes.kind(out_dtype) in "iu" and all(isinstance(x, int) for x in (low, high, by)):
         values = dtypes.convert(np.arange(low, high, by), out_dtype)
     else:
-        values = converted_value(np.arange(low, high, by), out_dtype)
+        values = convert_value(np.arange(low, high, by), out_dtype)
     return wrap(values, array_type(values.shape, out_dtype))  # not a value of the user's that is transferred
 
 
 def _symbolic_range(start: Any, stop: Any, step: Any, dtype: Any) -> Array:
-    out_dtype = dtypes.default_int_dtype() if dtype is None else requested(dtype, "arange")
+    out_dtype = dtypes.default_int_dtype() if dtype is None else canonical_dtype(dtype, "arange")
     low, high, by = (index_or_size(x) for x in ((0, start, 1) if stop is None else (start, stop, step or 1)))
     if isinstance(by, Expression):
         raise ArgumentError(f"arange over symbolic sizes needs a known step, got {by}.")
@@ -118,16 +118,16 @@ def linspace(
     *,
     device: Any = None,
 ) -> Any:
-    """`num` evenly spaced numbers from `start` to `stop`, which is the last one unless `endpoint` is False.
+    """Create `num` evenly spaced numbers from `start` to `stop`, which is the last one unless `endpoint` is False.
 
     Args:
         start: the first number, or an array of them.
         stop: the last number, or an array of them.
-        num: how many numbers.
+        num: the number of samples.
         endpoint: whether `stop` is the last number; otherwise it would be the next one.
         retstep: whether to return the distance between numbers too.
         dtype: the dtype of the result; by default the default float, float32 unless `enable_x64` is on.
-        axis: where the new axis is in the result, when `start` or `stop` is an array.
+        axis: the index of the new axis in the result, when `start` or `stop` is an array.
         device: a device or sharding to put the result on; by default where its operands are.
 
     Returns:
@@ -145,7 +145,7 @@ def linspace(
     if num < 0:
         raise ArgumentError(f"linspace takes a number of samples of at least 0, got {num}.")
     check_arraylike("linspace", start, stop)
-    out_dtype = None if dtype is None else requested(dtype, "linspace")
+    out_dtype = None if dtype is None else canonical_dtype(dtype, "linspace")
     first, last = promote_dtypes_inexact(start, stop)
     compute_dtype = first.dtype
     first, last = broadcast_all("linspace", ensure_array(first), ensure_array(last))
@@ -158,25 +158,25 @@ def linspace(
         if endpoint:
             out = lax.concatenate([out, lax.broadcast(_strong(last), (1,))], 0)
     elif num == 1:
-        delta = filled((), math.nan, compute_dtype) if endpoint else lax.sub(last, first)
+        delta = full_array((), math.nan, compute_dtype) if endpoint else lax.sub(last, first)
         out = lax.broadcast(first, (1,))
     else:
-        delta = filled((), math.nan, compute_dtype)
-        out = filled((0, *first.shape), 0, compute_dtype)
+        delta = full_array((), math.nan, compute_dtype)
+        out = full_array((0, *first.shape), 0, compute_dtype)
     out = _strong(out)
     if out_dtype is not None:
         if dtypes.kind(out_dtype) in "iu":
             out = lax.floor(out)
-        out = converted(out, out_dtype)
+        out = convert_dtype(out, out_dtype)
     axis = canonicalize_axis(axis, out.ndim, "linspace")
     if axis:
         out = lax.transpose(out, (*range(1, axis + 1), 0, *range(axis + 1, out.ndim)))
-    out = placed(out, device)
+    out = put_array(out, device)
     return (out, delta) if retstep else out
 
 
 def _strong(x: Array) -> Array:
-    return converted(x, x.dtype)
+    return convert_dtype(x, x.dtype)
 
 
 def logspace(
@@ -188,7 +188,7 @@ def logspace(
     dtype: Any = None,
     axis: int = 0,
 ) -> Array:
-    """`num` numbers evenly spaced on a logarithmic scale, from `base ** start` to `base ** stop`.
+    """Create `num` numbers evenly spaced on a logarithmic scale, from `base ** start` to `base ** stop`.
 
     Args:
         start, stop: exponents of the first and the last number.
@@ -208,11 +208,11 @@ def logspace(
     exponents = linspace(start, stop, num, endpoint, axis=axis)
     b, exponents = promote_dtypes(ensure_array(base), exponents)
     out = lax.pow(expand_to(b, exponents.shape), exponents)
-    return _strong(out) if dtype is None else converted(out, requested(dtype, "logspace"))
+    return _strong(out) if dtype is None else convert_dtype(out, canonical_dtype(dtype, "logspace"))
 
 
 def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None, axis: int = 0) -> Array:
-    """`num` numbers in geometric progression from `start` to `stop`.
+    """Create `num` numbers in geometric progression from `start` to `stop`.
 
     Args:
         start, stop: the first and the last number; not zero.
@@ -243,11 +243,11 @@ def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype
         if endpoint:
             out = lax.select(position == num - 1, expand_to(ends[1], out.shape), out)
     out = _strong(out)
-    return out if dtype is None else converted(out, requested(dtype, "geomspace"))
+    return out if dtype is None else convert_dtype(out, canonical_dtype(dtype, "geomspace"))
 
 
 def indices(dimensions: Sequence[Any], dtype: Any = None, sparse: bool = False) -> Any:
-    """For each axis of a grid, the position along it: one array, or a tuple of broadcastable ones if `sparse`.
+    """Create the coordinate along each axis of a grid: one array, or a tuple of broadcastable ones if `sparse`.
 
     Args:
         dimensions: the sizes of the grid.
@@ -262,7 +262,7 @@ def indices(dimensions: Sequence[Any], dtype: Any = None, sparse: bool = False) 
     Array([[0, 1, 2],
            [0, 1, 2]], dtype=int32)
     """
-    out_dtype = requested(int if dtype is None else dtype, "indices")
+    out_dtype = canonical_dtype(int if dtype is None else dtype, "indices")
     sizes = as_shape(tuple(dimensions), "indices")
     if sparse:
         return tuple(
@@ -270,17 +270,17 @@ def indices(dimensions: Sequence[Any], dtype: Any = None, sparse: bool = False) 
             for axis, n in enumerate(sizes)
         )
     grids = [lax.broadcast(lax.broadcasted_iota(out_dtype, sizes, axis), (1,)) for axis in range(len(sizes))]
-    return lax.concatenate(grids, 0) if grids else filled((0,), 0, out_dtype)
+    return lax.concatenate(grids, 0) if grids else full_array((0,), 0, out_dtype)
 
 
 def fromfunction(function: Callable[..., Any], shape: Any, *, dtype: Any = float, **kwargs: Any) -> Any:
-    """`function` of the positions in a grid of `shape`, applied to each position."""
-    grid = [lax.convert_element_type(x, requested(dtype, "fromfunction")) for x in indices(as_shape(shape))]
+    """Call `function` with the coordinates of a grid of `shape`, one array for each axis."""
+    grid = [lax.convert_element_type(x, canonical_dtype(dtype, "fromfunction")) for x in indices(as_shape(shape))]
     return function(*grid, **kwargs)
 
 
 def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> list[Array]:
-    """Grids from the coordinates along each axis; with `indexing='xy'` the first two axes are swapped.
+    """Create grids from the coordinates along each axis; with `indexing='xy'` the first two axes are swapped.
 
     Args:
         *xi: vectors of coordinates, one for each axis.

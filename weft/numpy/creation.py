@@ -1,6 +1,6 @@
-"""Making arrays: from numbers, lists and other arrays, and filled with one value.
+"""Array creation: from numbers, lists and other arrays, and filled with one value.
 
-While operations run at once, constants are built directly in NumPy; while a function is traced they are equations
+While operations run eagerly, constants are built directly in NumPy; while a function is traced they are equations
 (`broadcast_in_dim` of a literal, `iota`), so that jaxprs stay small whatever the sizes are.
 """
 
@@ -22,16 +22,16 @@ from weft.ir.types import array_type
 from weft.numpy.util import (
     as_shape,
     broadcast_shape,
+    canonical_dtype,
     cast,
     check_arraylike,
+    dtype_kind,
     ensure_array,
     expand_to,
+    follow_device,
     is_arraylike,
     is_concrete,
     is_eager,
-    kind_of,
-    on_device_of,
-    requested,
     strong,
 )
 from weft.primitives.elementwise.convert import convert_element_type
@@ -59,15 +59,15 @@ def array(
     device: Any = None,
     out_sharding: Any = None,
 ) -> Array:
-    """An array from a number, an array or nested lists, copied.
+    """Create an array from a number, an array or nested lists, as a copy.
 
-    A Python number becomes a weakly typed array, which takes the dtype of what it is combined with.
+    A Python number becomes a weakly typed array, which takes the dtype of the array it is combined with.
 
     Args:
         object: a number, an array of any library (NumPy, DLPack, `__array__`), or nested lists of them.
         dtype: the dtype of the result; by default that of `object`, with 64 bits shortened to 32 unless `enable_x64` is
             on.
-        copy: whether an array is copied if it already is what was asked for.
+        copy: whether to copy an array that already has the requested type.
         order: memory order, "K" or "C"; others raise, since the compiler chooses layouts.
         ndmin: the least number of axes; axes of size 1 are put in front.
         device: a device or sharding to put the result on; by default where its operands are.
@@ -89,7 +89,7 @@ def array(
         out = put(out, out._placement, may_alias=False)
     if ndmin > out.ndim:
         out = lax.broadcast(out, (1,) * (ndmin - out.ndim))
-    return placed(out, device, out_sharding)
+    return put_array(out, device, out_sharding)
 
 
 def asarray(
@@ -101,9 +101,9 @@ def asarray(
     device: Any = None,
     out_sharding: Any = None,
 ) -> Array:
-    """An array from a number, an array or nested lists; an array of the right dtype is returned as it is.
+    """Create an array from a number, an array or nested lists; an array of the right dtype is returned unchanged.
 
-    Arrays do not change, so what can change is always copied, whatever `copy` says.
+    Mutable data is always copied, whatever `copy` says, since arrays do not change.
 
     Args:
         a: a number, an array of any library, or nested lists of them.
@@ -124,11 +124,11 @@ def asarray(
     Array([1.5, 2. ], dtype=float32)
     """
     _check_order(order)
-    return placed(array(a, dtype, True) if copy else _array(a, dtype, "asarray"), device, out_sharding)
+    return put_array(array(a, dtype, True) if copy else _array(a, dtype, "asarray"), device, out_sharding)
 
 
 def copy(a: Any, order: str | None = None) -> Array:
-    """A copy of an array.
+    """Copy an array.
 
     Args:
         a: an array, or what `array` takes.
@@ -146,7 +146,7 @@ def copy(a: Any, order: str | None = None) -> Array:
 
 
 def astype(x: Any, dtype: Any, /, *, copy: bool = False, device: Any = None) -> Array:
-    """`x` converted to another dtype. Complex numbers lose their imaginary part.
+    """Convert `x` to another dtype. Complex numbers lose their imaginary part.
 
     Args:
         x: an array.
@@ -165,14 +165,14 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = False, device: Any = None) -> 
     x = ensure_array(x) if is_arraylike(x) else _array(x, None, "astype")
     if dtype is None:
         dtype = dtypes.default_float_dtype()
-    out_dtype = requested(dtype, "astype")
-    if dtypes.kind(out_dtype) == "b" and kind_of(x) in "iufc":
-        return placed(lax.ne(x, np.zeros((), x.dtype)), device)
-    return placed(converted(x, out_dtype), device)
+    out_dtype = canonical_dtype(dtype, "astype")
+    if dtypes.kind(out_dtype) == "b" and dtype_kind(x) in "iufc":
+        return put_array(lax.ne(x, np.zeros((), x.dtype)), device)
+    return put_array(convert_dtype(x, out_dtype), device)
 
 
-def converted(x: Array, dtype: Any) -> Array:
-    """`x` in a canonical dtype, strongly typed."""
+def convert_dtype(x: Array, dtype: Any) -> Array:
+    """Convert `x` to a canonical dtype, strongly typed."""
     if x.dtype == dtype and not x.weak_type:
         return x
     if isinstance(x.dtype, dtypes.ExtendedDtype) or isinstance(dtype, dtypes.ExtendedDtype):
@@ -187,8 +187,8 @@ def _check_order(order: str | None) -> None:
         raise NotSupportedError(f"Arrays are in row-major order; order={order!r} is not supported, only 'C' and 'K'.")
 
 
-def placed(x: Array, device: Any, out_sharding: Any = None) -> Array:
-    """An array put on `device`, or sharded by `out_sharding`."""
+def put_array(x: Array, device: Any, out_sharding: Any = None) -> Array:
+    """Put an array on `device`, or shard it by `out_sharding`."""
     if device is None and out_sharding is None:
         return x
     if device is not None and out_sharding is not None:
@@ -200,15 +200,15 @@ def placed(x: Array, device: Any, out_sharding: Any = None) -> Array:
     if isinstance(where, PartitionSpec):
         where = NamedSharding(current_mesh("An array that is put by a PartitionSpec"), where)
     if not isinstance(where, (Device, Sharding)):
-        raise ArgumentError("An array is put on a Device, or by a Sharding.", received=described(where))
+        raise ArgumentError("The device of an array must be a Device or a Sharding.", received=described(where))
     return device_put(x, where)
 
 
 def _array(value: Any, dtype: Any, name: str) -> Array:
-    """The conversion behind `array` and `asarray`; an array of the right type comes back unchanged."""
-    out_dtype = None if dtype is None else requested(dtype, name)
+    """Convert a value for `array` and `asarray`; an array of the right type is returned unchanged."""
+    out_dtype = None if dtype is None else canonical_dtype(dtype, name)
     if isinstance(value, Array):
-        return value if out_dtype is None else converted(value, out_dtype)
+        return value if out_dtype is None else convert_dtype(value, out_dtype)
     if isinstance(value, Expression) and out_dtype is not None and dtypes.kind(out_dtype) in "iufc":
         return size_of(value, out_dtype, weak=False)
     if hasattr(type(value), "__jax_array__"):
@@ -239,7 +239,7 @@ _PLAIN = frozenset({bool, int, float, complex})
 
 
 def _from_sequence(value: Sequence[Any], out_dtype: Any) -> Array:
-    """An array from nested lists: of numbers at once, of arrays by stacking."""
+    """Create an array from nested lists: of numbers directly, of arrays by stacking."""
     leaves: list[Any] = []
     _collect(value, leaves)
     kinds = set(map(type, leaves))
@@ -258,12 +258,12 @@ def _from_sequence(value: Sequence[Any], out_dtype: Any) -> Array:
     if all(is_concrete(x) for x in leaves) and not isinstance(out_dtype, dtypes.ExtendedDtype):
         value = _to_numpy(value)
         out = _from_numpy(np.asarray(value) if out_dtype is None else np.array(value, _wide(out_dtype)), out_dtype)
-        return on_device_of(out, *leaves)
+        return follow_device(out, *leaves)
     return lax.concatenate([lax.broadcast(x, (1,)) for x in _rows(value, out_dtype)], 0)
 
 
 def _wide(dtype: Any) -> Any:
-    """A dtype in which NumPy collects numbers that are then checked on the way to `dtype`."""
+    """Return the dtype in which NumPy collects numbers that are then range-checked on conversion to `dtype`."""
     return {"i": np.int64, "f": np.float64}.get(dtypes.kind(dtype), dtype)
 
 
@@ -292,28 +292,30 @@ def _to_numpy(value: Any) -> Any:
 
 
 def frombuffer(buffer: Any, dtype: Any = float, count: int = -1, offset: int = 0) -> Array:
-    """An array from the bytes of an object that has the buffer protocol, copied."""
+    """Create an array from the bytes of an object with the buffer protocol, as a copy."""
     return asarray(np.frombuffer(buffer, dtype=dtypes.storage(dtypes.as_dtype(dtype)), count=count, offset=offset))
 
 
 def fromfile(*args: Any, **kwargs: Any) -> Array:
-    """An array from a file, read by NumPy."""
+    """Read an array from a file through NumPy."""
     return asarray(np.fromfile(*args, **kwargs))
 
 
 def fromiter(*args: Any, **kwargs: Any) -> Array:
-    """An array from an iterable, collected by NumPy."""
+    """Create an array from an iterable through NumPy."""
     return asarray(np.fromiter(*args, **kwargs))
 
 
 def fromstring(string: str, dtype: Any = float, count: int = -1, *, sep: str) -> Array:
-    """An array from numbers in a text, separated by `sep`."""
+    """Parse an array from numbers in a text, separated by `sep`."""
     return asarray(np.fromstring(string, dtype=dtypes.storage(dtypes.as_dtype(dtype)), count=count, sep=sep))
 
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Array:
-    """An array from another library's, by DLPack. The data is copied, since the other library may change it;
-    `weft.dlpack.from_dlpack` shares it."""
+    """Copy an array from another library by DLPack.
+
+    The data is copied, since the other library may change it; `weft.dlpack.from_dlpack` shares it.
+    """
     if copy is False and not isinstance(x, Array):
         raise ArgumentError(
             "This from_dlpack always copies: the other library could change a shared buffer.",
@@ -326,9 +328,11 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> A
 # --------------------------------------------------------------------------------------------------- filled
 
 
-def filled(shape: tuple[Any, ...], value: Any, dtype: Any, weak: bool = False, device: Any = None) -> Array:
-    """An array of `shape` with `value` everywhere, in a canonical dtype; for keys, the value of all their words. A
-    large one is made on `device` at once, if that is one."""
+def full_array(shape: tuple[Any, ...], value: Any, dtype: Any, weak: bool = False, device: Any = None) -> Array:
+    """Create an array of `shape` with `value` everywhere, in a canonical dtype; for keys, the value of all their words.
+
+    If `device` is a Device, a large array is created on it directly.
+    """
     if not isinstance(dtype, np.dtype):
         return lax.full(shape, value, dtype)
     scalar = cast(value, dtype, weak)
@@ -340,7 +344,7 @@ def filled(shape: tuple[Any, ...], value: Any, dtype: Any, weak: bool = False, d
 
 
 def zeros(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
-    """An array of zeros.
+    """Create an array of zeros.
 
     Args:
         shape: the sizes of the axes; an integer for one axis.
@@ -356,12 +360,14 @@ def zeros(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: An
     Array([[0., 0., 0.],
            [0., 0., 0.]], dtype=float32)
     """
-    out = filled(as_shape(shape, "zeros"), 0, requested(float if dtype is None else dtype, "zeros"), device=device)
-    return placed(out, device, out_sharding)
+    out = full_array(
+        as_shape(shape, "zeros"), 0, canonical_dtype(float if dtype is None else dtype, "zeros"), device=device
+    )
+    return put_array(out, device, out_sharding)
 
 
 def ones(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
-    """An array of ones.
+    """Create an array of ones.
 
     Args:
         shape: the sizes of the axes; an integer for one axis.
@@ -376,12 +382,14 @@ def ones(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any
     >>> wnp.ones(3, dtype=wnp.int32)
     Array([1, 1, 1], dtype=int32)
     """
-    out = filled(as_shape(shape, "ones"), 1, requested(float if dtype is None else dtype, "ones"), device=device)
-    return placed(out, device, out_sharding)
+    out = full_array(
+        as_shape(shape, "ones"), 1, canonical_dtype(float if dtype is None else dtype, "ones"), device=device
+    )
+    return put_array(out, device, out_sharding)
 
 
 def empty(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
-    """An array whose values do not matter; they are zeros.
+    """Create an array with unspecified values; they are zeros.
 
     Args:
         shape: the sizes of the axes; an integer for one axis.
@@ -390,18 +398,20 @@ def empty(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: An
         out_sharding: the sharding of the result; by default it follows from the operands.
 
     Returns:
-        An array filled with 0: unlike NumPy's, so that results never depend on what was in memory.
+        An array filled with 0, unlike NumPy's, so that results never depend on the contents of memory.
 
     >>> import weft.numpy as wnp
     >>> wnp.empty(2)
     Array([0., 0.], dtype=float32)
     """
-    out = filled(as_shape(shape, "empty"), 0, requested(float if dtype is None else dtype, "empty"), device=device)
-    return placed(out, device, out_sharding)
+    out = full_array(
+        as_shape(shape, "empty"), 0, canonical_dtype(float if dtype is None else dtype, "empty"), device=device
+    )
+    return put_array(out, device, out_sharding)
 
 
 def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
-    """An array with `fill_value` everywhere; an array is broadcast to the shape.
+    """Create an array with `fill_value` everywhere; an array is broadcast to the shape.
 
     Args:
         shape: the sizes of the axes; an integer for one axis.
@@ -422,19 +432,19 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None, 
            [1., 2.]], dtype=float32)
     """
     check_arraylike("full", fill_value)
-    return placed(_full(as_shape(shape, "full"), fill_value, dtype, "full", device), device, out_sharding)
+    return put_array(_full(as_shape(shape, "full"), fill_value, dtype, "full", device), device, out_sharding)
 
 
 def _full(shape: tuple[Any, ...], value: Any, dtype: Any, name: str, device: Any) -> Array:
     weak = dtype is None and dtypes.is_weakly_typed(value)
-    out_dtype = dtypes.dtype(value, canonicalize=True) if dtype is None else requested(dtype, name)
+    out_dtype = dtypes.dtype(value, canonicalize=True) if dtype is None else canonical_dtype(dtype, name)
     if np.ndim(value) == 0:
-        return filled(shape, value, out_dtype, weak, device)
-    return expand_to(converted(ensure_array(value), out_dtype), broadcast_shape(name, shape, np.shape(value)))
+        return full_array(shape, value, out_dtype, weak, device)
+    return expand_to(convert_dtype(ensure_array(value), out_dtype), broadcast_shape(name, shape, np.shape(value)))
 
 
 def zeros_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
-    """Zeros with the shape and dtype of `a`.
+    """Create zeros with the shape and dtype of `a`.
 
     Args:
         a: an array, or anything with a shape and a dtype.
@@ -454,7 +464,7 @@ def zeros_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = No
 
 
 def ones_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
-    """Ones with the shape and dtype of `a`.
+    """Create ones with the shape and dtype of `a`.
 
     Args:
         a: an array, or anything with a shape and a dtype.
@@ -474,7 +484,7 @@ def ones_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = Non
 
 
 def empty_like(prototype: Any, dtype: Any = None, shape: Any = None, *, device: Any = None) -> Array:
-    """An array with the shape and dtype of `prototype` whose values do not matter; they are zeros.
+    """Create an array with the shape and dtype of `prototype` and unspecified values; they are zeros.
 
     Args:
         prototype: an array, or anything with a shape and a dtype.
@@ -495,7 +505,7 @@ def empty_like(prototype: Any, dtype: Any = None, shape: Any = None, *, device: 
 def full_like(
     a: Any, fill_value: Any, dtype: Any = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None
 ) -> Array:
-    """An array with the shape and dtype of `a` and `fill_value` everywhere.
+    """Create an array with the shape and dtype of `a` and `fill_value` everywhere.
 
     Args:
         a: an array, or anything with a shape and a dtype.
@@ -517,24 +527,24 @@ def full_like(
 
 
 def _like(name: str, a: Any, value: Any, dtype: Any, shape: Any, device: Any = None, out_sharding: Any = None) -> Array:
-    """An array like `a` with a value everywhere: on the device that is named, or else where `a` is."""
-    out = _filled_like(name, a, value, dtype, shape, device)
+    """Create an array like `a` with a value everywhere, on the given device, or else where `a` is."""
+    out = _full_like(name, a, value, dtype, shape, device)
     if device is None and out_sharding is None:
         if isinstance(a, Array) and out.shape == a.shape:
-            return on_device_of(split_like(out, a), a)
-        return on_device_of(out, a)
-    return placed(out, device, out_sharding)
+            return follow_device(split_like(out, a), a)
+        return follow_device(out, a)
+    return put_array(out, device, out_sharding)
 
 
-def _filled_like(name: str, a: Any, value: Any, dtype: Any, shape: Any, device: Any) -> Array:
+def _full_like(name: str, a: Any, value: Any, dtype: Any, shape: Any, device: Any) -> Array:
     if not (hasattr(a, "shape") and hasattr(a, "dtype")):
         check_arraylike(name, a)
     sizes = (a.shape if hasattr(a, "shape") else np.shape(a)) if shape is None else as_shape(shape, name)
     weak = dtype is None and dtypes.is_weakly_typed(a)
-    out_dtype = dtypes.dtype(a, canonicalize=True) if dtype is None else requested(dtype, name)
+    out_dtype = dtypes.dtype(a, canonicalize=True) if dtype is None else canonical_dtype(dtype, name)
     if np.ndim(value):
-        return expand_to(converted(ensure_array(value), out_dtype), tuple(sizes))
+        return expand_to(convert_dtype(ensure_array(value), out_dtype), tuple(sizes))
     if isinstance(value, float) and dtypes.kind(out_dtype) in "iub":
         value = cast(ensure_array(value), out_dtype)
-    out = filled(tuple(sizes), value, out_dtype, weak, device)
+    out = full_array(tuple(sizes), value, out_dtype, weak, device)
     return out if weak else strong(out)

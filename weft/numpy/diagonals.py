@@ -1,4 +1,4 @@
-"""Diagonals and triangles of matrices, and positions in grids."""
+"""Diagonals and triangles of matrices, and indices into grids."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from weft import lax
 from weft.base import dtypes
 from weft.base.arguments import index
 from weft.base.errors import ArgumentError, ArgumentTypeError
-from weft.numpy.creation import asarray, converted, filled, placed
+from weft.numpy.creation import asarray, convert_dtype, full_array, put_array
 from weft.numpy.elementwise import remainder
 from weft.numpy.extremes import clip
 from weft.numpy.manipulation import broadcast_arrays, ravel
@@ -20,17 +20,17 @@ from weft.numpy.reductions import sum as reduce_sum
 from weft.numpy.selection import nonzero, where
 from weft.numpy.util import (
     as_shape,
+    canonical_dtype,
     canonicalize_axis,
     cast,
     check_arraylike,
     check_no_out,
+    dtype_kind,
     ensure_array,
     expand_to,
     is_concrete,
     is_eager,
-    kind_of,
     promote_dtypes,
-    requested,
 )
 from weft.runtime.array import from_numpy
 from weft.trace.array import Array
@@ -41,8 +41,8 @@ def _known_offset(k: Any) -> int | None:
     return index(k if isinstance(k, int) else np.asarray(k)[()]) if is_concrete(k) else None
 
 
-def _compared(name: str, rows: Any, columns: Any, k: Any, compare: Callable[[Any, Any], Any]) -> Array:
-    """For each element of a matrix, a comparison of its row plus `k` with its column."""
+def _compare_indices(name: str, rows: Any, columns: Any, k: Any, compare: Callable[[Any, Any], Any]) -> Array:
+    """Compare, for each element of a matrix, its row index plus `k` with its column index."""
     n, m = as_shape((rows, rows if columns is None else columns), name)
     dtype = dtypes.int32
     down, across = (lax.broadcasted_iota(dtype, (n, m), axis) for axis in (0, 1))
@@ -50,7 +50,7 @@ def _compared(name: str, rows: Any, columns: Any, k: Any, compare: Callable[[Any
 
 
 def eye(N: int, M: int | None = None, k: Any = 0, dtype: Any = None, *, device: Any = None) -> Array:
-    """Ones on the `k`-th diagonal, zeros elsewhere.
+    """Create a matrix with ones on the `k`-th diagonal and zeros elsewhere.
 
     Args:
         N: the number of rows.
@@ -67,16 +67,16 @@ def eye(N: int, M: int | None = None, k: Any = 0, dtype: Any = None, *, device: 
     Array([[0., 1., 0.],
            [0., 0., 1.]], dtype=float32)
     """
-    out_dtype = requested(float if dtype is None else dtype, "eye")
+    out_dtype = canonical_dtype(float if dtype is None else dtype, "eye")
     offset = _known_offset(k)
     if is_eager() and offset is not None and isinstance(N, int) and (M is None or isinstance(M, int)):
         n, m = as_shape((N, N if M is None else M), "eye")
-        return placed(from_numpy(np.eye(n, m, offset, dtype=bool).astype(out_dtype), copy=False), device)
-    return placed(converted(_compared("eye", N, M, k, lax.eq), out_dtype), device)
+        return put_array(from_numpy(np.eye(n, m, offset, dtype=bool).astype(out_dtype), copy=False), device)
+    return put_array(convert_dtype(_compare_indices("eye", N, M, k, lax.eq), out_dtype), device)
 
 
 def identity(n: int, dtype: Any = None) -> Array:
-    """The square identity matrix.
+    """Create a square identity matrix.
 
     Args:
         n: the number of rows and columns.
@@ -94,17 +94,17 @@ def identity(n: int, dtype: Any = None) -> Array:
 
 
 def tri(N: int, M: int | None = None, k: Any = 0, dtype: Any = None) -> Array:
-    """Ones on and below the `k`-th diagonal, zeros above."""
-    out_dtype = requested(np.float32 if dtype is None else dtype, "tri")
+    """Create a matrix with ones on and below the `k`-th diagonal, zeros above."""
+    out_dtype = canonical_dtype(np.float32 if dtype is None else dtype, "tri")
     offset = _known_offset(k)
     if is_eager() and offset is not None and isinstance(N, int) and (M is None or isinstance(M, int)):
         n, m = as_shape((N, N if M is None else M), "tri")
         return from_numpy(np.tri(n, m, offset, dtype=bool).astype(out_dtype), copy=False)
-    return converted(_compared("tri", N, M, k, lax.ge), out_dtype)
+    return convert_dtype(_compare_indices("tri", N, M, k, lax.ge), out_dtype)
 
 
 def tril(m: Any, k: Any = 0) -> Array:
-    """A matrix with zeros above the `k`-th diagonal.
+    """Zero the elements above the `k`-th diagonal of matrices.
 
     Args:
         m: an array with at least two axes.
@@ -123,7 +123,7 @@ def tril(m: Any, k: Any = 0) -> Array:
 
 
 def triu(m: Any, k: Any = 0) -> Array:
-    """A matrix with zeros below the `k`-th diagonal.
+    """Zero the elements below the `k`-th diagonal of matrices.
 
     Args:
         m: an array with at least two axes.
@@ -143,7 +143,7 @@ def triu(m: Any, k: Any = 0) -> Array:
 
 
 def _below(m: Array, k: Any) -> Array:
-    """Whether each element of matrices is on or below the `k`-th diagonal."""
+    """Return a mask of the elements on or below the `k`-th diagonal."""
     return expand_to(tri(m.shape[-2], m.shape[-1], k, bool), m.shape)
 
 
@@ -156,7 +156,7 @@ def _matrices(name: str, m: Any) -> Array:
 
 
 def diag(v: Any, k: int = 0) -> Array:
-    """The matrix with a vector on its `k`-th diagonal; of a matrix, that diagonal.
+    """Create a matrix with a vector on its `k`-th diagonal; for a matrix, return that diagonal.
 
     Args:
         v: a vector or a matrix.
@@ -184,12 +184,12 @@ def diag(v: Any, k: int = 0) -> Array:
 
 
 def diagflat(v: Any, k: int = 0) -> Array:
-    """The matrix with the elements of an array on its `k`-th diagonal."""
+    """Create a matrix with the flattened elements of an array on its `k`-th diagonal."""
     return diag(ravel(v), k)
 
 
 def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
-    """The diagonals of the matrices along two axes, as the last axis.
+    """Return the diagonals of the matrices along two axes, as the last axis.
 
     Args:
         a: an array with at least two axes.
@@ -221,7 +221,7 @@ def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
 
 
 def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: Any = None) -> Array:
-    """The sum of a diagonal of the matrices along two axes.
+    """Sum a diagonal of the matrices along two axes.
 
     Args:
         a: an array with at least two axes.
@@ -241,11 +241,11 @@ def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = 
     return reduce_sum(diagonal(a, offset, axis1, axis2), -1, dtype=dtype)
 
 
-# ---------------------------------------------------------------------------------------- positions in matrices
+# ------------------------------------------------------------------------------------------ indices of matrices
 
 
 def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array]:
-    """The rows and columns on and below a diagonal.
+    """Return the row and column indices on and below a diagonal.
 
     Args:
         n: the number of rows.
@@ -264,7 +264,7 @@ def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array
 
 
 def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array]:
-    """The rows and columns on and above a diagonal.
+    """Return the row and column indices on and above a diagonal.
 
     Args:
         n: the number of rows.
@@ -286,12 +286,12 @@ def _positions(found: Any) -> Any:
 
 
 def tril_indices_from(arr: Any, k: int = 0) -> tuple[Array, Array]:
-    """The rows and columns on and below a diagonal of a matrix."""
+    """Return the row and column indices on and below a diagonal of a matrix."""
     return tril_indices(*_two("tril_indices_from", arr, k))
 
 
 def triu_indices_from(arr: Any, k: int = 0) -> tuple[Array, Array]:
-    """The rows and columns on and above a diagonal of a matrix."""
+    """Return the row and column indices on and above a diagonal of a matrix."""
     return triu_indices(*_two("triu_indices_from", arr, k))
 
 
@@ -303,11 +303,11 @@ def _two(name: str, arr: Any, k: int) -> tuple[int, int, int]:
 
 
 def diag_indices(n: int, ndim: int = 2) -> tuple[Array, ...]:
-    """The positions of the main diagonal of an array with equal sizes, one array for each axis.
+    """Return the indices of the main diagonal of an array with equal sizes, one array for each axis.
 
     Args:
         n: the size of each axis.
-        ndim: how many axes.
+        ndim: the number of axes.
 
     Returns:
         A tuple of equal integer vectors.
@@ -324,7 +324,7 @@ def diag_indices(n: int, ndim: int = 2) -> tuple[Array, ...]:
 
 
 def diag_indices_from(arr: Any) -> tuple[Array, ...]:
-    """The positions of the main diagonal of an array, one array for each axis."""
+    """Return the indices of the main diagonal of an array, one array for each axis."""
     check_arraylike("diag_indices_from", arr)
     shape = ensure_array(arr).shape
     if len(shape) < 2 or len(set(shape)) > 1:
@@ -333,28 +333,28 @@ def diag_indices_from(arr: Any) -> tuple[Array, ...]:
 
 
 def mask_indices(n: int, mask_func: Callable[..., Any], k: Any = 0, *, size: int | None = None) -> tuple[Array, ...]:
-    """The positions that a function such as `triu` does not set to zero in a matrix of ones."""
-    return nonzero(mask_func(filled((n, n), 1, dtypes.default_int_dtype()), k), size=size)
+    """Return the indices of elements that a function such as `triu` leaves nonzero in a matrix of ones."""
+    return nonzero(mask_func(full_array((n, n), 1, dtypes.default_int_dtype()), k), size=size)
 
 
 def ix_(*args: Any) -> tuple[Array, ...]:
-    """Index arrays that select the grid of their combinations."""
+    """Create index arrays that select the grid of all combinations of the given indices."""
     check_arraylike("ix_", *args)
     indexes = []
     for axis, a in enumerate(args):
         a = ensure_array(a)
         if a.ndim != 1:
             raise ArgumentError(f"Arguments to weft.numpy.ix_ must be 1-dimensional, got shape {a.shape}.")
-        if kind_of(a) == "b":
+        if dtype_kind(a) == "b":
             (a,) = nonzero(a)
         if not a.size:
-            a = converted(a, dtypes.default_int_dtype())
+            a = convert_dtype(a, dtypes.default_int_dtype())
         indexes.append(lax.reshape(a, tuple(a.shape[0] if i == axis else 1 for i in range(len(args)))))
     return tuple(indexes)
 
 
 def unravel_index(indices: Any, shape: Any) -> tuple[Array, ...]:
-    """Positions in the flattened array as positions along each axis of `shape`; those outside are clipped.
+    """Convert indices of the flattened array to indices along each axis of `shape`; those outside are clipped.
 
     Args:
         indices: integers.
@@ -368,11 +368,11 @@ def unravel_index(indices: Any, shape: Any) -> tuple[Array, ...]:
     (Array([0, 1], dtype=int32), Array([0, 2], dtype=int32))
     """
     flat, sizes = asarray(indices), _sizes(shape)
-    if kind_of(flat) not in "iu":
+    if dtype_kind(flat) not in "iu":
         raise ArgumentTypeError(f"unravel_index takes integers, got {flat.aval.short()}.")
     dtype, weak = flat.dtype, flat.weak_type
     if dtype.itemsize < 4:  # the number of elements may not fit
-        flat = converted(flat, dtypes.default_int_dtype())
+        flat = convert_dtype(flat, dtypes.default_int_dtype())
     total = math.prod(sizes)
     flat = where(flat < 0, flat + total, flat)
     flat = clip(flat, 0, clip(total - 1, 0))
@@ -385,7 +385,7 @@ def unravel_index(indices: Any, shape: Any) -> tuple[Array, ...]:
 
 
 def _sizes(shape: Any) -> tuple[Any, ...]:
-    """The sizes of a shape that is only computed with, so that they may be traced."""
+    """Return the sizes of a shape that is only computed with, so that they may be traced."""
     if isinstance(shape, Tracer):
         return tuple(shape) if shape.ndim else (shape,)
     if isinstance(shape, (list, tuple)) and any(isinstance(size, Tracer) for size in shape):
@@ -394,9 +394,9 @@ def _sizes(shape: Any) -> tuple[Any, ...]:
 
 
 def _flat_dtype(parts: Sequence[Any], sizes: Sequence[int], dtype: Any) -> Any:
-    """Return the dtype of flattened positions: `dtype`, that of `parts`, or the default int where that is too small."""
+    """Return the dtype of flattened indices: `dtype`, that of `parts`, or the default int where that is too small."""
     if dtype is not None:
-        found = requested(dtype, "ravel_multi_index")
+        found = canonical_dtype(dtype, "ravel_multi_index")
     elif not parts:
         return dtypes.default_int_dtype()
     else:
@@ -416,10 +416,10 @@ def _flat_dtype(parts: Sequence[Any], sizes: Sequence[int], dtype: Any) -> Any:
 def ravel_multi_index(
     multi_index: Any, dims: Any, mode: Any = "raise", order: str = "C", *, dtype: Any = None
 ) -> Array:
-    """Positions along each axis as positions in the flattened array.
+    """Convert indices along each axis to indices of the flattened array.
 
-    `mode`, for all axes or one for each, says what to do about positions outside: 'raise', 'wrap', 'clip', or 'ignore'
-    to compute with them as they are.
+    `mode`, for all axes or one for each, is the treatment of indices out of bounds: 'raise', 'wrap', 'clip', or
+    'ignore' to compute with them unchanged.
     """
     sizes = as_shape(dims, "ravel_multi_index")
     parts = [ensure_array(x) if not isinstance(x, (list, tuple)) else asarray(x) for x in multi_index]
@@ -427,12 +427,12 @@ def ravel_multi_index(
         raise ArgumentError(f"ravel_multi_index needs a position for each of {len(sizes)} axes, got {len(parts)}.")
     modes = [mode] * len(sizes) if isinstance(mode, str) else list(mode)
     for part in parts:
-        if kind_of(part) not in "iu":
+        if dtype_kind(part) not in "iu":
             raise ArgumentTypeError(f"only int indices permitted: ravel_multi_index got {part.aval.short()}.")
     out_dtype = _flat_dtype(parts, sizes, dtype)
-    placed = []
+    coordinates = []
     for part, size, way in zip(broadcast_arrays(*parts), sizes, modes, strict=True):
-        part = converted(part, out_dtype)
+        part = convert_dtype(part, out_dtype)
         if way == "wrap":
             part = remainder(part, size)
         elif way == "clip":
@@ -444,10 +444,10 @@ def ravel_multi_index(
                 raise ArgumentError("ravel_multi_index cannot raise for traced positions: use mode='wrap' or 'clip'.")
         elif way != "ignore":
             raise ArgumentError(f"ravel_multi_index takes mode 'raise', 'wrap', 'clip' or 'ignore', got {way!r}.")
-        placed.append(part)
+        coordinates.append(part)
     if order not in ("C", "F"):
         raise ArgumentError(f"ravel_multi_index takes order 'C' or 'F', got {order!r}.")
-    pairs = list(zip(placed, sizes, strict=True))
+    pairs = list(zip(coordinates, sizes, strict=True))
     out: Any = cast(0, out_dtype)
     for part, size in pairs if order == "C" else pairs[::-1]:
         out = out * size + part
@@ -455,7 +455,7 @@ def ravel_multi_index(
 
 
 def vander(x: Any, N: int | None = None, increasing: bool = False) -> Array:
-    """The matrix whose columns are powers of a vector, falling unless `increasing`."""
+    """Create the matrix whose columns are powers of a vector, descending unless `increasing`."""
     check_arraylike("vander", x)
     x = ensure_array(x)
     if x.ndim != 1:
@@ -463,8 +463,8 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Array:
     count = x.shape[0] if N is None else index(N)
     if count < 0:
         raise ArgumentError(f"vander takes a number of columns of at least 0, got {count}.")
-    (x,) = promote_dtypes(x) if kind_of(x) != "b" else (converted(x, dtypes.default_int_dtype()),)
+    (x,) = promote_dtypes(x) if dtype_kind(x) != "b" else (convert_dtype(x, dtypes.default_int_dtype()),)
     if not count:
-        return filled((x.shape[0], 0), 0, x.dtype)
+        return full_array((x.shape[0], 0), 0, x.dtype)
     columns = [lax.expand_dims(lax.integer_pow(x, power), (1,)) for power in range(count)]
     return lax.concatenate(columns if increasing else columns[::-1], 1)

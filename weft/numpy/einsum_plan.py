@@ -1,6 +1,6 @@
-"""Reading Einstein summations and planning them as contractions, sums, diagonals and one transpose.
+"""Parsing of Einstein summations, and their plans of contractions, sums, diagonals and one transpose.
 
-A plan depends only on the text, the shapes and the way of optimizing, so it is computed once and cached: tracing the
+A plan depends only on the text, the shapes and the optimizer, so it is computed once and cached: tracing the
 same summation again costs the equations and little else.
 """
 
@@ -18,12 +18,12 @@ from weft.indexing.expression import Expression
 from weft.indexing.guards import decided
 
 _LETTERS = string.ascii_letters
-# What a symbolic size counts for where nobody says for which sizes to decide.
+# The value of a symbolic size in cost estimates if the sizes to decide for are not specified.
 _TYPICAL_SIZE = 8
 
 
 class Reduce(NamedTuple):
-    """Work on one operand: the diagonal over each group of axes, of which the first stays; dropped and summed axes."""
+    """Work on one operand: diagonals over groups of axes, of which the first remains; dropped and summed axes."""
 
     operand: int
     diagonals: tuple[tuple[int, ...], ...]
@@ -32,7 +32,7 @@ class Reduce(NamedTuple):
 
 
 class Contract(NamedTuple):
-    """Replace two operands by their contraction, which goes to the end of the list."""
+    """Replace two operands by their contraction, which is appended to the list."""
 
     first: int
     second: int
@@ -48,19 +48,19 @@ class Permute(NamedTuple):
 Step = Reduce | Contract | Permute
 
 
-# ------------------------------------------------------------------------------------------------------------ reading
+# ------------------------------------------------------------------------------------------------------------ parsing
 
 
 def as_text(operands: Sequence[Any]) -> tuple[str, list[Any]]:
-    """The text and the operands of the form with lists of axis numbers: `x, [0, 1], y, [1, 2], [0, 2]`."""
+    """Convert the form with lists of axis numbers, `x, [0, 1], y, [1, 2], [0, 2]`, to text and operands."""
     pairs, rest = operands[: len(operands) // 2 * 2], operands[len(operands) // 2 * 2 :]
     try:
         axes = sorted({axis for listed in (*pairs[1::2], *rest) for axis in listed if axis is not Ellipsis})
     except TypeError:
-        raise ArgumentError("einsum takes a string, or operands each followed by a list of axes.") from None
+        raise ArgumentError("einsum needs a string, or operands each followed by a list of axes.") from None
     if len(axes) > len(_LETTERS):
         raise ArgumentError(f"einsum takes at most {len(_LETTERS)} different axes, got {len(axes)}.")
-    # Letters ascend with the axis numbers, so that a result that is not named has its axes in the same order.
+    # Letters ascend with the axis numbers, so that an implicit result has its axes in the same order.
     letters: dict[Any, str] = {Ellipsis: "...", **dict(zip(axes, sorted(_LETTERS), strict=False))}
 
     def term(listed: Sequence[Any]) -> str:
@@ -72,12 +72,12 @@ def as_text(operands: Sequence[Any]) -> tuple[str, list[Any]]:
 
 @lru_cache(maxsize=1024)
 def parse(text: str, ranks: tuple[int, ...]) -> tuple[tuple[str, ...], str]:
-    """Labels of each operand and of the result, with dots replaced by labels of their own."""
+    """Parse the labels of each operand and of the result, with dots replaced by unused letters."""
     left, arrow, right = text.replace(" ", "").partition("->")
     terms = left.split(",")
     if len(terms) != len(ranks):
         raise ArgumentError(
-            f"einsum got {len(terms)} terms for {len(ranks)} operands.",
+            f"einsum got {len(terms)} terms for {len(ranks)} operands; it needs one for each.",
             received=repr(text),
             fix="one term for each operand, with commas between them",
         )
@@ -105,7 +105,7 @@ def parse(text: str, ranks: tuple[int, ...]) -> tuple[tuple[str, ...], str]:
 
 
 def _labels_of_dots(text: str, terms: Sequence[str], ranks: Sequence[int]) -> str:
-    """Letters that the text does not use, one for each dimension of the longest `...`."""
+    """Return letters that the text does not use, one for each dimension of the longest `...`."""
     used = set(text)
     spare = [c for c in _LETTERS if c not in used]
     widest = max(
@@ -118,7 +118,7 @@ def _labels_of_dots(text: str, terms: Sequence[str], ranks: Sequence[int]) -> st
 
 
 def _operand_labels(text: str, operand: int, term: str, rank: int, dots: str) -> str:
-    """One label for each dimension of an operand: its `...` are the last of `dots`."""
+    """Return one label for each dimension of an operand; its `...` is replaced by the last letters of `dots`."""
     named = len(term.replace("...", ""))
     if rank < named or (rank > named and "..." not in term):
         raise ArgumentError(
@@ -132,8 +132,8 @@ def _operand_labels(text: str, operand: int, term: str, rank: int, dots: str) ->
 # ----------------------------------------------------------------------------------------------------------- planning
 
 
-def sizes_of(text: str, labels: Sequence[str], shapes: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
-    """The size of each label; a size of 1 stretches."""
+def label_sizes(text: str, labels: Sequence[str], shapes: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
+    """Return the size of each label; a size of 1 broadcasts."""
     sizes: dict[str, Any] = {}
     for operand, (term, shape) in enumerate(zip(labels, shapes, strict=True)):
         for label, size in zip(term, shape, strict=True):
@@ -150,7 +150,7 @@ def sizes_of(text: str, labels: Sequence[str], shapes: Sequence[tuple[Any, ...]]
 
 
 def find_path(text: str, shapes: Sequence[tuple[Any, ...]], optimize: Any) -> list[tuple[int, ...]]:
-    """Which operands are contracted in which order; the result of a contraction is appended to the list."""
+    """Find the order in which operands are contracted; the result of a contraction is appended to the list."""
     if len(shapes) <= 2 and not isinstance(optimize, (list, tuple)):
         return [tuple(range(len(shapes)))]
     if optimize is False:
@@ -162,7 +162,7 @@ def find_path(text: str, shapes: Sequence[tuple[Any, ...]], optimize: Any) -> li
 
 
 def _best_path(fixed: tuple[str, tuple[int, ...], Any], sizes: tuple[Any, ...]) -> tuple[tuple[int, ...], ...]:
-    """The cheapest order of contractions of operands of these ranks, whose sizes follow one another."""
+    """Search the cheapest order of contractions of operands of these ranks; `sizes` are their concatenated shapes."""
     import opt_einsum  # heavy, and needed only for three operands or more
 
     text, ranks, optimize = fixed
@@ -174,13 +174,13 @@ def _best_path(fixed: tuple[str, tuple[int, ...], Any], sizes: tuple[Any, ...]) 
 
 @lru_cache(maxsize=2048)
 def plan(text: str, shapes: tuple[tuple[Any, ...], ...], optimize: Any) -> tuple[Step, ...]:
-    """The steps that compute an Einstein summation of operands of these shapes."""
+    """Plan the steps that compute an Einstein summation of operands of these shapes."""
     labels, result = parse(text, tuple(len(shape) for shape in shapes))
-    sizes = sizes_of(text, labels, shapes)
+    sizes = label_sizes(text, labels, shapes)
     steps: list[Step] = []
     terms = list(labels)
     for operand, (term, shape) in enumerate(zip(labels, shapes, strict=True)):
-        # An axis of size 1 that stretches elsewhere is dropped: nothing varies there, so the product is the same.
+        # An axis of size 1 that broadcasts is dropped: nothing varies along it, so the product is the same.
         stretched = [i for i, label in enumerate(term) if shape[i] == 1 and sizes[label] != 1]
         first = {label: i for i, label in reversed(list(enumerate(term))) if i not in stretched}
         groups = [tuple(i for i, other in enumerate(term) if other == label and i not in stretched) for label in first]
@@ -193,7 +193,7 @@ def plan(text: str, shapes: tuple[tuple[Any, ...], ...], optimize: Any) -> tuple
         while len(order) > 1:
             first_operand, second_operand = order[0], order[1]
             _contract_pair(steps, terms, first_operand, second_operand, result)
-            # The product is last in the list, and is the left operand of the rest of this step.
+            # The contraction is last in the list, and is the left operand of the rest of this step.
             order = [len(terms) - 1] + [p - 2 for p in order[2:]] if len(order) > 2 else []
             order.sort()
     while len(terms) > 1:
@@ -205,7 +205,7 @@ def plan(text: str, shapes: tuple[tuple[Any, ...], ...], optimize: Any) -> tuple
 
 
 def _sum_out(steps: list[Step], terms: list[str], operand: int, needed: set[str]) -> None:
-    """Sum over the labels of one operand that nothing else needs."""
+    """Sum over the labels of one operand that no other operand or result needs."""
     axes = tuple(i for i, label in enumerate(terms[operand]) if label not in needed)
     if axes:
         steps.append(Reduce(operand, (), (), axes))

@@ -1,4 +1,4 @@
-"""Functions of each element: arithmetic, powers, integer functions."""
+"""Elementwise arithmetic, powers and integer functions."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from weft import lax
 from weft.api.custom import custom_jvp
 from weft.base import dtypes
 from weft.base.errors import ArgumentError, ArgumentTypeError
-from weft.numpy.creation import filled
-from weft.numpy.extremes import broadcast_promoted
+from weft.numpy.creation import full_array
+from weft.numpy.extremes import promote_and_broadcast
 from weft.numpy.util import (
     broadcast_operands,
     canonicalize_axis,
@@ -22,11 +22,11 @@ from weft.numpy.util import (
     check_arraylike,
     check_no_out,
     choose,
+    dtype_kind,
     ensure_array,
+    follow_device,
     in_float32,
     is_concrete,
-    kind_of,
-    on_device_of,
     promote_args,
     promote_args_inexact,
     promote_args_numeric,
@@ -43,7 +43,7 @@ from weft.trace.array import Array
 
 
 def add(x: Any, y: Any, /) -> Array:
-    """The sum; of booleans, whether one is true.
+    """Add element-wise; for booleans, compute the logical OR.
 
     Args:
         x: an array or a number.
@@ -61,7 +61,7 @@ def add(x: Any, y: Any, /) -> Array:
 
 
 def subtract(x: Any, y: Any, /) -> Array:
-    """The difference.
+    """Subtract element-wise.
 
     Args:
         x: an array or a number.
@@ -78,7 +78,7 @@ def subtract(x: Any, y: Any, /) -> Array:
 
 
 def multiply(x: Any, y: Any, /) -> Array:
-    """The product; of booleans, whether both are true.
+    """Multiply element-wise; for booleans, compute the logical AND.
 
     Args:
         x: an array or a number.
@@ -96,7 +96,7 @@ def multiply(x: Any, y: Any, /) -> Array:
 
 
 def negative(x: Any, /) -> Array:
-    """Minus each element.
+    """Negate each element.
 
     Args:
         x: an array or a number.
@@ -112,7 +112,7 @@ def negative(x: Any, /) -> Array:
 
 
 def positive(x: Any, /) -> Array:
-    """Each element as it is.
+    """Return the elements unchanged.
 
     Args:
         x: an array or a number.
@@ -129,7 +129,7 @@ def positive(x: Any, /) -> Array:
 
 
 def true_divide(x1: Any, x2: Any, /) -> Array:
-    """The quotient, in floating point.
+    """Divide element-wise, in floating point.
 
     Args:
         x1: an array or a number.
@@ -148,7 +148,7 @@ def true_divide(x1: Any, x2: Any, /) -> Array:
 
 
 def divide(x1: Any, x2: Any, /) -> Array:
-    """The quotient, in floating point.
+    """Divide element-wise, in floating point.
 
     Args:
         x1: an array or a number.
@@ -165,7 +165,7 @@ def divide(x1: Any, x2: Any, /) -> Array:
 
 
 def reciprocal(x: Any, /) -> Array:
-    """One over each element.
+    """Compute one over each element.
 
     Args:
         x: an array or a number.
@@ -182,7 +182,7 @@ def reciprocal(x: Any, /) -> Array:
 
 
 def floor_divide(x1: Any, x2: Any, /) -> Array:
-    """The quotient rounded down.
+    """Divide element-wise and round down.
 
     Args:
         x1: an array or a number.
@@ -197,7 +197,7 @@ def floor_divide(x1: Any, x2: Any, /) -> Array:
     Array([ 3, -4], dtype=int32)
     """
     x1, x2 = promote_args_numeric("floor_divide", x1, x2)
-    kind = kind_of(x1)
+    kind = dtype_kind(x1)
     if kind == "u":
         return lax.div(x1, x2)
     if kind == "i":
@@ -210,7 +210,7 @@ def floor_divide(x1: Any, x2: Any, /) -> Array:
 
 
 def remainder(x1: Any, x2: Any, /) -> Array:
-    """What is left by `floor_divide`; it has the sign of the divisor.
+    """Compute the remainder of `floor_divide`; it has the sign of the divisor.
 
     Args:
         x1: an array or a number.
@@ -226,18 +226,18 @@ def remainder(x1: Any, x2: Any, /) -> Array:
     x1, x2 = promote_args_numeric("remainder", x1, x2)
     x2 = _divisor(x2)
     rest = arithmetic.rem(x1, x2)
-    if kind_of(x1) == "u":
+    if dtype_kind(x1) == "u":
         return rest
     zero = scalar_like(x1, 0)
     adjust = lax.bitwise_and(lax.ne(lax.lt(rest, zero), lax.lt(x2, zero)), lax.ne(rest, zero))
     rest = choose(adjust, lax.add(rest, x2), rest)
-    return _with_sign_of_divisor(rest, x2) if kind_of(x1) == "f" else rest
+    return _with_sign_of_divisor(rest, x2) if dtype_kind(x1) == "f" else rest
 
 
 def _with_sign_of_divisor(rest: Any, divisor: Any) -> Array:
-    """A remainder whose zeros have the sign of the divisor, as NumPy has it."""
+    """Give zeros among remainders the sign of the divisor, as in NumPy."""
     other = lax.ne(_signbit(rest), _signbit(divisor))
-    # A zero changes its sign, but keeps its derivative: what is subtracted is zero, twice whose derivative is added.
+    # A zero changes its sign, but keeps its derivative: the subtracted term is zero, and adds the derivative twice.
     turned = lax.sub(lax.neg(rest), lax.mul(scalar_like(rest, 2), lax.sub(lax.stop_gradient(rest), rest)))
     return choose(lax.bitwise_and(other, lax.eq(rest, scalar_like(rest, 0))), turned, rest)
 
@@ -246,7 +246,7 @@ mod = remainder
 
 
 def fmod(x1: Any, x2: Any, /) -> Array:
-    """What is left by the quotient rounded towards zero; it has the sign of the dividend.
+    """Compute the remainder of the quotient rounded towards zero; it has the sign of the dividend.
 
     Args:
         x1: an array or a number.
@@ -264,15 +264,15 @@ def fmod(x1: Any, x2: Any, /) -> Array:
 
 
 def _divisor(x: Any) -> Any:
-    """A divisor of integers with 1 in place of 0, so that the remainder of a division by zero is 0, as in NumPy."""
-    if kind_of(x) not in "iu" or (not isinstance(x, Array) and x != 0):
+    """Replace 0 by 1 in an integer divisor, so that the remainder of a division by zero is 0, as in NumPy."""
+    if dtype_kind(x) not in "iu" or (not isinstance(x, Array) and x != 0):
         return x
     check_divisor(x)
     return choose(lax.eq(x, scalar_like(x, 0)), scalar_like(x, 1), x)
 
 
 def divmod(x1: Any, x2: Any, /) -> tuple[Array, Array]:
-    """`floor_divide` and `remainder` at once.
+    """Compute `floor_divide` and `remainder` together.
 
     Args:
         x1: an array or a number.
@@ -287,7 +287,7 @@ def divmod(x1: Any, x2: Any, /) -> tuple[Array, Array]:
     (Array([ 2, -3], dtype=int32), Array([1, 2], dtype=int32))
     """
     x1, x2 = promote_args_numeric("divmod", x1, x2)
-    if kind_of(x1) in "iu":
+    if dtype_kind(x1) in "iu":
         return floor_divide(x1, x2), remainder(x1, x2)
     return _float_divmod(x1, x2)
 
@@ -305,7 +305,7 @@ def _float_divmod(x1: Any, x2: Any) -> tuple[Array, Array]:
 
 
 def modf(x: Any, /, out: Any = None) -> tuple[Array, Array]:
-    """The fractional and the integer part of each element."""
+    """Split each element into its fractional and its integer part."""
     check_no_out("modf", out)
     (x,) = promote_args_inexact("modf", x)
     whole = choose(lax.ge(x, scalar_like(x, 0)), lax.floor(x), lax.ceil(x))
@@ -313,7 +313,7 @@ def modf(x: Any, /, out: Any = None) -> tuple[Array, Array]:
 
 
 def square(x: Any, /) -> Array:
-    """Each element times itself.
+    """Square each element.
 
     Args:
         x: an array or a number.
@@ -329,7 +329,7 @@ def square(x: Any, /) -> Array:
 
 
 def absolute(x: Any, /) -> Array:
-    """The absolute value; of a complex number, its magnitude.
+    """Compute the element-wise absolute value; for complex numbers, the magnitude.
 
     Args:
         x: an array or a number.
@@ -346,11 +346,11 @@ def absolute(x: Any, /) -> Array:
     if not isinstance(x, Array):
         check_arraylike("absolute", x)
         x = ensure_array(x)
-    return x if kind_of(x) in "bu" else lax.abs(x)
+    return x if dtype_kind(x) in "bu" else lax.abs(x)
 
 
 def fabs(x: Any, /) -> Array:
-    """The absolute value, in floating point.
+    """Compute the element-wise absolute value, in floating point.
 
     Args:
         x: an array or a number.
@@ -367,7 +367,7 @@ def fabs(x: Any, /) -> Array:
 
 
 def sign(x: Any, /) -> Array:
-    """-1, 0 or 1 by the sign of each element; of a complex number, x / abs(x).
+    """Compute the element-wise sign: -1, 0 or 1, or x / abs(x) for complex numbers.
 
     Args:
         x: an array or a number.
@@ -383,7 +383,7 @@ def sign(x: Any, /) -> Array:
 
 
 def copysign(x1: Any, x2: Any, /) -> Array:
-    """The magnitude of `x1` with the sign of `x2`.
+    """Give the magnitude of `x1` the sign of `x2`.
 
     Args:
         x1: an array or a number.
@@ -397,7 +397,7 @@ def copysign(x1: Any, x2: Any, /) -> Array:
     Array([-1., -2.], dtype=float32)
     """
     x1, x2 = broadcast_full("copysign", x1, x2)
-    if kind_of(x1) == "c":
+    if dtype_kind(x1) == "c":
         raise ArgumentTypeError("copysign does not support complex-valued inputs.")
     if not dtypes.is_weakly_typed(x2):
         x1 = strong(ensure_array(x1))
@@ -405,7 +405,7 @@ def copysign(x1: Any, x2: Any, /) -> Array:
 
 
 def signbit(x: Any, /) -> Array:
-    """Whether the sign bit is set: true for negative numbers and for -0.0.
+    """Test element-wise for a set sign bit: true for negative numbers and for -0.0.
 
     Args:
         x: an array or a number.
@@ -418,9 +418,9 @@ def signbit(x: Any, /) -> Array:
     Array([ True, False,  True], dtype=bool)
     """
     (x,) = promote_args("signbit", x)
-    kind = kind_of(x)
+    kind = dtype_kind(x)
     if kind in "bu":
-        return on_device_of(filled(x.shape, False, dtypes.bool_), x)
+        return follow_device(full_array(x.shape, False, dtypes.bool_), x)
     if kind == "i":
         return lax.lt(x, scalar_like(x, 0))
     if kind == "c":
@@ -442,7 +442,7 @@ SAME_WIDTH: dict[int, np.dtype[Any]] = {
 
 
 def heaviside(x1: Any, x2: Any, /) -> Array:
-    """0 where `x1` is negative, 1 where it is positive, and `x2` where it is zero."""
+    """Compute the step function: 0 where `x1` is negative, 1 where it is positive, and `x2` where it is zero."""
     x1, x2 = broadcast_full("heaviside", x1, x2)
     zero = scalar_like(x1, 0)
     step = choose(lax.lt(x1, zero), scalar_like(x1, 0), scalar_like(x1, 1))
@@ -451,7 +451,7 @@ def heaviside(x1: Any, x2: Any, /) -> Array:
 
 
 def broadcast_full(name: str, *args: Any) -> list[Any]:
-    """Arguments promoted to floating point and broadcast to one shape, scalars included."""
+    """Promote arguments to floating point and broadcast them to one shape, scalars included."""
     promoted = promote_args_inexact(name, *args)
     shape = max((x.shape for x in promoted), key=len)
     return [x if x.shape == shape else lax.broadcast(x, shape) for x in promoted]
@@ -461,7 +461,7 @@ def broadcast_full(name: str, *args: Any) -> list[Any]:
 
 
 def power(x1: Any, x2: Any, /) -> Array:
-    """`x1` to the power of `x2`. A known integer exponent is multiplied out, so that the derivative at 0 is right.
+    """Raise `x1` to the power of `x2`; a known integer exponent is multiplied out, for the right derivative at 0.
 
     Args:
         x1: the bases.
@@ -484,13 +484,13 @@ def power(x1: Any, x2: Any, /) -> Array:
             (x1,) = promote_args_numeric("power", x1)
         return lax.integer_pow(x1, x2)
     base, exponent = (ensure_array(x) if np.ndim(x) or isinstance(x, Array) else x for x in (x1, x2))
-    if kind_of(base) in "fc" and kind_of(exponent) in "iu":
+    if dtype_kind(base) in "fc" and dtype_kind(exponent) in "iu":
         base, exponent = broadcast_operands(
             "power", [cast(base, dtypes.dtype(base, canonicalize=True)), ensure_array(exponent)]
         )
         return lax.pow(base, exponent)
     base, exponent = promote_args_numeric("power", base, exponent)
-    if kind_of(base) in "iu":
+    if dtype_kind(base) in "iu":
         return _integer_power(base, exponent)
     return lax.pow(base, exponent)
 
@@ -499,7 +499,7 @@ pow = power
 
 
 def _static_integer(x: Any) -> Any:
-    """A concrete integer scalar as a Python int; anything else unchanged."""
+    """Convert a concrete integer scalar to a Python int; return other values unchanged."""
     if is_concrete(x) and not isinstance(x, (float, complex)) and np.ndim(x) == 0:
         try:
             value: Any = x if isinstance(x, (int, np.generic)) else np.asarray(x)[()]
@@ -510,7 +510,7 @@ def _static_integer(x: Any) -> Any:
 
 
 def _integer_power(base: Any, exponent: Any) -> Array:
-    """Integer powers by repeated squaring, one step for each bit that an exponent can have.
+    """Compute integer powers by repeated squaring, one step for each bit that an exponent can have.
 
     A negative power is rounded towards zero, so it is 0 unless the base is 1 or -1.
     """
@@ -521,10 +521,10 @@ def _integer_power(base: Any, exponent: Any) -> Array:
     base, exponent = (x if x.shape == shape else lax.broadcast(x, shape) for x in (base, exponent))
     one, zero = scalar_like(base, 1), scalar_like(base, 0)
     vanishes = lax.lt(exponent, zero)
-    if kind_of(base) == "i":
+    if dtype_kind(base) == "i":
         vanishes = lax.bitwise_and(vanishes, lax.bitwise_and(lax.ne(base, one), lax.ne(base, scalar_like(base, -1))))
     result = choose(vanishes, scalar_like(base, 0), scalar_like(base, 1))
-    for _ in range(dtypes.iinfo(exponent.dtype).bits - (kind_of(exponent) == "i")):
+    for _ in range(dtypes.iinfo(exponent.dtype).bits - (dtype_kind(exponent) == "i")):
         odd = lax.eq(lax.bitwise_and(exponent, one), one)
         result = choose(odd, lax.mul(result, base), result)
         base = lax.mul(base, base)
@@ -533,12 +533,12 @@ def _integer_power(base: Any, exponent: Any) -> Array:
 
 
 def float_power(x: Any, y: Any, /) -> Array:
-    """`x` to the power of `y`, integers as floating-point numbers."""
+    """Raise `x` to the power of `y` in floating point."""
     return lax.pow(*promote_args_inexact("float_power", x, y))
 
 
 def hypot(x1: Any, x2: Any, /) -> Array:
-    """The length of the hypotenuse, sqrt(x1**2 + x2**2), without overflow on the way.
+    """Compute the length of the hypotenuse, sqrt(x1**2 + x2**2), without overflow on the way.
 
     Args:
         x1: an array or a number.
@@ -552,7 +552,7 @@ def hypot(x1: Any, x2: Any, /) -> Array:
     Array(5., dtype=float32, weak_type=True)
     """
     x1, x2 = broadcast_full("hypot", x1, x2)
-    if kind_of(x1) == "c":
+    if dtype_kind(x1) == "c":
         raise ArgumentError("hypot is not defined for complex numbers.")
     x1, x2 = lax.abs(x1), lax.abs(x2)
     large, small = lax.max(x1, x2), lax.min(x1, x2)
@@ -566,7 +566,7 @@ def hypot(x1: Any, x2: Any, /) -> Array:
 
 
 def logaddexp(x1: Any, x2: Any, /) -> Array:
-    """log(exp(x1) + exp(x2)), without overflow on the way.
+    """Compute log(exp(x1) + exp(x2)) without overflow on the way.
 
     Args:
         x1: an array or a number.
@@ -580,7 +580,7 @@ def logaddexp(x1: Any, x2: Any, /) -> Array:
     Array([1000.693, 1000.   ], dtype=float32)
     """
     x1, x2 = broadcast_full("logaddexp", x1, x2)
-    if kind_of(x1) == "c":
+    if dtype_kind(x1) == "c":
         first = lax.ge(lax.real(x1), lax.real(x2))
         large, small = choose(first, x1, x2), choose(first, x2, x1)
         return _principal(lax.add(large, lax.log1p(lax.exp(lax.sub(small, large)))))
@@ -588,7 +588,7 @@ def logaddexp(x1: Any, x2: Any, /) -> Array:
 
 
 def _principal(x: Array) -> Array:
-    """A complex logarithm with its angle brought between -pi and pi."""
+    """Bring the angle of a complex logarithm between -pi and pi."""
     angle = lax.imag(x)
     half = scalar_like(angle, math.pi)
     outside = lax.gt(lax.abs(angle), half)
@@ -597,9 +597,9 @@ def _principal(x: Array) -> Array:
 
 
 def logaddexp2(x1: Any, x2: Any, /) -> Array:
-    """log2(2**x1 + 2**x2), without overflow on the way."""
+    """Compute log2(2**x1 + 2**x2) without overflow on the way."""
     x1, x2 = broadcast_full("logaddexp2", x1, x2)
-    if kind_of(x1) == "c":
+    if dtype_kind(x1) == "c":
         factor = scalar_like(x1, math.log(2))
         return lax.div(logaddexp(lax.mul(x1, factor), lax.mul(x2, factor)), factor)
     return _log_add_exp2(x1, x2)
@@ -624,7 +624,7 @@ def _log_add_power(x1: Any, x2: Any, power: Callable[[Any], Any], logarithm: Cal
 
 
 def _share(power: Callable[[Any], Any], x: Any, out: Any) -> Any:
-    """The part of the sum that x makes up, which is the derivative: smooth where the formula above has a kink."""
+    """Return the share of x in the sum, which is its derivative: smooth where the formula above has a kink."""
     return power(choose(lax.eq(x, out), scalar_like(x, 0), lax.sub(x, out)))
 
 
@@ -639,7 +639,7 @@ for _function, _power in ((_log_add_exp, lax.exp), (_log_add_exp2, lax.exp2)):
 
 
 def gcd(x1: Any, x2: Any) -> Array:
-    """The greatest common divisor.
+    """Compute the element-wise greatest common divisor.
 
     Args:
         x1: an array or a number.
@@ -669,7 +669,7 @@ def gcd(x1: Any, x2: Any) -> Array:
 
 
 def lcm(x1: Any, x2: Any) -> Array:
-    """The least common multiple.
+    """Compute the element-wise least common multiple.
 
     Args:
         x1: an array or a number.
@@ -691,16 +691,16 @@ def lcm(x1: Any, x2: Any) -> Array:
 
 
 def _integers(name: str, *args: Any) -> list[Any]:
-    arrays = broadcast_promoted(name, *args)
-    if kind_of(arrays[0]) not in "iu":
+    arrays = promote_and_broadcast(name, *args)
+    if dtype_kind(arrays[0]) not in "iu":
         raise ArgumentError(f"{name} takes integers, got {arrays[0].aval.short()}.")
     return arrays
 
 
 def i0(x: Any) -> Array:
-    """The modified Bessel function of the first kind, of order 0."""
+    """Compute the modified Bessel function of the first kind, of order 0."""
     (x,) = promote_args_inexact("i0", x)
-    if kind_of(x) == "c":
+    if dtype_kind(x) == "c":
         raise ArgumentError("i0 is not defined for complex numbers.")
     return in_float32(_i0, x)
 
@@ -713,12 +713,12 @@ def _i0(x: Array) -> Array:
 
 
 def unwrap(p: Any, discont: Any = None, axis: int = -1, period: Any = 2 * math.pi) -> Array:
-    """Angles along an axis with multiples of the period added, so that neighbours differ by less than half of it."""
+    """Add multiples of the period to angles along an axis, so that neighbours differ by at most half of it."""
     check_arraylike("unwrap", p)
     p = ensure_array(p)
-    if kind_of(p) == "c":
+    if dtype_kind(p) == "c":
         raise ArgumentError("unwrap is not defined for complex numbers.")
-    if kind_of(p) in "biu" and isinstance(period, float):
+    if dtype_kind(p) in "biu" and isinstance(period, float):
         (p,) = promote_dtypes_inexact(p)
     axis = canonicalize_axis(axis, p.ndim, "unwrap")
     if p.shape[axis] == 0:

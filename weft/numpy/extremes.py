@@ -1,4 +1,4 @@
-"""The larger and the smaller of two elements; limits."""
+"""Elementwise maxima and minima, and clipping."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from weft.base.errors import ArgumentError
 from weft.numpy.util import (
     check_arraylike,
     choose,
+    dtype_kind,
     ensure_array,
-    kind_of,
     promote_args,
 )
 from weft.primitives.elementwise import arithmetic
@@ -18,7 +18,7 @@ from weft.trace.array import Array
 
 
 def maximum(x: Any, y: Any, /) -> Array:
-    """The larger of two; NaN wins.
+    """Compute the element-wise maximum; NaN if either is NaN.
 
     Args:
         x: an array or a number.
@@ -35,7 +35,7 @@ def maximum(x: Any, y: Any, /) -> Array:
 
 
 def minimum(x: Any, y: Any, /) -> Array:
-    """The smaller of two; NaN wins.
+    """Compute the element-wise minimum; NaN if either is NaN.
 
     Args:
         x: an array or a number.
@@ -52,7 +52,7 @@ def minimum(x: Any, y: Any, /) -> Array:
 
 
 def fmax(x1: Any, x2: Any) -> Array:
-    """The larger of two; a number wins over NaN.
+    """Compute the element-wise maximum; a number is preferred to NaN.
 
     Args:
         x1: an array or a number.
@@ -65,12 +65,12 @@ def fmax(x1: Any, x2: Any) -> Array:
     >>> wnp.fmax(wnp.array([1.0, wnp.nan]), 0.0)
     Array([1., 0.], dtype=float32)
     """
-    x1, x2 = broadcast_promoted("fmax", x1, x2)
+    x1, x2 = promote_and_broadcast("fmax", x1, x2)
     return choose(lax.bitwise_or(_exceeds(x1, x2), lax.ne(x2, x2)), x1, x2)
 
 
 def fmin(x1: Any, x2: Any) -> Array:
-    """The smaller of two; a number wins over NaN.
+    """Compute the element-wise minimum; a number is preferred to NaN.
 
     Args:
         x1: an array or a number.
@@ -83,27 +83,27 @@ def fmin(x1: Any, x2: Any) -> Array:
     >>> wnp.fmin(wnp.array([1.0, wnp.nan]), 0.0)
     Array([0., 0.], dtype=float32)
     """
-    x1, x2 = broadcast_promoted("fmin", x1, x2)
+    x1, x2 = promote_and_broadcast("fmin", x1, x2)
     return choose(lax.bitwise_or(_exceeds(x2, x1), lax.ne(x2, x2)), x1, x2)
 
 
 def _exceeds(x: Any, y: Any) -> Any:
-    """Whether x is larger than y; complex numbers by their real parts and, where these are equal, the imaginary."""
-    if kind_of(x) != "c":
+    """Test element-wise whether x > y; complex numbers compare by real, then imaginary part."""
+    if dtype_kind(x) != "c":
         return lax.gt(x, y)
     real, other = lax.real(x), lax.real(y)
     return choose(lax.eq(real, other), lax.gt(lax.imag(x), lax.imag(y)), lax.gt(real, other))
 
 
-def broadcast_promoted(name: str, *args: Any) -> list[Any]:
-    """Arguments promoted and broadcast to one shape, scalars included."""
+def promote_and_broadcast(name: str, *args: Any) -> list[Any]:
+    """Promote arguments and broadcast them to one shape, scalars included."""
     promoted = [ensure_array(x) for x in promote_args(name, *args)]
     shape = max((x.shape for x in promoted), key=len)
     return [x if x.shape == shape else lax.broadcast(x, shape) for x in promoted]
 
 
 def clip(arr: Any = None, /, min: Any = None, max: Any = None) -> Array:
-    """Each element limited to between `min` and `max`, either of which may be left out.
+    """Limit each element to between `min` and `max`, either of which may be left out.
 
     Args:
         arr: an array or a number.
@@ -119,7 +119,7 @@ def clip(arr: Any = None, /, min: Any = None, max: Any = None) -> Array:
     if arr is None:
         raise ArgumentError("clip needs an array to clip.")
     check_arraylike("clip", arr, *(x for x in (min, max) if x is not None))
-    if any(kind_of(x) == "c" for x in (arr, min, max) if x is not None):
+    if any(dtype_kind(x) == "c" for x in (arr, min, max) if x is not None):
         raise ArgumentError("clip is not defined for complex numbers, which have no order.")
     out = arr
     if min is not None:

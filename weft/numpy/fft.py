@@ -1,4 +1,4 @@
-"""Discrete Fourier transforms with NumPy's names, and the frequencies that belong to them."""
+"""Discrete Fourier transforms with NumPy's names, and their frequencies."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from weft.indexing.dimension import is_symbolic
 from weft.lax.fft import FftType
 from weft.lax.fft import fft as transform
 from weft.numpy.complex_parts import conjugate
-from weft.numpy.creation import placed
+from weft.numpy.creation import put_array
 from weft.numpy.elementwise import true_divide
 from weft.numpy.util import (
+    canonical_dtype,
     canonicalize_axis,
     cast,
     ensure_array,
     ensure_arrays,
+    get_shape,
     promote_dtypes_inexact,
-    requested,
-    shape_of,
 )
 from weft.trace.array import Array
 
-# The factor of each normalisation is the number of elements to this power, for transforms and for inverses.
+# The factor of each normalization is the number of elements to this power, for transforms and for inverses.
 _FORWARD = {"backward": 0.0, "ortho": -0.5, "forward": -1.0}
 _INVERSE = {"backward": 0.0, "ortho": 0.5, "forward": 1.0}
 
 
 def _factor(inverse: bool, norm: str | None, lengths: Sequence[int]) -> float:
-    """What the plain transform is multiplied with; a plain inverse divides by the number of elements already."""
+    """Return the factor to apply to the plain transform; a plain inverse already divides by the number of elements."""
     table = _INVERSE if inverse else _FORWARD
     try:
         power = table[norm or "backward"]
@@ -45,8 +45,8 @@ def _factor(inverse: bool, norm: str | None, lengths: Sequence[int]) -> float:
     return float(math.prod(lengths)) ** power
 
 
-def _sized(x: Array, sizes: Sequence[int]) -> Array:
-    """The last dimensions cut, or padded with zeros, to these sizes."""
+def _resize(x: Array, sizes: Sequence[int]) -> Array:
+    """Crop the last dimensions, or pad them with zeros, to these sizes."""
     lead = x.ndim - len(sizes)
     if x.shape[lead:] == tuple(sizes):
         return x
@@ -55,7 +55,7 @@ def _sized(x: Array, sizes: Sequence[int]) -> Array:
 
 
 def _transform(name: str, kind: FftType, a: Any, s: Any, axes: Any, norm: str | None) -> Array:
-    """Any transform: move the axes to the end, cut or pad, transform, scale, move back."""
+    """Compute any transform: move the axes to the end, crop or pad, transform, scale, move back."""
     (x,) = promote_dtypes_inexact(*ensure_arrays(name, a))
     if kind is FftType.RFFT and dtypes.kind(x.dtype) == "c":
         raise ArgumentError(f"only real valued inputs supported for {name}; use {name.replace('r', '', 1)}.")
@@ -81,7 +81,7 @@ def _transform(name: str, kind: FftType, a: Any, s: Any, axes: Any, norm: str | 
         s = x.shape[len(batch_axes) :]
         if kind is FftType.IRFFT:
             s = (*s[:-1], max(2 * (s[-1] - 1), 0))
-    x = _sized(x, (*s[:-1], s[-1] // 2 + 1) if kind is FftType.IRFFT else s)
+    x = _resize(x, (*s[:-1], s[-1] // 2 + 1) if kind is FftType.IRFFT else s)
     empty = any(type(n) is int and n == 0 for n in s)  # sums of nothing need no factor
     factor = 1.0 if empty else _factor(kind in (FftType.IFFT, FftType.IRFFT), norm, s)
     out = transform(x, kind, s)
@@ -97,7 +97,7 @@ def _along(name: str, kind: FftType, a: Any, n: int | None, axis: int, norm: str
 
 
 def fft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
-    """The transform along an axis, which is cut or padded with zeros to `n` first.
+    """Compute the Fourier transform along an axis, cropped or padded with zeros to size `n`.
 
     Args:
         a: an array of real or complex numbers.
@@ -117,7 +117,7 @@ def fft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -
 
 
 def ifft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
-    """The inverse transform along an axis.
+    """Compute the inverse Fourier transform along an axis.
 
     Args:
         a: an array of real or complex numbers.
@@ -137,7 +137,7 @@ def ifft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) 
 
 
 def rfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
-    """The transform of a real signal: the half of the spectrum that determines the rest.
+    """Compute the transform of a real signal: the half of the spectrum that determines the rest.
 
     Args:
         a: an array of real numbers.
@@ -157,7 +157,7 @@ def rfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) 
 
 
 def irfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
-    """The real signal of size `n` (by default even) whose half spectrum is given.
+    """Compute the real signal of size `n` (by default even) from its half spectrum.
 
     Args:
         a: an array of real or complex numbers.
@@ -179,24 +179,24 @@ def irfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None)
 _SWAPPED = {None: "forward", "backward": "forward", "ortho": "ortho", "forward": "backward"}
 
 
-def _swapped(norm: str | None) -> str:
-    """A transform to a real signal is an inverse one with the normalisations exchanged."""
+def _swap_norm(norm: str | None) -> str:
+    """Swap the normalizations of transform and inverse: a transform to a real signal is an inverse one."""
     return _SWAPPED.get(norm, norm)  # type: ignore[return-value]
 
 
 def hfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
-    """The real spectrum of a signal of which one half is given, the other being its mirrored conjugate."""
+    """Compute the real spectrum of a signal from one half of it, the other being its mirrored conjugate."""
     (x,) = ensure_arrays("hfft", a)
-    return _along("irfft", FftType.IRFFT, conjugate(x), n, axis, _swapped(norm))
+    return _along("irfft", FftType.IRFFT, conjugate(x), n, axis, _swap_norm(norm))
 
 
 def ihfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
-    """The half of the signal whose spectrum is real: the inverse of `hfft`."""
-    return conjugate(_along("rfft", FftType.RFFT, a, n, axis, _swapped(norm)))
+    """Compute half of the signal from its real spectrum: the inverse of `hfft`."""
+    return conjugate(_along("rfft", FftType.RFFT, a, n, axis, _swap_norm(norm)))
 
 
 def fftn(a: Any, s: Any = None, axes: Sequence[int] | None = None, norm: str | None = None) -> Array:
-    """The transform over several axes, all of them by default, cut or padded to the sizes `s` first.
+    """Compute the transform over several axes, all by default, cropped or padded to the sizes `s`.
 
     Args:
         a: an array of real or complex numbers.
@@ -217,7 +217,7 @@ def fftn(a: Any, s: Any = None, axes: Sequence[int] | None = None, norm: str | N
 
 
 def ifftn(a: Any, s: Any = None, axes: Sequence[int] | None = None, norm: str | None = None) -> Array:
-    """The inverse transform over several axes.
+    """Compute the inverse transform over several axes.
 
     Args:
         a: an array of real or complex numbers.
@@ -238,7 +238,7 @@ def ifftn(a: Any, s: Any = None, axes: Sequence[int] | None = None, norm: str | 
 
 
 def rfftn(a: Any, s: Any = None, axes: Sequence[int] | None = None, norm: str | None = None) -> Array:
-    """The transform of real numbers over several axes; the last of them keeps half of its spectrum.
+    """Compute the transform of real numbers over several axes; the last of them keeps half of its spectrum.
 
     Args:
         a: an array of real numbers.
@@ -258,7 +258,7 @@ def rfftn(a: Any, s: Any = None, axes: Sequence[int] | None = None, norm: str | 
 
 
 def irfftn(a: Any, s: Any = None, axes: Sequence[int] | None = None, norm: str | None = None) -> Array:
-    """The inverse of `rfftn`; `s` are the sizes of the result.
+    """Compute the inverse of `rfftn`; `s` are the sizes of the result.
 
     Args:
         a: an array of real or complex numbers.
@@ -284,7 +284,7 @@ def _plane(name: str, kind: FftType, a: Any, s: Any, axes: Any, norm: str | None
 
 
 def fft2(a: Any, s: Any = None, axes: Sequence[int] = (-2, -1), norm: str | None = None) -> Array:
-    """The transform over two axes.
+    """Compute the transform over two axes.
 
     Args:
         a: an array of real or complex numbers.
@@ -305,7 +305,7 @@ def fft2(a: Any, s: Any = None, axes: Sequence[int] = (-2, -1), norm: str | None
 
 
 def ifft2(a: Any, s: Any = None, axes: Sequence[int] = (-2, -1), norm: str | None = None) -> Array:
-    """The inverse transform over two axes.
+    """Compute the inverse transform over two axes.
 
     Args:
         a: an array of real or complex numbers.
@@ -326,7 +326,7 @@ def ifft2(a: Any, s: Any = None, axes: Sequence[int] = (-2, -1), norm: str | Non
 
 
 def rfft2(a: Any, s: Any = None, axes: Sequence[int] = (-2, -1), norm: str | None = None) -> Array:
-    """The transform of real numbers over two axes.
+    """Compute the transform of real numbers over two axes.
 
     Args:
         a: an array of real or complex numbers.
@@ -346,7 +346,7 @@ def rfft2(a: Any, s: Any = None, axes: Sequence[int] = (-2, -1), norm: str | Non
 
 
 def irfft2(a: Any, s: Any = None, axes: Sequence[int] = (-2, -1), norm: str | None = None) -> Array:
-    """The inverse of `rfft2`.
+    """Compute the inverse of `rfft2`.
 
     Args:
         a: an array of real or complex numbers.
@@ -366,8 +366,8 @@ def irfft2(a: Any, s: Any = None, axes: Sequence[int] = (-2, -1), norm: str | No
 
 
 def _frequencies(name: str, n: Any, d: Any, dtype: Any, indices: np.ndarray) -> Array:
-    out_dtype = dtypes.default_float_dtype() if dtype is None else requested(dtype, name)
-    if isinstance(d, (list, tuple)) or shape_of(d):
+    out_dtype = dtypes.default_float_dtype() if dtype is None else canonical_dtype(dtype, name)
+    if isinstance(d, (list, tuple)) or get_shape(d):
         raise ArgumentError(f"The d argument of {name} only takes a single value. Got d = {d!r}.")
     spacing = cast(ensure_array(d), out_dtype)
     return true_divide(ensure_array(indices.astype(out_dtype)), lax.mul(spacing, np.asarray(n, out_dtype)))
@@ -381,18 +381,18 @@ def _count(name: str, n: Any) -> int:
 
 
 def fftfreq(n: int, d: Any = 1.0, *, dtype: Any = None, device: Any = None) -> Array:
-    """The frequencies of the elements of a transform of size `n`, for samples at a distance `d`."""
+    """Compute the frequencies of the elements of a transform of size `n`, for samples spaced by `d`."""
     n = _count("fftfreq", n)
-    return placed(_frequencies("fftfreq", n, d, dtype, (np.arange(n) + n // 2) % max(n, 1) - n // 2), device)
+    return put_array(_frequencies("fftfreq", n, d, dtype, (np.arange(n) + n // 2) % max(n, 1) - n // 2), device)
 
 
 def rfftfreq(n: int, d: Any = 1.0, *, dtype: Any = None, device: Any = None) -> Array:
-    """The frequencies of the elements of the half spectrum of a signal of size `n`."""
+    """Compute the frequencies of the elements of the half spectrum of a signal of size `n`."""
     n = _count("rfftfreq", n)
-    return placed(_frequencies("rfftfreq", n, d, dtype, np.arange(n // 2 + 1)), device)
+    return put_array(_frequencies("rfftfreq", n, d, dtype, np.arange(n // 2 + 1)), device)
 
 
-def _rolled(name: str, x: Any, axes: Any, forward: bool) -> Array:
+def _shift(name: str, x: Any, axes: Any, forward: bool) -> Array:
     (x,) = ensure_arrays(name, x)
     chosen = range(x.ndim) if axes is None else (axes,) if isinstance(axes, (int, np.integer)) else axes
     for axis in chosen:
@@ -406,7 +406,7 @@ def _rolled(name: str, x: Any, axes: Any, forward: bool) -> Array:
 
 
 def fftshift(x: Any, axes: int | Sequence[int] | None = None) -> Array:
-    """The elements moved so that frequency zero, which is first, comes to the middle.
+    """Shift frequency zero, which is the first element, to the middle.
 
     Args:
         x: an array.
@@ -420,11 +420,11 @@ def fftshift(x: Any, axes: int | Sequence[int] | None = None) -> Array:
     >>> fft.fftshift(wnp.array([0, 1, -2, -1]))
     Array([-2, -1,  0,  1], dtype=int32)
     """
-    return _rolled("fftshift", x, axes, forward=True)
+    return _shift("fftshift", x, axes, forward=True)
 
 
 def ifftshift(x: Any, axes: int | Sequence[int] | None = None) -> Array:
-    """The inverse of `fftshift`.
+    """Undo `fftshift`.
 
     Args:
         x: an array.
@@ -438,7 +438,7 @@ def ifftshift(x: Any, axes: int | Sequence[int] | None = None) -> Array:
     >>> fft.ifftshift(wnp.array([-2, -1, 0, 1]))
     Array([ 0,  1, -2, -1], dtype=int32)
     """
-    return _rolled("ifftshift", x, axes, forward=False)
+    return _shift("ifftshift", x, axes, forward=False)
 
 
 __all__ = [

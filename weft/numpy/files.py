@@ -18,7 +18,7 @@ from weft.trace.array import Array
 
 
 def load(file: Any, *args: Any, **kwargs: Any) -> Any:
-    """What `save` or `savez` wrote: an array, or NumPy's archive of several.
+    """Read what `save` or `savez` wrote: an array, or NumPy's archive of several.
 
     Args:
         file: a path or a file.
@@ -44,7 +44,7 @@ def load(file: Any, *args: Any, **kwargs: Any) -> Any:
         return array
     if array.dtype == np.dtype(
         "V2"
-    ):  # the file does not name types that NumPy does not know; of those with two bytes there is one
+    ):  # files store types unknown to NumPy as raw bytes; bfloat16 is the only one of two bytes
         array = array.view(dtypes.bfloat16)
     return asarray(array)
 
@@ -63,14 +63,14 @@ def savez(file: Any, *args: Any, allow_pickle: bool = True, **kwds: Any) -> None
 def array_repr(
     arr: Any, max_line_width: int | None = None, precision: int | None = None, suppress_small: bool | None = None
 ) -> str:
-    """The `repr` of an array, with its type."""
+    """Format an array as by `repr`, with its type."""
     return repr(arr) if isinstance(arr, Array) else np.array_repr(arr, max_line_width, precision, suppress_small)
 
 
 def array_str(
     a: Any, max_line_width: int | None = None, precision: int | None = None, suppress_small: bool | None = None
 ) -> str:
-    """The values of an array as text."""
+    """Format the values of an array."""
     return np.array_str(np.asarray(a), max_line_width, precision, suppress_small)
 
 
@@ -111,7 +111,7 @@ def _check_file(opened: Any, name: str) -> None:
 
 
 def _check_array(opened: Any, size: int, name: str) -> None:
-    """Compare what the header of an array declares with the bytes that there are."""
+    """Raise an error if the header of an array declares more bytes than are stored."""
     begin = opened.tell()
     try:
         version = np.lib.format.read_magic(opened)

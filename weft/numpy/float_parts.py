@@ -17,8 +17,8 @@ from weft.numpy.util import (
     cast,
     check_arraylike,
     choose,
+    dtype_kind,
     ensure_array,
-    kind_of,
     promote_args_inexact,
     promote_dtypes_inexact,
     scalar_like,
@@ -28,7 +28,7 @@ from weft.trace.array import Array
 
 
 def nextafter(x: Any, y: Any, /) -> Array:
-    """The next representable number after `x` in the direction of `y`.
+    """Return the next representable number after `x` in the direction of `y`.
 
     Args:
         x: floats to start from.
@@ -45,12 +45,12 @@ def nextafter(x: Any, y: Any, /) -> Array:
 
 
 def spacing(x: Any, /) -> Array:
-    """The distance from each element to the next representable number away from zero, with the sign of the element.
+    """Compute the distance from each element to the next representable number away from zero, with the element's sign.
 
-    In float16 it is the distance to the next larger number, and positive, as NumPy has it.
+    In float16 it is the distance to the next larger number, and positive, as in NumPy.
     """
     (x,) = promote_args_inexact("spacing", x)
-    if kind_of(x) == "c":
+    if dtype_kind(x) == "c":
         raise ArgumentError("spacing does not support complex-valued inputs.", received=type_of(x).short())
     x = strong(ensure_array(x))
     limit = lax.full_like(x, math.inf)
@@ -58,9 +58,9 @@ def spacing(x: Any, /) -> Array:
 
 
 def ldexp(x1: Any, x2: Any, /) -> Array:
-    """`x1` times 2 to the power of the integer `x2`."""
+    """Compute `x1` times 2 to the power of the integer `x2`."""
     check_arraylike("ldexp", x1, x2)
-    if kind_of(x1) == "c" or kind_of(x2) not in "biu":
+    if dtype_kind(x1) == "c" or dtype_kind(x2) not in "biu":
         raise ArgumentError(f"ldexp takes real numbers and integer exponents, got {x1!r} and {x2!r}.")
     (x1,) = promote_dtypes_inexact(x1)
     exponent = cast(x2, dtypes.int32)
@@ -79,18 +79,18 @@ def ldexp(x1: Any, x2: Any, /) -> Array:
 
 
 def _power_of_two(exponent: Any, dtype: Any) -> Array:
-    """2 to the power of integers, exactly, in the range of normal numbers."""
+    """Compute 2 to the power of integers exactly, in the range of normal numbers."""
     limits, integer = dtypes.finfo(dtype), SAME_WIDTH[dtype.itemsize]
     biased = lax.add(lax.convert_element_type(exponent, integer), integer.type(limits.maxexp - 1))
     return lax.bitcast_convert_type(lax.shift_left(biased, integer.type(limits.nmant)), dtype)
 
 
 def frexp(x: Any, /) -> tuple[Array, Array]:
-    """Mantissas between a half and one, and the powers of two they are multiplied with."""
+    """Split each element into a mantissa between a half and one, and a power of two."""
     check_arraylike("frexp", x)
     (x,) = promote_dtypes_inexact(x)
     x = ensure_array(x)
-    if kind_of(x) == "c":
+    if dtype_kind(x) == "c":
         raise ArgumentTypeError("frexp does not support complex-valued inputs.")
     x = strong(x)
     wide = cast(x, dtypes.accumulation_dtype(x.dtype))
@@ -108,10 +108,10 @@ def frexp(x: Any, /) -> tuple[Array, Array]:
     shift = lax.sub(field, integer.type(bias))
     half = lax.shift_right_arithmetic(shift, integer.type(1))
 
-    def downscaled(value: Array, power: Array) -> Array:
+    def downscale(value: Array, power: Array) -> Array:
         return lax.mul(value, _power_of_two(lax.neg(power), wide.dtype))
 
-    mantissa = choose(plain, downscaled(downscaled(scaled, half), lax.sub(shift, half)), wide)
+    mantissa = choose(plain, downscale(downscale(scaled, half), lax.sub(shift, half)), wide)
     exponent = choose(tiny, lax.sub(shift, integer.type(bits)), shift)
     exponent = choose(plain, exponent, scalar_like(exponent, 0))
     return cast(mantissa, x.dtype), lax.convert_element_type(exponent, dtypes.int32)

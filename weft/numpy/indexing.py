@@ -1,7 +1,7 @@
-"""NumPy's indexing: what `x[index]` means, as slices where positions are known and as a gather where they are not.
+"""NumPy's indexing: `x[index]` as slices where positions are known, and as a gather where they are not.
 
-An index is read once into a list of entries, one for each axis of the operand or new axis of the result, with Ellipsis,
-masks and negative numbers gone. `getitem` and `x.at[index]` (in at.py) both work from these entries.
+An index is parsed once to a list of entries, one for each axis of the operand or new axis of the result, with Ellipsis,
+masks and negative numbers resolved. `getitem` and `x.at[index]` (in at.py) both work from these entries.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from weft.ir.types import ArrayType
 from weft.lax import shape as lax_shape
 from weft.lax import slicing as lax_slicing
 from weft.lax.slicing import GatherDimensionNumbers, GatherScatterMode, wrap_negative
-from weft.numpy.util import broadcast_shape, cast, ensure_array, on_device_of
+from weft.numpy.util import broadcast_shape, cast, ensure_array, follow_device
 from weft.primitives.control.check import check_index
 from weft.primitives.elementwise.compare import lt
 from weft.primitives.elementwise.select import select_n
@@ -52,7 +52,7 @@ INT64 = np.dtype(np.int64)
 
 @dataclass(slots=True)
 class IntegerEntry:
-    """One position of an axis, which the result does not have. `known`: a Python integer within bounds."""
+    """One position of an axis, which the result does not have; `known` if it is a Python integer within bounds."""
 
     axis: int
     value: Any
@@ -71,7 +71,7 @@ class SliceEntry:
 
     @property
     def low(self) -> Any:
-        """The smallest position."""
+        """The smallest selected position."""
         return self.start if self.step > 0 or self.size == 0 else self.start + (self.size - 1) * self.step
 
     @property
@@ -104,7 +104,7 @@ Entry = IntegerEntry | SliceEntry | ArrayEntry | NewAxis | Gap
 
 
 def concrete(x: Any) -> np.ndarray | None:
-    """The values of an array-like, or None when they are traced."""
+    """Return the values of an array-like, or None if they are traced."""
     while isinstance(x, Tracer):
         x = x.known()
         if x is None:
@@ -115,12 +115,12 @@ def concrete(x: Any) -> np.ndarray | None:
 
 
 def as_tuple(index: Any) -> tuple[Any, ...]:
-    """The entries of an index as the user wrote them."""
+    """Return the parts of an index as a tuple; a list is an error."""
     if isinstance(index, tuple):
         return index
     if isinstance(index, list):
         raise ArgumentTypeError(
-            "Using a non-tuple sequence for multidimensional indexing is not allowed: NumPy takes a list for an array.",
+            "Using a non-tuple sequence for multidimensional indexing is not allowed: a list could mean an array.",
             received=described(index),
             fix=(
                 f"x[weft.numpy.array({index if len(index) < 10 else '[...]'})]   for an array of indices",
@@ -131,8 +131,11 @@ def as_tuple(index: Any) -> tuple[Any, ...]:
 
 
 def read_parts(index: Any, aval: ArrayType) -> tuple[list[Any], int]:
-    """The parts of an index as the user wrote them, array-likes as arrays, with an Ellipsis where there is none for the
-    dimensions that are left; and how many dimensions of an array of type `aval` the other parts take."""
+    """Parse an index to parts, with array-likes as arrays, and count the dimensions that they index.
+
+    An Ellipsis is appended for the remaining dimensions of an array of type `aval` if the index has none. The count
+    leaves the Ellipsis out.
+    """
     entries = as_tuple(index)
     ellipses = sum(1 for entry in entries if entry is Ellipsis)
     if ellipses > 1:
@@ -140,7 +143,7 @@ def read_parts(index: Any, aval: ArrayType) -> tuple[list[Any], int]:
     parts = [
         part if part is None or part is Ellipsis or isinstance(part, slice) else read_part(part) for part in entries
     ]
-    used = sum(0 if part is None or part is Ellipsis else consumed(part) for part in parts)
+    used = sum(0 if part is None or part is Ellipsis else count_axes(part) for part in parts)
     rank = aval.ndim
     if used > rank:
         raise InvalidIndexError(
@@ -156,7 +159,7 @@ def read_parts(index: Any, aval: ArrayType) -> tuple[list[Any], int]:
 def read_index(
     index: Any, aval: ArrayType, mode: GatherScatterMode | None = None, wrap: bool = True
 ) -> tuple[list[Entry], bool]:
-    """The entries of an index into an array of type `aval`, and whether it is known to select no element twice."""
+    """Parse an index into an array of type `aval` to entries; also return whether it selects no element twice."""
     parts, used = read_parts(index, aval)
     rank, unique = aval.ndim, True
     entries: list[Entry] = []
@@ -176,10 +179,10 @@ def read_index(
         elif isinstance(part, (int, Expression)) and not isinstance(part, bool):
             entries.append(read_integer(part, axis, aval, mode, wrap))
             axis += 1
-        elif kind_of(part) == "b":
+        elif dtype_kind(part) == "b":
             mask_entries = read_mask(part, axis, aval)
             entries.extend(mask_entries)
-            axis += consumed(part)
+            axis += count_axes(part)
         else:
             entries.append(read_array(part, axis, aval, mode, wrap))
             axis += 1
@@ -187,26 +190,27 @@ def read_index(
     return entries, unique
 
 
-def kind_of(x: Any) -> str:
-    """The kind of an array-like's elements."""
+def dtype_kind(x: Any) -> str:
+    """Return the kind of an array-like's elements."""
     return "b" if isinstance(x, bool) else dtypes.kind(x.dtype)
 
 
 def read_part(part: Any) -> Any:
-    """A part that is no slice: a Python integer, or an array (NumPy where its values are known) of ints or bools."""
+    """Convert a part that is no slice to a Python integer or an array of ints or bools (NumPy if known).
+    known)."""
     if type(part) is int or isinstance(part, Expression):
         return part
     original = part
     if isinstance(part, str):
         raise ArgumentTypeError(
-            "An array is not indexed by a string.",
+            "An array cannot be indexed by a string.",
             received=repr(part),
             fix="integers, slices or arrays; names are for dicts",
         )
     if isinstance(part, (list, tuple)):
         converted: Any
         if _has_tracer(part):
-            converted = stacked_index(part)
+            converted = stack_index(part)
         else:
             converted = np.asarray(part)
         part = converted.astype(INT32) if isinstance(converted, np.ndarray) and not converted.size else converted
@@ -215,7 +219,7 @@ def read_part(part: Any) -> Any:
     else:
         dtypes.refuse_masked(part)
     if isinstance(part, Array):
-        # How the result is split follows from how indices are, so those stay arrays.
+        # The sharding of the result follows from that of the indices, so sharded indices stay arrays.
         known = None if part.aval.explicit_sharding is not None else concrete(part)
         part = part if known is None else known
     elif not isinstance(part, (np.ndarray, np.generic, bool, int, float, complex)):
@@ -223,7 +227,7 @@ def read_part(part: Any) -> Any:
             part = operator.index(part)
         except TypeError:
             raise ArgumentTypeError(
-                f"An index is an integer, a slice, None, Ellipsis or an array, got {part!r} of type "
+                f"An index must be an integer, a slice, None, Ellipsis or an array, got {part!r} of type "
                 f"{type(part).__name__}."
             ) from None
     else:
@@ -242,26 +246,26 @@ def read_part(part: Any) -> Any:
     return part
 
 
-def stacked_index(part: Any) -> Array:
-    """Nested lists of indices, some of them traced, as one array."""
+def stack_index(part: Any) -> Array:
+    """Stack nested lists of indices, some of them traced, to one array."""
     if not isinstance(part, (list, tuple)):
         return ensure_array(part)
-    return lax_shape.concatenate([lax_shape.expand_dims(stacked_index(p), (0,)) for p in part], 0)
+    return lax_shape.concatenate([lax_shape.expand_dims(stack_index(p), (0,)) for p in part], 0)
 
 
 def _has_tracer(part: Any) -> bool:
     return any(isinstance(p, Tracer) or (isinstance(p, (list, tuple)) and _has_tracer(p)) for p in part)
 
 
-def consumed(part: Any) -> int:
-    """How many axes of the operand a part takes."""
+def count_axes(part: Any) -> int:
+    """Return the number of axes of the operand that a part indexes."""
     if isinstance(part, (int, slice, Expression)) and not isinstance(part, bool):
         return 1
-    return len(part.shape) if kind_of(part) == "b" else 1
+    return len(part.shape) if dtype_kind(part) == "b" else 1
 
 
 def read_slice(part: slice, axis: int, aval: ArrayType) -> SliceEntry:
-    """A slice with its bounds counted from the start and cut to the size of the axis."""
+    """Normalize a slice: bounds counted from the start and clipped to the size of the axis."""
     size: Any = aval.shape[axis]
     start, stop, step = part.start, part.stop, part.step
     if start is None and stop is None and step is None:
@@ -292,13 +296,15 @@ def _slice_bound(bound: Any, part: slice) -> Any:
     try:
         return operator.index(known)  # type: ignore[arg-type]
     except TypeError:
-        raise ArgumentTypeError(f"The bounds of a slice are integers or None, got {part!r}.") from None
+        raise ArgumentTypeError(f"The bounds of a slice must be integers or None, got {part!r}.") from None
 
 
 def _symbolic_slice(start: Any, stop: Any, step: int, axis: int, size: Any) -> SliceEntry:
-    """Read a slice of a symbolic axis: bounds are cut to the size of the axis, as Python cuts them. Whether a symbolic
-    bound counts from the end must be the same for all sizes."""
-    # A slice backwards is from `size - 1` down to -1.
+    """Normalize a slice of a symbolic axis: bounds are clipped to the size of the axis, as Python does.
+
+    Whether a symbolic bound counts from the end must be the same for all sizes.
+    """
+    # A backward slice runs from `size - 1` down to -1.
     lowest, highest = (0, size) if step > 0 else (-1, size - 1)
 
     def position(bound: Any, default: Any) -> Any:
@@ -315,7 +321,7 @@ def _symbolic_slice(start: Any, stop: Any, step: int, axis: int, size: Any) -> S
 
 
 def _smaller(left: Any, right: Any) -> Any:
-    """The smaller of two positions; which one is a question where questions are answered."""
+    """Return the smaller of two positions; while sizes are being decided, the comparison is decided too."""
     return (left if left <= right else right) if is_covered(left - right) else minimum(left, right)
 
 
@@ -324,7 +330,7 @@ def _larger(left: Any, right: Any) -> Any:
 
 
 def out_of_bounds(value: int, axis: int, aval: ArrayType, where: str = "") -> OutOfBoundsIndexError:
-    """The error for an index that is visibly outside."""
+    """Return the error for an index that is known to be out of bounds."""
     size = aval.shape[axis]
     return OutOfBoundsIndexError(
         f"Index {value}{where} is out of bounds for axis {axis} of size {size}.",
@@ -338,12 +344,12 @@ def out_of_bounds(value: int, axis: int, aval: ArrayType, where: str = "") -> Ou
 
 
 def raises_when_known() -> bool:
-    """Return whether an index without a mode that is seen to be out of bounds is an error at once."""
+    """Return whether an index without a mode that is known to be out of bounds is an error at once."""
     return config.strict_indices or config.check_static_indices
 
 
 def read_integer(value: Any, axis: int, aval: ArrayType, mode: GatherScatterMode | None, wrap: bool) -> IntegerEntry:
-    """A static index; out of bounds it raises, or is left to the mode."""
+    """Normalize a static index; one out of bounds raises an error, or is left to the mode."""
     size = aval.shape[axis]
     position = value + size if not isinstance(value, Expression) and value < 0 and wrap else value
     if isinstance(size, Expression) or isinstance(position, Expression):
@@ -363,7 +369,7 @@ def read_integer(value: Any, axis: int, aval: ArrayType, mode: GatherScatterMode
 def read_array(
     part: Any, axis: int, aval: ArrayType, mode: GatherScatterMode | None, wrap: bool
 ) -> ArrayEntry | IntegerEntry:
-    """An array of indices, checked where its values are known; a traced scalar is one position."""
+    """Normalize an array of indices, checked if its values are known; a traced scalar is one position."""
     size = aval.shape[axis]
     if isinstance(part, np.ndarray):
         known = not isinstance(size, Expression)
@@ -380,7 +386,7 @@ def read_array(
                     raise out_of_bounds(int(part[where]), axis, aval, f" (at {list(where)} of the index array)")
                 known = False
         elif mode is None and raises_when_known() and part.size and is_answered(size):
-            # Sizes that these indices do not fit are asked for apart, and raise.
+            # Sizes that these indices do not fit are decided separately, and raise.
             lowest, highest = int(positions.min()), int(positions.max())
             if not highest < size or not lowest + (size if wrap else 0) >= 0:
                 raise out_of_bounds(highest if not highest < size else lowest, axis, aval)
@@ -391,7 +397,7 @@ def read_array(
         return ArrayEntry(axis, positions if wide else np.clip(positions, -(2**31), 2**31 - 1).astype(INT32), known)
     if size == 0 and mode is None and part.size:
         raise OutOfBoundsIndexError(
-            f"An index into axis {axis}, which has size 0, is out of bounds whatever it is.",
+            f"Every index into axis {axis} is out of bounds, since the axis has size 0.",
             received=f"an array {aval.short()}",
             at=user_line(),
         )
@@ -412,26 +418,26 @@ def read_array(
 
 
 def read_mask(part: Any, axis: int, aval: ArrayType) -> list[Entry]:
-    """A boolean array as the indices of its true elements; these must be known, since their number is a size."""
+    """Convert a mask to the indices of its true elements; they must be known, since their number is a size."""
     mask = concrete(part)
     shape = part.shape if not isinstance(part, bool) else ()
     expected = aval.shape[axis : axis + len(shape)]
-    # An empty mask selects nothing, whatever it is applied to.
+    # An empty mask selects nothing, whatever its shape.
     if tuple(shape) != tuple(expected) and 0 not in shape:
         raise InvalidIndexError(
-            "A boolean index has the shape of the axes that it selects from.",
+            "A boolean index must have the shape of the axes that it selects from.",
             received=f"a mask of shape {tuple(shape)} for {tuple(expected)}, from axis {axis} of {aval.short()}",
             fix="a mask of the array's shape, such as x > 0",
         )
     if mask is None:
-        raise traced_mask(part)
+        raise mask_error(part)
     if not shape:
         return [ArrayEntry(None, np.zeros(int(mask), INT32), True)]
     return [ArrayEntry(axis + i, positions.astype(INT32), True) for i, positions in enumerate(np.nonzero(mask))]
 
 
-def traced_mask(mask: Any) -> NonConcreteBooleanIndexError:
-    """The error for a mask whose number of true elements is not known yet."""
+def mask_error(mask: Any) -> NonConcreteBooleanIndexError:
+    """Return the error for a mask whose number of true elements is not known yet."""
     return NonConcreteBooleanIndexError(
         "Array boolean indices must be concrete: the number of their true elements is the size of the result.",
         received=f"{mask.aval.short()}, {mask.origin()}",
@@ -448,25 +454,27 @@ def traced_mask(mask: Any) -> NonConcreteBooleanIndexError:
 
 @dataclass(slots=True)
 class Indexer:
-    """A whole index in terms of gather and scatter."""
+    """An index in terms of gather and scatter."""
 
     indices: Any
     dimension_numbers: GatherDimensionNumbers
     slice_sizes: tuple[Any, ...]
     shape: tuple[Any, ...]  # of the result without new axes
-    reversed: tuple[int, ...]  # dimensions of that shape which go backwards
+    reversed: tuple[int, ...]  # dimensions of that shape that run backwards
     new_axes: tuple[int, ...]  # of the result
     known: bool
 
 
-# Of an index of gather and scatter: the axis, where it starts, and which dimensions of the batch that depends on.
+# A component of the index vectors of gather and scatter: the axis, its starts, and the batch dimensions they depend on.
 Component = tuple[int, Any, tuple[int, ...]]
 
 
 def result_layout(entries: Sequence[Entry], many: tuple[Any, ...]) -> list[Any]:
-    """What each dimension of the result is: a slice, a new axis, or an int, the index of one of the dimensions `many`
-    to which the arrays broadcast. Those are where NumPy puts them: in place of the arrays if these are side by side,
-    else first."""
+    """Return, for each dimension of the result, a slice entry, a new axis, or an int.
+
+    The int is the index of one of the dimensions `many` that the index arrays broadcast to. Those take NumPy's
+    position: in place of the arrays if these are adjacent, else first.
+    """
     members = [i for i, e in enumerate(entries) if isinstance(e, (ArrayEntry, IntegerEntry))]
     arrays = any(isinstance(e, ArrayEntry) for e in entries)
     together = arrays and members[-1] - members[0] + 1 == len(members)
@@ -480,7 +488,7 @@ def result_layout(entries: Sequence[Entry], many: tuple[Any, ...]) -> list[Any]:
 
 
 def chosen_components(entries: Sequence[Entry], last: int) -> list[Component]:
-    """The components of integers and arrays; the dimensions of the arrays end before dimension `last` of the batch."""
+    """Return the components of integers and arrays; array dimensions end before batch dimension `last`."""
     found: list[Component] = []
     for entry in entries:
         if isinstance(entry, IntegerEntry):
@@ -491,14 +499,14 @@ def chosen_components(entries: Sequence[Entry], last: int) -> list[Component]:
 
 
 def index_to_gather(entries: Sequence[Entry], aval: ArrayType) -> Indexer:
-    """The gather that reads the entries. Arrays broadcast together; their dimensions are where NumPy puts them."""
+    """Plan the gather that reads the entries; index arrays broadcast, with their dimensions where NumPy has them."""
     arrays = [e for e in entries if isinstance(e, ArrayEntry)]
     many = broadcast_shape("indexing", *(e.value.shape for e in arrays)) if arrays else ()
     layout = result_layout(entries, many)
     new_axes = tuple(i for i, dim in enumerate(layout) if isinstance(dim, NewAxis))
     old_dims = [dim for dim in layout if not isinstance(dim, NewAxis)]
     shape = tuple(many[dim] if isinstance(dim, int) else dim.size for dim in old_dims)
-    # Slices with gaps are read element by element: they are part of the batch, as are the dimensions of arrays.
+    # Slices with gaps are read element by element: they belong to the batch, as do the dimensions of arrays.
     windows = [isinstance(dim, SliceEntry) and (abs(dim.step) == 1 or dim.size <= 1) for dim in old_dims]
     batch = [i for i, window in enumerate(windows) if not window]
     first_many = next((n for n, i in enumerate(batch) if isinstance(old_dims[i], int)), 0)
@@ -529,7 +537,7 @@ def index_to_gather(entries: Sequence[Entry], aval: ArrayType) -> Indexer:
 
 
 def index_vectors(components: Sequence[Component], batch_shape: tuple[Any, ...]) -> Any:
-    """The index vectors of a gather: one column for each component, a constant where all of them are known."""
+    """Build the index vectors of a gather, one column for each component; a constant if all of them are known."""
     if not components:
         return (
             np.zeros((*batch_shape, 0), INT32)
@@ -567,13 +575,13 @@ def _empty(batch_shape: tuple[Any, ...]) -> Any:
 # -------------------------------------------------------------------------------------------------------------- reading
 
 
-def indexed(array: Any, index: Any) -> Array:
-    """The array that an index is for, on the device that the arrays of the index are committed to."""
+def indexable(array: Any, index: Any) -> Array:
+    """Return the array to be indexed, moved to the device that the index arrays are committed to."""
     x = ensure_array(array)
     parts = index if type(index) is tuple else (index,)
     for part in parts:
         if type(part) is PlacedArray:
-            return on_device_of(x, *parts)
+            return follow_device(x, *parts)
     return x
 
 
@@ -586,12 +594,12 @@ def getitem(
     unique_indices: bool = False,
     wrap_negative_indices: bool = True,
 ) -> Array:
-    """`array[index]` as NumPy means it.
+    """Compute `array[index]` with NumPy's meaning.
 
-    An index known to be out of bounds raises, unless a mode is given. One that is known only at run time is by
-    default clamped; mode "fill" returns `fill_value` there (nan, or the least integer, when it is None).
+    An index known to be out of bounds raises an error, unless a mode is given. One that is known only at run time is
+    clamped by default; mode "fill" returns `fill_value` there (NaN, or the least integer, when it is None).
     """
-    x = indexed(array, index)
+    x = indexable(array, index)
     aval: ArrayType = x.aval
     parsed = None if mode is None else GatherScatterMode.from_any(mode)
     entries, unique = read_index(index, aval, parsed, wrap_negative_indices)
@@ -627,7 +635,7 @@ def getitem(
 
 
 def _read_nothing(x: Array, indexer: Indexer, fills: bool, fill_value: Any) -> Array:
-    """A read from an axis of size 0: an empty result, or the fill value."""
+    """Read from an axis of size 0: return an empty result, or the fill value."""
     if not fills and 0 not in indexer.shape:
         raise OutOfBoundsIndexError(
             "An axis of size 0 has no element to read.", received=f"an array {x.aval.short()}", at=user_line()
@@ -637,7 +645,7 @@ def _read_nothing(x: Array, indexer: Indexer, fills: bool, fill_value: Any) -> A
 
 
 def check_whole(x: Array, entries: Sequence[Entry]) -> None:
-    """An index takes whole dimensions where types say that they are split: how the result is split is not said."""
+    """Raise an error if an index takes a part of a dimension that types say is split."""
     partitions = x.aval.spec.partitions
     for entry in entries:
         if isinstance(entry, (NewAxis, Gap)) or partitions[entry.axis] is None:
@@ -654,7 +662,7 @@ def check_whole(x: Array, entries: Sequence[Entry]) -> None:
 
 
 def _read_slices(x: Array, entries: Sequence[Entry]) -> Array:
-    """An index of integers, slices and new axes only: a slice, reversed where needed, without the integer axes."""
+    """Read an index of integers, slices and new axes only: a slice, reversed if needed, without the integer axes."""
     shape = x.shape
     rank = len(shape)
     starts: list[Any] = [0] * rank

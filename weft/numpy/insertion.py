@@ -1,4 +1,4 @@
-"""Inserting and deleting slices."""
+"""Insertion and deletion of slices."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from weft import lax
 from weft.base import dtypes
 from weft.base.errors import ArgumentError, InvalidIndexError
-from weft.numpy.creation import asarray, converted, filled
+from weft.numpy.creation import asarray, convert_dtype, full_array
 from weft.numpy.elementwise import remainder, subtract
 from weft.numpy.manipulation import moveaxis, ravel
 from weft.numpy.selection import take_in_bounds
@@ -27,7 +27,7 @@ from weft.trace.array import Array
 
 
 def delete(arr: Any, obj: Any, axis: int | None = None, *, assume_unique_indices: bool = False) -> Array:
-    """An array without the slices at some positions along an axis.
+    """Remove the slices at some positions along an axis.
 
     Args:
         arr: an array.
@@ -66,10 +66,10 @@ def delete(arr: Any, obj: Any, axis: int | None = None, *, assume_unique_indices
             keep[positions.astype(np.int64)] = False
         found = np.flatnonzero(keep).astype(dtypes.default_int_dtype())
         return take_in_bounds(a, ensure_array(found), dim)
-    return _delete_traced(a, ensure_array(obj), dim, assume_unique_indices)
+    return _delete_by_comparison(a, ensure_array(obj), dim, assume_unique_indices)
 
 
-def _delete_traced(a: Array, obj: Array, axis: int, unique: bool) -> Array:
+def _delete_by_comparison(a: Array, obj: Array, axis: int, unique: bool) -> Array:
     if obj.ndim and not unique:
         concrete_or_error(
             obj,
@@ -79,7 +79,7 @@ def _delete_traced(a: Array, obj: Array, axis: int, unique: bool) -> Array:
     length = a.shape[axis]
     gone = lax.reshape(obj, (obj.size,))
     dtype = dtypes.default_int_dtype()
-    gone = lax.sort(remainder(converted(gone, dtype), length))
+    gone = lax.sort(remainder(convert_dtype(gone, dtype), length))
     # Each removed position shifts what comes after it by one.
     remaining = lax.iota(dtype, length - gone.size)
     shifted = subtract(gone, lax.iota(dtype, gone.size))
@@ -92,7 +92,7 @@ def _delete_traced(a: Array, obj: Array, axis: int, unique: bool) -> Array:
 
 
 def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Array:
-    """An array with values inserted before some positions along an axis."""
+    """Insert values before some positions along an axis."""
     check_arraylike("insert", arr, values, *(() if isinstance(obj, (builtins.slice, list, tuple)) else (obj,)))
     a, new = ensure_array(arr), ensure_array(values)
     if axis is None:
@@ -119,13 +119,13 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Array:
         flat, count = lax.reshape(positions, (positions.size,)), positions.size
     sizes = (*a.shape[:dim], count, *a.shape[dim + 1 :])
     new = expand_to(new, sizes)
-    flat = converted(flat, dtype)
+    flat = convert_dtype(flat, dtype)
     flat = lax.select(flat < 0, flat + length, flat)
     order = lax.sort((flat, lax.iota(dtype, count)), num_keys=1, is_stable=True)
     targets = lax.add(order[0], lax.iota(dtype, count))  # each earlier insertion shifts this one
     total = length + count
-    is_new = filled((total,), False, dtypes.bool_).at[targets].set(True)
+    is_new = full_array((total,), False, dtypes.bool_).at[targets].set(True)
     source_old = subtract(lax.cumsum(lax.convert_element_type(lax.bitwise_not(is_new), dtype), 0), 1)
-    source_new = filled((total,), 0, dtype).at[targets].set(order[1])
+    source_new = full_array((total,), 0, dtype).at[targets].set(order[1])
     both = lax.concatenate([a, new], dim)
     return take_in_bounds(both, lax.select(is_new, source_new + length, source_old), dim)

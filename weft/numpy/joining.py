@@ -1,4 +1,4 @@
-"""Concatenating and splitting arrays."""
+"""Concatenation and splitting of arrays."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ import numpy as np
 from weft import lax
 from weft.base.arguments import described, index
 from weft.base.errors import ArgumentError, ArgumentTypeError
-from weft.numpy.creation import converted
+from weft.numpy.creation import convert_dtype
 from weft.numpy.manipulation import atleast_1d, atleast_2d, atleast_3d, ndim, ravel
 from weft.numpy.util import (
+    canonical_dtype,
     canonicalize_axis,
     check_arraylike,
     check_no_out,
     concrete_or_error,
     ensure_array,
     promote_dtypes,
-    requested,
 )
 from weft.trace.array import Array
 
@@ -29,10 +29,10 @@ from weft.trace.array import Array
 
 
 def _sequence(name: str, arrays: Any, axis: Any = 0) -> list[Array]:
-    """The arrays to join; an array is the list of its slices along the first axis."""
+    """Return the arrays to join as a list; an array is the list of its slices along the first axis."""
     if np.ndim(axis):
         raise ArgumentTypeError(
-            f"{name} takes a sequence of arrays, then the axis.",
+            f"{name} needs a sequence of arrays, then the axis.",
             received=f"an axis that is {axis.aval.short() if isinstance(axis, Array) else described(axis)}",
             fix=f"{name}([a, b], axis=0)",
         )
@@ -55,20 +55,20 @@ def _sequence(name: str, arrays: Any, axis: Any = 0) -> list[Array]:
     return [ensure_array(x) for x in listed]
 
 
-def _concatenated(arrays: Sequence[Array], axis: int, dtype: Any, name: str) -> Array:
+def _concatenate(arrays: Sequence[Array], axis: int, dtype: Any, name: str) -> Array:
     if dtype is not None:
-        out_dtype = requested(dtype, name)
-        arrays = [converted(x, out_dtype) for x in arrays]
+        out_dtype = canonical_dtype(dtype, name)
+        arrays = [convert_dtype(x, out_dtype) for x in arrays]
     elif len(arrays) > 1:
         arrays = [ensure_array(x) for x in promote_dtypes(*arrays)]
     return lax.concatenate(arrays, axis) if len(arrays) > 1 else arrays[0]
 
 
 def concatenate(arrays: Any, axis: int | None = 0, dtype: Any = None) -> Array:
-    """Arrays one after the other along an axis, or flattened if it is None.
+    """Concatenate arrays along an axis; flatten them first if it is None.
 
     Args:
-        arrays: a sequence of arrays that agree on all other axes, or one array, whose slices are taken.
+        arrays: a sequence of arrays that agree on all other axes, or one array, whose slices are joined.
         axis: an existing axis; None flattens the arrays first.
         dtype: the dtype of the result; promoted from the arrays by default.
 
@@ -81,18 +81,18 @@ def concatenate(arrays: Any, axis: int | None = 0, dtype: Any = None) -> Array:
     """
     parts = _sequence("concatenate", arrays, axis)
     if axis is None:
-        return _concatenated([ravel(x) for x in parts], 0, dtype, "concatenate")
+        return _concatenate([ravel(x) for x in parts], 0, dtype, "concatenate")
     if parts[0].ndim == 0:
         raise ArgumentError(
             "Zero-dimensional arrays cannot be concatenated.",
             received=", ".join(x.aval.short() for x in parts[:4]),
             fix=("concatenate([a, b], axis=0)   for a list of arrays", "stack([a, b])   for scalars"),
         )
-    return _concatenated(parts, canonicalize_axis(axis, parts[0].ndim, "concatenate"), dtype, "concatenate")
+    return _concatenate(parts, canonicalize_axis(axis, parts[0].ndim, "concatenate"), dtype, "concatenate")
 
 
 def concat(arrays: Sequence[Any], /, *, axis: int | None = 0) -> Array:
-    """Arrays one after the other along an axis, or flattened if it is None.
+    """Concatenate arrays along an axis; flatten them first if it is None.
 
     Args:
         arrays: a sequence of arrays that agree on all other axes.
@@ -109,11 +109,11 @@ def concat(arrays: Sequence[Any], /, *, axis: int | None = 0) -> Array:
 
 
 def stack(arrays: Any, axis: int = 0, out: Any = None, dtype: Any = None) -> Array:
-    """Arrays of one shape along a new axis.
+    """Stack arrays of one shape along a new axis.
 
     Args:
         arrays: a sequence of arrays of one shape.
-        axis: where the new axis is in the result.
+        axis: the index of the new axis in the result.
         out: must be None: arrays do not change, so nothing can be written into one.
         dtype: the dtype of the result; promoted from the arrays by default.
 
@@ -134,15 +134,15 @@ def stack(arrays: Any, axis: int = 0, out: Any = None, dtype: Any = None) -> Arr
             fix=("concatenate([a, b])   along an axis that is there", "broadcast_to or pad, to make the shapes equal"),
         )
     dim = canonicalize_axis(axis, parts[0].ndim + 1, "stack")
-    return _concatenated([lax.expand_dims(x, (dim,)) for x in parts], dim, dtype, "stack")
+    return _concatenate([lax.expand_dims(x, (dim,)) for x in parts], dim, dtype, "stack")
 
 
 def unstack(x: Any, /, *, axis: int = 0) -> tuple[Array, ...]:
-    """The slices of an array along an axis.
+    """Split an array into its slices along an axis.
 
     Args:
         x: an array with at least one axis.
-        axis: the axis that goes.
+        axis: the axis to remove.
 
     Returns:
         A tuple of arrays.
@@ -160,7 +160,7 @@ def unstack(x: Any, /, *, axis: int = 0) -> tuple[Array, ...]:
 
 
 def vstack(tup: Any, dtype: Any = None) -> Array:
-    """Arrays below each other: along the first axis, vectors as rows.
+    """Stack arrays vertically: along the first axis, with vectors as rows.
 
     Args:
         tup: a sequence of arrays.
@@ -174,11 +174,11 @@ def vstack(tup: Any, dtype: Any = None) -> Array:
     Array([[0, 1],
            [0, 1]], dtype=int32)
     """
-    return _concatenated([atleast_2d(x) for x in _sequence("vstack", tup)], 0, dtype, "vstack")
+    return _concatenate([atleast_2d(x) for x in _sequence("vstack", tup)], 0, dtype, "vstack")
 
 
 def hstack(tup: Any, dtype: Any = None) -> Array:
-    """Arrays next to each other: along the second axis, vectors along the first.
+    """Stack arrays horizontally: along the second axis, vectors along the first.
 
     Args:
         tup: a sequence of arrays.
@@ -192,11 +192,11 @@ def hstack(tup: Any, dtype: Any = None) -> Array:
     Array([0, 1, 0, 1, 2], dtype=int32)
     """
     parts = [atleast_1d(x) for x in _sequence("hstack", tup)]
-    return _concatenated(parts, 0 if parts[0].ndim == 1 else 1, dtype, "hstack")
+    return _concatenate(parts, 0 if parts[0].ndim == 1 else 1, dtype, "hstack")
 
 
 def dstack(tup: Any, dtype: Any = None) -> Array:
-    """Arrays behind each other: along the third axis.
+    """Stack arrays in depth: along the third axis.
 
     Args:
         tup: a sequence of arrays.
@@ -209,14 +209,14 @@ def dstack(tup: Any, dtype: Any = None) -> Array:
     >>> wnp.dstack([wnp.arange(2), wnp.arange(2)]).shape
     (1, 2, 2)
     """
-    return _concatenated([atleast_3d(x) for x in _sequence("dstack", tup)], 2, dtype, "dstack")
+    return _concatenate([atleast_3d(x) for x in _sequence("dstack", tup)], 2, dtype, "dstack")
 
 
 def column_stack(tup: Any) -> Array:
-    """Vectors as the columns of a matrix; matrices next to each other.
+    """Stack vectors as the columns of a matrix, and matrices next to each other.
 
     Args:
-        tup: a sequence of vectors and matrices with as many rows.
+        tup: a sequence of vectors and matrices with equally many rows.
 
     Returns:
         A matrix.
@@ -227,15 +227,15 @@ def column_stack(tup: Any) -> Array:
            [1, 1]], dtype=int32)
     """
     parts = [x if x.ndim > 1 else lax.reshape(x, (x.size, 1)) for x in _sequence("column_stack", tup)]
-    return _concatenated(parts, 1, None, "column_stack")
+    return _concatenate(parts, 1, None, "column_stack")
 
 
 def append(arr: Any, values: Any, axis: int | None = None) -> Array:
-    """`values` after `arr` along an axis, or both flattened.
+    """Append `values` to `arr` along an axis, or both flattened.
 
     Args:
         arr: an array.
-        values: what comes after it, with the same sizes along other axes.
+        values: the array to append, with the same sizes along other axes.
         axis: an axis; None flattens both.
 
     Returns:
@@ -250,7 +250,8 @@ def append(arr: Any, values: Any, axis: int | None = None) -> Array:
 
 
 def block(arrays: Any) -> Array:
-    """An array from nested lists of blocks: innermost lists are joined along the last axis, outer ones before it.
+    """Assemble an array from nested lists of blocks; innermost lists join along the last axis, outer ones before it.
+    it.
 
     Args:
         arrays: nested lists of arrays.
@@ -285,7 +286,7 @@ def _block(arrays: Any, depth: int, rank: int | None = None) -> tuple[Array, int
         x = ensure_array(arrays)
         return lax.reshape(x, (1,) * (rank - x.ndim) + x.shape), rank
     parts = [_block(x, depth - 1, rank)[0] for x in arrays]
-    return _concatenated(parts, rank - depth, None, "block"), rank
+    return _concatenate(parts, rank - depth, None, "block"), rank
 
 
 def _greatest_rank(arrays: Any) -> int:
@@ -296,11 +297,11 @@ def _greatest_rank(arrays: Any) -> int:
 
 
 def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Array]:
-    """Parts of an array along an axis: a number of equal ones, or between given positions.
+    """Split an array along an axis into equal parts, or at given positions.
 
     Args:
         ary: an array.
-        indices_or_sections: how many equal parts, or the positions where parts begin.
+        indices_or_sections: the number of equal parts, or the positions where parts begin.
         axis: an axis; negative ones count from the end.
 
     Returns:
@@ -314,11 +315,11 @@ def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Array]:
 
 
 def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Array]:
-    """Parts of an array along an axis, where a number of parts need not divide the size.
+    """Split an array along an axis into parts, whose number need not divide the size.
 
     Args:
         ary: an array.
-        indices_or_sections: how many parts, or the positions where parts begin; the first parts are one longer if
+        indices_or_sections: the number of parts, or the positions where parts begin; the first parts are one longer if
             needed.
         axis: an axis; negative ones count from the end.
 
@@ -333,11 +334,11 @@ def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Array
 
 
 def vsplit(ary: Any, indices_or_sections: Any) -> list[Array]:
-    """Parts along the first axis.
+    """Split an array along the first axis.
 
     Args:
         ary: an array.
-        indices_or_sections: how many equal parts, or the positions where parts begin.
+        indices_or_sections: the number of equal parts, or the positions where parts begin.
 
     Returns:
         A list of arrays.
@@ -350,11 +351,11 @@ def vsplit(ary: Any, indices_or_sections: Any) -> list[Array]:
 
 
 def hsplit(ary: Any, indices_or_sections: Any) -> list[Array]:
-    """Parts along the second axis; of a vector, along the first.
+    """Split an array along the second axis; a vector, along the first.
 
     Args:
         ary: an array.
-        indices_or_sections: how many equal parts, or the positions where parts begin.
+        indices_or_sections: the number of equal parts, or the positions where parts begin.
 
     Returns:
         A list of arrays.
@@ -367,11 +368,11 @@ def hsplit(ary: Any, indices_or_sections: Any) -> list[Array]:
 
 
 def dsplit(ary: Any, indices_or_sections: Any) -> list[Array]:
-    """Parts along the third axis.
+    """Split an array along the third axis.
 
     Args:
         ary: an array.
-        indices_or_sections: how many equal parts, or the positions where parts begin.
+        indices_or_sections: the number of equal parts, or the positions where parts begin.
 
     Returns:
         A list of arrays.

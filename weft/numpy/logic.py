@@ -13,17 +13,17 @@ from weft import lax
 from weft.base import dtypes
 from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.base.settings import numpy_dtype_promotion
-from weft.numpy.creation import filled
+from weft.numpy.creation import full_array
 from weft.numpy.elementwise import absolute
 from weft.numpy.util import (
     canonicalize_axis,
     check_arraylike,
     check_no_out,
+    dtype_kind,
     ensure_array,
     expand_to,
+    follow_device,
     is_arraylike,
-    kind_of,
-    on_device_of,
     promote_args,
     promote_args_numeric,
     promote_dtypes_inexact,
@@ -36,7 +36,7 @@ from weft.trace.array import Array
 
 
 def equal(x: Any, y: Any, /) -> Array:
-    """Whether two are equal.
+    """Compare element-wise for equality.
 
     Args:
         x: an array or a number.
@@ -57,7 +57,7 @@ def equal(x: Any, y: Any, /) -> Array:
 
 
 def not_equal(x: Any, y: Any, /) -> Array:
-    """Whether two differ.
+    """Compare element-wise for inequality.
 
     Args:
         x: an array or a number.
@@ -78,20 +78,20 @@ def not_equal(x: Any, y: Any, /) -> Array:
 
 
 def _beyond(answer: Callable[[Any, Any], bool], x: Any, y: Any) -> Array:
-    """A comparison with a Python integer beyond the range of an array's dtype: one answer for every element."""
+    """Compare an array with a Python integer beyond the range of its dtype: one answer for every element."""
     if isinstance(x, Array) and isinstance(y, int):
-        return on_device_of(filled(x.shape, answer(0, y), dtypes.bool_), x)
+        return follow_device(full_array(x.shape, answer(0, y), dtypes.bool_), x)
     if isinstance(y, Array) and isinstance(x, int):
-        return on_device_of(filled(y.shape, answer(x, 0), dtypes.bool_), y)
+        return follow_device(full_array(y.shape, answer(x, 0), dtypes.bool_), y)
     raise OverflowError(f"Numbers that do not fit their dtypes cannot be compared: {x!r} and {y!r}.")
 
 
-def _ordered(name: str, operation: Any, x: Any, y: Any) -> Array:
+def _compare_order(name: str, operation: Any, x: Any, y: Any) -> Array:
     try:
         x, y = promote_args(name, x, y)
     except OverflowError:
         return _beyond(getattr(operator, operation.name), x, y)
-    if kind_of(x) != "c":
+    if dtype_kind(x) != "c":
         return operation(x, y)
     # Complex numbers compare by their real parts, and by their imaginary parts where those are equal.
     x, y = ensure_array(x), ensure_array(y)
@@ -103,7 +103,7 @@ def _ordered(name: str, operation: Any, x: Any, y: Any) -> Array:
 
 
 def less(x: Any, y: Any, /) -> Array:
-    """Whether the first is less than the second.
+    """Test element-wise whether `x < y`.
 
     Args:
         x: an array or a number.
@@ -116,11 +116,11 @@ def less(x: Any, y: Any, /) -> Array:
     >>> wnp.less(wnp.array([1, 2, 3]), 2)
     Array([ True, False, False], dtype=bool)
     """
-    return _ordered("less", compare.lt, x, y)
+    return _compare_order("less", compare.lt, x, y)
 
 
 def less_equal(x: Any, y: Any, /) -> Array:
-    """Whether the first is less than the second or equal to it.
+    """Test element-wise whether `x <= y`.
 
     Args:
         x: an array or a number.
@@ -133,11 +133,11 @@ def less_equal(x: Any, y: Any, /) -> Array:
     >>> wnp.less_equal(wnp.array([1, 2, 3]), 2)
     Array([ True,  True, False], dtype=bool)
     """
-    return _ordered("less_equal", compare.le, x, y)
+    return _compare_order("less_equal", compare.le, x, y)
 
 
 def greater(x: Any, y: Any, /) -> Array:
-    """Whether the first is greater than the second.
+    """Test element-wise whether `x > y`.
 
     Args:
         x: an array or a number.
@@ -150,11 +150,11 @@ def greater(x: Any, y: Any, /) -> Array:
     >>> wnp.greater(wnp.array([1, 2, 3]), 2)
     Array([False, False,  True], dtype=bool)
     """
-    return _ordered("greater", compare.gt, x, y)
+    return _compare_order("greater", compare.gt, x, y)
 
 
 def greater_equal(x: Any, y: Any, /) -> Array:
-    """Whether the first is greater than the second or equal to it.
+    """Test element-wise whether `x >= y`.
 
     Args:
         x: an array or a number.
@@ -167,14 +167,14 @@ def greater_equal(x: Any, y: Any, /) -> Array:
     >>> wnp.greater_equal(wnp.array([1, 2, 3]), 2)
     Array([False,  True,  True], dtype=bool)
     """
-    return _ordered("greater_equal", compare.ge, x, y)
+    return _compare_order("greater_equal", compare.ge, x, y)
 
 
 # ------------------------------------------------------------------------------------------ logical and bitwise
 
 
 def as_booleans(name: str, *args: Any) -> list[Any]:
-    """Arguments as booleans of one shape: what is not zero is true."""
+    """Convert arguments to booleans of one shape; nonzero elements are true."""
     check_arraylike(name, *args)
     masks = []
     for x in args:
@@ -184,7 +184,7 @@ def as_booleans(name: str, *args: Any) -> list[Any]:
 
 
 def logical_and(x: Any, y: Any, /) -> Array:
-    """Whether both are true.
+    """Compute the element-wise logical AND.
 
     Args:
         x: an array or a number.
@@ -201,7 +201,7 @@ def logical_and(x: Any, y: Any, /) -> Array:
 
 
 def logical_or(x: Any, y: Any, /) -> Array:
-    """Whether one of them is true.
+    """Compute the element-wise logical OR.
 
     Args:
         x: an array or a number.
@@ -218,7 +218,7 @@ def logical_or(x: Any, y: Any, /) -> Array:
 
 
 def logical_xor(x: Any, y: Any, /) -> Array:
-    """Whether exactly one of them is true.
+    """Compute the element-wise logical exclusive OR.
 
     Args:
         x: an array or a number.
@@ -235,7 +235,7 @@ def logical_xor(x: Any, y: Any, /) -> Array:
 
 
 def logical_not(x: Any, /) -> Array:
-    """Whether it is not true.
+    """Compute the element-wise logical NOT.
 
     Args:
         x: an array or a number.
@@ -251,7 +251,7 @@ def logical_not(x: Any, /) -> Array:
 
 
 def bitwise_and(x: Any, y: Any, /) -> Array:
-    """The bits that are set in both.
+    """Compute the element-wise bitwise AND.
 
     Args:
         x: an array or a number.
@@ -268,7 +268,7 @@ def bitwise_and(x: Any, y: Any, /) -> Array:
 
 
 def bitwise_or(x: Any, y: Any, /) -> Array:
-    """The bits that are set in one of them.
+    """Compute the element-wise bitwise OR.
 
     Args:
         x: an array or a number.
@@ -285,7 +285,7 @@ def bitwise_or(x: Any, y: Any, /) -> Array:
 
 
 def bitwise_xor(x: Any, y: Any, /) -> Array:
-    """The bits that are set in exactly one of them.
+    """Compute the element-wise bitwise exclusive OR.
 
     Args:
         x: an array or a number.
@@ -302,7 +302,7 @@ def bitwise_xor(x: Any, y: Any, /) -> Array:
 
 
 def bitwise_not(x: Any, /) -> Array:
-    """Each bit inverted; of a boolean, its negation.
+    """Invert each bit; negate booleans.
 
     Args:
         x: an array or a number.
@@ -322,13 +322,13 @@ bitwise_invert = bitwise_not
 
 
 def bitwise_count(x: Any, /) -> Array:
-    """The number of bits that are set in the absolute value, as uint8."""
+    """Count the set bits of each absolute value, as uint8."""
     (x,) = promote_args_numeric("bitwise_count", x)
     return lax.convert_element_type(lax.population_count(absolute(x)), np.dtype(np.uint8))
 
 
 def left_shift(x: Any, y: Any, /) -> Array:
-    """The bits shifted left by `y`.
+    """Shift the bits to the left by `y`.
 
     Args:
         x: an array or a number.
@@ -348,7 +348,7 @@ bitwise_left_shift = left_shift
 
 
 def right_shift(x1: Any, x2: Any, /) -> Array:
-    """The bits shifted right by `x2`; the sign stays.
+    """Shift the bits to the right by `x2`, preserving the sign.
 
     Args:
         x1: an array or a number.
@@ -362,7 +362,7 @@ def right_shift(x1: Any, x2: Any, /) -> Array:
     Array([ 2, -2], dtype=int32)
     """
     x1, x2 = promote_args_numeric("right_shift", x1, x2)
-    return (lax.shift_right_logical if kind_of(x1) == "u" else lax.shift_right_arithmetic)(x1, x2)
+    return (lax.shift_right_logical if dtype_kind(x1) == "u" else lax.shift_right_arithmetic)(x1, x2)
 
 
 bitwise_right_shift = right_shift
@@ -371,7 +371,7 @@ bitwise_right_shift = right_shift
 
 
 def isfinite(x: Any, /) -> Array:
-    """Whether an element is neither infinite nor NaN.
+    """Test element-wise for numbers that are neither infinite nor NaN.
 
     Args:
         x: an array or a number.
@@ -384,17 +384,17 @@ def isfinite(x: Any, /) -> Array:
     Array([ True, False, False], dtype=bool)
     """
     (x,) = promote_args("isfinite", x)
-    kind = kind_of(x)
+    kind = dtype_kind(x)
     if kind == "f":
         return lax.is_finite(x)
     if kind == "c":
         x = ensure_array(x)
         return lax.bitwise_and(lax.is_finite(lax.real(x)), lax.is_finite(lax.imag(x)))
-    return on_device_of(filled(x.shape, True, dtypes.bool_), x)
+    return follow_device(full_array(x.shape, True, dtypes.bool_), x)
 
 
 def isinf(x: Any, /) -> Array:
-    """Whether an element is infinite.
+    """Test element-wise for infinity.
 
     Args:
         x: an array or a number.
@@ -407,17 +407,17 @@ def isinf(x: Any, /) -> Array:
     Array([False,  True, False], dtype=bool)
     """
     (x,) = promote_args("isinf", x)
-    kind = kind_of(x)
+    kind = dtype_kind(x)
     if kind == "f":
         return lax.eq(lax.abs(x), scalar_like(x, math.inf))
     if kind == "c":
         x = ensure_array(x)
         return lax.bitwise_or(isinf(lax.real(x)), isinf(lax.imag(x)))
-    return on_device_of(filled(x.shape, False, dtypes.bool_), x)
+    return follow_device(full_array(x.shape, False, dtypes.bool_), x)
 
 
 def isnan(x: Any, /) -> Array:
-    """Whether an element is NaN.
+    """Test element-wise for NaN.
 
     Args:
         x: an array or a number.
@@ -430,11 +430,11 @@ def isnan(x: Any, /) -> Array:
     Array([False, False,  True], dtype=bool)
     """
     (x,) = promote_args("isnan", x)
-    return lax.ne(x, x) if kind_of(x) in "fc" else on_device_of(filled(x.shape, False, dtypes.bool_), x)
+    return lax.ne(x, x) if dtype_kind(x) in "fc" else follow_device(full_array(x.shape, False, dtypes.bool_), x)
 
 
 def isposinf(x: Any, /, out: Any = None) -> Array:
-    """Whether an element is plus infinity.
+    """Test element-wise for positive infinity.
 
     Args:
         x: an array or a number; complex numbers raise.
@@ -451,7 +451,7 @@ def isposinf(x: Any, /, out: Any = None) -> Array:
 
 
 def isneginf(x: Any, /, out: Any = None) -> Array:
-    """Whether an element is minus infinity.
+    """Test element-wise for negative infinity.
 
     Args:
         x: an array or a number.
@@ -470,14 +470,16 @@ def isneginf(x: Any, /, out: Any = None) -> Array:
 def _is_infinity(name: str, x: Any, value: float, out: Any) -> Array:
     check_no_out(name, out)
     (x,) = promote_args(name, x)
-    kind = kind_of(x)
+    kind = dtype_kind(x)
     if kind == "c":
         raise ArgumentError(f"{name} is not defined for complex numbers.")
-    return lax.eq(x, scalar_like(x, value)) if kind == "f" else on_device_of(filled(x.shape, False, dtypes.bool_), x)
+    return (
+        lax.eq(x, scalar_like(x, value)) if kind == "f" else follow_device(full_array(x.shape, False, dtypes.bool_), x)
+    )
 
 
 def iscomplex(x: Any) -> Array:
-    """Whether an element has an imaginary part other than zero.
+    """Test element-wise for a nonzero imaginary part.
 
     Args:
         x: an array or a number.
@@ -491,19 +493,19 @@ def iscomplex(x: Any) -> Array:
     """
     check_arraylike("iscomplex", x)
     x = ensure_array(x)
-    if kind_of(x) != "c":
-        return on_device_of(filled(x.shape, False, dtypes.bool_), x)
+    if dtype_kind(x) != "c":
+        return follow_device(full_array(x.shape, False, dtypes.bool_), x)
     part = lax.imag(x)
     return lax.ne(part, scalar_like(part, 0))
 
 
 def isreal(x: Any) -> Array:
-    """Whether an element has no imaginary part, or one of zero."""
+    """Test element-wise for an imaginary part that is absent or zero."""
     return lax.bitwise_not(iscomplex(x))
 
 
 def iscomplexobj(x: Any) -> bool:
-    """Whether the dtype is complex.
+    """Return whether the dtype is complex.
 
     Args:
         x: an array or a number.
@@ -520,13 +522,13 @@ def iscomplexobj(x: Any) -> bool:
     if isinstance(x, (list, tuple)):
         return any(iscomplexobj(element) for element in x)
     try:
-        return kind_of(x) == "c"
+        return dtype_kind(x) == "c"
     except TypeError:
         return np.iscomplexobj(x)
 
 
 def isrealobj(x: Any) -> bool:
-    """Whether the dtype is not complex.
+    """Return whether the dtype is not complex.
 
     Args:
         x: an array or a number.
@@ -542,7 +544,7 @@ def isrealobj(x: Any) -> bool:
 
 
 def isscalar(element: Any) -> bool:
-    """Whether `element` is a number or an array of rank 0.
+    """Return whether `element` is a number or an array of rank 0.
 
     Args:
         element: any object.
@@ -560,7 +562,7 @@ def isscalar(element: Any) -> bool:
 
 
 def iterable(y: Any) -> bool:
-    """Whether `y` can be iterated over."""
+    """Return whether `y` can be iterated over."""
     try:
         iter(y)
     except TypeError:
@@ -572,7 +574,7 @@ def iterable(y: Any) -> bool:
 
 
 def isclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False) -> Array:
-    """Whether two differ by at most `atol + rtol * abs(b)`.
+    """Test element-wise whether two arrays differ by at most `atol + rtol * abs(b)`.
 
     Args:
         a, b: arrays that broadcast; `b` is the reference.
@@ -588,9 +590,9 @@ def isclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: boo
     Array([ True, False], dtype=bool)
     """
     a, b = promote_args("isclose", a, b)
-    if kind_of(a) == "k":
+    if dtype_kind(a) == "k":
         return lax.eq(a, b)
-    if kind_of(a) in "biu":
+    if dtype_kind(a) in "biu":
         a, b = promote_dtypes_inexact(a, b)
     real = dtypes.to_real_dtype(a.dtype)
     margin = lax.add(
@@ -608,7 +610,7 @@ def isclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: boo
 
 
 def allclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False) -> Array:
-    """Whether all elements of two arrays are close, see `isclose`.
+    """Test whether all elements of two arrays are close, see `isclose`.
 
     Args:
         a, b: arrays that broadcast; `b` is the reference.
@@ -628,7 +630,7 @@ def allclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bo
 
 
 def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Array:
-    """Whether two arrays have the same shape and equal elements.
+    """Test whether two arrays have the same shape and equal elements.
 
     Args:
         a1, a2: arrays.
@@ -645,7 +647,7 @@ def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Array:
 
 
 def array_equiv(a1: Any, a2: Any) -> Array:
-    """Whether two arrays are equal after broadcasting."""
+    """Test whether two arrays are equal after broadcasting."""
     return _all_equal(a1, a2, False, True)
 
 
@@ -653,16 +655,16 @@ def _all_equal(a1: Any, a2: Any, equal_nan: bool, broadcast: bool) -> Array:
     try:
         a1, a2 = (ensure_array(x if is_arraylike(x) else np.asarray(x)) for x in (a1, a2))
     except (TypeError, ValueError):
-        return filled((), False, dtypes.bool_)
+        return full_array((), False, dtypes.bool_)
     if a1.shape != a2.shape:
         if not broadcast:
-            return filled((), False, dtypes.bool_)
+            return full_array((), False, dtypes.bool_)
         try:
             shape = lax.broadcast_shapes(a1.shape, a2.shape)
         except ValueError:
-            return filled((), False, dtypes.bool_)
+            return full_array((), False, dtypes.bool_)
         a1, a2 = expand_to(a1, shape), expand_to(a2, shape)
-    with numpy_dtype_promotion("standard"):  # a question about any two arrays
+    with numpy_dtype_promotion("standard"):  # any two arrays can be compared
         same = equal(a1, a2)
     if equal_nan:
         same = logical_or(same, logical_and(isnan(a1), isnan(a2)))
@@ -673,14 +675,14 @@ def _all_equal(a1: Any, a2: Any, equal_nan: bool, broadcast: bool) -> Array:
 
 
 def isdtype(dtype: Any, kind: Any) -> bool:
-    """Whether a dtype is of a kind: 'bool', 'signed integer', 'integral', 'numeric', ..., or a dtype."""
+    """Return whether a dtype is of a kind: 'bool', 'signed integer', 'integral', 'numeric', ..., or a dtype."""
     found = dtypes.as_dtype(dtype)
     for option in kind if isinstance(kind, tuple) else (kind,):
         if isinstance(option, str) and option in _KINDS:
             if dtypes.kind(found) in _KINDS[option]:
                 return True
         elif isinstance(option, str):
-            raise ArgumentError(f"isdtype knows the kinds {', '.join(map(repr, _KINDS))}, got {option!r}.")
+            raise ArgumentError(f"The kind of isdtype must be one of {', '.join(map(repr, _KINDS))}, got {option!r}.")
         elif found == dtypes.as_dtype(option):
             return True
     return False
@@ -698,7 +700,7 @@ _KINDS = {
 
 
 def issubdtype(arg1: Any, arg2: Any) -> bool:
-    """Whether a dtype is another one or, if that is an abstract type such as `floating`, of its kind.
+    """Return whether a dtype equals another one or, if that is an abstract type such as `floating`, is of its kind.
 
     Args:
         arg1: a dtype or abstract type.
@@ -715,7 +717,7 @@ def issubdtype(arg1: Any, arg2: Any) -> bool:
 
 
 def can_cast(from_: Any, to: Any, casting: Any = "safe") -> bool:
-    """Whether NumPy's casting rules allow a conversion between two dtypes."""
+    """Return whether NumPy's casting rules allow a conversion between two dtypes."""
     return np.can_cast(dtypes.storage(dtypes.as_dtype(from_)), dtypes.storage(dtypes.as_dtype(to)), casting=casting)
 
 
@@ -723,7 +725,7 @@ def can_cast(from_: Any, to: Any, casting: Any = "safe") -> bool:
 
 
 def packbits(a: Any, axis: int | None = None, bitorder: str = "big") -> Array:
-    """Eight elements, zero or not, as the bits of one byte along an axis; the last byte is filled up with zeros."""
+    """Pack eight elements, zero or not, as the bits of one byte along an axis; the last byte is padded with zeros."""
     (mask,) = as_booleans("packbits", a)
     mask, dim = _line_of_bits("packbits", ensure_array(mask), a, axis, bitorder)
     count = mask.shape[dim]
@@ -735,7 +737,7 @@ def packbits(a: Any, axis: int | None = None, bitorder: str = "big") -> Array:
 
 
 def unpackbits(a: Any, axis: int | None = None, count: int | None = None, bitorder: str = "big") -> Array:
-    """The bits of bytes as zeros and ones along an axis; `count` bits of them, or all but the last `-count`."""
+    """Unpack bytes to bits along an axis: `count` bits of them, or all but the last `-count`."""
     check_arraylike("unpackbits", a)
     a = ensure_array(a)
     if a.dtype != np.uint8:
@@ -760,7 +762,7 @@ def unpackbits(a: Any, axis: int | None = None, count: int | None = None, bitord
 def _line_of_bits(name: str, x: Array, original: Any, axis: int | None, bitorder: str) -> tuple[Array, int]:
     if bitorder not in ("big", "little"):
         raise ArgumentError(f"{name} takes bitorder 'big' or 'little', got {bitorder!r}.")
-    if name == "packbits" and kind_of(original) not in "biu":
+    if name == "packbits" and dtype_kind(original) not in "biu":
         raise ArgumentTypeError(f"Expected an input array of integer or boolean data type, got {x.aval.short()}.")
     if axis is None:
         return lax.reshape(x, (x.size,)), 0

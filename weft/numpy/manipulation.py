@@ -1,4 +1,4 @@
-"""The same elements in another arrangement: reshaping, moving axes, repeating, rolling."""
+"""Data movement: reshaping, permuting axes, broadcasting, repeating, reversing and rolling."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.indexing.dimension import Dimension, index_or_size, shape_symbols
 from weft.indexing.expression import Expression
 from weft.indexing.inconclusive import inconclusive
-from weft.numpy.creation import asarray, converted, filled
+from weft.numpy.creation import asarray, convert_dtype, full_array
 from weft.numpy.elementwise import remainder, subtract
 from weft.numpy.selection import take_in_bounds
 from weft.numpy.util import (
@@ -34,11 +34,11 @@ from weft.numpy.util import (
 )
 from weft.trace.array import Array
 
-# -------------------------------------------------------------------------------------------------------- about shapes
+# --------------------------------------------------------------------------------------------------------------- shapes
 
 
 def shape(a: Any) -> tuple[Any, ...]:
-    """The shape of an array, of anything that has a `shape`, or of nested lists; () for what has none.
+    """Return the shape of an array, of an object with a `shape`, or of nested lists; () for other objects.
 
     Args:
         a: an array, anything with a shape, or nested lists.
@@ -58,7 +58,7 @@ def shape(a: Any) -> tuple[Any, ...]:
 
 
 def ndim(a: Any) -> int:
-    """The number of axes of an array, see `shape`; 0 for a number.
+    """Return the number of axes of an array, see `shape`; 0 for a number.
 
     Args:
         a: an array, anything with a shape, or nested lists.
@@ -74,7 +74,7 @@ def ndim(a: Any) -> int:
 
 
 def size(a: Any, axis: Any = None) -> Any:
-    """The number of elements, in the whole array or along axes.
+    """Count the elements of an array, or along some of its axes.
 
     Args:
         a: an array.
@@ -92,7 +92,7 @@ def size(a: Any, axis: Any = None) -> Any:
 
 
 def broadcast_shapes(*shapes: Any) -> tuple[Any, ...]:
-    """The shape that several shapes broadcast to.
+    """Compute the shape that several shapes broadcast to.
 
     Args:
         *shapes: tuples of sizes, or integers for one axis.
@@ -111,11 +111,11 @@ def broadcast_shapes(*shapes: Any) -> tuple[Any, ...]:
 
 
 def reshape(a: Any, shape: Any, order: str = "C", *, copy: bool | None = None, out_sharding: Any = None) -> Array:
-    """The same elements under another shape; one size may be -1, which then follows from the others.
+    """Give the elements another shape; one size may be -1, and then follows from the others.
 
     Args:
         a: an array.
-        shape: the new sizes, with as many elements; an integer for one axis.
+        shape: the new sizes, with the same number of elements; an integer for one axis.
         order: "C" if the last axis varies fastest, "F" if the first one does.
         copy: accepted for compatibility; arrays do not change, so it makes no difference.
         out_sharding: the sharding of the result; by default it follows from the operands.
@@ -134,7 +134,7 @@ def reshape(a: Any, shape: Any, order: str = "C", *, copy: bool | None = None, o
     if copy is False:
         raise ArgumentError("reshape with copy=False is not supported: results are new arrays.")
     a = ensure_array(a)
-    sizes = reshaped(a, shape)
+    sizes = resolve_shape(a, shape)
     if order == "C":
         return lax.reshape(a, sizes)
     if order == "F":
@@ -143,8 +143,8 @@ def reshape(a: Any, shape: Any, order: str = "C", *, copy: bool | None = None, o
     raise ArgumentError(f"reshape takes order 'C' or 'F', got {order!r}.")
 
 
-def reshaped(a: Array, shape: Any) -> tuple[Any, ...]:
-    """A shape argument of `reshape` with its -1 replaced."""
+def resolve_shape(a: Array, shape: Any) -> tuple[Any, ...]:
+    """Resolve a shape argument of `reshape`, replacing its -1."""
     if isinstance(shape, (int, np.integer, Expression)) or (isinstance(shape, (Array, np.ndarray)) and shape.ndim == 0):
         shape = (shape,)
     new_shape = tuple(index(d) if isinstance(d, (Array, np.ndarray)) else d for d in shape)
@@ -171,7 +171,7 @@ def reshaped(a: Array, shape: Any) -> tuple[Any, ...]:
 
 
 def ravel(a: Any, order: str = "C", *, out_sharding: Any = None) -> Array:
-    """The elements as a vector.
+    """Flatten an array to a vector.
 
     Args:
         a: an array.
@@ -193,11 +193,11 @@ def ravel(a: Any, order: str = "C", *, out_sharding: Any = None) -> Array:
 
 
 def transpose(a: Any, axes: Any = None) -> Array:
-    """The axes in another order; reversed if none is given.
+    """Permute the axes; the default reverses them.
 
     Args:
         a: an array.
-        axes: for each axis of the result, which one of `a` it is.
+        axes: the axis of `a` for each axis of the result.
 
     Returns:
         An array of the permuted shape.
@@ -219,11 +219,11 @@ def transpose(a: Any, axes: Any = None) -> Array:
 
 
 def permute_dims(a: Any, /, axes: Sequence[int]) -> Array:
-    """The axes in another order.
+    """Permute the axes.
 
     Args:
         a: an array.
-        axes: for each axis of the result, which one of `a` it is.
+        axes: the axis of `a` for each axis of the result.
 
     Returns:
         An array of the permuted shape.
@@ -236,7 +236,7 @@ def permute_dims(a: Any, /, axes: Sequence[int]) -> Array:
 
 
 def matrix_transpose(x: Any, /) -> Array:
-    """The last two axes swapped.
+    """Swap the last two axes.
 
     Args:
         x: an array with at least two axes.
@@ -256,7 +256,7 @@ def matrix_transpose(x: Any, /) -> Array:
 
 
 def swapaxes(a: Any, axis1: int, axis2: int) -> Array:
-    """Two axes swapped.
+    """Swap two axes.
 
     Args:
         a: an array.
@@ -278,12 +278,12 @@ def swapaxes(a: Any, axis1: int, axis2: int) -> Array:
 
 
 def moveaxis(a: Any, source: Any, destination: Any) -> Array:
-    """Axes moved to other positions; the others keep their order.
+    """Move axes to other positions; the others keep their order.
 
     Args:
         a: an array.
         source: an axis or several.
-        destination: where they are in the result.
+        destination: their positions in the result.
 
     Returns:
         An array of the permuted shape.
@@ -297,7 +297,7 @@ def moveaxis(a: Any, source: Any, destination: Any) -> Array:
     old = canonicalize_axes(source, a.ndim, "moveaxis")
     new = canonicalize_axes(destination, a.ndim, "moveaxis")
     if len(old) != len(new):
-        raise ArgumentError(f"moveaxis takes as many sources as destinations, got {source} and {destination}.")
+        raise ArgumentError(f"moveaxis needs as many sources as destinations, got {source} and {destination}.")
     order = [i for i in range(a.ndim) if i not in old]
     for position, axis in sorted(zip(new, old, strict=True)):
         order.insert(position, axis)
@@ -305,7 +305,7 @@ def moveaxis(a: Any, source: Any, destination: Any) -> Array:
 
 
 def rollaxis(a: Any, axis: int, start: int = 0) -> Array:
-    """An axis moved back until it is before position `start`."""
+    """Move an axis until it is before position `start`."""
     check_arraylike("rollaxis", a)
     a = ensure_array(a)
     axis = canonicalize_axis(axis, a.ndim, "rollaxis")
@@ -317,7 +317,7 @@ def rollaxis(a: Any, axis: int, start: int = 0) -> Array:
 
 
 def expand_dims(a: Any, axis: Any) -> Array:
-    """New axes of size 1, at positions counted in the result.
+    """Insert new axes of size 1, at positions counted in the result.
 
     Args:
         a: an array.
@@ -337,7 +337,7 @@ def expand_dims(a: Any, axis: Any) -> Array:
 
 
 def squeeze(a: Any, axis: Any = None) -> Array:
-    """Axes of size 1 removed: those named, or all.
+    """Remove axes of size 1: the named ones, or all.
 
     Args:
         a: an array.
@@ -366,13 +366,13 @@ def squeeze(a: Any, axis: Any = None) -> Array:
             raise ArgumentError(
                 f"cannot squeeze out an axis of size not equal to one: axis {i} has size {a.shape[i]}.",
                 received=a.aval.short(),
-                fix="an axis of size 1, or no axis, which takes all of size 1; x[0] takes the first of several",
+                fix="an axis of size 1, or no axis for all of size 1; x[0] selects the first of several",
             )
     return lax.squeeze(a, axes)
 
 
 def atleast_1d(*arys: Any) -> Any:
-    """Arrays with at least one axis.
+    """Add leading axes, so that arrays have at least one axis.
 
     Args:
         *arys: arrays or numbers.
@@ -388,7 +388,7 @@ def atleast_1d(*arys: Any) -> Any:
 
 
 def atleast_2d(*arys: Any) -> Any:
-    """Arrays with at least two axes.
+    """Add leading axes, so that arrays have at least two axes.
 
     Args:
         *arys: arrays or numbers; a vector becomes a row.
@@ -404,7 +404,7 @@ def atleast_2d(*arys: Any) -> Any:
 
 
 def atleast_3d(*arys: Any) -> Any:
-    """Arrays with at least three axes.
+    """Add axes, so that arrays have at least three axes.
 
     Args:
         *arys: arrays or numbers.
@@ -436,7 +436,7 @@ def _at_least(name: str, arrays: Sequence[Any], function: Any) -> Any:
 
 
 def broadcast_to(array: Any, shape: Any, *, out_sharding: Any = None) -> Array:
-    """An array repeated to a shape, by the rules of broadcasting.
+    """Broadcast an array to a shape.
 
     Args:
         array: an array or a number.
@@ -462,7 +462,7 @@ def broadcast_to(array: Any, shape: Any, *, out_sharding: Any = None) -> Array:
 
 
 def broadcast_arrays(*args: Any) -> list[Array]:
-    """Arrays repeated to the shape that all of them broadcast to.
+    """Broadcast arrays to their common shape.
 
     Args:
         *args: arrays or numbers.
@@ -486,11 +486,11 @@ def broadcast_arrays(*args: Any) -> list[Array]:
 
 
 def tile(A: Any, reps: Any) -> Array:
-    """An array repeated as a whole, `reps` times along each axis.
+    """Repeat an array as a whole, `reps` times along each axis.
 
     Args:
         A: an array or a number.
-        reps: how often along each axis; an integer for the last one.
+        reps: the number of repetitions along each axis; an integer for the last one.
 
     Returns:
         An array.
@@ -516,13 +516,13 @@ def tile(A: Any, reps: Any) -> Array:
 def repeat(
     a: Any, repeats: Any, axis: int | None = None, *, total_repeat_length: int | None = None, out_sharding: Any = None
 ) -> Array:
-    """Each element (or slice along an axis) repeated; traced counts need `total_repeat_length`.
+    """Repeat each element, or slice along an axis; traced counts need `total_repeat_length`.
 
     Args:
         a: an array.
-        repeats: how often, for all or for each element along the axis.
+        repeats: the number of repetitions, for all or for each element along the axis.
         axis: an axis; None flattens the array.
-        total_repeat_length: the size of the result along the axis, needed when `repeats` is traced; it is filled up
+        total_repeat_length: the size of the result along the axis, needed when `repeats` is traced; the rest is filled
             with the last element.
         out_sharding: the sharding of the result; by default it follows from the operands.
 
@@ -554,24 +554,24 @@ def repeat(
         counts = lax.reshape(counts, (counts.size,))
         if counts.shape != (length,):
             raise ArgumentError(
-                "repeat takes one number, or as many as there are elements.",
+                "repeat needs one number, or one for each element.",
                 received=f"{counts.size} numbers for {length} elements",
                 fix=f"one number, or an array of {length}",
             )
     if total_repeat_length is None:
         known = concrete_or_error(
             counts,
-            "repeat needs to know how often when tracing, since the size of the result follows from it.",
+            "repeat needs known counts when tracing, since the size of the result follows from them.",
             "total_repeat_length=n, a static bound on the size of the result",
         )
         positions = ensure_array(np.repeat(np.arange(length), known).astype(dtypes.default_int_dtype()))
         return take_in_bounds(a, positions, dim)
     total = index_or_size(total_repeat_length)
     if not length or not total:
-        return filled((*a.shape[:dim], total, *a.shape[dim + 1 :]), 0, a.dtype)
+        return full_array((*a.shape[:dim], total, *a.shape[dim + 1 :]), 0, a.dtype)
     # A 1 marks where each element begins; the cumulative sum of marks is the element's index.
     starts = subtract(lax.cumsum(counts, 0), counts)
-    marks = filled((total,), 0, dtypes.default_int_dtype()).at[starts].add(1, mode="drop")
+    marks = full_array((total,), 0, dtypes.default_int_dtype()).at[starts].add(1, mode="drop")
     positions = subtract(lax.cumsum(marks, 0), 1)
     return take_in_bounds(a, positions, dim)
 
@@ -588,7 +588,7 @@ def _repeat_all(a: Array, count: Dimension, axis: int) -> Array:
 
 
 def flip(m: Any, axis: Any = None) -> Array:
-    """The elements in reverse order along axes; along all of them by default.
+    """Reverse the elements along axes; along all of them by default.
 
     Args:
         m: an array.
@@ -607,23 +607,23 @@ def flip(m: Any, axis: Any = None) -> Array:
 
 
 def fliplr(m: Any) -> Array:
-    """The elements in reverse order along the second axis."""
+    """Reverse the elements along the second axis."""
     check_arraylike("fliplr", m)
     return flip(m, 1)
 
 
 def flipud(m: Any) -> Array:
-    """The elements in reverse order along the first axis."""
+    """Reverse the elements along the first axis."""
     check_arraylike("flipud", m)
     return flip(m, 0)
 
 
 def rot90(m: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Array:
-    """A plane rotated by `k` times 90 degrees, from its first axis towards its second.
+    """Rotate a plane by `k` times 90 degrees, from its first axis towards its second.
 
     Args:
         m: an array of at least two axes.
-        k: how many quarter turns; negative ones go the other way.
+        k: the number of quarter turns; negative ones go the other way.
         axes: the two axes of the plane.
 
     Returns:
@@ -648,11 +648,11 @@ def rot90(m: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Array:
 
 
 def roll(a: Any, shift: Any, axis: Any = None) -> Array:
-    """The elements shifted along axes, those beyond the end coming in again at the beginning.
+    """Shift the elements cyclically along axes.
 
     Args:
         a: an array.
-        shift: how far, or for each axis how far; it may be traced.
+        shift: the distance, for all axes or for each; it may be traced.
         axis: an axis or several; None rolls the flattened array.
 
     Returns:
@@ -675,11 +675,11 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Array:
         shifts = shifts * count if len(shifts) == 1 else shifts
         axes = axes * count if len(axes) == 1 else axes
     for amount, dim in zip(shifts, axes, strict=True):
-        a = _rolled(a, amount, dim)
+        a = _roll_axis(a, amount, dim)
     return a
 
 
-def _rolled(a: Array, amount: Any, axis: int) -> Array:
+def _roll_axis(a: Array, amount: Any, axis: int) -> Array:
     length = a.shape[axis]
     if isinstance(length, int) and length == 0:
         return a
@@ -689,25 +689,25 @@ def _rolled(a: Array, amount: Any, axis: int) -> Array:
             return a
         parts = [lax.slice_in_dim(a, cut, length, axis=axis), lax.slice_in_dim(a, 0, cut, axis=axis)]
         return lax.concatenate(parts, axis)
-    amount = converted(ensure_array(amount), dtypes.default_int_dtype())
+    amount = convert_dtype(ensure_array(amount), dtypes.default_int_dtype())
     start = remainder(subtract(cast(length, amount.dtype), amount), cast(length, amount.dtype))
     return lax.dynamic_slice_in_dim(lax.concatenate([a, a], axis), start, length, axis)
 
 
 def resize(a: Any, new_shape: Any) -> Array:
-    """The flattened elements, repeated or cut off, in another shape."""
+    """Repeat or cut off the flattened elements to fill another shape."""
     check_arraylike("resize", a)
     flat, sizes = ravel(a), as_shape(new_shape, "resize")
     total = math.prod(sizes)
     if not flat.size:
-        return filled(sizes, 0, flat.dtype)
+        return full_array(sizes, 0, flat.dtype)
     if flat.size < total:
         flat = tile(flat, -(-total // flat.size))
     return lax.reshape(lax.slice_in_dim(flat, 0, total), sizes)
 
 
 def trim_zeros(filt: Any, trim: str = "fb", axis: Any = None) -> Array:
-    """An array without the zeros at its front ('f') and back ('b')."""
+    """Remove the zeros at the front ('f') and back ('b') of an array."""
     check_arraylike("trim_zeros", filt)
     a = ensure_array(filt)
     known = concrete_or_error(

@@ -1,4 +1,4 @@
-"""`pad`: an array with a border, constant or from its own elements."""
+"""Padding of arrays with constants or with values computed from their elements."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from weft.base.errors import ArgumentError
 from weft.indexing.dimension import index_or_size, minimum
 from weft.indexing.expression import Expression
 from weft.numpy.counting import linspace
-from weft.numpy.creation import converted, filled
+from weft.numpy.creation import convert_dtype, full_array
 from weft.numpy.elementwise import subtract
 from weft.numpy.joining import concatenate
 from weft.numpy.manipulation import flip, moveaxis
 from weft.numpy.reductions import max, mean, min
 from weft.numpy.rounding import round
 from weft.numpy.statistics import median
-from weft.numpy.util import cast, check_arraylike, ensure_array, expand_to, kind_of, scalar_like
+from weft.numpy.util import cast, check_arraylike, dtype_kind, ensure_array, expand_to, scalar_like
 from weft.trace.array import Array
 
 _OPTIONS = {
@@ -40,16 +40,16 @@ _OPTIONS = {
 
 
 def pad(array: Any, pad_width: Any, mode: str | Callable[..., Any] = "constant", **kwargs: Any) -> Array:
-    """An array with a border of `pad_width` before and after each axis.
+    """Pad an array by `pad_width` elements before and after each axis.
 
-    `mode` says what is there: constant, edge, empty, linear_ramp, maximum, mean, median, minimum, reflect, symmetric,
-    wrap; or a function of (vector, widths, axis, options) that returns the padded vector.
+    `mode` is constant, edge, empty, linear_ramp, maximum, mean, median, minimum, reflect, symmetric or wrap; or a
+    function of (vector, widths, axis, options) that returns the padded vector.
 
     Args:
         array: an array.
-        pad_width: how many elements: one number, a pair (before, after), or a pair for each axis.
-        mode: what the border holds.
-        **kwargs: what the mode takes: `constant_values`, `end_values`, `stat_length` or `reflect_type`.
+        pad_width: the number of elements to add: one number, a pair (before, after), or a pair for each axis.
+        mode: the values of the border.
+        **kwargs: options of the mode: `constant_values`, `end_values`, `stat_length` or `reflect_type`.
 
     Returns:
         A larger array.
@@ -68,7 +68,7 @@ def pad(array: Any, pad_width: Any, mode: str | Callable[..., Any] = "constant",
     if callable(mode):
         return _pad_function(a, widths, mode, kwargs)
     if mode not in _OPTIONS:
-        raise ArgumentError(f"pad knows the modes {', '.join(_OPTIONS)}, got {mode!r}.")
+        raise ArgumentError(f"The mode of pad must be one of {', '.join(_OPTIONS)}, got {mode!r}.")
     unknown = set(kwargs) - set(_OPTIONS[mode])
     if unknown:
         raise ArgumentError(f"unsupported keyword arguments for mode {mode!r}: {sorted(unknown)}.")
@@ -84,12 +84,12 @@ def pad(array: Any, pad_width: Any, mode: str | Callable[..., Any] = "constant",
 
 
 def _is_single(value: Any) -> bool:
-    """Whether a value is one number, and not several."""
+    """Return whether a value is a single number."""
     return isinstance(value, Expression) or (not isinstance(value, (list, tuple)) and np.ndim(value) == 0)
 
 
 def _pairs(value: Any, rank: int, name: str, convert: Callable[[Any], Any]) -> list[tuple[Any, Any]]:
-    """One pair for each axis, from a number, a pair, or a list of pairs or numbers."""
+    """Return one pair for each axis, from a number, a pair, or a list of pairs or numbers."""
     if isinstance(value, dict):
         pairs: list[tuple[Any, Any]] = [(0, 0)] * rank
         for axis, entry in value.items():
@@ -129,20 +129,20 @@ def _pad_constant(a: Array, widths: list[tuple[int, int]], values: Any) -> Array
 
 
 def _sides(a: Array, axis: int, low: int, high: int, mode: str, options: dict[str, Any]) -> list[Array]:
-    """What comes before, the array, and what comes after, along one axis."""
+    """Return the padding before, the array, and the padding after, along one axis."""
     length: int = a.shape[axis]
     if mode == "edge":
-        return [_repeated(a, 0, low, axis), a, _repeated(a, length - 1, high, axis)]
+        return [_repeat(a, 0, low, axis), a, _repeat(a, length - 1, high, axis)]
     if mode == "wrap":
         if low <= length and high <= length:
             return [_part(a, length - low, length, axis), a, _part(a, 0, high, axis)]
         return [
-            _gathered(a, np.arange(-low, 0) % length, axis),
+            _gather(a, np.arange(-low, 0) % length, axis),
             a,
-            _gathered(a, np.arange(length, length + high) % length, axis),
+            _gather(a, np.arange(length, length + high) % length, axis),
         ]
     if mode in ("reflect", "symmetric"):
-        return _mirrored(a, axis, low, high, mode, options.get("reflect_type", "even"))
+        return _mirror(a, axis, low, high, mode, options.get("reflect_type", "even"))
     if mode == "linear_ramp":
         ends = _pairs(options.get("end_values", 0), a.ndim, "end_values", ensure_array)[axis]
         return [_ramp(a, 0, ends[0], low, axis, False), a, _ramp(a, length - 1, ends[1], high, axis, True)]
@@ -162,22 +162,22 @@ def _part(a: Array, start: int, stop: int, axis: int) -> Array:
     return lax.slice_in_dim(a, start, stop, axis=axis)
 
 
-def _gathered(a: Array, positions: np.ndarray, axis: int) -> Array:
+def _gather(a: Array, positions: np.ndarray, axis: int) -> Array:
     found = ensure_array(positions.astype(dtypes.default_int_dtype()))
     return a.at[(slice(None),) * axis + (found,)].get(mode="promise_in_bounds")
 
 
-def _repeated(a: Array, position: int, count: int, axis: int) -> Array:
+def _repeat(a: Array, position: int, count: int, axis: int) -> Array:
     edge = _part(a, position, position + 1, axis)
     return expand_to(edge, tuple(count if i == axis else n for i, n in enumerate(a.shape)))
 
 
-def _mirrored(a: Array, axis: int, low: int, high: int, mode: str, kind: str) -> list[Array]:
+def _mirror(a: Array, axis: int, low: int, high: int, mode: str, kind: str) -> list[Array]:
     length: int = a.shape[axis]
     if kind not in ("even", "odd"):
         raise ArgumentError(f"reflect_type must be 'even' or 'odd', got {kind!r}.")
     if mode == "reflect" and length == 1:
-        return [_repeated(a, 0, low, axis), a, _repeated(a, 0, high, axis)]
+        return [_repeat(a, 0, low, axis), a, _repeat(a, 0, high, axis)]
     offset = int(mode == "reflect")
     if kind == "even":
         end = length - offset
@@ -188,7 +188,7 @@ def _mirrored(a: Array, axis: int, low: int, high: int, mode: str, kind: str) ->
         if mode == "reflect":
             cycle = np.concatenate([np.arange(length), np.arange(1, length - 1)[::-1]])
         before, after = cycle[np.arange(-low, 0) % period], cycle[np.arange(length, length + high) % period]
-        return [_gathered(a, before, axis), a, _gathered(a, after, axis)]
+        return [_gather(a, before, axis), a, _gather(a, after, axis)]
     # Odd: mirrored through the edge value, chunk by chunk, as far as the array reaches.
     out = a
     for at_end, total in ((False, low), (True, high)):
@@ -210,8 +210,8 @@ def _mirrored(a: Array, axis: int, low: int, high: int, mode: str, kind: str) ->
 
 def _ramp(a: Array, position: int, end: Array, count: int, axis: int, at_end: bool) -> Array:
     edge = lax.squeeze(_part(a, position, position + 1, axis), (axis,))
-    compute = edge.dtype if kind_of(edge) in "fc" else dtypes.default_float_dtype()
-    end, edge = expand_to(converted(end, compute), edge.shape), converted(edge, compute)
+    compute = edge.dtype if dtype_kind(edge) in "fc" else dtypes.default_float_dtype()
+    end, edge = expand_to(convert_dtype(end, compute), edge.shape), convert_dtype(edge, compute)
     out = linspace(end, edge, count, endpoint=False, dtype=a.dtype)
     return flip(moveaxis(out, 0, axis), axis) if at_end else moveaxis(out, 0, axis)
 
@@ -219,9 +219,9 @@ def _ramp(a: Array, position: int, end: Array, count: int, axis: int, at_end: bo
 def _statistic(part: Array, mode: str, count: int, axis: int) -> Array:
     function: Any = {"maximum": max, "minimum": min, "mean": mean, "median": median}[mode]
     value = function(part, axis, keepdims=True)
-    if kind_of(part) in "iu" and kind_of(value) == "f":
+    if dtype_kind(part) in "iu" and dtype_kind(value) == "f":
         value = round(value)
-    value = converted(value, part.dtype)
+    value = convert_dtype(value, part.dtype)
     return expand_to(value, tuple(count if i == axis else n for i, n in enumerate(part.shape)))
 
 
@@ -238,4 +238,4 @@ def _pad_function(
         if vectors:
             stacked = lax.concatenate([lax.expand_dims(v, (0,)) for v in vectors], 0)
             out = moveaxis(lax.reshape(stacked, rows.shape), -1, axis)
-    return out if out.shape == a.shape or a.size else filled(out.shape, 0, a.dtype)
+    return out if out.shape == a.shape or a.size else full_array(out.shape, 0, a.dtype)

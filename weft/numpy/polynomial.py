@@ -12,7 +12,7 @@ from weft.base.arguments import index
 from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.numpy.calculus import convolve
 from weft.numpy.contraction import dot
-from weft.numpy.creation import converted, filled
+from weft.numpy.creation import convert_dtype, full_array
 from weft.numpy.diagonals import eye, vander
 from weft.numpy.joining import concatenate
 from weft.numpy.linalg.decompositions import eigvals
@@ -24,8 +24,8 @@ from weft.numpy.transcendental import sqrt
 from weft.numpy.util import (
     check_arraylike,
     concrete_or_error,
+    dtype_kind,
     ensure_array,
-    kind_of,
     promote_dtypes,
     promote_dtypes_inexact,
 )
@@ -33,12 +33,12 @@ from weft.trace.array import Array
 
 
 def polyval(p: Any, x: Any, *, unroll: int = 16) -> Array:
-    """The value at `x` of the polynomial with coefficients `p`.
+    """Evaluate the polynomial with coefficients `p` at `x`.
 
     Args:
         p: coefficients along the first axis, the highest power first.
-        x: where to evaluate.
-        unroll: how many steps of the loop are written out.
+        x: the positions to evaluate at.
+        unroll: the number of steps up to which the loop is unrolled, and the unrolling of a longer loop.
 
     Returns:
         An array of the shape of `x`, by Horner's scheme.
@@ -50,9 +50,9 @@ def polyval(p: Any, x: Any, *, unroll: int = 16) -> Array:
     check_arraylike("polyval", p, x)
     coefficients, at = (ensure_array(v) for v in promote_dtypes(p, x))
     if not coefficients.ndim:
-        raise ArgumentError("polyval takes coefficients along an axis.", received="a number", fix="wnp.array([p])")
+        raise ArgumentError("polyval needs coefficients along an axis.", received="a number", fix="wnp.array([p])")
     shape = lax.broadcast_shapes(coefficients.shape[1:], at.shape)
-    out = filled(shape, 0, at.dtype)
+    out = full_array(shape, 0, at.dtype)
     if coefficients.shape[0] <= unroll:
         for i in range(coefficients.shape[0]):
             out = out * at + coefficients[i]
@@ -61,7 +61,7 @@ def polyval(p: Any, x: Any, *, unroll: int = 16) -> Array:
 
 
 def polyadd(a1: Any, a2: Any) -> Array:
-    """The sum of two polynomials.
+    """Add two polynomials.
 
     Args:
         a1: coefficients, the highest power first.
@@ -74,12 +74,12 @@ def polyadd(a1: Any, a2: Any) -> Array:
     >>> wnp.polyadd(wnp.array([1, 0]), wnp.array([3]))
     Array([1, 3], dtype=int32)
     """
-    first, second = _aligned("polyadd", a1, a2)
+    first, second = _align("polyadd", a1, a2)
     return first + second
 
 
 def polysub(a1: Any, a2: Any) -> Array:
-    """The difference of two polynomials.
+    """Subtract a polynomial from another.
 
     Args:
         a1: coefficients, the highest power first.
@@ -92,12 +92,12 @@ def polysub(a1: Any, a2: Any) -> Array:
     >>> wnp.polysub(wnp.array([1, 0]), wnp.array([3]))
     Array([ 1, -3], dtype=int32)
     """
-    first, second = _aligned("polysub", a1, a2)
+    first, second = _align("polysub", a1, a2)
     return first - second
 
 
-def _aligned(name: str, *args: Any) -> list[Array]:
-    """Coefficients of polynomials, of the same powers. Further axes are polynomials beside each other."""
+def _align(name: str, *args: Any) -> list[Array]:
+    """Pad coefficients of polynomials to the same powers; further axes are independent polynomials."""
     check_arraylike(name, *args)
     arrays = [atleast_1d(x) for x in promote_dtypes(*args)]
     length = max(x.shape[0] for x in arrays)
@@ -109,7 +109,7 @@ def _aligned(name: str, *args: Any) -> list[Array]:
 
 
 def polymul(a1: Any, a2: Any, *, trim_leading_zeros: bool = False) -> Array:
-    """The product of two polynomials.
+    """Multiply two polynomials.
 
     Args:
         a1: coefficients, the highest power first.
@@ -126,13 +126,13 @@ def polymul(a1: Any, a2: Any, *, trim_leading_zeros: bool = False) -> Array:
     check_arraylike("polymul", a1, a2)
     first, second = (atleast_1d(x) for x in promote_dtypes_inexact(a1, a2))
     if trim_leading_zeros:
-        first, second = _trimmed(first), _trimmed(second)
-    first = first if first.shape[0] else filled((1,), 0, first.dtype)
-    second = second if second.shape[0] else filled((1,), 0, second.dtype)
+        first, second = _trim(first), _trim(second)
+    first = first if first.shape[0] else full_array((1,), 0, first.dtype)
+    second = second if second.shape[0] else full_array((1,), 0, second.dtype)
     return convolve(first, second, mode="full")
 
 
-def _trimmed(p: Array) -> Array:
+def _trim(p: Array) -> Array:
     known = concrete_or_error(
         p, "Leading zeros can be removed only where the coefficients are known.", "trim_leading_zeros=False"
     )
@@ -141,7 +141,7 @@ def _trimmed(p: Array) -> Array:
 
 
 def polydiv(u: Any, v: Any, *, trim_leading_zeros: bool = False) -> tuple[Array, Array]:
-    """The quotient and the rest of dividing one polynomial by another."""
+    """Divide one polynomial by another; return quotient and remainder."""
     check_arraylike("polydiv", u, v)
     rest, divisor = (atleast_1d(x) for x in promote_dtypes_inexact(u, v))
     steps, width = rest.shape[0] - divisor.shape[0] + 1, divisor.shape[0]
@@ -150,16 +150,16 @@ def polydiv(u: Any, v: Any, *, trim_leading_zeros: bool = False) -> tuple[Array,
         term = rest[i] / divisor[0]
         terms.append(term)
         rest = rest.at[i : i + width].add(-term * divisor)
-    quotient = concatenate([lax.reshape(t, (1,)) for t in terms]) if terms else filled((1,), 0, rest.dtype)
-    return quotient, _trimmed(rest) if trim_leading_zeros else rest
+    quotient = concatenate([lax.reshape(t, (1,)) for t in terms]) if terms else full_array((1,), 0, rest.dtype)
+    return quotient, _trim(rest) if trim_leading_zeros else rest
 
 
 def polyder(p: Any, m: int = 1) -> Array:
-    """The derivative of a polynomial, `m` times.
+    """Differentiate a polynomial `m` times.
 
     Args:
         p: coefficients, the highest power first.
-        m: how often.
+        m: the order of the derivative.
 
     Returns:
         Coefficients.
@@ -179,7 +179,7 @@ def polyder(p: Any, m: int = 1) -> Array:
         return p
     length = max(p.shape[0] - times, 0)
     if not length:
-        return filled((0,), 0, p.dtype)
+        return full_array((0,), 0, p.dtype)
     powers = np.arange(p.shape[0] - 1, times - 1, -1)
     factors = np.prod([powers - i for i in range(times)], axis=0)
     return p[:-times] * ensure_array(factors.astype(p.dtype))
@@ -192,7 +192,7 @@ def _check_coefficients(name: str, p: Array) -> None:
 
 
 def polyint(p: Any, m: int = 1, k: Any = None) -> Array:
-    """The antiderivative of a polynomial, `m` times, with constants `k`."""
+    """Integrate a polynomial `m` times, with integration constants `k`."""
     times = index(m)
     constants = 0 if k is None else k
     check_arraylike("polyint", p, constants)
@@ -213,7 +213,7 @@ def polyint(p: Any, m: int = 1, k: Any = None) -> Array:
 
 
 def poly(seq_of_zeros: Any) -> Array:
-    """The polynomial with the given zeros, or the characteristic polynomial of a square matrix."""
+    """Compute the polynomial with the given zeros, or the characteristic polynomial of a square matrix."""
     check_arraylike("poly", seq_of_zeros)
     (zeros,) = promote_dtypes_inexact(seq_of_zeros)
     zeros = atleast_1d(zeros)
@@ -222,46 +222,51 @@ def poly(seq_of_zeros: Any) -> Array:
     if zeros.ndim != 1:
         raise ArgumentError(f"input must be 1d or non-empty square 2d array, got shape {zeros.shape}.")
     if not zeros.size:
-        return filled((), 1, zeros.dtype)  # as NumPy has it
-    out = filled((1,), 1, zeros.dtype)
+        return full_array((), 1, zeros.dtype)  # as in NumPy
+    out = full_array((1,), 1, zeros.dtype)
     for i in range(zeros.shape[0]):
-        # What is added on both sides is not multiplied: zero times an infinite number is NaN.
+        # The padding is added after the multiplication: zero times an infinite number is NaN.
         shifted = lax.pad(out * zeros[i], np.zeros((), out.dtype), [(1, 0, 0)])
         out = lax.pad(out, np.zeros((), out.dtype), [(0, 1, 0)]) - shifted
     return out
 
 
 def roots(p: Any, *, strip_zeros: bool = True) -> Array:
-    """The zeros of a polynomial. With `strip_zeros=False` it can be traced: there is one result less than there are
-    coefficients, and those of leading zeros are NaN at the end."""
+    """Compute the zeros of a polynomial.
+
+    With `strip_zeros=False` it can be traced: the number of results is one less than that of coefficients, and leading
+    zero coefficients yield NaN at the end.
+    """
     check_arraylike("roots", p)
     (p,) = promote_dtypes_inexact(p)
     p = atleast_1d(p)
     _check_coefficients("roots", p)
     compute_dtype = dtypes.canonicalize_dtype(dtypes.to_complex_dtype(p.dtype))
     if p.shape[0] < 2:
-        return filled((0,), 0, compute_dtype)
+        return full_array((0,), 0, compute_dtype)
     if not strip_zeros:
-        return _padded_roots(p, compute_dtype)
+        return _pad_roots(p, compute_dtype)
     known = concrete_or_error(
         p, "roots removes leading zeros, and so needs known coefficients.", "roots(p, strip_zeros=False)"
     )
     present = np.flatnonzero(known)
     if not present.size:
-        return filled((0,), 0, compute_dtype)
+        return full_array((0,), 0, compute_dtype)
     last = int(present[-1])
     out = _companion_roots(p[int(present[0]) : last + 1], compute_dtype)
     # Zeros at the end of the coefficients are zeros of the polynomial at 0.
-    return concatenate([out, filled((p.shape[0] - 1 - last,), 0, compute_dtype)])
+    return concatenate([out, full_array((p.shape[0] - 1 - last,), 0, compute_dtype)])
 
 
-def _padded_roots(p: Array, compute_dtype: Any) -> Array:
-    """The zeros of a polynomial whose first coefficients may be 0: then those that there are, zeros at 0 last, and
-    NaN for each that there is not."""
+def _pad_roots(p: Array, compute_dtype: Any) -> Array:
+    """Compute the zeros of a polynomial whose first coefficients may be 0.
+
+    Zeros at 0 come after the others, followed by NaN for each missing one.
+    """
     size, present = p.shape[0], p != 0
     some = lax.reduce_or(present, (0,))
     leading = where(some, lax.argmax(present, 0, dtypes.int32), size)
-    # Leading zeros moved to the end add zeros at 0. Where all are zero any polynomial serves.
+    # Leading zeros moved to the end add zeros at 0. If all are zero, any polynomial serves.
     rotated = p[(lax.iota(dtypes.int32, size) + leading) % size]
     out = _companion_roots(where(some, rotated, 1), compute_dtype)
     _, out = lax.sort_key_val(out == 0, out)
@@ -271,15 +276,15 @@ def _padded_roots(p: Array, compute_dtype: Any) -> Array:
 def _companion_roots(p: Array, compute_dtype: Any) -> Array:
     size = p.shape[0] - 1
     if size < 1:
-        return filled((0,), 0, compute_dtype)
+        return full_array((0,), 0, compute_dtype)
     matrix = eye(size, k=-1, dtype=p.dtype).at[0, :].set(-p[1:] / p[0])
-    return converted(eigvals(matrix), compute_dtype)
+    return convert_dtype(eigvals(matrix), compute_dtype)
 
 
 def polyfit(
     x: Any, y: Any, deg: int, rcond: float | None = None, full: bool = False, w: Any = None, cov: bool | str = False
 ) -> Any:
-    """The polynomial of degree `deg` that fits points best in the least-squares sense."""
+    """Fit a polynomial of degree `deg` to points in the least-squares sense."""
     check_arraylike("polyfit", x, y, *(() if w is None else (w,)))
     degree = index(deg)
     x, y = (ensure_array(v) for v in promote_dtypes_inexact(x, y))
@@ -298,7 +303,7 @@ def polyfit(
         matrix = matrix * weights[:, None]
         target = target * (weights[:, None] if target.ndim == 2 else weights)
     limit = x.shape[0] * float(dtypes.finfo(x.dtype).eps) if rcond is None else rcond
-    scale = sqrt(reduce_sum(lax.square(matrix) if kind_of(matrix) != "c" else abs(matrix) ** 2, 0))
+    scale = sqrt(reduce_sum(lax.square(matrix) if dtype_kind(matrix) != "c" else abs(matrix) ** 2, 0))
     scale = where(scale == 0, 1, scale)
     found, residuals, rank, singular = lstsq(matrix / scale[None, :], target, rcond=limit)
     coefficients = found / (scale if found.ndim == 1 else scale[:, None])

@@ -15,7 +15,7 @@ from weft.base.errors import ArgumentError
 from weft.base.settings import config, numpy_dtype_promotion
 from weft.base.source import user_line
 from weft.numpy.complex_parts import conjugate, real
-from weft.numpy.creation import converted, filled
+from weft.numpy.creation import convert_dtype, full_array
 from weft.numpy.elementwise import add, multiply, subtract, true_divide
 from weft.numpy.extremes import maximum, minimum
 from weft.numpy.logic import as_booleans, isnan, logical_and
@@ -23,6 +23,7 @@ from weft.numpy.selection import where as select_where
 from weft.numpy.transcendental import sqrt
 from weft.numpy.util import (
     broadcast_shape,
+    canonical_dtype,
     canonicalize_axes,
     canonicalize_axis,
     cast,
@@ -30,10 +31,9 @@ from weft.numpy.util import (
     check_no_out,
     choose,
     count_elements,
+    dtype_kind,
     ensure_array,
     expand_to,
-    kind_of,
-    requested,
     scalar_like,
 )
 from weft.primitives.reduction.reduce_extrema import greatest, least
@@ -41,15 +41,15 @@ from weft.trace.array import Array
 
 
 def _strong(x: Array) -> Array:
-    return converted(x, x.dtype)
+    return convert_dtype(x, x.dtype)
 
 
 def keep_axes(x: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
-    """A reduced array with the reduced axes put back in size 1, if asked for."""
+    """Restore reduced axes with size 1 if `keepdims`."""
     return lax.expand_dims(x, tuple(sorted(axes))) if keepdims and axes else x
 
 
-def _reduced(
+def _reduce(
     name: str,
     operation: Callable[[Any, tuple[int, ...]], Any],
     combine: Callable[[Any, Any], Any],
@@ -60,7 +60,7 @@ def _reduced(
     where: Any,
     neutral: Any,
 ) -> Array:
-    """Reduce with a primitive; what `where` leaves out becomes neutral, and `initial` is combined at the end."""
+    """Reduce with a primitive; elements that `where` excludes become neutral, and `initial` is combined at the end."""
     axes = canonicalize_axes(axis, a.ndim, name)
     if where is not None:
         where = _mask(name, where)
@@ -84,18 +84,18 @@ def _reduced(
 
 
 def _mask(name: str, where: Any) -> Array:
-    """A `where=` argument as an array of booleans."""
+    """Convert a `where=` argument to an array of booleans."""
     check_arraylike(name, where)
     where = ensure_array(where)
     if where.dtype != np.bool_:
         raise ArgumentError(
-            f"{name} takes booleans as where, got {where.aval.short()}.  Compare it, as in where=x != 0."
+            f"{name} needs booleans as where, got {where.aval.short()}.  Compare it, as in where=x != 0."
         )
     return where
 
 
-def promoted_integer(dtype: Any) -> Any:
-    """The dtype in which integers and booleans are summed: at least the default width."""
+def accumulation_integer(dtype: Any) -> Any:
+    """Return the dtype in which integers and booleans are summed: at least the default width."""
     kind = dtypes.kind(dtype)
     if kind == "b":
         return dtypes.default_int_dtype()
@@ -115,16 +115,16 @@ def sum(
     where: Any = None,
     promote_integers: bool = True,
 ) -> Array:
-    """The sum over axes. Short integers and booleans are summed in the default integer type.
+    """Sum over axes. Short integers and booleans are summed in the default integer type.
 
     Args:
         a: an array or a number. Lists raise: convert them with `asarray`.
         axis: an axis or several; None for all.
         dtype: the dtype to compute in and of the result.
         out: must be None: arrays do not change, so nothing can be written into one.
-        keepdims: whether the axes that were reduced stay, with size 1.
-        initial: what the reduction begins with; needed for empty axes where there is no identity.
-        where: booleans that broadcast with the array; elements where they are false are left out.
+        keepdims: whether to keep the reduced axes, with size 1.
+        initial: the value that the reduction begins with; needed for empty axes if the reduction has no identity.
+        where: booleans that broadcast with the array; elements where they are false are ignored.
         promote_integers: whether short integers and booleans become the default integer type.
 
     Returns:
@@ -138,9 +138,9 @@ def sum(
     >>> wnp.sum(x, axis=0, where=wnp.array([[True, True], [False, True]]))
     Array([1, 6], dtype=int32)
     """
-    a = _prepared("sum", a, dtype, out, promote_integers)
+    a = _prepare("sum", a, dtype, out, promote_integers)
     operation = lax.reduce_sum if a.dtype != np.bool_ else lax.reduce_or
-    return _reduced("sum", operation, add, a, axis, keepdims, initial, where, 0)
+    return _reduce("sum", operation, add, a, axis, keepdims, initial, where, 0)
 
 
 def prod(
@@ -153,16 +153,16 @@ def prod(
     where: Any = None,
     promote_integers: bool = True,
 ) -> Array:
-    """The product over axes. Short integers and booleans are multiplied in the default integer type.
+    """Multiply the elements over axes. Short integers and booleans are multiplied in the default integer type.
 
     Args:
         a: an array or a number. Lists raise: convert them with `asarray`.
         axis: an axis or several; None for all.
         dtype: the dtype to compute in and of the result.
         out: must be None: arrays do not change, so nothing can be written into one.
-        keepdims: whether the axes that were reduced stay, with size 1.
-        initial: what the reduction begins with; needed for empty axes where there is no identity.
-        where: booleans that broadcast with the array; elements where they are false are left out.
+        keepdims: whether to keep the reduced axes, with size 1.
+        initial: the value that the reduction begins with; needed for empty axes if the reduction has no identity.
+        where: booleans that broadcast with the array; elements where they are false are ignored.
         promote_integers: whether short integers and booleans become the default integer type.
 
     Returns:
@@ -172,35 +172,35 @@ def prod(
     >>> wnp.prod(wnp.array([[1, 2], [3, 4]]), axis=1)
     Array([ 2, 12], dtype=int32)
     """
-    a = _prepared("prod", a, dtype, out, promote_integers)
+    a = _prepare("prod", a, dtype, out, promote_integers)
     operation = lax.reduce_prod if a.dtype != np.bool_ else lax.reduce_and
-    return _reduced("prod", operation, multiply, a, axis, keepdims, initial, where, 1)
+    return _reduce("prod", operation, multiply, a, axis, keepdims, initial, where, 1)
 
 
-def _prepared(name: str, a: Any, dtype: Any, out: Any, promote_integers: bool) -> Array:
+def _prepare(name: str, a: Any, dtype: Any, out: Any, promote_integers: bool) -> Array:
     if not isinstance(a, Array):
         check_arraylike(name, a)
         a = ensure_array(a)
     check_no_out(name, out)
     if dtype is not None:
-        return converted(a, requested(dtype, name))
+        return convert_dtype(a, canonical_dtype(dtype, name))
     if dtypes.kind(a.dtype) in ("biu" if promote_integers else "b"):
-        return converted(a, promoted_integer(a.dtype))
+        return convert_dtype(a, accumulation_integer(a.dtype))
     return a
 
 
 def max(
     a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None
 ) -> Array:
-    """The largest element over axes.
+    """Compute the maximum over axes.
 
     Args:
         a: an array or a number. Lists raise: convert them with `asarray`.
         axis: an axis or several; None for all.
         out: must be None: arrays do not change, so nothing can be written into one.
-        keepdims: whether the axes that were reduced stay, with size 1.
-        initial: what the reduction begins with; needed for empty axes where there is no identity.
-        where: booleans that broadcast with the array; elements where they are false are left out.
+        keepdims: whether to keep the reduced axes, with size 1.
+        initial: the value that the reduction begins with; needed for empty axes if the reduction has no identity.
+        where: booleans that broadcast with the array; elements where they are false are ignored.
 
     Returns:
         An array without the axes; NaN if there is one. Equal largest elements share the derivative. An empty axis
@@ -216,15 +216,15 @@ def max(
 def min(
     a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None
 ) -> Array:
-    """The smallest element over axes.
+    """Compute the minimum over axes.
 
     Args:
         a: an array or a number. Lists raise: convert them with `asarray`.
         axis: an axis or several; None for all.
         out: must be None: arrays do not change, so nothing can be written into one.
-        keepdims: whether the axes that were reduced stay, with size 1.
-        initial: what the reduction begins with; needed for empty axes where there is no identity.
-        where: booleans that broadcast with the array; elements where they are false are left out.
+        keepdims: whether to keep the reduced axes, with size 1.
+        initial: the value that the reduction begins with; needed for empty axes if the reduction has no identity.
+        where: booleans that broadcast with the array; elements where they are false are ignored.
 
     Returns:
         An array without the axes; NaN if there is one. Equal smallest elements share the derivative. An empty axis
@@ -267,18 +267,18 @@ def _extreme(
         axes = canonicalize_axes(axis, a.ndim, name)
         if builtins.any(a.shape[i] == 0 for i in axes):
             raise ArgumentError(f"zero-size array to reduction operation {name} which has no identity.")
-    return _reduced(name, operation, combine, a, axis, keepdims, initial, where, neutral(a.dtype))
+    return _reduce(name, operation, combine, a, axis, keepdims, initial, where, neutral(a.dtype))
 
 
 def all(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = None) -> Array:
-    """Whether all elements over axes are true.
+    """Test whether all elements over axes are true.
 
     Args:
         a: an array or a number. Lists raise: convert them with `asarray`.
         axis: an axis or several; None for all.
         out: must be None: arrays do not change, so nothing can be written into one.
-        keepdims: whether the axes that were reduced stay, with size 1.
-        where: booleans that broadcast with the array; elements where they are false are left out.
+        keepdims: whether to keep the reduced axes, with size 1.
+        where: booleans that broadcast with the array; elements where they are false are ignored.
 
     Returns:
         An array of booleans without the axes; true for empty axes.
@@ -288,7 +288,7 @@ def all(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, *, wh
     Array([False,  True], dtype=bool)
     """
     check_no_out("all", out)
-    return _reduced(
+    return _reduce(
         "all",
         lax.reduce_and,
         lax.bitwise_and,
@@ -302,14 +302,14 @@ def all(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, *, wh
 
 
 def any(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = None) -> Array:
-    """Whether any element over axes is true.
+    """Test whether any element over axes is true.
 
     Args:
         a: an array or a number. Lists raise: convert them with `asarray`.
         axis: an axis or several; None for all.
         out: must be None: arrays do not change, so nothing can be written into one.
-        keepdims: whether the axes that were reduced stay, with size 1.
-        where: booleans that broadcast with the array; elements where they are false are left out.
+        keepdims: whether to keep the reduced axes, with size 1.
+        where: booleans that broadcast with the array; elements where they are false are ignored.
 
     Returns:
         An array of booleans without the axes; false for empty axes.
@@ -319,18 +319,18 @@ def any(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, *, wh
     Array([ True, False], dtype=bool)
     """
     check_no_out("any", out)
-    return _reduced(
+    return _reduce(
         "any", lax.reduce_or, lax.bitwise_or, ensure_array(as_booleans("any", a)[0]), axis, keepdims, None, where, False
     )
 
 
 def count_nonzero(a: Any, axis: Any = None, keepdims: bool = False) -> Array:
-    """The number of elements over axes that are not zero.
+    """Count the nonzero elements over axes.
 
     Args:
         a: an array or a number. Lists raise: convert them with `asarray`.
         axis: an axis or several; None for all.
-        keepdims: whether the axes that were reduced stay, with size 1.
+        keepdims: whether to keep the reduced axes, with size 1.
 
     Returns:
         An array of integers without the axes.
@@ -344,7 +344,7 @@ def count_nonzero(a: Any, axis: Any = None, keepdims: bool = False) -> Array:
 
 
 def ptp(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> Array:
-    """The largest minus the smallest element over axes."""
+    """Compute the difference of the largest and the smallest element over axes."""
     check_no_out("ptp", out)
     return subtract(max(a, axis, keepdims=keepdims), min(a, axis, keepdims=keepdims))
 
@@ -355,15 +355,15 @@ def ptp(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> Ar
 def mean(
     a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = None
 ) -> Array:
-    """The mean over axes, in floating point; of short floats, computed in float32.
+    """Compute the mean over axes, in floating point; of short floats, in float32.
 
     Args:
         a: an array or a number. Lists raise: convert them with `asarray`.
         axis: an axis or several; None for all.
         dtype: the dtype to compute in and of the result.
         out: must be None: arrays do not change, so nothing can be written into one.
-        keepdims: whether the axes that were reduced stay, with size 1.
-        where: booleans that broadcast with the array; elements where they are false are left out.
+        keepdims: whether to keep the reduced axes, with size 1.
+        where: booleans that broadcast with the array; elements where they are false are ignored.
 
     Returns:
         An array of floats without the axes; NaN for empty axes.
@@ -375,7 +375,7 @@ def mean(
     check_arraylike("mean", a)
     check_no_out("mean", out)
     a = ensure_array(a)
-    out_dtype = _inexact(a) if dtype is None else requested(dtype, "mean")
+    out_dtype = _inexact(a) if dtype is None else canonical_dtype(dtype, "mean")
     compute_dtype = _compute_dtype(out_dtype, a)
     total = sum(a, axis, dtype=compute_dtype, keepdims=keepdims, where=where)
     return cast(_strong(true_divide(total, _count(a, axis, keepdims, where, compute_dtype))), out_dtype)
@@ -386,14 +386,14 @@ def _inexact(a: Array) -> Any:
 
 
 def _compute_dtype(out_dtype: Any, a: Array) -> Any:
-    """The dtype in which a mean is computed."""
+    """Return the dtype in which a mean is computed."""
     if dtypes.kind(out_dtype) in "fc":
         return dtypes.accumulation_dtype(out_dtype)
     return dtypes.accumulation_dtype(_inexact(a))
 
 
 def _count(a: Array, axis: Any, keepdims: bool, where: Any, dtype: Any) -> Any:
-    """How many elements a mean is over."""
+    """Count the elements that a mean is over."""
     if where is None:
         return cast(count_elements(a.shape, canonicalize_axes(axis, a.ndim, "mean")), dtype)
     mask = _mask("mean", where)
@@ -413,16 +413,16 @@ def var(
     mean: Any = None,
     correction: Any = None,
 ) -> Array:
-    """The mean squared distance from the mean over axes; `ddof` (or `correction`) is subtracted from the count.
+    """Compute the mean squared distance from the mean over axes; `ddof` (or `correction`) is subtracted from the count.
 
     Args:
         a: an array or a number. Lists raise: convert them with `asarray`.
         axis: an axis or several; None for all.
         dtype: the dtype to compute in and of the result.
         out: must be None: arrays do not change, so nothing can be written into one.
-        ddof, correction: what is subtracted from the count; two names for one thing.
-        keepdims: whether the axes that were reduced stay, with size 1.
-        where: booleans that broadcast with the array; elements where they are false are left out.
+        ddof, correction: the number to subtract from the count; two names for one thing.
+        keepdims: whether to keep the reduced axes, with size 1.
+        where: booleans that broadcast with the array; elements where they are false are ignored.
         mean: the mean with the axes at size 1, if it is known.
 
     Returns:
@@ -450,16 +450,16 @@ def std(
     mean: Any = None,
     correction: Any = None,
 ) -> Array:
-    """The standard deviation over axes, the square root of the variance.
+    """Compute the standard deviation over axes, the square root of the variance.
 
     Args:
         a: an array or a number. Lists raise: convert them with `asarray`.
         axis: an axis or several; None for all.
         dtype: the dtype to compute in and of the result.
         out: must be None: arrays do not change, so nothing can be written into one.
-        ddof, correction: what is subtracted from the count; two names for one thing.
-        keepdims: whether the axes that were reduced stay, with size 1.
-        where: booleans that broadcast with the array; elements where they are false are left out.
+        ddof, correction: the number to subtract from the count; two names for one thing.
+        keepdims: whether to keep the reduced axes, with size 1.
+        where: booleans that broadcast with the array; elements where they are false are ignored.
         mean: the mean with the axes at size 1, if it is known.
 
     Returns:
@@ -472,7 +472,7 @@ def std(
     """
     check_arraylike("std", a)
     check_no_out("std", out)
-    if dtype is not None and dtypes.kind(requested(dtype, "std")) not in "fc":
+    if dtype is not None and dtypes.kind(canonical_dtype(dtype, "std")) not in "fc":
         raise ArgumentError(f"dtype argument to weft.numpy.std must be inexact, got {dtype}.")
     return sqrt(_variance(ensure_array(a), axis, dtype, _correction("std", ddof, correction), keepdims, where, mean))
 
@@ -486,18 +486,18 @@ def _correction(name: str, ddof: Any, correction: Any) -> Any:
 
 
 def _variance(a: Array, axis: Any, dtype: Any, ddof: Any, keepdims: bool, where: Any, center: Any) -> Array:
-    out_dtype = dtypes.to_real_dtype(_inexact(a)) if dtype is None else requested(dtype, "var")
+    out_dtype = dtypes.to_real_dtype(_inexact(a)) if dtype is None else canonical_dtype(dtype, "var")
     if dtypes.kind(out_dtype) not in "fc":
         raise ArgumentError(f"dtype argument to weft.numpy.var must be inexact, got {out_dtype}.")
     with numpy_dtype_promotion("standard"):  # both are the caller's choice
         compute_dtype = _compute_dtype(
             _inexact(a) if dtype is None else dtypes.promote_types(out_dtype, _inexact(a)), a
         )
-    a = converted(a, compute_dtype)
+    a = convert_dtype(a, compute_dtype)
     if center is None:
         center = mean(a, axis, keepdims=True, where=where)
     centered = subtract(a, center)
-    squares = real(multiply(centered, conjugate(centered))) if kind_of(centered) == "c" else lax.square(centered)
+    squares = real(multiply(centered, conjugate(centered))) if dtype_kind(centered) == "c" else lax.square(centered)
     count = _count(a, axis, keepdims, where, dtypes.to_real_dtype(compute_dtype))
     count = subtract(count, cast(ensure_array(ddof), count.dtype))
     # Too few elements have no variance: neither infinity nor the negative number that a division would return.
@@ -507,14 +507,14 @@ def _variance(a: Array, axis: Any, dtype: Any, ddof: Any, keepdims: bool, where:
 
 
 def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = False, keepdims: bool = False) -> Any:
-    """The mean over axes with a weight for each element; with `returned`, also the sum of the weights.
+    """Compute the weighted mean over axes; with `returned`, also return the sum of the weights.
 
     Args:
         a: an array or a number. Lists raise: convert them with `asarray`.
         axis: an axis or several; None for all.
         weights: an array of the shape of `a`, or a vector along the one axis.
         returned: whether to return the sum of the weights too.
-        keepdims: whether the axes that were reduced stay, with size 1.
+        keepdims: whether to keep the reduced axes, with size 1.
 
     Returns:
         An array of floats without the axes; with `returned`, a pair of it and the sum of weights.
@@ -529,11 +529,13 @@ def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = Fals
         out = mean(a, axis, keepdims=keepdims)
         if not returned:
             return out
-        return out, filled(out.shape, count_elements(a.shape, canonicalize_axes(axis, a.ndim, "average")), out.dtype)
+        return out, full_array(
+            out.shape, count_elements(a.shape, canonicalize_axes(axis, a.ndim, "average")), out.dtype
+        )
     check_arraylike("average", weights)
     weights = ensure_array(weights)
     compute_dtype = dtypes.canonicalize_dtype(dtypes.to_inexact_dtype(dtypes.result_type(a, weights)))
-    a, weights = converted(a, compute_dtype), converted(weights, compute_dtype)
+    a, weights = convert_dtype(a, compute_dtype), convert_dtype(weights, compute_dtype)
     if a.shape != weights.shape:
         axes = _weight_axes(a, axis, weights)
         if weights.ndim > 1:  # weights come in the order in which the axes were named
@@ -557,17 +559,17 @@ def _weight_axes(a: Array, axis: Any, weights: Array) -> tuple[int, ...]:
     return axes
 
 
-# --------------------------------------------------------------------------------------- positions of extremes
+# --------------------------------------------------------------------------------------- positions of extrema
 
 
 def argmax(a: Any, axis: int | None = None, out: Any = None, keepdims: bool | None = None) -> Array:
-    """The position of the first largest element along an axis, or in the flattened array.
+    """Return the index of the first largest element along an axis, or in the flattened array.
 
     Args:
         a: an array or a number. Lists raise: convert them with `asarray`.
         axis: an axis; None for the flattened array.
         out: must be None: arrays do not change, so nothing can be written into one.
-        keepdims: whether the axes that were reduced stay, with size 1.
+        keepdims: whether to keep the reduced axes, with size 1.
 
     Returns:
         An array of int32 positions. NaN counts as the largest.
@@ -580,13 +582,13 @@ def argmax(a: Any, axis: int | None = None, out: Any = None, keepdims: bool | No
 
 
 def argmin(a: Any, axis: int | None = None, out: Any = None, keepdims: bool | None = None) -> Array:
-    """The position of the first smallest element along an axis, or in the flattened array.
+    """Return the index of the first smallest element along an axis, or in the flattened array.
 
     Args:
         a: an array or a number. Lists raise: convert them with `asarray`.
         axis: an axis; None for the flattened array.
         out: must be None: arrays do not change, so nothing can be written into one.
-        keepdims: whether the axes that were reduced stay, with size 1.
+        keepdims: whether to keep the reduced axes, with size 1.
 
     Returns:
         An array of int32 positions. NaN counts as the smallest.
@@ -626,10 +628,13 @@ def _position(name: str, operation: Callable[..., Any], a: Any, axis: Any, out: 
 
 
 def _without_nan(name: str, a: Any, value: Any) -> tuple[Array, Array | None]:
-    """The array with NaN replaced by `value`, a number or that of a dtype, and where those were (None for integers)."""
+    """Replace NaN by `value`, a number or a function of the dtype.
+
+    Returns the array and the mask of replaced elements, which is None for integers.
+    """
     check_arraylike(name, a)
     a = ensure_array(a)
-    if kind_of(a) in "biu":
+    if dtype_kind(a) in "biu":
         return a, None
     missing = isnan(a)
     return choose(missing, cast(value(a.dtype) if callable(value) else value, a.dtype), a), missing
@@ -644,16 +649,16 @@ def nansum(
     initial: Any = None,
     where: Any = None,
 ) -> Array:
-    """The sum over axes, ignoring NaN.
+    """Sum over axes, ignoring NaN.
 
     Args:
         a: an array or a number. Lists raise: convert them with `asarray`.
         axis: an axis or several; None for all.
         dtype: the dtype to compute in and of the result.
         out: must be None: arrays do not change, so nothing can be written into one.
-        keepdims: whether the axes that were reduced stay, with size 1.
-        initial: what the reduction begins with; needed for empty axes where there is no identity.
-        where: booleans that broadcast with the array; elements where they are false are left out.
+        keepdims: whether to keep the reduced axes, with size 1.
+        initial: the value that the reduction begins with; needed for empty axes if the reduction has no identity.
+        where: booleans that broadcast with the array; elements where they are false are ignored.
 
     Returns:
         An array without the axes; 0 where all are NaN.
@@ -674,14 +679,14 @@ def nanprod(
     initial: Any = None,
     where: Any = None,
 ) -> Array:
-    """The product over axes, ignoring NaN."""
+    """Multiply the elements over axes, ignoring NaN."""
     return prod(_without_nan("nanprod", a, 1)[0], axis, dtype, out, keepdims, initial, where)
 
 
 def nanmax(
     a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None
 ) -> Array:
-    """The largest number over axes; NaN where there is none."""
+    """Compute the maximum over axes, ignoring NaN; NaN where all are NaN."""
     plain, missing = _without_nan("nanmax", a, least)
     return _unless_missing(max(plain, axis, out, keepdims, initial, where), missing, axis, keepdims, initial, where)
 
@@ -689,7 +694,7 @@ def nanmax(
 def nanmin(
     a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None
 ) -> Array:
-    """The smallest number over axes; NaN where there is none."""
+    """Compute the minimum over axes, ignoring NaN; NaN where all are NaN."""
     plain, missing = _without_nan("nanmin", a, greatest)
     return _unless_missing(min(plain, axis, out, keepdims, initial, where), missing, axis, keepdims, initial, where)
 
@@ -703,15 +708,15 @@ def _unless_missing(out: Array, missing: Any, axis: Any, keepdims: bool, initial
 def nanmean(
     a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, where: Any = None
 ) -> Array:
-    """The mean over axes, ignoring NaN.
+    """Compute the mean over axes, ignoring NaN.
 
     Args:
         a: an array or a number. Lists raise: convert them with `asarray`.
         axis: an axis or several; None for all.
         dtype: the dtype to compute in and of the result.
         out: must be None: arrays do not change, so nothing can be written into one.
-        keepdims: whether the axes that were reduced stay, with size 1.
-        where: booleans that broadcast with the array; elements where they are false are left out.
+        keepdims: whether to keep the reduced axes, with size 1.
+        where: booleans that broadcast with the array; elements where they are false are ignored.
 
     Returns:
         An array of floats without the axes; NaN where all are NaN.
@@ -741,7 +746,7 @@ def nanvar(
     where: Any = None,
     mean: Any = None,
 ) -> Array:
-    """The variance over axes, ignoring NaN; NaN where too few elements are left."""
+    """Compute the variance over axes, ignoring NaN; NaN where too few elements are left."""
     plain, missing = _without_nan("nanvar", a, 0)
     present = where if missing is None else _present(missing, where)
     return var(plain, axis, dtype, out, ddof, keepdims, where=present, mean=mean)
@@ -757,17 +762,17 @@ def nanstd(
     where: Any = None,
     mean: Any = None,
 ) -> Array:
-    """The standard deviation over axes, ignoring NaN."""
+    """Compute the standard deviation over axes, ignoring NaN."""
     return sqrt(nanvar(a, axis, dtype, out, ddof, keepdims, where, mean))
 
 
 def nanargmax(a: Any, axis: int | None = None, out: Any = None, keepdims: bool | None = None) -> Array:
-    """The position of the first largest number along an axis; -1 where there is none."""
+    """Return the index of the first largest number along an axis; -1 where all are NaN."""
     return _nan_position("nanargmax", argmax, a, least, axis, out, keepdims)
 
 
 def nanargmin(a: Any, axis: int | None = None, out: Any = None, keepdims: bool | None = None) -> Array:
-    """The position of the first smallest number along an axis; -1 where there is none."""
+    """Return the index of the first smallest number along an axis; -1 where all are NaN."""
     return _nan_position("nanargmin", argmin, a, greatest, axis, out, keepdims)
 
 

@@ -1,4 +1,4 @@
-"""Rounding each element, and replacing what is not finite."""
+"""Elementwise rounding, and replacement of numbers that are not finite."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from weft import lax
 from weft.base import dtypes
 from weft.base.arguments import index
-from weft.numpy.creation import converted
+from weft.numpy.creation import convert_dtype
 from weft.numpy.elementwise import floor_divide
 from weft.numpy.transcendental import one_argument
 from weft.numpy.util import (
@@ -19,8 +19,8 @@ from weft.numpy.util import (
     check_arraylike,
     check_no_out,
     choose,
+    dtype_kind,
     ensure_array,
-    kind_of,
     scalar_like,
 )
 from weft.trace.array import Array
@@ -28,7 +28,7 @@ from weft.trace.array import Array
 rint = one_argument(
     lambda x: _round_parts(x),
     "rint",
-    "Each element rounded to the nearest integer, halves to the even one; a float.",
+    "Round each element to the nearest integer, as a float; halves go to the even one.",
     "Its derivative is 0.",
     "[0.5, 1.5, 2.7]",
     "[0., 2., 3.], dtype=float32",
@@ -36,7 +36,7 @@ rint = one_argument(
 
 
 def floor(x: Any, /) -> Array:
-    """The largest integer that is not above, as a float; integers stay as they are.
+    """Round down to an integer, as a float; integers are unchanged.
 
     Args:
         x: an array or a number.
@@ -48,11 +48,11 @@ def floor(x: Any, /) -> Array:
     >>> wnp.floor(wnp.array([1.7, -1.2]))
     Array([ 1., -2.], dtype=float32)
     """
-    return _rounded("floor", lax.floor, x)
+    return _round_by("floor", lax.floor, x)
 
 
 def ceil(x: Any, /) -> Array:
-    """The smallest integer that is not below, as a float; integers stay as they are.
+    """Round up to an integer, as a float; integers are unchanged.
 
     Args:
         x: an array or a number.
@@ -64,11 +64,11 @@ def ceil(x: Any, /) -> Array:
     >>> wnp.ceil(wnp.array([1.2, -1.7]))
     Array([ 2., -1.], dtype=float32)
     """
-    return _rounded("ceil", lax.ceil, x)
+    return _round_by("ceil", lax.ceil, x)
 
 
 def trunc(x: Any) -> Array:
-    """The integer part, as a float; integers stay as they are.
+    """Truncate to the integer part, as a float; integers are unchanged.
 
     Args:
         x: an array or a number.
@@ -80,17 +80,17 @@ def trunc(x: Any) -> Array:
     >>> wnp.trunc(wnp.array([1.7, -1.7]))
     Array([ 1., -1.], dtype=float32)
     """
-    return _rounded("trunc", lambda v: choose(lax.lt(v, scalar_like(v, 0)), lax.ceil(v), lax.floor(v)), x)
+    return _round_by("trunc", lambda v: choose(lax.lt(v, scalar_like(v, 0)), lax.ceil(v), lax.floor(v)), x)
 
 
-def _rounded(name: str, operation: Callable[[Any], Any], x: Any) -> Array:
+def _round_by(name: str, operation: Callable[[Any], Any], x: Any) -> Array:
     check_arraylike(name, x)
     x = ensure_array(x)
-    return x if kind_of(x) in "biu" else operation(x)
+    return x if dtype_kind(x) in "biu" else operation(x)
 
 
 def _round_parts(x: Any) -> Array:
-    if kind_of(x) == "c":
+    if dtype_kind(x) == "c":
         return lax.complex(_nearest(lax.real(x)), _nearest(lax.imag(x)))
     return _nearest(x)
 
@@ -100,12 +100,12 @@ def _nearest(x: Any) -> Array:
 
 
 def round(a: Any, decimals: int = 0, out: Any = None) -> Array:
-    """Each element rounded to a number of decimals, halves to the even digit.
+    """Round each element to a number of decimals; halves go to the even digit.
 
     Args:
         a: an array or a number.
-        decimals: how many digits after the point; negative ones round integers and large floats to tens, hundreds and
-            so on.
+        decimals: the number of digits after the point; negative ones round integers and large floats to tens, hundreds
+            and so on.
         out: must be None: arrays do not change, so nothing can be written into one.
 
     Returns:
@@ -121,7 +121,7 @@ def round(a: Any, decimals: int = 0, out: Any = None) -> Array:
     check_no_out("round", out)
     decimals = index(decimals)
     x = ensure_array(a)
-    kind = kind_of(x)
+    kind = dtype_kind(x)
     if kind in "biu":
         return x if decimals >= 0 or kind == "b" else _round_integers(x, 10**-decimals)
     if kind == "c":
@@ -155,14 +155,14 @@ def _round_integers(x: Array, factor: int) -> Array:
 
 
 def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Array:
-    """NaN replaced by `nan`, and infinities by the largest and least finite numbers.
+    """Replace NaN by `nan`, and infinities by the largest and least finite numbers.
 
     Args:
         x: an array or a number.
         copy: accepted for compatibility; arrays do not change, so it makes no difference.
-        nan: what NaN becomes. An infinity is then replaced like one that was in `x`.
-        posinf: what infinity becomes; the largest number of the dtype by default.
-        neginf: what minus infinity becomes; the least number of the dtype by default.
+        nan: the replacement of NaN. If it is infinite, it is then replaced like an infinity of `x`.
+        posinf: the replacement of infinity; the largest number of the dtype by default.
+        neginf: the replacement of minus infinity; the least number of the dtype by default.
 
     Returns:
         An array of the shape and dtype of `x`.
@@ -173,7 +173,7 @@ def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, ne
     """
     check_arraylike("nan_to_num", x)
     x = ensure_array(x)
-    kind = kind_of(x)
+    kind = dtype_kind(x)
     if kind not in "fc":
         return x
     if kind == "c":
@@ -181,13 +181,13 @@ def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, ne
     limits = dtypes.finfo(x.dtype)
     largest = limits.max if posinf is None else posinf
     least = limits.min if neginf is None else neginf
-    out = _replaced(x, lax.ne(x, x), nan)
-    out = _replaced(out, lax.eq(out, scalar_like(x, math.inf)), largest)
-    return _replaced(out, lax.eq(out, scalar_like(x, -math.inf)), least)
+    out = _replace(x, lax.ne(x, x), nan)
+    out = _replace(out, lax.eq(out, scalar_like(x, math.inf)), largest)
+    return _replace(out, lax.eq(out, scalar_like(x, -math.inf)), least)
 
 
-def _replaced(x: Any, condition: Any, value: Any) -> Any:
-    value = converted(ensure_array(value), x.dtype)
+def _replace(x: Any, condition: Any, value: Any) -> Any:
+    value = convert_dtype(ensure_array(value), x.dtype)
     return choose(
         condition, lax.broadcast_in_dim(value, x.shape, tuple(range(len(x.shape) - value.ndim, len(x.shape)))), x
     )

@@ -1,4 +1,4 @@
-"""Running sums and products."""
+"""Cumulative sums and products."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import numpy as np
 from weft import lax
 from weft.base import dtypes
 from weft.base.errors import ArgumentError
-from weft.numpy.creation import converted, filled
-from weft.numpy.reductions import _strong, _without_nan, promoted_integer
+from weft.numpy.creation import convert_dtype, full_array
+from weft.numpy.reductions import _strong, _without_nan, accumulation_integer
 from weft.numpy.util import (
+    canonical_dtype,
     canonicalize_axis,
     check_arraylike,
     check_no_out,
     ensure_array,
-    requested,
 )
 from weft.trace.array import Array
 
@@ -34,22 +34,22 @@ def _running(
     if fill is not None:
         a = _without_nan(name, a, fill)[0]
     if dtype is not None:
-        a = converted(a, requested(dtype, name))
+        a = convert_dtype(a, canonical_dtype(dtype, name))
     elif a.dtype == np.bool_:
-        a = converted(a, dtypes.default_int_dtype())
-    return _accumulated(operation, _strong(a), dim)
+        a = convert_dtype(a, dtypes.default_int_dtype())
+    return _accumulate(operation, _strong(a), dim)
 
 
-def _accumulated(operation: Callable[..., Any], a: Array, axis: int) -> Array:
-    """A cumulative sum or product; of booleans, whether any, or all, were true so far."""
+def _accumulate(operation: Callable[..., Any], a: Array, axis: int) -> Array:
+    """Compute a cumulative sum or product; for booleans, a cumulative logical OR or AND."""
     if a.dtype != np.bool_:
         return operation(a, axis)
     extreme = lax.cummax if operation is lax.cumsum else lax.cummin
-    return converted(extreme(converted(a, np.dtype(np.uint8)), axis), a.dtype)
+    return convert_dtype(extreme(convert_dtype(a, np.dtype(np.uint8)), axis), a.dtype)
 
 
 def cumsum(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Array:
-    """The sum of all elements up to each one, along an axis or over the flattened array.
+    """Compute the cumulative sum along an axis, or over the flattened array.
 
     Args:
         a: an array or a number. Lists raise: convert them with `asarray`.
@@ -68,7 +68,7 @@ def cumsum(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) 
 
 
 def cumprod(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Array:
-    """The product of all elements up to each one, along an axis or over the flattened array.
+    """Compute the cumulative product along an axis, or over the flattened array.
 
     Args:
         a: an array or a number. Lists raise: convert them with `asarray`.
@@ -87,7 +87,7 @@ def cumprod(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None)
 
 
 def nancumsum(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Array:
-    """The cumulative sum, with 0 instead of NaN.
+    """Compute the cumulative sum, with 0 in place of NaN.
 
     Args:
         a: an array.
@@ -106,7 +106,7 @@ def nancumsum(a: Any, axis: int | None = None, dtype: Any = None, out: Any = Non
 
 
 def nancumprod(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Array:
-    """The cumulative product, with 1 instead of NaN.
+    """Compute the cumulative product, with 1 in place of NaN.
 
     Args:
         a: an array.
@@ -125,12 +125,12 @@ def nancumprod(a: Any, axis: int | None = None, dtype: Any = None, out: Any = No
 
 
 def cumulative_sum(x: Any, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Array:
-    """The cumulative sum along an axis, with a leading 0 if `include_initial`."""
+    """Compute the cumulative sum along an axis, with a leading 0 if `include_initial`."""
     return _cumulative("cumulative_sum", lax.cumsum, x, axis, dtype, include_initial, 0)
 
 
 def cumulative_prod(x: Any, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Array:
-    """The cumulative product along an axis, with a leading 1 if `include_initial`."""
+    """Compute the cumulative product along an axis, with a leading 1 if `include_initial`."""
     return _cumulative("cumulative_prod", lax.cumprod, x, axis, dtype, include_initial, 1)
 
 
@@ -144,9 +144,9 @@ def _cumulative(name: str, operation: Any, x: Any, axis: Any, dtype: Any, includ
             raise ArgumentError(f"{name} needs an axis for an array of shape {x.shape}.")
         axis = 0
     dim = canonicalize_axis(axis, x.ndim, name)
-    out_dtype = promoted_integer(x.dtype) if dtype is None else requested(dtype, name)
-    out = _accumulated(operation, _strong(converted(x, out_dtype)), dim)
+    out_dtype = accumulation_integer(x.dtype) if dtype is None else canonical_dtype(dtype, name)
+    out = _accumulate(operation, _strong(convert_dtype(x, out_dtype)), dim)
     if not include_initial:
         return out
     shape = tuple(1 if i == dim else n for i, n in enumerate(out.shape))
-    return lax.concatenate([filled(shape, first, out.dtype), out], dim)
+    return lax.concatenate([full_array(shape, first, out.dtype), out], dim)

@@ -1,4 +1,4 @@
-"""The dtypes as names of `weft.numpy`: `float32` is used as its dtype, and calling it makes an array of it."""
+"""Scalar types such as `float32`: usable as the dtype, and callable to create an array of it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from weft.trace.array import Array
 
 
 class ScalarType(type):
-    """The class of `float32` and the like: equal to NumPy's scalar type of the same name, with a `dtype`."""
+    """Metaclass of `float32` and the like: equal to NumPy's scalar type of the same name, with a `dtype`."""
 
     dtype: np.dtype[Any]
 
     def __call__(cls, x: Any = 0) -> Array:
-        """An array of this dtype from a number, an array or nested lists."""
+        """Create an array of this dtype from a number, an array or nested lists."""
         return asarray(x, dtype=cls.dtype)
 
     def __hash__(cls) -> int:
@@ -37,7 +37,7 @@ class ScalarType(type):
 
 
 def scalar_type(name: str) -> Any:
-    """The callable name of a dtype; None when the installed ml_dtypes is too old to have it."""
+    """Create the scalar type of a dtype by name; None if the installed ml_dtypes is too old to have it."""
     dtype = DTYPES.get(name)
     if dtype is None:
         return None
@@ -90,7 +90,7 @@ float64 = scalar_type("float64")
 complex64 = scalar_type("complex64")
 complex128 = scalar_type("complex128")
 
-# Aliases: a type without a width is the widest one, which means the default one while `enable_x64` is off.
+# Aliases: a type without a width is the widest one, which is the default one while `enable_x64` is off.
 int_ = int64
 uint = uint64
 float_ = double = float64

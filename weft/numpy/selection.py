@@ -1,4 +1,4 @@
-"""Selection by condition or position, and of what is not zero, with a bound on sizes that depend on values."""
+"""Selection by condition or index, and of nonzero elements, with a bound on sizes that depend on values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from weft.base.arguments import index
 from weft.base.errors import ArgumentError, ImmutableArrayError
 from weft.base.source import user_line
 from weft.indexing.expression import Expression
-from weft.numpy.creation import converted, filled
+from weft.numpy.creation import convert_dtype, full_array
 from weft.numpy.elementwise import remainder
 from weft.numpy.extremes import clip
 from weft.numpy.logic import as_booleans
@@ -26,11 +26,11 @@ from weft.numpy.util import (
     check_arraylike,
     check_no_out,
     concrete_or_error,
+    dtype_kind,
     ensure_array,
     expand_to,
+    follow_device,
     is_concrete,
-    kind_of,
-    on_device_of,
     promote_dtypes,
 )
 from weft.primitives.elementwise.select import select_n
@@ -40,18 +40,18 @@ from weft.trace.array import Array
 
 
 def where(condition: Any, x: Any = None, y: Any = None, /, *, size: int | None = None, fill_value: Any = None) -> Any:
-    """`x` where the condition holds, else `y`. With the condition alone, the positions where it holds, as `nonzero`.
+    """Select `x` where the condition holds, else `y`; without them, return the indices where it holds, as `nonzero`.
 
     Args:
-        condition: booleans, or numbers of which those other than zero hold.
-        x, y: what to choose from; all three broadcast.
-        size: with the condition alone, how many positions to return; needed under `jit`.
-        fill_value: with the condition alone, what missing positions hold.
+        condition: booleans, or numbers, which are true unless zero.
+        x, y: arrays to choose from; all three broadcast.
+        size: with the condition alone, the number of indices to return; needed under `jit`.
+        fill_value: with the condition alone, the value of missing indices.
 
     Returns:
-        An array in the promoted dtype; with the condition alone, a tuple of integer vectors. Derivatives go to the
-        branch that was chosen; one that is not finite in the other branch is no harm only if its argument is guarded as
-        well.
+        An array in the promoted dtype; with the condition alone, a tuple of integer vectors. Derivatives flow to the
+        branch that was chosen; one that is not finite in the other branch is harmless only if its argument is guarded
+        as well.
 
     >>> import weft.numpy as wnp
     >>> wnp.where(wnp.array([True, False]), 1.0, 0.0)
@@ -63,7 +63,7 @@ def where(condition: Any, x: Any = None, y: Any = None, /, *, size: int | None =
     if x is None or y is None:
         raise ArgumentError("Either both or neither of the x and y arguments should be provided to where.")
     if size is not None or fill_value is not None:
-        raise ArgumentError("where takes size and fill_value only without x and y.")
+        raise ArgumentError("where accepts size and fill_value only without x and y.")
     if not isinstance(condition, Array) or condition.dtype != np.bool_:
         (condition,) = as_booleans("where", condition)
     check_arraylike("where", condition, x, y)
@@ -73,12 +73,12 @@ def where(condition: Any, x: Any = None, y: Any = None, /, *, size: int | None =
 
 
 def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0) -> Array:
-    """For each element the choice whose condition is the first that holds, else the default.
+    """Select, element-wise, the choice of the first condition that holds, else the default.
 
     Args:
         condlist: arrays of booleans.
-        choicelist: as many arrays.
-        default: what is taken where no condition holds.
+        choicelist: equally many arrays.
+        default: the value where no condition holds.
 
     Returns:
         An array in the promoted dtype.
@@ -90,7 +90,7 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
     """
     condlist, choicelist = list(condlist), list(choicelist)  # arrays of conditions and choices are sequences too
     if len(condlist) != len(choicelist):
-        raise ArgumentError(f"select takes as many conditions as choices, got {len(condlist)} and {len(choicelist)}.")
+        raise ArgumentError(f"select needs as many conditions as choices, got {len(condlist)} and {len(choicelist)}.")
     if not condlist:
         raise ArgumentError("select needs at least one condition.")
     check_arraylike("select", *condlist, *choicelist, default)
@@ -101,7 +101,7 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
 
 
 def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: Any) -> Array:
-    """For each element the function (or number) whose condition holds; one more function is the default."""
+    """Apply, element-wise, the function (or number) whose condition holds; one more function is the default."""
     check_arraylike("piecewise", x)
     x = ensure_array(x)
     if isinstance(condlist, (Array, np.ndarray)) and np.ndim(condlist) == x.ndim:
@@ -118,7 +118,7 @@ def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: 
             f"piecewise with {len(conditions)} conditions takes {len(conditions)} or {len(conditions) + 1} functions, "
             f"got {len(functions)}."
         )
-    # As in NumPy, of several conditions that hold the last one counts.
+    # As in NumPy, if several conditions hold, the last one counts.
     out = _piece(functions[-1], x, args, kw)
     for condition, function in zip(conditions, functions, strict=False):
         out = where(condition, _piece(function, x, args, kw), out)
@@ -127,16 +127,16 @@ def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: 
 
 def _piece(function: Any, x: Array, args: Any, kw: Any) -> Array:
     value = function(x, *args, **kw) if callable(function) else function
-    return expand_to(converted(ensure_array(value), x.dtype), x.shape)
+    return expand_to(convert_dtype(ensure_array(value), x.dtype), x.shape)
 
 
 def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Array:
-    """For each element of `a`, the element of the array with that index. `mode` is 'wrap', 'clip', or 'raise'."""
+    """Select, for each element of `a`, from the array with that index. `mode` is 'wrap', 'clip', or 'raise'."""
     check_no_out("choose", out)
     arrays = list(choices)
     check_arraylike("choose", a, *arrays)
     a = ensure_array(a)
-    if kind_of(a) not in "biu":
+    if dtype_kind(a) not in "biu":
         raise ArgumentError(f"choose needs integers to choose by, got {a.aval.short()}.")
     count = len(arrays)
     if mode == "raise":
@@ -152,24 +152,24 @@ def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Array:
     else:
         raise ArgumentError(f"choose takes mode 'raise', 'wrap' or 'clip', got {mode!r}.")
     index, *cases = broadcast_all(
-        "choose", converted(a, dtypes.int32), *(ensure_array(c) for c in promote_dtypes(*arrays))
+        "choose", convert_dtype(a, dtypes.int32), *(ensure_array(c) for c in promote_dtypes(*arrays))
     )
     return select_n(index, *cases) if count > 1 else cases[0]
 
 
-# ------------------------------------------------------------------------------------------------- what is not zero
+# ------------------------------------------------------------------------------------------------- nonzero elements
 
 _SIZE = "the size of its result depends on values that are traced"
 _SIZE_FIX = "a bound on the size: {}(x, size=n), with fill_value for the rest; or call it outside of jit"
 
 
 def needs_size(name: str) -> tuple[str, str]:
-    """The message for a function whose result's size depends on values, called while tracing."""
+    """Return message and fix for a function called while tracing whose result has a size that depends on values."""
     return f"{name} cannot be traced without `size`: {_SIZE}.", _SIZE_FIX.format(name)
 
 
 def known_size(size: Any, name: str, argument: str = "size") -> Any:
-    """A size argument as a Python integer, or a symbolic size."""
+    """Convert a size argument to a Python integer, or a symbolic size."""
     if isinstance(size, Expression):
         return size
     value = concrete_or_error(
@@ -179,14 +179,14 @@ def known_size(size: Any, name: str, argument: str = "size") -> Any:
 
 
 def nonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> tuple[Array, ...]:
-    """The positions of elements that are not zero, one array for each axis.
+    """Return the indices of nonzero elements, one array for each axis.
 
-    Under `jit` a `size` says how many to return: missing ones are filled with `fill_value` (0 if not given).
+    Under `jit`, `size` is the number of indices to return: missing ones are filled with `fill_value` (0 if not given).
 
     Args:
         a: an array.
-        size: how many positions to return; needed under `jit`.
-        fill_value: what missing positions hold: a number, or one for each axis.
+        size: the number of indices to return; needed under `jit`.
+        fill_value: the value of missing indices: a number, or one for each axis.
 
     Returns:
         A tuple of integer vectors.
@@ -201,7 +201,7 @@ def nonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> tuple
         raise ArgumentError("Calling nonzero on 0d arrays is not allowed. Use atleast_1d(scalar).nonzero() instead.")
     if size is None:
         found = np.nonzero(concrete_or_error(a, *needs_size("nonzero")))
-        return tuple(on_device_of(ensure_array(x.astype(dtypes.default_int_dtype())), a) for x in found)
+        return tuple(follow_device(ensure_array(x.astype(dtypes.default_int_dtype())), a) for x in found)
     size = known_size(size, "nonzero")
     flat = flat_positions(as_booleans("nonzero", lax.reshape(a, (a.size,)))[0], size)
     fills = _fills(fill_value, a.ndim)
@@ -224,32 +224,32 @@ def _fills(fill_value: Any, rank: int) -> list[Any]:
 
 
 def flat_positions(mask: Array, size: int) -> Array:
-    """The first `size` positions where a mask of rank 1 holds; its length where there are fewer."""
+    """Return the first `size` indices where a mask of rank 1 holds, padded with the mask's length."""
     dtype = dtypes.default_int_dtype()
     count = mask.shape[0]
     if not count or not size:
-        return filled((size,), count, dtype)
+        return full_array((size,), count, dtype)
     rank = lax.sub(lax.cumsum(lax.convert_element_type(mask, dtype), 0), cast(1, dtype))
     position = lax.iota(dtype, count)
-    # Positions that do not count fall off the end, each at an index of its own.
+    # Indices of false elements fall off the end, each at a separate position.
     target = select_n(mask, lax.add(position, cast(size, dtype)), rank)
-    return filled((size,), count, dtype).at[target].set(position, mode="drop", unique_indices=True)
+    return full_array((size,), count, dtype).at[target].set(position, mode="drop", unique_indices=True)
 
 
 def flatnonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> Array:
-    """The positions in the flattened array of elements that are not zero."""
+    """Return the indices of nonzero elements in the flattened array."""
     check_arraylike("flatnonzero", a)
     a = ensure_array(a)
     return nonzero(lax.reshape(a, (a.size,)), size=size, fill_value=fill_value)[0]
 
 
 def argwhere(a: Any, *, size: int | None = None, fill_value: Any = None) -> Array:
-    """The positions of elements that are not zero, one row for each.
+    """Return the indices of nonzero elements, one row for each.
 
     Args:
         a: an array.
-        size: how many rows to return; needed under `jit`.
-        fill_value: what missing positions hold.
+        size: the number of rows to return; needed under `jit`.
+        fill_value: the value of missing indices.
 
     Returns:
         An integer matrix with a column for each axis.
@@ -263,13 +263,13 @@ def argwhere(a: Any, *, size: int | None = None, fill_value: Any = None) -> Arra
     a = ensure_array(a)
     if a.ndim == 0:
         found = nonzero(lax.reshape(a, (1,)), size=size, fill_value=fill_value)[0]
-        return filled((found.shape[0], 0), 0, found.dtype)
+        return full_array((found.shape[0], 0), 0, found.dtype)
     columns = nonzero(a, size=size, fill_value=fill_value)
     return lax.concatenate([lax.expand_dims(c, (1,)) for c in columns], 1)
 
 
 def extract(condition: Any, arr: Any, *, size: int | None = None, fill_value: Any = 0) -> Array:
-    """The elements of the flattened array where the condition holds."""
+    """Select the elements of the flattened array where the condition holds."""
     return compress(_flat(ensure_array(condition)), arr, size=size, fill_value=fill_value)
 
 
@@ -280,7 +280,7 @@ def _flat(x: Array) -> Array:
 def compress(
     condition: Any, a: Any, axis: int | None = None, *, size: int | None = None, fill_value: Any = 0, out: Any = None
 ) -> Array:
-    """The slices of `a` along an axis, or its elements, where the condition of rank 1 holds."""
+    """Select the slices of `a` along an axis, or its elements, where the condition of rank 1 holds."""
     check_arraylike("compress", condition, a)
     check_no_out("compress", out)
     (mask,) = as_booleans("compress", condition)
@@ -308,12 +308,12 @@ def compress(
 
 
 def take_in_bounds(a: Array, positions: Array, axis: int) -> Array:
-    """Slices of `a` along an axis at positions that are known to be inside."""
+    """Take slices of `a` along an axis at indices that are known to be in bounds."""
     index: tuple[Any, ...] = (slice(None),) * axis + (positions,)
     return a.at[index].get(mode="promise_in_bounds")
 
 
-# ------------------------------------------------------------------------------------------- replaced in a new array
+# ------------------------------------------------------------------------------------------- replacing in a new array
 
 
 def _not_in_place(name: str, inplace: bool) -> None:
@@ -326,13 +326,13 @@ def _not_in_place(name: str, inplace: bool) -> None:
 
 
 def place(arr: Any, mask: Any, vals: Any, *, inplace: bool = True) -> Array:
-    """`arr` with elements where the mask holds replaced by `vals`, one after the other, repeated as needed."""
+    """Replace the elements of `arr` where the mask holds by `vals`, in order, repeated as needed."""
     check_arraylike("place", arr, mask, vals)
     _not_in_place("place", inplace)
     a, values = ensure_array(arr), ensure_array(vals)
     (mask,) = as_booleans("place", mask)
     if a.size != mask.size:
-        raise ArgumentError(f"place takes a mask of as many elements as arr: {mask.shape} and {a.shape}.")
+        raise ArgumentError(f"place needs a mask of as many elements as arr, got {mask.shape} and {a.shape}.")
     if not values.size:
         if not a.size:
             return a
@@ -341,12 +341,12 @@ def place(arr: Any, mask: Any, vals: Any, *, inplace: bool = True) -> Array:
     dtype = dtypes.default_int_dtype()
     order = lax.sub(lax.cumsum(lax.convert_element_type(flat, dtype), 0), cast(1, dtype))
     chosen = lax.reshape(values, (values.size,))[remainder(order, values.size)]
-    out = select_n(flat, lax.reshape(a, (a.size,)), converted(chosen, a.dtype))
+    out = select_n(flat, lax.reshape(a, (a.size,)), convert_dtype(chosen, a.dtype))
     return lax.reshape(out, a.shape)
 
 
 def put(a: Any, ind: Any, v: Any, mode: str | None = None, *, inplace: bool = True) -> Array:
-    """`a` with the elements at positions in the flattened array replaced by `v`, repeated as needed."""
+    """Replace the elements of `a` at indices into the flattened array by `v`, repeated as needed."""
     check_arraylike("put", a, ind, v)
     _not_in_place("put", inplace)
     a, index, values = ensure_array(a), ensure_array(ind), ensure_array(v)
@@ -357,20 +357,20 @@ def put(a: Any, ind: Any, v: Any, mode: str | None = None, *, inplace: bool = Tr
         values = lax.tile(values, (-(-index.size // values.size),))
     values = lax.slice_in_dim(values, 0, index.size)
     if index.dtype.itemsize < 4:  # the size may not fit
-        index = converted(index, dtypes.int32)
+        index = convert_dtype(index, dtypes.int32)
     if mode == "clip":
         index = clip(index, 0, a.size - 1)
     elif mode == "wrap":
         index = remainder(index, a.size)
     elif mode is not None:
         raise ArgumentError(f"put takes mode None, 'clip' or 'wrap', got {mode!r}.")
-    return lax.reshape(lax.reshape(a, (a.size,)).at[index].set(converted(values, a.dtype)), a.shape)
+    return lax.reshape(lax.reshape(a, (a.size,)).at[index].set(convert_dtype(values, a.dtype)), a.shape)
 
 
 def put_along_axis(
     arr: Any, indices: Any, values: Any, axis: int | None, inplace: bool = True, *, mode: Any = None
 ) -> Array:
-    """`arr` with the elements that `take_along_axis` would take replaced by `values`."""
+    """Replace the elements of `arr` that `take_along_axis` would read by `values`."""
     check_arraylike("put_along_axis", arr, indices, values)
     _not_in_place("put_along_axis", inplace)
     a, index = ensure_array(arr), ensure_array(indices)
@@ -386,12 +386,12 @@ def put_along_axis(
     where_to = [
         expand_to(index, sizes) if i == dim else lax.broadcasted_iota(index.dtype, sizes, i) for i in range(a.ndim)
     ]
-    out = a.at[tuple(where_to)].set(expand_to(converted(ensure_array(values), a.dtype), sizes), mode=mode)
+    out = a.at[tuple(where_to)].set(expand_to(convert_dtype(ensure_array(values), a.dtype), sizes), mode=mode)
     return lax.reshape(out, shape)
 
 
 def fill_diagonal(a: Any, val: Any, wrap: bool = False, *, inplace: bool = True) -> Array:
-    """`a` with its main diagonal replaced by `val`."""
+    """Replace the main diagonal of `a` by `val`."""
     check_arraylike("fill_diagonal", a, val)
     _not_in_place("fill_diagonal", inplace)
     if wrap:
@@ -408,4 +408,4 @@ def fill_diagonal(a: Any, val: Any, wrap: bool = False, *, inplace: bool = True)
         if values.size < count:
             values = lax.tile(values, (-(-count // values.size),))
         values = lax.slice_in_dim(values, 0, count)
-    return a.at[(line,) * a.ndim].set(converted(values, a.dtype))
+    return a.at[(line,) * a.ndim].set(convert_dtype(values, a.dtype))

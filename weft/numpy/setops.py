@@ -1,6 +1,6 @@
 """Arrays as sets: distinct elements, unions, intersections, differences, membership.
 
-Sizes of results depend on values. Outside of traced functions they are found; inside, `size` is a bound.
+Sizes of results depend on values. Outside of traced functions they are computed; inside, `size` is a bound.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from weft import lax
 from weft.base import dtypes
 from weft.base.errors import ArgumentError
 from weft.indexing.dimension import is_symbolic
-from weft.numpy.creation import filled
+from weft.numpy.creation import full_array
 from weft.numpy.extremes import clip
 from weft.numpy.logic import logical_not
 from weft.numpy.manipulation import moveaxis, ravel
@@ -27,10 +27,10 @@ from weft.numpy.util import (
     cast,
     check_arraylike,
     concrete_or_error,
+    dtype_kind,
     ensure_array,
     expand_to,
-    kind_of,
-    on_device_of,
+    follow_device,
     promote_dtypes,
     scalar_like,
 )
@@ -38,7 +38,7 @@ from weft.trace.array import Array
 
 
 class UniqueAll(NamedTuple):
-    """The result of `unique_all`."""
+    """Result of `unique_all`."""
 
     values: Array
     indices: Array
@@ -47,14 +47,14 @@ class UniqueAll(NamedTuple):
 
 
 class UniqueCounts(NamedTuple):
-    """The result of `unique_counts`."""
+    """Result of `unique_counts`."""
 
     values: Array
     counts: Array
 
 
 class UniqueInverse(NamedTuple):
-    """The result of `unique_inverse`."""
+    """Result of `unique_inverse`."""
 
     values: Array
     inverse_indices: Array
@@ -72,24 +72,24 @@ def unique(
     fill_value: Any = None,
     sorted: bool = True,
 ) -> Any:
-    """The distinct elements in order, or slices along an axis.
+    """Return the distinct elements in ascending order, or the distinct slices along an axis.
 
-    On request also where each first occurs, the index of its distinct element for every element, and how often each
-    occurs. With `size`, elements beyond the last distinct one hold `fill_value`, by default the smallest element.
+    On request, also return the index of each first occurrence, the index of its distinct element for every element, and
+    the counts. With `size`, elements beyond the last distinct one hold `fill_value`, by default the smallest element.
 
     Args:
         ar: an array.
-        return_index: whether to return where each first occurs.
+        return_index: whether to return the index of each first occurrence.
         return_inverse: whether to return, for every element, the index of its distinct element.
-        return_counts: whether to return how often each occurs.
-        axis: compare slices along this axis; None for the elements.
+        return_counts: whether to return the number of occurrences of each.
+        axis: the axis whose slices are compared; None for the elements.
         equal_nan: whether all NaN are one element.
-        size: how many to return; needed under `jit`.
-        fill_value: what elements beyond the last distinct one hold.
+        size: the number of elements to return; needed under `jit`.
+        fill_value: the value of elements beyond the last distinct one.
         sorted: accepted for compatibility; the result is always in order.
 
     Returns:
-        An array, or a tuple with what was asked for after it.
+        An array, or a tuple of it and the requested arrays.
 
     >>> import weft.numpy as wnp
     >>> wnp.unique(wnp.array([3, 1, 3]))
@@ -100,9 +100,9 @@ def unique(
     axis = None if axis is None else canonicalize_axis(axis, ar.ndim, "unique")
     if size is None:
         known = concrete_or_error(ar, *needs_size("unique"))
-        found = tuple(on_device_of(x, ar) for x in _unique_known(known, axis, equal_nan))
+        found = tuple(follow_device(x, ar) for x in _unique_known(known, axis, equal_nan))
     else:
-        found = _unique_bounded(ar, axis, equal_nan, known_size(size, "unique"), fill_value)
+        found = _unique_within_bound(ar, axis, equal_nan, known_size(size, "unique"), fill_value)
     results = [
         found[0],
         *(x for x, asked in zip(found[1:], (return_index, return_inverse, return_counts), strict=True) if asked),
@@ -121,7 +121,7 @@ def _unique_known(known: np.ndarray, axis: int | None, equal_nan: bool) -> tuple
     return ensure_array(values.astype(known.dtype)), *rest
 
 
-def _unique_bounded(ar: Array, axis: int | None, equal_nan: bool, size: int, fill_value: Any) -> tuple[Array, ...]:
+def _unique_within_bound(ar: Array, axis: int | None, equal_nan: bool, size: int, fill_value: Any) -> tuple[Array, ...]:
     shape = ar.shape
     if axis is None:
         rows = lax.reshape(ar, (ar.size, 1))
@@ -138,14 +138,19 @@ def _unique_bounded(ar: Array, axis: int | None, equal_nan: bool, size: int, fil
                 f"unique of an empty array with size={size} has no element to fill the result with: give fill_value."
             )
         fill = cast(ensure_array(0 if fill_value is None else fill_value), ar.dtype)
-        nothing = filled((size,), 0, int_dtype)
+        nothing = full_array((size,), 0, int_dtype)
         values = expand_to(lax.reshape(ensure_array(fill), (1,) * (1 + len(tail))), (size, *tail))
-        return (values if axis is None else moveaxis(values, 0, axis)), nothing, filled(shape, 0, int_dtype), nothing
+        return (
+            (values if axis is None else moveaxis(values, 0, axis)),
+            nothing,
+            full_array(shape, 0, int_dtype),
+            nothing,
+        )
     positions = lax.iota(int_dtype, count)
     columns = [rows[:, i] for i in range(width)]
     *keys, order = lax.sort((*columns, positions), dimension=0, is_stable=True, num_keys=max(width, 1))
     first = _differs(keys, equal_nan, count)
-    # One more than asked for: the last element that fits ends where the first one that does not begins.
+    # One more than requested: the last element that fits ends where the first one that does not begins.
     bounds = flat_positions(first, size + 1)
     starts, ends = bounds[:-1], bounds[1:]
     present = lax.lt(starts, cast(count, int_dtype))
@@ -157,38 +162,38 @@ def _unique_bounded(ar: Array, axis: int | None, equal_nan: bool, size: int, fil
     index = lax.select(present, index, expand_to(order[0], index.shape))
     counts = lax.sub(ends, starts)
     group = lax.sub(lax.cumsum(lax.convert_element_type(first, int_dtype), 0), cast(1, int_dtype))
-    inverse = filled((count,), 0, int_dtype).at[order].set(group)
+    inverse = full_array((count,), 0, int_dtype).at[order].set(group)
     if axis is None:
         return lax.reshape(values, (size,)), index, lax.reshape(inverse, shape), counts
     return moveaxis(lax.reshape(values, (size, *tail)), 0, axis), index, inverse, counts
 
 
 def _differs(keys: list[Array], equal_nan: bool, count: int) -> Array:
-    """Where a sorted sequence of rows has another row than before; the first one counts."""
-    differs: Any = filled((count - 1,), False, dtypes.bool_)
+    """Return a mask of the rows of a sorted sequence that differ from the row before; the first one counts."""
+    differs: Any = full_array((count - 1,), False, dtypes.bool_)
     for key in keys:
         before, after = key[:-1], key[1:]
         other = lax.ne(before, after)
-        if equal_nan and kind_of(key) in "fc":
+        if equal_nan and dtype_kind(key) in "fc":
             other = lax.bitwise_and(
                 other, lax.bitwise_not(lax.bitwise_and(lax.ne(before, before), lax.ne(after, after)))
             )
         differs = lax.bitwise_or(differs, other)
-    return lax.concatenate([filled((1,), True, dtypes.bool_), differs], 0)
+    return lax.concatenate([full_array((1,), True, dtypes.bool_), differs], 0)
 
 
 def unique_all(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> UniqueAll:
-    """Distinct elements, where each first occurs, its index for every element, and their counts."""
+    """Return distinct elements, the index of each first occurrence, its index for every element, and counts."""
     return UniqueAll(*unique(x, True, True, True, equal_nan=False, size=size, fill_value=fill_value))
 
 
 def unique_counts(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> UniqueCounts:
-    """Distinct elements and how often they occur.
+    """Return distinct elements and their counts.
 
     Args:
         x: an array; it is flattened.
-        size: how many to return; needed under `jit`.
-        fill_value: what elements beyond the last distinct one hold.
+        size: the number of elements to return; needed under `jit`.
+        fill_value: the value of elements beyond the last distinct one.
 
     Returns:
         A named tuple of `values` and `counts`.
@@ -201,17 +206,17 @@ def unique_counts(x: Any, /, *, size: int | None = None, fill_value: Any = None)
 
 
 def unique_inverse(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> UniqueInverse:
-    """Distinct elements, and for every element the index of its distinct one."""
+    """Return distinct elements, and for every element the index of its distinct one."""
     return UniqueInverse(*unique(x, return_inverse=True, equal_nan=False, size=size, fill_value=fill_value))
 
 
 def unique_values(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> Array:
-    """Distinct elements.
+    """Return the distinct elements.
 
     Args:
         x: an array; it is flattened.
-        size: how many to return; needed under `jit`.
-        fill_value: what elements beyond the last distinct one hold.
+        size: the number of elements to return; needed under `jit`.
+        fill_value: the value of elements beyond the last distinct one.
 
     Returns:
         A vector in ascending order.
@@ -229,13 +234,13 @@ def unique_values(x: Any, /, *, size: int | None = None, fill_value: Any = None)
 def isin(
     element: Any, test_elements: Any, assume_unique: bool = False, invert: bool = False, *, method: str = "auto"
 ) -> Array:
-    """Whether each element is among the test elements.
+    """Test each element for membership in the test elements.
 
     Args:
         element: an array.
         test_elements: an array.
         assume_unique: accepted for compatibility.
-        invert: whether to return the opposite.
+        invert: whether to negate the result.
         method: "auto", "sort", "binary_search" or "compare_all"; all return the same.
 
     Returns:
@@ -251,7 +256,7 @@ def isin(
     elements, tests = (ensure_array(x) for x in promote_dtypes(element, test_elements))
     tests = ravel(tests)
     if not tests.size or not elements.size:
-        out = filled(elements.shape, False, dtypes.bool_)
+        out = full_array(elements.shape, False, dtypes.bool_)
     elif method == "compare_all" or (method == "auto" and (is_symbolic(tests.size) or tests.size <= 16)):
         pairs = (*elements.shape, tests.size)
         same = lax.eq(expand_to(lax.expand_dims(elements, (elements.ndim,)), pairs), expand_to(tests, pairs))
@@ -272,16 +277,18 @@ def _flat_pair(name: str, ar1: Any, ar2: Any) -> tuple[Array, Array]:
     return first, second
 
 
-def _compressed(mask: Array, values: Array, size: int | None, fill: Any, name: str) -> Array:
-    """The values where a mask holds: all of them, or a number of them with `fill` beyond: the first one by default, or
-    0 where there is none."""
+def _compress(mask: Array, values: Array, size: int | None, fill: Any, name: str) -> Array:
+    """Select the values where a mask holds: all of them, or `size` of them with `fill` for missing ones.
+
+    `fill` is by default the first selected value, or 0 if no element is selected.
+    """
     if size is None:
         found = np.flatnonzero(concrete_or_error(mask, *needs_size(name))).astype(dtypes.default_int_dtype())
         return take_in_bounds(values, ensure_array(found), 0)
     count = values.shape[0]
     positions = flat_positions(mask, known_size(size, name))
     if not count:
-        return filled(positions.shape, 0 if fill is None else fill, values.dtype)
+        return full_array(positions.shape, 0 if fill is None else fill, values.dtype)
     out = take_in_bounds(values, clip(positions, 0, count - 1), 0)
     found = lax.lt(positions, cast(count, positions.dtype))
     beyond = where(found[:1], out[:1], scalar_like(out, 0)) if fill is None else cast(ensure_array(fill), values.dtype)
@@ -289,47 +296,49 @@ def _compressed(mask: Array, values: Array, size: int | None, fill: Any, name: s
 
 
 def union1d(ar1: Any, ar2: Any, *, size: int | None = None, fill_value: Any = None) -> Array:
-    """The distinct elements of both arrays, in order."""
+    """Return the distinct elements of both arrays, in order."""
     return unique(lax.concatenate(list(_flat_pair("union1d", ar1, ar2)), 0), size=size, fill_value=fill_value)
 
 
 def setdiff1d(
     ar1: Any, ar2: Any, assume_unique: bool = False, *, size: int | None = None, fill_value: Any = None
 ) -> Array:
-    """The distinct elements of the first array that are not in the second."""
+    """Return the distinct elements of the first array that are not in the second."""
     check_arraylike("setdiff1d", ar1, ar2)
     first, second = ravel(ar1), ravel(ar2)
     if not first.size:
-        return first if size is None else filled((known_size(size, "setdiff1d"),), fill_value or 0, first.dtype)
+        return first if size is None else full_array((known_size(size, "setdiff1d"),), fill_value or 0, first.dtype)
     if not assume_unique:
         first = sort_array(first)
         keep = _differs([first], True, first.shape[0])
     else:
-        keep = filled(first.shape, True, dtypes.bool_)
+        keep = full_array(first.shape, True, dtypes.bool_)
     mask = lax.bitwise_and(keep, isin(first, second, invert=True))
-    return _compressed(mask, first, size, 0 if fill_value is None else fill_value, "setdiff1d")
+    return _compress(mask, first, size, 0 if fill_value is None else fill_value, "setdiff1d")
 
 
 def setxor1d(
     ar1: Any, ar2: Any, assume_unique: bool = False, *, size: int | None = None, fill_value: Any = None
 ) -> Array:
-    """The distinct elements that are in exactly one of the arrays, in order. A NaN of one array is not that of the
-    other."""
+    """Return the distinct elements that are in exactly one of the arrays, in order.
+
+    A NaN of one array differs from a NaN of the other.
+    """
     first, second = _flat_pair("setxor1d", ar1, ar2)
     merged = lax.concatenate([first, second], 0)
     if not merged.size:
-        return merged if size is None else filled((known_size(size, "setxor1d"),), fill_value or 0, merged.dtype)
+        return merged if size is None else full_array((known_size(size, "setxor1d"),), fill_value or 0, merged.dtype)
     if assume_unique:
         merged = sort_array(merged)
         keep = _differs([merged], False, merged.shape[0])
-        alone = lax.bitwise_and(keep, lax.concatenate([keep[1:], filled((1,), True, dtypes.bool_)], 0))
-        return _compressed(alone, merged, size, fill_value, "setxor1d")
+        alone = lax.bitwise_and(keep, lax.concatenate([keep[1:], full_array((1,), True, dtypes.bool_)], 0))
+        return _compress(alone, merged, size, fill_value, "setxor1d")
     origin = lax.ge(lax.iota(dtypes.int32, merged.size), np.int32(first.size))
     merged, origin = lax.sort((merged, origin), dimension=0, is_stable=True, num_keys=2)
-    # Of two NaN of an array one is kept, and of equal elements of both arrays none.
+    # Two NaN of one array yield one NaN; equal elements of both arrays yield nothing.
     keep = _differs([merged, origin], True, merged.shape[0])
     both = lax.bitwise_and(isin(merged, first), isin(merged, second))
-    return _compressed(lax.bitwise_and(keep, lax.bitwise_not(both)), merged, size, fill_value, "setxor1d")
+    return _compress(lax.bitwise_and(keep, lax.bitwise_not(both)), merged, size, fill_value, "setxor1d")
 
 
 def intersect1d(
@@ -341,21 +350,21 @@ def intersect1d(
     size: int | None = None,
     fill_value: Any = None,
 ) -> Any:
-    """The distinct elements that are in both arrays, in order; on request also where they first occur in each."""
+    """Return the distinct elements that are in both arrays, in order; on request also their first index in each."""
     first, second = _flat_pair("intersect1d", ar1, ar2)
     int_dtype = dtypes.default_int_dtype()
     if not first.size or not second.size:
         length = 0 if size is None else known_size(size, "intersect1d")
-        nothing = filled((length,), fill_value or 0, first.dtype)
-        positions = (filled((length,), first.size, int_dtype), filled((length,), second.size, int_dtype))
+        nothing = full_array((length,), fill_value or 0, first.dtype)
+        positions = (full_array((length,), first.size, int_dtype), full_array((length,), second.size, int_dtype))
         return (nothing, *positions) if return_indices else nothing
     keys, order = lax.sort((first, lax.iota(int_dtype, first.size)), dimension=0, is_stable=True, num_keys=1)
     other, other_order = lax.sort((second, lax.iota(int_dtype, second.size)), dimension=0, is_stable=True, num_keys=1)
     mask = lax.bitwise_and(_differs([keys], True, first.size), isin(keys, other, method="sort"))
-    out = _compressed(mask, keys, size, fill_value, "intersect1d")
+    out = _compress(mask, keys, size, fill_value, "intersect1d")
     if not return_indices:
         return out
-    here = _compressed(mask, order, size, first.size, "intersect1d")
+    here = _compress(mask, order, size, first.size, "intersect1d")
     nearest = clip(searchsorted(other, keys), 0, second.size - 1)
-    there = _compressed(mask, take_in_bounds(other_order, nearest, 0), size, second.size, "intersect1d")
+    there = _compress(mask, take_in_bounds(other_order, nearest, 0), size, second.size, "intersect1d")
     return out, here, there

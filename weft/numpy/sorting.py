@@ -1,4 +1,4 @@
-"""Order: sorting, partial sorting, searching in sorted arrays, binning."""
+"""Sorting, partial sorting, searching in sorted arrays, and binning."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from weft.base import dtypes
 from weft.base.arguments import index
 from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.base.source import user_stacklevel
-from weft.numpy.creation import converted, filled
+from weft.numpy.creation import convert_dtype, full_array
 from weft.numpy.extremes import clip
 from weft.numpy.manipulation import ravel
 from weft.numpy.selection import known_size, take_in_bounds
 from weft.numpy.selection import where as choose_where
 from weft.numpy.util import (
+    canonical_dtype,
     canonicalize_axis,
     cast,
     check_arraylike,
     concrete_or_error,
+    dtype_kind,
     ensure_array,
     expand_to,
-    kind_of,
     promote_dtypes,
     promote_dtypes_inexact,
-    requested,
 )
 from weft.trace.array import Array
 
@@ -53,13 +53,13 @@ def sort(
     stable: bool = True,
     descending: bool = False,
 ) -> Array:
-    """The elements in order along an axis, or of the flattened array; NaN comes last (first if descending).
+    """Sort the elements along an axis, or of the flattened array; NaN comes last (first if descending).
 
     Args:
         a: an array.
         axis: an axis; None for the flattened array.
         kind: accepted for compatibility; only one algorithm exists, which is stable.
-        order: must be None: there are no arrays of records.
+        order: must be None: arrays have no record dtypes.
         stable: whether equal elements keep their order.
         descending: whether the largest comes first.
 
@@ -90,19 +90,19 @@ def argsort(
     descending: bool = False,
     dtype: Any = None,
 ) -> Array:
-    """The positions of the elements in order along an axis, or in the flattened array; equal ones keep their order.
+    """Return the indices that sort the elements along an axis, or the flattened array; equal ones keep their order.
 
     Args:
         a: an array.
         axis: an axis; None for the flattened array.
         kind: accepted for compatibility; only one algorithm exists, which is stable.
-        order: must be None: there are no arrays of records.
+        order: must be None: arrays have no record dtypes.
         stable: whether equal elements keep their order.
         descending: whether the largest comes first.
-        dtype: the dtype of the positions; int32 by default.
+        dtype: the dtype of the indices; int32 by default.
 
     Returns:
-        An array of positions, of the shape of `a`.
+        An array of indices, of the shape of `a`.
 
     >>> import weft.numpy as wnp
     >>> wnp.argsort(wnp.array([3, 1, 2]))
@@ -114,7 +114,7 @@ def argsort(
     if axis is None:
         a, axis = ravel(a), 0
     dim = canonicalize_axis(axis, a.ndim, "argsort")
-    int_dtype = dtypes.default_int_dtype() if dtype is None else requested(dtype, "argsort")
+    int_dtype = dtypes.default_int_dtype() if dtype is None else canonical_dtype(dtype, "argsort")
     positions = lax.broadcasted_iota(int_dtype, a.shape, dim)
     if not descending:
         return lax.sort((a, positions), dimension=dim, is_stable=stable, num_keys=1)[1]
@@ -124,13 +124,13 @@ def argsort(
 
 
 def sort_complex(a: Any) -> Array:
-    """The elements in order along the last axis, as complex numbers."""
+    """Sort the elements along the last axis, as complex numbers."""
     out = sort(a)
-    return converted(out, dtypes.canonicalize_dtype(dtypes.to_complex_dtype(out.dtype)))
+    return convert_dtype(out, dtypes.canonicalize_dtype(dtypes.to_complex_dtype(out.dtype)))
 
 
 def lexsort(keys: Any, axis: int = -1) -> Array:
-    """The positions that put several keys in order, of which the last counts most.
+    """Return the indices that sort by several keys; the last key is the primary one.
 
     Args:
         keys: a sequence of arrays of one shape.
@@ -144,7 +144,7 @@ def lexsort(keys: Any, axis: int = -1) -> Array:
     Array([2, 1, 0], dtype=int32)
     """
     if not isinstance(keys, (list, tuple)) and not np.ndim(keys):
-        raise ArgumentTypeError("lexsort takes a sequence of keys.", received="a scalar", fix="lexsort([last, first])")
+        raise ArgumentTypeError("lexsort needs a sequence of keys.", received="a scalar", fix="lexsort([last, first])")
     arrays = [keys[i] for i in range(keys.shape[0])] if isinstance(keys, (Array, np.ndarray)) else list(keys)
     if not arrays:
         raise ArgumentTypeError("lexsort needs a sequence of at least one key.")
@@ -153,14 +153,14 @@ def lexsort(keys: Any, axis: int = -1) -> Array:
     if len({k.shape for k in arrays}) > 1:
         raise ArgumentError(f"lexsort needs keys of one shape, got {[k.shape for k in arrays]}.")
     if arrays[0].ndim == 0:
-        return filled((), 0, dtypes.default_int_dtype())
+        return full_array((), 0, dtypes.default_int_dtype())
     dim = canonicalize_axis(axis, arrays[0].ndim, "lexsort")
     positions = lax.broadcasted_iota(dtypes.default_int_dtype(), arrays[0].shape, dim)
     return lax.sort((*arrays[::-1], positions), dimension=dim, is_stable=True, num_keys=len(arrays))[-1]
 
 
 def partition(a: Any, kth: int, axis: int = -1) -> Array:
-    """An array whose element at index `kth` is the one it would have if sorted, smaller ones before it."""
+    """Partition an array around the element that index `kth` would hold if sorted; smaller ones come before it."""
     check_arraylike("partition", a)
     a = ensure_array(a)
     dim = canonicalize_axis(axis, a.ndim, "partition")
@@ -169,7 +169,7 @@ def partition(a: Any, kth: int, axis: int = -1) -> Array:
 
 
 def argpartition(a: Any, kth: int, axis: int = -1) -> Array:
-    """The positions that `partition` takes elements from."""
+    """Return the indices that `partition` takes elements from."""
     check_arraylike("argpartition", a)
     a = ensure_array(a)
     dim = canonicalize_axis(axis, a.ndim, "argpartition")
@@ -178,19 +178,19 @@ def argpartition(a: Any, kth: int, axis: int = -1) -> Array:
 
 
 def _check_kth(name: str, kth: int, a: Array, axis: int) -> None:
-    if kind_of(a) == "c":
+    if dtype_kind(a) == "c":
         raise ArgumentError(f"{name} is not defined for complex numbers.")
     canonicalize_axis(index(kth), a.shape[axis], f"{name}, counting elements along axis {axis},")
 
 
 def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None, *, method: str = "scan") -> Array:
-    """Where values would be inserted in a sorted array: before equal elements ('left') or after them ('right').
+    """Find the insertion index of values in a sorted array: before equal elements ('left') or after ('right').
 
     Args:
         a: a vector in ascending order.
-        v: values to look for.
+        v: values to search.
         side: "left" or "right".
-        sorter: positions that put `a` in order, if it is not.
+        sorter: indices that sort `a`, if it is not sorted.
         method: "scan", "scan_unrolled", "sort" or "compare_all"; all return the same.
 
     Returns:
@@ -213,14 +213,14 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None, *, meth
     dtype = dtypes.default_int_dtype()
     length = a.shape[0]
     if not length:
-        return filled(v.shape, 0, dtype)
+        return full_array(v.shape, 0, dtype)
     if method == "compare_all":
         pairs = (length, *v.shape)
         elements = lax.broadcast_in_dim(a, pairs, (0,))
         before = _comes_before(elements, lax.broadcast_in_dim(v, pairs, tuple(range(1, v.ndim + 1))), side)
         return lax.reduce_sum(lax.convert_element_type(before, dtype), (0,))
     # Bisection: the answer is between low and high, which halves with each of a known number of steps.
-    low, high = filled(v.shape, 0, dtype), filled(v.shape, length, dtype)
+    low, high = full_array(v.shape, 0, dtype), full_array(v.shape, length, dtype)
     for _ in range(length.bit_length()):
         middle = lax.div(lax.add(low, high), cast(2, dtype))
         probe = take_in_bounds(a, clip(middle, 0, length - 1), 0)
@@ -231,15 +231,15 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None, *, meth
 
 
 def _comes_before(element: Array, value: Array, side: str) -> Array:
-    """Whether an element of the sorted array is before the position of a value; NaN is largest."""
-    if kind_of(element) == "c":
+    """Return whether an element of the sorted array comes before the insertion index of a value; NaN is largest."""
+    if dtype_kind(element) == "c":
         parts = [(lax.real(element), lax.real(value)), (lax.imag(element), lax.imag(value))]
     else:
         parts = [(element, value)]
     out: Any = None
     for x, v in reversed(parts):
         smaller, same = lax.lt(x, v), lax.eq(x, v)
-        if kind_of(x) == "f":
+        if dtype_kind(x) == "f":
             missing, value_missing = lax.ne(x, x), lax.ne(v, v)
             smaller = lax.bitwise_or(smaller, lax.bitwise_and(lax.bitwise_not(missing), value_missing))
             same = lax.bitwise_or(same, lax.bitwise_and(missing, value_missing))
@@ -249,14 +249,14 @@ def _comes_before(element: Array, value: Array, side: str) -> Array:
 
 
 def digitize(x: Any, bins: Any, right: bool = False, *, method: str | None = None) -> Array:
-    """The index of the bin that each element falls in; bins are increasing or decreasing."""
+    """Return the index of the bin that each element falls into; bins are increasing or decreasing."""
     check_arraylike("digitize", x, bins)
     edges = ensure_array(bins)
     if edges.ndim != 1:
         raise ArgumentError(f"digitize takes bins of rank 1, got shape {edges.shape}.")
     count, dtype = edges.shape[0], dtypes.default_int_dtype()
     if not count:
-        return filled(ensure_array(x).shape, 0, dtype)
+        return full_array(ensure_array(x).shape, 0, dtype)
     side, method = ("right" if not right else "left"), method or "scan"
     upward = searchsorted(edges, x, side, method=method)
     downward = lax.sub(cast(count, dtype), searchsorted(lax.rev(edges, (0,)), x, side, method=method))
@@ -267,13 +267,13 @@ def digitize(x: Any, bins: Any, right: bool = False, *, method: str | None = Non
 def bincount(
     x: Any, weights: Any = None, minlength: int = 0, *, length: int | None = None, out_sharding: Any = None
 ) -> Array:
-    """How often each number from 0 up occurs, or the sum of the weights where it does.
+    """Count the occurrences of each number from 0 up, or sum the weights where it occurs.
 
-    Under `jit`, `length` says up to which number to count; larger ones are dropped.
+    Under `jit`, `length` is the size of the result; numbers from there on are dropped.
 
     Args:
         x: a vector of integers; negative ones count as 0.
-        weights: numbers to add up.
+        weights: the numbers to sum, one for each element.
         minlength: the least size of the result.
         length: the size of the result; needed under `jit`.
         out_sharding: the sharding of the result; by default it follows from the operands.
@@ -289,7 +289,7 @@ def bincount(
         return split_result(bincount, out_sharding, x, weights, minlength, length=length)
     check_arraylike("bincount", x, *(() if weights is None else (weights,)))
     x = ensure_array(x)
-    if kind_of(x) not in "biu":
+    if dtype_kind(x) not in "biu":
         raise ArgumentTypeError(f"bincount takes integers, got {x.aval.short()}.")
     if x.ndim != 1:
         raise ArgumentError(f"bincount takes arrays of rank 1, got shape {x.shape}.")
@@ -303,26 +303,26 @@ def bincount(
     if weights is None:
         weights = cast(1, dtypes.default_int_dtype())
     elif np.shape(weights) != x.shape:
-        raise ArgumentError(f"bincount takes one weight for each element: {np.shape(weights)}, {x.shape}.")
+        raise ArgumentError(f"bincount needs one weight for each element, got {np.shape(weights)} for {x.shape}.")
     weights = ensure_array(weights)
-    if kind_of(weights) == "b":
-        weights = converted(weights, dtypes.default_int_dtype())
-    bins = clip(converted(x, dtypes.default_int_dtype()), 0, None)
-    return filled((length,), 0, weights.dtype).at[bins].add(weights, mode="drop")
+    if dtype_kind(weights) == "b":
+        weights = convert_dtype(weights, dtypes.default_int_dtype())
+    bins = clip(convert_dtype(x, dtypes.default_int_dtype()), 0, None)
+    return full_array((length,), 0, weights.dtype).at[bins].add(weights, mode="drop")
 
 
 # --------------------------------------------------------------------------------------------------------- histograms
 
 
 def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any = None) -> Array:
-    """The edges of equally wide bins over the range of the data, or the bins themselves if they are edges already."""
+    """Compute the edges of equally wide bins over the range of the data; edges as `bins` are returned as they are."""
     check_arraylike("histogram_bin_edges", a, *(() if isinstance(bins, (str, list, tuple)) else (bins,)))
     if isinstance(bins, str):
         raise ArgumentError(f"histogram takes a number of bins or their edges, not the rule {bins!r}.")
     a = ensure_array(a)
     compute = dtypes.canonicalize_dtype(dtypes.to_inexact_dtype(a.dtype))
     if isinstance(bins, (list, tuple)) or np.ndim(bins) == 1:
-        return converted(
+        return convert_dtype(
             ensure_array(np.asarray(bins)) if isinstance(bins, (list, tuple)) else ensure_array(bins), compute
         )
     count = index(bins)
@@ -330,7 +330,7 @@ def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any 
         if not a.size:
             low, high = cast(0, compute), cast(1, compute)
         else:
-            flat = converted(ravel(a), compute)
+            flat = convert_dtype(ravel(a), compute)
             low, high = lax.reduce_min(flat, (0,)), lax.reduce_max(flat, (0,))
     else:
         low, high = (cast(ensure_array(x), compute) for x in range)
@@ -344,17 +344,17 @@ def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any 
 def histogram(
     a: Any, bins: Any = 10, range: Any = None, weights: Any = None, density: bool | None = None
 ) -> tuple[Array, Array]:
-    """How many elements fall in each bin (or the sum of their weights), and the edges of the bins.
+    """Count the elements that fall into each bin, or sum their weights; return counts and bin edges.
 
     Args:
         a: an array; it is flattened.
-        bins: how many bins of equal width, or their edges.
+        bins: the number of bins of equal width, or their edges.
         range: the least and the largest edge; by default those of the elements.
-        weights: a number to add for each element.
+        weights: the number to add for each element.
         density: whether to scale so that the integral is 1.
 
     Returns:
-        A pair of vectors, of which the second is one longer.
+        A pair of vectors; the second is longer by one.
 
     >>> import weft.numpy as wnp
     >>> wnp.histogram(wnp.array([0.1, 0.2, 0.9]), bins=2, range=(0, 1))
@@ -365,18 +365,18 @@ def histogram(
     edges = histogram_bin_edges(a, bins, range, weights)
     compute = edges.dtype
     if weights is None:
-        weights = filled(a.shape, 1, compute)
+        weights = full_array(a.shape, 1, compute)
     else:
         if np.shape(weights) != a.shape:
-            raise ArgumentError(f"histogram takes weights in the shape of a: {np.shape(weights)}, {a.shape}.")
+            raise ArgumentError(f"histogram needs weights of the shape of a, got {np.shape(weights)} for {a.shape}.")
         weights = ensure_array(promote_dtypes_inexact(a, weights)[1])  # sums of short integers would wrap around
-    values = converted(ravel(a), compute)
+    values = convert_dtype(ravel(a), compute)
     count = edges.shape[0] - 1
     bin_of = _bins(values, edges)
     weights = ravel(weights)
     inside = lax.bitwise_and(lax.ge(values, edges[0]), lax.le(values, edges[-1]))
     total = lax.select(inside, weights, lax.full_like(weights, 0))
-    counts = filled((count,), 0, weights.dtype).at[clip(bin_of, 0, count - 1)].add(total)
+    counts = full_array((count,), 0, weights.dtype).at[clip(bin_of, 0, count - 1)].add(total)
     if density:
         widths = edges[1:] - edges[:-1]
         counts = counts / widths / lax.reduce_sum(counts, (0,))
@@ -384,7 +384,7 @@ def histogram(
 
 
 def _bins(values: Array, edges: Array) -> Array:
-    """The bin of each value; the last bin includes its upper edge."""
+    """Return the bin of each value; the last bin includes its upper edge."""
     bins = searchsorted(edges, values, "right") - 1
     return choose_where(lax.eq(values, expand_to(edges[-1], values.shape)), edges.shape[0] - 2, bins)
 
@@ -392,7 +392,7 @@ def _bins(values: Array, edges: Array) -> Array:
 def histogram2d(
     x: Any, y: Any, bins: Any = 10, range: Any = None, weights: Any = None, density: bool | None = None
 ) -> tuple[Array, Array, Array]:
-    """The histogram of points in the plane, and the edges of the bins along both axes."""
+    """Compute the histogram of points in the plane, and the edges of the bins along both axes."""
     check_arraylike("histogram2d", x, y)
     if isinstance(bins, (list, tuple)) or np.ndim(bins):
         if len(bins) not in (1, 2):  # one list of edges, for both axes
@@ -405,12 +405,12 @@ def histogram2d(
 def histogramdd(
     sample: Any, bins: Any = 10, range: Any = None, weights: Any = None, density: bool | None = None
 ) -> tuple[Array, list[Array]]:
-    """The histogram of points in space, one row each, and the edges of the bins along every axis."""
+    """Compute the histogram of points in space, one row each, and the edges of the bins along every axis."""
     if isinstance(sample, (list, tuple)):
         columns = [ensure_array(c) for c in sample]
         if any(c.ndim != 1 for c in columns):
             shapes = ", ".join(str(c.shape) for c in columns)
-            raise ArgumentError("Coordinates of points are arrays of rank 1.", received=f"shapes {shapes}")
+            raise ArgumentError("Coordinates of points must be arrays of rank 1.", received=f"shapes {shapes}")
         sample = lax.concatenate([lax.expand_dims(c, (1,)) for c in columns], 1)
     check_arraylike("histogramdd", sample)
     sample = ensure_array(sample)
@@ -424,19 +424,23 @@ def histogramdd(
     ways: Sequence[Any] = bins if isinstance(bins, (list, tuple)) or np.ndim(bins) == 1 else [bins] * rank
     if len(ways) != rank:
         raise ArgumentError(f"histogramdd needs bins for each of {rank} axes, got {len(ways)}.")
-    edges, flat, inside = [], filled((count,), 0, dtypes.default_int_dtype()), filled((count,), True, dtypes.bool_)
+    edges, flat, inside = (
+        [],
+        full_array((count,), 0, dtypes.default_int_dtype()),
+        full_array((count,), True, dtypes.bool_),
+    )
     for axis in np.arange(rank).tolist():
         column = sample[:, axis]
         bounds = None if range is None else range[axis]
         line = histogram_bin_edges(column, ways[axis], bounds)
         edges.append(line)
-        values, size = converted(column, line.dtype), line.shape[0] - 1
+        values, size = convert_dtype(column, line.dtype), line.shape[0] - 1
         flat = flat * size + clip(_bins(values, line), 0, size - 1)
         inside = inside & (values >= line[0]) & (values <= line[-1])
     sizes = tuple(e.shape[0] - 1 for e in edges)
-    amounts = filled((count,), 1, dtypes.default_int_dtype()) if weights is None else ensure_array(weights)
+    amounts = full_array((count,), 1, dtypes.default_int_dtype()) if weights is None else ensure_array(weights)
     amounts = lax.select(inside, amounts, lax.full_like(amounts, 0))
-    out = lax.reshape(filled((int(np.prod(sizes)),), 0, amounts.dtype).at[flat].add(amounts), sizes)
+    out = lax.reshape(full_array((int(np.prod(sizes)),), 0, amounts.dtype).at[flat].add(amounts), sizes)
     if density:
         out = out / lax.reduce_sum(out, tuple(np.arange(rank).tolist()))
         for axis, line in enumerate(edges):

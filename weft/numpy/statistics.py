@@ -15,7 +15,7 @@ from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.indexing.dimension import product
 from weft.numpy.complex_parts import conjugate, imag, real
 from weft.numpy.contraction import dot
-from weft.numpy.creation import converted, filled
+from weft.numpy.creation import convert_dtype, full_array
 from weft.numpy.elementwise import add, multiply, subtract, true_divide
 from weft.numpy.extremes import clip as clip_values
 from weft.numpy.joining import concatenate
@@ -30,9 +30,9 @@ from weft.numpy.util import (
     cast,
     check_arraylike,
     check_no_out,
+    dtype_kind,
     ensure_array,
     expand_to,
-    kind_of,
     promote_dtypes_inexact,
 )
 from weft.trace.array import Array
@@ -51,7 +51,7 @@ def quantile(
     *,
     weights: Any = None,
 ) -> Array:
-    """The values below which the fractions `q` of the elements over axes lie.
+    """Compute the values below which the fractions `q` of the elements over axes lie.
 
     Args:
         a: an array.
@@ -59,9 +59,9 @@ def quantile(
         axis: an axis or several; None for all.
         out: must be None: arrays do not change, so nothing can be written into one.
         overwrite_input: must be False: arrays do not change.
-        method: how values between two elements are found: "linear", "lower", "higher", "midpoint", "nearest" and others
+        method: the interpolation between two elements: "linear", "lower", "higher", "midpoint", "nearest" and others
             of NumPy's.
-        keepdims: whether the axes that were reduced stay, with size 1.
+        keepdims: whether to keep the reduced axes, with size 1.
         weights: a weight for each element, with method "inverted_cdf".
 
     Returns:
@@ -85,7 +85,7 @@ def nanquantile(
     *,
     weights: Any = None,
 ) -> Array:
-    """Quantiles, ignoring NaN.
+    """Compute quantiles, ignoring NaN.
 
     Args:
         a: an array.
@@ -93,8 +93,8 @@ def nanquantile(
         axis: an axis or several; None for all.
         out: must be None: arrays do not change, so nothing can be written into one.
         overwrite_input: must be False: arrays do not change.
-        method: how values between two elements are found.
-        keepdims: whether the axes that were reduced stay, with size 1.
+        method: the interpolation between two elements.
+        keepdims: whether to keep the reduced axes, with size 1.
         weights: a weight for each element, with method "inverted_cdf".
 
     Returns:
@@ -119,7 +119,7 @@ def percentile(
     weights: Any = None,
     out_sharding: Any = None,
 ) -> Array:
-    """The values below which `q` percent of the elements over axes lie.
+    """Compute the values below which `q` percent of the elements over axes lie.
 
     Args:
         a: an array.
@@ -127,9 +127,9 @@ def percentile(
         axis: an axis or several; None for all.
         out: must be None: arrays do not change, so nothing can be written into one.
         overwrite_input: must be False: arrays do not change.
-        method: how values between two elements are found: "linear", "lower", "higher", "midpoint", "nearest" and others
+        method: the interpolation between two elements: "linear", "lower", "higher", "midpoint", "nearest" and others
             of NumPy's.
-        keepdims: whether the axes that were reduced stay, with size 1.
+        keepdims: whether to keep the reduced axes, with size 1.
         weights: a weight for each element, with method "inverted_cdf".
         out_sharding: the sharding of the result; by default it follows from the operands.
 
@@ -157,7 +157,7 @@ def nanpercentile(
     *,
     weights: Any = None,
 ) -> Array:
-    """Percentiles, ignoring NaN.
+    """Compute percentiles, ignoring NaN.
 
     Args:
         a: an array.
@@ -165,8 +165,8 @@ def nanpercentile(
         axis: an axis or several; None for all.
         out: must be None: arrays do not change, so nothing can be written into one.
         overwrite_input: must be False: arrays do not change.
-        method: how values between two elements are found.
-        keepdims: whether the axes that were reduced stay, with size 1.
+        method: the interpolation between two elements.
+        keepdims: whether to keep the reduced axes, with size 1.
         weights: a weight for each element, with method "inverted_cdf".
 
     Returns:
@@ -180,14 +180,14 @@ def nanpercentile(
 
 
 def median(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, keepdims: bool = False) -> Array:
-    """The middle element over axes, or the mean of the two in the middle.
+    """Compute the middle element over axes, or the mean of the two in the middle.
 
     Args:
         a: an array.
         axis: an axis or several; None for all.
         out: must be None: arrays do not change, so nothing can be written into one.
         overwrite_input: must be False: arrays do not change.
-        keepdims: whether the axes that were reduced stay, with size 1.
+        keepdims: whether to keep the reduced axes, with size 1.
 
     Returns:
         An array of floats without the axes; NaN if there is one.
@@ -202,14 +202,14 @@ def median(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = Fa
 def nanmedian(
     a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, keepdims: bool = False
 ) -> Array:
-    """The median, ignoring NaN.
+    """Compute the median, ignoring NaN.
 
     Args:
         a: an array.
         axis: an axis or several; None for all.
         out: must be None: arrays do not change, so nothing can be written into one.
         overwrite_input: must be False: arrays do not change.
-        keepdims: whether the axes that were reduced stay, with size 1.
+        keepdims: whether to keep the reduced axes, with size 1.
 
     Returns:
         An array of floats; NaN where all are NaN.
@@ -245,7 +245,7 @@ def _quantile(
     # The array alone decides the dtype of the result.
     a = ensure_array(*promote_dtypes_inexact(a))
     fraction = ensure_array(cast(ensure_array(q), dtypes.accumulation_dtype(a.dtype)))
-    if kind_of(a) == "c":
+    if dtype_kind(a) == "c":
         raise ArgumentError(f"{name} is not defined for complex numbers.")
     if fraction.ndim > 1:
         raise ArgumentError(f"{name} takes q of rank 0 or 1, got shape {fraction.shape}.")
@@ -258,29 +258,29 @@ def _quantile(
     count: Any = product(a.shape[i] for i in axes)
     rows = lax.reshape(lax.transpose(a, (*axes, *other_axes)), (count, *rest))
     if not count or 0 in rest:
-        result = filled((*fraction.shape, *rest), np.nan, a.dtype)
+        result = full_array((*fraction.shape, *rest), np.nan, a.dtype)
     elif weights is not None:
         share = _broadcast_weights(name, weights, a, axes, other_axes, count, rest)
-        result = _weighted(rows, fraction, share, ignore_nan)
+        result = _weighted_quantile(rows, fraction, share, ignore_nan)
     else:
-        result = _interpolated(rows, fraction, method, ignore_nan)
+        result = _interpolate(rows, fraction, method, ignore_nan)
     if keepdims:
         result = lax.expand_dims(result, tuple(i + fraction.ndim for i in axes))
-    return converted(result, result.dtype)
+    return convert_dtype(result, result.dtype)
 
 
-def _interpolated(rows: Array, fraction: Array, method: str, ignore_nan: bool) -> Array:
+def _interpolate(rows: Array, fraction: Array, method: str, ignore_nan: bool) -> Array:
     count, rest = rows.shape[0], rows.shape[1:]
-    wide = converted(rows, dtypes.accumulation_dtype(rows.dtype))
+    wide = convert_dtype(rows, dtypes.accumulation_dtype(rows.dtype))
     ordered = lax.sort(wide, dimension=0)
     compute_dtype, int_dtype = ordered.dtype, dtypes.default_int_dtype()
     full_shape = (*fraction.shape, *rest)
-    ratio = lax.broadcast_in_dim(converted(fraction, compute_dtype), full_shape, tuple(range(fraction.ndim)))
+    ratio = lax.broadcast_in_dim(convert_dtype(fraction, compute_dtype), full_shape, tuple(range(fraction.ndim)))
     missing = isnan(wide)
     if ignore_nan:
         # NaN sorts to the end, so only the numbers before it count.
         present = lax.sub(cast(count, int_dtype), reduce_sum(missing, 0, dtype=int_dtype))
-        total = expand_to(converted(present, compute_dtype), full_shape)
+        total = expand_to(convert_dtype(present, compute_dtype), full_shape)
     else:
         total = expand_to(cast(count, compute_dtype), full_shape)
     last = lax.max(lax.sub(total, cast(1, compute_dtype)), cast(0, compute_dtype))
@@ -290,7 +290,7 @@ def _interpolated(rows: Array, fraction: Array, method: str, ignore_nan: bool) -
         position = lax.mul(ratio, last)
     position = lax.clamp(cast(0, compute_dtype), position, last)
     low, high = lax.floor(position), lax.min(lax.add(lax.floor(position), cast(1, compute_dtype)), last)
-    below, above = (_picked(ordered, converted(p, int_dtype), fraction.ndim) for p in (low, high))
+    below, above = (_pick(ordered, convert_dtype(p, int_dtype), fraction.ndim) for p in (low, high))
     weight = lax.sub(position, low)
     if method == "linear":
         out = add(multiply(below, subtract(1, weight)), multiply(above, weight))
@@ -308,11 +308,11 @@ def _interpolated(rows: Array, fraction: Array, method: str, ignore_nan: bool) -
         out = where(lax.le(total, cast(0, compute_dtype)), np.nan, out)
     else:
         out = where(expand_to(reduce_any(missing, 0), full_shape), np.nan, out)
-    return converted(out, rows.dtype)
+    return convert_dtype(out, rows.dtype)
 
 
-def _picked(ordered: Array, positions: Array, batch: int) -> Array:
-    """For each column of `ordered`, the element at a position."""
+def _pick(ordered: Array, positions: Array, batch: int) -> Array:
+    """Select the element at a position of each column of `ordered`."""
     dimension_numbers = lax.GatherDimensionNumbers(
         offset_dims=(),
         collapsed_slice_dims=(0,),
@@ -335,11 +335,11 @@ def _broadcast_weights(
     raise ArgumentError(f"{name} got weights of shape {share.shape} for an array of shape {a.shape}.")
 
 
-def _weighted(rows: Array, fraction: Array, share: Array, ignore_nan: bool) -> Array:
-    """The first element at which the running sum of the weights reaches a fraction of their total."""
-    dtype, rows = rows.dtype, converted(rows, dtypes.accumulation_dtype(rows.dtype))
+def _weighted_quantile(rows: Array, fraction: Array, share: Array, ignore_nan: bool) -> Array:
+    """Return the first element at which the running sum of the weights reaches a fraction of their total."""
+    dtype, rows = rows.dtype, convert_dtype(rows, dtypes.accumulation_dtype(rows.dtype))
     missing = isnan(rows)
-    share = converted(share, rows.dtype)
+    share = convert_dtype(share, rows.dtype)
     if ignore_nan:
         share = where(missing, 0, share)
     ordered, share = lax.sort((rows, share), dimension=0, is_stable=True, num_keys=1)
@@ -351,9 +351,9 @@ def _weighted(rows: Array, fraction: Array, share: Array, ignore_nan: bool) -> A
     reached = lax.ge(lax.broadcast(running, fraction.shape), lax.expand_dims(target, (fraction.ndim,)) + 0)
     heavy = lax.gt(lax.broadcast(running, fraction.shape), cast(0, rows.dtype))
     position = lax.argmax(lax.bitwise_and(reached, heavy), fraction.ndim, dtypes.default_int_dtype())
-    out = _picked(ordered, clip_values(position, 0, rows.shape[0] - 1), fraction.ndim)
+    out = _pick(ordered, clip_values(position, 0, rows.shape[0] - 1), fraction.ndim)
     out = out if ignore_nan else where(expand_to(reduce_any(missing, 0), full_shape), np.nan, out)
-    return converted(out, dtype)
+    return convert_dtype(out, dtype)
 
 
 # ---------------------------------------------------------------------------------------------------------- correlation
@@ -369,19 +369,19 @@ def cov(
     aweights: Any = None,
     dtype: Any = None,
 ) -> Array:
-    """The covariance matrix of variables, one a row (or a column unless `rowvar`)."""
+    """Compute the covariance matrix of variables, one for each row, or column unless `rowvar`."""
     check_arraylike("cov", m, *(() if y is None else (y,)))
     promoted = promote_dtypes_inexact(m, *(() if y is None else (y,)))
     samples = [ensure_array(x) for x in promoted]
     if dtype is not None:
-        samples = [converted(x, dtypes.requested_dtype(dtype, "cov")) for x in samples]
+        samples = [convert_dtype(x, dtypes.requested_dtype(dtype, "cov")) for x in samples]
     if any(x.ndim > 2 for x in samples):
         raise ArgumentError(f"cov takes arrays of rank 1 or 2, got {[x.shape for x in samples]}.")
     rows = [lax.reshape(x, (1, x.size)) if x.ndim < 2 else x if rowvar else lax.transpose(x, (1, 0)) for x in samples]
     table = concatenate(rows, 0)
     variables, count = table.shape
     if not variables or not count:
-        return filled(() if variables == 1 else (variables, variables), math.nan, table.dtype)
+        return full_array(() if variables == 1 else (variables, variables), math.nan, table.dtype)
     correction = (0 if bias else 1) if ddof is None else ddof
     weights = _sample_weights(table, fweights, aweights)
     divisor: Any = count - correction
@@ -395,7 +395,7 @@ def cov(
         if correction and aweights is None:
             divisor = total - correction
         elif correction:
-            reliability = converted(ensure_array(aweights), dtypes.to_real_dtype(table.dtype))
+            reliability = convert_dtype(ensure_array(aweights), dtypes.to_real_dtype(table.dtype))
             divisor = total - correction * reduce_sum(multiply(weights, reliability)) / total
         centered = table - center[:, None]
         weighted = multiply(centered, expand_to(weights, centered.shape))
@@ -404,7 +404,7 @@ def cov(
 
 
 def _sample_weights(table: Array, fweights: Any, aweights: Any) -> Array | None:
-    """The weight of each column of a table of samples: how often it counts times how much; None if all are the same."""
+    """Return the weight of each column of a table of samples, `fweights` times `aweights`; None without weights."""
     weights, real = None, dtypes.to_real_dtype(table.dtype)
     for kind, values in (("fweights", fweights), ("aweights", aweights)):
         if values is None:
@@ -412,22 +412,22 @@ def _sample_weights(table: Array, fweights: Any, aweights: Any) -> Array | None:
         check_arraylike("cov", values)
         values = ensure_array(values)
         if values.shape != (table.shape[1],):
-            raise ArgumentError(f"cov takes one of {kind} for each of {table.shape[1]} samples.")
-        if kind == "fweights" and kind_of(values) not in "iu":
+            raise ArgumentError(f"cov needs one of {kind} for each of {table.shape[1]} samples.")
+        if kind == "fweights" and dtype_kind(values) not in "iu":
             raise ArgumentTypeError(f"cov takes integer fweights, got {values.aval.short()}.")
-        values = converted(values, real)
+        values = convert_dtype(values, real)
         weights = values if weights is None else multiply(weights, values)
-    return None if weights is None else converted(weights, table.dtype)
+    return None if weights is None else convert_dtype(weights, table.dtype)
 
 
 def corrcoef(x: Any, y: Any = None, rowvar: bool = True, dtype: Any = None) -> Array:
-    """The correlation matrix of variables: the covariance divided by the standard deviations."""
+    """Compute the correlation matrix of variables: the covariance divided by the standard deviations."""
     out = cov(x, y, rowvar, dtype=dtype)
     if out.ndim == 0:
         return true_divide(out, out)
     diagonal = out[lax.iota(np.dtype(np.int32), out.shape[0]), lax.iota(np.dtype(np.int32), out.shape[0])]
-    deviation = converted(sqrt(real(diagonal)), out.dtype)
+    deviation = convert_dtype(sqrt(real(diagonal)), out.dtype)
     out = true_divide(true_divide(out, deviation[:, None]), deviation[None, :])
-    if kind_of(out) == "c":
+    if dtype_kind(out) == "c":
         return lax.complex(clip_values(real(out), -1, 1), clip_values(imag(out), -1, 1))
     return clip_values(out, -1, 1)

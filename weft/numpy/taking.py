@@ -1,4 +1,4 @@
-"""Reading by position: `take` and `take_along_axis`."""
+"""Reading by index: `take` and `take_along_axis`."""
 
 from __future__ import annotations
 
@@ -13,24 +13,26 @@ from weft.indexing.expression import Expression
 from weft.lax.slicing import GatherScatterMode
 from weft.numpy.elementwise import remainder
 from weft.numpy.extremes import clip
-from weft.numpy.indexing import getitem, indexed, read_array
+from weft.numpy.indexing import getitem, indexable, read_array
 from weft.numpy.manipulation import ravel
 from weft.numpy.util import (
     broadcast_shape,
     canonicalize_axis,
     check_arraylike,
     check_no_out,
+    dtype_kind,
     ensure_array,
     expand_to,
-    kind_of,
 )
 from weft.primitives.control.check import check_index
 from weft.trace.array import Array
 
 
 def _check_indices(indices: Any, axis: int, shape: Sequence[Any], wrap: bool) -> None:
-    """Have positions checked in programs where `checks` asks for it. To fill in for those outside is what these
-    functions are known to do, so unasked they do that."""
+    """Check indices in programs if `checks` is "all".
+
+    Filling in for indices out of bounds is the documented behavior of these functions, so checks must be requested.
+    """
     if config.checks == "all" and not isinstance(shape[axis], Expression):
         check_index(indices, axis, shape, -shape[axis] if wrap else 0, shape[axis] - 1)
 
@@ -45,9 +47,9 @@ def take(
     indices_are_sorted: bool = False,
     fill_value: Any = None,
 ) -> Array:
-    """The elements at positions along an axis, or in the flattened array.
+    """Take the elements at indices along an axis, or in the flattened array.
 
-    Positions outside read `fill_value` (NaN by default); with `mode` 'clip' or 'wrap' they are brought inside.
+    Indices out of bounds read `fill_value` (NaN by default); with `mode` 'clip' or 'wrap' they are brought in bounds.
     Under the setting `checks` they are an error, unless a mode or a value is given.
 
     Args:
@@ -56,9 +58,9 @@ def take(
         axis: an axis; None for the flattened array.
         out: must be None: arrays do not change, so nothing can be written into one.
         mode: "fill", "clip" or "wrap".
-        unique_indices: a promise that no position occurs twice.
-        indices_are_sorted: a promise that the positions ascend.
-        fill_value: what positions outside read.
+        unique_indices: a promise that no index occurs twice.
+        indices_are_sorted: a promise that the indices ascend.
+        fill_value: the value read by indices out of bounds.
 
     Returns:
         An array, with the shape of `indices` in the place of the axis.
@@ -70,7 +72,7 @@ def take(
     check_arraylike("take", a, indices)
     check_no_out("take", out)
     a, positions = ensure_array(a), ensure_array(indices)
-    if kind_of(positions) not in "iu":
+    if dtype_kind(positions) not in "iu":
         raise ArgumentTypeError(
             "take needs integer positions.",
             received=f"{indices!r}, {positions.aval.short()}" if not positions.ndim else positions.aval.short(),
@@ -92,7 +94,7 @@ def take(
         raise ArgumentError("take cannot raise for positions outside: use mode 'fill', 'clip' or 'wrap'.")
     if mode == "wrap":
         positions, mode = remainder(positions, length), "promise_in_bounds"
-    elif mode == "clip":  # as NumPy has it, negative positions become 0
+    elif mode == "clip":  # as in NumPy, negative indices become 0
         positions, mode = clip(positions, 0, length - 1), "promise_in_bounds"
     index = (slice(None),) * dim + (positions,)
     return getitem(a, index, mode or "fill", fill_value, indices_are_sorted, unique_indices)
@@ -107,14 +109,14 @@ def take_along_axis(
     *,
     wrap_negative_indices: bool = True,
 ) -> Array:
-    """The elements at `indices` along an axis, line by line: for example those that `argsort` of the axis returned.
+    """Take the elements at `indices` along an axis, line by line, for example with the result of `argsort`.
 
     Args:
         arr: an array.
         indices: integers, with as many axes as `arr`; other axes broadcast.
         axis: the axis; None for the flattened array.
-        mode: what positions outside mean: "fill", "clip" or "promise_in_bounds".
-        fill_value: what positions outside read with mode "fill".
+        mode: the treatment of indices out of bounds: "fill", "clip" or "promise_in_bounds".
+        fill_value: the value read by indices out of bounds in mode "fill".
         wrap_negative_indices: whether negative indices count from the end.
 
     Returns:
@@ -127,7 +129,7 @@ def take_along_axis(
     """
     check_arraylike("take_along_axis", arr, indices)
     a, positions = ensure_array(arr), ensure_array(indices)
-    if kind_of(positions) not in "iu":
+    if dtype_kind(positions) not in "iu":
         raise ArgumentTypeError(f"take_along_axis indices must be of integer type, got {positions.aval.short()}.")
     if axis is None:
         if positions.ndim != 1:
@@ -144,9 +146,9 @@ def take_along_axis(
     if 0 in a.shape:  # there is nothing to read, and no slice of size 1
         nothing = lax.reshape(a, (0,))
         return getitem(nothing, (expand_to(positions, sizes),), parsed, fill_value)
-    a = indexed(a, (positions,))
+    a = indexable(a, (positions,))
     index = read_array(positions, dim, a.aval, parsed, wrap_negative_indices).value
-    # Lines are side by side in the array and the indices, except where the array has one for all.
+    # Lines of the array and the indices correspond, except along axes where the array has a single line.
     lines = tuple(d for d, n in enumerate(a.shape) if d != dim and n == sizes[d])
     dimension_numbers = lax.GatherDimensionNumbers(
         offset_dims=(),

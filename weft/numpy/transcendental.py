@@ -1,4 +1,4 @@
-"""Exponentials, logarithms, roots and trigonometry of each element."""
+"""Elementwise exponentials, logarithms, roots and trigonometry."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from weft import lax
 from weft.base import dtypes
 from weft.numpy.util import (
     choose,
+    dtype_kind,
     ensure_array,
     in_float32,
-    kind_of,
     promote_args_inexact,
     scalar_like,
     strong,
@@ -23,10 +23,10 @@ from weft.trace.array import Array
 def one_argument(
     operation: Callable[[Any], Any], name: str, text: str, note: str, example: str, shows: str
 ) -> Callable[[Any], Array]:
-    """A function of one argument that computes in floating point: integers are converted first.
+    """Make an elementwise function of one argument that computes in floating point; integers are converted first.
 
-    Its docstring says what it is (`text`), what holds at the limits of its domain (`note`), and what it `shows` for an
-    `example`, rounded to three digits.
+    Its docstring has a summary (`text`), the behavior at the limits of its domain (`note`), and the output (`shows`) of
+    an `example`, rounded to three digits.
     """
 
     def function(x: Any, /) -> Array:
@@ -51,26 +51,35 @@ def one_argument(
     return function
 
 
-exp = one_argument(lax.exp, "exp", "e to the power of each element.", "", "[0.0, 1.0]", "[1.   , 2.718], dtype=float32")
+exp = one_argument(
+    lax.exp, "exp", "Compute e to the power of each element.", "", "[0.0, 1.0]", "[1.   , 2.718], dtype=float32"
+)
 
 
-exp2 = one_argument(lax.exp2, "exp2", "2 to the power of each element.", "", "[0.0, 3.0]", "[1., 8.], dtype=float32")
+exp2 = one_argument(
+    lax.exp2, "exp2", "Compute 2 to the power of each element.", "", "[0.0, 3.0]", "[1., 8.], dtype=float32"
+)
 
 
 expm1 = one_argument(
-    lax.expm1, "expm1", "exp(x) - 1, precise for small x.", "", "[0.0, 1.0]", "[0.   , 1.718], dtype=float32"
+    lax.expm1, "expm1", "Compute exp(x) - 1, precise for small x.", "", "[0.0, 1.0]", "[0.   , 1.718], dtype=float32"
 )
 
 
 log = one_argument(
-    lax.log, "log", "The natural logarithm.", "-inf at 0 and NaN below.", "[1.0, 10.0]", "[0.   , 2.303], dtype=float32"
+    lax.log,
+    "log",
+    "Compute the natural logarithm.",
+    "-inf at 0 and NaN below.",
+    "[1.0, 10.0]",
+    "[0.   , 2.303], dtype=float32",
 )
 
 
 log1p = one_argument(
     lax.log1p,
     "log1p",
-    "log(1 + x), precise for small x.",
+    "Compute log(1 + x), precise for small x.",
     "-inf at -1 and NaN below.",
     "[0.0, 1.0]",
     "[0.   , 0.693], dtype=float32",
@@ -80,7 +89,7 @@ log1p = one_argument(
 sqrt = one_argument(
     lax.sqrt,
     "sqrt",
-    "The square root.",
+    "Compute the square root.",
     "NaN below 0. The derivative at 0 is inf: guard it with `where` on the argument.",
     "[4.0, 2.0]",
     "[2.   , 1.414], dtype=float32",
@@ -90,35 +99,39 @@ sqrt = one_argument(
 cbrt = one_argument(
     lax.cbrt,
     "cbrt",
-    "The cube root.",
+    "Compute the cube root.",
     "Negative numbers have a negative root.",
     "[8.0, -27.0]",
     "[ 2., -3.], dtype=float32",
 )
 
 
-sin = one_argument(lax.sin, "sin", "The sine, of radians.", "", "[0.0, 1.0]", "[0.   , 0.841], dtype=float32")
+sin = one_argument(lax.sin, "sin", "Compute the sine of radians.", "", "[0.0, 1.0]", "[0.   , 0.841], dtype=float32")
 
 
-cos = one_argument(lax.cos, "cos", "The cosine, of radians.", "", "[0.0, 1.0]", "[1.  , 0.54], dtype=float32")
+cos = one_argument(lax.cos, "cos", "Compute the cosine of radians.", "", "[0.0, 1.0]", "[1.  , 0.54], dtype=float32")
 
 
-tan = one_argument(lax.tan, "tan", "The tangent, of radians.", "", "[0.0, 1.0]", "[0.   , 1.557], dtype=float32")
+tan = one_argument(lax.tan, "tan", "Compute the tangent of radians.", "", "[0.0, 1.0]", "[0.   , 1.557], dtype=float32")
 
 
-sinh = one_argument(lax.sinh, "sinh", "The hyperbolic sine.", "", "[0.0, 1.0]", "[0.   , 1.175], dtype=float32")
+sinh = one_argument(lax.sinh, "sinh", "Compute the hyperbolic sine.", "", "[0.0, 1.0]", "[0.   , 1.175], dtype=float32")
 
 
-cosh = one_argument(lax.cosh, "cosh", "The hyperbolic cosine.", "", "[0.0, 1.0]", "[1.   , 1.543], dtype=float32")
+cosh = one_argument(
+    lax.cosh, "cosh", "Compute the hyperbolic cosine.", "", "[0.0, 1.0]", "[1.   , 1.543], dtype=float32"
+)
 
 
-tanh = one_argument(lax.tanh, "tanh", "The hyperbolic tangent.", "", "[0.0, 1.0]", "[0.   , 0.762], dtype=float32")
+tanh = one_argument(
+    lax.tanh, "tanh", "Compute the hyperbolic tangent.", "", "[0.0, 1.0]", "[0.   , 0.762], dtype=float32"
+)
 
 
 arcsin = one_argument(
     lax.asin,
     "arcsin",
-    "The inverse sine, in radians.",
+    "Compute the inverse sine, in radians.",
     "NaN outside of [-1, 1], where the derivative ends in inf.",
     "[0.0, 1.0]",
     "[0.   , 1.571], dtype=float32",
@@ -128,7 +141,7 @@ arcsin = one_argument(
 arccos = one_argument(
     lax.acos,
     "arccos",
-    "The inverse cosine, in radians.",
+    "Compute the inverse cosine, in radians.",
     "NaN outside of [-1, 1], where the derivative ends in -inf.",
     "[0.0, 1.0]",
     "[1.571, 0.   ], dtype=float32",
@@ -136,19 +149,19 @@ arccos = one_argument(
 
 
 arctan = one_argument(
-    lax.atan, "arctan", "The inverse tangent, in radians.", "", "[0.0, 1.0]", "[0.   , 0.785], dtype=float32"
+    lax.atan, "arctan", "Compute the inverse tangent, in radians.", "", "[0.0, 1.0]", "[0.   , 0.785], dtype=float32"
 )
 
 
 arcsinh = one_argument(
-    lax.asinh, "arcsinh", "The inverse hyperbolic sine.", "", "[0.0, 1.0]", "[0.   , 0.881], dtype=float32"
+    lax.asinh, "arcsinh", "Compute the inverse hyperbolic sine.", "", "[0.0, 1.0]", "[0.   , 0.881], dtype=float32"
 )
 
 
 arccosh = one_argument(
     lax.acosh,
     "arccosh",
-    "The inverse hyperbolic cosine.",
+    "Compute the inverse hyperbolic cosine.",
     "NaN below 1.",
     "[1.0, 2.0]",
     "[0.   , 1.317], dtype=float32",
@@ -158,7 +171,7 @@ arccosh = one_argument(
 arctanh = one_argument(
     lax.atanh,
     "arctanh",
-    "The inverse hyperbolic tangent.",
+    "Compute the inverse hyperbolic tangent.",
     "inf at 1, -inf at -1, NaN beyond.",
     "[0.0, 0.5]",
     "[0.   , 0.549], dtype=float32",
@@ -168,7 +181,7 @@ arctanh = one_argument(
 asin = one_argument(
     lax.asin,
     "asin",
-    "The inverse sine, in radians.",
+    "Compute the inverse sine, in radians.",
     "NaN outside of [-1, 1], where the derivative ends in inf.",
     "[0.0, 1.0]",
     "[0.   , 1.571], dtype=float32",
@@ -178,7 +191,7 @@ asin = one_argument(
 acos = one_argument(
     lax.acos,
     "acos",
-    "The inverse cosine, in radians.",
+    "Compute the inverse cosine, in radians.",
     "NaN outside of [-1, 1], where the derivative ends in -inf.",
     "[0.0, 1.0]",
     "[1.571, 0.   ], dtype=float32",
@@ -186,24 +199,29 @@ acos = one_argument(
 
 
 atan = one_argument(
-    lax.atan, "atan", "The inverse tangent, in radians.", "", "[0.0, 1.0]", "[0.   , 0.785], dtype=float32"
+    lax.atan, "atan", "Compute the inverse tangent, in radians.", "", "[0.0, 1.0]", "[0.   , 0.785], dtype=float32"
 )
 
 
 asinh = one_argument(
-    lax.asinh, "asinh", "The inverse hyperbolic sine.", "", "[0.0, 1.0]", "[0.   , 0.881], dtype=float32"
+    lax.asinh, "asinh", "Compute the inverse hyperbolic sine.", "", "[0.0, 1.0]", "[0.   , 0.881], dtype=float32"
 )
 
 
 acosh = one_argument(
-    lax.acosh, "acosh", "The inverse hyperbolic cosine.", "NaN below 1.", "[1.0, 2.0]", "[0.   , 1.317], dtype=float32"
+    lax.acosh,
+    "acosh",
+    "Compute the inverse hyperbolic cosine.",
+    "NaN below 1.",
+    "[1.0, 2.0]",
+    "[0.   , 1.317], dtype=float32",
 )
 
 
 atanh = one_argument(
     lax.atanh,
     "atanh",
-    "The inverse hyperbolic tangent.",
+    "Compute the inverse hyperbolic tangent.",
     "inf at 1, -inf at -1, NaN beyond.",
     "[0.0, 0.5]",
     "[0.   , 0.549], dtype=float32",
@@ -211,7 +229,7 @@ atanh = one_argument(
 
 
 def log2(x: Any, /) -> Array:
-    """The logarithm to base 2.
+    """Compute the logarithm to base 2.
 
     Args:
         x: an array or a number.
@@ -224,11 +242,11 @@ def log2(x: Any, /) -> Array:
     Array([0., 1., 3.], dtype=float32)
     """
     (x,) = promote_args_inexact("log2", x)
-    return in_float32(lambda x: _scaled_down(lax.log(x), math.log(2)), strong(ensure_array(x)))
+    return in_float32(lambda x: _divide_by(lax.log(x), math.log(2)), strong(ensure_array(x)))
 
 
 def log10(x: Any, /) -> Array:
-    """The logarithm to base 10.
+    """Compute the logarithm to base 10.
 
     Args:
         x: an array or a number.
@@ -241,12 +259,12 @@ def log10(x: Any, /) -> Array:
     Array([0., 2.], dtype=float32)
     """
     (x,) = promote_args_inexact("log10", x)
-    return in_float32(lambda x: _scaled_down(lax.log(x), math.log(10)), strong(ensure_array(x)))
+    return in_float32(lambda x: _divide_by(lax.log(x), math.log(10)), strong(ensure_array(x)))
 
 
-def _scaled_down(x: Array, divisor: float) -> Array:
-    """`x` divided by a real number; of a complex one each part, since infinite numbers have no quotient."""
-    if kind_of(x) != "c":
+def _divide_by(x: Array, divisor: float) -> Array:
+    """Divide `x` by a real number; complex numbers part by part, since infinite ones have no quotient."""
+    if dtype_kind(x) != "c":
         return lax.div(x, scalar_like(x, divisor))
     parts = (lax.real(x), lax.imag(x))
     return lax.complex(*(lax.div(part, scalar_like(part, divisor)) for part in parts))
@@ -256,7 +274,7 @@ def _scaled_down(x: Array, divisor: float) -> Array:
 
 
 def arctan2(x1: Any, x2: Any, /) -> Array:
-    """The angle of the point with ordinate `x1` and abscissa `x2`, in radians.
+    """Compute the angle of the point with ordinate `x1` and abscissa `x2`, in radians.
 
     Args:
         x1: an array or a number.
@@ -276,7 +294,7 @@ atan2 = arctan2
 
 
 def deg2rad(x: Any, /) -> Array:
-    """Degrees as radians.
+    """Convert degrees to radians.
 
     Args:
         x: an array or a number.
@@ -293,7 +311,7 @@ def deg2rad(x: Any, /) -> Array:
 
 
 def rad2deg(x: Any, /) -> Array:
-    """Radians as degrees.
+    """Convert radians to degrees.
 
     Args:
         x: an array or a number.
@@ -316,7 +334,7 @@ degrees = rad2deg
 
 
 def sinc(x: Any, /) -> Array:
-    """sin(pi x) / (pi x), and 1 at 0.
+    """Compute sin(pi x) / (pi x), and 1 at 0.
 
     Args:
         x: an array or a number.
@@ -338,12 +356,15 @@ def _sinc(x: Array) -> Array:
     # At 0 the first terms of the series are used, so that derivatives are right there too.
     squared = lax.mul(scaled, scaled)
     near = scalar_like(x, 1) + squared * (scalar_like(x, -1 / 6) + squared * scalar_like(x, 1 / 120))
-    sine = lax.sin(divisor) if kind_of(x) == "c" else _sin_pi(choose(at_zero, scalar_like(x, 1), x))
+    sine = lax.sin(divisor) if dtype_kind(x) == "c" else _sin_pi(choose(at_zero, scalar_like(x, 1), x))
     return choose(at_zero, lax.broadcast_in_dim(near, x.shape, tuple(range(len(x.shape)))), lax.div(sine, divisor))
 
 
 def _sin_pi(x: Array) -> Array:
-    """sin(pi x). The distance to the nearest integer is exact; that of pi x to a multiple of pi would not be."""
+    """Compute sin(pi x) with exact argument reduction.
+
+    The distance to the nearest integer is exact; that of pi x to a multiple of pi would not be.
+    """
     nearest = lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN)
     sine = lax.sin(lax.mul(scalar_like(x, math.pi), lax.sub(x, nearest)))
     half = lax.mul(nearest, scalar_like(x, 0.5))

@@ -1,4 +1,4 @@
-"""Universal functions: elementwise functions that also reduce, accumulate, combine all pairs, and update elements."""
+"""Universal functions: elementwise functions with methods to reduce, accumulate, combine all pairs and update."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from weft.base.source import user_line
 from weft.base.tracebacks import conceal
 from weft.indexing.dimension import product
 from weft.numpy import elementwise, extremes, logic, reductions, running
-from weft.numpy.creation import converted, filled
+from weft.numpy.creation import convert_dtype, full_array
 from weft.numpy.manipulation import broadcast_to, ravel
 from weft.numpy.util import (
+    canonical_dtype,
     canonicalize_axes,
     canonicalize_axis,
     check_arraylike,
     check_no_out,
     ensure_array,
     is_concrete,
-    requested,
 )
 from weft.numpy.vectorize import vectorize
 from weft.trace.array import Array
 
 
 class ufunc:
-    """An elementwise function of `nin` arguments and `nout` results, with NumPy's methods of such functions."""
+    """An elementwise function of `nin` arguments and `nout` results, with the methods of NumPy's ufuncs."""
 
     def __init__(
         self,
@@ -72,12 +72,12 @@ class ufunc:
         )
 
     def __call__(self, *args: Any, out: Any = None, where: Any = None) -> Any:
-        """Apply to each element."""
+        """Apply the function to each element."""
         try:
             check_no_out(self.__name__, out)
             if where is not None:
                 raise NotSupportedError(
-                    f"{self.__name__}(..., where=) would leave elements undefined.",
+                    f"{self.__name__}(..., where=) is not supported, since it would leave elements undefined.",
                     fix=f"weft.numpy.where(condition, {self.__name__}(...), otherwise)",
                 )
             if len(args) != self.nin:
@@ -115,7 +115,7 @@ class ufunc:
         return self._reduce_by_scan(ensure_array(a), axis, dtype, keepdims, initial, where)
 
     def _reduce_by_scan(self, a: Array, axis: Any, dtype: Any, keepdims: bool, initial: Any, where: Any) -> Array:
-        a = a if dtype is None else converted(a, requested(dtype, self.__name__))
+        a = a if dtype is None else convert_dtype(a, canonical_dtype(dtype, self.__name__))
         axes = canonicalize_axes(axis, a.ndim, f"{self.__name__}.reduce")
         other_axes = tuple(i for i in range(a.ndim) if i not in axes)
         first = initial if initial is not None else self.identity
@@ -128,26 +128,26 @@ class ufunc:
         rows = in_rows(a)
         taken = None if where is None else in_rows(broadcast_to(ensure_array(where), a.shape))
         if initial is not None or taken is not None or (not count and first is not None):
-            start = filled(rows.shape[1:], first, self._dtype(rows.dtype))
+            start = full_array(rows.shape[1:], first, self._dtype(rows.dtype))
         elif count:
-            start, rows = converted(rows[0], self._dtype(rows.dtype)), rows[1:]
+            start, rows = convert_dtype(rows[0], self._dtype(rows.dtype)), rows[1:]
         else:
             raise ArgumentError(f"zero-size array to reduction operation {self.__name__} which has no identity.")
 
         def step(carry: Any, row: tuple[Any, Any]) -> tuple[Any, None]:
             value, is_taken = row
-            combined = converted(self(carry, value), carry.dtype)
+            combined = convert_dtype(self(carry, value), carry.dtype)
             return combined if is_taken is None else lax.select(is_taken, combined, carry), None
 
         out = lax.scan(step, start, (rows, taken))[0]
         return lax.expand_dims(out, axes) if keepdims else out
 
     def _dtype(self, dtype: Any) -> Any:
-        """The dtype of results for operands of a dtype."""
+        """Return the dtype of results for operands of a dtype."""
         return dtypes.bool_ if self._is_logical else dtype
 
     def accumulate(self, a: Any, axis: int = 0, dtype: Any = None, out: Any = None) -> Array:
-        """The results of reducing up to each element of an axis."""
+        """Accumulate the function along an axis: the reductions up to each element."""
         self._binary("accumulate")
         check_arraylike(f"{self.__name__}.accumulate", a)
         check_no_out(f"{self.__name__}.accumulate", out)
@@ -157,14 +157,14 @@ class ufunc:
         dim = canonicalize_axis(axis, a.ndim, f"{self.__name__}.accumulate")
         if self._accumulate is not None:
             return self._accumulate(a, axis=dim, dtype=dtype)
-        a = a if dtype is None else converted(a, requested(dtype, self.__name__))
-        a = converted(a, self._dtype(a.dtype))
+        a = a if dtype is None else convert_dtype(a, canonical_dtype(dtype, self.__name__))
+        a = convert_dtype(a, self._dtype(a.dtype))
         if not a.shape[dim]:
             return a
         rows = lax.transpose(a, (dim, *(i for i in range(a.ndim) if i != dim)))
 
         def step(carry: Any, row: Any) -> tuple[Any, Any]:
-            result = converted(self(carry, row), carry.dtype)
+            result = convert_dtype(self(carry, row), carry.dtype)
             return result, result
 
         rest = lax.scan(step, rows[0], rows[1:])[1]
@@ -172,7 +172,7 @@ class ufunc:
         return lax.transpose(result, (*range(1, dim + 1), 0, *range(dim + 1, a.ndim)))
 
     def outer(self, A: Any, B: Any, /) -> Array:
-        """The function of all pairs of elements."""
+        """Apply the function to all pairs of elements."""
         self._binary("outer")
         check_arraylike(f"{self.__name__}.outer", A, B)
         first, second = ensure_array(A), ensure_array(B)
@@ -180,7 +180,7 @@ class ufunc:
         return self(lax.reshape(first, (*first.shape, *(1,) * (second.ndim - first.ndim))), second)
 
     def at(self, a: Any, indices: Any, b: Any = None, /, *, inplace: bool = True) -> Array:
-        """The array in which the elements at some indices are replaced by the function of them (and of `b`)."""
+        """Return the array with the elements at some indices replaced by the function of them (and of `b`)."""
         if inplace:
             raise ImmutableArrayError(
                 f"Arrays are immutable, so {self.__name__}.at cannot change one in place.",
@@ -192,12 +192,12 @@ class ufunc:
         if self._at is not None:
             return getattr(a.at[indices], self._at)(b) if isinstance(self._at, str) else self._at(a, indices, b)
         if b is None:
-            return a.at[indices].apply(lambda x: converted(self(x), x.dtype))
+            return a.at[indices].apply(lambda x: convert_dtype(self(x), x.dtype))
         check_arraylike(f"{self.__name__}.at", b)
-        return self._sequential_at(converted(a, self._dtype(a.dtype)), indices, b)
+        return self._sequential_at(convert_dtype(a, self._dtype(a.dtype)), indices, b)
 
     def _sequential_at(self, a: Array, indices: Any, b: Any) -> Array:
-        """One element after the other, since an index may occur several times."""
+        """Update one element after the other, since an index may occur several times."""
         positions = lax.reshape(lax.iota(dtypes.default_int_dtype(), a.size), a.shape)[indices]
         values = ravel(
             lax.broadcast_in_dim(
@@ -207,12 +207,12 @@ class ufunc:
 
         def step(flat: Any, pair: tuple[Any, Any]) -> tuple[Any, None]:
             i, value = pair
-            return flat.at[i].set(converted(self(flat[i], value), flat.dtype)), None
+            return flat.at[i].set(convert_dtype(self(flat[i], value), flat.dtype)), None
 
         return lax.reshape(lax.scan(step, ravel(a), (ravel(positions), values))[0], a.shape)
 
     def reduceat(self, a: Any, indices: Any, axis: int = 0, dtype: Any = None, out: Any = None) -> Array:
-        """For each index, the reduction from there up to the next index."""
+        """Reduce, for each index, the elements from there up to the next index."""
         self._binary("reduceat")
         check_arraylike(f"{self.__name__}.reduceat", a, indices)
         check_no_out(f"{self.__name__}.reduceat", out)
@@ -227,9 +227,9 @@ class ufunc:
             )
         if not indices.shape[0]:
             empty = lax.slice_in_dim(a, 0, 0, axis=dim)
-            return empty if dtype is None else converted(empty, requested(dtype, self.__name__))
+            return empty if dtype is None else convert_dtype(empty, canonical_dtype(dtype, self.__name__))
         if not is_concrete(indices):
-            return self._reduceat_masked(a, indices, dim, dtype)
+            return self._reduceat_by_mask(a, indices, dim, dtype)
         known, length = np.asarray(indices), a.shape[dim]
         if known.min() < 0 or known.max() >= length:
             raise IndexError(
@@ -242,9 +242,9 @@ class ufunc:
             parts.append(self.reduce(part, axis=dim, dtype=dtype, keepdims=True))
         return lax.concatenate(parts, dim)
 
-    def _reduceat_masked(self, a: Array, indices: Array, axis: int, dtype: Any) -> Array:
-        """`reduceat` for indices that are not known: each part reduces the whole axis but skips what is outside."""
-        after = lax.concatenate([indices[1:], filled((1,), a.shape[axis], indices.dtype)], 0)
+    def _reduceat_by_mask(self, a: Array, indices: Array, axis: int, dtype: Any) -> Array:
+        """Compute `reduceat` for traced indices: each part reduces the whole axis but skips elements outside of it."""
+        after = lax.concatenate([indices[1:], full_array((1,), a.shape[axis], indices.dtype)], 0)
         ends = lax.max(after, lax.add(indices, np.ones((), indices.dtype)))
         if self._reduce is not None and self.identity is not None:
             position = lax.broadcasted_iota(indices.dtype, a.shape, axis)
@@ -254,14 +254,14 @@ class ufunc:
                 return self.reduce(a, axis=axis, dtype=dtype, where=inside)
 
             return vmap(part, out_axes=axis)(indices, ends)
-        a = a if dtype is None else converted(a, requested(dtype, self.__name__))
-        a = converted(a, self._dtype(a.dtype))
+        a = a if dtype is None else convert_dtype(a, canonical_dtype(dtype, self.__name__))
+        a = convert_dtype(a, self._dtype(a.dtype))
         rows = lax.transpose(a, (axis, *(i for i in range(a.ndim) if i != axis)))
 
         def scanned(start: Any, end: Any) -> Array:
             def step(carry: Any, row: Any) -> tuple[Any, None]:
                 position, value = row
-                combined = converted(self(carry, value), carry.dtype)
+                combined = convert_dtype(self(carry, value), carry.dtype)
                 combined = lax.select(lax.eq(position, start), value, combined)
                 inside = lax.bitwise_and(lax.ge(position, start), lax.lt(position, end))
                 return lax.select(inside, combined, carry), None
@@ -272,25 +272,25 @@ class ufunc:
 
 
 def frompyfunc(func: Callable[..., Any], /, nin: int, nout: int, *, identity: Any = None) -> ufunc:
-    """A universal function from a function of scalars."""
+    """Create a universal function from a function of scalars."""
     return ufunc(func, nin, nout, identity=identity)
 
 
 def _without_initial(reduction: Callable[..., Any]) -> Callable[..., Any]:
-    """`all` and `any` as reductions that take the arguments of the others."""
+    """Adapt `all` or `any` to the arguments of the other reductions."""
 
     def reduce(a: Any, axis: Any, dtype: Any, keepdims: bool, initial: Any, where: Any) -> Array:
         out = reduction(a, axis=axis, keepdims=keepdims, where=where)
-        return out if dtype is None else converted(out, requested(dtype, "reduce"))
+        return out if dtype is None else convert_dtype(out, canonical_dtype(dtype, "reduce"))
 
     return reduce
 
 
 def _with_dtype(reduction: Callable[..., Any]) -> Callable[..., Any]:
-    """`max` and `min` as reductions that take a dtype."""
+    """Adapt `max` or `min` to accept a dtype."""
 
     def reduce(a: Any, axis: Any, dtype: Any, keepdims: bool, initial: Any, where: Any) -> Array:
-        a = ensure_array(a) if dtype is None else converted(ensure_array(a), requested(dtype, "reduce"))
+        a = ensure_array(a) if dtype is None else convert_dtype(ensure_array(a), canonical_dtype(dtype, "reduce"))
         return reduction(a, axis=axis, keepdims=keepdims, initial=initial, where=where)
 
     return reduce

@@ -1,4 +1,4 @@
-"""What every function of `weft.numpy` does first: accept array-likes, promote dtypes, broadcast shapes, name axes.
+"""Argument conversion for `weft.numpy`: accept array-likes, promote dtypes, broadcast shapes, normalize axes.
 
 The promoting functions return values that are ready to bind: arrays, and for Python or NumPy scalars rank-0 NumPy
 arrays of the common dtype. Rank-0 operands are legal next to full ones, so `x * 3.0` is one equation.
@@ -49,12 +49,12 @@ _ARRAYLIKE = (Array, np.ndarray, np.generic, int, float, complex)
 
 
 def is_arraylike(x: Any) -> bool:
-    """Whether `x` is an array or a number: lists and strings are not, since converting them hides a cost."""
+    """Return whether `x` is an array or a number; lists and strings are not, since converting them hides a cost."""
     return isinstance(x, _ARRAYLIKE) or hasattr(type(x), "__jax_array__")
 
 
 def check_arraylike(name: str, *args: Any) -> None:
-    """Raise unless every argument of the function `name` is an array or a number."""
+    """Raise an error unless every argument of the function `name` is an array or a number."""
     for position, x in enumerate(args):
         if not isinstance(x, _ARRAYLIKE) and not hasattr(type(x), "__jax_array__"):
             fixes = {"list": "weft.numpy.asarray(x)", "tuple": "weft.numpy.asarray(x)"}
@@ -66,12 +66,12 @@ def check_arraylike(name: str, *args: Any) -> None:
 
 
 def check_arraylike_or_none(name: str, *args: Any) -> None:
-    """As `check_arraylike`, where None means an argument that was not passed."""
+    """Call `check_arraylike`, where None means an argument that was not passed."""
     check_arraylike(name, *(0 if x is None else x for x in args))
 
 
 def check_no_out(name: str, out: Any) -> None:
-    """Arrays are immutable, so there is nothing to write into."""
+    """Raise an error if `out` is given: arrays are immutable."""
     if out is not None:
         raise NotSupportedError(
             f"The `out` argument of weft.numpy.{name} is not supported: arrays are immutable.",
@@ -80,7 +80,7 @@ def check_no_out(name: str, out: Any) -> None:
 
 
 def ensure_array(x: Any) -> Array:
-    """`x` as an array: a number becomes a weakly typed array of rank 0, a NumPy array is copied since it can change."""
+    """Convert `x` to an array: a number becomes weakly typed of rank 0, a NumPy array is copied since it can change."""
     if isinstance(x, Array):
         return x
     kind = type(x)
@@ -92,19 +92,21 @@ def ensure_array(x: Any) -> Array:
 
 
 def ensure_arrays(name: str, *args: Any) -> list[Array]:
-    """The arguments of the function `name` as arrays."""
+    """Convert the arguments of the function `name` to arrays."""
     check_arraylike(name, *args)
     return [ensure_array(x) for x in args]
 
 
 def is_concrete(x: Any) -> bool:
-    """Whether the values of `x` are known now."""
+    """Return whether the values of `x` are known now."""
     return not isinstance(x, Tracer)
 
 
-def on_device_of(array: Any, *operands: Any) -> Any:
-    """An array where the operands are that it is for: on the device that those are committed to. It is for arrays
-    that are computed from what is known of operands, rather than by operations on them."""
+def follow_device(array: Any, *operands: Any) -> Any:
+    """Move an array to the device that the operands are committed to, if any.
+
+    Used for arrays that are computed from static properties of operands, rather than by operations on them.
+    """
     for operand in operands:
         if type(operand) is PlacedArray and isinstance(array, ConcreteArray) and is_eager():
             return put(array, common_placement([array, *operands], "an operation", "operand {}".format))
@@ -112,12 +114,12 @@ def on_device_of(array: Any, *operands: Any) -> Any:
 
 
 def is_eager() -> bool:
-    """Whether operations run at once, so that constants may be made directly in NumPy."""
+    """Return whether operations run immediately, so that constants may be created directly in NumPy."""
     return context.trace is EVALUATION
 
 
 def concrete_or_error(x: Any, what: str, fix: str) -> np.ndarray:
-    """The values of `x`, or an error that names what needed them and how to do without."""
+    """Return the values of `x`; if they are traced, raise an error with the need `what` and a way around, `fix`."""
     if isinstance(x, Tracer):
         known = x.known()
         if known is None:
@@ -126,18 +128,18 @@ def concrete_or_error(x: Any, what: str, fix: str) -> np.ndarray:
     return np.asarray(x)
 
 
-def shape_of(x: Any) -> tuple[Any, ...]:
-    """The shape of an array or number."""
+def get_shape(x: Any) -> tuple[Any, ...]:
+    """Return the shape of an array or number."""
     return x.shape if hasattr(x, "shape") else np.shape(x)
 
 
-def dtype_of(x: Any) -> Any:
-    """The canonical dtype of an array or number."""
+def get_dtype(x: Any) -> Any:
+    """Return the canonical dtype of an array or number."""
     return x.dtype if isinstance(x, Array) else dtypes.dtype(x, canonicalize=True)
 
 
-def kind_of(x: Any) -> str:
-    """The kind of the elements: b, i, u, f, c or k."""
+def dtype_kind(x: Any) -> str:
+    """Return the kind of the elements: b, i, u, f, c or k."""
     return dtypes.kind(x.dtype if isinstance(x, Array) else dtypes.dtype(x, canonicalize=True))
 
 
@@ -145,26 +147,26 @@ def kind_of(x: Any) -> str:
 
 
 def cast(x: Any, dtype: Any, weak: bool = False) -> Any:
-    """`x` in a canonical dtype, ready to bind. A Python or NumPy scalar costs no equation."""
+    """Convert `x` to a canonical dtype, ready to bind. A Python or NumPy scalar costs no equation."""
     if isinstance(x, Array):
         aval: ArrayType = x.aval
-        # A weak operand next to a strong one of its dtype has a strong result, so no conversion is recorded.
+        # A weak operand combined with a strong one of its dtype has a strong result, so no conversion is recorded.
         if aval.dtype is dtype and (not weak or aval.weak_type):
             return x
         if aval.dtype == dtype and (not weak or aval.weak_type):
             return x
         plain = isinstance(dtype, np.dtype) and isinstance(aval.dtype, np.dtype)
         if type(x) is ConcreteArray and not aval.shape and plain:
-            return ConcreteArray(converted_value(x._value, dtype), array_type((), dtype, weak))
+            return ConcreteArray(convert_value(x._value, dtype), array_type((), dtype, weak))
         return convert_element_type(x, new_dtype=dtype, weak_type=weak)
     if isinstance(x, _SCALARS) and not isinstance(x, np.generic):
-        if type(x) is float and dtypes.kind(dtype) in "iu":  # as an array of it would be converted
-            return _constant(converted_value(np.asarray(x), dtype), weak)
+        if type(x) is float and dtypes.kind(dtype) in "iu":  # converted as an array would be
+            return _constant(convert_value(np.asarray(x), dtype), weak)
         return _constant(scalar_value(x, dtype), weak)
     if isinstance(x, (np.ndarray, np.generic)):
         value = dtypes.canonical_array(x)
         if value.dtype != dtype:
-            value = converted_value(value, dtype)
+            value = convert_value(value, dtype)
         if not value.shape:
             return _constant(value.copy() if value is x else value, weak)
         return from_numpy(value, weak_type=weak, copy=value is x)
@@ -173,37 +175,37 @@ def cast(x: Any, dtype: Any, weak: bool = False) -> Any:
     return cast(x.__jax_array__(), dtype, weak)
 
 
-def converted_value(value: np.ndarray, dtype: Any) -> np.ndarray:
-    """NumPy values in another dtype, converted as the equation would do it."""
+def convert_value(value: np.ndarray, dtype: Any) -> np.ndarray:
+    """Convert NumPy values to another dtype as the equation would."""
     equation: Any = convert_element_type
     return equation.eval(value, new_dtype=dtype)
 
 
 def _constant(value: np.ndarray, weak: bool) -> Any:
-    """A rank-0 value to bind: plain NumPy when strong."""
+    """Return a rank-0 value to bind: plain NumPy when strong."""
     return ConcreteArray(value, array_type((), value.dtype, True)) if weak else value
 
 
 def choose(condition: Any, yes: Any, no: Any) -> Array:
-    """`yes` where the condition holds, else `no`: operands of one shape, or scalars."""
+    """Select `yes` where the condition holds, else `no`: operands of one shape, or scalars."""
     return select_n(condition, no, yes)
 
 
 def in_float32(function: Callable[[Array], Array], x: Array) -> Array:
-    """A function of an array, where shorter floats are computed in float32 and rounded once."""
+    """Apply a function of an array, computing shorter floats in float32 with a single rounding."""
     wide = dtypes.accumulation_dtype(x.dtype)
     return function(x) if wide == x.dtype else cast(function(cast(x, wide)), x.dtype)
 
 
 def strong(x: Array) -> Array:
-    """`x` without weak type."""
+    """Return `x` without weak type."""
     if not x.weak_type:
         return x
     return convert_element_type(x, new_dtype=x.dtype, weak_type=False)
 
 
 def scalar_value(value: Any, dtype: Any) -> np.ndarray:
-    """A Python number as a rank-0 array of a dtype, quickly where it fits for certain."""
+    """Convert a Python number to a rank-0 array of a dtype, quickly where it fits for certain."""
     kind = type(value)
     if kind is float:
         if dtype is dtypes.float32 and (_LEAST < value < _GREATEST or -_GREATEST < value < -_LEAST or value == 0.0):
@@ -222,7 +224,7 @@ _NUMERIC = _UNSIGNED | frozenset(
 
 
 def promote_dtypes(*args: Any) -> list[Any]:
-    """The arguments in the dtype they promote to."""
+    """Convert the arguments to the dtype they promote to."""
     if len(args) == 2:
         x, y = args
         if isinstance(x, Array):
@@ -240,7 +242,7 @@ def promote_dtypes(*args: Any) -> list[Any]:
 
 
 def _takes(aval: ArrayType, kind: type) -> bool:
-    """Whether a Python number of a kind takes the dtype of an array that it is combined with."""
+    """Return whether a Python number of a type adopts the dtype of an array that it is combined with."""
     if aval.weak_type or (aval.dtype in _WIDE and not config.enable_x64):
         return False
     if kind is int:
@@ -248,7 +250,7 @@ def _takes(aval: ArrayType, kind: type) -> bool:
     return kind is float and aval.dtype in _FLOATS
 
 
-# Arrays of these may come from where 64 bits were enabled.
+# Arrays of these may have been created while 64 bits were enabled.
 _WIDE = frozenset(dtypes.as_dtype(name) for name in ("int64", "uint64", "float64", "complex128"))
 _FLOATS = frozenset(dtypes.as_dtype(name) for name in ("float16", "float32", "float64", "bfloat16", "complex64"))
 
@@ -259,14 +261,14 @@ def _result_type(args: Sequence[Any]) -> tuple[Any, bool]:
 
 
 def _plain(x: Any) -> Any:
-    """What has the dtype of a value that is neither an array nor a number: a size is a Python integer."""
+    """Return a stand-in with the dtype of a value that is no array or number: a size counts as a Python integer."""
     if isinstance(x, Expression):
         return 0
     return x.__jax_array__() if hasattr(type(x), "__jax_array__") else x
 
 
 def promote_dtypes_inexact(*args: Any) -> list[Any]:
-    """The arguments in the floating-point or complex dtype they promote to; integers become floats."""
+    """Convert the arguments to the inexact dtype they promote to; integers become floats."""
     if len(args) == 1 and isinstance(args[0], Array) and dtypes.kind(args[0].dtype) in "fc":
         return [args[0]]
     dtype, weak = _result_type(args)
@@ -275,19 +277,19 @@ def promote_dtypes_inexact(*args: Any) -> list[Any]:
 
 
 def promote_dtypes_numeric(*args: Any) -> list[Any]:
-    """The arguments in the dtype they promote to, booleans as integers."""
+    """Convert the arguments to the dtype they promote to, booleans to integers."""
     dtype, weak = _result_type(args)
     return [cast(x, dtypes.to_numeric_dtype(_numeric(dtype)), weak) for x in args]
 
 
 def _numeric(dtype: Any) -> Any:
     if isinstance(dtype, dtypes.ExtendedDtype):
-        raise ArgumentTypeError(f"A number is needed here, but the array holds elements of {dtype.name}.")
+        raise ArgumentTypeError(f"The elements must be numbers, but the array holds elements of {dtype.name}.")
     return dtype
 
 
 def promote_args(name: str, *args: Any) -> list[Any]:
-    """The arguments of the function `name`, promoted to one dtype and, scalars excepted, broadcast to one shape."""
+    """Promote the arguments of the function `name` to one dtype and, except scalars, broadcast them to one shape."""
     for x in args:
         if not isinstance(x, _ARRAYLIKE):
             check_arraylike(name, *args)
@@ -304,7 +306,7 @@ def promote_args(name: str, *args: Any) -> list[Any]:
 
 
 def promote_args_inexact(name: str, *args: Any) -> list[Any]:
-    """As `promote_args`, with integers made floats."""
+    """Call `promote_args` with integers converted to floats."""
     if len(args) == 2:
         x, y = args
         for array, other in ((x, y), (y, x)):
@@ -319,7 +321,7 @@ def promote_args_inexact(name: str, *args: Any) -> list[Any]:
 
 
 def promote_args_numeric(name: str, *args: Any) -> list[Any]:
-    """As `promote_args`, with booleans made integers."""
+    """Call `promote_args` with booleans converted to integers."""
     check_arraylike(name, *args)
     _refuse_keys(name, args)
     return broadcast_operands(name, promote_dtypes_numeric(*args))
@@ -332,8 +334,8 @@ def _refuse_keys(name: str, args: Sequence[Any]) -> None:
             raise ArgumentTypeError(f"{name} does not accept dtype {found.name}.")
 
 
-def requested(dtype: Any, name: str) -> Any:
-    """The canonical dtype for a `dtype=` argument of the function `name`."""
+def canonical_dtype(dtype: Any, name: str) -> Any:
+    """Return the canonical dtype for a `dtype=` argument of the function `name`."""
     return dtypes.requested_dtype(dtype, name)
 
 
@@ -341,7 +343,7 @@ def requested(dtype: Any, name: str) -> Any:
 
 
 def as_shape(shape: Any, name: str = "shape") -> tuple[Any, ...]:
-    """A shape argument, an integer or a sequence of them, as a tuple of sizes."""
+    """Convert a shape argument, an integer or a sequence of them, to a tuple of sizes."""
     if isinstance(shape, (int, np.integer, Expression)) or (isinstance(shape, (Array, np.ndarray)) and not shape.ndim):
         shape = (shape,)
     try:
@@ -356,7 +358,9 @@ def as_shape(shape: Any, name: str = "shape") -> tuple[Any, ...]:
         ) from None
     for size in sizes:
         if isinstance(size, int) and size < 0:
-            raise ArgumentError(f"A size of {name} is negative.", received=f"shape {sizes}", fix="sizes of 0 or more")
+            raise ArgumentError(
+                f"The sizes of {name} must not be negative.", received=f"shape {sizes}", fix="sizes of 0 or more"
+            )
     return sizes
 
 
@@ -372,7 +376,7 @@ def _size(d: Any) -> int:
 
 
 def broadcast_shape(name: str, *shapes: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The shape that `shapes` broadcast to by NumPy's rules, sizes of 1 stretching."""
+    """Return the shape that `shapes` broadcast to by NumPy's rules."""
     first = shapes[0] if shapes else ()
     if all(s == first for s in shapes):
         return first
@@ -395,7 +399,7 @@ def broadcast_shape(name: str, *shapes: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def check_rank_promotion(name: str, shapes: Sequence[tuple[Any, ...]]) -> None:
-    """Warn or raise, when the setting `numpy_rank_promotion` says so, where arrays of different rank are combined."""
+    """Warn or raise an error if arrays of different rank are combined, as `numpy_rank_promotion` says."""
     if config.numpy_rank_promotion == "allow":
         return
     ranks = {len(s) for s in shapes if s}
@@ -411,10 +415,10 @@ def check_rank_promotion(name: str, shapes: Sequence[tuple[Any, ...]]) -> None:
 
 
 def combining_ranks(function: Function) -> Function:
-    """Decorate a function whose own arrays are of different rank on purpose: inside, `numpy_rank_promotion` allows it.
+    """Decorate a function to allow arrays of different rank inside, whatever `numpy_rank_promotion` says.
 
-    The setting is about the arrays of users. A function that combines those as they are calls `check_rank_promotion`
-    before, and one that calls functions of users is not decorated.
+    The setting is about the arrays of users. A function that combines those unchanged calls `check_rank_promotion`
+    first, and one that calls functions of users must not be decorated.
     """
 
     @functools.wraps(function)
@@ -428,7 +432,7 @@ def combining_ranks(function: Function) -> Function:
 
 
 def expand_to(x: Any, shape: tuple[Any, ...]) -> Any:
-    """`x` repeated to `shape`, its axes lined up from the right; no equation where it has that shape already."""
+    """Broadcast `x` to `shape`, aligned from the right; no equation if it has that shape already."""
     old_shape = x.shape
     if old_shape == shape:
         return x
@@ -436,7 +440,7 @@ def expand_to(x: Any, shape: tuple[Any, ...]) -> Any:
 
 
 def broadcast_operands(name: str, args: Sequence[Any]) -> list[Any]:
-    """Operands of an elementwise operation in one shape; rank-0 ones stay as they are."""
+    """Broadcast operands of an elementwise operation to one shape; rank-0 ones are unchanged."""
     first = args[0].shape
     for x in args:
         if x.shape != first and x.shape != () and first != ():
@@ -451,7 +455,7 @@ def broadcast_operands(name: str, args: Sequence[Any]) -> list[Any]:
 
 
 def broadcast_all(name: str, *args: Any) -> list[Any]:
-    """Arrays or rank-0 values in one shape, rank-0 ones included."""
+    """Broadcast arrays or rank-0 values to one shape, rank-0 ones included."""
     shapes = [x.shape for x in args]
     check_rank_promotion(name, shapes)
     shape = broadcast_shape(name, *shapes)
@@ -462,7 +466,7 @@ def broadcast_all(name: str, *args: Any) -> list[Any]:
 
 
 def canonicalize_axis(axis: Any, rank: int, name: str = "This function") -> int:
-    """An axis counted from the front. An axis beyond the rank is an error."""
+    """Normalize an axis to count from the front; raise an error if it is out of bounds."""
     if isinstance(axis, Tracer) and axis.known() is None:
         raise ConcretizationTypeError(
             "An axis must be known when tracing, but the value is traced.",
@@ -481,7 +485,7 @@ def canonicalize_axis(axis: Any, rank: int, name: str = "This function") -> int:
 
 
 def canonicalize_axes(axis: Any, rank: int, name: str = "This function") -> tuple[int, ...]:
-    """Axes counted from the front, all different; None means all of them."""
+    """Normalize distinct axes to count from the front; None means all of them."""
     if axis is None:
         return tuple(range(rank))
     if isinstance(axis, (tuple, list, range)) or (isinstance(axis, np.ndarray) and axis.ndim):
@@ -493,10 +497,10 @@ def canonicalize_axes(axis: Any, rank: int, name: str = "This function") -> tupl
 
 
 def count_elements(shape: Sequence[Any], axes: Sequence[int]) -> Any:
-    """How many elements there are along `axes`."""
+    """Count the elements along `axes`."""
     return math.prod(shape[a] for a in axes)
 
 
 def scalar_like(x: Any, value: Any) -> Any:
-    """A constant in the dtype of an array; weak where the array is."""
+    """Create a constant in the dtype of an array; weak if the array is."""
     return cast(value, x.dtype, getattr(x, "weak_type", False))

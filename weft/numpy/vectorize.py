@@ -1,4 +1,4 @@
-"""Functions of small arrays as functions that broadcast: `vectorize` and `apply_along_axis`."""
+"""Functions of small arrays made to broadcast: `vectorize` and `apply_along_axis`."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _SIGNATURE = re.compile(rf"^{_CORE}(?:,{_CORE})*->{_CORE}(?:,{_CORE})*$")
 CoreDimensions = tuple[str, ...]
 
 
-def parsed_signature(signature: str) -> tuple[list[CoreDimensions], list[CoreDimensions]]:
-    """The names of the core dimensions of arguments and results, from a text such as "(m,n),(n)->(m)"."""
+def parse_signature(signature: str) -> tuple[list[CoreDimensions], list[CoreDimensions]]:
+    """Parse the names of the core dimensions of arguments and results, from a text such as "(m,n),(n)->(m)"."""
     plain = re.sub(r"\s+", "", signature)
     if not _SIGNATURE.match(plain):
         raise ArgumentError(f"not a valid gufunc signature: {signature!r}.")
@@ -39,14 +39,14 @@ def parsed_signature(signature: str) -> tuple[list[CoreDimensions], list[CoreDim
 def vectorize(
     pyfunc: Callable[..., Any], *, excluded: Collection[int | str] = frozenset(), signature: str | None = None
 ) -> Callable[..., Any]:
-    """A function that broadcasts over leading axes of its arguments, made with `vmap`.
+    """Make a function that broadcasts over leading axes of its arguments, by `vmap`.
 
-    `signature`, such as "(n),(n)->()", names the axes that `pyfunc` itself takes; without it, it takes scalars.
-    Arguments in `excluded`, by position or name, are passed as they are.
+    `signature`, such as "(n),(n)->()", names the axes that `pyfunc` itself handles; without it, `pyfunc` takes scalars.
+    Arguments in `excluded`, by position or name, are passed unchanged.
 
     Args:
         pyfunc: a function of arrays of fixed rank.
-        excluded: positions or names of arguments to pass as they are.
+        excluded: positions or names of arguments to pass unchanged.
         signature: the axes of arguments and results.
 
     Returns:
@@ -59,8 +59,8 @@ def vectorize(
     """
     for entry in excluded:
         if not isinstance(entry, (int, str)):
-            raise ArgumentTypeError(f"excluded takes positions and names of arguments, got {entry!r}.")
-    core = None if signature is None else parsed_signature(signature)
+            raise ArgumentTypeError(f"excluded must have positions and names of arguments, got {entry!r}.")
+    core = None if signature is None else parse_signature(signature)
 
     @wraps(pyfunc)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
@@ -106,7 +106,7 @@ def _broadcast_map(
         for name, size in zip(names, value.shape[split:], strict=True):
             _agree(sizes, name, size, f"argument {index}")
     batch = broadcast_shape("vectorize", *batches) if batches else ()
-    checked = _with_checked_results(function, outputs, sizes)
+    checked = _check_results(function, outputs, sizes)
     flattened: list[list[int | None]] = []
     squeezed = []
     for value, own in zip(values, batches, strict=True):
@@ -130,10 +130,10 @@ def _agree(sizes: dict[str, Any], name: str, size: Any, where: str) -> None:
         raise ArgumentError(f"inconsistent size for core dimension {name!r}: {size} in {where}, not {expected}.")
 
 
-def _with_checked_results(
+def _check_results(
     function: Callable[..., Any], outputs: Sequence[CoreDimensions] | None, sizes: dict[str, Any]
 ) -> Callable[..., Any]:
-    """The function, whose results must be arrays with the core dimensions that the signature names."""
+    """Wrap a function to check that its results have the core dimensions that the signature names."""
 
     def checked(*arrays: Any) -> Any:
         out = function(*arrays)
@@ -164,7 +164,7 @@ def _with_checked_results(
 
 
 def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Any, *args: Any, **kwargs: Any) -> Any:
-    """`func1d` of every vector along an axis; the axes of its result replace that axis.
+    """Apply `func1d` to every vector along an axis; the axes of its result replace that axis.
 
     Args:
         func1d: a function of a vector.
@@ -198,7 +198,7 @@ def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Any, *args: Any
 
 
 def apply_over_axes(func: Callable[..., Any], a: Any, axes: Any) -> Array:
-    """`func(a, axis)` for several axes, one after the other; axes that it takes away are put back in size 1."""
+    """Apply `func(a, axis)` for several axes in sequence; axes that it removes are restored with size 1."""
     check_arraylike("apply_over_axes", a)
     out = ensure_array(a)
     for axis in (axes,) if isinstance(axes, int) else axes:

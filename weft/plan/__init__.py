@@ -29,7 +29,7 @@ from weft.compiler.fuse.cost import equation_cost
 from weft.compiler.partition.driver import prepared
 from weft.compiler.partition.partition import Partitioned, partition
 from weft.compiler.program.ir import Kind, Program
-from weft.compiler.program.overlap import overlapped
+from weft.compiler.program.overlap import overlap_collectives
 from weft.ir.jaxpr import Equation, Jaxpr, constants_to_arguments, subjaxprs
 from weft.ir.types import ArrayType
 from weft.plan.machine import MACHINES, Link, Machine, machine_of
@@ -234,7 +234,7 @@ class Staged:
 def overlapped_seconds(program: Program, machine: Machine, sizes: Mapping[Any, int]) -> float:
     """The time of a run in which collectives are started early and waited for late; the steps of the program are put in
     that order."""
-    steps = overlapped(program, lambda step: True, config.overlap_bytes or 1).steps
+    steps = overlap_collectives(program, lambda step: True, config.overlap_bytes or 1).steps
     return Simulation(seconds_of_steps(machine), machine, sizes).run(steps)
 
 

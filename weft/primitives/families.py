@@ -42,9 +42,11 @@ __all__ = [
 KIND_NAMES = {"b": "bool", "i": "integer", "u": "unsigned integer", "f": "float", "c": "complex", "k": "key"}
 
 
-def fail(message: str, received: str | None = None, fix: str | None = None) -> ShapeMismatchError:
+def fail(
+    message: str, received: str | None = None, fix: str | None = None, jax: str | None = None
+) -> ShapeMismatchError:
     """A shape error that names the user's line; raise what this returns."""
-    return ShapeMismatchError(message, received=received, fix=fix, at=user_line())
+    return ShapeMismatchError(message, received=received, fix=fix, at=user_line(), jax=jax)
 
 
 def inverse_permutation(permutation: Sequence[int]) -> tuple[int, ...]:

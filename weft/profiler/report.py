@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from weft.base.source import Location
-from weft.compiler.kernel.printer import symbol_of
+from weft.compiler.kernel.printer import kernel_symbol
 from weft.compiler.program.ir import Call, Launch, Step
 from weft.compiler.provenance import Line, StepCost, costs, scopes_of, step_lines
 from weft.profiler.recorder import Key, Recorder, Steps
@@ -163,7 +163,7 @@ def step_name(step: Step) -> str:
     """The name of what a step runs."""
     match step:
         case Launch():
-            return symbol_of(step.kernel)
+            return kernel_symbol(step.kernel)
         case Call():
             return step.label if step.routine == "host" else step.routine
         case _:

@@ -1,4 +1,4 @@
-"""Counts of events: Poisson, binomial and multinomial numbers, by inversion where they are small, else by rejection."""
+"""Counts of events: Poisson, binomial and multinomial numbers, by inversion if they are small, else by rejection."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from weft.api.shardings import takes_out_sharding
 from weft.base import dtypes
 from weft.base.errors import ArgumentError
 from weft.ir.nans import nans_allowed
-from weft.numpy.util import as_shape, broadcast_shape, shape_of
+from weft.numpy.util import as_shape, broadcast_shape, get_shape
 from weft.primitives.random.bits import random_clone, random_split
 from weft.random.keys import one_key, split_keys
 from weft.random.uniform import draw_shape, draw_uniform, integer_dtype, parameters, real_dtype, sampler
@@ -25,7 +25,7 @@ from weft.trace.array import Array
 
 @takes_out_sharding
 def poisson(key: Any, lam: Any, shape: Any = None, dtype: Any = None) -> Array:
-    """Poisson numbers of mean lam.
+    """Draw Poisson numbers of mean lam.
 
     Args:
         key: a random key. Use each key once: `split` makes new ones.
@@ -43,22 +43,22 @@ def poisson(key: Any, lam: Any, shape: Any = None, dtype: Any = None) -> Array:
     typed, _ = one_key("poisson", key)
     found = integer_dtype("poisson", dtype)
     (lam,) = parameters("poisson", dtypes.float32, lam)
-    return _poisson(typed, lam, shape=draw_shape("poisson", shape, shape_of(lam)), dtype=found)
+    return _poisson(typed, lam, shape=draw_shape("poisson", shape, get_shape(lam)), dtype=found)
 
 
 @sampler
 def _poisson(key: Array, lam: Any, *, shape: tuple[Any, ...], dtype: np.dtype[Any]) -> Array:
     lam = wnp.broadcast_to(lam, shape)
     small = wnp.isnan(lam) | (lam < 10)
-    # Both ways run for all elements, from the same key since only one of them counts; each gets a harmless mean where
-    # the other is taken.
+    # Both algorithms run for all elements, from the same key since only one result is used; each gets a harmless mean
+    # for elements of the other.
     few = _poisson_product(key, wnp.where(small, lam, np.float32(0)), dtype)
     many = _poisson_rejection(random_clone(key), wnp.where(small, np.float32(1e5), lam), dtype)
     return wnp.where(lam == 0, np.array(0, dtype), wnp.where(small, few, many))
 
 
 def _poisson_product(key: Array, lam: Array, dtype: np.dtype[Any]) -> Array:
-    """How many uniform numbers can be multiplied before the product falls below exp(-lam) (Knuth)."""
+    """Count the uniform numbers that can be multiplied before the product falls below exp(-lam) (Knuth)."""
     most = int(dtypes.iinfo(dtype).max)
 
     def step(state: Any) -> Any:
@@ -76,7 +76,7 @@ def _poisson_product(key: Array, lam: Array, dtype: np.dtype[Any]) -> Array:
 
 
 def _poisson_rejection(key: Array, lam: Array, dtype: np.dtype[Any]) -> Array:
-    """Transformed rejection (Hörmann 1993, algorithm PTRS)."""
+    """Draw by transformed rejection (Hörmann 1993, algorithm PTRS)."""
     most = int(dtypes.iinfo(dtype).max)
     log_lam = wnp.log(lam)
     b = 0.931 + 2.53 * wnp.sqrt(lam)
@@ -114,11 +114,11 @@ TAILS = tuple(
 
 
 def binomial(key: Any, n: Any, p: Any, shape: Any = None, dtype: Any = None) -> Array:
-    """Binomial numbers: successes among n trials of probability p, as floats."""
+    """Draw binomial numbers: successes among n trials of probability p, as floats."""
     typed, _ = one_key("binomial", key)
     found = real_dtype("binomial", dtype)
     n, p = parameters("binomial", found, n, p)
-    return _binomial(typed, n, p, shape=draw_shape("binomial", shape, shape_of(n), shape_of(p)), dtype=found)
+    return _binomial(typed, n, p, shape=draw_shape("binomial", shape, get_shape(n), get_shape(p)), dtype=found)
 
 
 @sampler
@@ -146,7 +146,7 @@ def _binomial(key: Array, n: Any, p: Any, *, shape: tuple[Any, ...], dtype: np.d
 
 
 def _binomial_inversion(key: Array, n: Array, p: Array, dtype: np.dtype[Any]) -> Array:
-    """How many geometric waiting times fit into n trials."""
+    """Count the geometric waiting times that fit into n trials."""
     log_miss = wnp.log1p(-p)
 
     def step(state: Any) -> Any:
@@ -161,7 +161,7 @@ def _binomial_inversion(key: Array, n: Array, p: Array, dtype: np.dtype[Any]) ->
 
 
 def _stirling_tail(k: Array, dtype: np.dtype[Any]) -> Array:
-    """The error of Stirling's approximation of log k!."""
+    """Return the error of Stirling's approximation of log k!."""
     held = wnp.clip(k, np.array(0, dtype), np.array(9, dtype))
     next_ = held + np.array(1, dtype)
     square = next_ * next_
@@ -172,7 +172,7 @@ def _stirling_tail(k: Array, dtype: np.dtype[Any]) -> Array:
 
 
 def _binomial_rejection(key: Array, n: Array, p: Array, dtype: np.dtype[Any]) -> Array:
-    """Transformed rejection (Hörmann 1993, algorithm BTRS)."""
+    """Draw by transformed rejection (Hörmann 1993, algorithm BTRS)."""
     const = functools.partial(np.array, dtype=dtype)
     half, one = const(0.5), const(1)
     deviation = wnp.sqrt(n * p * (one - p))
@@ -196,7 +196,7 @@ def _binomial_rejection(key: Array, n: Array, p: Array, dtype: np.dtype[Any]) ->
         k = wnp.floor((const(2) * a / us + b) * u + c)
         reject = (k < const(0)) | (k > n)
         v = wnp.log(v * alpha / (a / (us * us) + b))
-        with nans_allowed():  # k may be out of range, and is refused then
+        with nans_allowed():  # k may be out of range, and is rejected then
             bound = fixed + (n + one) * wnp.log((n - m + one) / (n - k + one))
             bound = bound + (k + half) * wnp.log(odds * (n - k + one) / (k + one))
             bound = bound + fixed_tails[0] + fixed_tails[1] - tail(k) - tail(n - k)
@@ -208,18 +208,18 @@ def _binomial_rejection(key: Array, n: Array, p: Array, dtype: np.dtype[Any]) ->
 
 
 def multinomial(key: Any, n: Any, p: Any, *, shape: Any = None, dtype: Any = None, unroll: int | bool = 1) -> Array:
-    """How n trials fall on the outcomes along the last axis of p, as floats; `unroll` is that of the scan over them."""
+    """Draw the counts of n trials over the outcomes along the last axis of p, as floats; `unroll` is for the scan."""
     typed, _ = one_key("multinomial", key)
     found = real_dtype("multinomial", dtype)
     n, p = parameters("multinomial", found, n, p)
-    if not shape_of(p):
+    if not get_shape(p):
         raise ArgumentError("multinomial needs a p of at least one dimension, got a scalar.")
-    fitting = broadcast_shape("multinomial", shape_of(n), shape_of(p)[:-1])
-    sizes = (*fitting, shape_of(p)[-1]) if shape is None else as_shape(shape)
-    if sizes[-1:] != tuple(shape_of(p)[-1:]) or broadcast_shape("multinomial", sizes[:-1], fitting) != sizes[:-1]:
+    fitting = broadcast_shape("multinomial", get_shape(n), get_shape(p)[:-1])
+    sizes = (*fitting, get_shape(p)[-1]) if shape is None else as_shape(shape)
+    if sizes[-1:] != tuple(get_shape(p)[-1:]) or broadcast_shape("multinomial", sizes[:-1], fitting) != sizes[:-1]:
         raise ArgumentError(
-            f"multinomial got shape={sizes}, which does not end in what n of shape {shape_of(n)} and p of shape "
-            f"{shape_of(p)} broadcast to, {(*fitting, shape_of(p)[-1])}."
+            f"multinomial got shape={sizes}, which does not end in what n of shape {get_shape(n)} and p of shape "
+            f"{get_shape(p)} broadcast to, {(*fitting, get_shape(p)[-1])}."
         )
     return _multinomial(typed, n, p, shape=sizes, dtype=found, unroll=unroll)
 
@@ -229,7 +229,7 @@ def _multinomial(
     key: Array, n: Any, p: Any, *, shape: tuple[Any, ...], dtype: np.dtype[Any], unroll: int | bool
 ) -> Array:
     trials, p = wnp.broadcast_to(n, shape[:-1]), wnp.broadcast_to(p, shape)
-    # Outcome by outcome: its count is binomial among the trials that no earlier outcome took.
+    # Outcome by outcome: each count is binomial among the trials that remain after the earlier outcomes.
     rest = lax.cumsum(p, axis=p.ndim - 1, reverse=True)
     ratios = p / wnp.where(rest == 0, np.array(1, dtype), rest)
 

@@ -1,4 +1,4 @@
-"""Integers, truth values and signs; choosing from and reordering arrays."""
+"""Random integers, booleans and signs; random choices and permutations."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from weft.numpy.util import (
     canonicalize_axis,
     cast,
     check_arraylike,
-    dtype_of,
     ensure_array,
-    shape_of,
+    get_dtype,
+    get_shape,
 )
 from weft.random.keys import draw_bits, one_key, split_keys
 from weft.random.uniform import (
@@ -42,7 +42,7 @@ from weft.trace.array import Array
 
 @takes_out_sharding
 def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None) -> Array:
-    """Integers uniformly distributed over minval <= x < maxval.
+    """Draw integers uniformly distributed over minval <= x < maxval.
 
     Args:
         key: a random key. Use each key once: `split` makes new ones.
@@ -61,17 +61,17 @@ def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None) -
     found = dtypes.requested_dtype(int if dtype is None else dtype, "randint")
     if dtypes.kind(found) not in "iu":
         raise ArgumentTypeError(
-            f"randint draws integers, but dtype={dtypes.name(found)} was asked for.",
+            f"The dtype of randint must be an integer type, got dtype={dtypes.name(found)}.",
             fix="uniform(key, shape, dtype, minval, maxval)   draws floats",
         )
     assert isinstance(found, np.dtype)
     check_arraylike("randint", minval, maxval)
-    sizes = draw_shape("randint", as_shape(shape), shape_of(minval), shape_of(maxval))
+    sizes = draw_shape("randint", as_shape(shape), get_shape(minval), get_shape(maxval))
     limits = dtypes.iinfo(found)
     for bound in (minval, maxval):
         _check_bound(bound, found)
     if found.itemsize < 4:
-        # Bounds of narrow types are held in 32 bits, so that the one after the greatest integer can be named.
+        # Bounds of narrow types are held in 32 bits, so that the one after the greatest integer is representable.
         low, high = (_bound(b, dtypes.int32, limits.min, limits.max + past) for past, b in enumerate((minval, maxval)))
         drawn = _randint(typed, low, high, np.array(False), shape=sizes, dtype=dtypes.int32)
         return lax.convert_element_type(drawn, found)
@@ -80,7 +80,7 @@ def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None) -
 
 
 def _check_bound(bound: Any, dtype: np.dtype[Any]) -> None:
-    """A bound must fit into the dtype or the default one; one more than the greatest integer names all of them."""
+    """Raise an error unless a bound fits the dtype or the default one; one past the greatest integer is allowed."""
     if isinstance(bound, (int, np.integer)) and not isinstance(bound, bool):
         wide = max(dtype, dtypes.default_int_dtype(), key=lambda d: int(dtypes.iinfo(d).max))
         if int(bound) != int(dtypes.iinfo(wide).max) + 1:
@@ -88,10 +88,10 @@ def _check_bound(bound: Any, dtype: np.dtype[Any]) -> None:
 
 
 def _bound(bound: Any, dtype: np.dtype[Any], least: int, greatest: int) -> Any:
-    """A bound of `randint` in a dtype, clipped to what it can hold."""
+    """Convert a bound of `randint` to a dtype, clipped to its range."""
     if isinstance(bound, (int, np.integer)) and not isinstance(bound, bool):
         return np.array(min(max(int(bound), least), greatest), dtype)
-    held = dtypes.iinfo(dtype_of(bound)) if dtypes.kind(dtype_of(bound)) in "iu" else None
+    held = dtypes.iinfo(get_dtype(bound)) if dtypes.kind(get_dtype(bound)) in "iu" else None
     if held is not None and least <= held.min and held.max <= greatest:
         return cast(bound, dtype)
     if held is None:
@@ -101,10 +101,10 @@ def _bound(bound: Any, dtype: np.dtype[Any], least: int, greatest: int) -> Any:
 
 
 def _beyond(maxval: Any, greatest: int) -> Any:
-    """Whether the upper bound is past the greatest integer of the dtype, which it then includes."""
+    """Return whether the upper bound exceeds the greatest integer of the dtype, which is then included."""
     if isinstance(maxval, (int, np.integer)):
         return np.array(int(maxval) > greatest)
-    if dtypes.kind(dtype_of(maxval)) in "iu" and int(dtypes.iinfo(dtype_of(maxval)).max) <= greatest:
+    if dtypes.kind(get_dtype(maxval)) in "iu" and int(dtypes.iinfo(get_dtype(maxval)).max) <= greatest:
         return np.array(False)
     return maxval > greatest
 
@@ -128,8 +128,8 @@ def _randint(
 
 
 def _remainder(x: Any, divisor: Any) -> Any:
-    """x modulo the divisor; x itself where the divisor is 0, which means the range of all integers."""
-    shape = broadcast_shape("randint", shape_of(x), shape_of(divisor))
+    """Compute x modulo the divisor; x itself where the divisor is 0, which means the range of all integers."""
+    shape = broadcast_shape("randint", get_shape(x), get_shape(divisor))
     modulus = wnp.broadcast_to(divisor, shape)
     return wnp.where(
         modulus == 0,
@@ -140,7 +140,7 @@ def _remainder(x: Any, divisor: Any) -> Any:
 
 @takes_out_sharding
 def bernoulli(key: Any, p: Any = 0.5, shape: Any = None, mode: str = "low") -> Array:
-    """True with probability p. Mode 'high' resolves small probabilities with twice the bits.
+    """Draw booleans that are true with probability p. Mode 'high' resolves small probabilities with twice the bits.
 
     Args:
         key: a random key. Use each key once: `split` makes new ones.
@@ -157,13 +157,13 @@ def bernoulli(key: Any, p: Any = 0.5, shape: Any = None, mode: str = "low") -> A
     """
     typed, _ = one_key("bernoulli", key)
     if mode not in ("low", "high"):
-        raise ArgumentError(f"bernoulli got mode={mode!r}; 'high' or 'low' is expected.")
+        raise ArgumentError(f"The mode of bernoulli must be 'high' or 'low', got mode={mode!r}.")
     check_arraylike("bernoulli", p)
-    found = dtype_of(p)
+    found = get_dtype(p)
     if dtypes.kind(found) != "f":
         raise ArgumentTypeError(f"bernoulli needs a probability that is a float, got {dtypes.name(found)}.")
     p = cast(p, found)
-    return _bernoulli(typed, p, shape=draw_shape("bernoulli", shape, shape_of(p)), dtype=found, mode=mode)
+    return _bernoulli(typed, p, shape=draw_shape("bernoulli", shape, get_shape(p)), dtype=found, mode=mode)
 
 
 @functools.partial(sampler, static=("shape", "dtype", "mode"))
@@ -176,7 +176,7 @@ def _bernoulli(key: Array, p: Any, *, shape: tuple[Any, ...], dtype: np.dtype[An
 
 @takes_out_sharding
 def rademacher(key: Any, shape: Any = (), dtype: Any = None) -> Array:
-    """-1 or 1 with equal probability.
+    """Draw -1 or 1 with equal probability.
 
     Args:
         key: a random key. Use each key once: `split` makes new ones.
@@ -202,23 +202,23 @@ def _rademacher(key: Array, *, shape: tuple[Any, ...], dtype: np.dtype[Any]) -> 
 
 
 def draw_rademacher(key: Array, shape: tuple[Any, ...], dtype: np.dtype[Any]) -> Array:
-    """Random signs as numbers of `dtype`."""
+    """Draw random signs as numbers of `dtype`."""
     positive = draw_uniform(key, shape, dtypes.default_float_dtype()) < 0.5
     return np.array(2, dtype) * lax.convert_element_type(positive, dtype) - np.array(1, dtype)
 
 
 @takes_out_sharding
 def geometric(key: Any, p: Any, shape: Any = None, dtype: Any = None) -> Array:
-    """The number of trials of success probability p up to the first success."""
+    """Draw the number of trials of success probability p up to the first success."""
     typed, _ = one_key("geometric", key)
     found = integer_dtype("geometric", dtype)
     (p,) = parameters("geometric", dtypes.default_float_dtype(), p)
-    return _geometric(typed, p, shape=draw_shape("geometric", shape, shape_of(p)), dtype=found)
+    return _geometric(typed, p, shape=draw_shape("geometric", shape, get_shape(p)), dtype=found)
 
 
 @sampler
 def _geometric(key: Array, p: Any, *, shape: tuple[Any, ...], dtype: np.dtype[Any]) -> Array:
-    u = draw_uniform(key, shape, dtype_of(p))
+    u = draw_uniform(key, shape, get_dtype(p))
     trials = wnp.floor(lax.log(wnp.where(u == 0, np.array(1, u.dtype), u)) / wnp.log1p(-p)) + np.array(1, u.dtype)
     return lax.convert_element_type(trials, dtype)
 
@@ -228,13 +228,13 @@ def _geometric(key: Array, p: Any, *, shape: tuple[Any, ...], dtype: np.dtype[An
 
 @takes_out_sharding
 def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False) -> Array:
-    """`x` (or the integers below it) in random order along an axis; `independent` reorders each line on its own.
+    """Permute `x` (or the integers below it) randomly along an axis; `independent` permutes each line separately.
 
     Args:
         key: a random key. Use each key once: `split` makes new ones.
         x: an array, or an integer n for the integers from 0 to n - 1.
         axis: the axis.
-        independent: whether each line along the axis has an order of its own.
+        independent: whether each line along the axis is permuted separately.
 
     Returns:
         An array of the shape of `x`.
@@ -245,9 +245,9 @@ def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False) -> A
     """
     typed, _ = one_key("permutation", key)
     check_arraylike("permutation", x)
-    if not shape_of(x):
-        if dtypes.kind(dtype_of(x)) not in "iu":
-            raise ArgumentTypeError(f"permutation takes an integer or an array, got {x!r}.")
+    if not get_shape(x):
+        if dtypes.kind(get_dtype(x)) not in "iu":
+            raise ArgumentTypeError(f"permutation needs an integer or an array, got {x!r}.")
         (size,) = as_shape(x, "x")
         return _shuffle(typed, wnp.arange(size), axis=0)
     x = ensure_array(x)
@@ -263,8 +263,8 @@ def _rounds(_: None, shape: tuple[int, ...]) -> int:
 
 @functools.partial(jit, static_argnames=("axis",))
 def _shuffle(key: Array, x: Array, *, axis: int) -> Array:
-    # Sorting by random words is a random order up to ties. The more words there are the likelier ties get; so many
-    # rounds keep the chance of an unfair order negligible.
+    # Sorting by random words is a random order up to ties. The more words there are, the likelier are ties; this number
+    # of rounds keeps the chance of an unfair order negligible.
     for _ in range(decided(_rounds, None, x.shape)):
         key, subkey = split_keys(key, 2)
         _, x = lax.sort((draw_bits(subkey, x.shape, dtypes.uint32), x), dimension=axis, num_keys=1)
@@ -274,14 +274,14 @@ def _shuffle(key: Array, x: Array, *, axis: int) -> Array:
 def choice(
     key: Any, a: Any, shape: Any = (), replace: bool = True, p: Any = None, axis: int = 0, mode: str | None = None
 ) -> Array:
-    """Elements of `a` along an axis (or integers below it), with or without replacement, with probabilities `p`.
+    """Draw elements of `a` along an axis (or integers below it), with or without replacement, with probabilities `p`.
 
     Args:
         key: a random key. Use each key once: `split` makes new ones.
         a: an array, or an integer n for the integers from 0 to n - 1.
-        shape: the shape of what is drawn.
+        shape: the shape of the draws.
         replace: whether an element can be drawn twice.
-        p: a probability for each element; all alike by default.
+        p: a probability for each element; uniform by default.
         axis: the axis of `a` from which slices are drawn.
         mode: "low" or "high", the precision of the noise.
 
@@ -297,7 +297,7 @@ def choice(
     check_arraylike("choice", a)
     shape = as_shape(shape)
     count = math.prod(shape)
-    if shape_of(a):
+    if get_shape(a):
         a = ensure_array(a)
         axis = canonicalize_axis(axis, a.ndim, "choice")
         population = a.shape[axis]
@@ -309,19 +309,19 @@ def choice(
             fix="replace=True, or fewer samples",
         )
     if population <= 0 < count:
-        raise ArgumentError(f"choice got nothing to choose from, but {count} samples were asked for.")
+        raise ArgumentError(f"choice got nothing to choose from, but needs elements for {count} samples.")
     if p is None:
         return _choose_evenly(typed, a, population, shape, replace, axis)
     indices = _choose_indices(typed, p, population, shape, replace, mode)
-    return wnp.take(a, indices, axis=axis) if shape_of(a) else indices
+    return wnp.take(a, indices, axis=axis) if get_shape(a) else indices
 
 
 def _choose_evenly(key: Array, a: Any, population: int, shape: tuple[int, ...], replace: bool, axis: int) -> Array:
     if replace:
         indices = randint(key, shape, 0, population)
-        return wnp.take(a, indices, axis=axis) if shape_of(a) else indices
-    taken = lax.slice_in_dim(permutation(key, a, axis), 0, math.prod(shape), axis=axis if shape_of(a) else 0)
-    if not shape_of(a):
+        return wnp.take(a, indices, axis=axis) if get_shape(a) else indices
+    taken = lax.slice_in_dim(permutation(key, a, axis), 0, math.prod(shape), axis=axis if get_shape(a) else 0)
+    if not get_shape(a):
         return wnp.reshape(taken, shape)
     return wnp.reshape(taken, (*a.shape[:axis], *shape, *a.shape[axis + 1 :]))
 
@@ -330,10 +330,10 @@ def _choose_indices(
     key: Array, p: Any, population: int, shape: tuple[int, ...], replace: bool, mode: str | None
 ) -> Array:
     check_arraylike("choice", p)
-    (p,) = parameters("choice", dtypes.to_inexact_dtype(dtype_of(p)), p)
-    if shape_of(p) != (population,):
+    (p,) = parameters("choice", dtypes.to_inexact_dtype(get_dtype(p)), p)
+    if get_shape(p) != (population,):
         raise ArgumentError(
-            f"choice needs one probability for each of the {population} elements, got p of shape {shape_of(p)}."
+            f"choice needs one probability for each of the {population} elements, got p of shape {get_shape(p)}."
         )
     if not replace:
         # The largest of log p plus Gumbel noise is a draw; the k largest are k draws without replacement.
@@ -349,7 +349,7 @@ def _choose_indices(
 def categorical(
     key: Any, logits: Any, axis: int = -1, shape: Any = None, replace: bool = True, mode: str | None = None
 ) -> Array:
-    """Indices along an axis of `logits` with probabilities softmax(logits).
+    """Draw indices along an axis of `logits` with probabilities softmax(logits).
 
     `shape` must end in the shape of logits without that axis; without replacement its leading sizes count the draws.
 

@@ -1,4 +1,4 @@
-"""Gamma numbers, drawn by rejection and differentiable in their parameter, and the distributions made of them."""
+"""Gamma numbers, drawn by rejection and differentiable in their parameter, and distributions derived from them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from weft.api.shardings import takes_out_sharding
 from weft.base import dtypes
 from weft.base.arguments import index
 from weft.base.errors import ArgumentError
-from weft.numpy.util import as_shape, shape_of
+from weft.numpy.util import as_shape, get_shape
 from weft.primitives.random.bits import random_split
 from weft.random.discrete import draw_rademacher
 from weft.random.keys import one_key, split_keys
@@ -26,7 +26,7 @@ from weft.trace.array import Array
 
 @takes_out_sharding
 def gamma(key: Any, a: Any, shape: Any = None, dtype: Any = None) -> Array:
-    """Gamma numbers, of density x^(a - 1) exp(-x) / Γ(a). For small `a` many underflow to 0: see `loggamma`.
+    """Draw gamma numbers, of density x^(a - 1) exp(-x) / Γ(a); for small `a` many underflow to 0, see `loggamma`.
 
     Args:
         key: a random key. Use each key once: `split` makes new ones.
@@ -46,7 +46,7 @@ def gamma(key: Any, a: Any, shape: Any = None, dtype: Any = None) -> Array:
 
 @takes_out_sharding
 def loggamma(key: Any, a: Any, shape: Any = None, dtype: Any = None) -> Array:
-    """Logarithms of gamma numbers, which do not underflow where the parameter is small."""
+    """Draw logarithms of gamma numbers, which do not underflow for small parameters."""
     return _draw("loggamma", key, a, shape, dtype, log_space=True)
 
 
@@ -54,7 +54,7 @@ def _draw(name: str, key: Any, a: Any, shape: Any, dtype: Any, log_space: bool) 
     typed, _ = one_key(name, key)
     found = real_dtype(name, dtype)
     (a,) = parameters(name, found, a)
-    return _gamma(typed, a, shape=draw_shape(name, shape, shape_of(a)), log_space=log_space)
+    return _gamma(typed, a, shape=draw_shape(name, shape, get_shape(a)), log_space=log_space)
 
 
 @functools.partial(jit, static_argnames=("shape", "log_space"))
@@ -64,7 +64,7 @@ def _gamma(key: Array, a: Any, *, shape: tuple[Any, ...], log_space: bool) -> Ar
 
 @functools.partial(custom_jvp, nondiff_argnums=(0,))
 def _random_gamma(log_space: bool, key: Array, alpha: Array) -> Array:
-    """One draw for each alpha, from a key of its own, by the method of Marsaglia and Tsang (2000)."""
+    """Draw one number for each alpha, each from a separate key, by the method of Marsaglia and Tsang (2000)."""
     dtype = alpha.dtype
     const = functools.partial(np.array, dtype=dtype)
     # The method needs alpha >= 1; a smaller one is drawn at alpha + 1 and scaled by a uniform number's power 1 / alpha.
@@ -105,7 +105,7 @@ def _random_gamma(log_space: bool, key: Array, alpha: Array) -> Array:
 
 @_random_gamma.defjvp
 def _random_gamma_jvp(log_space: bool, primals: Any, tangents: Any) -> tuple[Array, Array]:
-    """Implicit differentiation: the draw changes with alpha so that the distribution function at it stays the same."""
+    """Differentiate implicitly: the draw changes with alpha so that its distribution function is constant."""
     key, alpha = primals
     drawn = _random_gamma(log_space, key, alpha)
     if not log_space:
@@ -115,12 +115,12 @@ def _random_gamma_jvp(log_space: bool, primals: Any, tangents: Any) -> tuple[Arr
     return drawn, tangents[1] * (lax.random_gamma_grad(alpha, sample) / sample)
 
 
-# ------------------------------------------------------------------------------------------------------- made of gamma
+# -------------------------------------------------------------------------------------------------- derived from gamma
 
 
 @takes_out_sharding
 def beta(key: Any, a: Any, b: Any, shape: Any = None, dtype: Any = None) -> Array:
-    """Beta numbers in [0, 1], of density proportional to x^(a - 1) (1 - x)^(b - 1).
+    """Draw beta numbers in [0, 1], of density proportional to x^(a - 1) (1 - x)^(b - 1).
 
     Args:
         key: a random key. Use each key once: `split` makes new ones.
@@ -138,7 +138,7 @@ def beta(key: Any, a: Any, b: Any, shape: Any = None, dtype: Any = None) -> Arra
     typed, _ = one_key("beta", key)
     found = real_dtype("beta", dtype)
     a, b = parameters("beta", found, a, b)
-    return _beta(typed, a, b, shape=draw_shape("beta", shape, shape_of(a), shape_of(b)))
+    return _beta(typed, a, b, shape=draw_shape("beta", shape, get_shape(a), get_shape(b)))
 
 
 @functools.partial(jit, static_argnames=("shape",))
@@ -153,7 +153,7 @@ def _beta(key: Array, a: Any, b: Any, *, shape: tuple[Any, ...]) -> Array:
 
 @takes_out_sharding
 def dirichlet(key: Any, alpha: Any, shape: Any = None, dtype: Any = None) -> Array:
-    """Dirichlet vectors, nonnegative with sum 1, with concentrations along the last axis of alpha.
+    """Draw Dirichlet vectors, nonnegative with sum 1, with concentrations along the last axis of alpha.
 
     Args:
         key: a random key. Use each key once: `split` makes new ones.
@@ -172,9 +172,9 @@ def dirichlet(key: Any, alpha: Any, shape: Any = None, dtype: Any = None) -> Arr
     typed, _ = one_key("dirichlet", key)
     found = real_dtype("dirichlet", dtype)
     (alpha,) = parameters("dirichlet", found, alpha)
-    if not shape_of(alpha):
+    if not get_shape(alpha):
         raise ArgumentError("dirichlet needs an alpha of at least one dimension, got a scalar.")
-    return _dirichlet(typed, alpha, shape=draw_shape("dirichlet", shape, shape_of(alpha)[:-1]))
+    return _dirichlet(typed, alpha, shape=draw_shape("dirichlet", shape, get_shape(alpha)[:-1]))
 
 
 @functools.partial(jit, static_argnames=("shape",))
@@ -186,7 +186,7 @@ def _dirichlet(key: Array, alpha: Any, *, shape: tuple[Any, ...]) -> Array:
 
 @takes_out_sharding
 def chisquare(key: Any, df: Any, shape: Any = None, dtype: Any = None) -> Array:
-    """Chi-square numbers with df degrees of freedom.
+    """Draw chi-square numbers with df degrees of freedom.
 
     Args:
         key: a random key. Use each key once: `split` makes new ones.
@@ -204,7 +204,7 @@ def chisquare(key: Any, df: Any, shape: Any = None, dtype: Any = None) -> Array:
     typed, _ = one_key("chisquare", key)
     found = real_dtype("chisquare", dtype)
     (df,) = parameters("chisquare", found, df)
-    return _chisquare(typed, df, shape=draw_shape("chisquare", shape, shape_of(df)), dtype=found)
+    return _chisquare(typed, df, shape=draw_shape("chisquare", shape, get_shape(df)), dtype=found)
 
 
 @sampler
@@ -215,11 +215,11 @@ def _chisquare(key: Array, df: Any, *, shape: tuple[Any, ...], dtype: np.dtype[A
 
 @takes_out_sharding
 def f(key: Any, dfnum: Any, dfden: Any, shape: Any = None, dtype: Any = None) -> Array:
-    """F numbers: the ratio of two chi-square numbers, each over its degrees of freedom."""
+    """Draw F numbers: ratios of two chi-square numbers, each over its degrees of freedom."""
     typed, _ = one_key("f", key)
     found = real_dtype("f", dtype)
     dfnum, dfden = parameters("f", found, dfnum, dfden)
-    return _f(typed, dfnum, dfden, shape=draw_shape("f", shape, shape_of(dfnum), shape_of(dfden)), dtype=found)
+    return _f(typed, dfnum, dfden, shape=draw_shape("f", shape, get_shape(dfnum), get_shape(dfden)), dtype=found)
 
 
 @sampler
@@ -232,7 +232,7 @@ def _f(key: Array, dfnum: Any, dfden: Any, *, shape: tuple[Any, ...], dtype: np.
 
 @takes_out_sharding
 def t(key: Any, df: Any, shape: Any = None, dtype: Any = None) -> Array:
-    """Student's t numbers with df degrees of freedom.
+    """Draw Student's t numbers with df degrees of freedom.
 
     Args:
         key: a random key. Use each key once: `split` makes new ones.
@@ -250,7 +250,7 @@ def t(key: Any, df: Any, shape: Any = None, dtype: Any = None) -> Array:
     typed, _ = one_key("t", key)
     found = real_dtype("t", dtype)
     (df,) = parameters("t", found, df)
-    return _t(typed, df, shape=draw_shape("t", shape, shape_of(df)), dtype=found)
+    return _t(typed, df, shape=draw_shape("t", shape, get_shape(df)), dtype=found)
 
 
 @sampler
@@ -263,7 +263,7 @@ def _t(key: Array, df: Any, *, shape: tuple[Any, ...], dtype: np.dtype[Any]) -> 
 
 @takes_out_sharding
 def generalized_normal(key: Any, p: Any, shape: Any = (), dtype: Any = None) -> Array:
-    """Numbers of density proportional to exp(-|x|^p)."""
+    """Draw numbers of density proportional to exp(-|x|^p)."""
     typed, _ = one_key("generalized_normal", key)
     found = real_dtype("generalized_normal", dtype)
     (p,) = parameters("generalized_normal", found, p)
@@ -280,7 +280,7 @@ def _generalized_normal(key: Array, p: Any, *, shape: tuple[Any, ...], dtype: np
 
 @takes_out_sharding
 def ball(key: Any, d: int, p: Any = 2, shape: Any = (), dtype: Any = None) -> Array:
-    """Vectors of d numbers, uniform in the unit ball of the p-norm."""
+    """Draw vectors of d numbers, uniform in the unit ball of the p-norm."""
     typed, _ = one_key("ball", key)
     found = real_dtype("ball", dtype)
     (power,) = parameters("ball", found, p)

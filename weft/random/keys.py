@@ -1,7 +1,7 @@
-"""Random keys: making them from seeds, splitting them, `fold_in`, and their raw words.
+"""Random keys: creation from seeds, splitting, `fold_in`, and their raw words.
 
 A typed key (`key`) is an array of dtype `key<fry>`; a raw one (`PRNGKey`) is a uint32 array whose last dimension holds
-the key's two words. Every function takes both and returns the kind that it got.
+the key's two words. Every function accepts both and returns the kind that it received.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ from weft.trace.array import Array
 
 
 def key_dtype(impl_spec: Any = None) -> KeyDtype:
-    """The dtype of keys of a generator, named as for `key`."""
+    """Return the dtype of keys of a generator, named as for `key`."""
     spec = config.default_prng_impl if impl_spec is None else impl_spec
     if isinstance(spec, KeyDtype):
         return spec
     found = IMPLEMENTATIONS.get(spec) or BY_TAG.get(spec) if isinstance(spec, str) else None
     if found is None:
         names = ", ".join(repr(name) for name in IMPLEMENTATIONS)
-        raise ArgumentError(f"There is no generator {spec!r}; available: {names}.")
+        raise ArgumentError(f"Unknown generator {spec!r}; available: {names}.")
     return found
 
 
 def _resolve(impl: Any, dtype: Any) -> KeyDtype:
-    """The generator that `impl=` or `dtype=` names; only one of them may be given."""
+    """Return the generator that `impl=` or `dtype=` names; only one of them may be given."""
     if impl is not None and dtype is not None:
         raise ArgumentError(f"Give impl= or dtype=, not both; got impl={impl!r} and dtype={dtype!r}.")
     if dtype is not None and not isinstance(dtype, (KeyDtype, str)):
@@ -58,7 +58,7 @@ def _resolve(impl: Any, dtype: Any) -> KeyDtype:
 
 
 def seed_value(seed: Any) -> Any:
-    """A seed as something to bind. Integers are taken modulo 2**32, or 2**64 when `enable_x64` is on."""
+    """Convert a seed to a bindable value; integers are taken modulo 2**32, or 2**64 with `enable_x64`."""
     if isinstance(seed, (int, np.integer, np.ndarray)) and not isinstance(seed, np.bool_):
         wide = np.asarray(seed)
         if wide.dtype.kind not in "biu":
@@ -82,14 +82,14 @@ def _make(name: str, seed: Any, generator: KeyDtype) -> Array:
     shape = np.shape(value) if not isinstance(value, Array) else value.shape
     if shape:
         raise ArgumentTypeError(
-            f"{name} takes one seed, but was given an array of shape {shape}. "
+            f"{name} needs a single seed, got an array of shape {shape}. "
             f"For a key from each: weft.vmap(weft.random.{name})(seeds)."
         )
     return random_seed(value, impl=generator)
 
 
 def key(seed: int | Any, *, impl: Any = None, dtype: Any = None) -> Array:
-    """A typed random key from an integer.
+    """Create a typed random key from an integer.
 
     Args:
         seed: an integer.
@@ -110,7 +110,7 @@ def key(seed: int | Any, *, impl: Any = None, dtype: Any = None) -> Array:
 
 
 def PRNGKey(seed: int | Any, *, impl: Any = None) -> Array:
-    """A raw random key from an integer: a uint32 array of two words (a typed key when `enable_custom_prng` is on).
+    """Create a raw random key from an integer: a uint32 array of two words (a typed key with `enable_custom_prng`).
 
     Args:
         seed: an integer.
@@ -128,7 +128,7 @@ def PRNGKey(seed: int | Any, *, impl: Any = None) -> Array:
 
 
 def wrap_key_data(key_bits_array: Any, *, impl: Any = None, dtype: Any = None) -> Array:
-    """Typed keys whose words are along the last dimension of a uint32 array.
+    """Convert a uint32 array, with the words of keys along its last dimension, to typed keys.
 
     Args:
         key_bits_array: an array of uint32.
@@ -147,7 +147,7 @@ def wrap_key_data(key_bits_array: Any, *, impl: Any = None, dtype: Any = None) -
 
 
 def key_data(keys: Any) -> Array:
-    """The words of keys, along a last dimension of a uint32 array.
+    """Return the words of keys, along a last dimension of a uint32 array.
 
     Args:
         keys: keys of any shape.
@@ -164,7 +164,7 @@ def key_data(keys: Any) -> Array:
 
 
 def key_impl(keys: Any) -> str:
-    """The name of the generator that the keys belong to.
+    """Return the name of the generator that the keys belong to.
 
     Args:
         keys: keys of any shape.
@@ -181,12 +181,12 @@ def key_impl(keys: Any) -> str:
 
 
 def is_key(x: Any) -> bool:
-    """Whether `x` is an array of typed keys."""
+    """Return whether `x` is an array of typed keys."""
     return isinstance(getattr(x, "dtype", None), KeyDtype)
 
 
 def as_keys(name: str, keys: Any) -> tuple[Array, bool]:
-    """Keys as typed ones, and whether they were raw."""
+    """Convert keys to typed ones; also return whether they were raw."""
     if is_key(keys):
         return keys, False
     if not isinstance(keys, (Array, np.ndarray)):
@@ -215,11 +215,11 @@ def as_keys(name: str, keys: Any) -> tuple[Array, bool]:
 
 
 def one_key(name: str, key: Any) -> tuple[Array, bool]:
-    """One typed key, and whether it was raw. A batch of keys is the user's mistake."""
+    """Convert a single key to a typed one; also return whether it was raw. A batch of keys is an error."""
     typed, raw = as_keys(name, key)
     if typed.shape:
         raise ArgumentError(
-            f"{name} takes one key, but was given {tuple(typed.shape)} of them.",
+            f"{name} needs a single key, got keys of shape {tuple(typed.shape)}.",
             fix=(
                 f"weft.vmap(lambda key: weft.random.{name}(key, ...))(keys)   to use each",
                 "keys[0]   for one of them",
@@ -229,11 +229,11 @@ def one_key(name: str, key: Any) -> tuple[Array, bool]:
 
 
 def split(key: Any, num: int | tuple[int, ...] = 2) -> Array:
-    """`num` new keys (or a shape of them); the old one should not be used again.
+    """Split a key into `num` new keys (or a shape of them); the old one must not be used again.
 
     Args:
         key: a random key. Use each key once: `split` makes new ones.
-        num: how many, or a shape.
+        num: the number of keys, or a shape.
 
     Returns:
         An array of keys.
@@ -249,7 +249,7 @@ def split(key: Any, num: int | tuple[int, ...] = 2) -> Array:
 
 
 def fold_in(key: Any, data: Any) -> Array:
-    """A new key from a key and an integer, such as the index of a step: other integers yield other keys.
+    """Derive a new key from a key and an integer, such as the index of a step; other integers yield other keys.
 
     Args:
         key: a random key. Use each key once: `split` makes new ones.
@@ -267,17 +267,17 @@ def fold_in(key: Any, data: Any) -> Array:
     shape = data.shape if isinstance(data, Array) else np.shape(data)
     if shape:
         raise ArgumentTypeError(
-            f"fold_in takes one integer, but was given an array of shape {tuple(shape)}. "
+            f"fold_in needs a single integer, got an array of shape {tuple(shape)}. "
             "To fold in each: weft.vmap(weft.random.fold_in, in_axes=(None, 0))(key, data)."
         )
     if dtypes.kind(dtypes.dtype(data, canonicalize=True)) not in "biu":
-        raise ArgumentTypeError(f"fold_in takes an integer, got {data!r}.")
+        raise ArgumentTypeError(f"fold_in needs an integer, got {data!r}.")
     new_key = random_fold_in(typed, cast(data, dtypes.uint32))
     return random_unwrap(new_key) if raw else new_key
 
 
 def clone(key: Any) -> Array:
-    """The same key, to be used once more on purpose when `debug_key_reuse` is on."""
+    """Return the same key, to be used once more on purpose when `debug_key_reuse` is on."""
     typed, raw = as_keys("clone", key)
     copy = random_clone(typed)
     return random_unwrap(copy) if raw else copy
@@ -285,7 +285,7 @@ def clone(key: Any) -> Array:
 
 @takes_out_sharding
 def bits(key: Any, shape: Any = (), dtype: Any = None) -> Array:
-    """Uniform random unsigned integers over the whole range of `dtype` (the default unsigned type if none is given).
+    """Draw uniform unsigned integers over the whole range of `dtype` (by default the default unsigned type).
 
     Args:
         key: a random key. Use each key once: `split` makes new ones.
@@ -303,17 +303,17 @@ def bits(key: Any, shape: Any = (), dtype: Any = None) -> Array:
     typed, _ = one_key("bits", key)
     found = dtypes.canonicalize_dtype(dtypes.uint64) if dtype is None else dtypes.requested_dtype(dtype, "bits")
     if dtypes.kind(found) != "u":
-        raise ArgumentError(f"bits makes unsigned integers, but dtype={dtypes.name(found)} was asked for.")
+        raise ArgumentError(f"The dtype of bits must be an unsigned integer type, got dtype={dtypes.name(found)}.")
     assert isinstance(found, np.dtype)
     return draw_bits(typed, as_shape(shape), found)
 
 
 def split_keys(keys: Array, count: int) -> list[Array]:
-    """`count` keys for each typed key of an array, as that many arrays."""
+    """Split each typed key of an array into `count` keys, returned as that many arrays."""
     parts = random_split(keys, shape=(count,))
     return [lax.index_in_dim(parts, i, axis=-1, keepdims=False) for i in range(count)]
 
 
 def draw_bits(key: Array, shape: tuple[Any, ...], dtype: np.dtype[Any]) -> Array:
-    """Random bits from a typed key, or from each key of an array of them."""
+    """Draw random bits from a typed key, or from each key of an array of them."""
     return random_bits(key, bit_width=8 * dtype.itemsize, shape=shape)

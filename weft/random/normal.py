@@ -1,4 +1,4 @@
-"""Normal numbers and the distributions made of them."""
+"""Normal numbers and distributions derived from them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from weft.api.shardings import takes_out_sharding
 from weft.base import dtypes
 from weft.base.arguments import index
 from weft.base.errors import ArgumentError
-from weft.numpy.util import as_shape, broadcast_shape, shape_of
+from weft.numpy.util import as_shape, broadcast_shape, get_shape
 from weft.random.discrete import draw_rademacher
 from weft.random.keys import one_key, split_keys
 from weft.random.uniform import between, draw_shape, draw_uniform, parameters, real_dtype, sampler
@@ -23,17 +23,17 @@ from weft.trace.array import Array
 
 
 def inexact_dtype(name: str, dtype: Any) -> np.dtype[Any]:
-    """The dtype of a draw of real or complex numbers: the default float if none is asked for."""
+    """Return the dtype of a draw of real or complex numbers; the default float for None."""
     found = dtypes.requested_dtype(float if dtype is None else dtype, name)
     if dtypes.kind(found) not in "fc":
-        raise ArgumentError(f"{name} draws floats or complex numbers, but dtype={dtypes.name(found)} was asked for.")
+        raise ArgumentError(f"The dtype of {name} must be a float or complex type, got dtype={dtypes.name(found)}.")
     assert isinstance(found, np.dtype)
     return found
 
 
 @takes_out_sharding
 def normal(key: Any, shape: Any = (), dtype: Any = None) -> Array:
-    """Standard normal numbers; complex ones have independent parts and mean square 1.
+    """Draw standard normal numbers; complex ones have independent parts and mean square 1.
 
     Args:
         key: a random key. Use each key once: `split` makes new ones.
@@ -57,7 +57,7 @@ def _normal(key: Array, *, shape: tuple[Any, ...], dtype: np.dtype[Any]) -> Arra
 
 
 def draw_normal(keys: Array, shape: tuple[Any, ...], dtype: np.dtype[Any]) -> Array:
-    """Normal numbers, of shape `shape` for each of the keys: the inverse of their distribution at uniform numbers."""
+    """Draw normal numbers, of `shape` for each key, by the inverse distribution function of uniform numbers."""
     if dtypes.kind(dtype) == "c":
         part = dtypes.to_real_dtype(dtype)
         real, imaginary = (draw_normal(half, shape, part) for half in split_keys(keys, 2))
@@ -68,7 +68,7 @@ def draw_normal(keys: Array, shape: tuple[Any, ...], dtype: np.dtype[Any]) -> Ar
 
 @takes_out_sharding
 def truncated_normal(key: Any, lower: Any, upper: Any, shape: Any = None, dtype: Any = None) -> Array:
-    """Standard normal numbers conditioned on lower < x < upper.
+    """Draw standard normal numbers conditioned on lower < x < upper.
 
     Args:
         key: a random key. Use each key once: `split` makes new ones.
@@ -86,7 +86,7 @@ def truncated_normal(key: Any, lower: Any, upper: Any, shape: Any = None, dtype:
     typed, _ = one_key("truncated_normal", key)
     found = real_dtype("truncated_normal", dtype)
     lower, upper = parameters("truncated_normal", found, lower, upper)
-    shape = draw_shape("truncated_normal", shape, shape_of(lower), shape_of(upper))
+    shape = draw_shape("truncated_normal", shape, get_shape(lower), get_shape(upper))
     return _truncated_normal(typed, lower, upper, shape=shape, dtype=found)
 
 
@@ -103,17 +103,17 @@ def _truncated_normal(key: Array, lower: Any, upper: Any, *, shape: tuple[Any, .
 
 @takes_out_sharding
 def lognormal(key: Any, sigma: Any = 1.0, shape: Any = None, dtype: Any = None) -> Array:
-    """Numbers whose logarithm is normal with standard deviation sigma."""
+    """Draw numbers whose logarithm is normal with standard deviation sigma."""
     typed, _ = one_key("lognormal", key)
     found = real_dtype("lognormal", dtype)
     (sigma,) = parameters("lognormal", found, sigma)
-    shape = draw_shape("lognormal", shape, shape_of(sigma))
+    shape = draw_shape("lognormal", shape, get_shape(sigma))
     return wnp.exp(_normal(typed, shape=shape, dtype=found) * wnp.broadcast_to(sigma, shape))
 
 
 @takes_out_sharding
 def maxwell(key: Any, shape: Any = (), dtype: Any = None) -> Array:
-    """Lengths of vectors of three standard normal numbers."""
+    """Draw lengths of vectors of three standard normal numbers."""
     typed, _ = one_key("maxwell", key)
     return _maxwell(typed, shape=as_shape(shape), dtype=real_dtype("maxwell", dtype))
 
@@ -125,11 +125,11 @@ def _maxwell(key: Array, *, shape: tuple[Any, ...], dtype: np.dtype[Any]) -> Arr
 
 
 def double_sided_maxwell(key: Any, loc: Any, scale: Any, shape: Any = (), dtype: Any = None) -> Array:
-    """Maxwell numbers with a random sign, times scale, plus loc, of shape `shape` and then that of the parameters."""
+    """Draw Maxwell numbers with a random sign, times scale, plus loc; `shape` precedes that of the parameters."""
     typed, _ = one_key("double_sided_maxwell", key)
     found = real_dtype("double_sided_maxwell", dtype)
     loc, scale = parameters("double_sided_maxwell", found, loc, scale)
-    inner = broadcast_shape("double_sided_maxwell", shape_of(loc), shape_of(scale))
+    inner = broadcast_shape("double_sided_maxwell", get_shape(loc), get_shape(scale))
     return _double_sided_maxwell(typed, loc, scale, shape=(as_shape(shape) or inner) + inner, dtype=found)
 
 
@@ -142,11 +142,11 @@ def _double_sided_maxwell(key: Array, loc: Any, scale: Any, *, shape: tuple[Any,
 
 @takes_out_sharding
 def wald(key: Any, mean: Any, shape: Any = None, dtype: Any = None) -> Array:
-    """Wald (inverse Gaussian) numbers with the given mean and shape parameter 1."""
+    """Draw Wald (inverse Gaussian) numbers with the given mean and shape parameter 1."""
     typed, _ = one_key("wald", key)
     found = real_dtype("wald", dtype)
     (mean,) = parameters("wald", found, mean)
-    return _wald(typed, mean, shape=draw_shape("wald", shape, shape_of(mean)), dtype=found)
+    return _wald(typed, mean, shape=draw_shape("wald", shape, get_shape(mean)), dtype=found)
 
 
 @sampler
@@ -169,7 +169,7 @@ def _wald(key: Array, mean: Any, *, shape: tuple[Any, ...], dtype: np.dtype[Any]
 def multivariate_normal(
     key: Any, mean: Any, cov: Any, shape: Any = None, dtype: Any = None, method: str = "cholesky"
 ) -> Array:
-    """Normal vectors of given mean and covariance, which is factored by `method`: 'cholesky', 'eigh' or 'svd'.
+    """Draw normal vectors of given mean and covariance, factored by `method`: 'cholesky', 'eigh' or 'svd'.
 
     Args:
         key: a random key. Use each key once: `split` makes new ones.
@@ -177,7 +177,7 @@ def multivariate_normal(
         cov: the covariance, of shape (..., n, n), symmetric and positive semidefinite.
         shape: the shape of the batch, to which those of the parameters broadcast.
         dtype: a floating-point or complex dtype; float32 by default.
-        method: "cholesky", which is quick and needs a positive definite matrix, "eigh" or "svd".
+        method: "cholesky", which is fast and needs a positive definite matrix, "eigh" or "svd".
 
     Returns:
         Floats of shape (*shape, n).
@@ -190,17 +190,19 @@ def multivariate_normal(
     typed, _ = one_key("multivariate_normal", key)
     found = real_dtype("multivariate_normal", dtype)
     if method not in ("cholesky", "eigh", "svd"):
-        raise ArgumentError(f"multivariate_normal got method={method!r}; 'cholesky', 'eigh' or 'svd' is expected.")
-    mean, cov = parameters("multivariate_normal", found, mean, cov)
-    if not shape_of(mean):
-        raise ArgumentError("multivariate_normal needs a mean of at least one dimension, got a scalar.")
-    size = shape_of(mean)[-1]
-    if shape_of(cov)[-2:] != (size, size):
         raise ArgumentError(
-            f"multivariate_normal needs cov of shape (..., {size}, {size}) to go with mean of shape {shape_of(mean)}, "
-            f"got cov of shape {shape_of(cov)}."
+            f"The method of multivariate_normal must be 'cholesky', 'eigh' or 'svd', got method={method!r}."
         )
-    shape = draw_shape("multivariate_normal", shape, shape_of(mean)[:-1], shape_of(cov)[:-2])
+    mean, cov = parameters("multivariate_normal", found, mean, cov)
+    if not get_shape(mean):
+        raise ArgumentError("multivariate_normal needs a mean of at least one dimension, got a scalar.")
+    size = get_shape(mean)[-1]
+    if get_shape(cov)[-2:] != (size, size):
+        raise ArgumentError(
+            f"multivariate_normal needs cov of shape (..., {size}, {size}) to go with mean of shape {get_shape(mean)}, "
+            f"got cov of shape {get_shape(cov)}."
+        )
+    shape = draw_shape("multivariate_normal", shape, get_shape(mean)[:-1], get_shape(cov)[:-2])
     return _multivariate_normal(typed, mean, cov, shape=shape, dtype=found, method=method)
 
 
@@ -224,7 +226,7 @@ def _multivariate_normal(
 
 @takes_out_sharding
 def orthogonal(key: Any, n: int, shape: Any = (), dtype: Any = None, m: int | None = None) -> Array:
-    """Matrices of n rows and m (by default n) columns, uniform among those with orthonormal rows or columns."""
+    """Draw matrices of n rows and m (by default n) columns, uniform among those with orthonormal rows or columns."""
     typed, _ = one_key("orthogonal", key)
     found = inexact_dtype("orthogonal", dtype)
     (rows,) = as_shape(index(n), "n")

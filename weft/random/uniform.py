@@ -1,4 +1,4 @@
-"""Uniform numbers, and the distributions that are one formula away from them.
+"""Uniform numbers, and distributions that are one formula away from them.
 
 All formulas follow the order of operations of JAX, so that draws agree with its own up to rounding.
 """
@@ -18,47 +18,46 @@ from weft.api.jit import jit
 from weft.api.shardings import takes_out_sharding
 from weft.base import dtypes
 from weft.base.errors import ArgumentError
-from weft.numpy.util import as_shape, broadcast_shape, cast, check_arraylike, combining_ranks, shape_of
+from weft.numpy.util import as_shape, broadcast_shape, cast, check_arraylike, combining_ranks, get_shape
 from weft.random.keys import draw_bits, one_key
 from weft.trace.array import Array
 
 
 def sampler(function: Callable[..., Any], static: tuple[str, ...] = ("shape", "dtype")) -> Callable[..., Any]:
-    """A function that draws, staged once for each shape and dtype, so that a draw is one equation of its jaxpr.
+    """Stage a drawing function once for each shape and dtype, so that a draw is one equation of its jaxpr.
 
-    That its parameters broadcast to the shape of the draws is what the caller asks for, whatever the setting
-    `numpy_rank_promotion` says.
+    Its parameters may broadcast to the shape of the draws, whatever the setting `numpy_rank_promotion` says.
     """
 
     return jit(combining_ranks(function), static_argnames=static)
 
 
 def real_dtype(name: str, dtype: Any) -> np.dtype[Any]:
-    """The dtype of a draw of real numbers: the default float if none is asked for."""
+    """Return the dtype of a draw of real numbers; the default float for None."""
     found = dtypes.requested_dtype(float if dtype is None else dtype, name)
     if dtypes.kind(found) != "f":
-        raise ArgumentError(f"{name} draws floats, but dtype={dtypes.name(found)} was asked for.")
+        raise ArgumentError(f"The dtype of {name} must be a float type, got dtype={dtypes.name(found)}.")
     assert isinstance(found, np.dtype)
     return found
 
 
 def integer_dtype(name: str, dtype: Any) -> np.dtype[Any]:
-    """The dtype of a draw of integers: the default integer if none is asked for."""
+    """Return the dtype of a draw of integers; the default integer for None."""
     found = dtypes.requested_dtype(int if dtype is None else dtype, name)
     if dtypes.kind(found) not in "iu":
-        raise ArgumentError(f"{name} draws integers, but dtype={dtypes.name(found)} was asked for.")
+        raise ArgumentError(f"The dtype of {name} must be an integer type, got dtype={dtypes.name(found)}.")
     assert isinstance(found, np.dtype)
     return found
 
 
 def parameters(name: str, dtype: Any, *values: Any) -> list[Any]:
-    """The parameters of a distribution in the dtype of its draws."""
+    """Convert the parameters of a distribution to the dtype of its draws."""
     check_arraylike(name, *values)
     return [cast(value, dtype) for value in values]
 
 
 def draw_shape(name: str, shape: Any, *parameter_shapes: Sequence[Any]) -> tuple[Any, ...]:
-    """The shape of a draw: what was asked for, to which the parameters must broadcast; else what they broadcast to."""
+    """Return the shape of a draw: `shape`, to which the parameters must broadcast, or what they broadcast to."""
     if shape is None:
         return broadcast_shape(name, *map(tuple, parameter_shapes))
     found = as_shape(shape)
@@ -75,7 +74,7 @@ def draw_shape(name: str, shape: Any, *parameter_shapes: Sequence[Any]) -> tuple
 
 @takes_out_sharding
 def uniform(key: Any, shape: Any = (), dtype: Any = None, minval: Any = 0.0, maxval: Any = 1.0) -> Array:
-    """Numbers uniformly distributed over minval <= x < maxval.
+    """Draw numbers uniformly distributed over minval <= x < maxval.
 
     Args:
         key: a random key. Use each key once: `split` makes new ones.
@@ -95,7 +94,7 @@ def uniform(key: Any, shape: Any = (), dtype: Any = None, minval: Any = 0.0, max
     if type(minval) in (int, float) and type(maxval) in (int, float) and minval == 0 and maxval == 1:
         return _standard_uniform(typed, shape=as_shape(shape), dtype=found)
     low, high = parameters("uniform", found, minval, maxval)
-    sizes = draw_shape("uniform", as_shape(shape), shape_of(low), shape_of(high))
+    sizes = draw_shape("uniform", as_shape(shape), get_shape(low), get_shape(high))
     return _uniform(typed, low, high, shape=sizes, dtype=found)
 
 
@@ -110,7 +109,7 @@ def _uniform(key: Array, minval: Any, maxval: Any, *, shape: tuple[Any, ...], dt
 
 
 def draw_uniform(keys: Array, shape: tuple[Any, ...], dtype: np.dtype[Any], minval: Any = None) -> Array:
-    """Uniform numbers from 0, or a number in [-1, 1), up to 1, of shape `shape` for each of the keys.
+    """Draw uniform numbers from 0, or from `minval` in [-1, 1), up to 1, of `shape` for each of the keys.
 
     They are random mantissas under the exponent of 1, less 1.
     """
@@ -128,7 +127,7 @@ def draw_uniform(keys: Array, shape: tuple[Any, ...], dtype: np.dtype[Any], minv
 
 
 def between(floats: Array, low: Any, high: Any) -> Array:
-    """Numbers of [0, 1) scaled to [low, high)."""
+    """Scale numbers of [0, 1) to [low, high)."""
     span = wnp.subtract(high, low)
     if floats.dtype not in (dtypes.float32, dtypes.float64):
         return wnp.maximum(low, floats * span + low)
@@ -136,7 +135,7 @@ def between(floats: Array, low: Any, high: Any) -> Array:
 
 
 def fused_multiply_add(x: Array, y: Any, z: Any) -> Array:
-    """x * y + z, rounded as if once: what product and sum round away is computed and added back (Dekker 1971)."""
+    """Compute x * y + z as if rounded once: the rounding errors are computed and added back (Dekker 1971)."""
     product = x * y
     total = product + z
     x_high, x_low = _halves(x)
@@ -148,7 +147,7 @@ def fused_multiply_add(x: Array, y: Any, z: Any) -> Array:
 
 
 def _halves(x: Any) -> tuple[Any, Any]:
-    """x as a sum of two numbers with half as many bits each."""
+    """Split x into a sum of two numbers with half as many bits each."""
     factor = np.array(2**12 + 1 if x.dtype == dtypes.float32 else 2**27 + 1, x.dtype)
     scaled = wnp.multiply(x, factor)
     high = scaled - wnp.subtract(scaled, x)
@@ -160,7 +159,7 @@ def _halves(x: Any) -> tuple[Any, Any]:
 
 @takes_out_sharding
 def exponential(key: Any, shape: Any = (), dtype: Any = None) -> Array:
-    """Standard exponential numbers, of density exp(-x).
+    """Draw standard exponential numbers, of density exp(-x).
 
     Args:
         key: a random key. Use each key once: `split` makes new ones.
@@ -186,8 +185,10 @@ def _exponential(key: Array, *, shape: tuple[Any, ...], dtype: np.dtype[Any]) ->
 
 @takes_out_sharding
 def gumbel(key: Any, shape: Any = (), dtype: Any = None, mode: str | None = None) -> Array:
-    """Standard Gumbel numbers, -log(-log u). Mode 'high' resolves the right tail with twice the bits of 'low', and
-    'highest' both tails; in other dtypes than float32 that is the same as 'high'.
+    """Draw standard Gumbel numbers, -log(-log u).
+
+    Mode 'high' resolves the right tail with twice the bits of 'low', and 'highest' both tails; in other dtypes than
+    float32 that is the same as 'high'.
 
     Args:
         key: a random key. Use each key once: `split` makes new ones.
@@ -204,7 +205,7 @@ def gumbel(key: Any, shape: Any = (), dtype: Any = None, mode: str | None = None
     """
     typed, _ = one_key("gumbel", key)
     if mode not in (None, "low", "high", "highest"):
-        raise ArgumentError(f"gumbel got mode={mode!r}; 'highest', 'high' or 'low' is expected.")
+        raise ArgumentError(f"The mode of gumbel must be 'highest', 'high' or 'low', got mode={mode!r}.")
     return _gumbel(typed, shape=as_shape(shape), dtype=real_dtype("gumbel", dtype), mode=mode or "low")
 
 
@@ -224,7 +225,7 @@ def _gumbel(key: Array, *, shape: tuple[Any, ...], dtype: np.dtype[Any], mode: s
 
 
 def _finest_gumbel(key: Array, shape: tuple[Any, ...]) -> Array:
-    """Gumbel numbers from a fraction u of 64 bits; of one above a half its distance from 1 is converted."""
+    """Draw Gumbel numbers from a fraction u of 64 bits; above a half, the distance from 1 is converted."""
     pair = draw_bits(key, (2, *shape), dtypes.uint32)
     high, low = (lax.index_in_dim(pair, i, keepdims=False) for i in range(2))
     one, half = np.uint32(1), np.uint32(2**31)
@@ -237,7 +238,7 @@ def _finest_gumbel(key: Array, shape: tuple[Any, ...]) -> Array:
 
 
 def _fraction(high: Array, low: Array) -> Array:
-    """The fraction (high * 2**32 + low) / 2**64 as a float32, rounded towards zero; at least 2**-65."""
+    """Compute the fraction (high * 2**32 + low) / 2**64 as a float32, rounded towards zero; at least 2**-65."""
     zeros, more = lax.clz(high), lax.clz(low)
     empty = high == np.uint32(0)
     follow = lax.shift_right_logical(low, lax.sub(np.uint32(32), zeros))
@@ -251,7 +252,7 @@ def _fraction(high: Array, low: Array) -> Array:
 
 @takes_out_sharding
 def laplace(key: Any, shape: Any = (), dtype: Any = None) -> Array:
-    """Standard Laplace numbers, of density exp(-|x|) / 2.
+    """Draw standard Laplace numbers, of density exp(-|x|) / 2.
 
     Args:
         key: a random key. Use each key once: `split` makes new ones.
@@ -277,7 +278,7 @@ def _laplace(key: Array, *, shape: tuple[Any, ...], dtype: np.dtype[Any]) -> Arr
 
 @takes_out_sharding
 def logistic(key: Any, shape: Any = (), dtype: Any = None) -> Array:
-    """Standard logistic numbers, the logit of a uniform one.
+    """Draw standard logistic numbers, the logit of a uniform one.
 
     Args:
         key: a random key. Use each key once: `split` makes new ones.
@@ -303,7 +304,7 @@ def _logistic(key: Array, *, shape: tuple[Any, ...], dtype: np.dtype[Any]) -> Ar
 
 @takes_out_sharding
 def cauchy(key: Any, shape: Any = (), dtype: Any = None) -> Array:
-    """Standard Cauchy numbers, of density 1 / (pi (1 + x²)).
+    """Draw standard Cauchy numbers, of density 1 / (pi (1 + x²)).
 
     Args:
         key: a random key. Use each key once: `split` makes new ones.
@@ -329,11 +330,11 @@ def _cauchy(key: Array, *, shape: tuple[Any, ...], dtype: np.dtype[Any]) -> Arra
 
 @takes_out_sharding
 def pareto(key: Any, b: Any, shape: Any = None, dtype: Any = None) -> Array:
-    """Pareto numbers, of density b / x^(b + 1) for x >= 1."""
+    """Draw Pareto numbers, of density b / x^(b + 1) for x >= 1."""
     typed, _ = one_key("pareto", key)
     found = real_dtype("pareto", dtype)
     (power,) = parameters("pareto", found, b)
-    return _pareto(typed, power, shape=draw_shape("pareto", shape, shape_of(power)), dtype=found)
+    return _pareto(typed, power, shape=draw_shape("pareto", shape, get_shape(power)), dtype=found)
 
 
 @sampler
@@ -343,11 +344,11 @@ def _pareto(key: Array, b: Any, *, shape: tuple[Any, ...], dtype: np.dtype[Any])
 
 @takes_out_sharding
 def rayleigh(key: Any, scale: Any, shape: Any = None, dtype: Any = None) -> Array:
-    """Rayleigh numbers, of density x / s² exp(-x² / 2s²) for x >= 0 with scale s."""
+    """Draw Rayleigh numbers, of density x / s² exp(-x² / 2s²) for x >= 0 with scale s."""
     typed, _ = one_key("rayleigh", key)
     found = real_dtype("rayleigh", dtype)
     (scale,) = parameters("rayleigh", found, scale)
-    return _rayleigh(typed, scale, shape=draw_shape("rayleigh", shape, shape_of(scale)), dtype=found)
+    return _rayleigh(typed, scale, shape=draw_shape("rayleigh", shape, get_shape(scale)), dtype=found)
 
 
 @sampler
@@ -356,7 +357,7 @@ def _rayleigh(key: Array, scale: Any, *, shape: tuple[Any, ...], dtype: np.dtype
 
 
 def weibull_min(key: Any, scale: Any, concentration: Any, shape: Any = (), dtype: Any = None) -> Array:
-    """Weibull numbers: the power 1 / concentration of exponential ones, times scale.
+    """Draw Weibull numbers: the power 1 / concentration of exponential ones, times scale.
 
     Args:
         key: a random key. Use each key once: `split` makes new ones.
@@ -385,11 +386,11 @@ def _weibull_min(key: Array, scale: Any, concentration: Any, *, shape: tuple[Any
 
 @takes_out_sharding
 def triangular(key: Any, left: Any, mode: Any, right: Any, shape: Any = None, dtype: Any = None) -> Array:
-    """Numbers between left and right whose density is a triangle with its peak at mode."""
+    """Draw numbers between left and right whose density is a triangle with its peak at mode."""
     typed, _ = one_key("triangular", key)
     found = real_dtype("triangular", dtype)
     left, mode, right = parameters("triangular", found, left, mode, right)
-    shape = draw_shape("triangular", shape, shape_of(left), shape_of(mode), shape_of(right))
+    shape = draw_shape("triangular", shape, get_shape(left), get_shape(mode), get_shape(right))
     return _triangular(typed, left, mode, right, shape=shape, dtype=found)
 
 

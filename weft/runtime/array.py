@@ -1,4 +1,4 @@
-"""`ConcreteArray`: an immutable array that holds its values, on the CPU in a NumPy buffer nobody else may write."""
+"""`ConcreteArray`: an immutable array that holds its values; on the CPU in a NumPy buffer that is never written again."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from weft.sharding.layout import Shard
 
 
 class ConcreteArray(HeldArray):
-    """A concrete array: its type and its buffer. Operators and methods come from `Array`.
+    """Concrete array on one device: its type and its buffer. Operators and methods come from `Array`.
 
-    Arrays of this very class are on the first device and not committed to it, which is what they are in programs that
-    name no devices: so the quick ways (`type(x) is ConcreteArray`) need not ask. All others are `PlacedArray`s.
+    Arrays of this very class are on the first device and uncommitted, as all arrays in programs that name no devices:
+    fast paths need only `type(x) is ConcreteArray`. All others are `PlacedArray`s.
     """
 
     __slots__ = ("_buffer", "_donated_at", "_memory", "_pointer", "aval")
@@ -36,7 +36,7 @@ class ConcreteArray(HeldArray):
     def __init__(
         self, buffer: np.ndarray | None, aval: ArrayType, memory: Allocation | Promise | None = None, pointer: int = 0
     ):
-        # The results of programs are memory and an address in it; the NumPy array is made when somebody asks for it.
+        # Results of programs are memory and an address in it; the NumPy array is created on demand.
         self._buffer = buffer
         self.aval = aval
         self._memory = memory
@@ -44,7 +44,7 @@ class ConcreteArray(HeldArray):
 
     @property
     def _value(self) -> np.ndarray:
-        """The elements, in storage dtype."""
+        """Elements, in storage dtype."""
         buffer = self._buffer
         if buffer is None:
             if self._memory is None:
@@ -60,14 +60,14 @@ class ConcreteArray(HeldArray):
         return buffer
 
     def _settle(self, promise: Promise) -> None:
-        """Wait for what the memory of the array is promised by."""
+        """Wait for the job that computes the elements, and take over the promised memory."""
         promise.job.wait()
         # Another thread may have done the same, or have deleted the array.
         if self._memory is promise:
             self._memory, self._pointer = promise.memory, promise.address
 
     def copy_to_host_async(self) -> None:
-        """Copy the elements to the host, where they are cached; nothing waits for those that are being computed.
+        """Copy the elements to the host, where they are cached, without waiting for a computation in progress.
 
         >>> import weft.numpy as wnp
         >>> wnp.ones(2).copy_to_host_async()
@@ -79,7 +79,7 @@ class ConcreteArray(HeldArray):
             self._placement.backend.copy_to_host_later(self._memory, self._pointer, self.aval.shape, dtype)
 
     def _address(self) -> int:
-        """The address of the elements, which are contiguous; cached in `_pointer`."""
+        """Return the address of the elements, contiguous, and cache it in `_pointer`."""
         if not self._placement.backend.reads_host:
             return self.unsafe_buffer_pointer()
         array = self._value
@@ -108,7 +108,7 @@ class ConcreteArray(HeldArray):
         self._donated_at = location
 
     def is_deleted(self) -> bool:
-        """Whether the memory was freed, by `delete` or by donating the array.
+        """Return whether the memory was freed, by `delete` or by donating the array.
 
         Returns:
             A Python bool.
@@ -120,7 +120,7 @@ class ConcreteArray(HeldArray):
         return self._buffer is None and self._memory is None
 
     def block_until_ready(self) -> ConcreteArray:
-        """Wait until the elements are there; returns the array.
+        """Wait until the elements are computed; return the array.
 
         Returns:
             The array. An error of its computation is raised here.
@@ -139,7 +139,7 @@ class ConcreteArray(HeldArray):
         return self
 
     def is_ready(self) -> bool:
-        """Whether the elements are there."""
+        """Return whether the elements are computed."""
         memory = self._memory
         if type(memory) is Promise:
             return memory.job.is_done()
@@ -148,7 +148,7 @@ class ConcreteArray(HeldArray):
     # -- where it lives --------------------------------------------------------------------------------------------
 
     def devices(self) -> set[Device]:
-        """The device, as a set.
+        """Return the device, as a set.
 
         Returns:
             A set of `Device`s.
@@ -162,7 +162,7 @@ class ConcreteArray(HeldArray):
 
     @property
     def device(self) -> Device:
-        """The device whose memory the elements are in.
+        """Device whose memory the elements are in.
 
         Returns:
             A `Device`.
@@ -180,7 +180,7 @@ class ConcreteArray(HeldArray):
 
     @property
     def committed(self) -> bool:
-        """Whether the array was put on its device by name: then what is computed with it is computed there."""
+        """Flag of arrays that were put on their device explicitly: computations with them run there."""
         return self._placement.committed
 
     @property
@@ -192,7 +192,7 @@ class ConcreteArray(HeldArray):
         return True
 
     def addressable_data(self, index: int) -> ConcreteArray:
-        """The part of the array on one device of this process.
+        """Return the shard of the array on one device of this process.
 
         Args:
             index: which of its devices.
@@ -208,7 +208,7 @@ class ConcreteArray(HeldArray):
 
     @property
     def addressable_shards(self) -> list[Shard]:
-        """The one part that there is: the whole array."""
+        """The only shard: the whole array."""
         if self.is_deleted():
             self._raise_deleted()
         return [Shard(self.device, self.sharding, self.aval.shape, self)]
@@ -232,7 +232,7 @@ class ConcreteArray(HeldArray):
     def __dlpack__(
         self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None
     ) -> Any:
-        """On GPUs the memory is shared with those too who cannot be told that it is read-only, as is usual there."""
+        """Export the array. GPU memory is shared with consumers that cannot honour the read-only flag too, as is usual."""
         backend = self._placement.backend
         if backend.reads_host:
             return super().__dlpack__(stream=stream, max_version=max_version, dl_device=dl_device, copy=copy)
@@ -240,7 +240,7 @@ class ConcreteArray(HeldArray):
             self._raise_deleted()
         if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
             if copy is False:
-                raise BufferError("An array of a GPU is copied to be read elsewhere; allow a copy.")
+                raise BufferError("An array of a GPU must be copied to be read elsewhere; got copy=False.")
             return HeldArray.__dlpack__(self, max_version=max_version)  # of the host
         array = put(self, self._placement, may_alias=False) if copy else self
         versioned = max_version is not None and tuple(max_version) >= (1, 0)
@@ -257,7 +257,7 @@ class ConcreteArray(HeldArray):
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        """What Numba, CuPy and others read of an array on a GPU."""
+        """Description of an array on a GPU for Numba, CuPy and others."""
         dtype, backend = self.aval.dtype, self._placement.backend
         if backend.reads_host or not isinstance(dtype, np.dtype) or dtype.isbuiltin != 1:
             raise AttributeError(f"{self.aval.short()} on {self.device!r} has no __cuda_array_interface__")
@@ -276,7 +276,7 @@ class ConcreteArray(HeldArray):
     def __copy__(self) -> ConcreteArray:
         if not self._placement.backend.reads_host:
             return put(self, self._placement, may_alias=False)
-        return adopted(self._value, self.aval, self._placement)  # of its own, in that deleting one leaves the other
+        return adopted(self._value, self.aval, self._placement)  # deleting one leaves the other
 
     def __deepcopy__(self, memo: Any) -> ConcreteArray:
         if not self._placement.backend.reads_host:
@@ -285,7 +285,7 @@ class ConcreteArray(HeldArray):
 
 
 class PlacedArray(ConcreteArray):
-    """An array that is on another device than the first, or committed to its device."""
+    """Array that is on another device than the first, or committed to its device."""
 
     __slots__ = ("_placement",)
 
@@ -299,20 +299,20 @@ class PlacedArray(ConcreteArray):
 def array_at(
     placement: Placement, buffer: np.ndarray | None, aval: ArrayType, memory: Allocation | None = None, pointer: int = 0
 ) -> ConcreteArray:
-    """An array over memory of a device."""
+    """Return an array over memory of a device."""
     if placement is HOME:
         return ConcreteArray(buffer, aval, memory, pointer)
     return PlacedArray(buffer, aval, memory, pointer, placement)
 
 
 def adopted(value: np.ndarray, aval: ArrayType, placement: Placement) -> ConcreteArray:
-    """An array with the elements of a NumPy array that nobody will write."""
+    """Return an array with the elements of a NumPy array that is never written again."""
     buffer, memory, pointer = placement.backend.adopt(value, placement.device)
     return array_at(placement, buffer, aval, memory, pointer)
 
 
 def put(array: ConcreteArray, placement: Placement, may_alias: bool = True) -> ConcreteArray:
-    """The array with a placement: itself or the same memory where that may be, else a copy in the device's memory."""
+    """Return the array with a placement: itself or a view if `may_alias` and on the same device, else a copy."""
     if array._placement.device is placement.device and may_alias:
         if array._placement is placement:
             return array
@@ -330,15 +330,17 @@ def _rebuild(buffer: np.ndarray, aval: ArrayType) -> ConcreteArray:
 
 
 def wrap(buffer: Any, aval: ArrayType) -> ConcreteArray:
-    """An array over a buffer that nobody else will write."""
+    """Return an array over a buffer that is never written again, on the default device."""
     return adopted(np.asarray(buffer), aval, default_placement())
 
 
 def from_numpy(
     value: Any, weak_type: bool = False, copy: bool = True, placement: Placement | None = None
 ) -> ConcreteArray:
-    """An array from NumPy or Python numbers, in canonical dtype, with a placement (default: on the default device). The
-    elements are copied, since NumPy arrays can change."""
+    """Convert NumPy or Python numbers to an array of canonical dtype with a placement (default: on the default device).
+
+    The elements are copied by default, since NumPy arrays can change.
+    """
     converted = dtypes.canonical_array(value)
     aval = array_type(converted.shape, converted.dtype, weak_type)
     if config.transfer_guard_host_to_device != "allow" and context.trace is EVALUATION:  # else it is a constant
@@ -348,14 +350,17 @@ def from_numpy(
 
 
 def copied(value: np.ndarray, aval: ArrayType, placement: Placement) -> ConcreteArray:
-    """An array over a copy of its own."""
+    """Return an array over a copy of a NumPy array."""
     buffer, memory, pointer = placement.backend.copy_from_host(value, value.shape, placement.device)
     return array_at(placement, buffer, aval, memory, pointer)
 
 
 def full_of(value: np.ndarray, aval: ArrayType, placement: Placement | None = None) -> ConcreteArray:
-    """An array of a type with the elements of another one, which may be a single one for all; in memory as that of
-    results is (vectors do not straddle cache lines in it), with a placement (default: on the default device)."""
+    """Return an array of a type with the elements of a NumPy array, broadcast to its shape.
+
+    The memory is allocated as for results of programs (vectors do not straddle cache lines), at a placement (default: on
+    the default device).
+    """
     shape: Any = aval.shape
     placement = default_placement() if placement is None else placement
     buffer, memory, pointer = placement.backend.copy_from_host(value, shape, placement.device)
@@ -363,7 +368,7 @@ def full_of(value: np.ndarray, aval: ArrayType, placement: Placement | None = No
 
 
 def lift(value: Any, aval: ArrayType | None = None) -> ConcreteArray:
-    """A NumPy value or a Python number as an array; numbers are weakly typed. `aval` is the type, where it is known."""
+    """Convert a NumPy value or a Python number to an array; numbers are weakly typed. `aval` is its type, if known."""
     if aval is not None:
         return ConcreteArray(value, aval)
     found = type_of(value)

@@ -1,7 +1,7 @@
-"""How the devices of a platform allocate and copy memory, compile and run programs, and are waited for.
+"""The interface of a platform: allocate and copy memory, compile and run programs, and wait for results.
 
-Everything above asks the backend of a device and knows no platform by name. The CPU's is in `runtime/cpu/`. Asking for
-a backend loads neither the compiler nor LLVM: those are loaded with the first program that is compiled.
+Code above this layer calls the backend of a device and does not depend on a platform by name. The CPU's backend is in
+`runtime/cpu/`. `backend_of` loads neither the compiler nor LLVM: the first compilation does.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Allocation(Protocol):
-    """Memory of a device. It is freed when nobody refers to it any more."""
+    """Memory of a device. It is freed with the last reference to it."""
 
     address: int
 
@@ -39,25 +39,27 @@ class DeviceMemory(Protocol):
     """The allocator of a device."""
 
     def allocate(self, size: int) -> tuple[int, Allocation]:
-        """Memory for so many bytes: an address, and the allocation that it is in."""
+        """Allocate `size` bytes; return an address and the allocation that contains it."""
         ...
 
     def clear(self) -> None:
-        """Give free memory that is pooled back to the system."""
+        """Return pooled free memory to the system."""
         ...
 
     def statistics(self) -> dict[str, int] | None:
-        """How much of it is used for what; None where nobody counts."""
+        """Return allocator statistics, or None if they are not tracked."""
         ...
 
 
-# The memory of an array: a NumPy array, where that is what the device reads; or an allocation and an address in it.
+# The memory of an array: a NumPy array if the device reads it directly, an allocation, and an address in it.
 Buffer = tuple[np.ndarray | None, Any, int]
 
 
 class QueuedCall(Protocol):
-    """Calls of an executable that return before it has run; or None if the call is to be made in the ordinary way.
-    While `flying` is empty nothing is computed that was not waited for."""
+    """Call an executable asynchronously; return None if this call has to be made synchronously.
+
+    An empty `flying` means that no asynchronous call is in progress.
+    """
 
     flying: Any
 
@@ -65,10 +67,10 @@ class QueuedCall(Protocol):
 
 
 class Backend(Protocol):
-    """What a platform can do.
+    """Operations of a platform.
 
-    `reads_host`: programs take NumPy arrays as they are, and the host reads the memory of devices. `has_flat_programs`:
-    operations outside of programs have code for arrays of every length.
+    `reads_host`: programs read NumPy arrays in place, and the host reads device memory. `has_flat_programs`: the backend
+    compiles eager operations for arrays of any length.
     """
 
     platform: str
@@ -78,91 +80,100 @@ class Backend(Protocol):
     # -- memory ----------------------------------------------------------------------------------------------------
 
     def memory(self, device: Device) -> DeviceMemory:
-        """The allocator of a device."""
+        """Return the allocator of a device."""
         ...
 
     def adopt(self, value: np.ndarray, device: Device) -> Buffer:
-        """The elements of a NumPy array that nobody will write, as memory of a device: without a copy if the device
-        reads the memory of the host."""
+        """Return device memory with the elements of a NumPy array that is never written again.
+
+        There is no copy if the device reads host memory.
+        """
         ...
 
     def copy_from_host(self, value: np.ndarray, shape: tuple[Any, ...], device: Device) -> Buffer:
-        """A copy of a NumPy array in the memory of a device, broadcast to a shape."""
+        """Copy a NumPy array to device memory, broadcast to a shape."""
         ...
 
     def copy_to_host(self, memory: Any, address: int, shape: Any, dtype: np.dtype) -> np.ndarray:
-        """The elements at an address of an allocation as a NumPy array that nobody may write: a view where the host
-        reads the memory of the device."""
+        """Return the elements at an address of an allocation as a read-only NumPy array of a shape and dtype.
+
+        It is a view if the host reads the memory of the device.
+        """
         ...
 
     def copy_between(self, array: ConcreteArray, device: Device) -> Buffer:
-        """A copy of an array of one device of the platform in the memory of another, or of the same."""
+        """Copy an array of one device of this platform to the memory of another one, or of the same one."""
         ...
 
     def scatter(self, value: np.ndarray, layout: Layout) -> tuple[bytes, Any]:
-        """Copies of the parts of a NumPy array on the devices of a layout: their addresses, and the allocations that
-        they are in: a list if each part has one that nothing else is in, else one for all or a tuple."""
+        """Copy the shards of a NumPy array to the devices of a layout; return their addresses and allocations.
+
+        The allocations are a list if each shard has one of its own, else one for all shards or a tuple.
+        """
         ...
 
     def gather(self, addresses: bytes, layout: Layout) -> tuple[np.ndarray, Any]:
-        """The parts at these addresses as a NumPy array that nobody may write, and what its memory is in, if it can be
-        used again."""
+        """Return the shards at these addresses as one read-only NumPy array, and its allocation if that can be reused."""
         ...
 
     def copy_to_host_later(self, memory: Any, address: int, shape: Any, dtype: np.dtype) -> None:
-        """Have `copy_to_host` of the same find a copy that was begun now, where it would copy."""
+        """Start an asynchronous device-to-host copy that a later `copy_to_host` will use."""
         ...
 
     def donated_memory(self, array: ConcreteArray) -> Any:
-        """An allocation with the elements of a donated array, for a program to overwrite: that of the array if nobody
-        else can see it, else a copy."""
+        """Return an allocation with the elements of a donated array that a program may overwrite.
+
+        It is the array's own memory if there are no other references to it, else a copy.
+        """
         ...
 
     def takes_donated(self, size: int) -> bool:
-        """Whether programs take over the memory of donated arguments of so many bytes. Others are only deleted."""
+        """Return whether programs reuse the memory of donated arguments of `size` bytes; others are only deleted."""
         ...
 
     def devices_changed(self) -> None:
-        """Devices have other ids than before, since this process has become one of several."""
+        """Update tables by device id: the ids change when this process becomes one of several."""
         ...
 
     # -- memory that is shared with other libraries -----------------------------------------------------------------
 
     def dlpack_device(self, device: Device) -> tuple[int, int]:
-        """What a device is called in DLPack: its type and its index."""
+        """Return the device type and index that DLPack has for a device."""
         ...
 
     def stream_of(self, device: Device) -> int | None:
-        """The stream in which work of a device is started; None where there are none."""
+        """Return the stream that a device's work is submitted to, or None if the platform has no streams."""
         ...
 
     def lend(self, memory: Any, stream: int | None) -> Any:
-        """An object that has memory for another library, whose work is in a stream; it is returned when the object is
-        deleted."""
+        """Return an object that keeps memory alive for another library, which uses it on a stream.
+
+        The memory is returned when the object is deleted.
+        """
         ...
 
     def borrow(self, value: np.ndarray, device: Device) -> Buffer:
-        """The memory of another library at the address of a contiguous array, or a copy where it has to be one."""
+        """Return the memory of a contiguous array of another library without a copy where possible."""
         ...
 
     # -- waiting ---------------------------------------------------------------------------------------------------
 
     def wait(self, memory: Any) -> None:
-        """Block until all that was started and writes to an allocation has ended."""
+        """Block until all pending writes to an allocation are complete."""
         ...
 
     def is_ready(self, memory: Any) -> bool:
-        """Whether `wait` would return at once."""
+        """Return whether `wait` would return at once."""
         ...
 
     # -- programs --------------------------------------------------------------------------------------------------
 
     def target(self, device: Device) -> Target:
-        """The machine that programs for a device are compiled for."""
+        """Return the compilation target of a device."""
         ...
 
     def limits(self, device: Device) -> Limits:
-        """What a device can do at best."""
+        """Return the peak performance of a device."""
         ...
 
     def compile(
@@ -173,9 +184,11 @@ class Backend(Protocol):
         again: Callable[[], Executable] | None = None,
         flat: str = "no",
     ) -> Executable:
-        """The jaxpr, whose constants are arguments, as an executable in memory. With `again` it has one flag for all
-        its checks, and that is the one with traps, which tells what was found. A `flat` one is for arrays of any
-        length."""
+        """Compile a jaxpr, whose constants are arguments, to an executable in memory.
+
+        With `again`, all checks share one error flag, and `again` builds the executable with traps that reports which check
+        failed. With a `flat` other than "no", the executable is for arrays of any length.
+        """
         ...
 
     def compile_for_devices(
@@ -187,23 +200,29 @@ class Backend(Protocol):
         agreement: Any,
         compilation: Compilation | None = None,
     ) -> Callable[..., list[tuple[bytes, Any]]]:
-        """A local jaxpr as an executable for the devices of a mesh whose axes have these sizes: a function of the
-        addresses of each argument's parts, the allocations of donated ones and the placements of the devices, that
-        returns the addresses of each result's parts and the allocations that they are in. These are of the devices of
-        this process. Where there are others, all their processes call it, in a section of their `agreement`. With
-        `compilation` its steps are known, and the jaxpr only says types."""
+        """Compile a per-device jaxpr for the devices of a mesh whose axes have these sizes.
+
+        Return a function that takes the addresses of each argument's shards, the allocations of donated shards and the
+        placements of the devices, and returns the addresses and allocations of each result's shards; only those on devices of
+        this process. On a mesh of several processes all of them call it, in a section of their `agreement`. With `compilation`,
+        its steps are used and the jaxpr only gives types.
+        """
         ...
 
     def shared_by_devices(
         self, parts: Any, owners: Sequence[int], arguments: Sequence[Cut], results: Sequence[Cut]
     ) -> Callable[..., list[tuple[bytes, Any]]]:
-        """What `compile_for_devices` has returned for more parts than there are devices, as a function of the parts of
-        devices: `owners` has the device of each part, by its index among those of this process."""
+        """Adapt a function of `compile_for_devices` for more shards than devices to the shards of devices.
+
+        `owners` has the device of each shard, as an index among the devices of this process.
+        """
         ...
 
     def prefers_numpy(self, primitive: Primitive, large: bool) -> bool:
-        """Whether NumPy is to compute an operation outside of programs, where its results have the same bits. `large`
-        says that its operands are so large that compiling pays."""
+        """Return whether NumPy should compute an eager operation, which it may only if the bits are the same.
+
+        `large` says that the operands are large enough for compilation to pay off.
+        """
         ...
 
     def eager_call(
@@ -214,8 +233,10 @@ class Backend(Protocol):
         placement: Placement,
         length: int | None = None,
     ) -> Callable[[Sequence[Any]], list[Any]]:
-        """A function of arrays of `types` (or NumPy arrays of their storage) that runs the executable of one operation
-        and returns arrays of `results` at a placement. `length` is that of this call of a flat executable."""
+        """Return a function that runs the executable of one operation on arrays and returns arrays at a placement.
+
+        It takes arrays of `types` (or NumPy arrays of their storage). `length` is the length of this call of a flat executable.
+        """
         ...
 
     def write_call(
@@ -227,9 +248,11 @@ class Backend(Protocol):
         donated: Sequence[bool],
         placement: Placement,
     ) -> list[str]:
-        """Write the part of a dispatcher that runs an executable. The arguments are `constants` and the arrays that are
-        under the names `leaves`, of which some are donated. Returns an expression for each result, an array at a
-        placement."""
+        """Write the part of a dispatcher that runs an executable; return an expression for each result.
+
+        The arguments are `constants` and the arrays that the dispatcher names `leaves`, some of them donated. Each result is an
+        array at a placement.
+        """
         ...
 
     def queued_call(
@@ -239,8 +262,7 @@ class Backend(Protocol):
         donated: Sequence[bool],
         placement: Placement,
     ) -> QueuedCall | None:
-        """What calls an executable without waiting for it, where calls as `write_call` writes them do wait; None if
-        nothing does, or need not."""
+        """Return an asynchronous call of an executable, or None if calls that `write_call` writes never block."""
         ...
 
 
@@ -249,22 +271,22 @@ _loaded: dict[str, Backend] = {}
 
 
 def register(platform: str, load: Callable[[], Backend]) -> None:
-    """Have the backend of a platform made by a function, when it is first asked for."""
+    """Register a function that creates the backend of a platform on first use."""
     _loaders[platform] = load
 
 
 def platforms() -> list[str]:
-    """The platforms that have a backend."""
+    """Return the names of the registered platforms."""
     return list(_loaders)
 
 
 def backend_of(device: Device) -> Backend:
-    """The backend that a device belongs to."""
+    """Return the backend of a device, loading it on first use."""
     found = _loaded.get(device.platform)
     if found is None:
         load = _loaders.get(device.platform)
         if load is None:
-            what = f"There is no backend for {device!r}."
+            what = f"No backend is registered for {device!r}."
             raise ArgumentError(what, received=device.platform, fix=f"devices are on: {', '.join(_loaders)}")
-        found = _loaded.setdefault(device.platform, load())  # two threads that ask first get the same
+        found = _loaded.setdefault(device.platform, load())  # so that two threads get the same backend
     return found

@@ -1,4 +1,4 @@
-"""Arrays over memory of a GPU that another library has, by DLPack."""
+"""Arrays over GPU memory of other libraries, by DLPack."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from weft.runtime.dlpack import CUDA, from_capsule
 
 
 def is_on_gpu(external: Any) -> bool:
-    """Whether another library's array is on a GPU."""
+    """Return whether another library's array is on a GPU."""
     return int(external.__dlpack_device__()[0]) == CUDA
 
 
 def from_host(external: Any) -> np.ndarray | None:
-    """Another library's array as one of NumPy over its memory, or None if it is on a GPU."""
+    """Return another library's array as a NumPy array over its memory, or None if it is on a GPU."""
     try:
         return None if is_on_gpu(external) else from_capsule(external)
-    except (BufferError, RuntimeError, TypeError, ValueError) as error:  # each library has its own for what it refuses
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:  # libraries raise different errors
         raise ArgumentTypeError(
-            "This array cannot be exchanged by DLPack: its dtype, layout or device is not one of those that can.",
+            "This array cannot be exchanged by DLPack: its dtype, layout or device is not supported.",
             received=str(error),
             fix="convert it in its own library to a dense array on the CPU, of a dtype that "
             "weft.dlpack.is_supported_dtype knows; in PyTorch x.detach().resolve_conj().to_dense().cpu()",
@@ -36,14 +36,16 @@ def from_host(external: Any) -> np.ndarray | None:
 
 
 def from_gpu(external: Any, copy: bool | None = None) -> ConcreteArray:
-    """An array over the memory of another library's array on a GPU, committed to that. It is copied if `copy` is True,
-    or if it has to be: axes in another order, 64-bit types while these are off, an address that programs do not
-    expect."""
+    """Return an array over the memory of another library's GPU array, committed to its device.
+
+    It is copied if `copy` is True, or if necessary: for axes in another order, 64-bit types while these are off, or an
+    address with insufficient alignment.
+    """
     index = int(external.__dlpack_device__()[1])
     device = next((d for d in local_devices("gpu") if d.local_hardware_id == index), None)
     if device is None:
         raise ArgumentError(
-            "This array is on a GPU that is not one of those of this process.",
+            "This array is on a GPU that does not belong to this process.",
             received=f"GPU {index}",
             fix="weft.distributed.initialize(local_device_ids=[...]) with this GPU, or copy it to the host first",
         )
@@ -53,7 +55,7 @@ def from_gpu(external: Any, copy: bool | None = None) -> ConcreteArray:
     stored = value if value.flags.c_contiguous else value.transpose(axes)
     if not stored.flags.c_contiguous:
         raise ArgumentTypeError(
-            "This array is a part of another one, with gaps between its elements, which arrays of Weft do not have.",
+            "This array must be contiguous; it is a view with gaps between its elements.",
             received=f"shape {value.shape}, strides {tuple(s // value.itemsize for s in value.strides)}",
             fix="make it contiguous first: x.contiguous() in PyTorch, cupy.ascontiguousarray(x) in CuPy",
         )
@@ -62,7 +64,7 @@ def from_gpu(external: Any, copy: bool | None = None) -> ConcreteArray:
     shared = stored is value and wanted == value.dtype and pointer == value.__array_interface__["data"][0]
     if copy is False and not shared:
         raise ArgumentError(
-            "This array cannot be had without a copy, which copy=False forbids.",
+            "This array cannot be imported without a copy; got copy=False.",
             received=f"{value.dtype} of shape {value.shape}, strides {value.strides}, at {pointer % 256} modulo 256",
             fix="leave out copy",
         )

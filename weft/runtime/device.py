@@ -1,4 +1,4 @@
-"""The devices of this process, and where arrays are put on them."""
+"""The devices of this process, and the placement of arrays on them."""
 
 from __future__ import annotations
 
@@ -32,20 +32,24 @@ def _load_gpu() -> Backend:
 register("cpu", CpuBackend)
 register("gpu", _load_gpu)
 CPU = _cpu(0)
-# What GPUs are called where a platform is named.
+# Names of the GPU platform.
 _GPU = ("gpu", "cuda")
 
 
 @functools.cache
 def _cpus() -> tuple[Device, ...]:
-    """The CPU devices of this process. How many there are is fixed when they are first asked for; the first is always
-    there."""
+    """Return the CPU devices of this process, or of all processes if there are several.
+
+    The first call fixes their number. The first device always exists.
+    """
     return _of_all or (CPU, *map(_cpu, range(1, num_cpu_devices.fixed())))
 
 
 def _gpus() -> tuple[Device, ...]:
-    """The GPUs of all processes. The driver is loaded when somebody first asks for them by name; where there are
-    several processes, all of them ask, and tell each other what they see."""
+    """Return the GPUs of all processes; the first call loads the driver.
+
+    With several processes the first call is collective: all of them make it, and exchange what they see.
+    """
     global _all_gpus
     found = _all_gpus
     if found is None:
@@ -63,25 +67,27 @@ def _found_gpus() -> tuple[Device, ...]:
     return tuple(Device(i, "gpu", p, gpu.name, index) for i, (p, gpu, index) in enumerate(pairs, _first_gpu))
 
 
-# The devices of all processes, where there are several.
+# The CPU devices of all processes; empty with one process.
 _of_all: tuple[Device, ...] = ()
-# Those that are GPUs, once somebody has asked for them; the id of the first; and which of those that this process sees
-# it uses, by the driver's numbers, where somebody has said so.
+# The GPUs after the first use; the id of the first one; and the driver indices of the visible GPUs that this process
+# uses, if they were specified.
 _all_gpus: tuple[Device, ...] | None = None
 _first_gpu = 0
 _chosen_gpus: tuple[int, ...] | None = None
 
 
 def are_used() -> bool:
-    """Whether somebody has asked for the devices, so that they cannot become others."""
+    """Return whether the devices have been enumerated, so that they cannot change any more."""
     return _cpus.cache_info().currsize > 0 or _all_gpus is not None
 
 
 def join(counts: Sequence[int], rank: int, gpus: tuple[int, ...] | None = None) -> None:
-    """Be process `rank` of several that have so many CPU devices each; `gpus` are those of this process by the driver's
-    numbers, where somebody has said so. Arrays that there are already are on the first device, which is the same object
-    as before, with another id. When processes have been lost, all devices get ids that no device had: what belongs to
-    meshes of before is not taken for something of now."""
+    """Make this process number `rank` of several, with `counts` CPU devices each.
+
+    `gpus` are the driver indices of this process's GPUs, if they were specified. Existing arrays are on the first device,
+    which stays the same object with another id. When processes have been lost, all devices get ids that no device had
+    before, so that objects of earlier meshes are not mistaken for current ones.
+    """
     global _of_all, _all_gpus, _first_gpu, _chosen_gpus
     _first_gpu = max((d.id + 1 for d in _all_gpus or ()), default=_first_gpu)
     _all_gpus, _chosen_gpus = None, gpus
@@ -92,7 +98,7 @@ def join(counts: Sequence[int], rank: int, gpus: tuple[int, ...] | None = None) 
     owners = [process for process, count in enumerate(counts) for _ in range(count)]
     _of_all = tuple(CPU if i == first else Device(i, "cpu", p, CPU.device_kind) for i, p in enumerate(owners, start))
     _cpus.cache_clear()
-    # Tables by device are by its old id.
+    # These tables hash devices by their old ids.
     with _lock:
         found = list(_placements.values())
         _placements.clear()
@@ -101,7 +107,7 @@ def join(counts: Sequence[int], rank: int, gpus: tuple[int, ...] | None = None) 
 
 
 def devices(backend: str | None = None) -> list[Device]:
-    """The devices of a platform, in all processes."""
+    """Return the devices of a platform, in all processes."""
     if backend in _GPU:
         if not _gpus():
             raise RuntimeError(
@@ -115,13 +121,13 @@ def devices(backend: str | None = None) -> list[Device]:
 
 
 def local_devices(backend: str | None = None, process_index: int | None = None) -> list[Device]:
-    """The devices of a platform in one process, by default this one."""
+    """Return the devices of a platform in one process, by default this one."""
     process = current_process() if process_index is None else process_index
     return [d for d in devices(backend) if d.process_index == process]
 
 
 def default_device() -> Device:
-    """Where arrays go unless told otherwise."""
+    """Return the configured default device, or the first CPU device."""
     chosen = config.default_device
     if chosen is None:
         return CPU
@@ -129,18 +135,20 @@ def default_device() -> Device:
 
 
 def exists(device: Device) -> bool:
-    """Whether there is such a device, in any process."""
+    """Return whether a device exists in any process."""
     return device in (_gpus() if device.platform == "gpu" else _cpus())
 
 
 def known(device: Device) -> Device:
-    """The device that there is, of one that is equal to it."""
+    """Return the existing device that is equal to `device`; raise if there is none, or if it is another process's."""
     if device is CPU:
         return device
     for found in _gpus() if device.platform == "gpu" else _cpus():
         if found == device:
             if not is_addressable(found):
-                raise RuntimeError(f"{found!r} is of process {found.process_index}, so nothing is put there from here.")
+                raise RuntimeError(
+                    f"Arrays must be put on devices of this process; got {found!r} of process {found.process_index}."
+                )
             return found
     there = ", ".join(map(repr, _cpus()))
     raise RuntimeError(
@@ -150,8 +158,9 @@ def known(device: Device) -> Device:
 
 
 class Placement:
-    """The device of an array, and whether it is committed to it: an array that is not follows those it is used with.
-    Equal ones are one object."""
+    """Device of an array, and whether the array is committed to it. An uncommitted array follows the operands it is used
+    with. Equal placements are one object.
+    """
 
     __slots__ = ("backend", "committed", "device", "memory", "sharding")
 
@@ -159,7 +168,7 @@ class Placement:
         self.device = device
         self.committed = committed
         self.backend = backend_of(device)
-        self.memory: Any = self.backend.memory(device)  # its programs know more of it than `DeviceMemory` says
+        self.memory: Any = self.backend.memory(device)  # the backend's own programs use more than `DeviceMemory`
         self.sharding = SingleDeviceSharding(device)
 
     def __repr__(self) -> str:
@@ -171,7 +180,7 @@ _lock = held(threading.RLock())
 
 
 def placement_of(device: Device, committed: bool) -> Placement:
-    """Where an array is that is on a device."""
+    """Return the placement on a device."""
     key = (device, committed)
     found = _placements.get(key)
     if found is not None:
@@ -181,10 +190,10 @@ def placement_of(device: Device, committed: bool) -> Placement:
 
 
 set_memory_statistics(lambda device: backend_of(device).memory(known(device)).statistics())
-# Where arrays are unless somebody names a device.
+# The placement of arrays in programs that name no devices.
 HOME = placement_of(CPU, False)
 
 
 def default_placement() -> Placement:
-    """Where results are put if no operand is committed to a device."""
+    """Return the placement of results without an operand that is committed to a device."""
     return HOME if config.default_device is None else placement_of(default_device(), False)

@@ -1,8 +1,8 @@
-"""Arrays as capsules of DLPack, and back, for dtypes and devices that NumPy does not exchange too.
+"""DLPack capsules of arrays, also for dtypes and devices that NumPy does not exchange.
 
-NumPy makes and reads the capsules. Of a dtype that it refuses, such as bfloat16, it is given unsigned integers of the
-same size, and the dtype that is written in the capsule is replaced. So is the device: NumPy arrays at addresses of a
-GPU are made and deleted, and nobody looks at their elements.
+NumPy makes and reads the capsules. For a dtype that it refuses, such as bfloat16, it gets unsigned integers of the same
+size, and the dtype in the capsule is replaced. The device is replaced likewise: NumPy arrays at GPU addresses are
+created and deleted, but their elements are never accessed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CODES = {
 
 _UNSIGNED = 1
 CPU_DEVICE = 1, 0
-CUDA = 2  # the type of devices that are GPUs of NVIDIA
+CUDA = 2  # the device type of NVIDIA GPUs
 
 
 class _Tensor(ctypes.Structure):
@@ -62,12 +62,12 @@ class _Versioned(ctypes.Structure):
 
 
 def is_exchanged(dtype: np.dtype) -> bool:
-    """Whether arrays of a dtype can be exchanged."""
+    """Return whether arrays of a dtype can be exchanged."""
     return dtype.name in CODES or (dtype.kind in "biufc" and dtype.isbuiltin == 1)
 
 
 def to_capsule(value: np.ndarray, **options: Any) -> Any:
-    """A capsule over the memory of a NumPy array; `options` are those of NumPy's `__dlpack__`."""
+    """Return a capsule over the memory of a NumPy array; `options` are those of NumPy's `__dlpack__`."""
     code = CODES.get(value.dtype.name)
     if code is None:
         return value.__dlpack__(**options)
@@ -79,8 +79,10 @@ def to_capsule(value: np.ndarray, **options: Any) -> Any:
 def to_device_capsule(
     address: int, shape: tuple[int, ...], dtype: np.dtype, device: tuple[int, int], holder: Any, **options: Any
 ) -> Any:
-    """A capsule over contiguous memory of a device, which is there for as long as an object is. `options` are those of
-    NumPy's `__dlpack__`: only who asks for a version can be told that it is read-only."""
+    """Return a capsule over contiguous memory of a device, which lives as long as `holder`.
+
+    `options` are those of NumPy's `__dlpack__`: only a versioned capsule can carry the read-only flag.
+    """
     size = math.prod(shape) * dtype.itemsize
     memory = np.asarray(_Memory(address, size, bool(options), holder))
     capsule = to_capsule(memory.view(dtype).reshape(shape), **options)
@@ -90,7 +92,7 @@ def to_device_capsule(
 
 
 class _Memory:
-    """Bytes at an address, for NumPy, with an object that has them."""
+    """Bytes at an address, as NumPy's array interface, with a reference that keeps them alive."""
 
     def __init__(self, address: int, size: int, read_only: bool, holder: Any) -> None:
         self._holder = holder
@@ -103,15 +105,17 @@ class _Memory:
 
 
 def from_capsule(external: Any, stream: int | None = None) -> np.ndarray:
-    """A NumPy array over the memory of another library's array, which has `__dlpack__`. With the `stream` of a GPU that
-    memory is of a GPU: its work may begin to read it when what the other library has started has ended."""
+    """Return a NumPy array over the memory of another library's array, which has `__dlpack__`.
+
+    With a `stream`, the memory is of a GPU, and work on that stream waits for what the other library has submitted.
+    """
     source = _Integers(external) if stream is None else _AtAddresses(external, stream)
     value = np.from_dlpack(source)
     return value if source.dtype is None else value.view(source.dtype)
 
 
 class _Integers:
-    """Another library's array, as one of unsigned integers if NumPy does not exchange its dtype."""
+    """Adapter that presents another library's array as unsigned integers if NumPy does not exchange its dtype."""
 
     def __init__(self, external: Any) -> None:
         self._external = external
@@ -131,7 +135,7 @@ class _Integers:
 
 
 class _AtAddresses(_Integers):
-    """Another library's array on a GPU, as if it was one of the host."""
+    """Adapter that presents another library's GPU array as one of the host."""
 
     def __init__(self, external: Any, stream: int) -> None:
         super().__init__(external)
@@ -143,7 +147,7 @@ class _AtAddresses(_Integers):
     def __dlpack__(self, max_version: Any = None, **options: Any) -> Any:
         try:
             capsule = super().__dlpack__(stream=self._stream, max_version=max_version)
-        except TypeError:  # a library that knows no versions
+        except TypeError:  # a library without versioned capsules
             capsule = super().__dlpack__(stream=self._stream)
         tensor = _tensor_of(capsule)
         tensor.device_type, tensor.device_id = CPU_DEVICE
@@ -151,7 +155,7 @@ class _AtAddresses(_Integers):
 
 
 def _tensor_of(capsule: Any) -> _Tensor:
-    """The tensor that a capsule describes, to read and to change."""
+    """Return the tensor of a capsule, as a mutable structure."""
     address = capsule_address(capsule)
     if capsule_name(capsule) == b"dltensor_versioned":
         return _Versioned.from_address(address).tensor

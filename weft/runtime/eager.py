@@ -1,4 +1,4 @@
-"""How one operation runs outside of programs, found once for its types and parameters: the same bits as in programs.
+"""Compiled evaluation of single operations outside of programs, with the same bits as in programs.
 
 NumPy computes what has one right answer (`Primitive.exact`): arithmetic, comparisons, data movement, integers. All else
 is computed by the code that programs have: elementwise functions by one kernel for arrays of every length
@@ -21,10 +21,11 @@ from weft.primitives.elementwise.elementwise import Elementwise
 from weft.runtime.device import Placement
 from weft.runtime.execute import executable_of, flat_executable, program_of
 
-# From so many elements on a map or a reduction is quicker compiled than by NumPy, and often enough so much quicker that
-# it pays for having been compiled: 20 ms once, against 1 to 20 ms in each call. Shorter maps are of any length.
+# The least number of elements from which a map or a reduction is compiled for its size: by then it is often faster than
+# NumPy by enough to pay for the compilation: 20 ms once, against 1 to 20 ms in each call. Shorter maps run code for
+# any length.
 LARGE = 1 << 18
-# ... and of any length from which on threads share it.
+# The least number of elements from which threads share a map of any length.
 SHARED = 1 << 16
 
 Run = Callable[[Sequence[Any]], list[Any]]
@@ -33,8 +34,10 @@ Run = Callable[[Sequence[Any]], list[Any]]
 def native_run(
     primitive: Primitive, types: Sequence[Type], params: Params, results: Sequence[Type], placement: Placement
 ) -> Run | None:
-    """A function of arrays of these types (or NumPy arrays of their storage) that computes the results by compiled code
-    and puts them at a placement; None if NumPy is to compute them."""
+    """Return a function that computes an operation by compiled code; None if NumPy should evaluate it.
+
+    The function takes arrays of these types (or NumPy arrays of their storage) and returns results at a placement.
+    """
     if primitive.higher_order or not all(isinstance(t, ArrayType) for t in (*types, *results)):
         return None
     size = max((math.prod(t.shape) for t in (*types, *results)), default=0)  # type: ignore[attr-defined]
@@ -53,7 +56,7 @@ def native_run(
 
 
 def _as_long(aval: Any, length: int) -> ArrayType:
-    """The type of an operand of an elementwise operation when all shapes are one dimension; scalars stay."""
+    """Return the flattened type of an operand of an elementwise operation; scalars keep theirs."""
     return array_type((length,) if aval.shape else (), aval.dtype, aval.weak_type)
 
 
@@ -65,8 +68,8 @@ def _program_run(
     results: Sequence[Any],
     placement: Placement,
 ) -> Run:
-    """By a program of one equation, whose operands have the types `shapes`."""
-    # What is run by plain Python is looked at there (`evaluate`), with the line that it is from.
+    """Compile a program of one equation, whose operands have the types `shapes`."""
+    # `evaluate` checks the results of eager operations itself, since it has their source line.
     with overrides(debug_nans=False, debug_infs=False, checks="off"):
         executable = executable_of(program_of(primitive, shapes, params), device=placement.device)
     return placement.backend.eager_call(executable, types, results, placement)
@@ -75,8 +78,8 @@ def _program_run(
 def _flat_run(
     primitive: Primitive, types: Sequence[Any], params: Params, results: Sequence[Any], placement: Placement
 ) -> Run:
-    """By the kernel for arrays of every length."""
-    # The compiler is loaded with the first program.
+    """Compile the kernel for arrays of any length."""
+    # Imported here, so that the compiler is loaded with the first program.
     from weft.compiler.compilation import FLAT_LENGTH
 
     scalar = not results[0].shape

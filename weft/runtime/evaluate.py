@@ -1,4 +1,4 @@
-"""The evaluator at the bottom of the trace: runs one operation on concrete arrays, by NumPy or by compiled code."""
+"""The evaluator below all traces: runs one operation on concrete arrays, by NumPy or by compiled code."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ from weft.runtime.sharded import ShardedArray, resharded
 from weft.sharding.device import Device
 from weft.sharding.shardings import Sharding
 from weft.trace.operands import named_operands
-from weft.trace.tracer import Tracer
+from weft.trace.tracer import Tracer, stray_text
 from weft.transforms.key_reuse import after_evaluation, before_evaluation
 
 
 def storage(value: Any, aval: Type) -> Any:
-    """The NumPy array (or tape) behind a concrete value."""
+    """Return the NumPy array (or tape) that stores a concrete value."""
     if isinstance(value, HeldArray):
         return value._value
     if not isinstance(aval, ArrayType) or (isinstance(value, np.ndarray) and value.dtype == dtypes.storage(aval.dtype)):
         return value
     if isinstance(value, ShapeDtypeStruct):
         raise InvalidInputTypeError(
-            "A ShapeDtypeStruct has a type but no numbers, so nothing can be computed from it.",
+            "A ShapeDtypeStruct has a type but no elements, so nothing can be computed from it.",
             received=repr(value),
             fix="pass an array; to look at types only, use eval_shape, make_jaxpr or jit(f).lower",
             at=user_line(),
@@ -58,13 +58,15 @@ def storage(value: Any, aval: Type) -> Any:
 
 
 def on_any_device(value: Any, aval: Type) -> Any:
-    """A concrete value for programs that read the memory of their device: an array as it is, what is none as NumPy."""
+    """Return an operand of a program that reads device memory: arrays unchanged, other values as NumPy."""
     return value if isinstance(value, ConcreteArray) else storage(value, aval)
 
 
 def memory_to_give(value: Any, aval: Type, placement: Placement) -> Any:
-    """The memory of a donated value, which the program may overwrite: of the device that it runs on, and never one that
-    the caller can still see."""
+    """Return memory with a donated value that the program may overwrite.
+
+    It is on the device that the program runs on, and has no other references in the caller.
+    """
     if isinstance(value, ConcreteArray) and value._placement.device is placement.device:
         return placement.backend.donated_memory(value)
     value = storage(value, aval)
@@ -72,8 +74,10 @@ def memory_to_give(value: Any, aval: Type, placement: Placement) -> Any:
 
 
 class Plan:
-    """How an operation runs on operands of some types: the types of its results, where they are put, and `run`, or None
-    for NumPy."""
+    """Evaluation plan of an operation on operands of some types.
+
+    It has the types of its results, their placement, and `run`, which is None if NumPy evaluates the operation.
+    """
 
     __slots__ = ("guarded", "placement", "results", "run", "types")
     results: Sequence[Type]
@@ -90,7 +94,7 @@ class Plan:
             return
         out = staged_type(primitive, types, params)
         self.results = out if primitive.multiple_results else (out,)
-        self.guarded = guards.are_on()  # plans are by settings
+        self.guarded = guards.are_on()  # the key of a plan includes the settings
         where = primitive.destination(params)
         if where is None:
             self.run = native_run(primitive, types, params, self.results, self.placement)
@@ -99,7 +103,7 @@ class Plan:
 
 
 def _moving(where: Device | Sharding, aval: Type) -> Run:
-    """A function of one array that returns it there."""
+    """Return a function that copies one array to a device or reshards it."""
     placement = placement_of(where, True) if isinstance(where, Device) else None
 
     def run(args: Sequence[Any]) -> list[Any]:
@@ -111,15 +115,17 @@ def _moving(where: Device | Sharding, aval: Type) -> Run:
     return run
 
 
-# Plans by operation, state of the settings (the default device is one), placement if operands are committed, types and
-# parameters: the same few come again.
+# Plans by operation, settings (including the default device), placement if operands are committed, types and
+# parameters. Programs repeat a few of them.
 _plans: Memo[Any, Plan] = Memo(4096)
 
 
 def plan_of(primitive: Primitive, types: Sequence[Type], params: Params, placement: Placement | None) -> Plan:
-    """The plan of an operation, which is created once where its parameters can be looked up. `placement` is None for
-    operands that are not committed."""
-    state: Any = id(config.call_key())  # keys are never forgotten
+    """Return the plan of an operation, cached if its parameters are hashable.
+
+    `placement` is None if no operand is committed.
+    """
+    state: Any = id(config.call_key())  # keys live as long as the process, so their ids are unique
     if placement is not None:
         state = (state, placement)
     try:
@@ -131,7 +137,7 @@ def plan_of(primitive: Primitive, types: Sequence[Type], params: Params, placeme
 
 
 def evaluate(primitive: Primitive, args: Sequence[Any], params: Params) -> list[Any]:
-    """Type, compute and wrap one operation."""
+    """Evaluate one operation: check its types, compute it and wrap the results."""
     types = []
     placement: Placement | None = None
     for a in args:
@@ -140,7 +146,7 @@ def evaluate(primitive: Primitive, args: Sequence[Any], params: Params) -> list[
             continue
         if type(a) is PlacedArray:
             types.append(a.aval)
-            placement = HOME  # to be found below
+            placement = HOME  # replaced by the common placement below
             continue
         if isinstance(a, Tracer):
             raise_stray(a)
@@ -171,8 +177,7 @@ def evaluate(primitive: Primitive, args: Sequence[Any], params: Params) -> list[
 
 
 def evaluate_sharded(primitive: Primitive, args: Sequence[Any], params: Params) -> list[Any]:
-    """The results of an operation with operands in parts: computed in parts if they are on a mesh. What is put on a
-    device is gathered there."""
+    """Evaluate an operation with sharded operands: on their mesh, or gathered if it moves data to a device."""
     types = [type_of(a) for a in args]
     where = primitive.destination(params)
     if primitive.splits:
@@ -193,8 +198,10 @@ def evaluate_sharded(primitive: Primitive, args: Sequence[Any], params: Params) 
 def evaluate_by_numpy(
     primitive: Primitive, args: Sequence[Any], plan: Plan, params: Params, may_copy: bool
 ) -> list[Any]:
-    """The results of an operation by its meaning on NumPy arrays. `may_copy` says that operands may be on other devices
-    than the results."""
+    """Evaluate an operation by its definition on NumPy arrays.
+
+    `may_copy` says that operands may be on other devices than the results.
+    """
     placement = plan.placement
     if may_copy or placement is not HOME:
         args = on_device_of(args, placement)  # the results may be views of them
@@ -224,8 +231,7 @@ def evaluate_by_numpy(
 
 
 def evaluate_programs(primitive: Primitive, args: Sequence[Any], types: Sequence[Type], params: Params) -> list[Any]:
-    """The results of an operation that carries programs: loops and calls of `jit` are compiled, other calls run one
-    operation after the other."""
+    """Evaluate a higher-order operation: compile loops and `jit` calls, replay other calls one operation at a time."""
     if not is_compiled(primitive):
         staged_type(primitive, types, params)
         before, context.trace = context.trace, EVALUATION
@@ -267,7 +273,7 @@ def evaluate_programs(primitive: Primitive, args: Sequence[Any], types: Sequence
 
 
 def detached(result: Any, args: Sequence[Any]) -> Any:
-    """A result that shares no memory with NumPy arrays of the caller, who may write to them."""
+    """Return a result that shares no memory with the caller's writeable NumPy arrays."""
     for a in args:
         if (
             type(a) is np.ndarray
@@ -280,13 +286,12 @@ def detached(result: Any, args: Sequence[Any]) -> Any:
 
 
 def check_donated_once(args: Sequence[Any], donated: Sequence[bool]) -> None:
-    """An array that is donated must not be another argument of the same call: its buffer may be overwritten any
-    time."""
+    """Raise if a donated array is also another argument of the same call: its buffer may be overwritten at any time."""
     donations = [a for a, d in zip(args, donated, strict=True) if d and isinstance(a, HeldArray)]
     for a in donations:
         if sum(a is other for other in args) > 1:
             raise DonatedArrayError(
-                "An array is donated in a call that has it as another argument too.",
+                "A donated array must not be another argument of the same call.",
                 received=a.aval.short(),
                 fix="pass a copy (x.copy()), or take the argument out of donate_argnums",
                 at=user_line(),
@@ -294,7 +299,7 @@ def check_donated_once(args: Sequence[Any], donated: Sequence[bool]) -> None:
 
 
 def donate(args: Sequence[Any], donated: Sequence[bool]) -> None:
-    """Take the buffers of donated arguments away from their arrays."""
+    """Mark donated arguments as deleted."""
     location = user_location()
     for a, donation in zip(args, donated, strict=True):
         if donation and isinstance(a, HeldArray):
@@ -302,10 +307,11 @@ def donate(args: Sequence[Any], donated: Sequence[bool]) -> None:
 
 
 def raise_stray(tracer: Tracer) -> None:
-    """A tracer reached the bottom: the trace it belongs to is not active any more."""
+    """Raise the error for a tracer whose trace is not active any more."""
     raise UnexpectedTracerError(
         "A traced value is used outside of the function that was being traced.",
         received=f"{tracer.aval.short()}, {tracer.origin()}",
         fix="return the value from the traced function instead of storing it in a variable outside of it",
         at=user_line(),
+        jax=stray_text(tracer),
     )

@@ -1,4 +1,4 @@
-"""Calls of staged programs: compiled when they are first called, then run natively."""
+"""Calls of staged programs: compiled on the first call, then run natively."""
 
 from __future__ import annotations
 
@@ -41,14 +41,15 @@ _dumped = itertools.count()  # files written by `dump_ir_to`
 
 
 def is_compiled(primitive: Primitive) -> bool:
-    """Whether a primitive is compiled when it is called outside of any program: calls of `jit`, and loops, which would
-    crawl otherwise."""
+    """Return whether an eager call of a primitive is compiled: calls of `jit`, and loops, which would be slow otherwise."""
     return primitive.control or primitive.staged_alone
 
 
 def executable_of(jaxpr: Jaxpr, donated: tuple[bool, ...] = (), device: Device | None = None) -> Executable:
-    """The program as machine code for a device (default: the default one), compiled once: devices of a platform share
-    their code. `donated` has a flag for each argument, or none."""
+    """Compile a jaxpr for a device (default: the default one), or return the cached executable.
+
+    Devices of a platform share their code. `donated` has a flag for each argument, or is empty.
+    """
     device = device or default_device()
     donated = memory_taken(jaxpr, donated, device) if donated else ()
     key = ("executable", device.platform, donated, *checks_key())
@@ -57,18 +58,23 @@ def executable_of(jaxpr: Jaxpr, donated: tuple[bool, ...] = (), device: Device |
 
 
 def checks_key() -> tuple[bool, ...]:
-    """The settings that change how a jaxpr is compiled: checks of indices are in it, those for nan and inf are not."""
+    """Return the settings that change the compiled code of a jaxpr.
+
+    Checks of indices are in the jaxpr already; those for nan and inf are not.
+    """
     return config.enable_checks, config.checks == "all", config.debug_nans, config.debug_infs
 
 
 def array_bytes(aval: ArrayType) -> int:
-    """How much memory an array takes."""
+    """Return the size of an array in memory, in bytes."""
     return math.prod(aval.shape) * dtypes.storage(aval.dtype).itemsize
 
 
 def memory_taken(jaxpr: Jaxpr, donated: tuple[bool, ...], device: Device) -> tuple[bool, ...]:
-    """A flag for each argument: whether it is donated and a program on a device takes its memory over; () if none is.
-    Others that are donated are deleted, nothing else."""
+    """Return a flag for each argument: whether it is donated and a program on a device reuses its memory; () if none is.
+
+    Other donated arguments are only deleted.
+    """
     takes = backend_of(device).takes_donated
 
     def taken() -> tuple[bool, ...]:
@@ -80,7 +86,7 @@ def memory_taken(jaxpr: Jaxpr, donated: tuple[bool, ...], device: Device) -> tup
 
 
 def flat_executable(jaxpr: Jaxpr, threads: bool, device: Device) -> Executable:
-    """A program of elementwise operations on arrays of `FLAT_LENGTH` as machine code for arrays of any length."""
+    """Compile a jaxpr of elementwise operations on arrays of `FLAT_LENGTH` for arrays of any length."""
     way = "threads" if threads else "alone"
     with _lock.current:
         key = ("flat", device.platform, way, config.enable_checks)
@@ -89,8 +95,10 @@ def flat_executable(jaxpr: Jaxpr, threads: bool, device: Device) -> Executable:
 
 @dataclass(frozen=True)
 class CompileCost:
-    """What a program took to compile: seconds by stage, then for each tier of code what its kernels took. `shardings`
-    says how arguments are split that it was compiled for, of a program on a mesh."""
+    """Time that compiling a program took: seconds by stage, then for each tier of code those of its kernels.
+
+    `shardings` describes the argument shardings of a program on a mesh.
+    """
 
     seconds: dict[str, float]
     compile_stats: list[Any]
@@ -110,13 +118,16 @@ class CompileCost:
 
 
 def compile_costs(jaxpr: Jaxpr) -> list[CompileCost]:
-    """What it took to compile the program, each time that it was; the list grows."""
+    """Return the costs of all compilations of the jaxpr so far; the list grows."""
     return jaxpr.cached("compile costs", list)
 
 
 def make(jaxpr: Jaxpr, donated: tuple[bool, ...], device: Device = CPU) -> Executable:
-    """The program as machine code. With checks it has one flag for all of them, if it can run again to tell what they
-    found: then arguments must be whole, and donated memory is not taken, unless that would mean to copy."""
+    """Compile a jaxpr for a device.
+
+    With checks, all of them share one error flag if the program can be run again to find out which one failed: then its
+    arguments must be intact, so donated memory is not reused, unless the program writes in place and would have to copy.
+    """
     general = general_of(jaxpr)
     plain = inspected(general.cached("unplaced", lambda: unplaced(general)), SingleDeviceSharding(device))
     if plain is not general:
@@ -156,8 +167,8 @@ def dump_jaxpr(jaxpr: Jaxpr, folder: pathlib.Path) -> None:
 
 
 def record_compilation(jaxpr: Jaxpr, cost: CompileCost) -> None:
-    """Remember what it took to compile a jaxpr, and say it where `log_compiles` asks for that."""
-    costs = compile_costs(general_of(jaxpr))  # those of all sizes are one
+    """Record the cost of compiling a jaxpr, and log it with `log_compiles`."""
+    costs = compile_costs(general_of(jaxpr))  # all sizes share one list
     if not isinstance(jaxpr, JaxprAtSizes) or not costs or any(stats.compiled for stats in cost.compile_stats):
         costs.append(cost)
     events.took(events.COMPILING, cost.total, fun_name=jaxpr.name)
@@ -175,19 +186,21 @@ def call(
     donate: Callable[[], None] | None,
     placement: Placement,
 ) -> list[Any]:
-    """The results of a call or a loop on NumPy arrays, as concrete arrays at a placement (and tapes). Donated ones must
-    be nobody else's; `donate` is called before they are overwritten."""
+    """Return the results of a call or a loop on NumPy arrays, as concrete arrays at a placement (and tapes).
+
+    There must be no other references to donated arrays; `donate` is called before they are overwritten.
+    """
     jaxpr = jaxpr_of(primitive, types, params)
     return executable_of(jaxpr, params.get("donated", ()), placement.device)(arrays, donate, placement)
 
 
 def jaxpr_of(primitive: Primitive, types: Sequence[Type], params: Params) -> Jaxpr:
-    """The jaxpr of a call, or one with an operation as its only equation."""
+    """Return the jaxpr of a `jit` call, or a jaxpr with an operation as its only equation."""
     return params["jaxpr"] if primitive is jit else program_of(primitive, types, params)
 
 
 def program_of(primitive: Primitive, types: Sequence[Type], params: Params) -> Jaxpr:
-    """A program of one equation; equal ones share it."""
+    """Return a jaxpr of one equation; equal operations share it."""
     try:
         key = (primitive, tuple(types), params_key(params))
         found = _programs.get(key)

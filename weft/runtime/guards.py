@@ -1,7 +1,7 @@
-"""Guards: settings that raise, or log, where something runs or a value moves that the user did not expect.
+"""Guards: settings that raise, or log, on unexpected executions and transfers.
 
-`no_execution` and `thread_guard` are about running, `transfer_guard_*` about values that go between host and devices.
-All of them are settings that calls depend on, so that nothing is looked at while they are off.
+`no_execution` and `thread_guard` restrict execution, `transfer_guard_*` transfers between host and devices. All of them
+are part of the key of a call, so that calls check nothing while they are off.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _FIXES = {
 
 
 class _Explicit(threading.local):
-    """Whether the user asked for the transfers that happen now."""
+    """Flag for transfers that the user requested explicitly."""
 
     now = False
 
@@ -40,7 +40,7 @@ _explicit = _Explicit()
 
 @contextlib.contextmanager
 def explicit_transfers() -> Iterator[None]:
-    """A block whose transfers the user asked for, by `device_put` or `device_get`."""
+    """Mark the transfers in a block as explicit: the user requested them by `device_put` or `device_get`."""
     before, _explicit.now = _explicit.now, True
     try:
         yield
@@ -49,7 +49,7 @@ def explicit_transfers() -> Iterator[None]:
 
 
 def are_on() -> bool:
-    """Whether calls are looked at."""
+    """Return whether any guard checks calls."""
     return (
         config.no_execution
         or config.thread_guard
@@ -59,7 +59,7 @@ def are_on() -> bool:
 
 
 def transferred(direction: str, what: str) -> None:
-    """Tell the guard of a direction that a value moves."""
+    """Report a transfer to the guard of its direction, which may raise or log."""
     level = getattr(config, f"transfer_guard_{direction}")
     if level == "allow" or (_explicit.now and not level.endswith("_explicit")):
         return
@@ -76,8 +76,10 @@ def transferred(direction: str, what: str) -> None:
 
 
 def check_call(name: str, operands: Sequence[Any], device: Device, with_scalars: bool) -> None:
-    """What guards say of a call on operands that runs on a device. `with_scalars` says that a Python or NumPy number
-    counts as a value that is transferred; in an eager operation it is a part of the operation."""
+    """Check a call on operands that runs on a device against the guards.
+
+    `with_scalars` says that Python and NumPy numbers count as transferred; in an eager operation they are part of it.
+    """
     if config.no_execution:
         raise JaxRuntimeError(
             f"{name} would run, but the setting no_execution is on.",
@@ -86,7 +88,7 @@ def check_call(name: str, operands: Sequence[Any], device: Device, with_scalars:
         )
     if config.thread_guard and thread_guard.owner != threading.get_ident():
         raise JaxRuntimeError(
-            f"{name} would run in another thread than the one that may: the setting thread_guard is on.",
+            f"{name} must run in the thread that entered thread_guard, and not in another one.",
             received=f"thread {threading.current_thread().name!r}",
             fix="run it in the thread that entered weft.thread_guard(True)",
             at=user_line(),

@@ -1,4 +1,4 @@
-"""`HeldArray`: what all arrays that hold values can do with them, however many buffers they are in."""
+"""`HeldArray`: the operations that all concrete arrays share, with one buffer or several."""
 
 from __future__ import annotations
 
@@ -14,51 +14,56 @@ from weft.base.source import Location, user_line
 from weft.base.tracebacks import boundary, conceal
 from weft.runtime.dlpack import to_capsule
 from weft.trace.array import Array
-from weft.trace.tracer import ambiguous
+from weft.trace.tracer import ambiguous, ambiguous_in_jax
 
-# Stands for the line at which an array was donated, of arrays that were being computed when that was interrupted.
+# The sentences of JAX, which programs match.
+_JAX_TEXT_OF_INDEX = "Only integer scalar arrays can be converted to a scalar index."
+_JAX_TEXT_OF_SCALAR = "Only scalar arrays can be converted to Python scalars."
+
+# Marker in place of the line of donation, for arrays whose computation was interrupted.
 INTERRUPTED = Location((lambda: None).__code__, 0)
 
 
 def live_arrays() -> list[HeldArray]:
-    """All arrays of this process that somebody refers to and that were not deleted. It looks through all objects that
-    Python knows."""
+    """Return all arrays of this process that are referenced and not deleted; scans every object that gc tracks."""
     return [x for x in gc.get_objects() if isinstance(x, HeldArray) and not x.is_deleted()]
 
 
 class HeldArray(Array):
-    """An array that has its values. A subclass says where they are: `_value` is all of them in storage dtype."""
+    """Array with concrete elements. A subclass defines `_value`: all of them, in storage dtype."""
 
     __slots__ = ()
 
     @property
     def _value(self) -> np.ndarray:
-        raise NotImplementedError(f"{type(self).__name__} does not say where its numbers are")
+        raise NotImplementedError(f"{type(self).__name__} must define _value")
 
     @property
     def addressable_shards(self) -> list[Any]:
-        raise NotImplementedError(f"{type(self).__name__} does not say where its parts are")
+        raise NotImplementedError(f"{type(self).__name__} must define addressable_shards")
 
     def is_deleted(self) -> bool:
-        raise NotImplementedError(f"{type(self).__name__} does not say whether it is deleted")
+        raise NotImplementedError(f"{type(self).__name__} must define is_deleted")
 
     def _raise_deleted(self) -> NoReturn:
         donated: Location | None = getattr(self, "_donated_at", None)
         if donated is INTERRUPTED:
             raise JaxRuntimeError(
-                "This array was being computed when that was interrupted, so it has no elements.",
+                "The computation of this array was interrupted, so it has no elements.",
                 received=self.aval.short(),
                 fix="compute it again",
             )
         if donated is not None:
             raise DonatedArrayError(
                 f"This array was donated to a jitted call at {donated.describe()}, so its buffer is gone.",
+                jax=f"Array has been deleted with shape={self.aval.short()}.",
                 received=self.aval.short(),
                 fix="use the call's result instead, or take the argument out of donate_argnums",
                 at=user_line(),
             )
         raise DonatedArrayError(
-            "This array was deleted.",
+            "This array was deleted, so it cannot be used.",
+            jax=f"Array has been deleted with shape={self.aval.short()}.",
             received=self.aval.short(),
             fix="do not use an array after `.delete()`",
             at=user_line(),
@@ -81,12 +86,12 @@ class HeldArray(Array):
 
     @property
     def device_buffers(self) -> list[Array]:
-        """The parts of the array on devices of this process, as arrays: an older name for `addressable_shards`."""
+        """Shards on devices of this process, as arrays: an older name for `addressable_shards`."""
         return [shard.data for shard in self.addressable_shards]
 
     @property
     def device_buffer(self) -> Array:
-        """The array on its one device, or its first part: an older name for `addressable_data(0)`."""
+        """The array on its only device, or its first shard: an older name for `addressable_data(0)`."""
         return self.device_buffers[0]
 
     # -- to Python and NumPy ---------------------------------------------------------------------------------------
@@ -97,7 +102,7 @@ class HeldArray(Array):
             raise TypeError(f"An array of {self.aval.dtype.name} has no NumPy form; use weft.random.key_data(key).")
         if dtype is not None and np.dtype(dtype) != value.dtype:
             if copy is False:
-                raise ValueError("A conversion of dtype needs a copy, but copy=False was asked for.")
+                raise ValueError("A conversion of dtype needs a copy; got copy=False.")
             return value.astype(dtype)
         if copy:
             return value.copy()
@@ -109,17 +114,17 @@ class HeldArray(Array):
         self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None
     ) -> Any:
         if not copy and max_version is not None and max_version >= (1, 0):
-            return to_capsule(np.asarray(self), max_version=max_version)  # a view that says it is read-only
+            return to_capsule(np.asarray(self), max_version=max_version)  # a view with the read-only flag
         if copy is False:
-            raise BufferError("An array cannot be shared with a consumer that might write to it; allow a copy.")
-        # Who cannot be told that a buffer is read-only gets one of its own.
+            raise BufferError("An array cannot be shared with a consumer that might write to it; got copy=False.")
+        # Consumers of unversioned capsules ignore the read-only flag, so they get a copy.
         return to_capsule(self._value.copy())
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return self._value.__dlpack_device__()
 
     def tolist(self) -> Any:
-        """The elements as nested lists of Python numbers.
+        """Return the elements as nested lists of Python numbers.
 
         Returns:
             A list; a number for rank 0.
@@ -131,7 +136,7 @@ class HeldArray(Array):
         return self._value.tolist()
 
     def item(self, *args: Any) -> Any:
-        """One element as a Python number.
+        """Return one element as a Python number.
 
         Args:
             *args: its index; not needed if there is one element.
@@ -146,7 +151,7 @@ class HeldArray(Array):
         return self._value.item(*args)
 
     def tobytes(self, order: Any = "C") -> bytes:
-        r"""The elements as bytes.
+        r"""Return the elements as bytes.
 
         Args:
             order: "C" if the last axis varies fastest, "F" if the first one does.
@@ -164,7 +169,7 @@ class HeldArray(Array):
         try:
             value = self._value
             if value.size != 1:
-                raise ArgumentError(ambiguous(self.aval), fix="use .any() or .all()")
+                raise ArgumentError(ambiguous(self.aval), fix="use .any() or .all()", jax=ambiguous_in_jax(self.aval))
             return bool(value)
         except Exception as error:
             conceal(error)
@@ -199,6 +204,7 @@ class HeldArray(Array):
                     "Only an integer array without dimensions can be an index.",
                     received=self.aval.short(),
                     fix="x[i] for one element of an array, .astype(int) for floats",
+                    jax=_JAX_TEXT_OF_INDEX,
                 )
             return int(value)
         except Exception as error:
@@ -208,9 +214,10 @@ class HeldArray(Array):
     def _scalar(self, kind: str) -> Any:
         if self.aval.shape:
             raise ArgumentTypeError(
-                f"{kind}() takes an array without dimensions.",
+                f"{kind}() needs an array without dimensions.",
                 received=self.aval.short(),
                 fix="x[0], x.sum() or x.item() of one element",
+                jax=_JAX_TEXT_OF_SCALAR,
             )
         return self._value
 

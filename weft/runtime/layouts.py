@@ -1,4 +1,4 @@
-"""Where the parts of an array are that is split over a mesh, computed once for each type and sharding."""
+"""Positions of the shards of an array, computed once for each type and sharding."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ from weft.sharding.shardings import Sharding
 
 
 class Layout(NamedTuple):
-    """The parts on devices of this process, in the order of the mesh: the placement of each, the slices that cut it out
-    of the array, and the index of the first one that is equal to it. `offsets` says how many bytes from the beginning
-    of the array each begins, if all of them are contiguous there."""
+    """Shards of an array on devices of this process, in the order of the mesh.
+
+    For each shard: its placement, the slices that cut it out of the array, and the index of the first shard that is equal
+    to it. `offsets` has the byte offset of each shard in the array, or is None if a shard is not contiguous there.
+    """
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -31,7 +33,7 @@ class Layout(NamedTuple):
     offsets: tuple[int, ...] | None
 
     def padded(self, part: np.ndarray) -> np.ndarray:
-        """What is cut out of the array, as it is in memory."""
+        """Pad a shard that was cut out of the array to the shape that it has in memory."""
         return padded(part, self.part_shape)
 
     @property
@@ -44,7 +46,7 @@ _layouts: Memo[tuple[ArrayType, Sharding], Layout] = Memo(1024)
 
 
 def layout_of(aval: ArrayType, sharding: Sharding) -> Layout:
-    """How arrays of a type are split by a sharding."""
+    """Return the layout of arrays of a type with a sharding."""
     found = _layouts.get((aval, sharding))
     return found or _layouts.keep((aval, sharding), _layout(aval, sharding))
 

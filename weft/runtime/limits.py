@@ -1,7 +1,7 @@
-"""What a device can do at best.
+"""Peak performance of a device, for lower bounds on run time.
 
-No kernel is faster than its operations at the peak, nor than its bytes at the bandwidth of the memory that its data
-fits into. The larger of the two times is its limit.
+No kernel is faster than its operations at the peak, nor than its bytes at the bandwidth of the smallest memory that
+holds its data. The larger of the two times is its limit.
 """
 
 from __future__ import annotations
@@ -11,9 +11,12 @@ from weft.base.dataclass import dataclass
 
 @dataclass(frozen=True)
 class Limits:
-    """Flops a second (float32, a fused multiply-add counts two) of all threads, and for each amount of data the
-    bytes a second at which it is read and written. `call_flops` are those of libraries, where they have units of
-    their own, and of kernels that use these; `source` says where the figures are from."""
+    """Peak rates of a device, over all threads.
+
+    `flops`: float32 operations a second (a fused multiply-add counts two). `bandwidths`: pairs of a data size and the bytes
+    a second at which that much data is read and written, by ascending size. `call_flops`: the rate of libraries with units
+    of their own (such as tensor cores), and of kernels that use these. `source`: origin of the figures.
+    """
 
     threads: int
     flops: float
@@ -22,7 +25,7 @@ class Limits:
     source: str = "as measured here"
 
     def bandwidth(self, size: float) -> float:
-        """Bytes a second for so much data: that of the smallest memory which holds it."""
+        """Return the bytes a second for a working set of `size` bytes: the rate of the smallest memory that holds it."""
         return next((rate for held, rate in self.bandwidths if size <= held), self.bandwidths[-1][1])
 
     @property
@@ -31,7 +34,9 @@ class Limits:
         return self.bandwidths[-1][1]
 
     def seconds(self, flops: float, bytes_moved: float, held: float, by_units: bool = False) -> float:
-        """The least time for so many flops and bytes copied, over so many bytes of data, of a kernel; or of a library,
-        or a kernel, with units of their own."""
+        """Return the least time for `flops` operations and `bytes_moved` bytes over a working set of `held` bytes.
+
+        `by_units`: a library, or a kernel that uses its units, computes it.
+        """
         rate = self.call_flops if by_units and self.call_flops is not None else self.flops
         return max(flops / rate, bytes_moved / self.bandwidth(held))

@@ -1,5 +1,8 @@
-"""Parts of dimensions that do not split evenly. In memory all parts have the shape of the largest one, so that programs
-take and return them as they are; what is beyond the end of a part has no meaning, and nobody is shown it."""
+"""Padding of shards of dimensions that do not split evenly.
+
+In memory all shards have the shape of the largest one, so that programs need no special case. Elements beyond the end
+of a shard have no meaning and are never shown to users.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,10 @@ from weft.sharding.shardings import Index, Sharding
 
 
 def padded(value: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """A part as it is in memory. Beyond the end of a dimension its elements come again, or there are zeros, if it has
-    none: so programs compute nothing unusual there."""
+    """Pad a shard to the shape that it has in memory.
+
+    The padding repeats elements of the shard, or is zero if it has none, so that programs compute nothing unusual there.
+    """
     if value.shape == shape:
         return value
     if not value.size:
@@ -28,7 +33,7 @@ def padded(value: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def ended(part: ConcreteArray, shape: tuple[int, ...]) -> ConcreteArray:
-    """A part, as it is in memory, without what is beyond its end: a view of it."""
+    """Return a view of a padded shard without its padding."""
     if part.shape == shape:
         return part
     value = part._value[tuple(map(slice, shape))]
@@ -36,10 +41,10 @@ def ended(part: ConcreteArray, shape: tuple[int, ...]) -> ConcreteArray:
 
 
 def index_shape(index: Index, shape: Sequence[int]) -> tuple[int, ...]:
-    """The shape of what slices cut out of an array."""
+    """Return the shape of the part of an array that slices cut out."""
     return tuple(len(range(size)[own]) for own, size in zip(index, shape, strict=True))
 
 
 def shapes_here(sharding: Sharding, shape: Sequence[Any]) -> list[tuple[int, ...]]:
-    """The shapes of the parts on devices of this process, in the order of the mesh."""
+    """Return the shapes of the shards on devices of this process, in the order of the mesh."""
     return [index_shape(i, shape) for d, i in sharding.devices_indices_map(shape).items() if is_addressable(d)]

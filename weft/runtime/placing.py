@@ -1,4 +1,4 @@
-"""Where results are put: the device that operands are committed to, or else the default one."""
+"""Placement of results: the device that operands are committed to, or else the default one."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ from weft.sharding.mesh import Mesh
 def common_placement(
     operands: Sequence[Any], what: str, name: Callable[[int], str], used: Sequence[bool] | None = None
 ) -> Placement:
-    """Where results of operands are put. `what` uses them and `name` says what each is called, for the error if they
-    are committed to different devices; only those that are used count."""
+    """Return the placement of results of operands; raise if they are committed to different devices.
+
+    `what` names the caller and `name` each operand, for the error. Only operands that are `used` count.
+    """
     first: int | None = None
     for index, a in enumerate(operands):
         if type(a) is not PlacedArray or not a._placement.committed or (used is not None and not used[index]):
@@ -29,7 +31,7 @@ def common_placement(
             one, other = operands[first].device, a.device
             named = "" if one.platform == "cpu" else repr(one.platform)
             raise ArgumentError(
-                f"{what} takes arrays that are committed to different devices.",
+                f"{what}: all arguments must be committed to the same device.",
                 received=f"{name(first)}, {operands[first].aval.short()} on {one!r}, and {name(index)}, "
                 f"{a.aval.short()} on {other!r}",
                 fix=f"weft.device_put({name(index)}, {name(first)}.device)"
@@ -49,7 +51,7 @@ def check_on_mesh(
             if mesh.device_tuple == (a.device,):
                 continue
             raise ArgumentError(
-                f"{what} runs on a mesh, and {name(index)} is committed to a single device.",
+                f"{what} runs on a mesh, but {name(index)} is committed to a single device.",
                 received=f"{a.aval.short()} on {a.device!r}, and {mesh}",
                 fix=f"weft.device_put({name(index)}, weft.NamedSharding(mesh, spec))",
                 at=user_line(),
@@ -57,7 +59,7 @@ def check_on_mesh(
 
 
 def used_arguments(jaxpr: Jaxpr) -> tuple[bool, ...]:
-    """Which arguments a program uses."""
+    """Return a flag for each argument: whether the jaxpr uses it."""
     jaxpr = general_of(jaxpr)
 
     def find() -> tuple[bool, ...]:
@@ -70,7 +72,7 @@ def used_arguments(jaxpr: Jaxpr) -> tuple[bool, ...]:
 
 
 def on_device_of(operands: Sequence[Any], placement: Placement) -> list[Any]:
-    """Operands with those arrays that are on other devices copied to that of a placement."""
+    """Copy the arrays among operands that are on other devices to the device of a placement."""
     return [
         put(a, placement) if isinstance(a, ConcreteArray) and a._placement.device is not placement.device else a
         for a in operands
@@ -78,8 +80,10 @@ def on_device_of(operands: Sequence[Any], placement: Placement) -> list[Any]:
 
 
 def uncommitted(value: Any) -> Any:
-    """An array as if nobody had named its device, in the same memory: what a program has as a constant does not say
-    where it runs. Other values as they are."""
+    """Return an uncommitted array over the same memory; other values unchanged.
+
+    A constant of a program does not determine where it runs.
+    """
     if type(value) is not PlacedArray:
         return value
     if not value._placement.backend.reads_host:  # its memory is that of its device, and of no other

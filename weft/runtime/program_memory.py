@@ -1,4 +1,4 @@
-"""What the memory of a program is for, which messages say. It is loaded with the first of them."""
+"""Memory use of a program, for error messages. Loaded with the first of them."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 from weft.compiler.program.ir import Kind, Slot, Step
 from weft.runtime.memory import in_units
 
-# How many buffers a message names.
+# The most buffers that a message names.
 MOST_NAMED = 4
 
 
 def memory_summary(executable: Any) -> str:
-    """What a run of a program takes, and the largest of its buffers with the lines that they are for."""
+    """Describe the memory that a run of a program takes, and its largest buffers with the source lines they are for."""
     program = executable.program
     kinds = {
         "arguments": sum(slot.size for slot in program.arguments),

@@ -1,29 +1,31 @@
-"""Promises: the memory of arrays whose elements a program has yet to compute."""
+"""Promises: the memory of arrays whose elements a queued program has yet to compute."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, Protocol
 
-# What waits for all jobs of a platform.
+# Functions that wait for all jobs of a platform.
 barriers: list[Callable[[], None]] = []
 
 
 class Job(Protocol):
-    """A program that was called and may not have run yet."""
+    """Queued call of a program, which may not have run yet."""
 
     def wait(self) -> None:
-        """Return when it has ended; raise the error that it ended with."""
+        """Block until it has ended; raise the error that it ended with."""
         ...
 
     def is_done(self) -> bool:
-        """Whether it has ended."""
+        """Return whether it has ended."""
         ...
 
 
 class Promise:
-    """Memory of a device that a job writes to: the allocation and an address in it. An array that has a promise for its
-    memory has no pointer, so that whoever reads it comes by the way on which it is waited for."""
+    """Memory of a device that a job writes to: the allocation and an address in it.
+
+    An array whose memory is a promise has no pointer, so that every reader takes the path that waits for the job.
+    """
 
     __slots__ = ("address", "job", "memory")
 
@@ -34,7 +36,7 @@ class Promise:
 
 
 class _Borrowed:
-    """Marks arrays over memory of a NumPy array, which its owner may write to after the call that they are made for."""
+    """Marker of arrays over the memory of a NumPy array, whose owner may write to it after the call they are passed to."""
 
     address = 0
 

@@ -1,8 +1,8 @@
-"""`reproducible`: programs that are computed in the same parts on any number of devices, and so have the same bits.
+"""`reproducible`: programs that are computed in the same parts, and so with the same bits, on any number of devices.
 
-With `reproducible=8` a program is partitioned as for eight devices along each axis of its mesh, whatever devices there
-are: of n along an axis each runs 8/n of the parts. All of them run the code that eight devices would run, on operands
-of the same shapes, and sums between parts are the same tree; so nothing depends on how many devices share the parts.
+With `reproducible=8` a program is partitioned as for eight devices along each axis of its mesh, whatever its size:
+each of n devices along an axis runs 8/n of the parts. All of them run the code that eight devices would run, on
+operands of the same shapes, and sums over parts are the same tree; so no result depends on the number of devices.
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ Dims = tuple[tuple[Any, ...], ...]
 
 
 def part_sizes(mesh: Mesh) -> dict[Any, int]:
-    """Into how many parts programs are split along each axis of a mesh: as many as there are devices, unless the
-    setting `reproducible` says more."""
+    """Return the number of parts along each mesh axis: the number of devices, or what the setting `reproducible` says."""
     sizes = dict(mesh.shape)
     said = config.reproducible
     if said:
@@ -42,7 +41,7 @@ def part_sizes(mesh: Mesh) -> dict[Any, int]:
                 )
             if count % sizes[axis]:
                 raise ArgumentError(
-                    f"reproducible={count} cannot be kept: {count} parts cannot be shared evenly among {sizes[axis]} "
+                    f"reproducible={count} is not possible: {count} parts cannot be shared evenly among {sizes[axis]} "
                     f"devices along {axis!r}.",
                     received=str(mesh),
                     fix=(
@@ -60,7 +59,7 @@ def divisors(count: int) -> list[int]:
 
 
 def listed(counts: Sequence[int]) -> str:
-    """`1, 2, 4 or 8`."""
+    """Format alternatives: `1, 2, 4 or 8`."""
     return " or ".join([", ".join(map(str, counts[:-1])), str(counts[-1])]) if len(counts) > 1 else str(counts[0])
 
 
@@ -70,12 +69,14 @@ def check_parts(
     manual: frozenset[Any],
     arguments: Sequence[tuple[str, Any, Dims | None]],
 ) -> None:
-    """Raise where a program cannot be computed in these parts: `arguments` (and results) are named, with their types
-    and how they are split, and `manual` axes are those of `shard_map`s."""
+    """Raise if a program cannot be computed in these parts.
+
+    `arguments` (and results) are triples of a name, a type and split axes; `manual` axes are those of `shard_map`s.
+    """
     for axis in manual:
         if sizes[axis] != mesh.shape[axis]:
             raise ArgumentError(
-                f"reproducible={sizes[axis]} cannot be kept: shard_map over {axis!r} runs a body for each of "
+                f"reproducible={sizes[axis]} is not possible: shard_map over {axis!r} runs a body for each of "
                 f"{mesh.shape[axis]} devices.",
                 received=str(mesh),
                 fix=(
@@ -91,7 +92,7 @@ def check_parts(
             size = aval.shape[d]
             if size % count:
                 raise ArgumentError(
-                    f"reproducible cannot be kept: dimension {d} of {name} has {size} elements, which cannot be split "
+                    f"reproducible is not possible: dimension {d} of {name} has {size} elements, which cannot be split "
                     f"evenly into {count} parts over {', '.join(map(repr, axes))}.",
                     received=aval.short(),
                     fix=(f"{-(-size // count) * count} elements", f"a spec that does not split dimension {d}"),
@@ -101,8 +102,11 @@ def check_parts(
 
 @dataclass(frozen=True)
 class Cut:
-    """How the part of a device is cut into those that it computes: its shape and dtype, and for each part of this
-    process where it is within its device's. `whole` ones are not cut: a device computes the same several times."""
+    """Slices that cut a device's shard into the parts that it computes.
+
+    It has the shape and dtype of the shard, and for each part of this process its box within its device's shard. A `whole`
+    one is not cut: all parts of the device are the same.
+    """
 
     shape: tuple[int, ...]
     dtype: np.dtype
@@ -111,7 +115,7 @@ class Cut:
 
 
 class Shares:
-    """How the devices of a mesh share the parts of programs that are split into `sizes` parts."""
+    """Assignment of the parts of programs that are split into `sizes` parts to the devices of a mesh."""
 
     def __init__(self, mesh: Mesh, sizes: Mapping[Any, int]) -> None:
         self.sizes = sizes
@@ -127,12 +131,12 @@ class Shares:
         self.devices: list[Device] = [mesh.device_tuple[o] for o in owners]
         here = [i for i, d in enumerate(mesh.device_tuple) if is_addressable(d)]
         self._here = [p for p, o in zip(self._positions, owners, strict=True) if o in here]
-        # The device of each part of this process, by its index among those of this process.
+        # The device of each part of this process, as an index among the devices of this process.
         self.owners = [here.index(o) for o in owners if o in here]
         self._counts = counts
 
     def cut(self, part_type: Any, dims: Dims, name: str) -> Cut:
-        """How a value is cut whose parts have this type."""
+        """Return the cut of a value whose parts have this type."""
         shape: tuple[int, ...] = part_type.shape
         each = [math.prod(self._each[a] for a in axes) for axes in dims]
         boxes = []
@@ -154,7 +158,7 @@ class Shares:
     def _raise_scattered(self, name: str, axes: Sequence[Any]) -> None:
         several = [a for a in axes if self._each[a] > 1]
         raise ArgumentError(
-            f"reproducible cannot be kept: {name} is split over {', '.join(map(repr, axes))} in one dimension, and the "
+            f"reproducible is not possible: {name} is split over {', '.join(map(repr, axes))} in one dimension, and the "
             f"parts along {several[0]!r} that one device computes are not next to each other in it.",
             fix=(
                 f"as many devices along {several[0]!r} as there are parts",

@@ -1,6 +1,6 @@
-"""`ShardedArray`: an array in parts, one on each device of a mesh.
+"""`ShardedArray`: an array in shards, one on each device of a mesh.
 
-Its parts are arrays of one buffer, in the order of the mesh.
+Its shards are single-device arrays, in the order of the mesh.
 """
 
 from __future__ import annotations
@@ -33,8 +33,10 @@ from weft.sharding.spec import UNCONSTRAINED
 
 
 class ShardedArray(HeldArray):
-    """An array in parts: its type, its sharding, and the parts on devices of this process in the order of the mesh,
-    each committed to its device. All have one shape (`padding.py`)."""
+    """Array in shards: its type, its sharding, and the shards on devices of this process in the order of the mesh.
+
+    Each shard is committed to its device. All have one shape (`padding.py`).
+    """
 
     __slots__ = ("_addresses", "_donated_at", "_memory", "_parts", "_whole", "_whole_memory", "aval", "sharding")
 
@@ -51,18 +53,18 @@ class ShardedArray(HeldArray):
     ):
         self.aval = aval
         self.sharding = sharding
-        # Most arrays are known by where their parts are: 64-bit addresses, and what they are in: a list with an
-        # allocation of its own for each part, a tuple of allocations that parts may share, or one for all. The parts
-        # become arrays when somebody asks for them. With neither parts nor memory it is deleted.
+        # Most arrays have only the 64-bit addresses of their shards and `memory`: a list with a separate allocation
+        # for each shard, a tuple of allocations that shards may share, or one for all. The shards become arrays on
+        # demand. An array with neither shards nor memory is deleted.
         self._parts: tuple[ConcreteArray, ...] | None = None if parts is None else tuple(parts)
         self._addresses = addresses
         self._memory = memory
-        self._whole: np.ndarray | None = None  # all elements, once somebody has asked for them
+        self._whole: np.ndarray | None = None  # all elements, after the first use
         self._whole_memory: Any = None
 
     @property
     def _held(self) -> tuple[ConcreteArray, ...]:
-        """The parts on devices of this process as they are in memory."""
+        """Shards on devices of this process, padded as they are in memory."""
         parts = self._parts
         if parts is None:
             if self._memory is None:
@@ -82,7 +84,7 @@ class ShardedArray(HeldArray):
         )
 
     def addresses(self) -> bytes:
-        """Where the parts are, as 64-bit integers in the order of the mesh."""
+        """Return the addresses of the shards, as 64-bit integers in the order of the mesh."""
         found = self._addresses
         if found is None or (self._parts is None and self._memory is None):
             pointers = [part._address() for part in self._held]
@@ -101,10 +103,10 @@ class ShardedArray(HeldArray):
             return self._whole
         if not self.is_fully_addressable:
             raise ArgumentError(
-                "This array has parts on devices of other processes, so this process cannot read all of it.",
+                "This array has shards on devices of other processes, so this process cannot read all of it.",
                 received=f"{self.aval.short()} with {self.sharding!r}",
                 fix=(
-                    "x.addressable_shards   for the parts that are here",
+                    "x.addressable_shards   for the shards of this process",
                     "weft.experimental.multihost_utils.process_allgather(x, tiled=True)   on all processes",
                 ),
             )
@@ -116,12 +118,14 @@ class ShardedArray(HeldArray):
         return self._whole
 
     def owned_memory(self) -> list[Any] | None:
-        """The allocations of the parts, if each part has its own and nobody but this array can see them: who looks at
-        parts has arrays of them, and other arrays are made of those."""
+        """Return the allocations of the shards if each has its own and only this array refers to them, else None.
+
+        Reading shards creates arrays of them, which can be the source of other arrays.
+        """
         return self._memory if type(self._memory) is list and self._parts is None else None
 
     def gathered(self) -> ConcreteArray:
-        """The same elements in one buffer on one device."""
+        """Return the same elements in one buffer on one device."""
         return ConcreteArray(self._value, self.aval.plain)
 
     # -- life cycle ------------------------------------------------------------------------------------------------
@@ -142,7 +146,7 @@ class ShardedArray(HeldArray):
         return any(part.is_deleted() for part in self._parts)
 
     def block_until_ready(self) -> ShardedArray:
-        """Wait until the elements of all parts are there; returns the array."""
+        """Wait until the elements of all shards are computed; return the array."""
         memory = self._memory
         if memory is not None and self._parts is None:
             backend = backend_of(self.sharding.device_tuple[0])
@@ -154,7 +158,7 @@ class ShardedArray(HeldArray):
         return self
 
     def is_ready(self) -> bool:
-        """Whether the elements of all parts are there."""
+        """Return whether the elements of all shards are computed."""
         return not self.is_deleted() and all(part.is_ready() for part in self._held)
 
     # -- where it is -----------------------------------------------------------------------------------------------
@@ -164,7 +168,7 @@ class ShardedArray(HeldArray):
 
     @property
     def device(self) -> Device | Sharding:
-        """The device, if there is one; else the sharding."""
+        """The device if there is only one, else the sharding."""
         devices = self.sharding.device_tuple
         return devices[0] if len(devices) == 1 else self.sharding
 
@@ -181,12 +185,12 @@ class ShardedArray(HeldArray):
         return self.sharding.is_fully_replicated
 
     def addressable_data(self, index: int) -> ConcreteArray:
-        """The part on one of the devices of this process."""
+        """Return the shard on one of the devices of this process."""
         return self._shown[index]
 
     @property
     def _shown(self) -> Sequence[ConcreteArray]:
-        """The parts on devices of this process without what is beyond their ends."""
+        """Shards on devices of this process, without padding."""
         held = self._held
         if self.sharding.is_even(self.aval.shape):
             return held
@@ -194,12 +198,12 @@ class ShardedArray(HeldArray):
 
     @property
     def addressable_shards(self) -> list[Shard]:
-        """The parts on devices of this process, in the order of the mesh."""
+        """Shards on devices of this process, in the order of the mesh."""
         return [shard for shard in self.global_shards if is_addressable(shard.device)]
 
     @property
     def global_shards(self) -> list[Shard]:
-        """All parts, in the order of the mesh; those on devices of other processes without data."""
+        """All shards, in the order of the mesh; those on devices of other processes without data."""
         data = iter(self._shown)
         indices = self.sharding.devices_indices_map(self.aval.shape)
         return [
@@ -213,17 +217,17 @@ class ShardedArray(HeldArray):
 
     @property
     def nbytes(self) -> int:
-        """The bytes of all elements, wherever they are."""
+        """Bytes of all elements, on all devices."""
         return self.size * self.itemsize
 
     def on_device_size_in_bytes(self) -> int:
-        """The bytes that the parts of all devices of this process take."""
+        """Return the bytes that the shards on devices of this process take."""
         return sum(part.on_device_size_in_bytes() for part in self._held)
 
     def unsafe_buffer_pointer(self) -> int:
         if len(self._held) != 1:
             raise ArgumentError(
-                "An array in several parts has no single address.",
+                "An array in several shards has no single address.",
                 received=repr(self.sharding),
                 fix="x.addressable_data(i).unsafe_buffer_pointer()",
             )
@@ -232,7 +236,7 @@ class ShardedArray(HeldArray):
     # -- copies ----------------------------------------------------------------------------------------------------
 
     def copy_to_host_async(self) -> None:
-        """Have the elements of all parts copied to the host; nothing waits for those that are being computed."""
+        """Copy the elements of all shards to the host without waiting for a computation in progress."""
         if self._whole is None and self.is_fully_replicated and self._held:
             self._held[0].copy_to_host_async()
         elif self._whole is None:
@@ -259,12 +263,12 @@ class ShardedArray(HeldArray):
         return super().__repr__()
 
 
-# What arrays of a type become that are split by a sharding: their type, and where their parts are.
+# The type and the layout of arrays of a type after `split` by a sharding.
 _splits: Memo[tuple[ArrayType, NamedSharding], tuple[ArrayType, Layout]] = Memo(1024)
 
 
 def split(array: HeldArray, sharding: NamedSharding) -> ShardedArray:
-    """An array put on the devices of a mesh, each with its part."""
+    """Shard an array over the devices of a mesh."""
     if isinstance(array, ShardedArray) and array.sharding is sharding:
         return array
     found = _splits.get((array.aval, sharding))
@@ -294,13 +298,16 @@ def split(array: HeldArray, sharding: NamedSharding) -> ShardedArray:
 
 
 def resharded(array: HeldArray, sharding: Sharding | None) -> HeldArray:
-    """An array as a sharding splits it, which may be one over a mesh without devices: those are the array's, or of the
-    mesh that is set, and if there are none it is as it was: whole. None leaves it where it is and takes that out of its
-    type."""
+    """Reshard an array.
+
+    None keeps its shards where they are and drops the sharding from its type (unreduced terms are summed). A sharding over
+    an abstract mesh gets the devices of the array's mesh, or of the mesh that is set; without either, the array is returned
+    unchanged.
+    """
     if sharding is None:
         if isinstance(array, ShardedArray) and isinstance(array.sharding, NamedSharding):
             compiled = compiled_sharding(array.sharding)
-            if array.sharding.spec.unreduced:  # parts are terms, which are summed
+            if array.sharding.spec.unreduced:  # the shards are terms, which `split` sums
                 return split(array, compiled)
             return ShardedArray(array.aval.plain, compiled, array._held)
         return array
@@ -319,8 +326,10 @@ def resharded(array: HeldArray, sharding: Sharding | None) -> HeldArray:
 
 
 def _moved_parts(array: ShardedArray, sharding: NamedSharding) -> dict[Device, np.ndarray]:
-    """The parts of a sharding on devices of this process, from an array with parts in several processes, which are sent
-    what they lack. Of terms the first is all of it, and the others are zero."""
+    """Return the shards of a sharding on devices of this process, from an array with shards in several processes.
+
+    The processes send each other the shards they lack. The first term of an unreduced array is all of it, others are zero.
+    """
     indices, shape = sharding.devices_indices_map(array.shape), sharding.shard_shape(array.shape)
     terms = first_of_terms(sharding) if sharding.spec.unreduced else indices.keys()
     wanted: dict[int, list[Box]] = {}
@@ -333,7 +342,7 @@ def _moved_parts(array: ShardedArray, sharding: NamedSharding) -> dict[Device, n
 
 
 def gathered_value(array: ShardedArray, processes: Iterable[int]) -> np.ndarray:
-    """All elements of an array with parts in several processes; all `processes` ask for it together."""
+    """Return all elements of an array with shards in several processes; a collective call of `processes`."""
     everything: Box = tuple((0, size) for size in array.shape)
     wanted = {process: [everything] for process in processes}
     (whole,) = _moved(array, wanted, f"the gathering of {array.aval.short()}")
@@ -342,10 +351,10 @@ def gathered_value(array: ShardedArray, processes: Iterable[int]) -> np.ndarray:
 
 
 def _moved(array: ShardedArray, wanted: dict[int, list[Box]], what: str) -> list[np.ndarray]:
-    """The boxes that this process wants of an array with parts in several processes."""
+    """Return the boxes that this process wants of an array with shards in several processes."""
     if isinstance(array.sharding, NamedSharding) and array.sharding.spec.unreduced:
         raise ArgumentError(
-            "An array of several processes that is unreduced is summed by a program.",
+            "An unreduced array of several processes must be summed by a program before it is read or moved.",
             received=f"{array.aval.short()} with {array.sharding!r}",
             fix="weft.jit(lambda x: weft.sharding.reshard(x, spec))(x)",
             at=user_line(),
@@ -363,27 +372,29 @@ def _moved(array: ShardedArray, wanted: dict[int, list[Box]], what: str) -> list
 
 
 def on_device(value: np.ndarray, aval: ArrayType, device: Device) -> ConcreteArray:
-    """A part as an array of its own: a copy in the memory of its device, to which it is committed."""
+    """Copy a shard to the memory of a device, as an array that is committed to it."""
     return copied(value, array_type(value.shape, aval.dtype, aval.weak_type), placement_of(device, True))
 
 
 def placed_type(aval: ArrayType, sharding: Sharding) -> ArrayType:
-    """The type of an array with a sharding, in the memory that it names."""
+    """Return the type of an array with a sharding, in the memory space of its memory kind."""
     space = MemorySpace.Device if sharding.memory_kind in (None, "device") else MemorySpace.Host
     return array_type(aval.shape, aval.dtype, aval.weak_type, sharding, memory_space=space)
 
 
 def check_devices(sharding: Sharding) -> None:
-    """Whether arrays can be put on the devices of a sharding."""
+    """Raise if the devices of a sharding do not exist."""
     for device in sharding.device_tuple:
         if is_addressable(device) and not exists(device):
-            what = f"There is no {device!r} here to put an array on."
+            what = f"Arrays must be put on devices that exist; there is no {device!r}."
             raise ArgumentError(what, received=repr(sharding), fix=f"some of the {len(devices())} of weft.devices()")
 
 
 def assembled(aval: ArrayType, sharding: Sharding, parts: Sequence[ConcreteArray]) -> HeldArray:
-    """The array of a plain type whose parts these are, each committed to its device, in the order of the mesh; all of
-    one shape (`padded`)."""
+    """Assemble an array of a plain type from its shards.
+
+    They are committed to their devices, in the order of the mesh, and all of one shape (`padded`).
+    """
     if parts and isinstance(sharding, SingleDeviceSharding) and sharding.memory_kind == "device":
         return parts[0]
     return ShardedArray(placed_type(aval, sharding), sharding, parts)
@@ -392,12 +403,12 @@ def assembled(aval: ArrayType, sharding: Sharding, parts: Sequence[ConcreteArray
 def make_array_from_single_device_arrays(
     shape: Sequence[int], sharding: Sharding, arrays: Sequence[Any], *, dtype: Any = None
 ) -> HeldArray:
-    """The array whose parts are on devices already: `arrays` has the part of each device of this process, in any order.
+    """Assemble an array from shards that are on devices already: one for each device of this process, in any order.
 
     Args:
         shape: the shape of the whole array.
-        sharding: how it is split.
-        arrays: the parts, each on its device. Those that are not committed to a device get the devices that are left,
+        sharding: the sharding of the array.
+        arrays: the shards, each on its device. Uncommitted ones get the remaining devices,
             in the order of `sharding.addressable_devices_indices_map(shape)`.
         dtype: the dtype, where this process has no part.
 
@@ -418,7 +429,7 @@ def make_array_from_single_device_arrays(
     wanted, largest = shapes_here(sharding, shape), sharding.shard_shape(shape)
     if len(arrays) != len(part_devices):
         raise ArgumentError(
-            f"The sharding has {len(part_devices)} devices in this process, each with a part.",
+            f"There must be one array for each of the {len(part_devices)} devices that the sharding has in this process.",
             received=f"{len(arrays)} arrays for {sharding!r}",
             fix="an array for each device of sharding.addressable_devices_indices_map(shape)",
         )
@@ -426,9 +437,9 @@ def make_array_from_single_device_arrays(
     for i, part in enumerate(arrays):
         if part.shape != wanted[i] or part.dtype != arrays[0].dtype:
             raise ArgumentError(
-                f"Part {i} does not have the shape and dtype that it has by the sharding.",
+                f"Shard {i} does not have the shape and dtype that the sharding requires.",
                 received=f"{part.aval.short()} where {wanted[i]} of {dtypes.name(arrays[0].dtype)} is needed",
-                fix="the parts that sharding.devices_indices_map(shape) cuts out, all of one dtype",
+                fix="the shards that sharding.devices_indices_map(shape) cuts out, all of one dtype",
             )
     arrays = [
         put(part, placement_of(device, True))
@@ -441,26 +452,26 @@ def make_array_from_single_device_arrays(
 
 
 def _in_order(arrays: Sequence[Any], devices: Sequence[Device]) -> list[ConcreteArray]:
-    """The parts in the order of the devices that they are committed to; the others come where a device is left."""
+    """Sort shards by the devices that they are committed to; uncommitted ones fill the remaining positions."""
     by_device: dict[Device, ConcreteArray] = {}
     free: list[ConcreteArray] = []
     for i, part in enumerate(arrays):
         if not isinstance(part, ConcreteArray):
-            what = "make_array_from_single_device_arrays takes arrays of one device."
+            what = "make_array_from_single_device_arrays: every shard must be an array on a single device."
             raise ArgumentTypeError(what, received=described(part), fix="weft.device_put(part, device)")
         if not part.committed:
             free.append(part)
         elif part.device not in devices:
             raise ArgumentError(
-                f"Part {i} is committed to a device that is not one of the sharding's.",
+                f"Shard {i} is committed to a device that is not one of the sharding's.",
                 received=f"{part.aval.short()} on {part.device!r} where the sharding has {list(devices)}",
                 fix="weft.device_put(part, device)",
             )
         elif part.device in by_device:
             raise ArgumentError(
-                f"Part {i} is committed to the device of another part.",
+                f"Shard {i} is committed to the device of another shard.",
                 received=f"{part.aval.short()} on {part.device!r}",
-                fix="weft.device_put(part, device) with another device for each part",
+                fix="weft.device_put(part, device) with another device for each shard",
             )
         else:
             by_device[part.device] = part
@@ -471,13 +482,13 @@ def _in_order(arrays: Sequence[Any], devices: Sequence[Device]) -> list[Concrete
 def make_array_from_callback(
     shape: Sequence[int], sharding: Sharding, data_callback: Callable[[Any], Any], dtype: Any = None
 ) -> HeldArray:
-    """The array whose part at each index `data_callback(index)` returns; it is called once for each different part of
+    """Assemble an array from the shards that `data_callback(index)` returns; it is called once for each different shard of
     this process.
 
     Args:
         shape: the shape of the whole array.
-        sharding: how it is split.
-        data_callback: a function from a tuple of slices to the part of the array there.
+        sharding: the sharding of the array.
+        data_callback: a function from a tuple of slices to the shard of the array there.
         dtype: the dtype, where this process has no part.
 
     Returns:
@@ -503,7 +514,7 @@ def make_array_from_callback(
             wanted = None if dtype is None else dtypes.canonicalize_dtype(dtype)
             if wanted not in (None, values[key].dtype):
                 raise ArgumentError(
-                    "make_array_from_callback: the data is not of the dtype that was asked for.",
+                    "make_array_from_callback: the data does not have the requested dtype.",
                     received=f"{dtypes.name(values[key].dtype)} for dtype={dtypes.name(wanted)}",
                     fix="leave out dtype, or convert what data_callback returns",
                     at=user_line(),

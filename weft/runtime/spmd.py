@@ -1,8 +1,8 @@
-"""Calls of programs on many devices: where arguments and results are split, and the program of one device.
+"""Calls of programs on many devices: the shardings of arguments and results, and the program of one device.
 
-A call is partitioned if an argument is split over a mesh, or if the jaxpr names one. Computation follows data:
-arguments are taken as they are split, others are split or copied as the program wants them, and results are split as
-`out_shardings` say or as propagation finds best.
+A call is partitioned if an argument is sharded over a mesh, or if the jaxpr names one. Computation follows data:
+arguments keep their shardings where the program allows it and are resharded otherwise; results are sharded as
+`out_shardings` say, or as propagation finds best.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Dims = tuple[tuple[Any, ...], ...]
 
 
 def named_meshes(jaxpr: Jaxpr) -> tuple[Mesh, ...]:
-    """The meshes with devices that a jaxpr names, in bodies too."""
+    """Return the meshes with devices that a jaxpr names, in sub-jaxprs too."""
     jaxpr = general_of(jaxpr)
 
     def find() -> tuple[Mesh, ...]:
@@ -58,9 +58,11 @@ def named_meshes(jaxpr: Jaxpr) -> tuple[Mesh, ...]:
 
 
 def mesh_of(jaxpr: Jaxpr, args: Sequence[Any], shardings: Sequence[Any] = ()) -> Mesh | None:
-    """The mesh that a call runs on: the one that the jaxpr names, or else shardings, or else arguments. None if it runs
-    on one device, as one does that takes or returns a tape: what a loop has stored belongs to a device. Arguments may
-    be on another mesh of the same devices."""
+    """Return the mesh that a call runs on, or None if it runs on one device.
+
+    It is the mesh that the jaxpr names, or else the shardings, or else the arguments, which may be on another mesh of the
+    same devices. A jaxpr that takes or returns a tape runs on one device: residuals of a loop belong to a device.
+    """
     (arrays_only,) = jaxpr.cached("arrays only", lambda: (all(map(is_array, (*jaxpr.invars, *jaxpr.outvars))),))
     if not arrays_only:
         return None
@@ -79,18 +81,18 @@ def mesh_of(jaxpr: Jaxpr, args: Sequence[Any], shardings: Sequence[Any] = ()) ->
         alike = other.device_tuple == meshes[0].device_tuple
         if not alike or (other in named and other.shape_tuple != meshes[0].shape_tuple):
             raise ArgumentError(
-                "A call has arguments or constraints on different meshes.",
+                "The arguments and constraints of a call must be on one mesh.",
                 received=" and ".join(described_mesh(m, jaxpr, args) for m in (meshes[0], other)),
                 fix="weft.device_put(x, weft.NamedSharding(mesh, spec))   to bring all arguments to one mesh",
                 at=user_line(),
             )
-    # A jaxpr may name it with axes of other kinds: what is inside of `auto_axes`.
+    # A jaxpr may name it with axes of other types: the body of `auto_axes` does.
     outside = (config.mesh, *(m for m in meshes if m not in named))
     return next((m for m in outside if isinstance(m, Mesh) and same_devices(m, meshes[0])), meshes[0])
 
 
 def described_mesh(mesh: Mesh, jaxpr: Jaxpr, args: Sequence[Any]) -> str:
-    """A mesh with its devices, and the first argument that is on it."""
+    """Describe a mesh with its devices, and the first argument that is on it."""
     names = jaxpr.cached("argument names", tuple)
     first = len(jaxpr.invars) - len(names)  # constants come first
     on_it = [i for i, a in enumerate(args) if type(a) is ShardedArray and getattr(a.sharding, "mesh", None) is mesh]
@@ -105,12 +107,12 @@ def is_array(v: Any) -> bool:
 
 
 def same_devices(mesh: Mesh, other: Mesh) -> bool:
-    """Whether two meshes differ in the kinds of their axes at most."""
+    """Return whether two meshes are equal up to the types of their axes."""
     return mesh.device_tuple == other.device_tuple and mesh.shape_tuple == other.shape_tuple
 
 
 def sharding_dims(sharding: Any, aval: Any, mesh: Mesh) -> Dims | None:
-    """How an array is split by a sharding over the axes of a mesh; None where that is left open."""
+    """Return the mesh axes that a sharding splits each dimension over; None if it leaves them open."""
     if not isinstance(sharding, NamedSharding) or sharding.mesh.shape_tuple != mesh.shape_tuple:
         return None
     return dims_of(sharding.spec, aval.ndim)
@@ -118,8 +120,11 @@ def sharding_dims(sharding: Any, aval: Any, mesh: Mesh) -> Dims | None:
 
 @dataclass(frozen=True)
 class SpmdProgram:
-    """A jaxpr partitioned and compiled for a mesh: the shardings of arguments and results, the executable for all
-    devices, which arguments give their memory, and what it communicates."""
+    """Jaxpr that is partitioned and compiled for a mesh.
+
+    It has the shardings and types of arguments and results, the executable for all devices, which arguments donate their
+    memory, and the result of partitioning.
+    """
 
     in_shardings: tuple[NamedSharding, ...]
     out_shardings: tuple[NamedSharding, ...]
@@ -128,23 +133,23 @@ class SpmdProgram:
     donated: tuple[bool, ...]
     placements: tuple[Placement, ...]
     in_types: tuple[Any, ...]
-    partitioned: Callable[[], Any]  # what partitioning has found, which a program from disk finds when it is asked for
+    partitioned: Callable[[], Any]  # the result of partitioning, which a program from disk computes on demand
 
     @property
     def communication(self) -> tuple[Any, ...]:
-        """Its collectives."""
+        """Collectives of the program."""
         return tuple(self.partitioned().communication)
 
     @property
     def jaxpr(self) -> Jaxpr:
-        """The jaxpr of one device."""
+        """Jaxpr of one device."""
         return self.partitioned().jaxpr
 
 
 def spmd_program(
     jaxpr: Jaxpr, mesh: Mesh, in_dims: Sequence[Dims | None], out_dims: Sequence[Dims | None], donated: tuple[bool, ...]
 ) -> SpmdProgram:
-    """The program for a mesh, compiled once for each way in which arguments are split."""
+    """Return the program of a jaxpr for a mesh, compiled once for each combination of shardings."""
     key = ("spmd", mesh, tuple(in_dims), tuple(out_dims), donated, config.key(), checks_key())
     return jaxpr.cached(key, lambda: _compiled(jaxpr, mesh, in_dims, out_dims, donated))
 
@@ -153,7 +158,7 @@ def spmd_program(
 def _compiled(
     jaxpr: Jaxpr, mesh: Mesh, in_dims: Sequence[Dims | None], out_dims: Sequence[Dims | None], donated: tuple[bool, ...]
 ) -> SpmdProgram:
-    # The compiler is loaded with the first program; what compiles, with the first that is not on disk.
+    # Imported here: the compiler is loaded with the first program, and code generation with the first not on disk.
     from weft.runtime import stored_partitions
 
     sizes = part_sizes(mesh)
@@ -220,8 +225,8 @@ def _compiled(
 
 
 def named_sharding(mesh: Mesh, dims: Dims) -> NamedSharding:
-    """The sharding of an array whose dimensions are split so."""
-    while dims and not dims[-1] and not mesh.are_all_axes_explicit:  # types have an entry for each dimension
+    """Return the sharding that splits each dimension over these mesh axes."""
+    while dims and not dims[-1] and not mesh.are_all_axes_explicit:  # explicit types have an entry per dimension
         dims = dims[:-1]
     return NamedSharding(mesh, PartitionSpec(*dims))
 
@@ -250,7 +255,7 @@ def _program(
 
 
 def _from_disk(jaxpr: Jaxpr, mesh: Mesh, key: str, partitioned: Callable[[], Any]) -> SpmdProgram | None:
-    """The program that another process has stored; None if there is none."""
+    """Load the program that another process has stored, or return None."""
     from weft.runtime import stored_partitions
 
     backend = backend_of(mesh.device_tuple[0])
@@ -266,7 +271,7 @@ def _from_disk(jaxpr: Jaxpr, mesh: Mesh, key: str, partitioned: Callable[[], Any
 
 
 def _recorded(jaxpr: Jaxpr, program: SpmdProgram, args: Sequence[str]) -> SpmdProgram:
-    """The program, after it was logged and what the user demands of it has been checked."""
+    """Log the program, check it against the user's contract, and return it."""
     split_as = ", ".join(f"{name} {s.spec!r}" for name, s in zip(args, program.in_shardings, strict=True))
     compiled = program.executable.executable
     record_compilation(
@@ -281,18 +286,21 @@ def _recorded(jaxpr: Jaxpr, program: SpmdProgram, args: Sequence[str]) -> SpmdPr
 def stored_arguments(
     jaxpr: Jaxpr, in_dims: Sequence[Dims | None], out_dims: Sequence[Dims | None], donated: Sequence[bool]
 ) -> tuple[list[bool], list[Dims | None]]:
-    """Which arguments are split for memory's sake, and how results are split: state that a step returns as it came,
-    unless somebody says otherwise."""
+    """Return which arguments are stored sharded to save memory, and the shardings of results.
+
+    State that a step returns updated keeps its sharding, unless `out_dims` says otherwise.
+    """
     pairs = state_of(jaxpr)
     stored = [bool(donated and donated[i]) or i in pairs.values() for i in range(len(jaxpr.invars))]
     return stored, [in_dims[pairs[i]] if d is None and i in pairs else d for i, d in enumerate(out_dims)]
 
 
 def state_of(jaxpr: Jaxpr) -> dict[int, int]:
-    """The state of a step, such as parameters and what an optimizer knows of them: by the index of each result that is
-    its next value the argument. It is the longest sequence of at least two arguments whose types are those of a
-    sequence of results. Where nothing of the kind is meant, a wrong guess changes how a program is split, not what it
-    computes."""
+    """Find the state of a step, such as parameters and optimizer state: the argument of each result that is its next value.
+
+    It is the longest sequence of at least two arguments whose types are those of a sequence of results. A wrong guess
+    changes how a program is sharded, not what it computes.
+    """
 
     def find() -> dict[int, int]:
         args = [v.aval.plain.strong() for v in jaxpr.invars]
@@ -319,7 +327,7 @@ def compiled_for(
     in_shardings: Sequence[Sharding | None] | None = None,
     out_shardings: Sequence[Sharding | None] | None = None,
 ) -> SpmdProgram:
-    """The program for arguments as they are split."""
+    """Compile a jaxpr for arguments with their shardings, or return the cached program."""
     ins: list[Sharding | None] = []
     for i, a in enumerate(args):
         sharding = None if in_shardings is None else in_shardings[i]
@@ -334,7 +342,7 @@ def compiled_for(
     out_dims = [sharding_dims(s, v.aval, mesh) for s, v in zip(outs, jaxpr.outvars, strict=True)]
     program = spmd_program(jaxpr, mesh, in_dims, out_dims, donated)
     if out_shardings is None and mesh.explicit_axes and not mesh.are_all_axes_explicit:
-        # Over Auto axes the compiler chooses; if it chooses what types exclude, they say all of it.
+        # Over Auto axes the compiler chooses; if the choice contradicts a type, force the type's full sharding.
         types: list[Any] = [v.aval for v in jaxpr.outvars]
         differs = [
             in_types(s, t.ndim) != t.explicit_sharding for s, t in zip(program.out_shardings, types, strict=True)
@@ -348,8 +356,10 @@ def compiled_for(
 
 
 def result_shardings(jaxpr: Jaxpr, mesh: Mesh) -> list[Sharding | None]:
-    """How types, or constraints on results, say that results are split. Over a mesh whose axes are all Explicit types
-    say all of it."""
+    """Return the shardings of results that types or constraints require, else None.
+
+    If all axes of the mesh are Explicit, types determine them completely.
+    """
     said = jaxpr.cached("constraints", lambda: constraints(jaxpr))
     if mesh.are_all_axes_explicit:
         whole = NamedSharding(mesh, PartitionSpec())
@@ -358,7 +368,7 @@ def result_shardings(jaxpr: Jaxpr, mesh: Mesh) -> list[Sharding | None]:
 
 
 def constraints(jaxpr: Jaxpr) -> dict[Any, NamedSharding]:
-    """The values of which a constraint says how all their dimensions are split."""
+    """Map the values with a constraint on all their dimensions to its sharding."""
     found = {}
     for equation in jaxpr.eqns:
         sharding = equation.primitive.destination(equation.params) if equation.primitive.splits else None
@@ -376,18 +386,18 @@ def call(
     out_shardings: Sequence[Sharding | None] | None = None,
     donate: Callable[[], None] | None = None,
 ) -> list[ShardedArray]:
-    """The results of a jaxpr on a mesh."""
+    """Return the results of a jaxpr on a mesh."""
     return run(compiled_for(jaxpr, args, mesh, donated, in_shardings, out_shardings), args, donate)
 
 
 def run(program: SpmdProgram, args: Sequence[Any], donate: Callable[[], None] | None = None) -> list[ShardedArray]:
-    """Run a program on arguments, which are brought to where it wants them."""
+    """Run a program on arguments, which are resharded to its `in_shardings`."""
     addresses: list[bytes] = []
     held: list[Any] = []
     allocations: list[Sequence[Any]] = []
     for a, sharding, taken in zip(args, program.in_shardings, program.donated, strict=True):
         if donate is not None and not taken and isinstance(a, HeldArray):
-            held.append(memory_of(a))  # read until the program has run, also if the array is gone by then
+            held.append(memory_of(a))  # the program reads it, even if the array is deleted meanwhile
         if type(a) is ShardedArray and a.sharding is sharding and not taken:
             addresses.append(a.addresses())
             allocations.append(())
@@ -418,31 +428,29 @@ def run(program: SpmdProgram, args: Sequence[Any], donate: Callable[[], None] | 
 
 
 def owned_memory(value: Any, sharding: NamedSharding) -> list[Any] | None:
-    """The allocations of a donated argument's parts, if it is split as the program wants it and nobody else sees
-    them."""
+    """Return the allocations of a donated argument's shards if it has the wanted sharding and the only references to them."""
     if type(value) is not ShardedArray or not value.sharding.is_equivalent_to(sharding, value.ndim):
         return None
     found = value.owned_memory()
     if value._parts is not None:
-        value._memory = None  # the parts have it as well, so that it could not be taken from them
+        value._memory = None  # its shards refer to the same memory, so it cannot be reused
     return found
 
 
 def memory_of(array: HeldArray) -> Any:
-    """What an array's elements are in: deleting the array frees them when nobody has this any more."""
+    """Return references that keep an array's elements alive after the array is deleted."""
     if type(array) is ShardedArray and array._parts is None:
         return array._memory
     parts: Any = array._held if type(array) is ShardedArray else [array]
     return [(part._buffer, part._memory) for part in parts]
 
 
-# Shardings of arguments over Explicit axes, as the compiler has them.
+# Shardings of arguments over Explicit axes, as the compiler sees them.
 _compiled_shardings: Memo[NamedSharding, NamedSharding] = Memo(256)
 
 
 def untyped(sharding: NamedSharding) -> NamedSharding:
-    """The sharding of an argument over axes that types say nothing of: what the compiler has chosen to split need not
-    split evenly."""
+    """Return the sharding of an argument over Auto axes: a split that the compiler has chosen need not be even."""
     if not sharding.mesh.explicit_axes or sharding.spec.unreduced:
         return sharding
     found = _compiled_shardings.get(sharding)
@@ -450,7 +458,7 @@ def untyped(sharding: NamedSharding) -> NamedSharding:
 
 
 def parts_of(value: Any, sharding: NamedSharding) -> Sequence[ConcreteArray]:
-    """The parts of an argument for the devices of a sharding, in the order of the mesh."""
+    """Return the shards of an argument for the devices of a sharding, in the order of the mesh."""
     if type(value) is ShardedArray:
         if value.sharding is sharding or value.sharding.is_equivalent_to(sharding, value.ndim):
             return value._held

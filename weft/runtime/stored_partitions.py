@@ -1,6 +1,8 @@
-"""What partitioning has found for a jaxpr on a mesh, on disk: a later process runs the program without partitioning it
-again. The steps of the program are stored like those of one device (`compiler/load.py`); here is how arguments and
-results are split, their types on one device, and under which key the steps are."""
+"""Results of partitioning on disk: a later process runs the program of a mesh without partitioning it again.
+
+The steps of the program are stored like those of one device (`compiler/load.py`). A partition has the shardings of
+arguments and results, their types on one device, and the key of the steps.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,9 @@ MOST_CONSTANT_BYTES = 1 << 16
 
 
 class StoredPartition(NamedTuple):
-    """How arguments and results are split, their types on one device, which arguments give their memory, the constants
-    of the jaxpr of one device, and the key of the steps."""
+    """Shardings of arguments and results, their types on one device, which arguments are donated, the constants of the jaxpr
+    of one device, and the key of the steps.
+    """
 
     in_dims: tuple[Any, ...]
     out_dims: tuple[Any, ...]
@@ -41,7 +44,7 @@ class StoredPartition(NamedTuple):
 def partition_key(
     jaxpr: Jaxpr, mesh: Mesh, in_dims: Sequence[Any], out_dims: Sequence[Any], donated: Sequence[bool], target: Target
 ) -> str | None:
-    """The key of what a call on a mesh is partitioned to; None if it has none, or nothing is stored."""
+    """Return the key of the partition of a call on a mesh; None if it has none, or nothing is stored."""
     if not is_storing() or mesh.is_multi_process:
         return None
     meaning = fingerprint(jaxpr)
@@ -52,7 +55,7 @@ def partition_key(
 
 
 def load(key: str) -> StoredPartition | None:
-    """What is stored under a key."""
+    """Read the partition under a key, or return None."""
     content = cache.read(key + cache.PARTITION, cache.PARTITION_MAGIC)
     if content is None:
         return None
@@ -71,8 +74,10 @@ def load(key: str) -> StoredPartition | None:
 def read(
     key: str, name: str, target: Target, partitioned: Callable[[], Any]
 ) -> tuple[StoredPartition, Jaxpr, Compilation] | None:
-    """What is stored under a key, a jaxpr with the types and constants of that of one device, and its program; None if
-    not all of that is there. `partitioned` partitions after all, when somebody looks inside."""
+    """Read the partition under a key; return it with a jaxpr of its types and constants, and its program.
+
+    None if any of it is missing. `partitioned` repeats the partitioning if the program is inspected.
+    """
     found = load(key)
     program = None if found is None else stored_program(found.program, name)
     if found is None or program is None:
@@ -99,7 +104,7 @@ def _constant(dtype: str, shape: Sequence[int], content: str) -> np.ndarray:
 
 
 def store(key: str, found: StoredPartition) -> None:
-    """Store it, if all of it can be."""
+    """Write a partition to disk, if all of it can be stored."""
     try:
         head = {
             "in_dims": to_json(found.in_dims),

@@ -1,7 +1,7 @@
 """Arrays that are unreduced outside of programs: each device has a term, and the array is their sum.
 
-A program has them with one more first dimension for each unreduced axis, which is split over it: so its parts are the
-terms. As an argument it is summed over these dimensions, where the sum may wait; as a result it is unsummed.
+In a program such an array has an additional leading dimension for each unreduced axis, split over it, so that its
+shards are the terms. An argument is summed over these dimensions, as late as possible; a result is unsummed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Axes = tuple[Any, ...]
 
 
 def unreduced_axes(sharding: Any, mesh: Mesh) -> Axes:
-    """The axes over which a sharding is unreduced, in the order of the mesh."""
+    """Return the axes over which a sharding is unreduced, in the order of the mesh."""
     spec = getattr(sharding, "spec", None)
     if spec is None or not spec.unreduced:
         return ()
@@ -38,7 +38,7 @@ def unreduced_axes(sharding: Any, mesh: Mesh) -> Axes:
 
 
 def with_terms(jaxpr: Jaxpr, args: Sequence[Axes], results: Sequence[Axes], mesh: Mesh) -> Jaxpr:
-    """The jaxpr whose arguments and results are terms along first dimensions for these axes."""
+    """Return the jaxpr whose arguments and results have their terms along leading dimensions for these axes."""
 
     def build() -> Jaxpr:
         plain = unplaced(jaxpr)
@@ -59,7 +59,7 @@ def with_terms(jaxpr: Jaxpr, args: Sequence[Axes], results: Sequence[Axes], mesh
             for v, axes in zip(plain.invars, args, strict=True)
         ]
         found = stage_closed(function, types, name=jaxpr.name)
-        for key in ("argument names", "contract"):  # what the call knows of the jaxpr
+        for key in ("argument names", "contract"):  # properties that the caller has attached to the jaxpr
             known = jaxpr.cached(key, lambda: None)
             if known is not None:
                 found.cached(key, lambda known=known: known)  # type: ignore[misc]
@@ -69,7 +69,7 @@ def with_terms(jaxpr: Jaxpr, args: Sequence[Axes], results: Sequence[Axes], mesh
 
 
 def as_terms(shardings: Sequence[Any], axes: Sequence[Axes]) -> list[Any]:
-    """The shardings of arrays, or, for those that are unreduced over axes, of their terms."""
+    """Replace the shardings of unreduced arrays by those of their terms."""
     return [
         NamedSharding(s.mesh, PartitionSpec(*own, *s.spec.partitions)) if own else s
         for s, own in zip(shardings, axes, strict=True)
@@ -77,20 +77,20 @@ def as_terms(shardings: Sequence[Any], axes: Sequence[Axes]) -> list[Any]:
 
 
 def of_terms(sharding: NamedSharding, axes: Axes) -> NamedSharding:
-    """The sharding of an array, from that of its terms."""
+    """Return the sharding of an unreduced array from that of its terms."""
     return NamedSharding(
         sharding.mesh, PartitionSpec(*sharding.spec.partitions[len(axes) :], unreduced=frozenset(axes))
     )
 
 
 def as_reduced(sharding: NamedSharding, aval: Any) -> NamedSharding:
-    """The sharding of a result, reduced over the axes that its type says."""
+    """Return the sharding of a result, reduced over the axes of its type."""
     reduced = aval.spec.reduced if isinstance(aval, ArrayType) else None
     return sharding.update(spec=sharding.spec.update(reduced=reduced)) if reduced else sharding
 
 
 def as_called(program: Any, args: Sequence[Axes], results: Sequence[Axes], jaxpr: Jaxpr, placed_type: Any) -> Any:
-    """The program of terms as one of the arrays that they are of: their parts are the same."""
+    """Convert a program of terms to a program of the unreduced arrays: their shards are the same."""
     outs = [
         of_terms(s, axes) if axes else as_reduced(s, v.aval)
         for s, axes, v in zip(program.out_shardings, results, jaxpr.outvars, strict=True)
@@ -107,15 +107,14 @@ def as_called(program: Any, args: Sequence[Axes], results: Sequence[Axes], jaxpr
 
 
 def first_of_terms(sharding: NamedSharding) -> set[Device]:
-    """The devices that have what is put on the mesh: all, or the first ones along unreduced axes, where the others have
-    nothing to add."""
+    """Return the devices that get the elements of an array: all, or the first ones along unreduced axes; others get zeros."""
     mesh: Any = sharding.mesh
     index = tuple(slice(0, 1) if a in sharding.spec.unreduced else slice(None) for a in mesh.axis_names)
     return set(mesh.devices[index].flat)
 
 
 def summed_value(array: Any) -> np.ndarray:
-    """All elements of a sharded array that is unreduced: the sums of what devices have, as `psum` computes them."""
+    """Return all elements of an unreduced sharded array: the sums over devices, as `psum` computes them."""
     sharding, shape = array.sharding, array.sharding.shard_shape(array.aval.shape)
     mesh, dtype = sharding.mesh, dtypes.storage(array.aval.dtype)
     wide = np.dtype(np.float32) if dtypes.kind(dtype) == "f" and dtype.itemsize < 4 else dtype
@@ -132,7 +131,7 @@ def summed_value(array: Any) -> np.ndarray:
 
 
 def summed(parts: np.ndarray, axes: Sequence[int]) -> np.ndarray:
-    """The sums of arrays in a grid of them, along some of its dimensions: in the order of `psum`."""
+    """Sum a grid of arrays along some of its dimensions, in the order of `psum`."""
     for axis in sorted(axes, reverse=True):
         rows = np.moveaxis(parts, axis, 0)
         parts = tree_combined(np.add, [rows[i] for i in range(len(rows))])

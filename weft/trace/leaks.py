@@ -30,4 +30,5 @@ def report_leaks(trace: Any) -> None:
         f"{len(held)} traced value(s) leaked from {trace.where}: " + "; ".join(lines[:5]) + ".",
         fix="return values from the traced function instead of storing them outside of it",
         at=user_line(),
+        jax="Leaked trace " + ", ".join(lines[:5]),
     )

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from weft.base import errors
+from weft.base import dtypes, errors
 from weft.base.errors import ArgumentError
 from weft.base.source import Location, user_line, user_location
 from weft.ir.context import Trace
@@ -59,21 +59,23 @@ class Tracer(Array):
         """The concrete value behind the tracer, or None: forward mode and vmap of constants still know it."""
         return None
 
-    def _raise(self, error: type[Exception], what: str, fix: str | Sequence[str]) -> NoReturn:
-        raise error(what, received=f"{self.aval.short()}, {self.origin()}", fix=fix, at=user_line())  # type: ignore[call-arg]
+    def _raise(self, error: type[Exception], what: str, fix: str | Sequence[str], jax: str | None = None) -> NoReturn:
+        received = f"{self.aval.short()}, {self.origin()}"
+        raise error(what, received=received, fix=fix, at=user_line(), jax=jax)  # type: ignore[call-arg]
 
     def __bool__(self) -> bool:
         value = self.known()
         if value is not None:
             return bool(value)
         if any(size != 1 for size in self.aval.shape):
-            raise ArgumentError(ambiguous(self.aval), fix="use .any() or .all()")
+            raise ArgumentError(ambiguous(self.aval), fix="use .any() or .all()", jax=ambiguous_in_jax(self.aval))
         location = user_location()
         asked, fixes = _asked_for_truth("" if location is None else location.text)
         self._raise(
             errors.TracerBoolConversionError,
             f"{asked} needs a known True or False, but the value is traced.",
             [*fixes, "static_argnums or static_argnames, if the value is meant to be known when tracing"],
+            f"Attempted boolean conversion of traced array with shape {self.aval.str_short()}. The value is traced.",
         )
 
     def __int__(self) -> int:
@@ -95,17 +97,35 @@ class Tracer(Array):
                 f"`{caller}` of a value that is being differentiated would lose its derivative.",
                 "keep it an array (x.astype(...)), or say that the derivative is not wanted: lax.stop_gradient(x)",
             )
+        if self.aval.shape:
+            raise errors.ArgumentTypeError(
+                f"{caller} takes an array without dimensions.",
+                received=f"{self.aval.short()}, {self.origin()}",
+                fix="x[0] or x.sum(), as an array",
+                at=user_line(),
+                jax="Only scalar arrays can be converted to Python scalars.",
+            )
         self._raise(
             errors.ConcretizationTypeError,
             "Abstract tracer value encountered where concrete value is expected: "
             f"`{caller}` needs a known number, but the value is traced.",
             "keep it an array (x.astype(...)), or make the argument static with static_argnums or static_argnames",
+            f"The problem arose with the `{caller[:-2]}` function. If trying to convert the data type of a value, try "
+            f"using `x.astype({caller[:-2]})` or `jnp.array(x, {caller[:-2]})` instead.",
         )
 
     def __index__(self) -> int:
         value = self.known()
         if value is not None:
             return value.__index__()
+        if self.aval.shape or dtypes.kind(self.aval.dtype) not in "iu":
+            raise errors.ArgumentTypeError(
+                "Only an integer array without dimensions can be an index.",
+                received=f"{self.aval.short()}, {self.origin()}",
+                fix="x[i] for one element of an array, .astype(int) for floats",
+                at=user_line(),
+                jax="Only integer scalar arrays can be converted to a scalar index.",
+            )
         self._raise(
             errors.TracerIntegerConversionError,
             "The __index__() method was called on traced array: a Python integer is needed here (an index of a list, a "
@@ -159,6 +179,12 @@ def ambiguous(aval: Any) -> str:
     return f"The truth value of an array with {elements} is ambiguous: {aval.short()}."
 
 
+def ambiguous_in_jax(aval: Any) -> str:
+    """Return the sentence of JAX for the truth value of an array that does not have one element."""
+    elements = "an empty array" if 0 in aval.shape else "an array with more than one element"
+    return f"The truth value of {elements} is ambiguous. Use a.any() or a.all()"
+
+
 def check_leak(tracer: Tracer, source: Location | None, finished: bool, where: str) -> None:
     """Raise when a value of a finished trace is used."""
     if finished:
@@ -168,4 +194,14 @@ def check_leak(tracer: Tracer, source: Location | None, finished: bool, where: s
             received=tracer.aval.short(),
             fix="return the value from the traced function instead of storing it in a variable outside of it",
             at=user_line(),
+            jax=stray_text(tracer),
         )
+
+
+def stray_text(tracer: Tracer) -> str:
+    """Return the sentence of JAX for a tracer that is used outside of the function it belongs to."""
+    return (
+        "Encountered an unexpected tracer. A function transformed by JAX had a side effect, allowing for a reference to "
+        f"an intermediate value with type {tracer.aval.str_short()} to escape the scope of the transformation; it was "
+        "created on line: see above."
+    )

@@ -1,17 +1,17 @@
-"""The errors that Weft raises: one class for each mistake, whose docstring is its page.
+"""The errors that Weft raises: one class for each kind of mistake, documented by its docstring.
 
-Two kinds of error, and two classes for all the rest:
+There are two kinds of error, and two general classes:
 
 * a mistake in the user's program is a `WeftError` that is also the builtin exception a Python programmer expects
   (`TypeError`, `IndexError`, ...), so that `except TypeError` keeps working; where JAX has a class for the mistake, the
   name and the builtin base are JAX's;
-* a bug of Weft is an `InternalError`, which is not a `WeftError`: nobody should have to guess whose fault it is;
-* trouble with a single argument that needs no class of its own is an `ArgumentError` (a `ValueError`) or an
-  `ArgumentTypeError` (a `TypeError`).
+* a bug of Weft is an `InternalError`, which is not a `WeftError`, so that the two are never confused;
+* an invalid argument that needs no class of its own is an `ArgumentError` (a `ValueError`) or an `ArgumentTypeError`
+  (a `TypeError`).
 
-A new class is worth its page when the cause is not obvious from the line that failed. Its name says what is wrong, and
-its docstring has a sentence that names the cause, a paragraph, an example under `Wrong::` that raises it and one under
-`Right::` that does not. The tests run both.
+Add a class when the cause is not obvious from the line that failed. Its name says what is wrong. Its docstring, from
+which the page in `docs/errors` is generated, has a sentence that names the cause, a paragraph, an example under
+`Wrong::` that raises the error and one under `Right::` that does not. The tests run both.
 
     raise ShapeMismatchError(
         "add needs equal shapes, or sizes of 1 where they differ.",

@@ -1,4 +1,4 @@
-"""Arguments and arrays that do not fit: values, types, dtypes, shapes, axes, indices."""
+"""Errors of arguments and arrays: values, types, dtypes, shapes, axes, indices."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class NotSupportedError(WeftError, NotImplementedError):
     """
 
 
-# Their messages say all there is to say.
+# Their messages are complete, so they have no pages.
 ArgumentError.page = ArgumentTypeError.page = NotSupportedError.page = None
 
 # -------------------------------------------------------------------------------------------------- types, shapes, axes

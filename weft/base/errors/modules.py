@@ -1,4 +1,4 @@
-"""What goes wrong between modules and the variables they own."""
+"""Errors of modules and their variables."""
 
 from __future__ import annotations
 
@@ -211,7 +211,7 @@ class ScopeLeakError(WeftError, ValueError):
     """A module is used after its call has ended, or inside a transformation that is not lifted.
 
     A transformation such as `scan` must know every variable that its function writes and every key that it draws;
-    otherwise what is written in an iteration of the loop is lost, and a key is the same in each iteration. Use the
+    otherwise values written in an iteration of the loop are lost, and a key is the same in each iteration. Use the
     lifted transformation (`nn.scan`, `nn.jit`, ..., and in haiku `hk.scan`, `hk.remat`, ...), and do not use a bound
     module after `apply` has returned.
 

@@ -1,4 +1,4 @@
-"""What can go wrong when many processes run one program together."""
+"""Errors of programs that run in several processes."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from weft.base.errors.layout import WeftError
 
 
 class ProgramMismatchError(WeftError, RuntimeError):
-    """The processes that run one program together do different things.
+    """The processes that run one program together have diverged.
 
     Every process must call the same functions on meshes of several processes, in the same order, with arguments of the
     same types and shardings and under the same settings. The message names the processes that differ and what each of
-    them does. Branch on values that all processes have alike, not on `weft.process_index()`.
+    them does. Branch on values that are equal in all processes, not on `weft.process_index()`.
 
     Wrong::
 
@@ -41,10 +41,10 @@ class ProgramMismatchError(WeftError, RuntimeError):
 
 
 class ProcessFailureError(WeftError, RuntimeError):
-    """Another process has died or ended while this one needs it.
+    """Another process has died or ended while this one depends on it.
 
-    The message names the process, its host and what it did last. `failed_processes` has the indices of the processes.
-    What the processes had computed together is lost where it was only there: start again from the last checkpoint.
+    The message names the process, its host and its last operation. `failed_processes` contains the indices of the
+    processes. Shards that only failed processes held are lost: restart from the last checkpoint.
 
     Wrong::
 

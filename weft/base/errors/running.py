@@ -1,4 +1,4 @@
-"""What goes wrong in calls of jitted functions, in programs that run, and in jaxprs as text or data."""
+"""Errors of jitted calls, of running programs, and of jaxprs as text or data."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class FileFormatError(WeftError, ValueError):
 
 
 class CheckpointMismatchError(WeftError, ValueError):
-    """The leaves of a checkpoint are not those that `restore` was asked for.
+    """The leaves of a checkpoint differ from those that `restore` requested.
 
     The message lists all differences by the path of the leaf: leaves of `like` that the checkpoint does not have
     (missing), leaves that only the checkpoint has (unexpected; `partial=True` ignores them), different shapes and
@@ -136,10 +136,10 @@ class CheckpointMismatchError(WeftError, ValueError):
 
 
 class JaxRuntimeError(WeftError, RuntimeError):
-    """A compiled program failed at run time: a callback raised, or devices of a mesh waited for each other.
+    """A compiled program failed at run time: a callback raised, or devices of a mesh deadlocked.
 
-    The exception that the callback raised is the cause (`__cause__`) of this one. Devices wait for each other where
-    some of them take a branch with a collective and others do not: psum what decides, so that all take the same.
+    The exception that the callback raised is the cause (`__cause__`) of this one. Devices deadlock if some of them take
+    a branch with a collective and others do not: reduce the predicate with `psum`, so that all take the same branch.
 
     Wrong::
 
@@ -173,9 +173,9 @@ class JaxRuntimeError(WeftError, RuntimeError):
 class FailedCheckError(JaxRuntimeError, ValueError):
     """A condition of `checkify.check` did not hold, or an error that `checkify` returned was thrown.
 
-    The message is the one that was passed to `check`, with its values; the line is that of the check. `checkify` makes
-    of such an error a value that a function returns, for the caller to look at (`err.get()`) or to raise
-    (`err.throw()`). The class is `checkify.JaxRuntimeError` too.
+    The message is the one that was passed to `check`, with its values; the line is that of the check. `checkify` turns
+    such an error into a value that the function returns and the caller inspects (`err.get()`) or raises
+    (`err.throw()`). The class is also available as `checkify.JaxRuntimeError`.
 
     Wrong::
 

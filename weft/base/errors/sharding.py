@@ -1,4 +1,4 @@
-"""What cannot be done with arrays that are split over a mesh of devices."""
+"""Errors of arrays that are sharded over a mesh of devices."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from weft.base.errors.layout import WeftError
 
 
 class CommunicationError(WeftError, RuntimeError):
-    """A program for many devices sends or copies more than its contract allows.
+    """A program for several devices communicates or replicates more than its contract allows.
 
-    `jit(f, comm=..., max_replicated=...)` says what a program may send between devices and how much every device may
-    have a copy of. The program is checked when it is compiled, before it runs. The message lists the collectives with
-    the lines that need them and the shardings that they come from.
+    `jit(f, comm=..., max_replicated=...)` limits the communication between devices and the bytes that are replicated on
+    every device. The program is checked when it is compiled, before it runs. The message lists the collectives with the
+    lines that need them and the shardings that cause them.
 
     Wrong::
 

@@ -1,4 +1,4 @@
-"""A traced value was used where Python needs to know the value, or after its trace had ended."""
+"""Errors of traced values that are used where Python needs a concrete value, or after their trace has ended."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from weft.base.errors.layout import WeftError
 
 
 class JAXTypeError(WeftError, TypeError):
-    """The type errors that JAX has too, as a group to catch."""
+    """The base class of the type errors that JAX has too."""
 
     def __init__(self, message: object = "", context: str = "", **parts: Any) -> None:
         # JAX's programs pass the traced value, and what it was needed for.
@@ -16,7 +16,7 @@ class JAXTypeError(WeftError, TypeError):
 
 
 class JAXIndexError(WeftError, IndexError):
-    """The index errors that JAX has too, as a group to catch."""
+    """The base class of the index errors that JAX has too."""
 
     def __init__(self, message: object = "", context: str = "", **parts: Any) -> None:
         # JAX's programs pass the traced value, and what it was needed for.

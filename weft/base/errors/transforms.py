@@ -1,4 +1,4 @@
-"""What `grad`, `vmap`, `cond`, `scan` and the like cannot do with the functions they are given."""
+"""Errors of transformations and control flow: `grad`, `vmap`, `cond`, `scan` and the like."""
 
 from __future__ import annotations
 

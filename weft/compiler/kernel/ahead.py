@@ -1,9 +1,9 @@
-"""Several vectors of a thread, far apart, that are all loaded before the first of them is computed with.
+"""Unroll threads so that the loads of several vectors, far apart in memory, are issued before the first computation.
 
-A thread that computes for long has no loads under way meanwhile, and too few of the others have: the memory of a GPU
-waits. So threads of kernels that compute much for what they load have up to four iterations, and begin with the loads
-of all of them. Reading earlier changes nothing: iterations are independent, and a result that overwrites an operand
-overwrites what only its own iteration reads.
+A thread that computes for long has no loads in flight meanwhile, and the other threads have too few to saturate the
+memory of a GPU. So threads of compute-heavy kernels run up to four iterations and begin with the loads of all of them.
+Reading earlier is safe: iterations are independent, and a result that overwrites an operand overwrites only elements
+that its own iteration reads.
 """
 
 from __future__ import annotations
@@ -14,23 +14,26 @@ from dataclasses import replace
 
 from weft.base.errors import InternalError
 from weft.compiler.kernel.ir import Compute, Constant, Index, Load, Position, Statement, Store, Value, Variable
-from weft.compiler.kernel.operations import weight_of
+from weft.compiler.kernel.operations import operation_weight
 
-# What a thread loads ahead at most, in bytes, and how many vectors it has at most: more take the registers of others.
+# Maximum of bytes loaded ahead and of vectors per thread: more would reduce occupancy by their registers.
 MOST_BYTES, MOST_VECTORS = 64, 4
-# Arithmetic of an element, in additions, that takes a good part of the time that memory takes: what has less waits for
-# memory in any case, and what has more does not.
+# Cost of an element in additions for which arithmetic takes a good part of the time of memory: kernels with less are
+# bound by memory in any case, kernels with more by arithmetic.
 HEAVY, HEAVIEST = 24, 56
-# Threads that are left for an operation: several times as many as a large GPU has at a time.
+# Minimum of remaining threads: several times as many as a large GPU runs at a time.
 LEAST_THREADS = 1 << 19
 
 
 def vectors_of_thread(body: Sequence[Statement], variable: Variable, lanes: int, counts: Sequence[int]) -> int:
-    """How many iterations a thread has of loops with these counts, the innermost with this variable, whose lanes are
-    vectors; each a part of the outermost loop away from the others."""
+    """Return the number of iterations per thread for loops with trip counts `counts`, of which the innermost has
+    `variable` and vector lanes.
+
+    The iterations of one thread are equally spaced in the outermost loop.
+    """
     if not all(isinstance(s, Constant | Position | Load | Compute | Store) for s in body):
         return 1
-    if not HEAVY <= sum(weight_of(s.op) for s in body if isinstance(s, Compute)) < HEAVIEST:
+    if not HEAVY <= sum(operation_weight(s.op) for s in body if isinstance(s, Compute)) < HEAVIEST:
         return 1
     loaded = sum(s.buffer.dtype.itemsize * lanes for s in _loads(body) if s.index.coefficient(variable) == 1)
     threads, vectors = math.prod(counts), MOST_VECTORS
@@ -40,13 +43,13 @@ def vectors_of_thread(body: Sequence[Statement], variable: Variable, lanes: int,
 
 
 def together(iterations: Sequence[Sequence[Statement]]) -> tuple[Statement, ...]:
-    """Iterations one after the other, but for what can be loaded before them."""
+    """Concatenate iterations, with all loads that do not depend on computed values first."""
     ahead = [s for body in iterations for s in _loads(body)]
     return (*ahead, *(s for body in iterations for s in body if s not in ahead))
 
 
 def with_own_values(body: Sequence[Statement]) -> tuple[Statement, ...]:
-    """The same statements for other values."""
+    """Copy statements with new values in place of those that they define."""
     own: dict[Value, Value] = {}
 
     def named(value: Value) -> Value:
@@ -75,12 +78,14 @@ def with_own_values(body: Sequence[Statement]) -> tuple[Statement, ...]:
                 stored = own.get(s.value, s.value)
                 result.append(replace(s, index=index(s.index), value=stored, condition=used(s.condition)))
             case _:
-                raise InternalError(f"{type(s).__name__} is not in bodies of which threads have several.")
+                raise InternalError(f"Threads cannot run several iterations with a {type(s).__name__}.")
     return tuple(result)
 
 
 def _loads(body: Sequence[Statement]) -> list[Load]:
-    """The loads that need nothing that an iteration computes, of what the kernel does not write."""
+    """Return the unconditional loads that need no value computed in the body, from buffers that the kernel does not
+    write.
+    """
     found, own = list[Load](), set[Value]()
     for s in body:
         if isinstance(s, Load) and s.condition is None and not s.buffer.written:

@@ -1,4 +1,4 @@
-"""How emitters write a kernel: loops and conditions as context managers, values as they are asked for.
+"""The builder with which emitters write a kernel: loops and conditions are context managers, values come from methods.
 
     k = KernelBuilder("double")
     x = k.buffer("x", float32, 1000)
@@ -8,10 +8,10 @@
         k.store(y, i, k.scalars.add(value, value))
     kernel = k.finish()
 
-An equal computation or load, in this block or in one around it, is written once, so emitters may simply ask again. What
-does not depend on a loop is written before it: a value is defined in the innermost of the open blocks that its operands
-are from. Only loads that may not run (under a condition, from buffers that the kernel writes, or that are empty) stay
-where they are asked for.
+Equal computations and loads, in this block or an enclosing one, are emitted once, so emitters may simply repeat them.
+Loop-invariant code is hoisted: a value is defined in the innermost open block that defines one of its operands. Only
+loads that may not be speculated (under a condition, from buffers that the kernel writes, or from empty buffers) stay in
+the current block.
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ AnyIndex: TypeAlias = "Index | Term | Integer"
 
 
 class _Block:
-    """Statements being collected, and what is known in them: the value of each computation."""
+    """Statements of an open block, and the known values of computations in it."""
 
     def __init__(self, carries: Sequence[Value] | None = None) -> None:
         self.statements: list[Statement] = []
         self.known: dict[Any, Value] = {}
-        # Of buffers that are written, so that a store can forget them.
+        # Keys of loads from written buffers, which a store invalidates.
         self.loads: dict[Buffer, list[Any]] = {}
         self.carries = carries
         self.finals: tuple[Value, ...] | None = None
@@ -76,7 +76,7 @@ class _Block:
 
 @dataclass(frozen=True)
 class _Parts:
-    """The variables that an index over several dimensions was split into, and the stride of each."""
+    """The variables that an index was unraveled to, one for each dimension, and their strides."""
 
     whole: Index
     variables: tuple[Variable, ...]
@@ -84,7 +84,9 @@ class _Parts:
 
 
 class Scalars:
-    """The abstract builder that primitives are emitted over: each operation is appended to the kernel by its name."""
+    """The builder passed to `emit` rules of primitives: each operation, called by its name, is appended to the
+    kernel.
+    """
 
     def __init__(self, builder: KernelBuilder) -> None:
         self._builder = builder
@@ -92,7 +94,7 @@ class Scalars:
     def __getattr__(self, name: str) -> Callable[..., Value]:
         if name.startswith("__"):
             raise AttributeError(name)
-        body = operations.body_of(name)
+        body = operations.emit_rule(name)
 
         def append(*operands: Value, **params: Any) -> Value:
             if body is not None:
@@ -103,17 +105,17 @@ class Scalars:
         return append
 
     def constant(self, value: Any, dtype: Any) -> Value:
-        """A constant of a dtype."""
+        """Return a constant of a dtype."""
         return self._builder.constant(value, dtype)
 
     def convert(self, x: Value, dtype: Any) -> Value:
-        """The same value in another dtype."""
+        """Convert a value to another dtype."""
         if x.dtype == dtype:
             return x
         return self._builder.compute("convert_element_type", x, new_dtype=dtype, weak_type=False)
 
     def bitcast(self, x: Value, dtype: Any) -> Value:
-        """The same bits as another dtype of the same width."""
+        """Reinterpret the bits of a value as another dtype of the same width."""
         return x if x.dtype == dtype else self._builder.compute("bitcast_convert_type", x, new_dtype=dtype)
 
 
@@ -127,30 +129,30 @@ class KernelBuilder:
         self._local: list[Buffer] = []
         self._blocks = [_Block()]
         self._variables = 0
-        # How many blocks are around the one that a value or a loop variable belongs to.
+        # Nesting depth of the block that a value or a loop variable belongs to.
         self._depths: dict[Term, int] = {}
-        # The least and the greatest value that a term can have, where that is known.
+        # Known bounds of terms: least and greatest value.
         self.ranges: dict[Term, tuple[Integer, Integer]] = {}
-        # Indices that were unraveled: by what they were, and by the last of their parts.
+        # Unraveled indices, by the original index and its sizes; and by each of their variables.
         self._unraveled: dict[Any, tuple[Index, ...]] = {}
         self._parts: dict[Variable, _Parts] = {}
 
     def buffer(self, name: str, dtype: Any, size: Integer, written: bool = False, padded: bool = False) -> Buffer:
-        """The next buffer of the kernel's signature."""
+        """Add the next buffer of the kernel's signature."""
         buffer = Buffer(name, np.dtype(dtype), size, written, padded)
         self._buffers.append(buffer)
         return buffer
 
     def local(self, name: str, dtype: Any, size: int) -> Buffer:
-        """Memory of one iteration of the loop over threads."""
+        """Add memory that each iteration of the loop over threads has for itself."""
         buffer = Buffer(name, np.dtype(dtype), size, written=True)
         self._local.append(buffer)
         return buffer
 
     def finish(self) -> Kernel:
-        """The kernel, when all of it is written."""
+        """Return the finished kernel."""
         if len(self._blocks) != 1:
-            raise InternalError(f"The kernel {self.name} is finished inside of a loop.")
+            raise InternalError(f"The kernel {self.name} must not be finished inside of a loop.")
         return Kernel(self.name, tuple(self._buffers), tuple(self._blocks[0].statements), local=tuple(self._local))
 
     # -- control ---------------------------------------------------------------------------------------------------
@@ -166,12 +168,14 @@ class KernelBuilder:
         carries: Sequence[Value] = (),
         limit: AnyIndex | None = None,
     ) -> Iterator[Any]:
-        """A loop. Yields its variable; with carries, (variable, carries inside), and the body ends with `carry`."""
+        """Open a loop and yield its variable, or (variable, carries inside) if it has carries. The body then ends with
+        `carry`.
+        """
         self._variables += 1
         variable = Variable(f"i{self._variables}")
         inside = tuple(Value(initial.dtype) for initial in carries)
         block = _Block(inside)
-        # What a loop without iterations would load may not be there, so nothing is loaded before it instead.
+        # If the loop may be empty, its loads may be out of bounds, so they are not hoisted out of it.
         block.conditional = not definitely_less(start, stop)
         terms: tuple[Term, ...] = (variable, *inside)
         for term in terms:
@@ -181,9 +185,9 @@ class KernelBuilder:
         yield (variable, inside) if carries else variable
         self._blocks.pop()
         if carries and block.finals is None:
-            raise InternalError(f"A loop of the kernel {self.name} does not say what it carries on.")
+            raise InternalError(f"A loop of the kernel {self.name} has carries, but does not say their next values.")
         rows = zip(carries, inside, block.finals or (), block.results, strict=True)
-        bound = None if limit is None else self._raveled(limit)
+        bound = None if limit is None else self._ravel(limit)
         self._append(
             Loop(
                 variable, start, stop, tuple(block.statements), kind, step, width, tuple(Carry(*r) for r in rows), bound
@@ -191,11 +195,11 @@ class KernelBuilder:
         )
 
     def carry(self, *finals: Value) -> tuple[Value, ...]:
-        """Say what the carries become in this iteration; returns what they are after the loop."""
+        """Set the next values of the carries; return their values after the loop."""
         block = self._blocks[-1]
         wanted = [value.dtype for value in block.carries or ()]
         if block.finals is not None or [value.dtype for value in finals] != wanted:
-            raise InternalError(f"A loop of the kernel {self.name} carries {wanted}, got {finals}.")
+            raise InternalError(f"A loop of the kernel {self.name} must carry {wanted} once; got {finals}.")
         block.finals = finals
         block.results = tuple(Value(dtype) for dtype in wanted)
         for value in block.results:
@@ -204,7 +208,7 @@ class KernelBuilder:
 
     @contextmanager
     def when(self, condition: Value) -> Iterator[None]:
-        """Statements that run only if a scalar condition holds."""
+        """Open a block that runs only if a scalar condition holds."""
         block = _Block()
         block.conditional = True
         self._blocks.append(block)
@@ -215,7 +219,7 @@ class KernelBuilder:
     # -- values ----------------------------------------------------------------------------------------------------
 
     def constant(self, value: Any, dtype: Any) -> Value:
-        """A constant of a dtype, the same in all lanes."""
+        """Return a constant of a dtype, the same in all lanes."""
         if isinstance(value, Expression):
             return self.scalars.convert(self.position(value), dtype)
         exact = np.asarray(value).astype(dtype)
@@ -223,52 +227,53 @@ class KernelBuilder:
         return self._known(key) or self._define(key, exact.dtype, lambda result: Constant(result, exact[()]), 0)
 
     def position(self, index: AnyIndex, dtype: Any = dtypes.int64) -> Value:
-        """An index as an integer value."""
-        index = self._raveled(index)
+        """Return an index as an integer value."""
+        index = self._ravel(index)
         key = (Position, dtype, index.constant, frozenset(index.terms))
         return self._known(key) or self._define(
-            key, np.dtype(dtype), lambda result: Position(result, index), self._depth_of(index)
+            key, np.dtype(dtype), lambda result: Position(result, index), self._index_depth(index)
         )
 
     def load(
         self, buffer: Buffer, index: AnyIndex, condition: Value | None = None, otherwise: Value | None = None
     ) -> Value:
-        """An element of a buffer; where the condition does not hold it is `otherwise` (zero)."""
-        index = self._raveled(index)
+        """Load an element of a buffer; lanes where the condition does not hold are `otherwise` (default zero)."""
+        index = self._ravel(index)
         if condition is not None and otherwise is None:
             otherwise = self.constant(0, buffer.dtype)
         key = (buffer, index.constant, frozenset(index.terms), condition, otherwise)
-        # What is written may change between iterations of a loop around this block.
+        # Elements of written buffers may change between iterations of an enclosing loop.
         known = self._blocks[-1].known.get(key) if buffer.written else self._known(key)
         if known is not None:
             return known
         depth = len(self._blocks) - 1
         if buffer.written:
             self._blocks[-1].loads.setdefault(buffer, []).append(key)
-        elif buffer.size:  # of one without elements nothing is ever read
+        elif buffer.size:  # loads from empty buffers must not be hoisted: they never run
             lowest = max((n for n, block in enumerate(self._blocks) if block.conditional), default=0)
-            depth = max(lowest, self._depth_of(index), *(self._depths[v] for v in (condition, otherwise) if v), 0)
+            depth = max(lowest, self._index_depth(index), *(self._depths[v] for v in (condition, otherwise) if v), 0)
         return self._define(key, buffer.dtype, lambda result: Load(result, buffer, index, condition, otherwise), depth)
 
     def store(self, buffer: Buffer, index: AnyIndex, value: Value, condition: Value | None = None) -> None:
-        """Write a value, where the condition holds."""
+        """Store a value, in lanes where the condition holds."""
         self._forget(buffer)
-        self._append(Store(buffer, self._raveled(index), value, condition))
+        self._append(Store(buffer, self._ravel(index), value, condition))
 
     def prefetch(self, buffer: Buffer, index: AnyIndex) -> None:
-        """Say that an element, which may be past the end, will be written soon."""
-        self._append(Prefetch(buffer, self._raveled(index)))
+        """Hint that an element, which may be past the end, will be written soon."""
+        self._append(Prefetch(buffer, self._ravel(index)))
 
     def matmul(self, statement: TileMatmul | GroupMatmul) -> None:
-        """Multiply matrices; see the statement."""
+        """Append a matrix multiplication."""
         self._forget(statement.out)
-        self._append(statement.changed(self._raveled))
+        self._append(statement.changed(self._ravel))
 
     def unravel(self, index: Index, sizes: Sequence[Integer]) -> tuple[Index, ...]:
-        """An index over several dimensions, in row-major order, as one index for each. Nothing is divided: each is a
-        variable with the bounds of its dimension, and all of them together must be `index` again, or a multiple of it,
-        wherever they are used. So what follows from bounds is found for each dimension, though one loop runs over
-        all."""
+        """Split an index over several dimensions, in row-major order, into one index for each, without divisions.
+
+        Each is a variable with the bounds of its dimension. Wherever they are used, they must combine to `index` again,
+        or to a multiple of it. So bounds are known for each dimension although one loop runs over all of them.
+        """
         if len(sizes) == 1:
             return (index,)
         key = (index.constant, frozenset(index.terms), tuple(sizes))
@@ -283,7 +288,7 @@ class KernelBuilder:
         return found
 
     def digits(self, index: Index, sizes: Sequence[int]) -> tuple[Index, ...]:
-        """The indices along dimensions of these sizes that an index in row-major order consists of, by divisions."""
+        """Split an index in row-major order into indices along dimensions of these sizes, by divisions."""
         dtype = dtypes.int32 if math.prod(sizes) < 1 << 31 else dtypes.int64
         found: list[Index] = []
         rest = index
@@ -293,20 +298,22 @@ class KernelBuilder:
             rest = Index.of(self.compute("div", whole, divisor))
         return (rest, *reversed(found))
 
-    def _raveled(self, index: AnyIndex) -> Index:
-        """An index in which the parts of an unraveled index are that index again."""
+    def _ravel(self, index: AnyIndex) -> Index:
+        """Replace the variables of unraveled indices by the original index."""
         index = Index.of(index)
         for parts in {self._parts[t] for t, _ in index.terms if t in self._parts} if self._parts else ():
             stride = index.coefficient(parts.variables[-1])
             coefficients = [index.coefficient(v) for v in parts.variables]
             if coefficients != [stride * s for s in parts.strides]:
-                raise InternalError(f"The kernel {self.name} uses dimensions apart that were merged into one loop.")
+                raise InternalError(
+                    f"The kernel {self.name} must not use dimensions separately that were merged into one loop."
+                )
             rest = tuple((t, c) for t, c in index.terms if t not in parts.variables)
             index = Index(index.constant, rest) + parts.whole * stride
         return index
 
     def compute(self, op: str, *operands: Value, **params: Any) -> Value:
-        """An elementwise operation by its name; its dtype is what the primitive says."""
+        """Append an elementwise operation by its name. The primitive's rule defines the dtype of the result."""
         key: Any = (op, operands, tuple(sorted(params.items(), key=lambda item: item[0])))
         return self._known(key) or self._define(
             key,
@@ -316,14 +323,14 @@ class KernelBuilder:
         )
 
     def reduce_lanes(self, op: str, vector: Value, width: int) -> Value:
-        """All lanes of what a loop over lanes carried, combined to one scalar."""
+        """Reduce all lanes of a vector, the result of a carry of a loop over lanes, to a scalar."""
         key = (ReduceLanes, op, vector, width)
         return self._known(key) or self._define(
             key, vector.dtype, lambda result: ReduceLanes(result, op, vector, width), len(self._blocks) - 1
         )
 
     def shuffle(self, vectors: Sequence[Value], lanes: Sequence[int]) -> Value:
-        """Lanes of one vector or of two concatenated ones, which loops over lanes carried out."""
+        """Select lanes of one vector or of two concatenated ones, which are results of carries of loops over lanes."""
         operands, chosen = tuple(vectors), tuple(lanes)
         key = (Shuffle, operands, chosen)
         return self._known(key) or self._define(
@@ -331,7 +338,7 @@ class KernelBuilder:
         )
 
     def bounds(self, index: AnyIndex) -> tuple[Integer, Integer] | None:
-        """The least and the greatest value that an index can have; None where a term may be anything."""
+        """Return the least and the greatest value of an index, or None if the range of a term is unknown."""
         index = Index.of(index)
         low = high = index.constant
         for term, coefficient in index.terms:
@@ -343,14 +350,14 @@ class KernelBuilder:
         return low, high
 
     def shift(self, vector: Value, by: int, fill: Value) -> Value:
-        """In a loop over lanes: the vector shifted up by so many lanes."""
+        """In a loop over lanes: shift a vector up by `by` lanes, filling with `fill`."""
         key = (Shift, vector, by, fill)
         return self._known(key) or self._define(
             key, vector.dtype, lambda result: Shift(result, vector, by, fill), len(self._blocks) - 1
         )
 
     def last(self, vector: Value) -> Value:
-        """In a loop over lanes: the last lane of a vector, in all lanes."""
+        """In a loop over lanes: broadcast the last lane of a vector to all lanes."""
         key = (Last, vector)
         return self._known(key) or self._define(
             key, vector.dtype, lambda result: Last(result, vector), len(self._blocks) - 1
@@ -359,31 +366,31 @@ class KernelBuilder:
     def accumulate(self, buffer: Buffer, index: AnyIndex, value: Value) -> None:
         """In a loop over lanes: add an integer to an element of a local buffer, in every lane."""
         self._forget(buffer)
-        self._append(Accumulate(buffer, self._raveled(index), value))
+        self._append(Accumulate(buffer, self._ravel(index), value))
 
     def rank(self, buffer: Buffer, index: AnyIndex, digit: Value, bits: int) -> Value:
-        """In a loop over lanes: how often a digit was counted before each lane; see the statement."""
+        """In a loop over lanes: count a digit in every lane; return how often it was counted before. See `Rank`."""
         self._forget(buffer)
         result = Value(buffer.dtype)
         self._depths[result] = len(self._blocks) - 1
-        self._append(Rank(result, buffer, self._raveled(index), digit, bits))
+        self._append(Rank(result, buffer, self._ravel(index), digit, bits))
         return result
 
     def recall(self, key: Any) -> Value | None:
-        """What was remembered under a key in this block or one around it."""
+        """Return the value remembered under a key in this block or an enclosing one, or None."""
         return self._known(key)
 
     def remember(self, key: Any, value: Value) -> None:
-        """Remember a value for as long as the block that defines it is open."""
+        """Remember a value under a key as long as the block that defines it is open."""
         self._blocks[self._depths[value]].known[key] = value
 
     def _forget(self, buffer: Buffer) -> None:
-        """What was loaded of a buffer is not known any more, since it is written."""
+        """Invalidate known loads from a buffer that is written now."""
         for block in self._blocks:
             for key in block.loads.pop(buffer, ()):
                 block.known.pop(key, None)
 
-    def _depth_of(self, index: Index) -> int:
+    def _index_depth(self, index: Index) -> int:
         return max((self._depths[term] for term, _ in index.terms), default=0)
 
     def _known(self, key: Any) -> Value | None:
@@ -403,10 +410,10 @@ class KernelBuilder:
     def _append(self, statement: Statement, depth: int = -1) -> None:
         block = self._blocks[depth]
         if block.finals is not None:
-            raise InternalError(f"A loop of the kernel {self.name} goes on after its carries.")
+            raise InternalError(f"A loop of the kernel {self.name} goes on after its carries, which must come last.")
         block.statements.append(statement)
 
 
 def result_dtype(op: str, operands: Sequence[Value], params: dict[str, Any]) -> Any:
-    """The dtype of the result of an operation on values."""
+    """Return the dtype of the result of an operation on values."""
     return operations.result_dtype(op, [value.dtype for value in operands], params)

@@ -1,4 +1,4 @@
-"""A rough estimate of how long a kernel takes, to decide whether threads pay; it never changes what is computed."""
+"""A rough estimate of a kernel's time, to decide whether threads pay; it never changes results."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ from weft.indexing.expression import Expression
 from weft.ir.primitive import lookup
 from weft.primitives.elementwise.elementwise import Elementwise
 
-# Strides of lanes that are side by side, and one of lanes that are not.
+# Strides of contiguous lanes, and a stride that stands for lanes far apart.
 UNIT, FAR = (1, -1), 1 << 20
-# Into how many pieces threads share a kernel at most.
+# Maximum number of tasks that a kernel is split into for threads.
 MOST_PIECES = 64
-# Multiplications of two tiles of bfloat16.
+# Multiplications in the product of two tiles of bfloat16.
 TILE_MULTIPLICATIONS = 16 * 16 * 32
-# What kernels were estimated to take, and by which costs: a kernel is launched often.
+# Cached estimates, with the costs that they were made with: a kernel is launched often.
 _work: weakref.WeakKeyDictionary[Kernel, tuple[KernelCosts, float]] = weakref.WeakKeyDictionary()
 
 
 def work(kernel: Kernel, costs: KernelCosts) -> float:
-    """Estimated nanoseconds of one thread."""
+    """Estimate the nanoseconds of a kernel on one thread."""
     known = _work.get(kernel)
     if known is None or known[0] is not costs:
         found = _Count(costs).kernel(kernel)
@@ -53,28 +53,32 @@ def work(kernel: Kernel, costs: KernelCosts) -> float:
 
 
 def work_text(kernel: Kernel, costs: KernelCosts, prefix: str) -> tuple[list[str], str]:
-    """The same of a kernel with symbolic sizes, as an expression in Python over its symbols; and lines to run before
-    it, which define names with this prefix that it has."""
+    """Return `work` for a kernel with symbolic sizes: lines of Python to run first, and an expression over its symbols.
+
+    The lines define names that begin with `prefix`.
+    """
     count = _Count(costs, prefix)
     text = str(count.kernel(kernel))
     return [f"{name} = {own}" for own, name in count.names.items()], text
 
 
-def grain_of(kernel: Kernel, costs: KernelCosts) -> int:
-    """How many iterations of the loop over threads are one task; 0 if threads do not pay. It depends on the kernel
-    only, not on the number of threads."""
+def choose_grain(kernel: Kernel, costs: KernelCosts) -> int:
+    """Return the number of iterations of the loop over threads in one task, or 0 if threads do not pay.
+
+    It depends only on the kernel, not on the number of threads.
+    """
     loop = kernel.parallel
     count = 0 if loop is None else loop.count
     assert isinstance(count, int), f"{kernel.name} has symbolic sizes"
     if count < 2:
         return 0
     grain = grain_for(count, work(kernel, costs), costs)
-    # Products of tiles are cut into tasks with all threads in mind.
+    # Tile matmuls are split for as many threads as possible.
     return -(-count // MOST_PIECES) if grain and kernel.multiplies_tiles else grain
 
 
 def grain_for(count: int, total: float, costs: KernelCosts) -> int:
-    """The same for a kernel with so many iterations and so much work."""
+    """Return the grain for a kernel with `count` iterations and `total` nanoseconds of work."""
     if count < 2 or total < costs.worth_threads:
         return 0
     pieces = max(2, min(count, int(total / costs.piece), MOST_PIECES))
@@ -82,7 +86,7 @@ def grain_for(count: int, total: float, costs: KernelCosts) -> int:
 
 
 class Formula:
-    """An amount that depends on symbolic sizes: the text of an expression, a sum or a product."""
+    """An amount that depends on symbolic sizes, as the text of a sum or product."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -109,17 +113,17 @@ def _amount(count: Any) -> Amount:
 
 
 class _Count:
-    """Visits a kernel. `bytes` counts the bytes of each buffer that are accessed, repeated accesses too."""
+    """Sums up the work of a kernel. `bytes` has the bytes accessed in each buffer, repeated accesses included."""
 
     def __init__(self, costs: KernelCosts, prefix: str = "") -> None:
         self.costs = costs
         self.prefix = prefix
-        # Names of amounts, by their texts: the iterations of a loop count for every statement in it.
+        # Names of amounts, by their texts: the trip count of a loop is used for every statement in it.
         self.names: dict[str, str] = {}
         self.bytes: dict[Buffer, Amount] = {}
         self.variable: Variable | None = None
         self.width = 1
-        # What differs from lane to lane.
+        # Values that differ between lanes.
         self.varying: set[Value] = set()
 
     def kernel(self, kernel: Kernel) -> Amount:
@@ -132,7 +136,7 @@ class _Count:
         return total
 
     def block(self, body: Iterable[Statement], times: Amount) -> Amount:
-        """The work of statements that run so many times."""
+        """Return the work of statements that run `times` times."""
         own = 0.0
         inner: Amount = 0.0
         for statement in body:
@@ -173,20 +177,20 @@ class _Count:
             iterations = _amount(-(-loop.count // loop.width))
             self.variable, self.width = loop.variable, loop.width
         elif iterations == 1 and loop.limit is not None:
-            iterations = 0.5  # what is at an edge
+            iterations = 0.5  # remainder loops at an edge, which are often empty
         runs = self.named(iterations * times)
         total = runs * self.costs.iteration + self.block(loop.body, runs)
         self.variable, self.width = before
         return total
 
     def named(self, amount: Amount) -> Amount:
-        """An amount by a name."""
+        """Give an amount a name, so that its expression is evaluated once."""
         if not isinstance(amount, Formula):
             return amount
         return Formula(self.names.setdefault(amount.text, f"{self.prefix}{len(self.names)}_"))
 
     def access(self, buffer: Buffer, index: Index, times: Amount) -> float:
-        """One access, in lanes that are side by side, all at one address, interleaved, or apart."""
+        """Return the cost of one access, whose lanes are contiguous, at one address, interleaved, or scattered."""
         size = buffer.dtype.itemsize
         apart = self.strides(index)
         if self.width == 1 or not apart:
@@ -204,16 +208,18 @@ class _Count:
         return cost
 
     def strides(self, index: Index) -> list[int]:
-        """How far lanes are apart by each term that differs between them; a symbolic size counts as far."""
+        """Return the distances between lanes, one for each term that differs between them. Symbolic sizes count as
+        far.
+        """
         found = [c for term, c in index.terms if term is self.variable or term in self.varying]
         return [FAR if isinstance(c, Expression) else c for c in found]
 
     def vectors(self, dtype: Any) -> float:
-        """How many registers the lanes take."""
+        """Return the number of registers that the lanes take."""
         return max(1.0, self.width * max(4, dtype.itemsize) / self.costs.line_bytes)
 
     def operation(self, op: str) -> float:
-        """The cost of an operation on one vector."""
+        """Return the cost of an operation on one vector."""
         if op == "fma":
             return self.costs.fused
         return self.costs.function if _is_function(op) else self.costs.simple
@@ -221,7 +227,7 @@ class _Count:
 
 @functools.cache
 def _is_function(op: str) -> bool:
-    """Whether an operation is computed by polynomials."""
+    """Return whether an operation is computed by polynomials."""
     try:
         card = lookup(op)
     except ValueError:

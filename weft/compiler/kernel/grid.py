@@ -1,12 +1,12 @@
-"""Mapping of kernels to a grid of threads, each of which has a few elements that lie side by side.
+"""Map kernels to a grid of threads, each with a few elements that are adjacent in memory.
 
 for threads i in 512:                             for threads t in 512 * 192:
   for lanes j in 768:                       ->      i = t / 192; j = t % 192
     y[768 i + j] = x[768 i + j] + b[j]              for lanes k in 4:
                                                       y[768 i + 4 j + k] = x[768 i + 4 j + k] + b[4 j + k]
 
-Loops that follow each other inside of one become kernels of their own. A loop is mapped if its iterations are
-independent: those over threads and over lanes are; of others that follows from what they store.
+Consecutive loops inside of one become separate kernels. A loop is mapped if its iterations are independent: loops over
+threads and over lanes always are; for serial loops it is derived from their stores.
 """
 
 from __future__ import annotations
@@ -43,16 +43,17 @@ from weft.compiler.kernel.ir import (
     Value,
     Variable,
 )
-from weft.compiler.kernel.substitute import substituted
+from weft.compiler.kernel.substitute import substitute
 
-# What computes values and changes nothing.
+# Statements that compute values and have no effects.
 PURE = (Constant, Position, Load, Compute)
 
 
 @dataclass(frozen=True)
 class Nest:
-    """Loops inside of each other, outermost first, and what their innermost iteration does: first what the loops around
-    it do, which every thread does for itself."""
+    """Nested loops, outermost first. `before` are the statements of outer loops, which every thread runs redundantly,
+    `body` those of the innermost iteration.
+    """
 
     loops: tuple[Loop, ...]
     before: tuple[Statement, ...]
@@ -60,9 +61,12 @@ class Nest:
 
 
 def map_to_grid(kernel: Kernel, vector_bytes: int, distribute: bool = True) -> list[Kernel]:
-    """Kernels that do the same one after the other, with a thread for each iteration, or for as many as `vector_bytes`
-    have elements. `distribute` says whether there may be several. A kernel whose iterations depend on each other stays
-    as it is, and so does one with local memory. It has no symbolic sizes."""
+    """Map a kernel to kernels, run one after the other, with a thread for each iteration or for each `vector_bytes` of
+    elements.
+
+    Several kernels are returned only with `distribute`. A kernel is returned unchanged if its iterations depend on each
+    other or it has local memory. It must not have symbolic sizes.
+    """
     if kernel.local:
         return [kernel]
     written = {b for b in kernel.buffers if b.written}
@@ -78,7 +82,9 @@ def map_to_grid(kernel: Kernel, vector_bytes: int, distribute: bool = True) -> l
 def _nests(
     loops: tuple[Loop, ...], before: tuple[Statement, ...], body: Sequence[Statement], written: set[Buffer]
 ) -> list[Nest]:
-    """The nests of loops that the iterations of these loops are; at least this one, if there are loops."""
+    """Return the nests of loops that iterations of `loops` consist of: at least these loops themselves, if there are
+    any.
+    """
     here = [Nest(loops, before, tuple(body))] if loops else []
     inner = [s for s in body if isinstance(s, Loop)]
     pure = tuple(s for s in body if not isinstance(s, Loop))
@@ -102,9 +108,12 @@ def _is_plain(loop: Loop) -> bool:
 
 
 def _are_independent(loops: Sequence[Loop], written: set[Buffer]) -> bool:
-    """Whether no two iterations of loops inside of each other touch an element that one of them stores. Each digit of
-    an index, as it were, is worth more than all lower ones together, so that different iterations have different
-    elements; who reads one that is stored, stores it himself."""
+    """Return whether no two iterations of nested loops access an element that one of them stores.
+
+    Each term of an index must be worth more than all lower ones together, like the digits of a number, so that
+    different iterations store different elements; and an element that is stored may be read only at the index of a
+    store in the same iteration.
+    """
     known: dict[Variable, Loop] = {loop.variable: loop for loop in loops}
     stores: dict[Buffer, list[Index]] = {}
     loads: list[Load] = []
@@ -123,7 +132,7 @@ def _are_independent(loops: Sequence[Loop], written: set[Buffer]) -> bool:
 
 
 def _are_distinct(indices: Sequence[Index], loops: dict[Variable, Loop], own: Sequence[Variable]) -> bool:
-    """Whether iterations of loops that differ in a variable of `own` have different indices."""
+    """Return whether iterations that differ in a variable of `own` have different indices."""
     terms: dict[Any, Any] = dict(indices[0].terms)
     if any(dict(index.terms) != terms for index in indices) or not all(isinstance(t, Variable) for t in terms):
         return False
@@ -133,7 +142,7 @@ def _are_distinct(indices: Sequence[Index], loops: dict[Variable, Loop], own: Se
         (abs(c) * loops[t].step, loops[t].count) for t, c in terms.items() if isinstance(t, Variable)
     ]
     offsets: set[Any] = {index.constant for index in indices}
-    digits += _digits_of(sorted(offsets))
+    digits += _offset_digits(sorted(offsets))
     reach = 0
     for worth, count in sorted(digits):
         if worth <= reach:
@@ -142,9 +151,11 @@ def _are_distinct(indices: Sequence[Index], loops: dict[Variable, Loop], own: Se
     return True
 
 
-def _digits_of(offsets: list[int]) -> list[tuple[int, int]]:
-    """Offsets, in order, as sums of digits: what each is worth and how many values it has. {0, 1, 8, 9} are a digit of
-    1 with two values and one of 8 with two. If they are no such sums, as one digit."""
+def _offset_digits(offsets: list[int]) -> list[tuple[int, int]]:
+    """Split sorted offsets into digits (worth, number of values), or into a single digit if they are no such sums.
+
+    {0, 1, 8, 9} are a digit worth 1 with two values and one worth 8 with two.
+    """
     if len(offsets) == 1:
         return []
     step = offsets[1] - offsets[0]
@@ -153,11 +164,11 @@ def _digits_of(offsets: list[int]) -> list[tuple[int, int]]:
     if offsets != [first + n * step for first in firsts for n in range(count)]:
         step = math.gcd(*(o - offsets[0] for o in offsets))
         return [(step, (offsets[-1] - offsets[0]) // step + 1)]
-    return [(step, count), *_digits_of(firsts)]
+    return [(step, count), *_offset_digits(firsts)]
 
 
 def repeats(loop: Loop) -> bool:
-    """Whether an iteration of a loop may touch an element that another one stores."""
+    """Return whether an iteration of a loop may access an element that another one stores."""
     known: dict[Variable, Loop] = {loop.variable: loop}
     stores: dict[Buffer, list[Index]] = {}
     loads: set[Buffer] = set()
@@ -173,7 +184,7 @@ def repeats(loop: Loop) -> bool:
     _visit_results(loop.body, defined.add)
 
     def of_iterations(index: Index) -> Index:
-        """Without what is the same in all iterations."""
+        """Drop the terms that are the same in all iterations."""
         return Index(index.constant, tuple((t, c) for t, c in index.terms if t in known or t in defined))
 
     return any(
@@ -196,7 +207,7 @@ def _visit_results(body: Sequence[Statement], visit: Callable[[Value], None]) ->
 
 
 def accesses(body: Sequence[Statement], inside: tuple[Loop, ...] = ()) -> Iterator[tuple[Statement, tuple[Loop, ...]]]:
-    """What touches memory, with the loops that it is in."""
+    """Iterate over the statements that access memory, each with the loops that contain it."""
     for statement in body:
         match statement:
             case Loop():
@@ -211,8 +222,8 @@ def accesses(body: Sequence[Statement], inside: tuple[Loop, ...] = ()) -> Iterat
 
 
 def _kernel(kernel: Kernel, nest: Nest, vector_bytes: int) -> Kernel:
-    """The kernel of one nest."""
-    body = (*_needed(nest.before, nest.body), *nest.body)
+    """Build the kernel of one nest."""
+    body = (*_live_statements(nest.before, nest.body), *nest.body)
     last = nest.loops[-1]
     lanes = _lanes(last, nest.body, vector_bytes)
     while len(nest.loops) > 1 and last.count % lanes:
@@ -230,11 +241,11 @@ def _kernel(kernel: Kernel, nest: Nest, vector_bytes: int) -> Kernel:
         own = with_own_values(body) if n else body
         first = digits if not n else [digits[0] + n * counts[0], *digits[1:]]
         for loop, digit in zip(nest.loops[:-1], first, strict=False):
-            own = substituted(own, loop.variable, digit)
+            own = substitute(own, loop.variable, digit)
         around += own[: len(body) - len(nest.body)]
         element = first[-1] * lanes
         iterations.append(
-            substituted(own[len(body) - len(nest.body) :], last.variable, element if lanes == 1 else element + lane)
+            substitute(own[len(body) - len(nest.body) :], last.variable, element if lanes == 1 else element + lane)
         )
     inner = together(iterations) if vectors > 1 else iterations[0]
     if lanes > 1:
@@ -247,8 +258,10 @@ def _kernel(kernel: Kernel, nest: Nest, vector_bytes: int) -> Kernel:
 
 
 def _lanes(loop: Loop, body: Sequence[Statement], vector_bytes: int) -> int:
-    """How many iterations of the innermost loop one thread has: those whose elements are side by side in memory. What
-    is touched once, before or after loops, may be anywhere."""
+    """Return the number of innermost iterations per thread: more than one if their elements are adjacent in memory.
+
+    Elements that are accessed once, before or after inner loops, may be anywhere.
+    """
     loops = _serial_loops(body)
     if loops is None or (loops and loop.kind is not LoopKind.LANES):
         return 1
@@ -264,7 +277,7 @@ def _lanes(loop: Loop, body: Sequence[Statement], vector_bytes: int) -> int:
 
 
 def _serial_loops(body: Sequence[Statement]) -> list[Loop] | None:
-    """The loops among statements that otherwise compute, load and store; None if they do anything else."""
+    """Return the loops among statements that otherwise compute, load and store; None if there are other statements."""
     found: list[Loop] = []
     for statement in body:
         if isinstance(statement, Loop) and statement.kind is LoopKind.SERIAL:
@@ -278,7 +291,7 @@ def _serial_loops(body: Sequence[Statement]) -> list[Loop] | None:
 
 
 def _digits(thread: Variable, counts: Sequence[int]) -> tuple[list[Statement], list[Index]]:
-    """What each of the loops is at for a thread, and the statements that compute it."""
+    """Return the index of each loop for a thread, and the statements that compute them."""
     if len(counts) == 1:
         return [], [Index.of(thread)]
     dtype = dtypes.int32 if math.prod(counts) < 1 << 31 else dtypes.int64
@@ -297,8 +310,8 @@ def _digits(thread: Variable, counts: Sequence[int]) -> tuple[list[Statement], l
     return statements, [Index.of(rest), *reversed(found)]
 
 
-def _needed(before: Sequence[Statement], body: Sequence[Statement]) -> tuple[Statement, ...]:
-    """Those of some statements that others need."""
+def _live_statements(before: Sequence[Statement], body: Sequence[Statement]) -> tuple[Statement, ...]:
+    """Return the statements of `before` whose values others use."""
     used: set[Value] = set()
     _visit_values(body, used.add)
     result: list[Statement] = []

@@ -1,11 +1,11 @@
-"""Interleaved accesses: strided loads or stores that together cover contiguous memory.
+"""Group strided loads or stores that together cover contiguous memory.
 
 Columns of a matrix with three of them are read as `x[3*i]`, `x[3*i + 1]`, `x[3*i + 2]`. Each alone would be a gather,
-an access to memory for each lane. Together they are three contiguous vectors whose lanes are permuted in registers. A
-group of loads is read where the first one is, and a group of stores is written where the last one is.
+with one memory access per lane. Together they are three contiguous vectors whose lanes are permuted in registers. A
+group of loads is read at the first load, and a group of stores is written at the last store.
 
-Buffers that share memory (a result that overwrites an operand) do not matter here: a kernel reads what an operand was
-before, so that reading earlier and writing later changes nothing.
+Buffers that share memory (a result that overwrites an operand) need no special care: a kernel reads the old values of
+an operand, so reading earlier and writing later changes nothing.
 """
 
 from __future__ import annotations
@@ -30,15 +30,18 @@ from weft.compiler.kernel.ir import (
 )
 from weft.indexing.expression import Expression
 
-# Lanes that are at most so far apart, in real elements (a complex one is two): each vector costs a permutation for
-# every other one of its group. Where less than half of what lies between is asked for, most of that would be wasted.
+# Maximum stride of lanes, in real elements (a complex one is two): each vector costs a permutation for every other one
+# of its group. The second holds if less than half of the elements are used, because most of the work is then wasted.
 WIDEST, WIDEST_SPARSE = 8, 4
 
 
 @dataclass(frozen=True)
 class Group:
-    """Accesses of one buffer whose lanes are `stride` elements apart. `members` are in the order of the block, each
-    `offsets` elements after the first element of all, which is at `index`."""
+    """Accesses to one buffer whose lanes are `stride` elements apart.
+
+    `members` are in the order of the block, each `offsets` elements after the first element of the group, which is at
+    `index`.
+    """
 
     buffer: Buffer
     index: Index
@@ -48,8 +51,9 @@ class Group:
 
 
 def groups(body: Iterable[Statement], lanes: Variable, step: int, uniform: Callable[[Any], bool]) -> dict[Any, Group]:
-    """The group of each load and store of a block that has one. `uniform` tells whether a term is the same in all lanes
-    and known before the block."""
+    """Return the groups of a block, by each load and store in one. `uniform` tells whether a term is the same in all
+    lanes and known before the block.
+    """
     found: dict[Any, Group] = {}
     for run in _runs(body):
         if not any(1 < _stride(access, lanes) * step <= WIDEST for access in run):
@@ -63,22 +67,22 @@ def groups(body: Iterable[Statement], lanes: Variable, step: int, uniform: Calla
             # Stores are not reordered with other accesses to the same buffer.
             ended = [key for key in pending if key[1] is buffer and key != mine and (stores or key[0])]
             for key in ended:
-                found.update(_grouped(pending.pop(key), key[2]))
+                found.update(_split_groups(pending.pop(key), key[2]))
             if mine is not None:
                 pending.setdefault(mine, []).append(access)
         for key, accesses in pending.items():
-            found.update(_grouped(accesses, key[2]))
+            found.update(_split_groups(accesses, key[2]))
     return found
 
 
 def _stride(access: Load | Store, lanes: Variable) -> int:
-    """How far lanes are apart; 0 if that, or where they begin, is only known when the kernel runs."""
+    """Return the distance between lanes, or 0 if that, or the first element, is known only at run time."""
     stride, first = access.index.coefficient(lanes), access.index.constant
     return 0 if isinstance(stride, Expression) or isinstance(first, Expression) else stride
 
 
 def _runs(body: Iterable[Statement]) -> Iterable[list[Any]]:
-    """Loads and stores between which there is nothing but computation."""
+    """Iterate over maximal runs of loads and stores with only computations between them."""
     run: list[Any] = []
     for statement in body:
         if isinstance(statement, Load | Store):
@@ -89,8 +93,8 @@ def _runs(body: Iterable[Statement]) -> Iterable[list[Any]]:
     yield run
 
 
-def _grouped(accesses: Sequence[Any], stride: int) -> Iterable[tuple[Any, Group]]:
-    """Accesses that differ by constants, in groups that span no more than the stride of lanes."""
+def _split_groups(accesses: Sequence[Any], stride: int) -> Iterable[tuple[Any, Group]]:
+    """Split accesses that differ by constants into groups that span at most the stride of lanes."""
     left = sorted(accesses, key=lambda a: a.index.constant)
     while left:
         first = left[0].index

@@ -1,11 +1,11 @@
-"""Run a kernel on NumPy arrays: what compiled code is compared with, and what checks every access to memory.
+"""Interpret a kernel on NumPy arrays: the reference for compiled code, which also checks every memory access.
 
-A value is an array without dimensions, or in a loop over lanes of one: the lanes that take part. In the tail these are
-fewer, as with the masks of compiled code.
+A value is an array without dimensions, or in a loop over lanes one with an element for each active lane. In the tail
+these are fewer, like under the masks of compiled code.
 
-An `InternalError` names kernel, buffer, index and loops if an access is outside of its buffer (of a padded one, if a
-lane beyond the bound is), if it reads what nobody has written, or if one iteration of the loop over threads touches
-what another one wrote.
+An `InternalError` names kernel, buffer, index and loops if an access is out of bounds (for a padded buffer, also a lane
+beyond the bound of the loop), reads an element that was not written, or conflicts with a write by another iteration of
+the loop over threads.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from weft.compiler.kernel.operations import evaluate
 from weft.compiler.kernel.printer import to_text
 from weft.compiler.kernel.tiles import tile_matmul
 
-# Instead of the index of an iteration.
+# Stand for an iteration in the tables of readers and writers: none so far, or more than one.
 NOBODY, SEVERAL = -1, -2
 
 
@@ -61,10 +61,11 @@ def run(
     end: int | None = None,
     written: Sequence[np.ndarray | None] | None = None,
 ) -> None:
-    """Run a kernel, which changes the arrays of written buffers. Of a loop over threads, iterations `begin` to `end`.
+    """Run a kernel, which updates the arrays of written buffers. Of a loop over threads, run iterations `begin` to
+    `end`.
 
-    `written` says for each buffer which bytes of it have a value, as an array (size, itemsize) of bools that stores
-    change; None means all of them.
+    `written` has for each buffer an array (size, itemsize) of bools that tells which bytes have a value, updated by
+    stores; None means all of them.
     """
     flat: dict[Buffer, np.ndarray] = {}
     for buffer, array in zip(kernel.buffers, arrays, strict=True):
@@ -80,7 +81,7 @@ def run(
 
 
 class _Run:
-    """Values and variables as they are now."""
+    """State of a run: current values and variables."""
 
     def __init__(
         self,
@@ -95,15 +96,15 @@ class _Run:
         self.begin, self.end = begin, end
         self.values: dict[Value, np.ndarray] = {}
         self.variables: dict[Variable, Any] = {}
-        self.active = 1  # lanes that take part in this iteration of a loop over lanes
-        self.beyond: Any = 0  # from the last of them to the last lane of a whole vector, as a distance of its variable
+        self.active = 1  # number of active lanes in this iteration of a loop over lanes
+        self.beyond: Any = 0  # distance from the last active lane to the last lane of a whole vector, in loop steps
         self.lanes: Variable | None = None
         self.iteration = -1  # of the loop over threads
         self.users = _users(kernel, buffers)
         self.begin_iteration()
 
     def begin_iteration(self) -> None:
-        """There is nothing in local memory when an iteration of the loop over threads begins."""
+        """Clear local memory at the beginning of an iteration of the loop over threads."""
         for buffer in self.kernel.local:
             self.buffers[buffer] = np.zeros(int(buffer.size), buffer.dtype)
             self.written[buffer] = np.zeros((int(buffer.size), buffer.dtype.itemsize), bool)
@@ -198,22 +199,22 @@ class _Run:
     # -- checks ----------------------------------------------------------------------------------------------------
 
     def check(self, buffer: Buffer, positions: Any, does: str) -> None:
-        """All positions must be in the buffer."""
+        """Fail if a position is out of the buffer's bounds."""
         outside = (positions < 0) | (positions >= buffer.size)
         if outside.any():
             self.fail(buffer, positions, outside, does, f"it has {buffer.size} elements")
 
     def check_read(self, buffer: Buffer, positions: Any) -> None:
-        """All positions must be in the buffer and have a value, which no other thread writes."""
+        """Fail if a position is out of bounds, has no value, or is written by another thread."""
         self.check(buffer, positions, "reads")
         if buffer in self.written:
             missing = ~self.written[buffer][positions].all(-1)
             if missing.any():
-                self.fail(buffer, positions, missing, "reads", "nobody has written that")
+                self.fail(buffer, positions, missing, "reads", "that was not written before")
         self.check_alone(buffer, positions, "reads")
 
     def check_alone(self, buffer: Buffer, positions: Any, does: str) -> None:
-        """An element that one iteration of the loop over threads writes may not be accessed by any other one."""
+        """Fail if an element that one iteration of the loop over threads writes is accessed by another one."""
         if self.iteration < 0 or buffer not in self.users:
             return
         writers, readers = self.users[buffer]
@@ -229,7 +230,7 @@ class _Run:
         mine[positions] = np.where((before == NOBODY) | (before == self.iteration), self.iteration, SEVERAL)
 
     def fail(self, buffer: Buffer, positions: Any, wrong: Any, does: str, why: str) -> NoReturn:
-        """Name the access: the first wrong position, and where all loops are."""
+        """Raise an error that names the access: the first wrong position and the present iteration of all loops."""
         first = int(np.asarray(positions)[wrong].reshape(-1)[0])
         loops = [f"{variable.name} = {_range_text(now)}" for variable, now in self.variables.items()]
         where = f" (at {', '.join(loops)})" if loops else ""
@@ -240,7 +241,7 @@ class _Run:
         )
 
     def rank(self, s: Rank) -> np.ndarray:
-        """How often each position was counted before, lane after lane."""
+        """Return for each lane how often its position was counted before, in the order of lanes."""
         digit = np.broadcast_to(self.values[s.digit], self.active).astype(np.int64)
         positions = np.broadcast_to(self.index(s.index), self.active) + digit
         self.check_read(s.buffer, positions)
@@ -259,7 +260,7 @@ class _Run:
         return result
 
     def tile_matmul(self, s: TileMatmul) -> None:
-        """Step by step, into tiles that start as zeros or as what `out` holds."""
+        """Multiply tiles step by step, accumulating into zeros or into the contents of `out`."""
         size, row_size = (count // s.left.dtype.itemsize for count in (TILE_BYTES, TILE_ROW_BYTES))
         of_left = np.arange(TILE_ROWS)[:, None] * s.left_row + np.arange(row_size)
         begin, first, second = (int(self.index(i)) for i in (s.index, s.left_index, s.right_index))
@@ -275,7 +276,7 @@ class _Run:
             self.write(s.out, positions, total)
 
     def group_matmul(self, s: GroupMatmul) -> None:
-        """Rows and columns that operands do not have are zeros."""
+        """Multiply operands, padded by zeros to the rows and columns of the statement."""
         operands = []
         for operand, count in ((s.left, s.rows), (s.right, s.columns)):
             there = count if operand.limit is None else min(count, int(self.index(operand.limit)))
@@ -308,7 +309,7 @@ class _Run:
             self.values[carry.result] = final
 
     def lane_iterations(self, loop: Loop, count: int, carried: list[np.ndarray]) -> list[np.ndarray]:
-        """Vectors of iterations, the last of which may have fewer lanes; returns what is carried out."""
+        """Run the iterations in vectors, the last of which may have fewer lanes; return the final carries."""
         carried = [np.array(np.broadcast_to(c, loop.width)) for c in carried]
         self.lanes = loop.variable
         for first in range(0, count, loop.width):
@@ -324,7 +325,7 @@ class _Run:
         return carried
 
     def iterations(self, loop: Loop, count: int, carried: list[np.ndarray]) -> list[np.ndarray]:
-        """One iteration after the other; returns what is carried out."""
+        """Run one iteration after the other; return the final carries."""
         threads = loop.kind is LoopKind.THREADS
         begin, end = (self.begin, count if self.end is None else self.end) if threads else (0, count)
         for iteration in range(begin, end):
@@ -342,8 +343,9 @@ class _Run:
 
 
 def _users(kernel: Kernel, buffers: dict[Buffer, np.ndarray]) -> dict[Buffer, tuple[np.ndarray, np.ndarray]]:
-    """Which iteration of a loop over threads has written each element, and which has read it: of buffers that are
-    written, and of others that are the same memory."""
+    """Return arrays (writers, readers) with an iteration of the loop over threads for each element, for written buffers
+    and others that share their memory.
+    """
     if kernel.parallel is None:
         return {}
     found: dict[Any, tuple[np.ndarray, np.ndarray]] = {}
@@ -355,6 +357,6 @@ def _users(kernel: Kernel, buffers: dict[Buffer, np.ndarray]) -> dict[Buffer, tu
 
 
 def _range_text(now: Any) -> str:
-    """A loop variable, in lanes from the first to the last."""
+    """Format a loop variable; in a loop over lanes from the first to the last lane."""
     lanes = np.asarray(now).reshape(-1)
     return str(lanes[0]) if len(lanes) == 1 else f"{lanes[0]} to {lanes[-1]}"

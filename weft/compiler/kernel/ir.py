@@ -24,9 +24,11 @@ from weft.indexing.expression import Expression, Integer, maximum
 
 @dataclass(frozen=True, eq=False)
 class Buffer:
-    """A flat array of `size` elements of a (storage) dtype that the kernel reads or writes. One that is `padded` has
-    elements for the lanes beyond the bound of a loop too: vectors of it are read as a whole, which is quicker than with
-    a mask."""
+    """A flat array of `size` elements of a (storage) dtype that the kernel reads or writes.
+
+    A `padded` buffer also has elements for the lanes beyond the bound of a loop: vectors of it are read whole, which is
+    faster than masked.
+    """
 
     name: str
     dtype: Any
@@ -70,6 +72,7 @@ class Index:
 
     @staticmethod
     def of(thing: Index | Term | Integer) -> Index:
+        """Convert a term or an integer to an index."""
         if isinstance(thing, Index):
             return thing
         if isinstance(thing, Variable | Value):
@@ -77,6 +80,7 @@ class Index:
         return Index(thing if isinstance(thing, Expression) else int(thing))
 
     def coefficient(self, term: Term) -> Integer:
+        """Return the coefficient of a term, 0 if the index does not have it."""
         return next((c for t, c in self.terms if t is term), 0)
 
     def __add__(self, other: Index | Term | Integer) -> Index:
@@ -100,12 +104,12 @@ class Index:
 
 
 def is_zero(value: Integer) -> bool:
-    """Whether an integer is zero whatever the sizes are: an expression in normal form never is."""
+    """Return whether an integer is zero for all sizes. An expression in normal form never is."""
     return not isinstance(value, Expression) and value == 0
 
 
 class LoopKind(Enum):
-    """How the iterations of a loop are bound."""
+    """How the iterations of a loop are executed."""
 
     SERIAL = "serial"
     LANES = "lanes"
@@ -163,8 +167,10 @@ class Store(Statement):
 
 @dataclass(frozen=True, eq=False)
 class Prefetch(Statement):
-    """A hint that `buffer[index]`, or memory near it, will be written soon, which changes nothing. The index may be
-    past the end. Only outside of loops over lanes."""
+    """A hint, without effect on results, that `buffer[index]` or memory near it will be written soon.
+
+    The index may be past the end. Only outside of loops over lanes.
+    """
 
     buffer: Buffer
     index: Index
@@ -193,8 +199,8 @@ class Carry:
 
 @dataclass(frozen=True, eq=False)
 class Loop(Statement):
-    """For `variable` from `start` in steps of `step` below `stop`. A loop over lanes takes `width` iterations at a
-    time.
+    """A loop over `variable` from `start` in steps of `step` below `stop` and `limit`. A loop over lanes runs `width`
+    iterations at a time.
 
     A carry of a loop over lanes has one accumulator per lane; its result is a vector, which `ReduceLanes` reduces.
     """
@@ -211,7 +217,7 @@ class Loop(Statement):
 
     @property
     def count(self) -> Integer:
-        """How many iterations it has (with a limit: at most)."""
+        """Trip count; with a limit, its maximum."""
         count = -((self.start - self.stop) // self.step)
         return maximum(0, count) if isinstance(count, Expression) else max(0, count)
 
@@ -228,8 +234,10 @@ class ReduceLanes(Statement):
 
 @dataclass(frozen=True, eq=False)
 class Shuffle(Statement):
-    """`result` = lanes of one vector or of two concatenated ones, chosen by their indices; only outside of loops over
-    lanes, on what they carried out."""
+    """`result` = the lanes with indices `lanes` of one vector or of two concatenated ones.
+
+    Only outside of loops over lanes, on results of their carries.
+    """
 
     result: Value
     vectors: tuple[Value, ...]
@@ -238,8 +246,7 @@ class Shuffle(Statement):
 
 @dataclass(frozen=True, eq=False)
 class Shift(Statement):
-    """In a loop over lanes that carries something: each lane of `result` is the one `by` lanes before it of `vector`,
-    the first ones are `fill`."""
+    """In a loop over lanes with carries: `result` is `vector` shifted up by `by` lanes; its first lanes are `fill`."""
 
     result: Value
     vector: Value
@@ -249,21 +256,24 @@ class Shift(Statement):
 
 @dataclass(frozen=True, eq=False)
 class Last(Statement):
-    """In a loop over lanes that carries something: all lanes of `result` are the last one of `vector`; in the tail,
-    where there may be no such lane, they can be anything."""
+    """In a loop over lanes with carries: all lanes of `result` are the last lane of `vector`. In the tail, which may
+    lack that lane, they are arbitrary.
+    """
 
     result: Value
     vector: Value
 
 
-# Lanes that follow each other and are ranked together.
+# Number of consecutive lanes that are ranked together.
 RANKED_LANES = 32
 
 
 @dataclass(frozen=True, eq=False)
 class Accumulate(Statement):
-    """`buffer[index] += value` in every lane, of integers, so that the order does not matter. Several lanes may have
-    the same index. Only of local buffers, in a loop over lanes."""
+    """`buffer[index] += value` in every lane, for integers, so that the order does not matter.
+
+    Several lanes may have the same index. Only for local buffers, in a loop over lanes.
+    """
 
     buffer: Buffer
     index: Index
@@ -272,9 +282,11 @@ class Accumulate(Statement):
 
 @dataclass(frozen=True, eq=False)
 class Rank(Statement):
-    """Lane after lane: `result = buffer[index + digit]`, which is then one more. Only of local buffers, in a loop over
-    lanes whose vectors are all whole. `digit` is below `2 ** bits`, and `index` is the same in all of `RANKED_LANES`
-    that follow each other; what these count, no other lanes of the vector do."""
+    """Lane after lane: `result = buffer[index + digit]`, followed by an increment of that element.
+
+    Only for local buffers, in a loop over lanes without partial vectors. `digit` is below `2 ** bits`, and `index` is
+    the same in each run of `RANKED_LANES` consecutive lanes; no two runs of a vector may count the same elements.
+    """
 
     result: Value
     buffer: Buffer
@@ -284,21 +296,21 @@ class Rank(Statement):
 
 
 class Matmul(Statement, ABC):
-    """A statement that multiplies matrices in memory: `TileMatmul` or `GroupMatmul`."""
+    """A matrix multiplication in memory: `TileMatmul` or `GroupMatmul`."""
 
     __slots__ = ()
 
     @abstractmethod
     def accesses(self) -> Iterator[tuple[Buffer, Index]]:
-        """Elements of each buffer that are touched, where it is known which: the first, and perhaps the last."""
+        """Iterate over known accesses: for each buffer the first accessed element, and the last one if it is known."""
 
     def indices(self) -> Iterator[Index]:
-        """All indices that it depends on."""
+        """Iterate over all indices that the statement depends on."""
         return (index for _, index in self.accesses())
 
     @abstractmethod
     def changed(self, index: Callable[[Index], Index], buffers: Mapping[Buffer, Buffer] | None = None) -> Matmul:
-        """The same with other indices, and other buffers where there are any."""
+        """Return the statement with each index mapped by `index`, and its buffers replaced where `buffers` has them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -331,7 +343,7 @@ class TileMatmul(Matmul):
     accumulate: bool = False
 
     def accesses(self) -> Iterator[tuple[Buffer, Index]]:
-        """The first and the last element of each buffer that are touched."""
+        """Iterate over the first and the last accessed element of each buffer."""
         last = (TILE_ROWS * self.rows - 1) * self.stride + TILE_ROWS * self.columns - 1
         yield from ((self.out, self.index), (self.out, self.index + last))
         row = TILE_ROW_BYTES // self.left.dtype.itemsize
@@ -349,9 +361,12 @@ class TileMatmul(Matmul):
 
 @dataclass(frozen=True, eq=False)
 class MatmulOperand:
-    """One operand of a `GroupMatmul`: where it begins in its buffer, how far its rows (of the right operand: columns)
-    are apart, and its elements along K; one of the two is 1. It has as many rows or columns as the statement says, or
-    `limit`, if that is less: the others are zeros, which are not read."""
+    """An operand of a `GroupMatmul`: its first element in the buffer and the strides of its rows (columns for the right
+    operand) and of its elements along K, one of which is 1.
+
+    It has as many rows or columns as the statement says, or only `limit` if that is less; the others are zeros and are
+    not read.
+    """
 
     buffer: Buffer
     index: Index
@@ -361,20 +376,20 @@ class MatmulOperand:
 
     @property
     def along_k(self) -> bool:
-        """Whether elements that are side by side in memory follow each other along K."""
+        """Whether elements adjacent in memory are adjacent along K."""
         return self.k_stride == 1
 
 
 @dataclass(frozen=True, eq=False)
 class GroupMatmul(Matmul):
-    """`out = left @ right` by the threads of a group together and the matrix units of the machine: `rows` x `columns`
-    sums of float32 over `k_size` elements along K. Only outside of loops over lanes, of operands that the kernel does
-    not write.
+    """`out = left @ right` by all threads of a block with the matrix units of the machine: `rows` x `columns` sums of
+    float32 over `k_size` elements along K. Only outside of loops over lanes, and for operands that the kernel does not
+    write.
 
-    `out` is local, with rows `stride` elements apart. Operands are bfloat16, float16, or float32 of which the products
-    have 10 bits of mantissa. The last three say how it is done: so many elements along K are copied to local memory at
-    a time, so many of such copies are there at a time, and so many threads do it. Copies are in the memory of `out`,
-    which is written at the end.
+    `out` is local, with rows `stride` elements apart. Operands are bfloat16, float16, or float32, which is rounded to
+    10 bits of mantissa. The last three fields are the schedule: `chunk` elements along K are copied to local memory at
+    a time, `copies` such chunks are in flight, and `threads` threads take part. Chunks use the memory of `out`, which
+    is written at the end.
     """
 
     out: Buffer
@@ -420,9 +435,12 @@ class If(Statement):
 
 @dataclass(frozen=True, eq=False)
 class Kernel:
-    """A named block over buffers. With `sizes`, its last buffer has their values. `alignments` are the bytes that the
-    addresses of buffers are multiples of, where they are not those of memory of its own. `local` buffers are memory of
-    each iteration of the loop over threads, for as long as that takes."""
+    """A named block over buffers.
+
+    With `sizes`, the last buffer holds their values. `alignments` are the alignments of the buffers' addresses in
+    bytes, if these are not those of separately allocated memory. `local` buffers belong to each iteration of the loop
+    over threads and live as long as that iteration.
+    """
 
     name: str
     buffers: tuple[Buffer, ...]
@@ -433,23 +451,23 @@ class Kernel:
 
     @cached_property
     def parallel(self) -> Loop | None:
-        """The loop over threads, which is outermost; statements beside it only compute."""
+        """The loop over threads, which is outermost, or None. Statements beside it have no effects."""
         return next((s for s in self.body if isinstance(s, Loop) and s.kind is LoopKind.THREADS), None)
 
     @cached_property
     def count(self) -> Integer:
-        """The iterations of that loop, or 1."""
+        """Trip count of that loop, or 1."""
         loop = self.parallel
         return 1 if loop is None else loop.count
 
     @cached_property
     def multiplies_tiles(self) -> bool:
-        """Whether it has a `TileMatmul`."""
+        """Whether the kernel has a `TileMatmul`."""
         return any(isinstance(s, TileMatmul) for s in inside(self.body))
 
 
 def inside(body: Iterable[Statement]) -> Iterator[Statement]:
-    """Statements, and those inside of them."""
+    """Iterate over statements and all statements nested in them."""
     for statement in body:
         yield statement
         if isinstance(statement, Loop | If):
@@ -458,7 +476,7 @@ def inside(body: Iterable[Statement]) -> Iterator[Statement]:
 
 @dataclass(frozen=True, eq=False)
 class NamedKernel:
-    """A kernel known only by the name of its code and by how many iterations its loop over threads has."""
+    """A kernel known only by the symbol of its code and the trip count of its loop over threads."""
 
     symbol: str
     count: int

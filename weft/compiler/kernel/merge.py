@@ -1,4 +1,4 @@
-"""Merging of loops: two perfectly nested loops become one if every access advances together.
+"""Loop collapsing: two perfectly nested loops become one if every access advances uniformly through both.
 
 for i in 4: for j in 8: y[8 i + j] = x[8 i + j]     ->     for k in 32: y[k] = x[k]
 """
@@ -22,28 +22,28 @@ from weft.compiler.kernel.ir import (
     Store,
     Variable,
 )
-from weft.compiler.kernel.substitute import substituted
+from weft.compiler.kernel.substitute import substitute
 from weft.indexing.expression import Integer
 
 
 def merge_loops(kernel: Kernel) -> Kernel:
-    """The kernel with every pair of loops merged that can be."""
-    return replace(kernel, body=tuple(_merged(s) for s in kernel.body))
+    """Collapse all pairs of nested loops of a kernel that can be."""
+    return replace(kernel, body=tuple(_merge(s) for s in kernel.body))
 
 
-def _merged(statement: Statement) -> Statement:
+def _merge(statement: Statement) -> Statement:
     if isinstance(statement, If):
-        return If(statement.condition, tuple(_merged(s) for s in statement.body))
+        return If(statement.condition, tuple(_merge(s) for s in statement.body))
     if not isinstance(statement, Loop):
         return statement
-    loop = replace(statement, body=tuple(_merged(s) for s in statement.body))
+    loop = replace(statement, body=tuple(_merge(s) for s in statement.body))
     while (pair := _pair(loop)) is not None:
         loop = pair
     return loop
 
 
 def _pair(outer: Loop) -> Loop | None:
-    """Outer and inner loop as one, or None."""
+    """Return outer and inner loop as one, or None if they cannot be merged."""
     if len(outer.body) != 1 or not isinstance(outer.body[0], Loop):
         return None
     inner = outer.body[0]
@@ -51,29 +51,32 @@ def _pair(outer: Loop) -> Loop | None:
     if not plain or outer.kind is LoopKind.LANES:
         return None
     if _is(inner.stop, 1) and inner.kind is not LoopKind.LANES:
-        return replace(outer, body=substituted(inner.body, inner.variable, Index()))
-    if not advance_together(indices_of(inner.body), outer.variable, inner.variable, inner.stop):
+        return replace(outer, body=substitute(inner.body, inner.variable, Index()))
+    if not advance_together(collect_indices(inner.body), outer.variable, inner.variable, inner.stop):
         return None
-    # What was outside of the inner loop is gone from every index: the inner variable now runs over both.
+    # The inner variable now runs over both loops, so the outer one is removed from every index.
     kind = LoopKind.LANES if inner.kind is LoopKind.LANES else outer.kind
     return replace(
-        inner, stop=outer.stop * inner.stop, kind=kind, body=substituted(inner.body, outer.variable, Index())
+        inner, stop=outer.stop * inner.stop, kind=kind, body=substitute(inner.body, outer.variable, Index())
     )
 
 
 def _is(size: Integer, value: int) -> bool:
-    """Whether a size has a value for all symbols: a loop that could be merged for one size only is left as it is."""
+    """Return whether a size has a value for all symbols. Loops that could be merged for some sizes only stay as they
+    are.
+    """
     return isinstance(size, int) and size == value
 
 
 def advance_together(indices: Iterable[Index], outer: Variable, inner: Variable, size: Integer) -> bool:
-    """Whether two loops are one: a step of the outer one is `size` steps of the inner one in every index."""
+    """Return whether one step of the outer loop equals `size` steps of the inner one in every index."""
     return all(i.coefficient(outer) == i.coefficient(inner) * size for i in indices)
 
 
-def indices_of(body: Sequence[Statement]) -> Iterator[Index]:
-    """Every index of some statements: all that depends on loop variables in them, since conditions are computed from
-    positions and loads."""
+def collect_indices(body: Sequence[Statement]) -> Iterator[Index]:
+    """Iterate over every index in statements. Nothing else depends on loop variables, since conditions are computed
+    from positions and loads.
+    """
     for statement in body:
         match statement:
             case Load() | Store() | Prefetch() | Position():
@@ -83,6 +86,6 @@ def indices_of(body: Sequence[Statement]) -> Iterator[Index]:
             case Loop():
                 if statement.limit is not None:
                     yield statement.limit
-                yield from indices_of(statement.body)
+                yield from collect_indices(statement.body)
             case If():
-                yield from indices_of(statement.body)
+                yield from collect_indices(statement.body)

@@ -1,8 +1,8 @@
-"""The operations of kernels by name: a module of its own, so that importing it does not load the compiler."""
+"""Names of kernel operations, in a module of its own so that importing it does not load the compiler."""
 
 from __future__ import annotations
 
-# The elementwise primitives that every target computes in lanes. Others are written in terms of these by their `emit`.
+# Elementwise primitives that every target computes in lanes. The `emit` rules of others are written in terms of these.
 ELEMENTWISE = frozenset((
     "abs", "acos", "acosh", "add", "and", "asin", "asinh", "atan", "atan2", "atanh", "bessel_i0e", "bessel_i1e",
     "bitcast_convert_type", "cbrt", "ceil", "clamp", "clz", "complex", "conj", "convert_element_type", "cos", "cosh",

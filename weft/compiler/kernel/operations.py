@@ -1,7 +1,7 @@
-"""The operations of kernels: elementwise primitives by their names, and two that only kernels have.
+"""The operations of kernels: elementwise primitives by their names, and two operations of kernels only.
 
-`fma` is a * b + c rounded once, for emitters that say where sums of products are fused. `threefry2x32` is one word of
-the hash, the first or the second by its parameter `part`: an operation of kernels has one result.
+`fma` is a * b + c rounded once, for emitters that define where sums of products are fused. `threefry2x32` is one word
+of the hash, selected by its parameter `part`: an operation of kernels has one result.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ from weft.primitives.random.threefry import threefry_arrays
 
 @dataclass(frozen=True)
 class Operation:
-    """How many operands an operation has, the dtypes that all of them (and the result) may be, and its meaning."""
+    """Definition of an operation: number of operands, dtypes that they (and the result) may have, and evaluation on
+    arrays.
+    """
 
     operands: int
     dtypes: tuple[np.dtype[Any], ...]
@@ -33,15 +35,17 @@ class Operation:
 
 
 def exists(op: str) -> bool:
-    """Whether there is an operation of that name."""
+    """Return whether kernels have an operation of that name."""
     return op in ELEMENTWISE or op in OWN
 
 
-def body_of(op: str) -> Callable[..., Any] | None:
-    """How an operation is defined by others, if it is not one that kernels have; an error if it has no definition."""
+def emit_rule(op: str) -> Callable[..., Any] | None:
+    """Return the `emit` rule of a primitive that is no operation of kernels, or None if it is one. Raise if it has no
+    such rule.
+    """
     if exists(op):
         return None
-    card = registered_elementwise(op)
+    card = find_elementwise(op)
     if card is not None and card.has_body(ELEMENTWISE):
         return card.emit
     close = difflib.get_close_matches(op, ELEMENTWISE)
@@ -54,8 +58,8 @@ def body_of(op: str) -> Callable[..., Any] | None:
     )
 
 
-def registered_elementwise(op: str) -> Elementwise | None:
-    """The elementwise primitive of that name."""
+def find_elementwise(op: str) -> Elementwise | None:
+    """Return the elementwise primitive of that name, or None."""
     try:
         card = lookup(op)
     except ValueError:
@@ -63,23 +67,25 @@ def registered_elementwise(op: str) -> Elementwise | None:
     return card if isinstance(card, Elementwise) else None
 
 
-def weight_of(op: str) -> float:
-    """The cost of an operation, in additions."""
+def operation_weight(op: str) -> float:
+    """Return the cost of an operation in additions."""
     return 1 if op not in ELEMENTWISE and op != "threefry2x32" else max(lookup(op).weight, 1)
 
 
 def result_dtype(op: str, operands: Sequence[np.dtype[Any]], params: Mapping[str, Any]) -> Any:
-    """The dtype of the result of an operation."""
+    """Return the dtype of the result of an operation."""
     own = OWN.get(op)
     if own is None:
         return dtypes.storage(lookup(op).type(*(array_type((), dtype) for dtype in operands), **params).dtype)
     if len(operands) != own.operands or operands[0] not in own.dtypes or len(set(operands)) != 1:
-        raise InternalError(f"There is no operation {op} of {', '.join(map(dtypes.name, operands))}.")
+        raise InternalError(
+            f"{op} must have {own.operands} operands of one dtype; got {', '.join(map(dtypes.name, operands))}."
+        )
     return operands[0]
 
 
 def evaluate(op: str, arrays: Sequence[np.ndarray], params: Mapping[str, Any]) -> np.ndarray:
-    """The result of an operation on arrays of one shape."""
+    """Evaluate an operation on arrays of one shape."""
     own = OWN.get(op)
     return np.asarray((lookup(op).eval if own is None else own.eval)(*arrays, **params))
 
@@ -88,7 +94,7 @@ def evaluate(op: str, arrays: Sequence[np.ndarray], params: Mapping[str, Any]) -
 
 
 def threefry_word(*inputs: np.ndarray, part: int) -> np.ndarray:
-    """One of the two words of the hash."""
+    """Return one of the two words of the hash."""
     return threefry_arrays(*inputs)[part]
 
 
@@ -96,11 +102,11 @@ def threefry_word(*inputs: np.ndarray, part: int) -> np.ndarray:
 
 
 def fma(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
-    """a * b + c, rounded once, of float32 or float64."""
+    """Compute a * b + c, rounded once, for float32 or float64."""
     with np.errstate(all="ignore"):
         if a.dtype == np.float32:
-            # The product is exact in float64. A sum rounded to odd there has 29 bits more than float32 has, so that
-            # rounding it again is like rounding once.
+            # The product is exact in float64. A sum rounded to odd there has 29 bits more than float32, so rounding it
+            # again gives the same result as rounding once.
             return _odd_sum(a.astype(np.float64) * b, c.astype(np.float64)).astype(np.float32)
         return _fma_double(a, b, c)
 
@@ -113,16 +119,16 @@ def _fma_double(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
     out = np.where(finite_operands & np.isinf(c), c, a * b + c)
     finite = finite_operands & np.isfinite(c) & (a != 0) & (b != 0)
     size = np.abs(a * b)
-    # Where nothing underflows or overflows; the rest is rare, and computed with fractions.
+    # Elements without underflow or overflow; the others are rare and computed with fractions.
     usual = finite & (size > 2.0**-900) & (size < 2.0**1000) & (np.abs(c) < 2.0**1000)
-    out[usual] = _fused_pairs(a[usual], b[usual], c[usual])
+    out[usual] = _fma_pairs(a[usual], b[usual], c[usual])
     for i in zip(*np.nonzero(finite & ~usual), strict=True):
-        out[i] = _fused_fractions(float(a[i]), float(b[i]), float(c[i]))
+        out[i] = _fma_fractions(float(a[i]), float(b[i]), float(c[i]))
     return out.reshape(shape)
 
 
-def _fused_pairs(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
-    """By Boldo and Melquiond: the product as a pair, and the smaller parts of the sum rounded to odd."""
+def _fma_pairs(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
+    """Compute a * b + c by Boldo and Melquiond: the product as a pair, and the low parts of the sum rounded to odd."""
     (a, e), (b, f) = np.frexp(a), np.frexp(b)
     high, low = (np.ldexp(part, e + f) for part in _two_prod(a, b))
     upper, upper_low = _two_sum(c, low)
@@ -130,8 +136,8 @@ def _fused_pairs(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
     return total + _odd_sum(total_low, upper_low)
 
 
-def _fused_fractions(a: float, b: float, c: float) -> float:
-    from fractions import Fraction  # a module that takes long to load and is hardly ever needed
+def _fma_fractions(a: float, b: float, c: float) -> float:
+    from fractions import Fraction  # slow to import and hardly ever needed
 
     exact = Fraction(a) * Fraction(b) + Fraction(c)
     try:
@@ -142,7 +148,7 @@ def _fused_fractions(a: float, b: float, c: float) -> float:
 
 
 def _two_prod(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The product and what was rounded off, by Veltkamp and Dekker, of numbers between 1/2 and 1."""
+    """Return product and rounding error of numbers between 1/2 and 1, by Veltkamp and Dekker."""
     high = a * b
     (a_high, a_low), (b_high, b_low) = _halves(a), _halves(b)
     return high, a_low * b_low - (((high - a_high * b_high) - a_low * b_high) - a_high * b_low)
@@ -161,7 +167,7 @@ def _two_sum(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _odd_sum(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """a + b rounded to odd: of the two neighbours of an inexact sum, the one whose last bit is set."""
+    """Compute a + b rounded to odd: of the two neighbours of an inexact sum, the one whose last bit is set."""
     total, low = _two_sum(a, b)
     codes = np.atleast_1d(total).view(np.int64)
     inexact = np.isfinite(low) & (low != 0) & ((codes & 1) == 0)

@@ -1,4 +1,4 @@
-"""Kernels as text, which is also their cache key: names follow the order of definitions, constants are inline.
+"""Print kernels. The text is also their cache key: names follow the order of definitions, constants are inline.
 
     kernel(x0: f32[1000], y1: f32[1000] written)
       for i0 in 0..1000 lanes 16:
@@ -6,7 +6,7 @@
         b: f32 = mul a 2.0:f32
         y1[i0] = b
 
-Equal kernels have equal text, whatever they and their buffers are called.
+Equal kernels have equal text, whatever the names of the kernel and its buffers.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ from weft.compiler.kernel.ir import (
 from weft.indexing.expression import Integer
 from weft.ir.printer import variable_names
 
-# Kernels are built once and named often.
+# Cached symbols: a kernel is built once, and its symbol is needed often.
 _symbols: weakref.WeakKeyDictionary[Kernel, str] = weakref.WeakKeyDictionary()
 
 
-def symbol_of(kernel: Kernel | NamedKernel) -> str:
-    """The name of a kernel's function in machine code: its kind and a digest of its text."""
+def kernel_symbol(kernel: Kernel | NamedKernel) -> str:
+    """Return the symbol of a kernel's function in machine code: its kind and a digest of its text."""
     if isinstance(kernel, NamedKernel):
         return kernel.symbol
     found = _symbols.get(kernel)
@@ -65,12 +65,12 @@ def symbol_of(kernel: Kernel | NamedKernel) -> str:
 
 
 def to_text(kernel: Kernel) -> str:
-    """The text of a kernel, without its name."""
+    """Return the text of a kernel, without its name."""
     return _Printer(kernel).text()
 
 
 def statement_text(kernel: Kernel, statement: Statement) -> str:
-    """The first line of one statement, named as in the text of the kernel."""
+    """Return the first line of a statement, with names as in the text of the kernel."""
     printer = _Printer(kernel)
     printer.text()
     printer.lines.clear()
@@ -79,7 +79,7 @@ def statement_text(kernel: Kernel, statement: Statement) -> str:
 
 
 class _Printer:
-    """Writes one kernel; values and variables get names in the order in which they are defined."""
+    """Prints one kernel. Values and variables are named in the order of their definitions."""
 
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
@@ -92,8 +92,10 @@ class _Printer:
         self.sizes = {size: f"s{n}" for n, size in enumerate(kernel.sizes)}
 
     def size(self, size: Integer) -> str:
-        """An integer, or a size by its index among those that the kernel reads; sizes of buffers that it does not read
-        do not change what it does."""
+        """Return an integer as text, or a symbolic size by its index in `sizes`.
+
+        Sizes of buffers that are not in `sizes` are printed as "?", because they do not change what the kernel does.
+        """
         return str(size) if isinstance(size, int) else self.sizes.get(size, "?")
 
     def text(self) -> str:
@@ -211,20 +213,22 @@ class _Printer:
         return f"{self.buffers.get(buffer, '?')}[{self.index(index)}]"
 
     def index(self, index: Index) -> str:
-        """Terms sorted by name, so that the order in which they were added does not matter; the constant last."""
+        """Return an index as text: terms sorted by name, so that the order of addition does not matter, and the
+        constant last.
+        """
         named = [
             (self.variables.get(t, "?") if isinstance(t, Variable) else self.use(t), coefficient)
             for t, coefficient in index.terms
         ]
         text = ""
         for name, coefficient in sorted(named, key=lambda term: (len(term[0]), term[0])):
-            text = self.added(text, coefficient, name)
+            text = self._add_term(text, coefficient, name)
         if not is_zero(index.constant) or not text:
-            text = self.added(text, index.constant)
+            text = self._add_term(text, index.constant)
         return text
 
-    def added(self, text: str, coefficient: Integer, name: str = "") -> str:
-        """The text of a sum with one more term."""
+    def _add_term(self, text: str, coefficient: Integer, name: str = "") -> str:
+        """Append one more term to the text of a sum."""
         negative = isinstance(coefficient, int) and coefficient < 0
         scale = str(abs(coefficient)) if isinstance(coefficient, int) else self.size(coefficient)
         size = scale if not name else name if scale == "1" else f"{scale}*{name}"
@@ -232,7 +236,7 @@ class _Printer:
 
 
 def constant_text(value: Any) -> str:
-    """A constant, exactly: the shortest decimal that rounds to it, and the bits of a nan."""
+    """Return a constant exactly: the shortest decimal that rounds to it, or the bits of a nan."""
     exact = np.asarray(value)
     if dtypes.kind(exact.dtype) in "fc" and exact != exact:
         return f"nan<{exact.tobytes().hex()}>"

@@ -1,7 +1,8 @@
-"""Kernels for symbolic sizes: which sizes a kernel reads when it runs, and the kernel that it is at given ones.
+"""Kernels with symbolic sizes: collect the sizes that a kernel reads at run time, and specialise a kernel to concrete
+sizes.
 
-Expressions are in place of integers in indices, bounds of loops and sizes of buffers. The last buffer of such a kernel
-has the values of its `sizes`, the distinct expressions that its code depends on.
+Expressions take the place of integers in indices, bounds of loops and sizes of buffers. The last buffer of such a
+kernel has the values of its `sizes`, the distinct expressions that its code depends on.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from weft.indexing.expression import Expression
 
 
 def with_sizes(kernel: Kernel) -> Kernel:
-    """The kernel with a buffer for the sizes that it depends on; itself if it depends on none."""
+    """Return the kernel with a buffer for the sizes that it depends on, or the kernel itself if it depends on none."""
     found: dict[Expression, None] = {}
     _collect(kernel.body, found)
     if not found:
@@ -62,8 +63,9 @@ def _collect(body: Iterable[Statement], found: dict[Expression, None]) -> None:
 
 
 def at_values(kernel: Kernel, values: Mapping[Expression, int], elements: Sequence[int]) -> Kernel:
-    """The kernel with an integer for each of its sizes; it has no buffer for them. `elements` has the sizes of its
-    buffers."""
+    """Specialise a kernel to concrete values of its sizes, without the buffer for them. `elements` are the sizes of its
+    buffers.
+    """
 
     def of(x: Any) -> int:
         return values[x] if isinstance(x, Expression) else x

@@ -1,4 +1,4 @@
-"""Replace a loop variable by an index, wherever it occurs: what merging and splitting of loops are built on."""
+"""Substitution of loop variables by indices, the basis of merging and splitting loops."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from weft.compiler.kernel.ir import (
 )
 
 
-def substituted(body: Sequence[Statement], variable: Variable, by: Index) -> tuple[Statement, ...]:
-    """The statements with `by` for a variable, in every index and every limit of a loop."""
+def substitute(body: Sequence[Statement], variable: Variable, by: Index) -> tuple[Statement, ...]:
+    """Replace a variable by an index in every index and every limit of a loop."""
 
     def index(i: Index) -> Index:
         rest = Index(i.constant, tuple((t, c) for t, c in i.terms if t is not variable))
@@ -37,9 +37,9 @@ def substituted(body: Sequence[Statement], variable: Variable, by: Index) -> tup
                 result.append(statement.changed(index))
             case Loop():
                 limit = None if statement.limit is None else index(statement.limit)
-                result.append(replace(statement, body=substituted(statement.body, variable, by), limit=limit))
+                result.append(replace(statement, body=substitute(statement.body, variable, by), limit=limit))
             case If():
-                result.append(replace(statement, body=substituted(statement.body, variable, by)))
+                result.append(replace(statement, body=substitute(statement.body, variable, by)))
             case _:
                 result.append(statement)
     return tuple(result)

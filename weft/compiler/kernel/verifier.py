@@ -45,25 +45,25 @@ from weft.compiler.kernel.widths import widths
 
 
 def verify(kernel: Kernel) -> Kernel:
-    """Raise `InternalError` unless the kernel is well formed; returns it.
+    """Raise `InternalError` unless the kernel is well formed; return it.
 
-    Every value is defined once, before its use and in a block around it; dtypes are those that buffers and primitives
-    say; an access without a condition, whose index depends on loops only, stays within its buffer; loops over lanes do
-    not contain one another, the loop over threads is outermost, and only buffers that say so are written.
+    Every value is defined once, before its use and in an enclosing block; dtypes agree with buffers and primitives; an
+    unconditional access whose index depends on loop variables only is in bounds; loops over lanes are not nested, the
+    loop over threads is outermost, and only buffers with `written` are written.
     """
     _Verifier(kernel).check()
     return kernel
 
 
 class _Verifier:
-    """Visits the blocks, with what is defined in those around."""
+    """Visits the blocks of a kernel with the values in scope."""
 
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
         self.buffers = frozenset((*kernel.buffers, *kernel.local))
         self.widths = widths(kernel)
         self.defined: set[Value] = set()
-        # Values in scope; those defined before the loop over lanes around this statement, if there is one.
+        # Values in scope; and those defined before the enclosing loop over lanes, if there is one.
         self.visible: set[Value] = set()
         self.outside: frozenset[Value] = frozenset()
         self.loops: dict[Variable, Loop] = {}
@@ -86,7 +86,7 @@ class _Verifier:
         self.block(self.kernel.body, top=True)
 
     def block(self, body: Iterable[Statement], top: bool = False, finals: Iterable[Value] = ()) -> None:
-        """What a block defines is out of scope after it; `finals` are used at its end."""
+        """Check the statements of a block, whose values are out of scope after it. `finals` are used at its end."""
         before, owner = set(self.visible), self.statement
         for statement in body:
             self.statement = statement
@@ -141,13 +141,13 @@ class _Verifier:
     def check_position(self, s: Position) -> None:
         self.check_index(s.index)
         if s.result.dtype not in (dtypes.int32, dtypes.int64):
-            self.fail(f"A position has the dtype {s.result.dtype}")
+            self.fail(f"A position must be int32 or int64; got {s.result.dtype}")
         self.define(s.result)
 
     def check_load(self, s: Load) -> None:
         self.check_access(s.buffer, s.index, s.condition, s.result.dtype)
         if (s.condition is None) != (s.otherwise is None):
-            self.fail("A condition and what else the value is come together")
+            self.fail("A condition and an alternative value must come together")
         if s.otherwise is not None:
             self.use(s.otherwise, s.buffer.dtype)
         self.define(s.result)
@@ -161,17 +161,17 @@ class _Verifier:
             self.fail("All lanes store to one element")
 
     def check_count(self, buffer: Buffer, index: Index, dtype: Any) -> None:
-        """What is counted is local, and counted by lanes."""
+        """Check a statement that counts: in lanes, into integers of a local buffer."""
         self.check_access(buffer, index, None, dtype)
         if buffer not in self.kernel.local or self.lanes is None or dtypes.kind(dtype) not in "iu":
-            self.fail("Lanes count in integers of local buffers")
+            self.fail("Counting must be in a loop over lanes, in integers of a local buffer")
 
     def check_rank(self, s: Rank) -> None:
         self.use(s.digit, dtypes.uint32)
         self.check_count(s.buffer, s.index, s.result.dtype)
         lanes = self.lanes
         if lanes is None or lanes.limit is not None or lanes.count % lanes.width or lanes.width % RANKED_LANES:
-            self.fail("Lanes are ranked in whole vectors only")
+            self.fail("Lanes are ranked in a loop that must have whole vectors only")
         self.define(s.result)
 
     def check_prefetch(self, s: Prefetch) -> None:
@@ -194,7 +194,9 @@ class _Verifier:
         if self.lanes is not None:
             self.fail("A reduction of lanes is inside of a loop over lanes")
         if self.widths[s.vector] != s.width or s.width & (s.width - 1):
-            self.fail(f"A reduction of {s.width} lanes (a power of two) got {self.widths[s.vector]}")
+            self.fail(
+                f"A reduction of {s.width} lanes needs a vector of that power of two; got {self.widths[s.vector]}"
+            )
         if result_dtype(s.op, (s.vector, s.vector), {}) != s.result.dtype:
             self.fail(f"{s.op} does not return {s.result.dtype}")
         self.define(s.result)
@@ -206,7 +208,7 @@ class _Verifier:
         if self.lanes is not None:
             self.fail("A shuffle is inside of a loop over lanes")
         if len(s.vectors) not in (1, 2) or len(found) != 1 or 1 in found or len(s.lanes) < 2:
-            self.fail("A shuffle is of one vector or two of one width")
+            self.fail("A shuffle must have one vector or two of one width")
         if any(not 0 <= lane < len(s.vectors) * max(found) for lane in s.lanes):
             self.fail("A shuffle takes lanes that its vectors do not have")
         self.define(s.result)
@@ -216,7 +218,7 @@ class _Verifier:
         self.use(s.fill, s.result.dtype)
         self.check_lanes(s.vector)
         if not 0 < s.by < self.widths[s.result]:
-            self.fail(f"A shift by {s.by} of {self.widths[s.result]} lanes")
+            self.fail(f"A shift by {s.by} must be by at least 1 and less than the {self.widths[s.result]} lanes")
         self.define(s.result)
 
     def check_branch(self, s: If) -> None:
@@ -229,17 +231,17 @@ class _Verifier:
 
     def check_tiles(self, s: TileMatmul) -> None:
         if self.lanes is not None:
-            self.fail("Tiles are multiplied inside of a loop over lanes")
+            self.fail("Tiles must not be multiplied inside of a loop over lanes")
         if not all(count in (1, 2) for count in (s.rows, s.columns)) or s.steps < 1:
-            self.fail("One or two tiles go along each side, at least one along K")
+            self.fail("A tile matmul must have one or two tiles along each side, and at least one along K")
         floats = [d == dtypes.bfloat16 for d in s.dtypes]
         if any(d not in SUPPORTED for d in s.dtypes) or floats[0] != floats[1]:
             self.fail(f"There are no tiles of {s.dtypes[0]} and {s.dtypes[1]}")
         stored = [np.dtype(np.uint16) if d == dtypes.bfloat16 else d for d in s.dtypes]
-        # An operand that is not packed has its own dtype.
+        # The buffer of an operand that is not packed has the dtype of its elements.
         left = stored[0] if s.left.dtype == s.dtypes[0] else s.left.dtype
         if [left, s.right.dtype, s.out.dtype] != [*stored, dtypes.float32 if floats[0] else dtypes.int32]:
-            self.fail("The buffers of tiles have other dtypes")
+            self.fail("The buffers of a tile matmul must have the storage dtypes of its operands and sums")
         if not s.out.written:
             self.fail(f"The buffer {s.out.name} is only read, and stored to")
         for buffer, index in s.accesses():
@@ -247,27 +249,29 @@ class _Verifier:
 
     def check_group_matmul(self, s: GroupMatmul) -> None:
         if self.lanes is not None or self.guarded or not self.in_threads:
-            self.fail("All threads of a group multiply together, in each iteration of the loop over threads")
+            self.fail("All threads of a group must multiply together, in each iteration of the loop over threads")
         dtype = s.left.buffer.dtype
         if dtype not in group_matmuls.SUPPORTED or s.right.buffer.dtype != dtype or s.out.dtype != dtypes.float32:
             self.fail(f"There are no products of {dtype} and {s.right.buffer.dtype} as {s.out.dtype}")
         if s.out not in self.kernel.local:
-            self.fail(f"The sums of a group are in local memory, and {s.out.name} is not")
+            self.fail(f"The sums of a group must be in local memory; {s.out.name} is not")
         if s.threads not in group_matmuls.THREADS:
-            self.fail(f"Matrices are multiplied by {group_matmuls.THREADS} threads")
-        # Each warp has half of the rows and its part of the columns, in pairs of units.
+            self.fail(f"The number of threads must be one of {group_matmuls.THREADS}; got {s.threads}")
+        # Each warp computes half of the rows and its part of the columns, in pairs of units.
         least = 2 * group_matmuls.UNIT_ROWS, s.threads // 64 * 2 * group_matmuls.UNIT_COLUMNS
         if any(n < lowest or n & (n - 1) for n, lowest in zip((s.rows, s.columns), least, strict=True)):
-            self.fail(f"Rows and columns are powers of two from {least[0]} and {least[1]} on")
-        if s.chunk < 2 * group_matmuls.step_of(dtype) or s.chunk & (s.chunk - 1) or s.k_size < 1 or s.copies < 2:
-            self.fail("Chunks along K are powers of two, of at least two steps, and there are at least two of them")
+            self.fail(f"Rows and columns must be powers of two, at least {least[0]} and {least[1]}")
+        if s.chunk < 2 * group_matmuls.k_step(dtype) or s.chunk & (s.chunk - 1) or s.k_size < 1 or s.copies < 2:
+            self.fail(
+                "Chunks along K must be powers of two, of at least two steps, and there must be at least two of them"
+            )
         if s.stride % 2 or s.stride < s.columns:
-            self.fail("Rows of sums are pairs, which do not overlap")
+            self.fail("Rows of sums must be pairs, which do not overlap")
         for operand in (s.left, s.right):
             if operand.buffer.written:
                 self.fail(f"The kernel writes {operand.buffer.name}, which it multiplies")
             if 1 not in (operand.stride, operand.k_stride) or min(operand.stride, operand.k_stride) < 0:
-                self.fail("Neither along K nor across it an operand lies side by side")
+                self.fail("The elements of an operand must lie side by side along K or across it")
             if operand.limit is not None:
                 self.check_index(operand.limit)
         for buffer, index in s.accesses():
@@ -297,18 +301,18 @@ class _Verifier:
         if loop.kind is not LoopKind.LANES and loop.width != 1:
             self.fail("Only a loop over lanes has a width")
         if loop.kind is LoopKind.THREADS and (loop.carries or loop.limit is not None):
-            self.fail("The iterations of a loop over threads depend on nothing")
+            self.fail("A loop over threads must have no carries and no limit")
         if loop.limit is not None:
             self.check_index(loop.limit)
             if any(self.differs(term) for term, _ in loop.limit.terms):
-                self.fail("The limit of a loop differs between lanes")
+                self.fail("The limit of a loop must not differ between lanes")
 
     def check_carry(self, carry: Carry) -> None:
         self.use(carry.initial, carry.inside.dtype, initial=True)
         if self.widths[carry.initial] not in (1, self.widths[carry.inside]):
-            self.fail("A carry starts with another number of lanes than the loop has")
+            self.fail("A carry must start with a scalar or with as many lanes as the loop has")
         if not carry.inside.dtype == carry.final.dtype == carry.result.dtype:
-            self.fail("A carry changes its dtype")
+            self.fail("A carry must not change its dtype")
         self.define(carry.inside)
 
     # -- values ----------------------------------------------------------------------------------------------------
@@ -323,34 +327,37 @@ class _Verifier:
         if value not in self.visible:
             self.fail("A value is used that is not defined in this block or one around it")
         if dtype is not None and value.dtype != dtype:
-            self.fail(f"A value is {value.dtype}, and {dtype} is needed")
+            self.fail(f"A value is {value.dtype}, but {dtype} is needed")
         if value in self.outside and self.widths[value] != 1 and not initial:
             self.fail("A loop over lanes uses a vector of another one, other than to start a carry")
 
     def differs(self, term: Variable | Value) -> bool:
-        """Whether a term may differ between lanes (also where there is one lane)."""
+        """Return whether a term may differ between lanes; a loop over one lane counts too."""
         if isinstance(term, Variable):
             return self.loops[term].kind is LoopKind.LANES
         return self.lanes is not None and term not in self.outside
 
     @property
     def in_threads(self) -> bool:
-        """Whether a statement is in the loop over threads, and in no other one."""
+        """Whether the statement is directly in the loop over threads."""
         return [loop.kind for loop in self.loops.values()] == [LoopKind.THREADS]
 
     def runs(self) -> bool:
-        """Whether no loop around this statement is empty."""
+        """Return whether no enclosing loop is empty."""
         return all(loop.count for loop in self.loops.values())
 
     def check_equal_widths(self, operands: Iterable[Value]) -> None:
         if len({self.widths[v] for v in operands} - {1}) > 1:
-            self.fail("Vectors of different width are combined")
+            self.fail("Vectors of different width must not be combined")
 
     def check_lanes(self, vector: Value) -> None:
-        """What moves data between lanes is in a loop over them; if that carries nothing, its tail has no vectors. A
-        scalar is in all lanes."""
+        """Check a statement that moves data between lanes: the loop over lanes must have carries, because otherwise its
+        tail has no vectors.
+
+        A scalar is the same in all lanes, so it may be an operand.
+        """
         if self.lanes is None or not self.lanes.carries:
-            self.fail("Lanes are moved outside of a loop over lanes that carries something")
+            self.fail("Lanes are moved outside of a loop over lanes with carries, which they must be in")
         if self.widths[vector] not in (1, self.lanes.width):
             self.fail(f"A vector of {self.lanes.width} lanes is needed, not of {self.widths[vector]}")
 
@@ -364,15 +371,17 @@ class _Verifier:
                 continue
             self.use(term)
             if dtypes.kind(term.dtype) not in "iu":
-                self.fail(f"An index depends on a value of {term.dtype}")
+                self.fail(f"An index must be an integer, but depends on a value of {term.dtype}")
             if self.lanes is None and self.widths[term] != 1:
-                self.fail("An index outside of loops over lanes depends on a vector")
+                self.fail("An index outside of loops over lanes must not depend on a vector")
 
     def check_access(self, buffer: Buffer, index: Index, condition: Value | None, dtype: Any) -> None:
         if buffer not in self.buffers:
             self.fail(f"The buffer {buffer.name} does not belong to the kernel")
         if buffer.dtype != dtype:
-            self.fail(f"The buffer {buffer.name} has {buffer.dtype}, the value {dtype}")
+            self.fail(
+                f"The value must have the dtype of its buffer: {buffer.name} has {buffer.dtype}, the value {dtype}"
+            )
         self.check_index(index)
         if condition is not None:
             self.use(condition, dtypes.bool_)
@@ -383,11 +392,12 @@ class _Verifier:
             return
         low, high = -self.most(index * -1), self.most(index, whole=buffer.padded)
         if low < 0 or high >= buffer.size:
-            self.fail(f"The buffer {buffer.name} has {buffer.size} elements, and {low} to {high} are touched")
+            self.fail(f"The buffer {buffer.name} has only {buffer.size} elements, but {low} to {high} are touched")
 
     def most(self, index: Index, whole: bool = False) -> int:
-        """The greatest value that an index of loop variables can have; with `whole` vectors, lanes that a limit leaves
-        out count too."""
+        """Return the greatest value of an index over loop variables. With `whole` vectors, lanes excluded by a limit
+        count too.
+        """
         total = int(index.constant)
         for term, coefficient in index.terms:
             if not isinstance(term, Variable):
@@ -396,7 +406,7 @@ class _Verifier:
             count = -(-loop.count // loop.width) * loop.width if whole else loop.count
             last = loop.start + (count - 1) * loop.step
             total += int(coefficient * (last if coefficient > 0 else loop.start))
-        # Below a limit of other variables the terms may cancel, so that more is known than from each range alone.
+        # Below a limit with other variables terms may cancel, which bounds the sum tighter than each range alone.
         for term, coefficient in index.terms:
             limit = self.loops[term].limit if isinstance(term, Variable) else None
             if whole and self.lanes is not None and term is self.lanes.variable:

@@ -1,4 +1,4 @@
-"""How wide each value is: 1, or the lanes of the loop that defines it or carried it out."""
+"""Width of each value: 1, or the lanes of the loop that defines it or carried it out."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ from weft.compiler.kernel.ir import (
 
 
 def widths(kernel: Kernel) -> dict[Value, int]:
-    """The width of every value. A constant has 1 everywhere; a vector leaves a loop over lanes only by a carry."""
+    """Return the width of every value. Constants have width 1 everywhere; a vector leaves a loop over lanes only by a
+    carry.
+    """
     found: dict[Value, int] = {}
     _measure(kernel.body, 1, found)
     return found
@@ -48,7 +50,9 @@ def _measure(body: Iterable[Statement], lanes: int, found: dict[Value, int]) -> 
 
 
 def _measure_loop(loop: Loop, lanes: int, found: dict[Value, int]) -> None:
-    """A carry is as wide as what it becomes, which may depend on how wide it is: grow until that holds."""
+    """Find the widths in a loop. A carry is as wide as its next value, which may depend on the carry's width: iterate
+    to a fixed point.
+    """
     inner = loop.width if loop.kind is LoopKind.LANES else lanes
     for carry in loop.carries:
         found[carry.inside] = max(inner, found.get(carry.initial, 1))

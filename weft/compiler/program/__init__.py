@@ -1,1 +1,1 @@
-"""The second level: steps over memory, in order; loops and branches are steps too."""
+"""The level below the fused jaxpr: ordered steps over memory, with loops and branches as steps."""

@@ -1,8 +1,8 @@
-"""Memory: the offset of every temporary and constant, from how long each is needed; and the indices of registers.
+"""Assign memory: the offset of every temporary and constant, from their lifetimes, and the indices of registers.
 
-A temporary is needed from the first step that touches it to the last. A step inside of a loop counts as all of the loop
-for what lives outside of its body, because it runs again. What is started is touched at the `Start` and at the `Wait`,
-so it lasts from one to the other. Every memory space has a block of its own.
+A temporary is live from the first step that accesses it to the last. For slots that live outside of a loop's body, a
+step inside the loop counts as the whole loop, because it runs again. A started step accesses its slots at the `Start`
+and at the `Wait`, so they are live from one to the other. Every memory space has a block of its own.
 """
 
 from __future__ import annotations
@@ -27,8 +27,10 @@ from weft.compiler.program.ir import (
 
 
 def assign(program: Program) -> Program:
-    """Give every slot of the program its offset and every register its index; those from before, if steps have changed
-    since, do not count."""
+    """Set the offset of every slot and the index of every register, and return the program.
+
+    May be called again after steps have changed: earlier offsets and indices are overwritten.
+    """
     lifetimes = Lifetimes()
     lifetimes.visit(program.steps)
     blocks: dict[str, dict[Slot, tuple[int, int]]] = {DEFAULT_SPACE: {}}
@@ -39,7 +41,7 @@ def assign(program: Program) -> Program:
     offset = 0
     for slot in program.constant_slots:
         slot.offset = offset
-        offset += aligned(slot.size)
+        offset += align(slot.size)
     program.constant_bytes = offset
     count = first_own(program)
     for register in dict.fromkeys(registers(program)):
@@ -49,12 +51,12 @@ def assign(program: Program) -> Program:
     return program
 
 
-def aligned(size: int) -> int:
+def align(size: int) -> int:
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
 def registers(program: Program) -> list[FrameRegister]:
-    """Every register that steps use."""
+    """Return every register that steps use; repetitions are possible."""
     found: list[FrameRegister] = []
     for step in program.all_steps():
         match step:
@@ -73,19 +75,19 @@ def registers(program: Program) -> list[FrameRegister]:
 
 
 class Lifetimes:
-    """When each temporary is needed: the first and the last position."""
+    """Live ranges of temporaries: positions of the first and the last access in `ranges`."""
 
     def __init__(self) -> None:
         self.ranges: dict[Slot, tuple[int, int]] = {}
         self.position = 0
-        # The loops around, outermost first: token and [first, last] position, the last known only after the loop.
+        # Enclosing loops, outermost first: token and [first, last] position; the last is known only after the loop.
         self.loops: list[tuple[object, list[int]]] = []
         self._later: list[tuple[Slot, list[int]]] = []
 
     def visit(self, steps: Sequence[Step]) -> None:
-        """Count the positions of steps and note what they touch."""
+        """Number the steps and record the slots that they access."""
         self._steps(steps)
-        # Touches from within a loop of what lives outside of it count for the whole loop, whose end is known now.
+        # Accesses inside a loop to slots that live outside of it count for the whole loop, whose end is known now.
         for slot, (first, last) in self._later:
             self._note(slot, first, last)
 
@@ -137,18 +139,20 @@ class Lifetimes:
 
 
 def pack(ranges: dict[Slot, tuple[int, int]]) -> int:
-    """Assign offsets in one block to temporaries, such that those needed at one time do not overlap; returns its
-    size."""
-    offsets, top = offsets_of(list(ranges.values()), [slot.size for slot in ranges])
+    """Assign offsets in one block to temporaries such that simultaneously live ones do not overlap; return the block's
+    size.
+    """
+    offsets, top = pack_offsets(list(ranges.values()), [slot.size for slot in ranges])
     for slot, offset in zip(ranges, offsets, strict=True):
         slot.offset = offset
     return top
 
 
-def offsets_of(extents: Sequence[tuple[int, int]], sizes: Sequence[int]) -> tuple[list[int], int]:
-    """The offsets of pieces of memory in one block, by when they are needed and how large they are; and its size.
+def pack_offsets(extents: Sequence[tuple[int, int]], sizes: Sequence[int]) -> tuple[list[int], int]:
+    """Assign offsets in one block to pieces of memory, given their live ranges and sizes; return the offsets and the
+    block's size.
 
-    In the order of time each takes the smallest hole that fits, and releases it when it is done.
+    In the order of time, each piece takes the smallest hole that fits and frees it after its last use.
     """
     ends: list[tuple[int, int, int, int]] = []  # (last, order, offset, size), sorted
     holes: list[tuple[int, int]] = []  # (offset, size), sorted by offset, never adjacent
@@ -171,7 +175,7 @@ def offsets_of(extents: Sequence[tuple[int, int]], sizes: Sequence[int]) -> tupl
             if best[1] > size:
                 bisect.insort(holes, (offset + size, best[1] - size))
         elif holes and holes[-1][0] + holes[-1][1] == top:
-            # The last hole touches the end: it grows.
+            # The last hole reaches the end of the block: extend it.
             offset = holes.pop()[0]
             top = offset + size
         else:
@@ -182,7 +186,7 @@ def offsets_of(extents: Sequence[tuple[int, int]], sizes: Sequence[int]) -> tupl
 
 
 def _release(holes: list[tuple[int, int]], offset: int, size: int) -> None:
-    """Release memory, merged with the holes beside it."""
+    """Free memory and merge it with adjacent holes."""
     at = bisect.bisect(holes, (offset, 0))
     if at < len(holes) and holes[at][0] == offset + size:
         size += holes.pop(at)[1]
@@ -192,8 +196,8 @@ def _release(holes: list[tuple[int, int]], offset: int, size: int) -> None:
     holes.insert(bisect.bisect(holes, (offset, 0)), (offset, size))
 
 
-def address_of(slot: Slot, program: Program) -> tuple[int, int]:
-    """A slot as the machine addresses it: a register and an offset in bytes."""
+def slot_address(slot: Slot, program: Program) -> tuple[int, int]:
+    """Return the address of a slot as (register, offset in bytes)."""
     match slot.kind:
         case Kind.TEMPORARY if slot.space != DEFAULT_SPACE:
             return first_space(program) + list(program.space_bytes).index(slot.space), slot.offset

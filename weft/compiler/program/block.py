@@ -1,4 +1,4 @@
-"""A block of a program being built: where its values are, and which of them nobody needs any more."""
+"""A block of a program being built: the slots of its values, and which of those slots are dead."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from weft.ir.jaxpr import Jaxpr, Literal
 class Block:
     """The values of one jaxpr (the whole, a loop's body, a branch) while its steps are built.
 
-    A slot that the block owns dies with the last use of the last of its values; the memory of others belongs to blocks
-    around, which may need it again. `targets` says where a value must go in the end, `preferred` where it would best go
-    if what is there has died by then.
+    A slot in `owned` dies with the last use of the last of its values; other memory belongs to enclosing blocks, which
+    may need it again. `targets` maps values to slots where they must end up, `preferred` to slots that they should take
+    if these are dead by then.
     """
 
     def __init__(self, jaxpr: Jaxpr, owned: Iterable[Slot] = ()) -> None:
@@ -34,25 +34,29 @@ class Block:
             self.last[atom] = len(jaxpr.eqns)
 
     def put(self, v: Any, slot: Slot) -> None:
-        """Say where a value is."""
+        """Record the slot of a value."""
         self.slots[v] = slot
         self.users.setdefault(slot, []).append(v)
 
     def dead(self, slot: Slot, position: int, from_now: bool) -> bool:
-        """Whether the memory may be overwritten by equation `position`: nobody reads it later; if `from_now`, the
-        equation itself does not read it either."""
+        """Return whether equation `position` may overwrite a slot because no later equation reads it.
+
+        With `from_now`, the equation itself must not read it either.
+        """
         if slot not in self.owned:
             return False
         limit = position - 1 if from_now else position
         return all(self.last.get(v, -1) <= limit for v in self.users.get(slot, ()))
 
     def send(self, targets: Mapping[Any, Slot]) -> None:
-        """Say where results go, and values that become one of them in place, so that they need not be copied."""
+        """Set the targets of results, and of values that are updated in place to become one of them, so that no copy is
+        needed.
+        """
         self.targets.update(targets)
         updated = {e.outvars[n]: e.invars[m] for e in self.jaxpr.eqns for m, n in self.updates(e)}
         defined = {v for e in self.jaxpr.eqns for v in e.outvars}
         for v, slot in list(targets.items()):
-            if v in self.preferred:  # it may take a donated argument instead, and then nothing goes to its target
+            if v in self.preferred:  # it may take a donated argument instead, and then its target stays unused
                 continue
             source = updated.get(v)
             while source is not None and source in defined and source not in self.targets:
@@ -66,7 +70,7 @@ class Block:
 
     @staticmethod
     def updates(equation: Any) -> list[tuple[int, int]]:
-        """Pairs (operand, result) of a fusion that share memory by its nature."""
+        """Return pairs (operand, result) of a fusion that always share memory."""
         if equation.params.get("kind") == "alias":
             return [(0, 0)] if len(equation.invars) == len(equation.outvars) == 1 else []
         if equation.params.get("kind") not in IN_PLACE_KINDS:
@@ -76,6 +80,6 @@ class Block:
         buffer, result = hero.invars[0], hero.outvars[0]
         if buffer not in inner.invars or result not in inner.outvars:
             return []
-        if buffer in hero.invars[1:]:  # what is read elsewhere while it changes is copied first
+        if buffer in hero.invars[1:]:  # a buffer that is also read elsewhere during the update is copied first
             return []
         return [(inner.invars.index(buffer), inner.outvars.index(result))]

@@ -1,8 +1,8 @@
-"""From a fused jaxpr to steps: kernels emitted, libraries called, control flow as loops and branches over slots.
+"""Build a program from a fused jaxpr: emit kernels, plan library calls, lower control flow to loops and branches.
 
-Memory is shared here where values are: a result takes the slot of an operand that dies, if its kernel allows that; an
-update in place copies only what somebody still needs; carries of loops stay where they are. Which temporaries may
-overlap is decided afterwards (`assign`).
+Values share memory where possible: a result takes the slot of an operand that dies, if its kernel allows that; an
+update in place copies its operand only if the operand is needed later; carries of loops stay in one slot. `assign`
+decides afterwards which temporaries may overlap.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from weft.base.errors import InternalError
 from weft.compiler.emit.emission import Emission, literal_arrays, size_of, storage
 from weft.compiler.fuse.classify import classify
 from weft.compiler.fuse.fusion import fusion
-from weft.compiler.kernel.cost import grain_of
+from weft.compiler.kernel.cost import choose_grain
 from weft.compiler.program import control, tapes
 from weft.compiler.program.block import Block
 from weft.compiler.program.checks import EnclosingLoop, build_trap
-from weft.compiler.program.emissions import Sizes, emission_at, emission_of, equal_fusions
+from weft.compiler.program.emissions import Sizes, emission_at, get_emission, equal_fusions
 from weft.compiler.program.ir import (
     Begin,
     Call,
@@ -61,10 +61,12 @@ def build(
     sizes: Sizes | None = None,
     begin: Begin | None = None,
 ) -> Program:
-    """The steps of a fused jaxpr whose constants are arguments. `donated` has a flag for each argument. Contractions
-    get the schedules that emitters prefer, unless `schedules` says otherwise. With `sizes`, the jaxprs of fusions may
-    have symbolic sizes, which are these; all other types are those at the sizes. `begin` is told of steps as they are
-    built."""
+    """Build the steps of a fused jaxpr whose constants are arguments.
+
+    `donated` has a flag for each argument. Contractions use the schedules that emitters prefer, unless `schedules`
+    overrides them. With `sizes`, the jaxprs of fusions may have symbolic sizes, whose values these are; all other types
+    are concrete. `begin` receives steps as they are built.
+    """
     return Builder(target, schedules, sizes, begin).program(jaxpr, donated)
 
 
@@ -83,9 +85,9 @@ class Builder:
         self.constant_slots: list[Slot] = []
         self._constants: dict[Any, Slot] = {}
         self.loop: Any = None  # the loop whose body is being built
-        self.enclosing_loops: list[EnclosingLoop] = []  # outermost first, for those who read counters
+        self.enclosing_loops: list[EnclosingLoop] = []  # outermost first, for steps that read counters
         self.steps: list[Step] = []
-        # Of a program that many devices run: arguments before the indices along axes, those, and how many collectives.
+        # For several devices: number of arguments before the axis indices, the axis indices, and number of collectives.
         self.arguments = 0
         self.axis_slots: dict[Any, Slot] = {}
         self.collectives = 0
@@ -131,7 +133,9 @@ class Builder:
     # -- blocks ----------------------------------------------------------------------------------------------------
 
     def fill(self, block: Block, results: Sequence[Slot | None] = ()) -> None:
-        """The steps of a block, with results written to these slots (None: wherever they are computed)."""
+        """Build the steps of a block, with results written to the slots in `results` (None: wherever they are
+        computed).
+        """
         jaxpr = block.jaxpr
         for v, value in zip(jaxpr.constvars, jaxpr.consts, strict=True):
             block.put(v, self.constant(storage_of(value)))
@@ -140,7 +144,7 @@ class Builder:
             if slot is not None and type(outvar) is not Literal and outvar not in block.slots:
                 targets.setdefault(outvar, slot)
         block.send(targets)
-        # Steps inside of loops and branches are told with these.
+        # Steps inside of loops and branches are reported with the step that contains them.
         begin, self.begin = self.begin, None
         equal = {} if begin is None else equal_fusions(jaxpr, KINDS, self.target)
         for position, equation in enumerate(jaxpr.eqns):
@@ -150,13 +154,16 @@ class Builder:
                 begin(self.steps[before:], equal)
 
     def copy_results(self, block: Block, results: Sequence[Slot]) -> None:
-        """Copy the block's results to where they belong, if they are not there."""
+        """Copy the block's results to their slots, unless they are there already."""
         pairs = [(slot, self.atom(block, v)) for v, slot in zip(block.jaxpr.outvars, results, strict=True)]
         self.copy_all([(target, source) for target, source in pairs if target is not source])
 
     def copy_all(self, pairs: Sequence[tuple[Slot, Slot]]) -> None:
-        """Copy all sources to their targets at once: what others still read is overwritten after them, and where that
-        is a cycle, one of them is copied to a temporary first."""
+        """Copy all sources to their targets as if at once.
+
+        Slots that are still to be read are overwritten after the read; in a cycle, one slot is first copied to a
+        temporary.
+        """
         rest = list(pairs)
         while rest:
             free = next((n for n, (target, _) in enumerate(rest) if all(target is not s for _, s in rest)), None)
@@ -177,13 +184,13 @@ class Builder:
     def temporary(self, size: int) -> Slot:
         return Slot(Kind.TEMPORARY, size, owner=self.loop)
 
-    def pointed(self, base: Slot, size: int) -> Slot:
-        """One of the slices of `size` bytes that a slot has side by side."""
+    def slice_slot(self, base: Slot, size: int) -> Slot:
+        """Return a pointed slot for slices of `size` bytes that lie consecutively in `base`."""
         alignment = math.gcd(base.alignment, size)
         return Slot(Kind.POINTED, size, register=FrameRegister("pointer"), alignment=alignment)
 
     def constant(self, value: Any) -> Slot:
-        """A slot in the block of constants; equal small ones share it."""
+        """Return a slot in the block of constants. Equal small constants share one."""
         array = np.ascontiguousarray(value)
         key = (array.dtype, array.shape, array.tobytes()) if array.size <= 16 else id(value)
         slot = self._constants.get(key)
@@ -194,13 +201,13 @@ class Builder:
         return slot
 
     def atom(self, block: Block, atom: Any) -> Slot:
-        """Where an operand is."""
+        """Return the slot of an operand."""
         if type(atom) is Literal:
             return self.constant(np.asarray(atom.val, dtypes.storage(atom.aval.dtype)))  # type: ignore[attr-defined]
         return block.slots[atom]
 
     def allocate(self, block: Block, v: Any, position: int) -> Slot:
-        """Memory for a new value: its preferred slot, its target, or a temporary."""
+        """Return memory for a new value: its preferred slot, its target, or a temporary."""
         preferred = block.preferred.get(v)
         if preferred is not None and block.dead(preferred, position, from_now=True):
             slot = preferred
@@ -217,7 +224,7 @@ class Builder:
     # -- equations -------------------------------------------------------------------------------------------------
 
     def equation(self, block: Block, position: int, equation: Equation) -> None:
-        """The steps of one equation."""
+        """Build the steps of one equation."""
         card = equation.primitive
         before = len(self.steps)
         if card is fusion:
@@ -238,10 +245,10 @@ class Builder:
         elif isinstance(card, Collective):
             self.collective(block, position, equation)
         elif card.higher_order:
-            raise InternalError(f"`{card.name}` must be gone before steps are built.", stage="program")
+            raise InternalError(f"`{card.name}` must be lowered before steps are built.", stage="program")
         else:
             self.library(block, position, equation)
-        # Steps inside of loops and branches have theirs already, but for those that only copy values.
+        # Steps inside of loops and branches already have a line and an origin, except copies of values.
         for step in nested_steps(self.steps[before:]):
             if step.line is None:
                 step.line = equation.source
@@ -249,7 +256,7 @@ class Builder:
                 step.origin = equation
 
     def collective(self, block: Block, position: int, equation: Equation) -> None:
-        """A collective, at which the device stops; the index of the device along an axis is an argument."""
+        """Build a collective step. The index of the device along an axis is an argument, not a step."""
         if not equation.invars:
             (v,) = equation.outvars
             axis = equation.params["axis_name"]
@@ -264,7 +271,7 @@ class Builder:
         self.collectives += 1
 
     def put_slot(self, block: Block, v: Any, slot: Slot) -> None:
-        """A value that is in a slot already, unless it must be elsewhere."""
+        """Record that a value is in a slot already, or copy it if its target is another slot."""
         target = block.targets.get(v)
         if target is not None and target is not slot:
             self.copy(target, slot)
@@ -272,14 +279,14 @@ class Builder:
         block.put(v, slot)
 
     def alias(self, block: Block, v: Any, atom: Any) -> None:
-        """A value that is another under a new name: the same memory, unless it must be elsewhere."""
+        """Record that a value shares the memory of another, or copy it if its target is another slot."""
         self.put_slot(block, v, self.atom(block, atom))
 
     def fusion(self, block: Block, position: int, equation: Equation) -> None:
         kind, jaxpr = equation.params["kind"], equation.params["jaxpr"]
         if kind == "alias":
             for v, result in zip(equation.outvars, jaxpr.outvars, strict=True):
-                self.alias(block, v, aliased(equation, jaxpr, result))
+                self.alias(block, v, alias_source(equation, jaxpr, result))
             return
         if not any(size_of(v) for v in equation.outvars):
             for v in equation.outvars:
@@ -299,7 +306,7 @@ class Builder:
         self.kernels(block, position, equation, kind, jaxpr, hero, int(schedule))
 
     def schedule(self, jaxpr: Jaxpr, hero: int | None, default: str) -> str:
-        """Which schedule a contraction gets."""
+        """Return the schedule of a contraction."""
         if self.schedules is None:
             return default
         either = has_library_alternative(jaxpr, self.target)
@@ -317,7 +324,7 @@ class Builder:
         hero: int | None,
         schedule: int = 0,
     ) -> None:
-        """The kernels of a fusion, whose operands and results are those of an equation."""
+        """Launch the kernels of a fusion with the operands and results of an equation."""
         emission = self.emission(kind, jaxpr, hero, schedule)
         arguments = [self.atom(block, a) for a in equation.invars]
         results: list[Slot] = []
@@ -329,9 +336,9 @@ class Builder:
         self.launch(emission, operands, kind)
 
     def emission(self, kind: str, jaxpr: Jaxpr, hero: int | None, schedule: int) -> Emission:
-        """The kernels of a fusion."""
+        """Return the kernels of a fusion."""
         if self.sizes is None:
-            return emission_of(kind, jaxpr, hero, self.target, schedule)
+            return get_emission(kind, jaxpr, hero, self.target, schedule)
         return emission_at(kind, jaxpr, hero, self.target, schedule, self.sizes)
 
     def result(
@@ -344,13 +351,15 @@ class Builder:
         i: int,
         v: Any,
     ) -> Slot:
-        """Memory for a result: that of an operand which dies here, where its kernel or library allows or demands it."""
+        """Return memory for a result: that of an operand that dies here, if the kernel or library allows or requires
+        it, else new memory.
+        """
         for argument, result in computed.updated if isinstance(computed, Emission) else ():
             if result == i:
-                return self.updated(block, position, arguments, others, arguments[argument], v)
+                return self.update_slot(block, position, arguments, others, arguments[argument], v)
         target, preferred = block.targets.get(v), block.preferred.get(v)
         allowed = sorted((arguments[a] for a, r in computed.in_place if r == i), key=lambda slot: slot is not preferred)
-        # Where it would best go (a carry) is better than an operand, which would have to be copied there.
+        # The preferred slot (a carry) is better than an operand's, from which the result would have to be copied.
         if target is not None or (preferred is not None and block.dead(preferred, position, from_now=True)):
             allowed = [slot for slot in allowed if slot is preferred]
         for slot in allowed:
@@ -361,11 +370,11 @@ class Builder:
                 return slot
         return self.allocate(block, v, position)
 
-    def updated(
+    def update_slot(
         self, block: Block, position: int, arguments: Sequence[Slot], others: Sequence[Slot], slot: Slot, v: Any
     ) -> Slot:
-        """Memory for a result that is an operand updated in place: the operand's own if it dies here, else a copy."""
-        once = arguments.count(slot) == 1  # else it would be read while it changes, under another shape
+        """Return memory for the result of an update in place: the operand's own if it dies here, else a copy."""
+        once = arguments.count(slot) == 1  # otherwise it would be read, under another shape, while it is updated
         free = v not in block.targets or block.preferred.get(v) is slot
         if once and free and slot not in others and block.dead(slot, position, from_now=False):
             block.put(v, slot)
@@ -377,7 +386,7 @@ class Builder:
     # -- libraries and callbacks -----------------------------------------------------------------------------------
 
     def library(self, block: Block, position: int, equation: Equation) -> None:
-        """A call of a library, or our own kernels for a matmul that they are quicker for."""
+        """Build a library call, or kernels of our own for a matmul for which they are faster."""
         if equation.primitive is dot_general:
             jaxpr = alone(equation)
             schedule = self.schedule(jaxpr, 0, LIBRARY)
@@ -389,12 +398,12 @@ class Builder:
         self.call(block, position, equation)
 
     def call(self, block: Block, position: int, equation: Equation) -> None:
-        """A call of a library."""
+        """Build a library call."""
         call = tables_of(self.target).plan(equation, self.target)
         operands = [self.atom(block, a) for a in equation.invars]
         for i, permutation in enumerate(call.permutations):
             if permutation is not None:
-                operands[i] = self.transposed(equation.invars[i].aval, permutation, operands[i])
+                operands[i] = self.transpose(equation.invars[i].aval, permutation, operands[i])
         results: list[Slot] = []
         for i, v in enumerate(equation.outvars):
             results.append(self.result(block, position, call, operands, results, i, v))
@@ -404,17 +413,17 @@ class Builder:
             self.host(call.host, equation, operands, results)
             return
         self.steps.append(
-            Call(call.routine, slots, (*results, *scratch), call.parameters, call.tiles, label=label_of(equation))
+            Call(call.routine, slots, (*results, *scratch), call.parameters, call.tiles, label=call_label(equation))
         )
 
-    def transposed(self, aval: Any, permutation: tuple[int, ...], source: Slot) -> Slot:
-        """An operand with its dimensions in another order, in memory of its own."""
+    def transpose(self, aval: Any, permutation: tuple[int, ...], source: Slot) -> Slot:
+        """Transpose an operand into memory of its own."""
         before = Var(aval)
         card = lookup("transpose")
         after = Var(card.type(aval, permutation=permutation))
         equation = Equation([before], [after], card, {"permutation": permutation})
         hero = classify(equation, self.target).role == HERO
-        emission = emission_of(
+        emission = get_emission(
             "transpose" if hero else "loop",
             Jaxpr((), [before], [after], [equation]),
             0 if hero else None,
@@ -433,14 +442,14 @@ class Builder:
             slots = tuple([operands[n] for n in launch.operands])
             if launch.sizes:
                 slots += (self.constant(np.array(launch.sizes, np.int64)),)
-            grain = grain_of(launch.kernel, self.target.kernel) if launch.grain is None else launch.grain
+            grain = choose_grain(launch.kernel, self.target.kernel) if launch.grain is None else launch.grain
             kernel = launch.kernel
             if any(slot.alignment < self.target.grid_bytes for slot in slots):
                 kernel = replace(kernel, alignments=tuple([slot.alignment for slot in slots]))
             self.steps.append(Launch(kernel, slots, grain, label, launch.sizes, launch.count, launch.nanoseconds))
 
     def callback(self, block: Block, position: int, equation: Equation) -> None:
-        """A call of the user's Python function, which gets arrays of its own."""
+        """Build a call of the user's Python function. It gets copies of the operands."""
         operands = [self.atom(block, a) for a in equation.invars]
         results = [self.allocate(block, v, position) for v in equation.outvars]
         primitive, params = equation.primitive, equation.params
@@ -467,14 +476,14 @@ class Builder:
         )
 
 
-def label_of(equation: Equation) -> str:
-    """What a call of a library is called: the operation, or the leading one of several."""
+def call_label(equation: Equation) -> str:
+    """Return the label of a library call: the primitive's name, or the hero's name for a fusion."""
     hero = equation.params.get("hero")
     return equation.primitive.name if hero is None else equation.params["jaxpr"].eqns[hero].primitive.name
 
 
-def aliased(equation: Equation, jaxpr: Jaxpr, result: Any) -> Any:
-    """The operand (or the literal) whose bytes a result of an alias fusion has."""
+def alias_source(equation: Equation, jaxpr: Jaxpr, result: Any) -> Any:
+    """Return the operand (or literal) whose bytes a result of an alias fusion shares."""
     sources: dict[Any, Any] = dict(zip(jaxpr.invars, equation.invars, strict=True))
     for inner in jaxpr.eqns:
         (atom,) = inner.invars

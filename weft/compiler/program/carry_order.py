@@ -1,5 +1,6 @@
-"""The order of the equations in a loop's body: those that read a carry come before the one that computes its next
-value, where that can be, so that the next value is written where the carry was and need not be copied there."""
+"""Reorder a loop's body so that all reads of a carry precede the equation that computes its next value, where possible.
+The next value is then written to the carry's slot and need not be copied there.
+"""
 
 from __future__ import annotations
 
@@ -10,18 +11,20 @@ from weft.ir.jaxpr import Equation, Jaxpr, Var
 
 
 def readers_first(jaxpr: Jaxpr, carries: Sequence[tuple[Var, Any]]) -> Jaxpr:
-    """The body with its equations in such an order. `carries` are pairs of a carry and its next value."""
+    """Return the body in that order. `carries` has pairs of a carry and its next value."""
     equations = list(jaxpr.eqns)
     for carry, following in carries:
-        equations = _ordered(equations, carry, following)
+        equations = _reorder(equations, carry, following)
     if all(one is other for one, other in zip(equations, jaxpr.eqns, strict=True)):
         return jaxpr
     return jaxpr.replace(eqns=equations)
 
 
-def _ordered(equations: list[Equation], carry: Var, following: Any) -> list[Equation]:
-    """The equations with the one that computes `following`, and those that depend on it, after the last that reads the
-    carry, if that does not depend on it."""
+def _reorder(equations: list[Equation], carry: Var, following: Any) -> list[Equation]:
+    """Delay the equation that computes `following`, and its users, until the last read of the carry.
+
+    Return the equations unchanged if that last read depends on it.
+    """
     first = next((i for i, e in enumerate(equations) if any(v is following for v in e.outvars)), len(equations))
     last = max((i for i, e in enumerate(equations) if any(a is carry for a in e.invars)), default=-1)
     if first >= last:

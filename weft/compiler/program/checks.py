@@ -1,4 +1,4 @@
-"""Traps as steps: a branch on the flag around a call of Python, which raises the error."""
+"""Build the steps of traps: a branch on the flag around a call of Python, which raises the error."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 
 
 class EnclosingLoop(NamedTuple):
-    """A loop whose body is being built, and the register that counts its iterations."""
+    """A loop whose body is being built, and its counter."""
 
     name: str
     counter: FrameRegister
     line: Location | None
 
     def describe(self) -> str:
-        """`scan at train.py:41`."""
+        """Return the loop's name and line, such as `scan at train.py:41`."""
         return self.name if self.line is None else f"{self.name} at {self.line.file_and_line()}"
 
 
 @contextmanager
 def enclosing_loop(builder: Builder, name: str, counter: FrameRegister | None, equation: Equation) -> Iterator[None]:
-    """Steps built here are in a loop; one whose iteration nobody asks for has no counter."""
+    """Context in which built steps belong to a loop. `counter` is None if no step needs the index of its iteration."""
     if counter is None:
         yield
         return
@@ -43,7 +43,9 @@ def enclosing_loop(builder: Builder, name: str, counter: FrameRegister | None, e
 
 
 def build_trap(builder: Builder, block: Block, equation: Equation) -> None:
-    """The steps of a trap: nothing where the flag is 0, else a call that raises."""
+    """Build the steps of a trap: a branch that does nothing if the flag is 0, else calls a function that raises the
+    error.
+    """
     flag, *operands = (builder.atom(block, a) for a in equation.invars)
     params, loops = equation.params, tuple(builder.enclosing_loops)
 

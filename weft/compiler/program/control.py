@@ -1,7 +1,7 @@
-"""Control flow as steps: scan, while, repeat and cond.
+"""Build the steps of control flow: scan, while, repeat and cond.
 
-A carry of a loop has one slot for the whole loop. The body reads it there and, where the old value has died by then,
-writes the new one there; else the new one is copied at the end of the iteration. Slices of scanned arrays are read and
+A carry of a loop has one slot for the whole loop. The body reads it there and, if the old value is dead by then, writes
+the new one there; otherwise the new one is copied at the end of the iteration. Slices of scanned arrays are read and
 written in place, through registers that point at them.
 """
 
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def steps_of(builder: Builder, token: object | None = None) -> Iterator[list[Step]]:
-    """Collect steps apart; with a token, as those of a loop's body."""
+def collect_steps(builder: Builder, token: object | None = None) -> Iterator[list[Step]]:
+    """Collect the steps built in this context in a list of their own; with a token, as the body of a loop."""
     steps: list[Step] = []
     before = builder.steps, builder.loop, builder.target
     builder.steps = steps
@@ -46,8 +46,11 @@ def steps_of(builder: Builder, token: object | None = None) -> Iterator[list[Ste
 def carries(
     builder: Builder, block: Block, position: int, operands: Sequence[Any], results: Sequence[Any], read: Sequence[Slot]
 ) -> list[Slot]:
-    """A slot for each carry, with its first value in it: the operand's own where that dies here (and is not among
-    those that the loop reads besides), else a copy, made where the loop's result must go."""
+    """Return a slot for each carry, initialised with its first value.
+
+    This is the operand's own slot if it dies here and is not in `read`, the other slots that the loop reads; otherwise
+    a copy, in the memory of the loop's result if that has a target.
+    """
     slots: list[Slot] = []
     for atom, v in zip(operands, results, strict=True):
         start = builder.atom(block, atom)
@@ -74,8 +77,11 @@ def build_body(
     carried: Sequence[Slot],
     targets: Sequence[Slot] = (),
 ) -> None:
-    """The steps of a loop's body: `inputs` in the order of its arguments, `carried` are those of them that are carries;
-    results are the new carries, then what goes to `targets`."""
+    """Build the steps of a loop's body.
+
+    `inputs` are the slots of its arguments in order, `carried` those of the carries among them. The jaxpr's results are
+    the new carries, followed by the values for `targets`.
+    """
     held = {id(slot): v for v, slot in zip(jaxpr.invars, inputs, strict=True)}
     pairs = zip((held[id(slot)] for slot in carried), jaxpr.outvars, strict=False)
     block = Block(readers_first(jaxpr, list(pairs)), owned=carried)
@@ -89,7 +95,7 @@ def build_body(
 
 
 def finish(builder: Builder, block: Block, results: Sequence[Any], slots: Sequence[Slot]) -> None:
-    """Say where the results of a loop are."""
+    """Record the slots of a loop's results."""
     for v, slot in zip(results, slots, strict=True):
         builder.define(block, v, slot)
 
@@ -109,7 +115,7 @@ def build_scan(builder: Builder, block: Block, position: int, equation: Equation
     finish(builder, block, equation.outvars[:count], carried)
     token = object()
     counter = FrameRegister("counter")
-    with steps_of(builder, token) as body, enclosing_loop(builder, "scan", counter, equation):
+    with collect_steps(builder, token) as body, enclosing_loop(builder, "scan", counter, equation):
         slices = [
             _slice(builder, v, slot, counter)
             for v, slot in zip(jaxpr.invars[len(held) + count :], scanned, strict=True)
@@ -124,22 +130,22 @@ def build_scan(builder: Builder, block: Block, position: int, equation: Equation
 
 
 def _slice(builder: Builder, v: Any, base: Slot, counter: FrameRegister) -> Slot:
-    """The slice of a scanned operand in this iteration."""
+    """Return the slice of a scanned operand in this iteration."""
     if isinstance(v.aval, TapeType):
         return tapes.read_at(builder, v.aval, base, counter)
-    return _pointed(builder, v, base, counter, written=False)
+    return _slice_slot(builder, v, base, counter, written=False)
 
 
 def _target(builder: Builder, v: Any, base: Slot, counter: FrameRegister) -> Slot:
-    """Where the slice of a result in this iteration is written."""
+    """Return the slot for the slice of a result in this iteration."""
     if isinstance(v.aval, TapeType):
         return builder.temporary(builder.size(v.aval))
-    return _pointed(builder, v, base, counter, written=True)
+    return _slice_slot(builder, v, base, counter, written=True)
 
 
-def _pointed(builder: Builder, v: Any, base: Slot, counter: FrameRegister, written: bool) -> Slot:
+def _slice_slot(builder: Builder, v: Any, base: Slot, counter: FrameRegister, written: bool) -> Slot:
     size = builder.size(v.aval)
-    slot = builder.pointed(base, size)
+    slot = builder.slice_slot(base, size)
     builder.steps.append(SetAddress(slot, base, counter, size, written))
     return slot
 
@@ -154,7 +160,7 @@ def build_repeat(builder: Builder, block: Block, position: int, equation: Equati
     finish(builder, block, equation.outvars, carried)
     token = object()
     counter = FrameRegister("counter")
-    with steps_of(builder, token) as body, enclosing_loop(builder, "a loop", counter, equation):
+    with collect_steps(builder, token) as body, enclosing_loop(builder, "a loop", counter, equation):
         step = builder.temporary(4)
         builder.steps.append(Count(step, counter))
         build_body(builder, jaxpr, [step, *held, *carried], carried)
@@ -172,13 +178,13 @@ def build_while(builder: Builder, block: Block, position: int, equation: Equatio
     finish(builder, block, equation.outvars, carried)
     token = object()
     counter = FrameRegister("counter") if CHECK in equation.effects else None
-    with steps_of(builder, token) as test, enclosing_loop(builder, "while", counter, equation):
+    with collect_steps(builder, token) as test, enclosing_loop(builder, "while", counter, equation):
         inner = Block(condition)
         for v, slot in zip(condition.invars, [*held_condition, *carried], strict=True):
             inner.put(v, slot)
         builder.fill(inner)
         predicate = builder.atom(inner, condition.outvars[0])
-    with steps_of(builder, token) as inner_steps, enclosing_loop(builder, "while", counter, equation):
+    with collect_steps(builder, token) as inner_steps, enclosing_loop(builder, "while", counter, equation):
         build_body(builder, body, [*held, *carried], carried)
     builder.steps.append(While(test, predicate, FrameRegister("test"), inner_steps, token, counter))
 
@@ -190,7 +196,7 @@ def build_cond(builder: Builder, block: Block, position: int, equation: Equation
     results = [builder.allocate(block, v, position) for v in equation.outvars]
     branches = []
     for branch in equation.params["branches"]:
-        with steps_of(builder) as steps:
+        with collect_steps(builder) as steps:
             inner = Block(branch)
             for v, slot in zip(branch.invars, slots, strict=True):
                 inner.put(v, slot)
@@ -201,7 +207,7 @@ def build_cond(builder: Builder, block: Block, position: int, equation: Equation
     builder.steps.append(Branch(which, dtype, FrameRegister("choice"), branches))
 
 
-# How each primitive that runs sub-jaxprs becomes steps.
+# Functions that build the steps of each primitive with sub-jaxprs.
 BUILDERS: dict[Any, Callable[[Builder, Block, int, Equation], None]] = {
     cond: build_cond,
     repeat: build_repeat,

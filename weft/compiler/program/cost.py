@@ -1,4 +1,4 @@
-"""How long a program takes, roughly; for decisions that do not change what it computes."""
+"""Estimate the time of a program, for decisions that do not change its results."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from weft.compiler.target.target import KernelCosts
 
 
 def estimate(program: Program, costs: KernelCosts) -> float:
-    """Nanoseconds of one run on one thread."""
+    """Estimate the nanoseconds of one run on one thread."""
     return estimate_steps(program.steps, costs)
 
 
 def launch_work(step: Launch, costs: KernelCosts) -> float:
-    """Nanoseconds of one launch."""
+    """Estimate the nanoseconds of one launch."""
     return work(step.full, costs) if step.nanoseconds is None else step.nanoseconds
 
 
 def launches(steps: Sequence[Step], times: float = 1.0) -> Iterator[tuple[Launch, float]]:
-    """The launches of steps that run so many times, and how often each runs."""
+    """Iterate over the launches in steps that run `times` times, each with the number of times that it runs."""
     for step in steps:
         if isinstance(step, Launch):
             yield step, times
@@ -46,7 +46,7 @@ def launches(steps: Sequence[Step], times: float = 1.0) -> Iterator[tuple[Launch
 
 
 def estimate_steps(steps: Sequence[Step], costs: KernelCosts) -> float:
-    """Nanoseconds of steps on one thread."""
+    """Estimate the nanoseconds of steps on one thread."""
     total = 0.0
     for step in steps:
         match step:
@@ -63,11 +63,11 @@ def estimate_steps(steps: Sequence[Step], costs: KernelCosts) -> float:
                 total += ESTIMATED_ITERATIONS * (
                     estimate_steps(step.condition, costs) + estimate_steps(step.body, costs)
                 )
-            case Branch(label="check"):  # the other way out is taken at most once
+            case Branch(label="check"):  # the branch that raises is taken at most once
                 total += costs.launch
             case Branch():
                 total += max(estimate_steps(branch, costs) for branch in step.branches)
-            case Start():  # as if nothing else happened at that time
+            case Start():  # as if no other step overlapped it
                 total += estimate_steps([step.step], costs)
             case Wait():
                 pass

@@ -1,7 +1,7 @@
-"""The kernels of fusions with symbolic sizes: emitted once for each class of sizes, and evaluated at given ones.
+"""Kernels of fusions with symbolic sizes: emitted once for each class of sizes, and evaluated at concrete sizes.
 
-An emitter that takes symbols is run under `deciding` for the sizes at hand. What it asked is what its kernels depend
-on: they serve all sizes for which the answers are the same. Other emitters are run at the sizes themselves.
+An emitter that supports symbols is run under `deciding` for the sizes at hand. Its kernels depend on the comparisons
+that it made: they serve all sizes for which these give the same answers. Other emitters are run at the concrete sizes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from weft.indexing.guards import Guard, RuleGuard, checker, deciding, evaluated_
 from weft.ir.at_sizes import at_sizes, symbols_of_jaxpr
 from weft.ir.jaxpr import Equation, Jaxpr
 
-# Kinds of fusions whose emitters take symbolic sizes.
+# Kinds of fusions whose emitters support symbolic sizes.
 SYMBOLIC_KINDS = frozenset(
     {
         "loop",
@@ -44,7 +44,7 @@ SYMBOLIC_KINDS = frozenset(
         "convolution",
     }
 )
-# Classes that a fusion has at most; and how often its emitter may ask for a size before it gets constants at once.
+# Maximum of classes per fusion; and of emissions that needed a size as a constant, after which symbols are not tried.
 MOST_CLASSES, MOST_CONSTANTS = 64, 4
 
 Sizes = Mapping[Symbol, int]
@@ -52,8 +52,8 @@ _emissions: Memo[Any, Emission] = Memo(4096)
 _families: Memo[Any, Emissions] = Memo(1024)
 
 
-def emission_of(kind: str, jaxpr: Jaxpr, hero: int | None, target: Target, schedule: int = 0) -> Emission:
-    """The kernels of a fusion; equal fusions, whatever their literals, are emitted once."""
+def get_emission(kind: str, jaxpr: Jaxpr, hero: int | None, target: Target, schedule: int = 0) -> Emission:
+    """Return the kernels of a fusion. Equal fusions, regardless of their literals, are emitted once."""
     structure = _structure(kind, jaxpr, hero, target)
     if structure is None:
         return emit(kind, jaxpr, hero, target, schedule)
@@ -65,12 +65,12 @@ def emission_of(kind: str, jaxpr: Jaxpr, hero: int | None, target: Target, sched
 
 
 def _structure(kind: str, jaxpr: Jaxpr, hero: int | None, target: Target) -> Hashable | None:
-    """What fusions with the same kernels have in common; it is asked for twice."""
+    """Return the key that fusions with the same kernels have in common. It is cached because it is needed twice."""
     return jaxpr.cached(("fusion key", kind, hero, target), lambda: fusion_key(kind, jaxpr, hero, target))
 
 
 def equal_fusions(jaxpr: Jaxpr, kinds: Collection[str], target: Target) -> dict[Equation, int]:
-    """For each fusion of some kinds that a jaxpr has, outside of loops: how many are equal to it, with itself."""
+    """Return for each fusion of the given kinds outside of loops the number of fusions equal to it, including itself."""
     keys: dict[Equation, Any] = {}
     for equation in jaxpr.eqns:
         params = equation.params
@@ -82,12 +82,14 @@ def equal_fusions(jaxpr: Jaxpr, kinds: Collection[str], target: Target) -> dict[
 
 
 def emission_at(kind: str, jaxpr: Jaxpr, hero: int | None, target: Target, schedule: int, sizes: Sizes) -> Emission:
-    """The kernels of a fusion that may have symbolic sizes, at given ones: all of it but the kernels is integers."""
-    return emissions_of(kind, jaxpr, hero, target, schedule).at(sizes)
+    """Return the kernels of a fusion with symbolic sizes at concrete ones. Everything but the kernels then has
+    integers.
+    """
+    return get_emissions(kind, jaxpr, hero, target, schedule).at(sizes)
 
 
-def emissions_of(kind: str, jaxpr: Jaxpr, hero: int | None, target: Target, schedule: int) -> Emissions:
-    """All emissions of a fusion that may have symbolic sizes; equal fusions share them."""
+def get_emissions(kind: str, jaxpr: Jaxpr, hero: int | None, target: Target, schedule: int) -> Emissions:
+    """Return all emissions of a fusion that may have symbolic sizes. Equal fusions share them."""
     key = ("emissions", kind, hero, target, schedule)
     return jaxpr.cached(key, lambda: _emissions_for(kind, jaxpr, hero, target, schedule))
 
@@ -104,7 +106,7 @@ def _emissions_for(kind: str, jaxpr: Jaxpr, hero: int | None, target: Target, sc
 
 
 def takes_symbols(kind: str, jaxpr: Jaxpr, hero: int | None, target: Target) -> bool:
-    """Whether the emitter of a fusion takes symbolic sizes; contractions by tile registers do not."""
+    """Return whether the emitter of a fusion supports symbolic sizes; contractions by tile registers do not."""
     if kind == "contraction" and target.tiles and hero is not None:
         return all(storage(operand).itemsize >= 4 for operand in jaxpr.eqns[hero].invars)
     return kind in SYMBOLIC_KINDS
@@ -112,9 +114,12 @@ def takes_symbols(kind: str, jaxpr: Jaxpr, hero: int | None, target: Target) -> 
 
 @dataclass(frozen=True, eq=False)
 class SizeClass:
-    """Sizes for which an emitter does the same: `guards` say which, `holds` checks them. `integers` computes what is
-    symbolic in the emission: for each launch the values of its kernel's sizes, its iterations and its work, and then
-    the elements of scratch buffers, all in one tuple."""
+    """A set of sizes for which an emitter takes the same decisions.
+
+    `guards` define the set, `holds` evaluates them. `integers` computes all symbolic integers of the emission in one
+    tuple: for each launch the values of its kernel's sizes, its trip count and its work, then the elements of scratch
+    buffers.
+    """
 
     guards: tuple[Guard | RuleGuard, ...]
     holds: Callable[..., bool]
@@ -130,12 +135,12 @@ class Emissions:
         self.symbols = symbols_of_jaxpr(jaxpr)
         self.classes: list[SizeClass] = []
         self.needs_constants = 0
-        # Equal fusions of one program ask one after the other.
+        # Equal fusions of one program look up the same sizes one after the other.
         self._latest: tuple[Any, Emission] | None = None
         self._latest_class: tuple[Any, SizeClass | None] | None = None
 
     def at(self, sizes: Sizes) -> Emission:
-        """The emission at these sizes."""
+        """Return the emission at these sizes."""
         values = self.values(sizes)
         latest = self._latest
         if latest is None or latest[0] != values:
@@ -143,11 +148,13 @@ class Emissions:
         return latest[1]
 
     def values(self, sizes: Sizes) -> tuple[int, ...]:
-        """The values of the symbols that the fusion has."""
+        """Return the values of the symbols in the fusion."""
         return tuple([sizes[symbol] for symbol in self.symbols])
 
     def class_at(self, sizes: Sizes) -> SizeClass | None:
-        """The class that sizes are of, emitted now if it is new; None if the fusion is emitted for each size."""
+        """Return the class of these sizes, emitted now if it is new; None if the fusion has to be emitted for each
+        size.
+        """
         values = self.values(sizes)
         latest = self._latest_class
         if latest is None or latest[0] != values:
@@ -157,7 +164,7 @@ class Emissions:
     def _class(self, values: Sequence[int], sizes: Sizes) -> SizeClass | None:
         for i, known in enumerate(self.classes):
             if known.holds(*values):
-                if i:  # the next size is likely of the same class
+                if i:  # the next sizes are likely in the same class
                     self.classes = [known, *self.classes[:i], *self.classes[i + 1 :]]
                 return known
         if not self.symbols:
@@ -168,7 +175,7 @@ class Emissions:
             return None
         with deciding({s: sizes[s] for s in self.symbols}, user_code=False) as answers:
             emission = emit(self.kind, self.jaxpr, self.hero, self.target, self.schedule)
-        if answers.constants:  # it would serve this size only
+        if answers.constants:  # the kernels would serve these sizes only
             self.needs_constants += 1
             return None
         return self._new_class(answers.guards, emission)
@@ -180,15 +187,15 @@ class Emissions:
 
     def _make(self, values: Sequence[int], sizes: Sizes) -> Emission:
         known = self.class_at(sizes) if self.symbols else None
-        return self._concrete(sizes) if known is None else self._evaluated(known, values)
+        return self._concrete(sizes) if known is None else self._evaluate(known, values)
 
     def _concrete(self, sizes: Sizes) -> Emission:
-        """The emission of the fusion at these sizes, as it is in a program for them."""
+        """Return the emission at these sizes without symbols, as a program built for them has it."""
         jaxpr = at_sizes(self.jaxpr, sizes) if self.symbols else self.jaxpr
-        return emission_of(self.kind, jaxpr, self.hero, self.target, self.schedule)
+        return get_emission(self.kind, jaxpr, self.hero, self.target, self.schedule)
 
     def _integers(self, emission: Emission) -> Callable[..., tuple[Any, ...]]:
-        """The `integers` of a class."""
+        """Return the function for `SizeClass.integers`."""
         parts: list[str] = []
         lines: list[str] = []
         for i, launch in enumerate(emission.launches):
@@ -199,7 +206,7 @@ class Emissions:
         parts += [str(s.size) for s in emission.scratch]
         return evaluated_once(f"({''.join(f'{part}, ' for part in parts)})", self.symbols, lines)
 
-    def _evaluated(self, known: SizeClass, values: Sequence[int]) -> Emission:
+    def _evaluate(self, known: SizeClass, values: Sequence[int]) -> Emission:
         integers = known.integers(*values)
         launches: list[KernelLaunch] = []
         start = 0

@@ -1,7 +1,7 @@
-"""What may happen while a started step runs: nothing that touches what it writes, or writes what it reads.
+"""Conflicts of started steps: while one runs, no step may access memory that it writes, or write memory that it reads.
 
-A pointed slot is the memory that it points into: two slices of one array count as the same memory, because where they
-are is known only when the program runs.
+A pointed slot counts as the memory that it points into: two slices of one array are the same memory, since their
+offsets are known only at run time.
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ from typing import NoReturn, Protocol
 from weft.base.dataclass import dataclass
 from weft.compiler.program.ir import Call, Communicate, Copy, Event, Launch, Program, Slot, Start, Step, Wait, While
 
-# What can be started.
+# Steps that can be started.
 STARTED = (Launch, Call, Copy, Communicate)
 
 
 @dataclass
 class _Accesses:
-    """What a step touches, with all that it contains: memory by its root, with the slot through which it is reached."""
+    """Memory that a step accesses, with the steps inside it: root slots, mapped to the slot through which each is
+    reached.
+    """
 
     touched: dict[Slot, Slot] = field(default_factory=dict)
     written: dict[Slot, Slot] = field(default_factory=dict)
@@ -28,7 +30,7 @@ class _Accesses:
 
 
 class Conflicts:
-    """Which steps of a program may not run while another does."""
+    """Tells which steps of a program may not run at the same time as another."""
 
     def __init__(self, program: Program) -> None:
         self._bases: dict[Slot, list[Slot]] = {}
@@ -38,7 +40,9 @@ class Conflicts:
                 self._bases.setdefault(part, []).append(base)
 
     def between(self, started: Step, step: Step) -> str | None:
-        """What a step does, with all that it contains, that it may not do while `started` runs; None if nothing."""
+        """Return the access of `step`, or of a step inside it, that conflicts with `started` while that runs; None if
+        there is no conflict.
+        """
         first, second = self._accesses(started), self._accesses(step)
         for root, slot in second.written.items():
             if root in first.touched:
@@ -62,9 +66,9 @@ class Conflicts:
         return found
 
     def _collect(self, step: Step, found: _Accesses) -> None:
-        if step.slices:  # it computes an address, and touches no memory
+        if step.slices:  # computes an address, accesses no memory
             found.pointed.update(part for part, _ in step.slices)
-        elif not isinstance(step, Wait):  # what it waits for was looked at where that starts
+        elif not isinstance(step, Wait):  # the step that it waits for was collected at its start
             self._note(found.touched, (*step.reads, *step.writes))
             self._note(found.written, step.writes)
         if isinstance(step, While):
@@ -81,20 +85,23 @@ class Conflicts:
                 found.update(dict.fromkeys(self._roots(slot), slot))
 
     def _roots(self, slot: Slot) -> list[Slot]:
-        """The memory that a slot is in."""
+        """Return the slots whose memory a slot may be in."""
         bases = self._bases.get(slot)
         return [slot] if bases is None else [root for base in bases for root in self._roots(base)]
 
 
 class Fail(Protocol):
-    """Raise an error about steps, which are named in its text."""
+    """Raises an error about steps. Each `{}` in the text is replaced by the line of one step."""
 
     def __call__(self, what: str, *steps: Step) -> NoReturn: ...
 
 
 def check_events(program: Program, fail: Fail) -> None:
-    """Every started step has its own event and exactly one `Wait`, later in the same block, and no step between
-    conflicts with it. `fail(what, *steps)` gets the steps that `what` is about, for every `{}` in it."""
+    """Check that every started step has its own event, exactly one `Wait` later in the same block, and no conflict with
+    the steps between.
+
+    `fail(what, *steps)` is called with the first violation; `what` has one `{}` for each step.
+    """
     _Checker(Conflicts(program), fail).block(program.steps)
 
 
@@ -121,29 +128,29 @@ class _Checker:
                 for body in step.bodies:
                     self.block(body)
         for start in running.values():
-            self.fail("Nobody waits in the same block for {}.", start)
+            self.fail("{} must be waited for in the same block; there is no such wait.", start)
 
     def start(self, step: Start) -> None:
         before = self.starts.setdefault(step.event, step)
         if before is not step:
-            self.fail("The event of {} is that of {}.", step, before)
+            self.fail("Every start must have its own event; {} has that of {}.", step, before)
         if step.event in self.waits:
             self.fail("{} comes before {}.", self.waits[step.event], step)
         if step.event.step is not step.step:
             self.fail("The event of {} belongs to another step.", step)
         if not isinstance(step.step, STARTED):
-            self.fail("{} is neither a launch nor a call, a copy or a collective.", step)
+            self.fail("{} must start a launch, a call, a copy or a collective.", step)
 
     def wait(self, step: Wait, running: dict[Event, Start]) -> None:
         before = self.waits.setdefault(step.event, step)
         start = self.starts.get(step.event)
         if before is not step and start is not None:
-            self.fail("{} waits again for {}.", step, start)
+            self.fail("{} must not wait again for {}.", step, start)
         if running.pop(step.event, None) is not None:
             return
         if start is not None:
-            self.fail("{} is in another block than {}.", step, start)
+            self.fail("{} must be in the same block as {}.", step, start)
         elsewhere = step.event.step
         if elsewhere is None:
-            self.fail("{} waits for what nobody starts.", step)
+            self.fail("{} waits for an event that no step starts.", step)
         self.fail("{} comes before the start of {}.", step, elsewhere)

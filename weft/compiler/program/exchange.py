@@ -1,7 +1,7 @@
-"""Copies at the end of an iteration that need not be done: the carry and what becomes the next one change places.
+"""Remove copies at the end of an iteration by exchanging the memory of a carry and its next value.
 
 A carry that is still read when its next value is written has two memories, and a copy from one to the other after each
-iteration. If neither is anything else, the next iteration can read the one and write the other instead.
+iteration. If neither memory is used otherwise, the next iteration can read the one and write the other instead.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from weft.compiler.program.outline import Operand, Outline, Row
 
 
 class Exchange(NamedTuple):
-    """Where a carry is, where its next value is written, and how many bytes both have."""
+    """Memory of a carry, memory of its next value, and the size of both in bytes."""
 
     carry: Operand
     new: Operand
@@ -23,7 +23,7 @@ class Exchange(NamedTuple):
 
 
 def last_copies(body: Sequence[Row]) -> list[Exchange]:
-    """The copies at the end of a loop's body."""
+    """Return the copies at the end of a loop's body."""
     pairs: list[Exchange] = []
     for row in reversed(body):
         if row[0] != "copy":
@@ -33,7 +33,9 @@ def last_copies(body: Sequence[Row]) -> list[Exchange]:
 
 
 def exchanging_loops(outline: Outline) -> tuple[int, ...]:
-    """The loops of an outline, by the indices of their counters, whose last copies need not be done."""
+    """Return the loops of an outline, by the indices of their counters, whose last copies can be replaced by an
+    exchange.
+    """
     return tuple(row[1][1] for row in _loops(outline.rows) if last_copies(row[4]) and _is_exchanging(row[4], outline))
 
 
@@ -61,7 +63,7 @@ def _is_exchanging(body: Sequence[Row], outline: Outline) -> bool:
 
 
 def _is_whole(operand: Operand, size: int, outline: Outline) -> bool:
-    """Whether an operand is memory from outside of that size, from which no addresses are computed."""
+    """Return whether an operand is memory from outside of exactly `size` bytes from which no addresses are computed."""
     if operand[0] != "outside":
         return False
     address = outline.addresses[operand[1]]
@@ -69,7 +71,7 @@ def _is_whole(operand: Operand, size: int, outline: Outline) -> bool:
 
 
 def _overlaps(operand: Operand, outline: Outline) -> bool:
-    """Whether memory is that of another operand too."""
+    """Return whether the memory of an operand overlaps that of another."""
     mine = outline.addresses[operand[1]]
     return any(
         other.register == mine.register
@@ -81,7 +83,7 @@ def _overlaps(operand: Operand, outline: Outline) -> bool:
 
 
 def _uses(row: Row, operand: Operand, outline: Outline) -> tuple[bool, bool] | None:
-    """Whether a row reads and writes an operand; None if it is not known."""
+    """Return whether a row reads and whether it writes an operand, or None if that is unknown."""
     match row:
         case "launch", symbol, _, operands:
             kernel = outline.kernels[symbol]
@@ -106,7 +108,9 @@ def _is_only_read(rows: Sequence[Row], operand: Operand, outline: Outline) -> bo
 
 
 def _is_written_first(rows: Sequence[Row], operand: Operand, outline: Outline) -> bool:
-    """Whether the first row that touches an operand writes it: a row writes all of what it does not read."""
+    """Return whether the first row that accesses an operand writes it. A row that does not read an operand writes all
+    of it.
+    """
     found = [_uses(row, operand, outline) for row in rows]
     touching = [uses for uses in found if uses is None or any(uses)]
     return bool(touching) and None not in touching and touching[0] == (False, True)

@@ -1,10 +1,10 @@
-"""Run a program without machine code of its own: steps in Python, kernels by their interpreter.
+"""Interpret a program without its machine code: steps in Python, kernels by their interpreter.
 
-Memory is planned memory: a program whose slots overlap where they must not has wrong results here too. Which bytes of
-a slot have been written is known for each slot, not for the memory that several of them share: what is read without
-having been written is an error, even if something else was written there. What was started runs at the `Wait`,
-the latest moment, and what it writes counts as unwritten until then. Routines of libraries and of tapes are called as
-they are; what they read must have been written, and what they write counts as written.
+Memory is laid out as planned: a program whose slots overlap wrongly computes wrong results here too. Which bytes have
+been written is tracked for each slot, not for the memory that several slots share: reading a byte of a slot before it
+was written through that slot is an error, even if another slot wrote that memory. A started step runs at its `Wait`,
+the latest possible moment, and its writes count as unwritten until then. Routines of libraries and of tapes are called
+as they are; their operands must have been written, and their results count as written.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 from weft.base.errors import InternalError
 from weft.compiler.kernel import interpreter as kernel_interpreter
-from weft.compiler.program.assign import address_of
+from weft.compiler.program.assign import slot_address
 from weft.compiler.program.frame import TAPES, CallFrame
 from weft.compiler.program.ir import (
     Branch,
@@ -42,10 +42,10 @@ from weft.compiler.program.printer import to_text
 
 
 class Routines(Protocol):
-    """How the calls of libraries and of tapes are computed: a target's routines, or a model of them."""
+    """Calls of libraries and of tapes: a target's routines, or a model of them."""
 
     def call(self, step: Call, addresses: Sequence[int], registers: np.ndarray) -> int:
-        """Call the routine of a step on the memory at these addresses; returns its status."""
+        """Call the routine of a step on the memory at these addresses; return its status, where 0 means success."""
         ...
 
     def free_tapes(self, registers: np.ndarray) -> None:
@@ -54,7 +54,7 @@ class Routines(Protocol):
 
 
 def run(program: Program, arrays: Sequence[np.ndarray], routines: Routines) -> list[np.ndarray]:
-    """The results as bytes, one array each. Donated arguments are changed."""
+    """Run a program and return its results as arrays of bytes. Donated arguments are overwritten."""
     runner = _Runner(program, arrays, routines)
     try:
         runner.steps(program.steps)
@@ -62,7 +62,7 @@ def run(program: Program, arrays: Sequence[np.ndarray], routines: Routines) -> l
         if runner.registers[TAPES]:
             routines.free_tapes(runner.registers)
     for started in runner.started.values():
-        runner.fail(f"{started.label} was started, and nobody waits for it.")
+        runner.fail(f"{started.label} was started, but no step waits for it.")
     for slot, alias in zip(program.results, program.aliases, strict=True):
         if alias is None:
             runner.check_written(slot, "the program ends")
@@ -74,7 +74,7 @@ class _Runner:
         self.program, self.routines = program, routines
         self.arguments = [np.ascontiguousarray(a).reshape(-1).view(np.uint8) for a in arrays]
         self.results = [np.zeros(max(s.size, 1), np.uint8)[: s.size] for s in program.results]
-        # What was never written shows: a float whose bits are all ones is nan.
+        # Unwritten memory is visible in results: a float with all bits set is nan.
         self.temporaries = np.full(program.temporary_bytes, 0xFF, np.uint8)
         self.constants = np.zeros(program.constant_bytes, np.uint8)
         for slot, array in zip(program.constant_slots, program.constants, strict=True):
@@ -83,12 +83,12 @@ class _Runner:
         self.spaces = [np.full(size, 0xFF, np.uint8) for size in program.space_bytes.values()]
         frame = CallFrame(program, self.constants.ctypes.data)
         spaces = [block.ctypes.data for block in self.spaces]
-        self.registers = frame.filled(self.temporaries.ctypes.data, arguments, results, spaces)
+        self.registers = frame.initial_registers(self.temporaries.ctypes.data, arguments, results, spaces)
 
-        # Which bytes of temporaries and results are written, and where in them pointed slots are.
+        # Masks of written bytes of temporaries and results; and root slot and offset of pointed slots.
         self.written: dict[Slot, np.ndarray] = {s: np.zeros(s.size, np.bool_) for s in program.results}
         self.pointed: dict[Slot, tuple[Slot, int]] = {}
-        # What was started and is not over, and which bytes of what it writes had been written before.
+        # Started steps before their wait; and masks of the slots that they write, with the contents before the start.
         self.started: dict[Event, Step] = {}
         self.before: dict[Event, list[tuple[np.ndarray, np.ndarray]]] = {}
 
@@ -96,7 +96,7 @@ class _Runner:
         raise InternalError(what, stage="program", text=to_text(self.program))
 
     def mask(self, slot: Slot) -> np.ndarray | None:
-        """Which bytes of a slot are written; None if it is an argument or a constant."""
+        """Return the mask of written bytes of a slot, as a view, or None for an argument or a constant."""
         root, offset = self.pointed.get(slot, (slot, 0))
         if root.kind is Kind.TEMPORARY and root not in self.written:
             self.written[root] = np.zeros(root.size, np.bool_)
@@ -104,7 +104,7 @@ class _Runner:
         return None if whole is None else whole[offset : offset + slot.size]
 
     def check_written(self, slot: Slot, what: str) -> None:
-        """All of a slot must have been written before something reads it."""
+        """Fail unless all bytes of a slot have been written. `what` describes the read."""
         mask = self.mask(slot)
         if mask is not None and not mask.all():
             self.fail(f"Byte {int(np.argmin(mask))} of {slot} was never written, and {what}.")
@@ -115,17 +115,17 @@ class _Runner:
             mask[:] = True
 
     def forget(self, token: object) -> None:
-        """What lives in the body of a loop has nothing in it when an iteration begins."""
+        """Mark the slots of a loop's body as unwritten, at the beginning of an iteration."""
         for slot, mask in self.written.items():
             if slot.owner is token:
                 mask[:] = False
 
     def address(self, slot: Slot) -> int:
-        register, offset = address_of(slot, self.program)
+        register, offset = slot_address(slot, self.program)
         return int(self.registers[register]) + offset
 
     def view(self, slot: Slot, dtype: Any = np.uint8, size: int | None = None) -> np.ndarray:
-        """The memory of a slot, at this time."""
+        """Return the memory of a slot at its present address as an array."""
         count = slot.size // np.dtype(dtype).itemsize if size is None else size
         if not count:
             return np.empty(0, dtype)
@@ -159,7 +159,7 @@ class _Runner:
             case Branch():
                 self.branch(step)
             case Communicate():
-                self.fail(f"{step.label} takes several devices; this interpreter runs one.")
+                self.fail(f"{step.label} needs several devices; this interpreter runs only one.")
             case Start():
                 self.start(step)
             case Wait():
@@ -186,7 +186,7 @@ class _Runner:
         else:
             status = self.routines.call(step, [self.address(s) for s in step.slots], self.registers)
             if status:
-                raise RuntimeError(f"{step.routine} ended with status {status}")
+                raise RuntimeError(f"{step.routine} failed with status {status}")
         for slot in step.written:
             self.set_written(slot)
 
@@ -219,7 +219,7 @@ class _Runner:
     def loop(self, step: Loop) -> None:
         count = step.count
         if isinstance(count, Slot):
-            self.check_written(count, "a loop counts to it")
+            self.check_written(count, "a loop reads it as its trip count")
             count = int(self.view(count, np.int32)[0])
         for i in reversed(range(count)) if step.reverse else range(count):
             self.forget(step.token)
@@ -235,33 +235,33 @@ class _Runner:
                 self.registers[step.counter.index] += 1
 
     def holds(self, step: While) -> bool:
-        """Begin an iteration: whether there is one."""
+        """Begin an iteration and return whether the condition holds."""
         self.forget(step.token)
         self.steps(step.condition)
-        self.check_written(step.predicate, "a loop asks it")
+        self.check_written(step.predicate, "a loop reads it as its condition")
         return bool(self.view(step.predicate)[0])
 
     def branch(self, step: Branch) -> None:
-        self.check_written(step.index, "a branch is chosen by it")
+        self.check_written(step.index, "a branch reads it as its index")
         index = int(self.view(step.index, step.dtype)[0])
         self.steps(step.branches[min(max(index, 0), len(step.branches) - 1)])
 
     def start(self, step: Start) -> None:
         started, event = step.step, step.event
         if event in self.started:
-            self.fail(f"{started.label} is started with the event of {self.started[event].label}.")
+            self.fail(f"{started.label} must have its own event; it has that of {self.started[event].label}.")
         self.started[event] = started
         self.before[event] = [self.hide(slot) for slot in dict.fromkeys(started.writes)]
 
     def wait(self, step: Wait) -> None:
         if step.event not in self.started:
-            self.fail("A wait for what was not started.")
+            self.fail("A step waits for an event that was not started.")
         for mask, before in reversed(self.before.pop(step.event)):
             mask[:] = before
         self.step(self.started.pop(step.event))
 
     def hide(self, slot: Slot) -> tuple[np.ndarray, np.ndarray]:
-        """Let nothing of a slot count as written; returns which bytes do, and which did."""
+        """Mark a slot as unwritten; return its mask and a copy of the contents before."""
         mask = self.mask(slot)
         if mask is None:  # an argument
             root, _ = self.pointed.get(slot, (slot, 0))

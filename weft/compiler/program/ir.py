@@ -1,12 +1,12 @@
-"""Programs: steps that read and write slots. A slot is a piece of memory; what steps do is in order.
+"""Programs: ordered steps that read and write slots of memory.
 
-A `Slot` is where a value lives. Arguments, results and constants come from outside; temporaries share one block of
-memory, by their lifetimes; a pointed slot is wherever a register points at that time, such as the slice of an array
-that a loop is at. A `FrameRegister` holds an integer: a loop counter, or an address. Every slot is in one of the
-target's memory spaces, and each space has a block of temporaries of its own.
+A `Slot` is the memory of a value. Arguments, results and constants come from outside; temporaries share one block of
+memory according to their lifetimes; a pointed slot has the address that a register holds at that time, such as the
+slice of a scanned array in the current iteration. A `FrameRegister` holds an integer: a loop counter or an address.
+Every slot is in one of the target's memory spaces, and each space has its own block of temporaries.
 
-Steps run one after the other, but for those that a `Start` begins: they are over when the `Wait` for their event is. A
-program that many devices run has steps at which they `Communicate`.
+Steps run one after the other, except those begun by a `Start`: they complete at the `Wait` for their event. Programs
+that run on several devices contain `Communicate` steps.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from weft.ir.jaxpr import Equation
 from weft.ir.types import TapeType
 
 ALIGNMENT = 64
-# A handle of a tape: the address of its entries and how many of them it has.
+# Size of a tape handle: the address of its entries and their count.
 TAPE_BYTES = 16
-# Routines that work on the tapes of a run.
+# Library routines that read or change the tapes of a run.
 TAPE_ROUTINES = ("weft_tape_read", "weft_tape_write", "weft_tape_length")
 # The memory space in which kernels and routines find their operands.
 DEFAULT_SPACE = "device"
-# Iterations of a loop whose count is not known before it runs, where costs are estimated.
+# Iterations assumed by cost estimates for loops whose trip count is known only at run time.
 ESTIMATED_ITERATIONS = 100
 
 
 def bytes_of(aval: Any) -> Any:
-    """How much memory a value takes: an integer, or an expression if its sizes are symbolic."""
+    """Return the size of a value in bytes: an integer, or an expression if its shape is symbolic."""
     if isinstance(aval, TapeType):
         return TAPE_BYTES
     count = math.prod(aval.shape)
@@ -48,7 +48,7 @@ def bytes_of(aval: Any) -> Any:
 
 
 class Kind(Enum):
-    """Where a slot is."""
+    """Origin of a slot's memory."""
 
     ARGUMENT = "argument"
     RESULT = "result"
@@ -59,16 +59,19 @@ class Kind(Enum):
 
 @dataclass(eq=False)
 class FrameRegister:
-    """An integer of the call frame, which steps set and read; it gets its index there when memory is planned."""
+    """An integer of the call frame that steps set and read. Memory assignment sets its `index` in the frame."""
 
     name: str
     index: int = -1
 
 
 class Slot:
-    """A piece of memory of `size` bytes. `index` says which argument, result or constant; `offset` is where in its
-    block a temporary or a constant is, once memory is planned; `owner` is the loop in whose body it lives; `space` is
-    one of the target's memory spaces; its address is a multiple of `alignment`."""
+    """A piece of memory of `size` bytes.
+
+    `index` is the position of the argument, result or constant; `offset` the byte offset of a temporary or constant in
+    its block, valid after memory assignment; `owner` the token of the loop whose body it lives in; `space` one of the
+    target's memory spaces. The address is a multiple of `alignment`.
+    """
 
     __slots__ = ("alignment", "donated", "index", "kind", "offset", "owner", "register", "size", "space")
 
@@ -93,11 +96,13 @@ class Slot:
 
 
 class Step:
-    """One action of a program. `reads` and `writes` are the slots that it touches, `bodies` what it contains."""
+    """One action of a program. `reads` and `writes` are the slots that it accesses, `bodies` the blocks of steps inside
+    it.
+    """
 
     label: str = ""
-    line: Location | None = None  # the user's line
-    origin: Equation | None = None  # the equation of the fused jaxpr that it is for
+    line: Location | None = None  # source line in user code
+    origin: Equation | None = None  # the equation of the fused jaxpr that it was built for
 
     @property
     def reads(self) -> Sequence[Slot]:
@@ -113,15 +118,18 @@ class Step:
 
     @property
     def slices(self) -> Sequence[tuple[Slot, Slot]]:
-        """Slots that are from now on slices of others: pairs (slice, what it is a slice of)."""
+        """Pairs (slice, base): from this step on, the first slot is a slice of the second."""
         return ()
 
 
 @dataclass(eq=False)
 class Launch(Step):
-    """Run a kernel over slots, one for each of its buffers. `grain` > 0: over threads, so many iterations at a time. Of
-    a kernel with symbolic sizes, `sizes` are their values, which its last slot has, `count` the iterations of its loop
-    over threads, and `nanoseconds` what it is estimated to take."""
+    """Run a kernel over slots, one for each of its buffers.
+
+    With `grain` > 0, its loop over threads is split into tasks of `grain` iterations. For a kernel with symbolic sizes,
+    `sizes` are their values (also stored in its last slot), `count` is the trip count of its loop over threads, and
+    `nanoseconds` its estimated time.
+    """
 
     kernel: Kernel | NamedKernel
     slots: tuple[Slot, ...]
@@ -133,14 +141,14 @@ class Launch(Step):
 
     @property
     def iterations(self) -> int:
-        """How many iterations the kernel's loop over threads has, or 1."""
+        """Trip count of the kernel's loop over threads, or 1."""
         count = self.kernel.count if self.count is None else self.count
         assert isinstance(count, int)
         return count
 
     @property
     def concrete(self) -> Kernel:
-        """The kernel at the sizes of this launch; it has no buffer for them."""
+        """The kernel specialised to the sizes of this launch, without a buffer for them."""
         kernel = self.full
         if all(isinstance(b.size, int) for b in kernel.buffers) and not kernel.sizes:
             return kernel
@@ -158,16 +166,18 @@ class Launch(Step):
 
     @property
     def full(self) -> Kernel:
-        """The kernel itself, which a program from disk has only after it was completed."""
+        """The kernel with its body. A program loaded from disk has it only after `stored.complete`."""
         assert isinstance(self.kernel, Kernel), f"{self.kernel.symbol} is known by name only"
         return self.kernel
 
 
 @dataclass(eq=False)
 class Call(Step):
-    """Call a routine of a library by name with slots (those in `written` are results or scratch) and integer
-    parameters; with `tiles`, over so many tiles in parallel. The routine "host" is a Python function, `host(*operands,
-    out=results)`."""
+    """Call a library routine by name with slots and integer parameters.
+
+    The slots in `written` are results or scratch memory. With `tiles`, the call is split into that many tiles that run
+    in parallel. The routine "host" is a Python function, called as `host(*operands, out=results)`.
+    """
 
     routine: str
     slots: tuple[Slot, ...]
@@ -175,9 +185,9 @@ class Call(Step):
     parameters: tuple[int, ...] = ()
     tiles: int = 0
     host: Callable[..., Any] | None = None
-    types: tuple[tuple[Any, ...], ...] = ()  # for the host: (shape, dtype) of each slot
-    results: int = 0  # for the host: how many of the last slots are results
-    # For the host, if it wants them: the counters of the loops around, whose values it gets as `iterations`.
+    types: tuple[tuple[Any, ...], ...] = ()  # host only: (shape, dtype) of each slot
+    results: int = 0  # host only: number of results, which are the last slots
+    # Host only: counters of the enclosing loops, whose values are passed as `iterations`; None to omit that argument.
     counters: tuple[FrameRegister, ...] | None = None
     label: str = ""
 
@@ -191,7 +201,7 @@ class Call(Step):
 
     @property
     def ordered_with(self) -> str:
-        """What besides slots it touches, if anything: calls that touch the same stay in their order."""
+        """Name of the state besides slots that the routine changes, or "". Calls with the same name keep their order."""
         if self.routine == "host":
             return "Python"
         return "tapes" if self.routine in TAPE_ROUTINES else ""
@@ -199,7 +209,7 @@ class Call(Step):
 
 @dataclass(eq=False)
 class Copy(Step):
-    """The first `size` bytes of `source` to `target`."""
+    """Copy the first `size` bytes of `source` to `target`."""
 
     target: Slot
     source: Slot
@@ -217,7 +227,7 @@ class Copy(Step):
 
 @dataclass(eq=False)
 class Fill(Step):
-    """Zeros in `target`."""
+    """Fill `target` with zeros."""
 
     target: Slot
     label: str = "zeros"
@@ -229,8 +239,10 @@ class Fill(Step):
 
 @dataclass(eq=False)
 class SetAddress(Step):
-    """`target` is from now on at `base` + counter * stride: the slice of an array that a loop is at. A slice that is
-    not `written` is only read; one that is, is written as a whole before anybody reads it."""
+    """Point `target` at `base` + counter * stride, for example at the slice of an array for the current iteration.
+
+    A slice that is not `written` is only read. A slice that is `written` is overwritten as a whole before any read.
+    """
 
     target: Slot
     base: Slot
@@ -263,14 +275,14 @@ class Count(Step):
 
 @dataclass(eq=False)
 class Loop(Step):
-    """The body for `counter` from 0 to `count` (an integer, or a slot with an int32), or backwards."""
+    """Run the body for `counter` from 0 to `count` (an integer, or a slot with an int32), or in reverse."""
 
     counter: FrameRegister
     bound: FrameRegister
     count: int | Slot
     reverse: bool
     body: list[Step]
-    token: object  # what slots of the body have as their owner
+    token: object  # the owner of the slots that live in the body
     label: str = "loop"
 
     @property
@@ -284,8 +296,9 @@ class Loop(Step):
 
 @dataclass(eq=False)
 class While(Step):
-    """The body as long as `predicate` (a bool) holds after `condition` ran. `counter`, where somebody reads it, is the
-    index of the iteration."""
+    """Run the body as long as `predicate` (a bool) holds after `condition` ran. `counter` is the index of the
+    iteration, or None if no step reads it.
+    """
 
     condition: list[Step]
     predicate: Slot
@@ -302,7 +315,7 @@ class While(Step):
 
 @dataclass(eq=False)
 class Branch(Step):
-    """One of several blocks, by an index that is clamped; its dtype is `dtype`."""
+    """Run one of several blocks. The index is clamped to them; its dtype is `dtype`."""
 
     index: Slot
     dtype: np.dtype[Any]
@@ -321,10 +334,12 @@ class Branch(Step):
 
 @dataclass(eq=False)
 class Communicate(Step):
-    """A collective: the device stops here, and goes on when all devices of its group have stopped here and the results
-    of all of them are computed from the operands of all of them. `equation` has the collective and its parameters;
-    `index` is its index in the program. One that is started stops the device twice: it goes on from the `Start` when
-    all devices of its process have stopped there, and from the `Wait` when the results are there."""
+    """A collective step: wait for all devices of the group, then compute the results from the operands of all of them.
+
+    `equation` is the collective with its parameters, `index` its position in the program. A started collective
+    synchronises twice: the device passes the `Start` when all devices of its process have reached it, and the `Wait`
+    when the results are available.
+    """
 
     equation: Equation
     operands: tuple[Slot, ...]
@@ -342,7 +357,7 @@ class Communicate(Step):
 
 
 class Event:
-    """What a `Start` and its `Wait` have in common: `step` is what was started."""
+    """Links a `Start` with its `Wait`. `step` is the started step."""
 
     __slots__ = ("step",)
 
@@ -352,8 +367,11 @@ class Event:
 
 @dataclass(eq=False)
 class Start(Step):
-    """Begin a step (a launch, a call, a copy or a collective) and go on. It is over at the `Wait` for its event, later
-    in the same block; until then nobody touches what it writes, nor writes what it reads. An event is started once."""
+    """Begin a step (a launch, a call, a copy or a collective) without waiting for its end.
+
+    It completes at the `Wait` for its event, later in the same block. Until then no step may access its writes or write
+    its reads. An event is started once.
+    """
 
     step: Step
     event: Event
@@ -380,8 +398,9 @@ class Start(Step):
 
 @dataclass(eq=False)
 class Wait(Step):
-    """Go on when what was started with the event is over. Its slots are those of that step: they are needed until
-    now."""
+    """Wait for the step that was started with the event. Reads and writes are those of that step, since its slots stay
+    live until here.
+    """
 
     event: Event
     label: str = "wait"
@@ -397,53 +416,55 @@ class Wait(Step):
 
 @dataclass
 class Program:
-    """Steps with their memory. `arguments` and `results` have a slot each; `constants` is the block that constant slots
-    are in. `temporary_bytes` is the block of temporaries in the default memory space, `space_bytes` has those of other
-    spaces."""
+    """Steps with their memory.
+
+    `arguments` and `results` have a slot each; `constants` are the values of `constant_slots`. `temporary_bytes` is the
+    size of the block of temporaries in the default memory space, `space_bytes` has the sizes for the other spaces.
+    """
 
     name: str
     steps: list[Step]
     arguments: list[Slot]
     results: list[Slot]
-    # For each result, the donated argument whose memory it is, or None.
+    # For each result, the index of the donated argument that it shares memory with, or None.
     aliases: list[int | None]
     constants: list[np.ndarray]
     constant_slots: list[Slot] = field(default_factory=list)
     temporary_bytes: int = 0
     constant_bytes: int = 0
     registers: int = 0
-    nanoseconds: float = 0.0  # of one run on one thread, roughly
-    schedules: dict[str, str] = field(default_factory=dict)  # those of its contractions, by their keys
+    nanoseconds: float = 0.0  # estimated time of one run on one thread
+    schedules: dict[str, str] = field(default_factory=dict)  # schedules of its contractions, by their keys
     space_bytes: dict[str, int] = field(default_factory=dict)
-    # Of a program that many devices run: the mesh axes whose indices are its last arguments, an int32 each.
+    # For programs on several devices: mesh axes whose indices are passed as the last arguments, an int32 each.
     axes: list[Any] = field(default_factory=list)
 
     @property
     def uses_threads(self) -> bool:
-        """Whether a step is shared among threads."""
+        """Whether a step is split into tasks for several threads."""
         return any((isinstance(s, Launch) and s.grain) or (isinstance(s, Call) and s.tiles) for s in self.all_steps())
 
     @property
     def calls_python(self) -> bool:
-        """Whether a step calls a function of Python."""
+        """Whether a step calls a Python function."""
         return any(isinstance(step, Call) and step.routine == "host" for step in self.all_steps())
 
     def takes(self, argument: int) -> bool:
-        """Whether the memory of an argument is taken over."""
+        """Return whether an argument is donated."""
         return self.arguments[argument].donated
 
     def all_steps(self) -> Iterator[Step]:
-        """Every step, also those in loops and branches."""
+        """Iterate over all steps, including those in loops and branches."""
         yield from nested_steps(self.steps)
 
 
-# What is told of the steps of a program while the next ones are built, in order, loops and branches with their bodies;
-# and for each contraction outside of loops how many equal ones the program has.
+# Callback that receives steps in order while later ones are still being built (loops and branches with their bodies),
+# and for each contraction outside of loops the number of equal ones in the program.
 Begin = Callable[[Sequence[Step], Mapping[Equation, int]], None]
 
 
 def nested_steps(steps: Sequence[Step]) -> Iterator[Step]:
-    """Steps in order, each before those that it contains; what is started is contained in its `Start`."""
+    """Iterate over steps in order, each before the steps inside it. A `Start` contains the step that it starts."""
     for step in steps:
         yield step
         for body in step.bodies:

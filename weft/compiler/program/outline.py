@@ -1,5 +1,7 @@
-"""A loop apart from its program: rows of plain data, in which memory from outside and registers go by the order in
-which they are met. Rows are all that the code of a loop depends on, besides the texts of its kernels.
+"""A loop independent of its program, as rows of plain data.
+
+Outside memory and registers are numbered in the order of their first use. The code of a loop depends only on its rows
+and on the texts of its kernels.
 """
 
 from __future__ import annotations
@@ -8,8 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from weft.compiler.kernel.ir import Kernel, NamedKernel
-from weft.compiler.kernel.printer import symbol_of
-from weft.compiler.program.assign import address_of
+from weft.compiler.kernel.printer import kernel_symbol
+from weft.compiler.program.assign import slot_address
 from weft.compiler.program.ir import (
     Branch,
     Copy,
@@ -28,27 +30,30 @@ from weft.compiler.program.ir import (
     While,
 )
 
-# Memory: ("outside", index in the table) or ("pointer", index of the register); counters alike, or ("iteration",
+# Memory: ("outside", index in the table) or ("pointer", index of the register). Counters likewise, or ("iteration",
 # index).
 Operand: TypeAlias = tuple[str, int]
 Row: TypeAlias = tuple[Any, ...]
 
 
 class Address(NamedTuple):
-    """An address: what a register holds, and bytes after it."""
+    """An address: the contents of a register plus an offset in bytes."""
 
     register: int
     offset: int = 0
 
 
 class NoOutline(Exception):
-    """A step that is no row."""
+    """Raised for a step that cannot be a row."""
 
 
 class Outline:
-    """A loop apart from its program. `addresses` and `counters` are what it takes from outside: memory, and registers
-    of the program that count iterations of loops around it. What is started runs at once, so that waits leave no row.
-    `NoOutline` is raised for steps that `can_do` does not allow, and for those that call libraries or Python."""
+    """A loop independent of its program.
+
+    `addresses` and `counters` are its inputs: memory, and registers that count iterations of enclosing loops. Started
+    steps run at once, so waits need no row. Raises `NoOutline` for steps that `can_do` rejects and for calls of
+    libraries or Python.
+    """
 
     def __init__(self, step: Step, program: Program, can_do: Callable[[Step], bool]) -> None:
         self.program, self._can_do = program, can_do
@@ -57,14 +62,14 @@ class Outline:
         self.kernels: dict[str, Kernel | NamedKernel] = {}
         self._known: dict[Any, Operand] = {}
         self.sizes: dict[Address, int] = {}
-        self.fixed: set[Address] = set()  # what addresses are computed from
+        self.fixed: set[Address] = set()  # base addresses that others are computed from
         self._registers = 0
-        # Registers that the loop itself sets: where they can be read, their operands, else None.
+        # Operands of registers that the loop itself sets; None where they cannot be read any more.
         self._own: dict[FrameRegister, Operand | None] = {}
         self.rows = self._steps([step])
 
     def _steps(self, steps: Sequence[Step]) -> tuple[Row, ...]:
-        """Rows of a block; what it sets can be read until its end."""
+        """Return the rows of a block. Registers that it sets can be read only until its end."""
         before = dict(self._own)
         rows = tuple(self._step(step) for step in steps if not isinstance(step, Wait))
         self._own = {register: before.get(register) for register in self._own}
@@ -75,7 +80,7 @@ class Outline:
             case _ if not self._can_do(step):
                 raise NoOutline
             case Launch(kernel, slots):
-                symbol = symbol_of(kernel)
+                symbol = kernel_symbol(kernel)
                 self.kernels.setdefault(symbol, kernel)
                 return "launch", symbol, step.iterations, tuple(self._slot(s) for s in slots)
             case Copy(target, source, size):
@@ -99,7 +104,7 @@ class Outline:
             case Branch(index, dtype, _, branches):
                 kind = -dtype.itemsize if dtype.kind == "i" else dtype.itemsize
                 return "branch", self._slot(index), kind, tuple(self._steps(branch) for branch in branches)
-            case Start(started):  # it is over at once
+            case Start(started):  # runs at once
                 return self._step(started)
             case _:
                 raise NoOutline
@@ -117,7 +122,7 @@ class Outline:
         return self._outside(address, self.addresses, address)
 
     def _address(self, slot: Slot) -> Address:
-        return Address(*address_of(slot, self.program))
+        return Address(*slot_address(slot, self.program))
 
     def _counter(self, register: FrameRegister) -> Operand:
         if register in self._own:
@@ -126,7 +131,7 @@ class Outline:
 
     def _read(self, register: FrameRegister) -> Operand:
         operand = self._own[register]
-        if operand is None:  # set by a block that is over
+        if operand is None:  # set by a block that has ended
             raise NoOutline
         return operand
 

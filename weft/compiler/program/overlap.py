@@ -1,8 +1,9 @@
-"""Collectives with other processes while a device computes: small sums are merged, and what is left is started as soon
-as its operands are there and waited for before the first step that needs it.
+"""Overlap collectives between processes with computation.
 
-Both are about steps that `is_far` says devices of several processes do together. Order is kept among starts, so that
-all processes start the same ones in the same order.
+Small all-reduces are merged; the remaining collectives are started as soon as their operands are available and waited
+for before the first step that needs their results. Both apply to steps for which `is_far` holds: those done together by
+devices of several processes. The order of starts does not change, so all processes start the same collectives in the
+same order.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from weft.ir.jaxpr import Equation
 from weft.ir.parameters import params_key
 from weft.primitives.collectives import Collective, psum
 
-# Sums are merged to so many bytes at most: it takes several times longer to send these than to start a collective.
+# Maximum size of merged sums in bytes: sending these takes several times longer than starting a collective.
 MOST_MERGED = 1 << 20
-# So many steps wait at most for results of collectives while others are looked for.
+# Maximum number of postponed steps while the search for independent ones goes on.
 MOST_POSTPONED = 64
 
 
 class MergedSums(Collective):
-    """Several sums over the same axes as one collective. Programs have it as a step; jaxprs do not."""
+    """Several sums over the same axes as one collective. It exists in programs only, not in jaxprs."""
 
     name = "psums"
     multiple_results = True
@@ -38,21 +39,23 @@ class MergedSums(Collective):
 merged_sums = MergedSums()
 
 
-def overlapped(
+def overlap_collectives(
     program: Program, is_far: Callable[[Communicate], bool], most_bytes: int, most_merged: int = MOST_MERGED
 ) -> Program:
-    """The program whose far collectives are merged, to `most_merged` bytes, and started and waited for, such that the
-    results of those that are under way have at most `most_bytes`, or one collective is; 0: none. Memory is assigned
-    afterwards."""
+    """Merge far collectives and start them early.
+
+    Merged sums have at most `most_merged` bytes. The results of all started collectives have at most `most_bytes`
+    bytes, or only one is started; with 0, none are. Call `assign` afterwards.
+    """
     conflicts = Conflicts(program)
 
     def change(steps: Sequence[Step]) -> list[Step]:
         if not most_bytes:
-            return _merged(steps, conflicts, is_far, most_merged)
-        # Sums that others need late are next to each other once these are postponed.
+            return _merge_sums(steps, conflicts, is_far, most_merged)
+        # Postponing the users of sums makes sums adjacent that are needed late.
         steps = _Starts(conflicts, is_far, most_bytes).block(steps)
         steps = [s.step if isinstance(s, Start) else s for s in steps if not isinstance(s, Wait)]
-        return _Starts(conflicts, is_far, most_bytes).block(_merged(steps, conflicts, is_far, most_merged))
+        return _Starts(conflicts, is_far, most_bytes).block(_merge_sums(steps, conflicts, is_far, most_merged))
 
     program.steps = _blocks(program.steps, change)
     found = [s for s in program.all_steps() if isinstance(s, Communicate)]
@@ -76,18 +79,18 @@ def _blocks(steps: Sequence[Step], change: Callable[[Sequence[Step]], list[Step]
     return change(steps)
 
 
-def _merged(
+def _merge_sums(
     steps: Sequence[Step], conflicts: Conflicts, is_far: Callable[[Communicate], bool], most: int
 ) -> list[Step]:
-    """Steps in which sums are done together with the next ones over the same axes, where nobody needs them before."""
+    """Combine sums over the same axes if no step between them needs the results or changes the operands."""
     out: list[Step] = []
     waiting: list[Communicate] = []
-    at = 0  # where the last one of them was
+    at = 0  # position of the last waiting sum
 
     def flush() -> None:
         nonlocal waiting
         if waiting:
-            out.insert(at, waiting[0] if len(waiting) == 1 else _one(waiting))
+            out.insert(at, waiting[0] if len(waiting) == 1 else _merge(waiting))
         waiting = []
 
     for step in steps:
@@ -95,8 +98,8 @@ def _merged(
         if any(conflicts.between(w, step) is not None for w in waiting):
             flush()
         if not small:
-            if isinstance(step, Communicate) or any(isinstance(s, Communicate) for s in _contained(step)):
-                flush()  # order is kept
+            if isinstance(step, Communicate) or any(isinstance(s, Communicate) for s in _inner_steps(step)):
+                flush()  # collectives keep their order
             out.append(step)
             continue
         assert isinstance(step, Communicate)
@@ -109,17 +112,17 @@ def _merged(
 
 
 def _is_sum(step: Communicate) -> bool:
-    """Whether all devices get a sum."""
+    """Return whether a collective is a sum that all devices receive."""
     card: Any = step.equation.primitive
     return card.sums and card.same_for_all
 
 
-def _contained(step: Step) -> list[Step]:
-    return [inner for body in step.bodies for s in body for inner in (s, *_contained(s))]
+def _inner_steps(step: Step) -> list[Step]:
+    return [inner for body in step.bodies for s in body for inner in (s, *_inner_steps(s))]
 
 
 def _key(step: Communicate) -> Any:
-    """What sums that are merged have in common."""
+    """Return the parameters and dtype that merged sums must have in common."""
     aval: Any = step.equation.invars[0].aval
     return params_key(step.equation.params), aval.dtype
 
@@ -128,8 +131,8 @@ def _bytes(steps: Sequence[Communicate]) -> int:
     return sum(slot.size for step in steps for slot in step.results)
 
 
-def _one(steps: Sequence[Communicate]) -> Communicate:
-    """Several sums as one step."""
+def _merge(steps: Sequence[Communicate]) -> Communicate:
+    """Combine several sums into one step."""
     invars = [v for s in steps for v in s.equation.invars]
     outvars = [v for s in steps for v in s.equation.outvars]
     first = steps[0].equation
@@ -143,8 +146,11 @@ def _one(steps: Sequence[Communicate]) -> Communicate:
 
 
 class _Starts:
-    """Puts the starts and waits of far collectives into a block. Steps that need the results of one that is under way
-    are postponed, with those that need theirs, while there are others that do not."""
+    """Inserts starts and waits of far collectives in a block.
+
+    Steps that need the results of a started collective are postponed, together with their users, as long as independent
+    steps remain.
+    """
 
     def __init__(self, conflicts: Conflicts, is_far: Callable[[Communicate], bool], most_bytes: int) -> None:
         self.conflicts, self.is_far, self.most_bytes = conflicts, is_far, most_bytes
@@ -154,7 +160,7 @@ class _Starts:
     def block(self, steps: Sequence[Step]) -> list[Step]:
         rest, postponed = deque(steps), list[Step]()
         while rest or postponed:
-            # Steps that compute addresses or contain others stay where they are.
+            # Steps that compute addresses or contain others are not moved.
             forced = bool(postponed) and (
                 not rest or len(postponed) == MOST_POSTPONED or not isinstance(rest[0], STARTED)
             )
@@ -171,14 +177,14 @@ class _Starts:
                 self.wait(start)
             if not isinstance(step, Communicate) or not self.is_far(step):
                 self.out.append(step)
-            elif self.open and _started_bytes(self.open) + _bytes([step]) > self.most_bytes:
+            elif self.open and _bytes_in_flight(self.open) + _bytes([step]) > self.most_bytes:
                 self.wait(self.open[0])
-                rest.appendleft(step)  # after those that can go on by that
+                rest.appendleft(step)  # after postponed steps that this wait releases
                 rest.extendleft(reversed(postponed))
                 postponed = []
             else:
                 self.start(step)
-        return _at_once([*self.out, *(Wait(s.event) for s in self.open)])
+        return _drop_immediate_waits([*self.out, *(Wait(s.event) for s in self.open)])
 
     def wait(self, start: Start) -> None:
         self.out.append(Wait(start.event))
@@ -186,12 +192,15 @@ class _Starts:
 
     def start(self, step: Communicate) -> None:
         start = Start(step, Event())
-        self.out.insert(self.earliest(step, self.out, _started_bytes(self.open)), start)
+        self.out.insert(self.earliest(step, self.out, _bytes_in_flight(self.open)), start)
         self.open.append(start)
 
     def earliest(self, step: Communicate, out: Sequence[Step], under_way: int) -> int:
-        """Where a collective can start: after what it needs, and after the last one that starts before it. Others with
-        so many bytes are under way at the end."""
+        """Return the earliest position at which a collective can start: after its dependences and after the start
+        before it.
+
+        `under_way` is the size in bytes of the other results in flight at the end of `out`.
+        """
         for at in range(len(out), 0, -1):
             other = out[at - 1]
             if isinstance(other, Start):
@@ -207,8 +216,10 @@ class _Starts:
         return 0
 
 
-def _at_once(steps: Sequence[Step]) -> list[Step]:
-    """Steps in which a collective that is waited for as soon as it is started is one step: a device stops once."""
+def _drop_immediate_waits(steps: Sequence[Step]) -> list[Step]:
+    """Replace a start that is immediately followed by its wait by the collective itself: the device stops once, not
+    twice.
+    """
     out: list[Step] = []
     for step in steps:
         if isinstance(step, Wait) and out and isinstance(out[-1], Start) and out[-1].event is step.event:
@@ -218,5 +229,5 @@ def _at_once(steps: Sequence[Step]) -> list[Step]:
     return out
 
 
-def _started_bytes(starts: Sequence[Start]) -> int:
+def _bytes_in_flight(starts: Sequence[Start]) -> int:
     return sum(slot.size for start in starts for slot in start.writes)

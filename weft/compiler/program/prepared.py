@@ -1,9 +1,9 @@
-"""Programs for a class of sizes: built once with expressions for sizes, and at given sizes a matter of integers.
+"""Programs for a class of sizes: built once with symbolic sizes, and evaluated with integers at concrete sizes.
 
-The ordinary `Builder` is run on a fused jaxpr with symbolic sizes, under `deciding`: what it asks is what its steps
-depend on, besides the classes of its kernels. So there is one `PreparedProgram` for all sizes that have the same
-kernels and the same answers. At sizes it evaluates a row of integers, plans memory, and that is all: the steps
-themselves exist only if somebody looks at them (`ProgramAtSizes`).
+The ordinary `Builder` runs on a fused jaxpr with symbolic sizes, under `deciding`: its steps depend on the comparisons
+recorded there and on the classes of its kernels. So one `PreparedProgram` serves all sizes with the same kernels and
+the same answers. Preparing it for concrete sizes only evaluates a row of integers and plans memory; the steps are built
+at the first access (`ProgramAtSizes`).
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from weft.compiler.emit.emission import Emission
 from weft.compiler.fuse.fusion import is_fusion
 from weft.compiler.kernel.cost import grain_for
 from weft.compiler.kernel.ir import Kernel
-from weft.compiler.program.assign import Lifetimes, aligned, offsets_of
+from weft.compiler.program.assign import Lifetimes, align, pack_offsets
 from weft.compiler.program.block import Block
 from weft.compiler.program.build import Builder
-from weft.compiler.program.emissions import Emissions, SizeClass, Sizes, emissions_of
+from weft.compiler.program.emissions import Emissions, SizeClass, Sizes, get_emissions
 from weft.compiler.program.frame import CallFrame, first_own
 from weft.compiler.program.ir import Copy, Kind, Launch, Program, Slot, Step, bytes_of
 from weft.compiler.program.program_at_sizes import ProgramAtSizes
@@ -34,7 +34,7 @@ from weft.ir.jaxpr import Equation, Jaxpr
 from weft.ir.types import ArrayType
 from weft.primitives.movement.size import size as size_primitive
 
-# Programs that are remembered for one combination of kernels: they differ in what shares memory.
+# Maximum of cached programs for one combination of kernels; they differ in which values share memory.
 MOST_PROGRAMS = 8
 
 
@@ -45,10 +45,10 @@ class PreparedPrograms:
         self.fused, self.donated, self.target = fused, donated, target
         self.symbols = symbols_of_jaxpr(fused)
         found = _kernel_fusions(fused)
-        # None: the jaxpr has operations that are planned for each size.
+        # None if the jaxpr has operations that have to be planned for each size.
         self.emissions: list[Emissions] | None = None
         if found is not None:
-            own = [emissions_of(*_fusion_of(e), target, int(FIRST)) for e in found]
+            own = [get_emissions(*_fusion_params(e), target, int(FIRST)) for e in found]
             self.emissions = list(dict.fromkeys(own))
             self.expressions = list(dict.fromkeys(_byte_sizes(fused)))
             texts = "".join(f"{e}, " for e in self.expressions)
@@ -56,7 +56,7 @@ class PreparedPrograms:
         self._programs: dict[tuple[SizeClass, ...], list[PreparedProgram]] = {}
 
     def at(self, sizes: Sizes) -> ProgramAtSizes | None:
-        """The program at sizes; None if it is to be built for them."""
+        """Return the program at these sizes, or None if it has to be built for them."""
         if self.emissions is None:
             return None
         classes: list[SizeClass] = []
@@ -83,13 +83,14 @@ class PreparedPrograms:
         return prepared.at(sizes, values)
 
 
-def _fusion_of(equation: Equation) -> tuple[str, Jaxpr, int | None]:
+def _fusion_params(equation: Equation) -> tuple[str, Jaxpr, int | None]:
     return equation.params["kind"], equation.params["jaxpr"], equation.params["hero"]
 
 
 def _kernel_fusions(fused: Jaxpr) -> list[Equation] | None:
-    """The fusions that have kernels, if nothing else is in a jaxpr but sizes, fences and aliases; and if no result may
-    be empty."""
+    """Return the fusions with kernels, or None if the jaxpr has anything else but sizes, fences and aliases, or a
+    result that may be empty.
+    """
     found: list[Equation] = []
     if not all(isinstance(v.aval, ArrayType) for v in (*fused.invars, *fused.outvars)):
         return None
@@ -112,8 +113,12 @@ def _byte_sizes(fused: Jaxpr) -> list[Expression]:
 
 
 class _PreparedBuilder(Builder):
-    """Builds steps whose sizes are expressions. `rows` says for each launch of which class it is and which of its
-    launches; `sizes_of_slots` which constants have sizes: those of a launch, or one that the program computes with."""
+    """Builds steps whose sizes are expressions.
+
+    `rows` has for each launch its class and its index in the emission of that class. `sizes_of_slots` maps constants
+    with sizes to their source: the launch whose sizes they are, or the equation for a size that the program computes
+    with.
+    """
 
     def __init__(self, target: Target, sizes: Sizes) -> None:
         super().__init__(target, None, sizes)
@@ -123,7 +128,7 @@ class _PreparedBuilder(Builder):
 
     def emission(self, kind: str, jaxpr: Jaxpr, hero: int | None, schedule: int) -> Emission:
         assert self.sizes is not None
-        self._class = emissions_of(kind, jaxpr, hero, self.target, schedule).class_at(self.sizes)
+        self._class = get_emissions(kind, jaxpr, hero, self.target, schedule).class_at(self.sizes)
         assert self._class is not None
         return self._class.emission
 
@@ -145,7 +150,7 @@ class _PreparedBuilder(Builder):
         self.put_slot(block, equation.outvars[0], self._sizes_slot(equation, _size_at(equation, 0)))
 
     def _sizes_slot(self, source: tuple[SizeClass, int] | Equation, like: np.ndarray) -> Slot:
-        """A constant that has sizes; equal launches share it."""
+        """Return a constant slot for sizes. Equal launches share it."""
         key = ("sizes", source)
         slot = self._constants.get(key)
         if slot is None:
@@ -157,15 +162,16 @@ class _PreparedBuilder(Builder):
 
 
 def _size_at(equation: Equation, value: int) -> np.ndarray:
-    """A size that a program computes with."""
+    """Return the value of a size that the program computes with."""
     result: np.ndarray = np.asarray(equation.primitive.eval(**{**equation.params, "expression": value}))
     return result
 
 
 @dataclass(frozen=True)
 class Row:
-    """Where among the integers of an instance those of a launch are: the values of its kernel's sizes, its iterations
-    and its work, one after the other."""
+    """Positions of a launch in the row of integers: its kernel's sizes start at `start`, its trip count is at `count`
+    and its work at `work`, one after the other.
+    """
 
     start: int
     count: int
@@ -173,7 +179,7 @@ class Row:
 
 
 class PreparedProgram:
-    """A program whose sizes are expressions. `offsets` of temporaries are by their index in `temporaries`."""
+    """A program whose sizes are expressions. Offsets of temporaries are ordered by their index in `temporaries`."""
 
     def __init__(
         self,
@@ -193,12 +199,12 @@ class PreparedProgram:
         offset = 0
         for slot in program.constant_slots:
             slot.offset = offset
-            offset += aligned(slot.size)
+            offset += align(slot.size)
         program.constant_bytes = offset
         program.registers = first_own(program)
         self.frame: CallFrame | None = None
-        self.codes: dict[Any, Any] = {}  # what it became, by target
-        # The row of integers: sizes of values, then what each class has.
+        self.codes: dict[Any, Any] = {}  # compiled code, by target
+        # The row of integers: sizes of values, then the integers of each class.
         index: dict[Expression, int] = {e: i for i, e in enumerate(family.expressions)}
         self._parts: list[tuple[Callable[..., Any], tuple[int, ...]]] = []
         first: dict[tuple[SizeClass, int], Row] = {}
@@ -219,7 +225,7 @@ class PreparedProgram:
         self.launch_rows = {id(step): self.rows[i] for i, step in enumerate(self._launches())}
 
         def source(size: Any) -> tuple[int, int]:
-            """Which integer a size is, and how often; -1: it is itself."""
+            """Return (index of an integer, scale) for a size; index -1 means that the scale is the size."""
             if not isinstance(size, Expression):
                 return -1, int(size)
             return (index[size], 1) if size in index else scratch[size]
@@ -229,7 +235,7 @@ class PreparedProgram:
         self.copies = {id(step): source(step.size) for step in program.steps if isinstance(step, Copy)}
         self._copied = sum(s[1] for s in self.copies.values() if s[0] < 0)
         self._copies = [s for s in self.copies.values() if s[0] >= 0]
-        # Constants: those that are the same for all sizes, and where others go.
+        # Constants: those that do not depend on sizes, and the positions of the others.
         constant_positions: list[int] = []
         self._constant_sources: list[int] = []
         self._values: list[tuple[Slot, Equation, int]] = []
@@ -252,32 +258,32 @@ class PreparedProgram:
         return [step for step in self.program.steps if isinstance(step, Launch)]
 
     def at(self, sizes: Sizes, values: Sequence[int]) -> ProgramAtSizes:
-        """The program at sizes that it is for."""
+        """Return the program at sizes of its class."""
         integers: list[Any] = [*self.family.evaluate(*values)]
         for function, own in self._parts:
             integers += function(*[values[i] for i in own])
         return ProgramAtSizes(self, sizes, integers)
 
     def plan(self, integers: Sequence[Any]) -> tuple[list[int], int]:
-        """The offsets of temporaries, and how much memory they take."""
+        """Return the offsets of temporaries and the size of their block in bytes."""
         sizes = [scale if i < 0 else integers[i] * scale for i, scale in self._sizes]
-        return offsets_of(self._extents, sizes)
+        return pack_offsets(self._extents, sizes)
 
     def estimate(self, integers: Sequence[Any]) -> float:
-        """Nanoseconds of a run, roughly."""
+        """Estimate the nanoseconds of a run."""
         copied = self._copied + sum([integers[i] * scale for i, scale in self._copies])
         work: float = sum([integers[row.work] for row in self.rows])
         return work + self.costs.launch * len(self.rows) + copied * self.costs.copied_byte
 
     def work_of_kernels(self, integers: Sequence[Any]) -> dict[Kernel, float]:
-        """The nanoseconds of each kernel in a run, roughly; the most expensive one first."""
+        """Estimate the nanoseconds of each kernel in a run, the most expensive one first."""
         work: dict[Kernel, float] = {}
         for step, row in zip(self._launches(), self.rows, strict=True):
             work[step.full] = work.get(step.full, 0.0) + integers[row.work]
         return dict(sorted(work.items(), key=lambda item: -item[1]))
 
     def grain(self, row: Row, integers: Sequence[Any]) -> int:
-        """How many iterations of a launch are one task; 0: threads do not pay."""
+        """Return the number of iterations in one task of a launch, or 0 if threads do not pay."""
         return grain_for(integers[row.count], integers[row.work], self.costs)
 
     def write_constants(self, integers: Sequence[Any], block: np.ndarray) -> None:
@@ -290,12 +296,12 @@ class PreparedProgram:
             as_bytes[slot.offset : slot.offset + slot.size] = value.reshape(-1).view(np.uint8)
 
     def size(self, size: Any, integers: Sequence[Any]) -> int:
-        """An expression of the program at sizes."""
+        """Evaluate a size of the program."""
         i, scale = self._source(size)
         return scale if i < 0 else integers[i] * scale
 
     def steps_at(self, found: ProgramAtSizes) -> Program:
-        """All of the program at sizes, as it would be if it were built for them."""
+        """Return the complete program at concrete sizes, equal to one built for them."""
         integers, general = found.integers, self.program
         slots: dict[Slot, Slot] = {}
 
@@ -307,7 +313,7 @@ class PreparedProgram:
                 new.offset = found.offsets[self.temporaries[slot]] if slot in self.temporaries else slot.offset
             return new
 
-        # Who looks at steps wants to know what their equations cost at these sizes.
+        # Reports look up the costs of steps by their equations, which must have the concrete sizes.
         remaining = (e for e in self.family.fused.eqns if is_fusion(e) or e.invars)
         equations = {id(e): new for e, new in zip(remaining, found.fused.eqns, strict=True)}
         steps: list[Step] = []

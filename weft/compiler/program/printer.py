@@ -1,4 +1,4 @@
-"""Programs as text: one line a step, slots by name, with where they are once memory is planned."""
+"""Print programs: one line for each step, slots by name, with their offsets once memory is assigned."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _LETTERS = {Kind.ARGUMENT: "in", Kind.RESULT: "out", Kind.CONSTANT: "const"}
 
 
 def to_text(program: Program) -> str:
-    """The steps of a program, and how much memory it needs."""
+    """Return the text of a program: the size of its memory and its steps."""
     printer = _Printer()
     head = (
         f"program {program.name}: temporaries {program.temporary_bytes} bytes, constants {program.constant_bytes} bytes"
@@ -45,8 +45,8 @@ def to_text(program: Program) -> str:
     return "\n".join([head, *printer.lines])
 
 
-def named_lines(program: Program) -> dict[Step, str]:
-    """For each step its line in the text of the program, loops and branches with their first line."""
+def step_texts(program: Program) -> dict[Step, str]:
+    """Return for each step its line in the text of the program; for loops and branches their first line."""
     printer = _Printer()
     printer.steps(program.steps, 1)
     return printer.texts
@@ -131,7 +131,7 @@ class _Printer:
             case Start(started, event):
                 begin = len(self.lines)
                 self.steps([started], depth)
-                # Events have their names by the order of their starts.
+                # Events are named in the order of their starts.
                 self.lines[begin] = f"{'  ' * depth}start {self.name(event)}: {self.texts[started]}"
             case Wait(event):
                 self.line(f"wait {self.name(event)}", depth)

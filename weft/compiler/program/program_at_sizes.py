@@ -1,4 +1,4 @@
-"""Prepared programs at sizes, apart from what prepares them: running a program takes no more."""
+"""Prepared programs at concrete sizes: all that running one needs, without the code that prepares it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from weft.ir.jaxpr import Jaxpr
 if TYPE_CHECKING:
     from weft.compiler.program.prepared import PreparedProgram
 
-# What a program at sizes has of its steps only when somebody asks.
+# Fields of a program at sizes that are computed at the first access.
 _LOOKED_AT = frozenset({"steps", "arguments", "results", "constants", "constant_slots"})
 
 
 class ProgramAtSizes(Program):
-    """A prepared program at sizes: integers and offsets. Its steps are made when somebody looks at them."""
+    """A prepared program at concrete sizes: integers and offsets. Its steps are built at the first access."""
 
     def __init__(self, prepared: PreparedProgram, sizes: Mapping[Symbol, int], integers: list[Any]) -> None:
         self.prepared, self.sizes, self.integers = prepared, sizes, integers
@@ -45,14 +45,14 @@ class ProgramAtSizes(Program):
 
     @property
     def calls_python(self) -> bool:
-        """Whether a step calls a function of Python: such programs are not prepared."""
+        """Whether a step calls a Python function: False, since such programs are not prepared."""
         return False
 
     def takes(self, argument: int) -> bool:
-        """Whether the memory of an argument is taken over, with any sizes."""
+        """Return whether an argument is donated, which does not depend on sizes."""
         return self.prepared.program.takes(argument)
 
     @property
     def uses_threads(self) -> bool:
-        """Whether a step is shared among threads."""
+        """Whether a step is split into tasks for several threads."""
         return any(self.prepared.grain(row, self.integers) for row in self.prepared.rows)

@@ -1,8 +1,8 @@
-"""Programs as bytes, for the next process: steps with their memory, and kernels by name.
+"""Serialize programs for later processes: steps with their memory, and kernels by name.
 
-What is stored is what it takes to run: no lines of the user, no equations, no text of kernels. Who wants to look inside
-compiles the program again, which adds these details to its steps. A program that calls Python is not stored, because
-the function it calls belongs to this process. Of collectives the operation, its parameters and types are stored.
+Only what running needs is stored: no source lines, equations or texts of kernels. To inspect a loaded program it is
+compiled again, which adds these details to its steps (`complete`). A program that calls Python is not stored, because
+the function belongs to this process. Collectives are stored as primitive, parameters and types.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from weft.base import dtypes
 from weft.base.errors import InternalError
 from weft.compiler.kernel.ir import NamedKernel
-from weft.compiler.kernel.printer import symbol_of
+from weft.compiler.kernel.printer import kernel_symbol
 from weft.compiler.program.ir import (
     Branch,
     Call,
@@ -43,7 +43,7 @@ from weft.ir.types import ArrayType, array_type
 
 
 def to_bytes(program: Program) -> bytes | None:
-    """The program as bytes, or None if it cannot be stored."""
+    """Serialize a program, or return None if it cannot be stored."""
     for step in program.all_steps():
         if isinstance(step, Call) and step.host is not None:
             return None
@@ -74,7 +74,7 @@ def to_bytes(program: Program) -> bytes | None:
 
 
 def from_bytes(content: bytes, name: str) -> Program:
-    """The program that was stored, under the name that it has in this process."""
+    """Deserialize a program under its name in this process."""
     text, _, values = content.partition(b"\n")
     head = json.loads(text)
     reader = _Reader(head)
@@ -103,19 +103,19 @@ def from_bytes(content: bytes, name: str) -> Program:
 
 
 def complete(program: Program, compiled: Program) -> None:
-    """Give a program from disk the steps that it has now that it was compiled: the same, with all their details."""
+    """Replace the steps of a program from disk by those of the same program compiled now, which have all details."""
     if to_bytes(program) != to_bytes(compiled):
-        what = "A program from disk is not what it compiles to."
+        what = "A program from disk must be equal to the compiled one; they differ."
         raise InternalError(f"{what} Remove the folder of the compilation cache to go on.", stage="program")
     vars(program).update(vars(compiled))
 
 
 class NotStored(Exception):
-    """A value that has no text from which another process could make it."""
+    """Raised for a value that cannot be written so that another process could read it."""
 
 
 def to_json(value: Any) -> Any:
-    """A value that parameters have, as JSON has it: tuples are lists."""
+    """Convert a parameter to JSON; tuples become lists."""
     if value is None or isinstance(value, (bool, int, str)):
         return value
     if isinstance(value, tuple) and type(value) is tuple:
@@ -124,24 +124,24 @@ def to_json(value: Any) -> Any:
 
 
 def from_json(value: Any) -> Any:
-    """What `to_json` was called with."""
+    """Convert JSON back to the parameter that `to_json` received."""
     return tuple(from_json(v) for v in value) if isinstance(value, list) else value
 
 
 def type_to_json(aval: Any) -> list[Any]:
-    """The type of an array on one device."""
+    """Convert the type of an array on one device to JSON."""
     if not isinstance(aval, ArrayType) or not aval.is_plain or isinstance(aval.dtype, dtypes.ExtendedDtype):
         raise NotStored
     return [to_json(tuple(aval.shape)), aval.dtype.name, aval.weak_type]
 
 
 def type_from_json(row: Sequence[Any]) -> ArrayType:
-    """What `type_to_json` was called with."""
+    """Convert JSON back to the type that `type_to_json` received."""
     return array_type(from_json(row[0]), np.dtype(row[1]), row[2])
 
 
 class _Writer:
-    """Lists slots and kernels in the order in which steps mention them."""
+    """Numbers slots and kernels in the order in which steps use them."""
 
     def __init__(self) -> None:
         self.table: list[list[Any]] = []
@@ -166,7 +166,7 @@ class _Writer:
         return self._events.setdefault(event, len(self._events))
 
     def kernel(self, kernel: Any) -> int:
-        symbol = symbol_of(kernel)
+        symbol = kernel_symbol(kernel)
         position = self._kernels.get(symbol)
         if position is None:
             position = self._kernels[symbol] = len(self.kernels)
@@ -227,7 +227,7 @@ class _Writer:
 
 
 class _Reader:
-    """Creates every slot, register and kernel once."""
+    """Creates each slot, register and kernel once."""
 
     def __init__(self, head: dict[str, Any]) -> None:
         self._registers: dict[int, FrameRegister] = {}
@@ -241,7 +241,7 @@ class _Reader:
         return slot
 
     def register(self, index: int) -> Any:
-        """The register with that index; None for -1."""
+        """Return the register with this index, or None for -1."""
         if index < 0:
             return None
         found = self._registers.get(index)

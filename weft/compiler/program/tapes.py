@@ -1,7 +1,8 @@
-"""Tapes as steps. A tape is a handle (address, length) of entries that grow; see `target/cpu/tape.py` for the routines.
+"""Build the steps of tapes. A tape is a handle (address, length) of entries that grow; see `target/cpu/tape.py` for the
+routines.
 
-Only creating, reading and writing a tape and taking its length are steps; sums of tapes and the like are loops over
-these, written by `decompose`.
+Only creating, reading and writing a tape and taking its length are steps; `decompose` lowers sums of tapes and the like
+to loops over these.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ if TYPE_CHECKING:
 
 
 def build_tape(builder: Builder, block: Block, position: int, equation: Equation) -> None:
-    """The step of an operation on tapes."""
+    """Build the step of an operation on tapes."""
     build = _BUILDERS.get(equation.primitive)
     if build is None:
-        raise InternalError(f"`{equation.primitive.name}` must be gone before steps are built.", stage="program")
+        raise InternalError(f"`{equation.primitive.name}` must be lowered before steps are built.", stage="program")
     build(builder, block, position, equation)
 
 
@@ -72,7 +73,7 @@ def write(builder: Builder, tape: Slot, index: Slot, value: Slot, out: Slot, siz
 
 
 def read_at(builder: Builder, element: TapeType, tape: Slot, counter: FrameRegister) -> Slot:
-    """The entry of a tape at a loop's counter."""
+    """Read the entry of a tape at a loop's counter into a new temporary."""
     index, out = builder.temporary(4), builder.temporary(builder.size(element))
     builder.steps.append(Count(index, counter))
     read(builder, tape, index, out, out.size)

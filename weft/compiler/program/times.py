@@ -1,4 +1,4 @@
-"""How long the steps of a program took in one run."""
+"""Measured times of the steps of a program in one run."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import numpy as np
 
 from weft.compiler.program.ir import Call, Copy, Fill, Launch, Step
 
-# What takes time worth recording; other steps set a pointer or a counter.
+# Steps whose time is recorded; the others only set a pointer or a counter.
 TIMED = (Launch, Call, Copy, Fill)
-# Integers of an event: step, begin, end.
+# Number of integers in an event: step, begin, end.
 EVENT_SIZE = 3
 
 
 class StepTime(NamedTuple):
-    """How often a step ran in one run of its program, and how long in all."""
+    """Number of times that a step ran in one run of its program, and their total duration."""
 
     step: Step
     runs: int
@@ -24,20 +24,23 @@ class StepTime(NamedTuple):
 
 
 class StepLog:
-    """What one run of a program recorded: of each step how often it ran and for how long, and so many single events.
-    It is filled when the run has ended. `device` is where steps ran, if that is not the thread that started them."""
+    """Record of one run of a program: runs and total time of each step, and at most `events` single events.
+
+    It is filled when the run has ended. `device` names the device that ran the steps, or is None for the calling
+    thread.
+    """
 
     def __init__(self, steps: Sequence[Step], events: int, device: str | None = None) -> None:
         self.device = device
         self.steps: list[Any] = list(steps)
-        self.dropped = 0  # events that there was no room for; they count in `times` all the same
+        self.dropped = 0  # events beyond the capacity; they are counted in `times` all the same
         self._room = events
         self._indices = {step: i for i, step in enumerate(self.steps)}
         self._sums = np.zeros((len(self.steps), 2), np.int64)
         self._events: list[tuple[int, int, int]] = []
 
     def fill(self, ran: Iterable[tuple[Step, int, int]]) -> None:
-        """Add what ran: a step, and when it began and ended in nanoseconds of the monotonic clock."""
+        """Add measurements (step, begin, end), in nanoseconds of the monotonic clock."""
         for step, begin, end in ran:
             index = self._indices[step]
             self._sums[index] += (1, end - begin)
@@ -48,12 +51,12 @@ class StepLog:
 
     @property
     def sums(self) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """A row for each step: how often it ran, and nanoseconds in all."""
+        """Array with a row (runs, total nanoseconds) for each step."""
         return self._sums
 
     @property
     def times(self) -> list[StepTime]:
-        """Every step with how often it ran and how long."""
+        """Number of runs and total time of every step."""
         return [StepTime(step, *row) for step, row in zip(self.steps, self._sums.tolist(), strict=True)]
 
     @property

@@ -1,6 +1,8 @@
-"""What must hold of a program with its memory planned: values are written before they are read, memory that is needed
-at one time does not overlap, every slot is in its block and in a memory space that those who use it can reach, and
-nothing touches the memory of a started step before its end."""
+"""Verify a program with assigned memory.
+
+Values are written before they are read, simultaneously live memory does not overlap, every slot is in its block and in
+a memory space that its users can reach, and no step accesses the memory of a started step before its end.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from weft.base.errors import InternalError
-from weft.compiler.program.assign import Lifetimes, aligned
+from weft.compiler.program.assign import Lifetimes, align
 from weft.compiler.program.events import check_events
 from weft.compiler.program.ir import (
     DEFAULT_SPACE,
@@ -25,11 +27,13 @@ from weft.compiler.program.ir import (
     Wait,
     While,
 )
-from weft.compiler.program.printer import named_lines, to_text
+from weft.compiler.program.printer import step_texts, to_text
 
 
 def verify(program: Program, spaces: Sequence[str] = (DEFAULT_SPACE,)) -> Program:
-    """Raise `InternalError` unless the program is well formed for a target with these memory spaces; returns it."""
+    """Raise `InternalError` unless the program is well formed for a target with these memory spaces; return the
+    program.
+    """
     _Checker(program, spaces).check()
     return program
 
@@ -37,11 +41,11 @@ def verify(program: Program, spaces: Sequence[str] = (DEFAULT_SPACE,)) -> Progra
 class _Checker:
     def __init__(self, program: Program, spaces: Sequence[str]) -> None:
         self.program, self.spaces = program, spaces
-        self.only_read: set[Slot] = set()  # slices
+        self.only_read: set[Slot] = set()  # slices that may not be written
 
     def fail_at(self, what: str, *steps: Step) -> NoReturn:
-        """Fail with the lines of steps in the text."""
-        lines = named_lines(self.program)
+        """Fail with a message in which each `{}` is replaced by the line of a step."""
+        lines = step_texts(self.program)
         self.fail(what.format(*(f"`{lines.get(step, step.label)}`" for step in steps)))
 
     def fail(self, what: str) -> NoReturn:
@@ -53,7 +57,7 @@ class _Checker:
             self.space(slot)
         for slot in self.program.constant_slots:
             if slot.space != DEFAULT_SPACE:
-                self.fail(f"{slot} is a constant, and those are in the memory space {DEFAULT_SPACE!r}.")
+                self.fail(f"Constants must be in the memory space {DEFAULT_SPACE!r}; {slot} is not.")
         check_events(self.program, self.fail_at)
         self.steps(self.program.steps, written)
         for slot, alias in zip(self.program.results, self.program.aliases, strict=True):
@@ -73,17 +77,17 @@ class _Checker:
                 self.read(step, written)
             self.memory(step.step if isinstance(step, Start) else step)
             match step:
-                case Start():  # what it writes is there after its `Wait`
+                case Start():  # its results are written after its `Wait`
                     continue
                 case SetAddress(target, base):
-                    # A slice of something that is read, or of what the loop writes slice by slice.
+                    # A slice of an array that is read, or of one that the loop writes slice by slice.
                     written |= {target, base}
                     if not step.written:
                         self.only_read.add(target)
                     elif base in self.only_read:
                         self.fail_at(f"{{}} is a slice that is written, of {base}, which is only read.", step)
                 case Loop():
-                    # The body may not run; what is read after the loop is then a carry, which was written before it.
+                    # The body may run zero times; slots read after the loop are then carries, written before it.
                     self.steps(step.body, written)
                 case While():
                     self.steps(step.condition, written)
@@ -100,12 +104,12 @@ class _Checker:
             written.update(step.writes)
 
     def memory(self, step: Step) -> None:
-        """The slots of a step are large enough and in memory that it can reach."""
+        """Check that the slots of a step are large enough and in a memory space that it can access."""
         slots = [*step.reads, *step.writes]
         match step:
             case Launch():
                 for slot, buffer in zip(step.slots, step.full.buffers, strict=True):
-                    # A buffer of symbolic size is as large as its slot; the kernel is verified with that.
+                    # A buffer of symbolic size is as large as its slot; the kernel is verified with that size.
                     if isinstance(buffer.size, int) and buffer.size * buffer.dtype.itemsize > slot.size:
                         self.fail(f"A kernel has a buffer of {buffer.size} elements for {slot}.")
             case Copy() if step.size > min(step.target.size, step.source.size):
@@ -132,7 +136,7 @@ class _Checker:
         writes = set(step.writes)
         for slot in step.reads:
             if slot.size and slot not in written and slot not in writes:
-                self.fail(f"{step.label} reads {slot}, which nobody has written.")
+                self.fail(f"{step.label} reads {slot}, which no step has written.")
         for slot in writes:
             if slot.kind is Kind.CONSTANT or (slot.kind is Kind.ARGUMENT and not slot.donated):
                 self.fail(f"{step.label} writes to {slot}.")
@@ -140,7 +144,7 @@ class _Checker:
                 self.fail(f"{step.label} writes to {slot}, a slice that is only read.")
 
     def overlaps(self) -> None:
-        """No two temporaries of a memory space that are needed at one time have memory in common."""
+        """Check that simultaneously live temporaries of a memory space do not overlap."""
         lifetimes = Lifetimes()
         lifetimes.visit(self.program.steps)
         items = sorted(
@@ -152,7 +156,7 @@ class _Checker:
             for other, _ in alive:
                 if other.space != slot.space:
                     continue
-                if slot.offset < other.offset + aligned(other.size) and other.offset < slot.offset + aligned(slot.size):
+                if slot.offset < other.offset + align(other.size) and other.offset < slot.offset + align(slot.size):
                     self.fail(f"{slot} and {other} overlap.")
             program, default = self.program, slot.space == DEFAULT_SPACE
             size = program.temporary_bytes if default else program.space_bytes.get(slot.space, 0)

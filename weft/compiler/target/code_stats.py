@@ -1,4 +1,4 @@
-"""What it takes to get the code of a program."""
+"""Statistics of getting a program's code: compiled, loaded from disk or reused."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from weft.base.dataclass import dataclass
 
 
 class CodeIsGone(Exception):
-    """There is no code on disk for a kernel of which only the name is known."""
+    """Raised if a kernel is known by its name only and the disk cache no longer has its code."""
 
 
 @dataclass
 class CodeStats:
-    """What it took to get the code of a program: seconds by stage, and how many kernels were compiled, how many linked
-    from disk, and how many were in the process already."""
+    """Cost of getting a program's code: seconds by stage, and how many kernels were compiled, linked from disk, or
+    already in the process."""
 
     seconds: dict[str, float] = field(default_factory=dict)
     compiled: int = 0
@@ -27,11 +27,11 @@ class CodeStats:
 
     @property
     def summary(self) -> str:
-        """In a line."""
+        """One line of text with all counts and times."""
         sources = f"{self.compiled} compiled, {self.from_disk} from disk, {self.reused} in the process already"
         return "; ".join([sources, ", ".join(f"{name} {took * 1e3:.3f} ms" for name, took in self.seconds.items())])
 
     @property
     def label(self) -> str:
-        """What code it is."""
+        """Name of this stage in reports."""
         return "code"

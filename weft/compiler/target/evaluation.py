@@ -1,4 +1,4 @@
-"""Calls that are Python functions: what has no routine, by its meaning."""
+"""Calls of Python functions for operations without a library routine: they evaluate the primitive on NumPy arrays."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from weft.ir.jaxpr import Equation
 
 
 def plan_evaluation(equation: Equation) -> LibraryCall:
-    """The meaning of the operation on NumPy arrays; its errors name the line of the equation."""
+    """Plan a host call that evaluates the equation on NumPy arrays; its errors name the line of the equation."""
 
     def host(*operands: Any, out: Sequence[np.ndarray]) -> None:
         with np.errstate(all="ignore"):
@@ -24,7 +24,7 @@ def plan_evaluation(equation: Equation) -> LibraryCall:
 
 
 def refuse(equation: Equation) -> None:
-    """Raise the user's error of an operation that has no value. It is raised before anything runs: whether a program
-    is wrong does not depend on how often a loop runs, or which branch is taken."""
+    """Raise the user's error of an operation that has no value. It is raised before anything runs: whether a program is
+    wrong does not depend on how often a loop runs or which branch is taken."""
     if equation.primitive.has_no_value:
         run_equation(equation, ())

@@ -1,10 +1,10 @@
 """Elementwise operations over lanes: the abstract scalar builder of `Elementwise.emit`, for LLVM text.
 
 A `Lane` is a value in each of `width` lanes: a vector on a CPU (16 lanes of float32 on AVX-512), a scalar for a GPU's
-thread or where a width does not pay. It has the dtype of the equation; what it computes is what the card's `eval` says,
-each operation rounded to its dtype. In lanes
+thread or where vectors do not pay off. It has the dtype of the equation and computes what the primitive's `eval`
+defines, each operation rounded to its dtype. In lanes
 
-* a bool is an i1, an integer its own width (below a byte: a byte), an unsigned one the same;
+* a bool is an i1, a signed or unsigned integer has its own width (at least a byte);
 * float16, bfloat16 and the smaller floats are the float32 of the same value;
 * a complex number is two floats.
 """
@@ -45,20 +45,20 @@ from weft.primitives.elementwise.rounding import RoundingMethod
 
 
 class Layout(NamedTuple):
-    """How a dtype is stored: `kind` is that of `dtypes.kind`, `bits` the width of a number, or of a part of a
-    complex."""
+    """Representation of a dtype: `kind` as in `dtypes.kind`, `bits` per number (for a complex number, of one part), and
+    the LLVM types in lanes and in memory."""
 
     kind: str
     bits: int
     lane: Type
     memory: Type
-    # A float that is computed in float32.
+    # Whether it is a float that is computed in float32.
     short: bool
 
 
 @functools.cache
 def layout(dtype: np.dtype[Any]) -> Layout:
-    """The layout of a dtype in lanes and in memory."""
+    """Return the layout of a dtype in lanes and in memory."""
     kind = dtypes.kind(dtype)
     if kind == "b":
         return Layout("b", 1, i1, i8, False)
@@ -73,18 +73,18 @@ def layout(dtype: np.dtype[Any]) -> Layout:
         if part == dtypes.float32:
             return Layout(kind, 32, float_, float_, False)
         return Layout(kind, dtypes.itemsize_bits(part), float_, i16 if part.itemsize == 2 else i8, True)
-    raise InternalError(f"There are no lanes of dtype {dtypes.name(dtype)}.")
+    raise InternalError(f"Elementwise operations do not support dtype {dtypes.name(dtype)} in lanes.")
 
 
 class Lane:
-    """A number of some dtype in every lane."""
+    """Value of some dtype in every lane."""
 
     __slots__ = ("dtype", "im", "re")
 
     def __init__(self, dtype: np.dtype[Any], re: Term, im: Term | None = None) -> None:
         self.dtype = dtype
         self.re = re
-        # Only complex numbers have one.
+        # None except for complex numbers.
         self.im = im
 
     def __repr__(self) -> str:
@@ -92,26 +92,26 @@ class Lane:
 
     @property
     def width(self) -> int:
-        """How many lanes there are."""
+        """Number of lanes."""
         return self.re.value.type.count
 
     @property
     def pair(self) -> Complex:
-        """The parts of a complex number."""
+        """Real and imaginary parts of a complex number."""
         assert self.im is not None
         return Complex(self.re, self.im)
 
     @property
     def parts(self) -> tuple[Value, ...]:
-        """The LLVM values it consists of: two for a complex number, else one."""
+        """LLVM values of the lane: two for a complex number, else one."""
         return (self.re.value,) if self.im is None else (self.re.value, self.im.value)
 
     def with_parts(self, parts: Sequence[Value]) -> Lane:
-        """Other values of the same dtype, in as many lanes as they have."""
+        """Return a lane of the same dtype with other LLVM values, in the number of lanes that they have."""
         return Lane(self.dtype, *(Term(self.re.function, part) for part in parts))
 
     def wide_integer(self, function: Function) -> Value:
-        """An integer as i64, for indices."""
+        """Extend an integer to i64, for indices."""
         kind = vector(i64, self.width)
         return (function.sext if layout(self.dtype).kind == "i" else function.zext)(self.re.value, kind)
 
@@ -119,26 +119,26 @@ class Lane:
 RealFunction = Callable[..., Term]
 ComplexFunction = Callable[..., Complex]
 bool_dtype = np.dtype(np.bool_)
-# Primitives that mean something to transformations only.
+# Primitives that only matter to transformations.
 UNCHANGED = frozenset({"stop_gradient", "name"})
 
 
 def elementary(real: RealFunction, of_complex: ComplexFunction | None = None) -> Any:
-    """A method for a function of floats, and of complex numbers where it has a meaning."""
+    """Return a method for a function of floats, and of complex numbers if `of_complex` is given."""
 
     def method(self: Lanes, *operands: Lane) -> Lane:
         dtype = operands[0].dtype
         if operands[0].im is None:
             return self._rounded(real(*(x.re for x in operands)), dtype)
         if of_complex is None:
-            raise InternalError(f"{real.__name__} has no complex numbers.")
+            raise InternalError(f"{real.__name__} does not support complex numbers.")
         return self._of_doubles(of_complex, dtype, *operands)
 
     return method
 
 
 def _comparison(floats: str, signed: str, unsigned: str) -> Any:
-    """A method for a comparison that is one instruction."""
+    """Return a method for a comparison that is one instruction."""
 
     def method(self: Lanes, x: Lane, y: Lane) -> Lane:
         f, kind = self.function, layout(x.dtype).kind
@@ -150,16 +150,16 @@ def _comparison(floats: str, signed: str, unsigned: str) -> Any:
 
 
 class Lanes:
-    """Appends elementwise operations to a function, `width` elements at a time."""
+    """Builder of elementwise operations in a function, `width` elements at a time."""
 
     def __init__(self, function: Function, width: int) -> None:
         self.function = function
         self.width = width
 
-    # -- making values ---------------------------------------------------------------------------------------------
+    # -- constants -------------------------------------------------------------------------------------------------
 
     def constant(self, value: Any, dtype: np.dtype[Any]) -> Lane:
-        """A number in every lane, rounded to the dtype as NumPy does."""
+        """Broadcast a number to every lane, rounded to the dtype as NumPy does."""
         form = layout(dtype)
         rounded = np.asarray(value).astype(dtype)[()]
         if form.kind == "c":
@@ -171,11 +171,11 @@ class Lanes:
         return Term(self.function, constant(value, vector(element, self.width)))
 
     def integer(self, value: Value, dtype: np.dtype[Any]) -> Lane:
-        """Integers computed as LLVM integers of the width that the dtype has in lanes."""
+        """Wrap LLVM integers, of the width that the dtype has in lanes, to the range of the dtype."""
         return self._integer(Term(self.function, value), dtype)
 
     def apply(self, name: str, operands: Sequence[Lane], params: Mapping[str, Any]) -> Lane:
-        """The elementwise primitive of that name."""
+        """Apply the elementwise primitive of this name."""
         if name == "convert_element_type":
             return self.convert(operands[0], params["new_dtype"])
         if name == "bitcast_convert_type":
@@ -194,12 +194,12 @@ class Lanes:
 
     @staticmethod
     def storage(dtype: np.dtype[Any]) -> tuple[Type, int]:
-        """The type of numbers in memory, and how many of them are one element."""
+        """Return the LLVM type of numbers in memory, and how many of them are one element."""
         form = layout(dtype)
         return form.memory, 2 if form.kind == "c" else 1
 
     def loaded(self, parts: Sequence[Value], dtype: np.dtype[Any]) -> Lane:
-        """Lanes of elements that have been read: one value, or the real and the imaginary numbers."""
+        """Convert loaded numbers to lanes: one value, or the real and the imaginary numbers."""
         form = layout(dtype)
         terms = [Term(self.function, part) for part in parts]
         if form.kind == "b":
@@ -211,7 +211,7 @@ class Lanes:
         return Lane(dtype, *terms)
 
     def stored(self, x: Lane) -> list[Value]:
-        """The numbers to write, as `loaded` takes them."""
+        """Convert lanes to the numbers to store, the inverse of `loaded`."""
         form = layout(x.dtype)
         if form.kind == "b":
             return [x.re.wide(8, signed=False).value]
@@ -222,7 +222,7 @@ class Lanes:
         return list(x.parts)
 
     def load(self, pointer: Value, dtype: np.dtype[Any], mask: Value | None = None) -> Lane:
-        """Elements that stand one after the other from `pointer` on; where the mask is not set, 0."""
+        """Load contiguous elements from `pointer` on; masked-off lanes are 0."""
         f = self.function
         element, parts = self.storage(dtype)
         kind, align = vector(element, parts * self.width), element.bits // 8
@@ -235,7 +235,7 @@ class Lanes:
         return self.loaded([self._every_other(value, start) for start in range(2)], dtype)
 
     def store(self, x: Lane, pointer: Value, mask: Value | None = None) -> None:
-        """Write elements one after the other from `pointer` on, those whose mask is set."""
+        """Store contiguous elements from `pointer` on, only active lanes if there is a mask."""
         f = self.function
         values = self.stored(x)
         align = values[0].type.bits // 8
@@ -264,11 +264,12 @@ class Lanes:
     # -- rounding --------------------------------------------------------------------------------------------------
 
     def _rounded(self, x: Term, dtype: np.dtype[Any]) -> Lane:
-        """A float computed in float32 or float64, as a number of the dtype."""
+        """Round a float computed in float32 or float64 to the dtype."""
         return Lane(dtype, formats.rounded(x, dtype.name) if layout(dtype).short else x)
 
     def _exact(self, x: Term, dtype: np.dtype[Any]) -> Lane:
-        """A float whose value is one of the dtype; the smallest formats have not all signs, though."""
+        """Wrap a float whose value is exact in the dtype. One-byte formats are rounded all the same: not all of them
+        have signs."""
         return self._rounded(x, dtype) if dtype.itemsize == 1 else Lane(dtype, x)
 
     def _integer(self, x: Term, dtype: np.dtype[Any]) -> Lane:
@@ -276,7 +277,7 @@ class Lanes:
         return Lane(dtype, integers.wrapped(x, form.bits, form.kind == "i"))
 
     def _of_doubles(self, function: ComplexFunction, dtype: np.dtype[Any], *operands: Lane) -> Lane:
-        """A function of complex numbers, computed in float64 and rounded once."""
+        """Apply a function of complex numbers in float64 and round the result once."""
         if layout(dtype).bits == 64:
             return Lane(dtype, *function(*(x.pair for x in operands)))
         long = [Complex(x.pair.re.long(), x.pair.im.long()) for x in operands]
@@ -322,7 +323,7 @@ class Lanes:
         return self.mul(x, x)
 
     def integer_pow(self, x: Lane, *, y: int) -> Lane:
-        """By repeated squaring, rounded once for floats computed in float32."""
+        """Compute a power by repeated squaring, rounded once for floats computed in float32."""
         kind = layout(x.dtype).kind
         if kind == "c":
             return Lane(x.dtype, *complex.whole_power(x.pair, y))
@@ -421,7 +422,7 @@ class Lanes:
         return self._rounded(incomplete_gamma_derivative.igamma_derivative(a.re, x.re, order), x.dtype)
 
     def pow(self, x: Lane, y: Lane) -> Lane:
-        """x**y; an integer exponent is taken exactly, also where the dtype of x cannot hold it."""
+        """Compute x**y; an integer exponent is exact even where the dtype of x cannot represent it."""
         whole = layout(y.dtype).kind in "iu"
         if layout(x.dtype).kind == "c":
             exponent = self.convert(y, dtypes.complex128) if whole else y
@@ -454,7 +455,7 @@ class Lanes:
         return Lane(bool_dtype, bits.is_finite(x.re))
 
     def select_n(self, which: Lane, *cases: Lane) -> Lane:
-        """The case of that index; an integer outside of the range selects the nearest."""
+        """Select the case of an index; an index outside of the range selects the nearest case."""
         result = cases[0]
         form = layout(which.dtype)
         for i, case in enumerate(cases[1:], 1):
@@ -508,13 +509,13 @@ class Lanes:
     # -- operations of kernels -------------------------------------------------------------------------------------
 
     def fma(self, x: Lane, y: Lane, z: Lane) -> Lane:
-        """x*y + z, rounded once."""
+        """Compute x*y + z, rounded once."""
         if x.im is not None or layout(x.dtype).short or layout(x.dtype).kind != "f":
-            raise InternalError(f"There is no fused multiply-add of {dtypes.name(x.dtype)}.")
+            raise InternalError(f"A fused multiply-add needs float32 or float64; got {dtypes.name(x.dtype)}.")
         return Lane(x.dtype, x.re.fma(y.re, z.re))
 
     def threefry2x32(self, *operands: Lane) -> tuple[Lane, Lane]:
-        """The Threefry hash of (key, key, count, count): two 32-bit integers."""
+        """Compute the Threefry hash of (key, key, count, count): two 32-bit integers."""
         first, second = threefry.threefry(*(x.re for x in operands))
         return Lane(operands[0].dtype, first), Lane(operands[0].dtype, second)
 
@@ -530,7 +531,7 @@ class Lanes:
         return Lane(dtypes.to_complex_dtype(x.dtype), x.re, y.re)
 
     def conj(self, x: Lane, *, input_dtype: Any = None) -> Lane:
-        """The conjugate; a real number becomes a complex one."""
+        """Return the conjugate; a real number becomes a complex one."""
         if x.im is None:
             return Lane(dtypes.to_complex_dtype(x.dtype), x.re, x.re.of(0))
         return Lane(x.dtype, x.re, -x.im)
@@ -548,7 +549,7 @@ class Lanes:
         return self._rounded(x.re.rint() if even else bits.rounded_away(x.re), x.dtype)
 
     def nextafter(self, x: Lane, y: Lane) -> Lane:
-        """By the code of the dtype itself, where neighbours are one apart."""
+        """Return the neighbour of x towards y, computed on the dtype's own bits, where neighbours differ by one."""
         name = x.dtype.name
         if name == formats.EXPONENT_ONLY:
             code = bits.next_power_code(self._code(x), x.re, y.re)
@@ -556,13 +557,14 @@ class Lanes:
             signed_zero = not layout(x.dtype).short or formats.format_of(name).signed_zero
             code = bits.next_code(self._code(x), x.re, y.re, layout(x.dtype).bits, signed_zero)
         result = self._of_code(code, x.dtype).re
-        # Between zeros of two signs it is the second.
+        # Of two zeros with different signs it is the second.
         result = x.re.equals(y.re).select(y.re, result)
         unknown = x.re.is_nan() | y.re.is_nan()
         return Lane(x.dtype, unknown.select(x.re + y.re, result))
 
     def reduce_precision(self, x: Lane, *, exponent_bits: int, mantissa_bits: int) -> Lane:
-        """On the code of the dtype; floats of one byte have encodings of their own and go by float32."""
+        """Round to fewer exponent and mantissa bits on the dtype's own bits; one-byte floats have other encodings and
+        go through float32."""
         limits = dtypes.finfo(x.dtype)
         narrower = exponent_bits < limits.nexp
         if x.dtype.itemsize == 1:
@@ -576,7 +578,7 @@ class Lanes:
     # -- conversion ------------------------------------------------------------------------------------------------
 
     def _code(self, x: Lane) -> Term:
-        """The bits of a number as an integer."""
+        """Return the bits of a number as an integer."""
         form = layout(x.dtype)
         if form.short:
             return formats.to_bits(x.re, x.dtype.name)
@@ -589,13 +591,13 @@ class Lanes:
         return Lane(dtype, code.cooked()) if form.kind == "f" else self._integer(code, dtype)
 
     def bitcast(self, x: Lane, dtype: np.dtype[Any]) -> Lane:
-        """The same bits as another dtype of the same width."""
+        """Reinterpret the bits as another dtype of the same width."""
         if layout(x.dtype).bits != layout(dtype).bits or "c" in (layout(x.dtype).kind, layout(dtype).kind):
-            raise InternalError(f"The bits of {dtypes.name(x.dtype)} are not those of {dtypes.name(dtype)}.")
+            raise InternalError(f"Cannot bitcast {dtypes.name(x.dtype)} to {dtypes.name(dtype)}.")
         return x if x.dtype == dtype else self._of_code(self._code(x), dtype)
 
     def convert(self, x: Lane, dtype: np.dtype[Any]) -> Lane:
-        """The same number in another dtype: floats stop at the limits of integers (nan is 0), integers wrap."""
+        """Convert to another dtype: floats saturate at the limits of integers (nan is 0), integers wrap."""
         if x.dtype == dtype:
             return x
         source, target = layout(x.dtype), layout(dtype)
@@ -651,6 +653,6 @@ def _terms(x: Lane) -> tuple[Term, ...]:
     return (x.re,) if x.im is None else x.pair
 
 
-# The primitives are called `and`, `or` and `not`, which are keywords of Python.
+# The primitives `and`, `or` and `not` are named like keywords of Python.
 for _name, _method in (("and", Lanes.and_), ("or", Lanes.or_), ("not", Lanes.not_)):
     setattr(Lanes, _name, _method)

@@ -1,5 +1,5 @@
-"""The rows of a loop's outline as LLVM text: what all targets share. How kernels are run, memory is copied and threads
-wait for each other is the target's."""
+"""Lowering of a loop's outline to LLVM, as far as all targets share it. How kernels are launched, memory is copied and
+threads synchronise is the target's."""
 
 from __future__ import annotations
 
@@ -14,9 +14,12 @@ from weft.compiler.target.llvm import Function, Value, constant, i8, i32, i64, i
 
 
 class LoopWriter(ABC):
-    """Writes one function. `addresses` and `counters` are what the loop takes from outside, `values` has the pointers
-    and counters that it sets itself. In loops of `exchanges`, by the indices of their counters, the copies at the end
-    of the body are none: two addresses change places."""
+    """Writer of one function for a loop.
+
+    `addresses` and `counters` come from outside of the loop, `values` has the pointers and counters that it sets
+    itself. `exchanges` has the indices of the counters of loops without copies at the end of the body: they swap two
+    addresses instead.
+    """
 
     def __init__(self, function: Function, outline: Outline, exchanges: Sequence[int] = ()) -> None:
         self.f, self.outline, self.exchanges = function, outline, exchanges
@@ -25,7 +28,7 @@ class LoopWriter(ABC):
         self.addresses: Sequence[Value] = ()
         self.counters: Sequence[Value] = ()
 
-    # -- what a target does ----------------------------------------------------------------------------------------
+    # -- hooks of targets ------------------------------------------------------------------------------------------
 
     @abstractmethod
     def launch(self, kernel: Kernel, count: int, pointers: Sequence[Value]) -> None:
@@ -45,11 +48,11 @@ class LoopWriter(ABC):
 
     @abstractmethod
     def wait(self) -> None:
-        """All threads have come here before one goes on."""
+        """Write a barrier: no thread continues before all have arrived."""
 
     @abstractmethod
     def iterated(self, iterations: Operand | int | None, body: Sequence[Row]) -> None:
-        """An iteration has ended, of so many if that is known."""
+        """Write the end of an iteration of `body`; `iterations` is the trip count, or None if it is unknown."""
 
     # -- rows ------------------------------------------------------------------------------------------------------
 
@@ -92,7 +95,7 @@ class LoopWriter(ABC):
             case "branch", index, kind, branches:
                 self.branch(index, kind, branches)
             case _:
-                raise InternalError(f"A row of a loop is {row}.", stage="llvm")
+                raise InternalError(f"Unknown row in the outline of a loop: {row}.", stage="llvm")
 
     def loop(self, counter: Operand, iterations: Operand | int, reverse: bool, body: Sequence[Row]) -> None:
         f = self.f

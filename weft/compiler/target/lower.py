@@ -1,6 +1,7 @@
-"""Kernel to LLVM: what all targets share. The statements of a kernel for one thread, one element at a time.
+"""Lowering of kernels to LLVM, as far as all targets share it: the statements of a kernel for one thread, one element
+at a time.
 
-`vectors.py` extends it by loops over lanes.
+`vectors.py` adds loops over lanes.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ from weft.primitives.elementwise.elementwise import Elementwise
 
 
 def computed(lanes: Lanes, operands: Sequence[Lane], op: str, params: Mapping[str, Any]) -> Lane:
-    """The result of an operation on operands that have as many lanes."""
+    """Apply an operation to operands with equal numbers of lanes and return its result."""
     if op not in OWN:
         card = lookup(op)
         if isinstance(card, Elementwise):
@@ -57,7 +58,8 @@ def computed(lanes: Lanes, operands: Sequence[Lane], op: str, params: Mapping[st
 
 
 class Lowering:
-    """Writes one function. `variables` has loop variables as i64, that of a loop over lanes as its first lane."""
+    """Writer of one function. `variables` has loop variables as i64; a variable of a loop over lanes is that of its
+    first lane."""
 
     lanes_type: type[Lanes] = Lanes
 
@@ -69,34 +71,33 @@ class Lowering:
         self.alignments = dict(zip(kernel.buffers, kernel.alignments, strict=False))
         self.values: dict[Value, Lane] = {}
         self.variables: dict[Variable, llvm.Value] = {}
-        # What the variables of serial loops are multiples of, where that is not 1.
+        # Known divisors of the variables of serial loops, where they are not 1.
         self.factors: dict[Any, int] = {}
         self.pointers: dict[Buffer, llvm.Value] = {}
         self.begin = self.end = constant(0, i64)
         self.memory: dict[Any, Memory] = {}
         self.widened: dict[int, Lanes] = {}
-        # Scalars computed from indices and results of the Threefry hash, by block: those of an outer block are known in
-        # inner ones.
+        # Scalars computed from indices, and results of the Threefry hash, by block: inner blocks see those of outer
+        # ones.
         self.scalars: list[dict[Any, llvm.Value]] = [{}]
         self.pairs: list[dict[Any, tuple[Lane, Lane]]] = [{}]
-        # The loop over lanes around this statement: its variable, where that starts, how far lanes are apart, how many
-        # there are.
+        # The enclosing loop over lanes: its variable, its start, the step between lanes and their number.
         self.variable: Variable | None = None
         self.first: Any = 0
         self.step = 0
         self.width = 1
-        # The values of sizes, which are read where the function begins.
+        # Values of the symbolic sizes, loaded at the beginning of the function.
         self.sizes: dict[Expression, llvm.Value] = {}
 
     def read_sizes(self) -> None:
-        """Read the sizes that the kernel depends on."""
+        """Load the sizes that the kernel depends on."""
         if self.kernel.sizes:
             table = self.pointers[self.kernel.buffers[-1]]
             for n, size in enumerate(self.kernel.sizes):
                 self.sizes[size] = self.f.load(i64, self.f.offset(table, i64, n), 8)
 
     def integer(self, value: Integer) -> llvm.Value:
-        """An integer of the kernel as i64."""
+        """Return an integer of the kernel, a constant or a symbolic size, as i64."""
         return self.sizes[value] if isinstance(value, Expression) else constant(value, i64)
 
     def block(self, body: Sequence[Statement]) -> None:
@@ -105,7 +106,7 @@ class Lowering:
 
     @contextmanager
     def scope(self) -> Iterator[None]:
-        """What was computed in a block that may not run is not known after it."""
+        """Open a scope of reusable scalars: values computed in a block that may not run are dropped at its end."""
         self.scalars.append({})
         self.pairs.append({})
         yield
@@ -142,7 +143,8 @@ class Lowering:
             case Loop():
                 self.loop(statement)
             case _:
-                raise InternalError(f"{type(statement).__name__} is no statement for {self.target.kind}.")
+                name = type(statement).__name__
+                raise InternalError(f"A kernel for {self.target.kind} cannot contain the statement {name}.")
 
     # -- values ----------------------------------------------------------------------------------------------------
 
@@ -153,7 +155,7 @@ class Lowering:
         return lanes
 
     def broadcast(self, lane: Lane, width: int) -> Lane:
-        """A scalar in all lanes; lanes as they are."""
+        """Broadcast a scalar to `width` lanes; return a vector of that width unchanged."""
         return lane if lane.width == width else lane.with_parts([self.f.splat(part, width) for part in lane.parts])
 
     def chosen(self, mask: llvm.Value, a: Lane, b: Lane) -> Lane:
@@ -163,12 +165,12 @@ class Lowering:
         return computed(*self.together(operands), op, params)
 
     def together(self, operands: Sequence[Lane]) -> tuple[Lanes, list[Lane]]:
-        """Operands in as many lanes as the widest has."""
+        """Broadcast operands to the width of the widest one; return the builder for that width and the operands."""
         width = max(lane.width for lane in operands)
         return self.lanes(width), [self.broadcast(lane, width) for lane in operands]
 
     def threefry(self, operands: tuple[Value, ...]) -> tuple[Lane, Lane]:
-        """Both results of the hash, computed once for the two operations that take one each."""
+        """Return both results of the hash, which are computed once for the two operations that take one each."""
         for known in reversed(self.pairs):
             if operands in known:
                 return known[operands]
@@ -177,7 +179,7 @@ class Lowering:
         return pair
 
     def reduce_lanes(self, op: str, lane: Lane, width: int) -> Lane:
-        """Combine the halves until one lane is left. Bits of one register are compared as an integer."""
+        """Reduce lanes by combining halves until one is left. Booleans of one register are compared as an integer."""
         bits = lane.dtype == dtypes.bool_ and op in ("or", "and")
         while width > 1:
             if bits and width in (8, 16):
@@ -193,12 +195,12 @@ class Lowering:
         return self.f.extract(part, start) if width == 1 else self.f.shuffle(part, None, range(start, start + width))
 
     def shift(self, lane: Lane, by: int, fill: Lane) -> Lane:
-        """Lanes shifted up; the first ones are those of `fill`."""
+        """Shift lanes up by `by`; the first `by` lanes come from `fill`."""
         chosen = [i - by if i >= by else self.width + i for i in range(self.width)]
         return self.shuffle([self.broadcast(lane, self.width), self.broadcast(fill, self.width)], chosen)
 
     def last(self, lane: Lane) -> Lane:
-        """The last lane in all; a scalar is in all of them anyway."""
+        """Broadcast the last lane to all lanes; a scalar is returned unchanged."""
         return lane if lane.width == 1 else self.shuffle([lane], [lane.width - 1] * lane.width)
 
     def shuffle(self, vectors: Sequence[Lane], chosen: Sequence[int]) -> Lane:
@@ -221,7 +223,8 @@ class Lowering:
     # -- indices ---------------------------------------------------------------------------------------------------
 
     def index(self, index: Index) -> tuple[llvm.Value, int, llvm.Value | None]:
-        """An index as its value for the first lane, how far lanes are apart, and what else differs between them."""
+        """Split an index into its value for the first lane, the constant stride between lanes, and the offsets of each
+        lane that a stride cannot express (None: no such offsets)."""
         stride, offsets = 0, None
         uniform: list[tuple[Any, Integer]] = []
         for term, coefficient in index.terms:
@@ -232,7 +235,7 @@ class Lowering:
                 if not isinstance(coefficient, Expression):
                     stride += coefficient * self.step
                     continue
-                # Lanes that are a size apart: each has its own offset.
+                # The stride between lanes is a symbolic size: each lane has its own offset.
                 steps = constant_vector([lane * self.step for lane in range(self.width)], i64)
                 scaled = self.f.mul(steps, self.f.splat(self.integer(coefficient), self.width))
                 offsets = scaled if offsets is None else self.f.add(offsets, scaled)
@@ -248,14 +251,14 @@ class Lowering:
         return self.scalar(index.constant, uniform), stride, offsets
 
     def scalar(self, offset: Integer, terms: Sequence[tuple[Any, Integer]]) -> llvm.Value:
-        """offset + sum of coefficient * term as i64; equal ones are computed once."""
+        """Return offset + sum of coefficient * term as i64; equal sums are computed once."""
         key = (offset, frozenset(terms))
         for known in reversed(self.scalars):
             if key in known:
                 return known[key]
         total = None
         if terms and not is_zero(offset):
-            # Indices that are a constant apart share the rest, which then is part of an address.
+            # Indices that differ by a constant share the sum without it; the constant becomes part of the address.
             total = self.f.add(self.scalar(0, terms), self.integer(offset))
             self.scalars[-1][key] = total
             return total
@@ -280,12 +283,12 @@ class Lowering:
         return memory, Access(address, stride, offsets, safe, self.alignment(buffer, index))
 
     def alignment(self, buffer: Buffer, index: Index) -> int:
-        """The bytes that the address of the first lane is known to be a multiple of."""
+        """Return the largest number of bytes that is known to divide the address of the first lane (1 if unknown)."""
         if not self.target.grid_bytes or self.kernel.sizes:
             return 1
         elements: list[Any] = [index.constant]
         for term, coefficient in index.terms:
-            # Loops over lanes go from vector to vector.
+            # Loops over lanes advance by whole vectors.
             whole = math.gcd(self.first, self.width * self.step) if term is self.variable else self.factors.get(term, 1)
             elements.append(coefficient * whole)
         known = self.alignments.get(buffer, self.target.grid_bytes)
@@ -298,7 +301,7 @@ class Lowering:
         return self.load_if(memory, access, buffer.dtype, self.values[condition].parts[0], self.values[otherwise])
 
     def load_if(self, memory: Memory, access: Access, dtype: Any, holds: llvm.Value, rest: Lane) -> Lane:
-        """One element, read if a condition holds."""
+        """Load one element if a condition holds, else return `rest`."""
         zeros = [llvm.zero(memory.element)] * memory.parts
         with self.f.when(holds, *zeros) as region, self.scope():
             region.give(*memory.load_one(access.base))
@@ -316,12 +319,13 @@ class Lowering:
     # -- loops -----------------------------------------------------------------------------------------------------
 
     def initial(self, carry: Carry) -> Lane:
-        """A carry at the start, as wide as it will be; in lanes always a vector, since what it becomes may differ."""
+        """Return the initial value of a carry, in the width that it has in the loop; inside lanes always a vector,
+        since later values may differ between lanes."""
         width = self.widths[carry.inside] if self.variable is None else self.width
         return self.broadcast(self.values[carry.initial], width)
 
     def stop(self, loop: Loop) -> llvm.Value:
-        """The bound of the variable, with the limit."""
+        """Return the upper bound of the loop variable: the stop, or the limit if that is lower."""
         bound = self.integer(loop.stop)
         return bound if loop.limit is None else self.f.smin(bound, self.scalar(loop.limit.constant, loop.limit.terms))
 
@@ -354,7 +358,7 @@ class Lowering:
         self.leave(loop, unflat(started, index.results))
 
     def copies(self, loop: Loop, count: int) -> int:
-        """How many iterations of a loop are written one after the other, a divisor of their count."""
+        """Return the unroll factor of a serial loop, a divisor of its trip count."""
         return 1
 
     def enter(self, loop: Loop, carried: Sequence[Lane]) -> None:
@@ -374,6 +378,6 @@ def flat(lanes: Sequence[Lane]) -> list[llvm.Value]:
 
 
 def unflat(like: Sequence[Lane], parts: Sequence[llvm.Value]) -> list[Lane]:
-    """Lanes of the same dtypes from their parts laid end to end."""
+    """Regroup a flat list of LLVM values into lanes of the same dtypes as `like`."""
     left = iter(parts)
     return [lane.with_parts([next(left) for _ in lane.parts]) for lane in like]

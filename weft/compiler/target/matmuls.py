@@ -1,8 +1,9 @@
-"""Contractions as matmuls: which axes become rows, columns and what is summed over, and which are loops around.
+"""Contractions as matmuls: which axes become rows, columns and the contracting dimension (K), and which become loops.
 
-A contraction is a matmul if the axes of each kind can be traversed with one stride. Those of the batch need not be:
-they, and free axes that lie apart, are loops around the matmul. Where memory does not allow that, an operand
-has to be transposed first. Libraries of CPUs and GPUs read matrices in the same way, so all targets use this.
+A contraction is a matmul if the axes of each of these kinds can be traversed with one stride. Batch axes need not be:
+they, and free axes that are not adjacent, become loops around the matmul. Where the memory layout does not allow that,
+an operand has to be transposed first. Libraries of CPUs and GPUs read matrices in the same way, so all targets share
+this module.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from weft.compiler.target.library_call import arrays_of
 from weft.ir.jaxpr import Equation
 from weft.primitives.contraction.contract import free_axes
 
-# Products smaller than this, as what remains inside of loops over free axes, are worth a transposition instead.
+# Matmuls with fewer multiplications than this, inside of loops over free axes, are slower than a transposition.
 LEAST_INNER = 128**3
 
 Axes = tuple[int, ...]
@@ -24,7 +25,7 @@ Axes = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Dimension:
-    """Axes traversed as one: the size, and strides in the left operand, the right one and the result (0: not there)."""
+    """Axes traversed as one: the size, and strides in lhs, rhs and the result (0: the array does not have the axes)."""
 
     size: int
     lhs: int
@@ -34,7 +35,7 @@ class Dimension:
 
 @dataclass(frozen=True)
 class Matmul:
-    """C[i, j] = sum of A[i, l] B[l, j], inside of loops."""
+    """C[i, j] = sum of A[i, k] B[k, j], inside of `loops`."""
 
     rows: Dimension
     columns: Dimension
@@ -43,7 +44,7 @@ class Matmul:
 
     @property
     def inner(self) -> int:
-        """Multiplications of one matmul."""
+        """Number of multiplications in one matmul."""
         return self.rows.size * self.columns.size * self.summed.size
 
 
@@ -51,7 +52,7 @@ ONE = Dimension(1, 0, 0, 0)
 
 
 def merged(dimensions: Sequence[Dimension]) -> list[Dimension]:
-    """Neighbours that are traversed as one; axes of size 1 do not matter."""
+    """Merge adjacent dimensions that can be traversed with one stride, and drop those of size 1."""
     groups: list[Dimension] = []
     for d in dimensions:
         if d.size == 1:
@@ -65,12 +66,13 @@ def merged(dimensions: Sequence[Dimension]) -> list[Dimension]:
 
 
 def strides_of(shape: Sequence[int]) -> list[int]:
-    """The strides of a dense array, in elements."""
+    """Return the strides of a dense row-major array, in elements."""
     return [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
 
 
 def leading_stride(rows: int, columns: int, row_stride: int, column_stride: int) -> tuple[bool, int] | None:
-    """How BLAS reads a matrix: whether its columns are what lies side by side, and the stride of the other; or None."""
+    """Return how BLAS reads a matrix: whether it is transposed (column-major) and its leading stride. None if neither
+    its rows nor its columns are contiguous."""
     if column_stride == 1 or columns == 1:
         return False, row_stride if rows > 1 else columns
     if row_stride == 1 or rows == 1:
@@ -79,7 +81,7 @@ def leading_stride(rows: int, columns: int, row_stride: int, column_stride: int)
 
 
 class Operands:
-    """A contraction whose operands may have been permuted: `lhs` and `rhs` say in which order their axes lie."""
+    """Contraction with permuted operands: `lhs` and `rhs` have the order of their axes in memory."""
 
     def __init__(self, equation: Equation, lhs: Axes, rhs: Axes) -> None:
         left, right = arrays_of(equation.invars)
@@ -94,20 +96,20 @@ class Operands:
         ]
         self.rows = [Dimension(left.shape[i], at_lhs[i], 0, out[rows_from + n]) for n, i in enumerate(lhs_free)]
         self.columns = [Dimension(right.shape[j], 0, at_rhs[j], out[columns_from + n]) for n, j in enumerate(rhs_free)]
-        # The order of the sum is free: that of the left operand's memory, or of the right one's.
+        # The order of the contracting axes is free: that of the lhs in memory, or that of the rhs.
         self.summed = [
             Dimension(left.shape[i], at_lhs[i], at_rhs[j], 0) for i, j in zip(lhs_summed, rhs_summed, strict=True)
         ]
 
     def matmul(self) -> Matmul | None:
-        """The largest matmul in it, or None if there is none."""
+        """Return the largest matmul that the layouts allow, or None."""
         orders = [sorted(self.summed, key=lambda d: -d.lhs), sorted(self.summed, key=lambda d: -d.rhs)]
         summed = min((merged(order) for order in orders), key=len)
         if len(summed) > 1:
             return None
         rows, columns = merged(self.rows), merged(self.columns)
         total = summed[0] if summed else ONE
-        # The columns of the result have to lie side by side, so they are the last group.
+        # The columns of the result must be contiguous, so they are the last group.
         right = columns[-1] if columns else ONE
         if leading_stride(total.size, right.size, total.rhs, right.rhs) is None:
             return None
@@ -120,7 +122,7 @@ class Operands:
 
 
 def _placed(shape: Sequence[int], order: Axes) -> list[int]:
-    """The stride of each axis if the axes lie in this order."""
+    """Return the stride of each axis if the axes lie in this order in memory."""
     strides = strides_of([shape[axis] for axis in order])
     return [strides[order.index(axis)] for axis in range(len(shape))]
 
@@ -128,7 +130,8 @@ def _placed(shape: Sequence[int], order: Axes) -> list[int]:
 def matmul_of(
     equation: Equation, accepts: Callable[[Matmul], bool] = lambda matmul: True
 ) -> tuple[Matmul, tuple[Axes | None, Axes | None]]:
-    """The contraction as a matmul that a library `accepts`, and the permutations of operands that it takes."""
+    """Plan a contraction as a matmul that a library `accepts`: return the matmul and the permutations of lhs and rhs
+    (None: unchanged). The candidate that copies the least memory wins."""
     left, right = arrays_of(equation.invars)
     (lhs_summed, rhs_summed), (lhs_batch, rhs_batch) = equation.params["dimension_numbers"]
     lhs_free, rhs_free = free_axes(len(left.shape), len(right.shape), equation.params["dimension_numbers"])
@@ -143,13 +146,13 @@ def matmul_of(
             (right.bytes, plain[0], rhs),
             (left.bytes + right.bytes, lhs, rhs),
         ]
-        # Some libraries want what is summed over side by side.
+        # Some libraries need the contracting axes of the rhs to be contiguous.
         other = (*rhs_batch, *rhs_free, *(rhs_summed[n] for n in order))
         candidates += [(right.bytes, plain[0], other), (left.bytes + right.bytes, lhs, other)]
     whole = math.prod(d.size for d in (*operands.rows, *operands.columns, *operands.summed))
     for _, lhs, rhs in sorted(candidates, key=lambda candidate: candidate[0]):
         matmul = Operands(equation, lhs, rhs).matmul()
-        # More memory is copied only for a matmul that would be too small otherwise.
+        # Copying more memory pays off only for a matmul that would be too small otherwise.
         if matmul is not None and matmul.inner >= min(whole, LEAST_INNER) and accepts(matmul):
             return matmul, (None if lhs == plain[0] else lhs, None if rhs == plain[1] else rhs)
     raise InternalError(f"No order of axes makes {equation} a matmul.", stage="library")
@@ -160,7 +163,7 @@ def _orders(axes: Axes) -> list[int]:
 
 
 def reading(rows: Dimension, columns: Dimension, operand: str) -> tuple[bool, int]:
-    """As `leading_stride`, of an operand of a matmul."""
+    """Return `leading_stride` of an operand of a matmul, named "lhs", "rhs" or "out"; it must have one."""
     found = leading_stride(rows.size, columns.size, getattr(rows, operand), getattr(columns, operand))
     assert found is not None
     return found

@@ -1,7 +1,7 @@
-"""Loads and stores of lanes: contiguous, backwards or strided; with masks; complex numbers as interleaved pairs.
+"""Loads and stores of lanes: contiguous, reversed or strided; with masks; complex numbers as interleaved pairs.
 
-Memory knows the numbers that a dtype is stored as (a bool is a byte, a complex number two floats); what they become in
-registers is the business of `lanes`.
+Memory handles the numbers that a dtype is stored as (a bool is a byte, a complex number two floats); `lanes` converts
+them from and to their form in registers.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from weft.base.dataclass import dataclass
 from weft.compiler.target import llvm
 from weft.compiler.target.llvm import Function, Type, Value, constant_vector, i1, i32, vector
 
-# The mask of numbers in memory, from the lane that each belongs to; those of no lane (None) are not set.
+# Builds the mask of numbers in memory from the lane that each belongs to; numbers of no lane (None) are masked off.
 Mask = Callable[[Sequence[int | None]], Value]
 
 
 @dataclass(frozen=True)
 class Access:
-    """Where lanes are in memory: elements from `base` on, each `stride` after the one before, or at `offsets` from it.
+    """Location of lanes in memory: elements from `base` on, at a constant `stride` or at `offsets` from it.
 
-    `base` is the address of the element that the first lane has; `safe` says that it is one of the buffer. It is a
-    multiple of `align` bytes, where more is known than that of an element.
+    `base` is the address of the element of the first lane; `safe` says that it is inside the buffer. The address is a
+    multiple of `align` bytes, if more is known than the alignment of an element.
     """
 
     base: Value
@@ -32,7 +32,7 @@ class Access:
 
 
 class Memory:
-    """Reads and writes `parts` numbers of one element type for each lane: two for complex numbers, else one."""
+    """Reader and writer of `parts` numbers of one element type for each lane: two for complex numbers, else one."""
 
     def __init__(self, function: Function, element: Type, parts: int) -> None:
         self.f = function
@@ -41,24 +41,24 @@ class Memory:
         self.align = element.bits // 8
 
     def address(self, pointer: Value, index: Value, safe: bool = True) -> Value:
-        """Where an element is."""
+        """Return the address of an element."""
         scaled = index if self.parts == 1 else self.f.shl(index, llvm.constant(1, index.type))
         return self.f.offset(pointer, self.element, scaled, inbounds=safe)
 
     # -- one element -----------------------------------------------------------------------------------------------
 
     def load_one(self, address: Value, align: int = 1) -> list[Value]:
-        """The numbers of one element, whose address is known to be a multiple of `align`: neighbours of it may be read
-        with it."""
+        """Load the numbers of one element whose address is a multiple of `align`: a larger alignment lets LLVM merge
+        the load with those of neighbours."""
         return [self.f.load(self.element, self._part(address, n), a) for n, a in enumerate(self._alignments(align))]
 
     def store_one(self, values: Sequence[Value], address: Value, align: int = 1) -> None:
-        """Write the numbers of one element, whose address is known to be a multiple of `align`."""
+        """Store the numbers of one element whose address is a multiple of `align`."""
         for n, (value, aligned) in enumerate(zip(values, self._alignments(align), strict=True)):
             self.f.store(value, self._part(address, n), aligned)
 
     def _alignments(self, align: int) -> list[int]:
-        """Those of the numbers of one element."""
+        """Return the alignment of each number of one element."""
         return [max(self.align, align), *(self.align for _ in range(1, self.parts))]
 
     def _part(self, address: Value, index: int) -> Value:
@@ -67,7 +67,7 @@ class Memory:
     # -- lanes -----------------------------------------------------------------------------------------------------
 
     def load(self, access: Access, width: int, mask: Value | None, otherwise: Sequence[Value] | None) -> list[Value]:
-        """Read lanes; without a mask all of them."""
+        """Load lanes, all of them if there is no mask; masked-off lanes are those of `otherwise`."""
         if access.offsets is None and abs(access.stride) == 1:
             backwards = access.stride < 0
             start, order = self._span(access, width), _order(width, self.parts, backwards)
@@ -92,7 +92,7 @@ class Memory:
         ]
 
     def store(self, values: Sequence[Value], access: Access, mask: Value | None) -> None:
-        """Write lanes; without a mask all of them."""
+        """Store lanes, all of them if there is no mask."""
         width = values[0].type.count
         if access.offsets is None and abs(access.stride) == 1:
             order = _order(width, self.parts, access.stride < 0)
@@ -109,13 +109,13 @@ class Memory:
             self.f.scatter(value, self._part(pointers, n), written, self.align)
 
     def _span(self, access: Access, width: int) -> Value:
-        """The lowest address of lanes that lie side by side."""
+        """Return the lowest address of contiguous lanes."""
         if access.stride > 0:
             return access.base
         return self.f.offset(access.base, self.element, (1 - width) * self.parts, inbounds=False)
 
     def _aligned(self, access: Access) -> int:
-        """What the lowest address of lanes side by side is a multiple of."""
+        """Return the alignment of the lowest address of contiguous lanes."""
         return max(self.align, access.align) if access.stride > 0 else self.align
 
     def _pointers(self, access: Access, width: int) -> Value:
@@ -133,7 +133,7 @@ class Memory:
         return self.f.offset(access.base, self.element, offsets, inbounds=False)
 
     def _element_mask(self, mask: Value, order: Sequence[int]) -> Value:
-        """The mask of numbers in memory from that of lanes."""
+        """Expand a mask of lanes to a mask of the numbers in memory."""
         width = mask.type.count
         lanes = [0] * len(order)
         for position, slot in enumerate(order):
@@ -158,12 +158,13 @@ class Memory:
     def load_interleaved(
         self, base: Value, stride: int, offsets: Iterable[int], width: int, mask: Mask | None
     ) -> dict[int, list[Value]]:
-        """The numbers of lanes that are `stride` elements apart, from each offset from `base` on."""
+        """Load, for each offset, lanes that are `stride` elements apart from `base` + offset on; return their numbers
+        by offset."""
         f, apart = self.f, stride * self.parts
         wanted = sorted(set(offsets))
         used = (wanted[-1] + 1) * self.parts
         span = (width - 1) * apart + used
-        # Vectors cover what lies between the first and the last number that is asked for, and no more.
+        # Vectors cover the span between the first and the last number that is needed, and no more.
         starts = [min(start, span - width) for start in range(0, span, width)]
         kind = vector(self.element, width)
         vectors = []
@@ -183,7 +184,7 @@ class Memory:
         return {o: [column(o * self.parts + part) for part in range(self.parts)] for o in wanted}
 
     def store_interleaved(self, columns: Sequence[Value], base: Value, mask: Mask | None) -> None:
-        """Write one number of each column after the other, lane by lane, from `base` on."""
+        """Store one number of each column after the other, lane by lane, from `base` on."""
         width, apart = columns[0].type.count, len(columns)
         for start in range(0, width * apart, width):
             owners = [divmod(start + i, apart) for i in range(width)]
@@ -195,7 +196,7 @@ class Memory:
                 self.f.masked_store(whole, address, mask([lane for lane, _ in owners]), self.align)
 
     def _permuted(self, vectors: Sequence[Value], chosen: Sequence[tuple[int, int]]) -> Value:
-        """Elements of several vectors, each selected by its vector and its index there."""
+        """Build a vector from elements of several vectors, each given by the index of its vector and its lane."""
         width = len(chosen)
         first, *others = sorted({source for source, _ in chosen})
         result, order = vectors[first], [lane if source == first else i for i, (source, lane) in enumerate(chosen)]
@@ -208,6 +209,6 @@ class Memory:
 
 
 def _order(width: int, parts: int, backwards: bool) -> list[int]:
-    """For each part of each lane, which of the numbers that lie side by side it is."""
+    """Return, for each part of each lane, its index among the contiguous numbers in memory."""
     lanes = range(width - 1, -1, -1) if backwards else range(width)
     return [lane * parts + part for lane in lanes for part in range(parts)]

@@ -1,4 +1,4 @@
-"""llvmlite, loaded when it is first needed: this machine, target machines, and the one JIT of the process."""
+"""Lazy access to llvmlite: the host's properties, target machines, and the one JIT of the process."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import Any
 
 from weft.base.forks import held
 
-# LLVM's parts are shared: what makes or loads code holds this. A fork waits until LLVM is not at work.
+# LLVM's global state is shared: whatever compiles or loads code holds this lock, and a fork waits for it.
 lock = held(threading.RLock())
 
 
 @functools.cache
 def binding() -> Any:
-    """llvmlite's binding to LLVM, initialised for this machine."""
+    """Import llvmlite's binding to LLVM and initialise it for the host."""
     import llvmlite.binding
 
     own = getattr(getattr(llvmlite.binding.ffi.lib, "_lock", None), "_lock", None)
-    if own is not None:  # llvmlite's own lock, which is held for each call of LLVM
+    if own is not None:  # llvmlite's own lock, which it holds during each call of LLVM
         held(own)
     llvmlite.binding.initialize_native_target()
     llvmlite.binding.initialize_native_asmprinter()
@@ -29,7 +29,7 @@ def binding() -> Any:
 
 
 def host() -> tuple[str, str, dict[str, bool]]:
-    """Triple, name and abilities of this machine."""
+    """Return the triple, CPU name and features of the host."""
     llvm = binding()
     return llvm.get_process_triple(), llvm.get_host_cpu_name(), dict(llvm.get_host_cpu_features())
 
@@ -41,17 +41,17 @@ def _all_targets() -> None:
 
 
 def _unlocked(name: str) -> Any:
-    """A function of LLVM that several threads may be in at a time. llvmlite lets one thread into LLVM, whatever it does
-    there; LLVM asks for less: contexts and target machines of their own. Should llvmlite hide its functions in another
-    way one day, theirs is taken, and threads wait for each other."""
+    """Return a function of LLVM without llvmlite's lock. llvmlite allows one thread in LLVM at a time, but LLVM only
+    requires that each thread has its own context and target machine. If a later llvmlite wraps its functions
+    differently, the locked function is returned, and threads wait for each other."""
     function = getattr(binding().ffi.lib, name)
     return getattr(function, "_cfn", function)
 
 
 @functools.cache
 def _brief(name: str) -> Any:
-    """A function of LLVM that takes next to no time, to be called without letting the GIL go: a thread that does gets
-    it back from one that runs Python code after milliseconds only."""
+    """Return a function of LLVM that takes next to no time, to be called without releasing the GIL: a thread that
+    releases it gets it back from one that runs Python code only after milliseconds."""
     function = getattr(binding().ffi.lib, name)
     own = getattr(function, "_cfn", None)
     if own is None:
@@ -64,14 +64,17 @@ def _brief(name: str) -> Any:
 
 @functools.cache
 def _layout(triple: str, cpu: str, flags: str) -> bytes:
-    """How a machine lays data out, in LLVM's words."""
+    """Return the machine's data layout as LLVM's data layout string."""
     return str(target_machine(triple, cpu, flags, 2).target_data).encode()
 
 
 @contextmanager
 def parsed(text: str, triple: str, cpu: str, flags: str) -> Iterator[Any]:
-    """A module for a machine, in a context of its own, for as long as the block runs; a RuntimeError says why LLVM does
-    not accept the text. Other threads may do the same."""
+    """Yield the LLVM module of a text for a machine, in a context of its own that is disposed of at the end of the
+    block.
+
+    Raise RuntimeError with LLVM's message if the text does not parse. Safe to call from several threads.
+    """
     llvm = binding()
     context = llvm.context.ContextRef(_brief("LLVMPY_ContextCreate")())
     error = ctypes.c_char_p()
@@ -94,8 +97,8 @@ def parsed(text: str, triple: str, cpu: str, flags: str) -> Iterator[Any]:
 
 
 def emitted(machine: Any, module: Any, as_text: bool = False) -> bytes:
-    """The machine code of a module, or its assembly. Other threads may do the same, with machines and contexts of their
-    own."""
+    """Return a module's object code, or its assembly if `as_text`. Safe to call from several threads, each with its own
+    machine and context."""
     error = ctypes.c_char_p()
     emit = _unlocked("LLVMPY_TargetMachineEmitToMemory")
     buffer = emit(machine, module, int(not as_text), ctypes.byref(error))
@@ -108,12 +111,12 @@ def emitted(machine: Any, module: Any, as_text: bool = False) -> bytes:
 
 
 def run_passes(manager: Any, module: Any, builder: Any) -> None:
-    """Run the passes of a module; other threads may too."""
+    """Run a pass manager on a module. Safe to call from several threads."""
     _unlocked("LLVMPY_RunNewModulePassManager")(manager, module, builder)
 
 
 class _Machines(threading.local):
-    """The target machines of a thread."""
+    """Target machines of one thread."""
 
     def __init__(self) -> None:
         self.machines: dict[tuple[str, str, str, int], Any] = {}
@@ -123,8 +126,8 @@ _machines = _Machines()
 
 
 def target_machine(triple: str, cpu: str, flags: str, level: int) -> Any:
-    """What makes machine code in this thread. `small` and `pic` put constants next to it, and make objects that can be
-    stored."""
+    """Return this thread's target machine. Its code is position-independent (so that objects can be stored), with
+    constants close to the code (the "small" code model)."""
     key = (triple, cpu, flags, level)
     machine = _machines.machines.get(key)
     if machine is None:
@@ -139,7 +142,7 @@ def _target_machine(triple: str, cpu: str, flags: str, level: int) -> Any:
 
 @functools.cache
 def _target(triple: str) -> Any:
-    """What LLVM has for a triple, which all threads may use: asking for it lets the GIL go several times."""
+    """Return LLVM's target for a triple. All threads share it: a lookup releases the GIL several times."""
     llvm = binding()
     if triple != llvm.get_process_triple():
         _all_targets()
@@ -148,18 +151,18 @@ def _target(triple: str) -> Any:
 
 @functools.cache
 def linker() -> Any:
-    """The one JIT of the process; every object becomes a library of its own in it."""
+    """Return the JIT of the process; it loads every object as a library of its own."""
     triple, cpu, flags = host()
     text = ",".join(f"{'+' if on else '-'}{name}" for name, on in sorted(flags.items()))
     llvm = binding()
     machine = llvm.Target.from_triple(triple).create_target_machine(
         cpu=cpu, features=text, opt=2, reloc="pic", codemodel="small", jit=True
     )
-    # JITLink puts all of an object into one piece of memory. The older linker asks for code and constants one by one,
-    # which in a crowded address space come to lie further apart than code can reach; then it aborts.
+    # JITLink allocates one block of memory for an object. The older linker allocates code and constants separately: in
+    # a crowded address space they may lie further apart than code can reach, and then it aborts.
     return llvm.create_lljit_compiler(machine, use_jit_link=True, suppress_errors=True)
 
 
 def toolchain() -> str:
-    """What makes code, with its version."""
+    """Return the name and version of the code generator."""
     return "LLVM " + ".".join(map(str, binding().llvm_version_info))

@@ -1,7 +1,8 @@
-"""What the folder of a target adds to the compiler: its emitters, and the library calls that compute what has none.
+"""Interface between the compiler and the folder of a target: its emitters, and its library calls for equations without
+an emitter.
 
-The compiler asks `tables_of` for the tables of a target and knows none by name. A target's folder registers how to load
-its tables where it makes targets, so that a process that only runs compiled programs never loads them.
+The compiler gets the tables of a target from `tables_of` and refers to no target by name. A target's folder registers a
+loader for its tables where it builds targets, so that a process that only runs compiled programs never loads them.
 """
 
 from __future__ import annotations
@@ -18,9 +19,13 @@ from weft.ir.jaxpr import Equation, Jaxpr
 
 @dataclass(frozen=True)
 class Tables:
-    """`emitter_of` returns a function from a `Fusion` to its `Emission` for a kind of fusion, or None; `plan` the call
-    of a library for an unfused equation, or for a fusion of the kind "library". Those `compose` makes, where one call
-    computes several equations of a jaxpr. `definition` returns how an equation is defined by others on the target."""
+    """Code generators of a target.
+
+    `emitter_of` returns, for a kind of fusion, a function from a `Fusion` to its `Emission`, or None. `plan` returns
+    the library call for an unfused equation, or for a fusion of the kind "library"; `compose` rewrites a jaxpr so that
+    one such call computes several of its equations. `definition` returns a function that computes an equation by
+    simpler ones on the target, or None.
+    """
 
     emitter_of: Callable[[str], Callable[[Any], Any] | None]
     plan: Callable[[Equation, Target], LibraryCall]
@@ -32,14 +37,14 @@ _loaders: dict[str, Callable[[], Tables]] = {}
 
 
 def register(kind: str, load: Callable[[], Tables]) -> None:
-    """Have the tables of all targets of a kind loaded by a function, when they are first asked for."""
+    """Register the function that loads the tables of all targets of a kind; it runs at the first use."""
     _loaders[kind] = load
 
 
 def tables_of(target: Target) -> Tables:
-    """The tables of a target."""
+    """Return the tables of a target."""
     load = _loaders.get(target.kind)
     if load is None:
         known = ", ".join(sorted(_loaders)) or "none"
-        raise InternalError(f"There is no code generator for targets of kind {target.kind!r}; there are: {known}.")
+        raise InternalError(f"There is no code generator for targets of kind {target.kind!r}; registered: {known}.")
     return load()

@@ -1,4 +1,4 @@
-"""Threads that compile: LLVM and assemblers run without the GIL."""
+"""Thread pools for compilation: LLVM and assemblers run without the GIL."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ Made = TypeVar("Made")
 def compiled_in_threads(
     texts: Sequence[Callable[[], str]], compile_text: Callable[[str], Made], background: bool = False
 ) -> list[Made]:
-    """What each of several texts compiles to. While threads of their own compile them, this one makes the next text."""
+    """Compile several texts and return the results in their order. While pool threads compile one text, the calling
+    thread generates the next."""
     if len(texts) == 1:
         return [compile_text(texts[0]())]
     pending = [submitted(functools.partial(compile_text, text()), background) for text in texts]
@@ -25,16 +26,16 @@ def compiled_in_threads(
 
 
 def submitted(work: Callable[[], Made], background: bool = False) -> Callable[[], Made]:
-    """Start work in a thread; returns a function that waits for it and returns its result, or raises. Work in the
-    `background` has other threads, so that nobody else waits for it."""
+    """Start work in a thread; return a function that waits for it and returns its result or raises its error. Work in
+    the `background` has a pool of its own, so that foreground compilations do not wait for it."""
     try:
         return _threads(background).submit(work).result
-    except RuntimeError:  # the process is about to end, and its threads take nothing more
+    except RuntimeError:  # the interpreter is shutting down, and the pool accepts no more work
         return work
 
 
 def in_background(work: Callable[[], Made]) -> Callable[[], Made]:
-    """As `submitted`, for work that finds the disk cache where this thread does."""
+    """Start work as `submitted` does, with the calling thread's settings of the disk cache."""
     found = {name: getattr(config, name) for name in ("compilation_cache", "compilation_cache_dir")}
 
     def started() -> Made:
@@ -46,12 +47,13 @@ def in_background(work: Callable[[], Made]) -> Callable[[], Made]:
 
 @functools.cache
 def _threads(background: bool) -> ThreadPoolExecutor:
-    """Threads that compile, for as long as the process runs; each keeps its target machines."""
+    """Return the pool of compiling threads, which lives as long as the process; each thread has its own target
+    machines."""
     return ThreadPoolExecutor(compiling_threads(), "weft-better-code" if background else "weft-code")
 
 
 def compiling_threads() -> int:
-    """How many threads compile at once."""
+    """Return the number of threads that compile at once."""
     return max(1, os.cpu_count() or 1)
 
 

@@ -1,8 +1,8 @@
-"""Kernel to LLVM: loops over lanes by vectors, with masks where there are fewer elements than lanes.
+"""Lowering of kernels to LLVM: loops over lanes as vectors, with masks where there are fewer elements than lanes.
 
-A value that does not differ between lanes stays a scalar until it meets one that does. The tail of a loop over lanes is
-masked: where the machine masks every type and a second body would not pay, in the one body there is; elsewhere the body
-without masks comes first and the tail after it.
+A value that is equal in all lanes stays a scalar until an operation combines it with one that is not. The tail of a
+loop over lanes is masked: in the only body, where the machine masks every type and a second body would not pay off;
+elsewhere a body without masks comes first and the tail after it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from weft.compiler.kernel.ir import (
     Value,
     Variable,
 )
-from weft.compiler.kernel.operations import weight_of
+from weft.compiler.kernel.operations import operation_weight
 from weft.compiler.target import llvm
 from weft.compiler.target.lanes import Lane
 from weft.compiler.target.llvm import constant, constant_vector, i32, i64
@@ -36,20 +36,20 @@ from weft.compiler.target.memory import Access, Mask, Memory
 from weft.compiler.target.target import Target
 from weft.indexing.expression import Expression
 
-# Whole vectors have a body of their own without masks if there are so many of them, and it is no more work (in
-# additions) than this: the exponential of a softmax is the most.
+# Whole vectors have a body of their own without masks from this many vectors on, if its work (in additions) is at most
+# this: the exponential of a softmax is the most.
 SPLIT_VECTORS, SPLIT_WEIGHT = 8, 12
-# Loops over fewer elements than lanes that do no more than this go by shorter vectors.
+# Loops over fewer elements than lanes whose work is at most this are split into shorter vectors.
 COPY_WEIGHT = 4
 
 
 class VectorLowering(Lowering):
-    """Writes one function for vectors. `mask` says which lanes of the loop over lanes take part."""
+    """Writer of one function with vectors. `mask` has the active lanes of the loop over lanes (None: all)."""
 
     def __init__(self, function: llvm.Function, kernel: Kernel, target: Target) -> None:
         super().__init__(function, kernel, target)
         self.mask: llvm.Value | None = None
-        # How far the bound is from the first lane, where there is a mask.
+        # Distance of the bound from the first lane, where there is a mask.
         self.left = constant(0, i32)
 
     def block(self, body: Sequence[Statement]) -> None:
@@ -94,7 +94,7 @@ class VectorLowering(Lowering):
         return lanes.loaded(memory.load(access, self.width, mask, parts), buffer.dtype)
 
     def load_uniform(self, memory: Memory, access: Access, dtype: Any, holds: llvm.Value, rest: Lane) -> Lane:
-        """One element, read if a lane asks for it."""
+        """Load one element if it is needed by any active lane; other lanes get `rest`."""
         asked = self.both(holds, self.mask) if holds.type.is_vector else holds
         zeros = [llvm.zero(memory.element)] * memory.parts
         with self.f.when(self.f.reduce("or", asked), *zeros) as region, self.scope():
@@ -116,18 +116,18 @@ class VectorLowering(Lowering):
                 memory.store_one(parts, access.base)
 
     def is_uniform(self, term: Any) -> bool:
-        """Whether a term of an index is known and the same in all lanes."""
+        """Return whether a term of an index is defined already and equal in all lanes."""
         return isinstance(term, Variable) or (term in self.values and self.values[term].width == 1)
 
     def load_group(self, group: Group) -> None:
-        """Read interleaved lanes, for all loads of a group."""
+        """Load interleaved lanes for all loads of a group."""
         memory, access = self.access(group.buffer, group.index, safe=True)
         columns = memory.load_interleaved(access.base, group.stride, group.offsets, self.width, self.mask_of_lanes())
         for member, offset in zip(group.members, group.offsets, strict=True):
             self.values[member.result] = self.lanes(self.width).loaded(columns[offset], group.buffer.dtype)
 
     def store_group(self, group: Group) -> None:
-        """Write interleaved lanes, for all stores of a group."""
+        """Store interleaved lanes for all stores of a group."""
         memory, access = self.access(group.buffer, group.index, safe=True)
         lanes = self.lanes(self.width)
         ordered = sorted(zip(group.offsets, group.members, strict=True), key=lambda pair: pair[0])
@@ -136,7 +136,8 @@ class VectorLowering(Lowering):
         memory.store_interleaved(columns, access.base, self.mask_of_lanes())
 
     def mask_of_lanes(self) -> Mask | None:
-        """Which numbers in memory belong to lanes that take part, by their lanes."""
+        """Return a function that builds the mask of numbers in memory from the lane that each belongs to, or None if
+        all lanes are active."""
         if self.mask is None:
             return None
         left = self.left
@@ -157,7 +158,8 @@ class VectorLowering(Lowering):
     # -- loops -----------------------------------------------------------------------------------------------------
 
     def loop_over_lanes(self, loop: Loop) -> None:
-        """Whole vectors without masks and then a tail; or one masked loop, where a second body would cost more."""
+        """Write a loop over lanes: whole vectors without masks and a tail, or one masked loop where a second body would
+        cost more."""
         if loop.limit is not None and not loop.limit.terms and isinstance(loop.stop, int):
             end = loop.limit.constant
             loop = loop if isinstance(end, Expression) else replace(loop, stop=min(loop.stop, end), limit=None)
@@ -193,8 +195,8 @@ class VectorLowering(Lowering):
         self.leave(loop, carried)
 
     def unknown_count(self, loop: Loop, start: llvm.Value, stop: llvm.Value, carried: list[Lane]) -> list[Lane]:
-        """A loop over as many elements as a size says: whole vectors, then a tail if there is one. A body with loops or
-        with much work is written once, with masks."""
+        """Write a loop whose trip count depends on symbolic sizes: whole vectors, then the tail if there is one. A body
+        with loops or with much work is written once, with masks."""
         if loop.width == 1:
             return self.vectors(loop, start, stop, carried, masked=False)
         has_loops = any(isinstance(statement, Loop) for statement in loop.body)
@@ -204,22 +206,23 @@ class VectorLowering(Lowering):
         return self.tail(loop, edge, stop, self.vectors(loop, start, edge, carried, masked=False))
 
     def splits(self, loop: Loop) -> bool:
-        """Whether whole vectors have a body of their own without masks. It costs next to nothing where work is light
-        and the bound is known, since the second body is no loop then; it would where that has loops, as in matmuls."""
+        """Return whether whole vectors get a body of their own without masks. The second body costs next to nothing
+        where work is light and the bound is known, since it is not a loop then; a body with loops, as in matmuls, would
+        cost twice."""
         plain = loop.limit is None and not any(isinstance(statement, Loop) for statement in loop.body)
         return plain and loop.count // loop.width >= SPLIT_VECTORS and _weight(loop.body) <= SPLIT_WEIGHT
 
     def edge(self, loop: Loop, stop: llvm.Value) -> llvm.Value:
-        """Where the first vector starts that is not whole, if the bound is known only now."""
+        """Return the index at which the first incomplete vector starts, for a bound that is known only at run time."""
         start = self.integer(loop.start)
         left = self.f.smax(self.f.sub(stop, start), constant(0, i64))
         stride = constant(loop.width * loop.step, i64)
-        # Lanes are `step` apart, so the last vector is whole already if its last lane is below the bound.
+        # Lanes are `step` apart: the last vector is complete if its last lane is below the bound.
         reach = self.f.add(left, constant(loop.step - 1, i64))
         return self.f.add(self.f.sub(reach, self.f.urem(reach, stride)), start)
 
     def vectors(self, loop: Loop, start: llvm.Value, stop: llvm.Value, carried: list[Lane], masked: bool) -> list[Lane]:
-        """A loop that takes one vector at a time."""
+        """Write a loop that computes one vector per iteration; return the final carries."""
         whole = 0 if masked or loop.limit is not None or is_symbolic(loop) else loop.count // loop.width
         if whole == 1:
             return self.vector(loop, start, None, carried)
@@ -233,7 +236,7 @@ class VectorLowering(Lowering):
         return unflat(carried, index.results)
 
     def vector(self, loop: Loop, at: llvm.Value, mask: llvm.Value | None, carried: list[Lane]) -> list[Lane]:
-        """One iteration of the body; carries change only in the lanes that take part."""
+        """Write one iteration of the body; return its carries, which change only in active lanes."""
         self.variables[loop.variable], self.mask = at, mask
         self.enter(loop, carried)
         with self.scope():
@@ -242,8 +245,8 @@ class VectorLowering(Lowering):
         return finals if mask is None else [self.chosen(mask, a, b) for a, b in zip(finals, carried, strict=True)]
 
     def short_vector(self, loop: Loop, count: int, at: llvm.Value, carried: list[Lane]) -> list[Lane]:
-        """The one iteration of a loop over fewer elements than lanes, a power of two, in as many lanes: the processor
-        forwards nothing from a masked store to a load that soon follows, nor from a short store to a longer load."""
+        """Write a loop over fewer elements than lanes, a power of two, as one vector of this length: the processor does
+        not forward from a masked store to a load that soon follows, nor from a short store to a longer load."""
         self.width = count
         begun = [lane.with_parts([self.half(part, 0, count) for part in lane.parts]) for lane in carried]
         finals = self.vector(loop, at, None, begun)
@@ -252,8 +255,8 @@ class VectorLowering(Lowering):
         return [self.chosen(mask, self.longer(a), b) for a, b in zip(finals, carried, strict=True)]
 
     def short_vectors(self, loop: Loop, count: int) -> None:
-        """Fewer elements than lanes in vectors of 8, 4, 2 and 1 of them: a masked store takes longer than two whole
-        ones."""
+        """Write fewer elements than lanes as vectors of 8, 4, 2 and 1 elements: a masked store takes longer than two
+        unmasked ones."""
         at = loop.start
         while count:
             self.width = 1 << (count.bit_length() - 1)
@@ -262,12 +265,12 @@ class VectorLowering(Lowering):
         self.width = loop.width
 
     def longer(self, lane: Lane) -> Lane:
-        """Lanes as the first ones of a whole vector."""
+        """Pad a short vector to the full width by repeating its lanes."""
         chosen = [i % lane.width for i in range(self.width)]
         return lane.with_parts([self.f.shuffle(part, None, chosen) for part in lane.parts])
 
     def lanes_below(self, loop: Loop, at: llvm.Value, stop: llvm.Value) -> llvm.Value:
-        """Which lanes of the vector that starts at `at` are below the bound."""
+        """Return the mask of lanes below the bound, in the vector that starts at `at`."""
         left = self.f.sub(stop, at)
         if is_symbolic(loop) or loop.stop - loop.start >= 1 << 31:
             left = self.f.smin(left, constant(loop.width * loop.step, i64))
@@ -276,8 +279,8 @@ class VectorLowering(Lowering):
         return self.f.icmp("slt", steps, self.f.splat(self.left, loop.width))
 
     def tail(self, loop: Loop, edge: llvm.Value, stop: llvm.Value, carried: list[Lane]) -> list[Lane]:
-        """What is left after whole vectors: masked where that costs nothing or lanes are carried, else one element at a
-        time."""
+        """Write the elements after the whole vectors, from `edge` on: masked where masks are free or lanes are carried,
+        else one element at a time."""
         if not carried and not self.target.masks:
             self.width = 1
             with self.f.loop(edge, stop, loop.step) as index:
@@ -292,25 +295,25 @@ class VectorLowering(Lowering):
 
 
 def is_symbolic(loop: Loop) -> bool:
-    """Whether a loop has bounds that depend on symbolic sizes."""
+    """Return whether the bounds of a loop depend on symbolic sizes."""
     limit = () if loop.limit is None else (loop.limit.constant, *(c for _, c in loop.limit.terms))
     return any(isinstance(bound, Expression) for bound in (loop.start, loop.stop, *limit))
 
 
 def _only_copies(body: Iterable[Statement]) -> bool:
-    """Whether statements only copy an element or two."""
+    """Return whether the statements only copy one or two elements."""
     return all(isinstance(statement, Load | Store) for statement in body) and _weight(body) <= COPY_WEIGHT
 
 
 def _weight(body: Iterable[Statement]) -> float:
-    """The work of statements, in additions."""
+    """Return the work of statements, in additions."""
     total = 0.0
     for statement in body:
         match statement:
             case Compute(result=result, op=op):
                 kind, size = dtypes.kind(result.dtype), result.dtype.itemsize
-                # Complex numbers are two, and short floats are rounded each time.
-                total += weight_of(op) * (4 if kind == "c" or (kind == "f" and size < 4) else 1)
+                # A complex number has two parts, and short floats are rounded after each operation.
+                total += operation_weight(op) * (4 if kind == "c" or (kind == "f" and size < 4) else 1)
             case Load() | Store():
                 total += 1
             case If(body=inner):

@@ -40,7 +40,7 @@ class Backbone:
         self.classes = classes
         self.classifier_activation = classifier_activation
         if pooling not in (None, "avg", "max"):
-            raise ArgumentError("`pooling` is None, 'avg' or 'max'.", received=f"pooling={pooling!r}")
+            raise ArgumentError("`pooling` must be None, 'avg' or 'max'.", received=f"pooling={pooling!r}")
         self.first = image_data_format() == "channels_first"
         self.axis = 1 if self.first else 3
         self.input_tensor = input_tensor
@@ -52,7 +52,7 @@ class Backbone:
         elif is_keras_tensor(input_tensor):
             self.image = input_tensor
         else:
-            raise ArgumentError("`input_tensor` is a KerasTensor.", received=type(input_tensor).__name__)
+            raise ArgumentError("`input_tensor` must be a KerasTensor.", received=type(input_tensor).__name__)
 
     def _input_shape(
         self, shape: Sequence[Size] | None, default: int, smallest: int, needs_size: bool
@@ -61,16 +61,18 @@ class Backbone:
             sizes: tuple[Size, Size] = (default, default) if needs_size else (None, None)
             return (3, *sizes) if self.first else (*sizes, 3)
         if len(shape) != 3:
-            raise ArgumentError("`input_shape` has three sizes.", received=f"input_shape={shape}")
+            raise ArgumentError("`input_shape` must have three sizes.", received=f"input_shape={shape}")
         channels, sides = (shape[0], shape[1:]) if self.first else (shape[2], shape[:2])
         if channels not in (1, 3):
             warnings.warn(f"Images usually have 1 or 3 channels, and not {channels}.", stacklevel=4)
         if any(side is not None and side < smallest for side in sides):
             raise ArgumentError(
-                f"Images have at least {smallest} x {smallest} pixels.", received=f"input_shape={shape}"
+                f"Images must have at least {smallest} x {smallest} pixels.", received=f"input_shape={shape}"
             )
         if needs_size and None in shape:
-            raise ArgumentError("With `include_top=True` the size of images is known.", received=f"input_shape={shape}")
+            raise ArgumentError(
+                "With `include_top=True` the size of images must be fixed.", received=f"input_shape={shape}"
+            )
         return tuple(shape)
 
     @property
@@ -79,24 +81,24 @@ class Backbone:
         return self.shape[1] if self.first else self.shape[0]
 
     def channels(self, x: KerasTensor) -> int:
-        """How many channels a tensor has."""
+        """Return the number of channels of a tensor."""
         size = x.shape[self.axis]
         assert size is not None
         return size
 
     def normalize(self, x: Any, name: str | None = None, **options: Any) -> Any:
-        """Batch normalization over the channels."""
+        """Apply batch normalization over the channels."""
         return layers.BatchNormalization(axis=self.axis, name=name, **options)(x)
 
     def padding_for(self, x: KerasTensor, kernel_size: int) -> tuple[tuple[int, int], tuple[int, int]]:
-        """How a convolution with stride 2 pads, so that its windows are those of the trained models."""
+        """Return the padding of a convolution with stride 2 that gives the windows of the trained models."""
         sides = x.shape[2:4] if self.first else x.shape[1:3]
         half = kernel_size // 2
         less = [1 if side is None else 1 - side % 2 for side in (sides if sides[0] is not None else (None, None))]
         return (half - less[0], half), (half - less[1], half)
 
     def pool(self, x: Any, named: bool) -> Any:
-        """The pooling in place of the head."""
+        """Apply the pooling that replaces the head."""
         if self.pooling == "avg":
             return layers.GlobalAveragePooling2D(name="avg_pool" if named else None)(x)
         if self.pooling == "max":
@@ -104,12 +106,12 @@ class Backbone:
         return x
 
     def activation(self) -> Any:
-        """The activation of the head; with trained weights it is softmax or none."""
+        """Return the activation of the head; with trained weights it must be softmax or None."""
         if self.weights is not None:
             accepted = (activations.get("softmax"), activations.get(None))
             if activations.get(self.classifier_activation) not in accepted:
                 raise ArgumentError(
-                    "With trained weights the activation is 'softmax' or None.",
+                    "With trained weights the activation must be 'softmax' or None.",
                     received=f"classifier_activation={self.classifier_activation!r}",
                 )
         return self.classifier_activation
@@ -122,7 +124,7 @@ class Backbone:
         return layers.Dense(self.classes, activation=self.activation(), name="predictions", **options)(x)
 
     def finish(self, x: Any, name: str | None) -> Any:
-        """The model, with weights from a file where asked for."""
+        """Construct the model; load its weights if a file was passed."""
         inputs = self.image if self.input_tensor is None else source_inputs(self.input_tensor)
         model: Any = Functional(inputs, x, name=name)
         if self.weights is not None:
@@ -140,17 +142,17 @@ def _check_weights(weights: Any) -> None:
             fix=["weights=None for random weights", "weights=PATH of a file of weights that you have"],
         )
     if not pathlib.Path(weights).exists():
-        raise ArgumentError("`weights` is None, or the path of a file.", received=f"weights={weights!r}")
+        raise ArgumentError("`weights` must be None, or the path of an existing file.", received=f"weights={weights!r}")
 
 
 def divisible(value: float, divisor: int = 8) -> int:
-    """A count of channels that is a multiple of `divisor`, and not less than nine tenths of `value`."""
+    """Round a number of channels to a multiple of `divisor`, but not to less than nine tenths of `value`."""
     rounded = max(divisor, int(value + divisor / 2) // divisor * divisor)
     return rounded + divisor if rounded < 0.9 * value else rounded
 
 
-def documented(title: str, reference: str, preprocessing: str) -> Callable[[Any], Any]:
-    """A decorator that names the constructor of an architecture and says what its arguments are."""
+def document(title: str, reference: str, preprocessing: str) -> Callable[[Any], Any]:
+    """Return a decorator that sets the name of an architecture's constructor and documents its arguments."""
 
     def decorate(function: Any) -> Any:
         function.__name__ = function.__qualname__ = title

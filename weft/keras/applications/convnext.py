@@ -6,7 +6,7 @@ from typing import Any
 
 from weft.errors import publish as _publish
 from weft.keras import layers
-from weft.keras.applications.backbone import Backbone, documented
+from weft.keras.applications.backbone import Backbone, document
 from weft.keras.applications.efficientnet import preprocess_input
 from weft.keras.applications.imagenet_utils import decode_predictions
 from weft.keras.core import registry
@@ -47,7 +47,7 @@ class LayerScale(layers.Layer):
         self.gamma = self.add_weight(shape=(self.projection_dim,), initializer=start)
 
     def call(self, x: Any) -> Any:
-        """The channels times the weights."""
+        """Multiply the channels by the weights."""
         return x * self.gamma
 
 
@@ -56,7 +56,7 @@ def _normalization(name: str | None = None) -> Any:
 
 
 def _block(x: Any, filters: int, name: str) -> Any:
-    """A wide depthwise convolution, two dense layers over the channels, and what was there before."""
+    """Apply a wide depthwise convolution and two dense layers over the channels, with a residual connection."""
     before = x
     x = layers.Conv2D(filters, 7, padding="same", groups=filters, name=f"{name}_depthwise_conv")(x)
     x = _normalization(f"{name}_layernorm")(x)
@@ -68,7 +68,7 @@ def _block(x: Any, filters: int, name: str) -> Any:
 
 
 def _constructor(title: str, blocks: tuple[int, ...], filters: tuple[int, ...]) -> Any:
-    @documented(title, "a network of wide convolutions", "The model scales images itself, from 0 to 255.")
+    @document(title, "a network of wide convolutions", "The model scales images itself, from 0 to 255.")
     def make(
         include_top: bool = True,
         include_preprocessing: bool = True,
@@ -103,7 +103,7 @@ def _constructor(title: str, blocks: tuple[int, ...], filters: tuple[int, ...]) 
 
 
 def _smaller(i: int, filters: int, name: str) -> Any:
-    """What a stage begins with: patches of the image, or of 2 x 2 pixels of the stage before."""
+    """Return the layers that a stage begins with: patches of the image, or of 2 x 2 pixels of the stage before."""
     if i == 0:
         conv = layers.Conv2D(filters, 4, strides=4, name=f"{name}_stem_conv")
         return Sequential([conv, _normalization(f"{name}_stem_layernorm")], name=f"{name}_stem")

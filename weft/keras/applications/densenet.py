@@ -7,7 +7,7 @@ from typing import Any
 
 from weft.errors import publish as _publish
 from weft.keras import layers
-from weft.keras.applications.backbone import Backbone, documented
+from weft.keras.applications.backbone import Backbone, document
 from weft.keras.applications.imagenet_utils import decode_predictions
 from weft.keras.applications.imagenet_utils import preprocess_input as _preprocess
 
@@ -17,7 +17,7 @@ _GROWTH = 32  # channels that each block adds
 
 
 def preprocess_input(x: Any, data_format: str | None = None) -> Any:
-    """Images as DenseNet takes them: normalized by channel.
+    """Preprocess images for DenseNet: normalize each channel.
 
     Args:
         x: an image, or a batch of images, with values from 0 to 255.
@@ -26,22 +26,22 @@ def preprocess_input(x: Any, data_format: str | None = None) -> Any:
     return _preprocess(x, data_format, "torch")
 
 
-def _activated(backbone: Backbone, x: Any, name: str, activation: str) -> Any:
+def _activate(backbone: Backbone, x: Any, name: str, activation: str) -> Any:
     x = backbone.normalize(x, name, epsilon=1.001e-5)
     return layers.Activation("relu", name=activation)(x)
 
 
 def _block(backbone: Backbone, x: Any, name: str) -> Any:
-    """Channels computed from all there are, and added to them."""
-    new = _activated(backbone, x, f"{name}_0_bn", f"{name}_0_relu")
+    """Compute new channels from all channels, and concatenate them."""
+    new = _activate(backbone, x, f"{name}_0_bn", f"{name}_0_relu")
     new = layers.Conv2D(4 * _GROWTH, 1, use_bias=False, name=f"{name}_1_conv")(new)
-    new = _activated(backbone, new, f"{name}_1_bn", f"{name}_1_relu")
+    new = _activate(backbone, new, f"{name}_1_bn", f"{name}_1_relu")
     new = layers.Conv2D(_GROWTH, 3, padding="same", use_bias=False, name=f"{name}_2_conv")(new)
     return layers.Concatenate(axis=backbone.axis, name=f"{name}_concat")([x, new])
 
 
 def _constructor(title: str, repeats: Sequence[int]) -> Any:
-    @documented(title, "a densely connected network", "Images go through `densenet.preprocess_input`.")
+    @document(title, "a densely connected network", "Images go through `densenet.preprocess_input`.")
     def make(
         include_top: bool = True,
         weights: Any = "imagenet",
@@ -57,18 +57,18 @@ def _constructor(title: str, repeats: Sequence[int]) -> Any:
         )
         x = layers.ZeroPadding2D(padding=((3, 3), (3, 3)))(backbone.image)
         x = layers.Conv2D(64, 7, strides=2, use_bias=False, name="conv1_conv")(x)
-        x = _activated(backbone, x, "conv1_bn", "conv1_relu")
+        x = _activate(backbone, x, "conv1_bn", "conv1_relu")
         x = layers.ZeroPadding2D(padding=((1, 1), (1, 1)))(x)
         x = layers.MaxPooling2D(3, strides=2, name="pool1")(x)
         for stage, count in enumerate(repeats, 2):
             for i in range(1, count + 1):
                 x = _block(backbone, x, f"conv{stage}_block{i}")
             if stage < 5:
-                x = _activated(backbone, x, f"pool{stage}_bn", f"pool{stage}_relu")
+                x = _activate(backbone, x, f"pool{stage}_bn", f"pool{stage}_relu")
                 half = backbone.channels(x) // 2
                 x = layers.Conv2D(half, 1, use_bias=False, name=f"pool{stage}_conv")(x)
                 x = layers.AveragePooling2D(2, strides=2, name=f"pool{stage}_pool")(x)
-        x = _activated(backbone, x, "bn", "relu")
+        x = _activate(backbone, x, "bn", "relu")
         return backbone.finish(backbone.head(x), name)
 
     return make

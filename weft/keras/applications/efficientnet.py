@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from weft.errors import publish as _publish
 from weft.keras import layers
-from weft.keras.applications.backbone import Backbone, divisible, documented
+from weft.keras.applications.backbone import Backbone, divisible, document
 from weft.keras.applications.imagenet_utils import decode_predictions
 
 __all__ = [
@@ -53,7 +53,7 @@ _STAGES = (
 
 
 def preprocess_input(x: Any, data_format: str | None = None) -> Any:
-    """Images as they are: the models scale them themselves.
+    """Return images unchanged: the models scale them themselves.
 
     Args:
         x: an image, or a batch of images, with values from 0 to 255.
@@ -76,7 +76,7 @@ def _block(
     rate: float,
     name: str,
 ) -> Any:
-    """Expansion, depthwise convolution, weights of channels, projection, and a shortcut where sizes agree."""
+    """Apply expansion, depthwise convolution, channel weights and projection, with a shortcut if the sizes agree."""
     filters = filters_in * stage.expansion
     x = inputs
     if stage.expansion != 1:
@@ -111,7 +111,7 @@ def _block(
 
 
 def _constructor(title: str, width: float, length: float, size: int, dropout_rate: float) -> Any:
-    @documented(title, "a network scaled in all directions", "The model scales images itself, from 0 to 255.")
+    @document(title, "a network scaled in all directions", "The model scales images itself, from 0 to 255.")
     def make(
         include_top: bool = True,
         weights: Any = "imagenet",

@@ -11,8 +11,9 @@ import numpy as np
 import weft.numpy as wnp
 from weft.errors import ArgumentError, ShapeMismatchError
 from weft.errors import publish as _publish
-from weft.keras import utils
+from weft.keras import ops, utils
 from weft.keras.core.config import floatx, is_float_dtype, standardize_data_format
+from weft.keras.graph.tensor import is_keras_tensor
 
 __all__ = ["decode_predictions", "preprocess_input"]
 
@@ -23,7 +24,7 @@ _classes: dict[str, list[str]] = {}
 
 
 def preprocess_input(x: Any, data_format: str | None = None, mode: str = "caffe") -> Any:
-    """Images with values from 0 to 255, as a model was trained with.
+    """Preprocess images with values from 0 to 255 as in the training of a model.
 
     Args:
         x: an image, or a batch of images.
@@ -40,9 +41,12 @@ def preprocess_input(x: Any, data_format: str | None = None, mode: str = "caffe"
         Array([[[1., 1., 1.]]], dtype=float32)
     """
     if mode not in ("caffe", "tf", "torch"):
-        raise ArgumentError("`mode` is 'caffe', 'tf' or 'torch'.", received=f"mode={mode!r}")
+        raise ArgumentError("`mode` must be 'caffe', 'tf' or 'torch'.", received=f"mode={mode!r}")
     first = standardize_data_format(data_format) == "channels_first"
-    x = wnp.asarray(x) if is_float_dtype(np.asarray(x).dtype) else wnp.asarray(x, dtype=floatx())
+    if not is_keras_tensor(x):
+        x = wnp.asarray(x)
+    if not is_float_dtype(x.dtype):
+        x = ops.cast(x, floatx())
     if mode == "tf":
         return x / 127.5 - 1.0
     axis = x.ndim - 3 if first else x.ndim - 1
@@ -50,12 +54,12 @@ def preprocess_input(x: Any, data_format: str | None = None, mode: str = "caffe"
         wnp.asarray(values, dtype=x.dtype), tuple(3 if i == axis else 1 for i in range(x.ndim))
     )
     if mode == "caffe":
-        return wnp.flip(x, axis) - by_channel(_MEAN["caffe"])
+        return ops.flip(x, axis) - by_channel(_MEAN["caffe"])
     return (x / 255.0 - by_channel(_MEAN["torch"])) / by_channel(_DEVIATION)
 
 
 def decode_predictions(preds: Any, top: int = 5) -> list[list[tuple[str, str, float]]]:
-    """The best classes of each row.
+    """Return the best classes of each row.
 
     The names of the classes are downloaded at the first use.
 
@@ -68,7 +72,7 @@ def decode_predictions(preds: Any, top: int = 5) -> list[list[tuple[str, str, fl
     """
     scores = np.asarray(preds)
     if scores.ndim != 2 or scores.shape[1] != 1000:
-        raise ShapeMismatchError("Predictions have the shape (batch, 1000).", received=f"shape {scores.shape}")
+        raise ShapeMismatchError("Predictions must have the shape (batch, 1000).", received=f"shape {scores.shape}")
     if not _classes:
         file = utils.get_file(
             "imagenet_class_index.json", _CLASSES, cache_subdir="models", file_hash="c2c37ea517e94d9795004a39431a14cb"

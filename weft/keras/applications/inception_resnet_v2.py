@@ -6,7 +6,7 @@ from typing import Any
 
 from weft.errors import publish as _publish
 from weft.keras import layers
-from weft.keras.applications.backbone import Backbone, documented
+from weft.keras.applications.backbone import Backbone, document
 from weft.keras.applications.imagenet_utils import decode_predictions
 from weft.keras.applications.inception_v3 import Convolution, Modules
 from weft.keras.applications.mobilenet import preprocess_input
@@ -28,7 +28,7 @@ class CustomScaleLayer(layers.Layer):
         self.scale = scale
 
     def call(self, inputs: Any) -> Any:
-        """The sum."""
+        """Add the scaled second input to the first."""
         return inputs[0] + inputs[1] * self.scale
 
 
@@ -41,7 +41,7 @@ _BRANCHES: dict[str, tuple[tuple[Convolution, ...], ...]] = {
 
 
 def _block(modules: Modules, x: Any, kind: str, scale: float, index: int, activate: bool = True) -> Any:
-    """Branches side by side, brought to the channels of the input and added to it."""
+    """Concatenate branches, project them to the channels of the input and add them to it."""
     name = f"{kind}_{index}"
     mixed = modules.merge([modules.chain(x, *branch) for branch in _BRANCHES[kind]], f"{name}_mixed")
     up = layers.Conv2D(modules.backbone.channels(x), 1, padding="same", name=f"{name}_conv")(mixed)
@@ -49,15 +49,15 @@ def _block(modules: Modules, x: Any, kind: str, scale: float, index: int, activa
     return layers.Activation("relu", name=f"{name}_ac")(x) if activate else x
 
 
-def _reduced(modules: Modules, x: Any, *branches: tuple[Convolution, ...]) -> list[Any]:
-    """Branches whose last convolutions take every second position."""
+def _reduce(modules: Modules, x: Any, *branches: tuple[Convolution, ...]) -> list[Any]:
+    """Return branches whose last convolutions have stride 2, and a pooled one."""
     found = []
     for *before, (filters, height, width) in branches:
         found.append(modules.conv(modules.chain(x, *before), filters, height, width, stride=2, padding="valid"))
     return [*found, modules.smaller(x)]
 
 
-@documented(
+@document(
     "InceptionResNetV2", "a network of modules that add", "Images go through `inception_resnet_v2.preprocess_input`."
 )
 def InceptionResNetV2(
@@ -84,12 +84,12 @@ def InceptionResNetV2(
     for i in range(1, 11):
         x = _block(modules, x, "block35", 0.17, i)
     three: Convolution = (384, 3, 3)
-    x = modules.merge(_reduced(modules, x, (three,), ((256, 1, 1), (256, 3, 3), three)), "mixed_6a")
+    x = modules.merge(_reduce(modules, x, (three,), ((256, 1, 1), (256, 3, 3), three)), "mixed_6a")
     for i in range(1, 21):
         x = _block(modules, x, "block17", 0.1, i)
     one: Convolution = (256, 1, 1)
     branches = ((one, three), (one, (288, 3, 3)), (one, (288, 3, 3), (320, 3, 3)))
-    x = modules.merge(_reduced(modules, x, *branches), "mixed_7a")
+    x = modules.merge(_reduce(modules, x, *branches), "mixed_7a")
     for i in range(1, 10):
         x = _block(modules, x, "block8", 0.2, i)
     x = _block(modules, x, "block8", 1.0, 10, activate=False)

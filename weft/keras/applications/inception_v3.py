@@ -6,7 +6,7 @@ from typing import Any
 
 from weft.errors import publish as _publish
 from weft.keras import layers
-from weft.keras.applications.backbone import Backbone, documented
+from weft.keras.applications.backbone import Backbone, document
 from weft.keras.applications.imagenet_utils import decode_predictions
 from weft.keras.applications.mobilenet import preprocess_input
 
@@ -23,32 +23,32 @@ class Modules:
         self.backbone = backbone
 
     def conv(self, x: Any, filters: int, height: int, width: int, stride: int = 1, padding: str = "same") -> Any:
-        """A convolution, normalized without a scale, and rectified."""
+        """Apply a convolution, a normalization without scale, and a rectifier."""
         conv = layers.Conv2D(filters, (height, width), strides=(stride, stride), padding=padding, use_bias=False)
         x = self.backbone.normalize(conv(x), scale=False)
         return layers.Activation("relu")(x)
 
     def chain(self, x: Any, *convolutions: Convolution) -> Any:
-        """Convolutions one after the other."""
+        """Apply convolutions one after the other."""
         for filters, height, width in convolutions:
             x = self.conv(x, filters, height, width)
         return x
 
     def pooled(self, x: Any, filters: int) -> Any:
-        """Averages of neighbours, and a convolution of them."""
+        """Average neighbours and convolve the result."""
         average = layers.AveragePooling2D((3, 3), strides=(1, 1), padding="same")(x)
         return self.conv(average, filters, 1, 1)
 
     def merge(self, branches: list[Any], name: str) -> Any:
-        """Branches side by side in the channels."""
+        """Concatenate branches along the channels."""
         return layers.concatenate(branches, axis=self.backbone.axis, name=name)
 
     def smaller(self, x: Any) -> Any:
-        """The largest of neighbours, at every second position."""
+        """Apply max pooling with stride 2."""
         return layers.MaxPooling2D((3, 3), strides=(2, 2))(x)
 
     def stem(self) -> Any:
-        """The first layers, from the image to maps of an eighth of its sides."""
+        """Apply the first layers, from the image to maps of an eighth of its sides."""
         x = self.conv(self.backbone.image, 32, 3, 3, stride=2, padding="valid")
         x = self.conv(x, 32, 3, 3, padding="valid")
         x = self.smaller(self.conv(x, 64, 3, 3))
@@ -56,21 +56,21 @@ class Modules:
         return self.smaller(self.conv(x, 192, 3, 3, padding="valid"))
 
     def module_of_5(self, x: Any, pooled: int, name: str) -> Any:
-        """Kernels of 1, 5 and twice 3."""
+        """Apply a module with kernels of 1, 5 and twice 3."""
         one = self.conv(x, 64, 1, 1)
         five = self.chain(x, (48, 1, 1), (64, 5, 5))
         three = self.chain(x, (64, 1, 1), (96, 3, 3), (96, 3, 3))
         return self.merge([one, five, three, self.pooled(x, pooled)], name)
 
     def module_of_7(self, x: Any, filters: int, name: str) -> Any:
-        """Kernels of 7 in one direction after the other, once and twice."""
+        """Apply a module with kernels of 7 in one direction after the other, once and twice."""
         one = self.conv(x, 192, 1, 1)
         once = self.chain(x, (filters, 1, 1), (filters, 1, 7), (192, 7, 1))
         twice = self.chain(x, (filters, 1, 1), (filters, 7, 1), (filters, 1, 7), (filters, 7, 1), (192, 1, 7))
         return self.merge([one, once, twice, self.pooled(x, 192)], name)
 
     def module_of_pairs(self, x: Any, index: int) -> Any:
-        """Kernels of 3 in both directions side by side."""
+        """Apply a module with kernels of 3 in both directions side by side."""
         one = self.conv(x, 320, 1, 1)
         three = self.conv(x, 384, 1, 1)
         pair = [self.conv(three, 384, 1, 3), self.conv(three, 384, 3, 1)]
@@ -81,7 +81,7 @@ class Modules:
         return self.merge([one, first, second, self.pooled(x, 192)], f"mixed{9 + index}")
 
 
-@documented("InceptionV3", "a network of modules", "Images go through `inception_v3.preprocess_input`.")
+@document("InceptionV3", "a network of modules", "Images go through `inception_v3.preprocess_input`.")
 def InceptionV3(
     include_top: bool = True,
     weights: Any = "imagenet",

@@ -17,7 +17,7 @@ _BLOCKS = ((64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *[(512, 1)
 
 
 def preprocess_input(x: Any, data_format: str | None = None) -> Any:
-    """Images as MobileNet takes them: values from -1 to 1.
+    """Preprocess images for MobileNet: values from -1 to 1.
 
     Args:
         x: an image, or a batch of images, with values from 0 to 255.
@@ -39,7 +39,7 @@ def MobileNet(
     classifier_activation: Any = "softmax",
     name: str | None = None,
 ) -> Any:
-    """MobileNet, a network of depthwise convolutions. Images go through `mobilenet.preprocess_input`.
+    """Construct MobileNet, a network of depthwise convolutions. Images go through `mobilenet.preprocess_input`.
 
     Args:
         input_shape: the shape of an image.

@@ -18,7 +18,7 @@ _NORMALIZATION = {"epsilon": 1e-3, "momentum": 0.999}
 
 
 def _block(backbone: Backbone, inputs: Any, filters: int, stride: int, index: int) -> Any:
-    """Expansion, depthwise convolution, projection, and a shortcut where sizes agree."""
+    """Apply expansion, depthwise convolution and projection, with a shortcut if the sizes agree."""
     channels = backbone.channels(inputs)
     prefix = f"block_{index}_" if index else "expanded_conv_"
     x = inputs
@@ -51,7 +51,7 @@ def MobileNetV2(
     classifier_activation: Any = "softmax",
     name: str | None = None,
 ) -> Any:
-    """MobileNetV2, a network of inverted residual blocks. Images go through `mobilenet_v2.preprocess_input`.
+    """Construct MobileNetV2, a network of inverted residual blocks. Images go through `mobilenet_v2.preprocess_input`.
 
     Args:
         input_shape: the shape of an image.

@@ -52,7 +52,7 @@ _LARGE = (
 
 
 def preprocess_input(x: Any, data_format: str | None = None) -> Any:
-    """Images as they are: the models scale them themselves.
+    """Return images unchanged: the models scale them themselves.
 
     Args:
         x: an image, or a batch of images.
@@ -61,12 +61,12 @@ def preprocess_input(x: Any, data_format: str | None = None) -> Any:
     return x
 
 
-def _activated(x: Any, hard: bool) -> Any:
+def _activate(x: Any, hard: bool) -> Any:
     return layers.Activation("hard_swish")(x) if hard else layers.ReLU()(x)
 
 
-def _weighed(x: Any, filters: int, prefix: str) -> Any:
-    """Channels weighed by a function of their means."""
+def _weigh(x: Any, filters: int, prefix: str) -> Any:
+    """Weight the channels by a function of their means."""
     weights = layers.GlobalAveragePooling2D(keepdims=True, name=f"{prefix}squeeze_excite_avg_pool")(x)
     weights = layers.Conv2D(divisible(filters * 0.25), 1, padding="same", name=f"{prefix}squeeze_excite_conv")(weights)
     weights = layers.ReLU(name=f"{prefix}squeeze_excite_relu")(weights)
@@ -84,7 +84,7 @@ def _block(backbone: Backbone, inputs: Any, block: Block, filters: int, index: i
     x = inputs
     if index:
         x = layers.Conv2D(inner, 1, padding="same", use_bias=False, name=f"{prefix}expand")(x)
-        x = _activated(backbone.normalize(x, f"{prefix}expand_bn", **_NORMALIZATION), hard)
+        x = _activate(backbone.normalize(x, f"{prefix}expand_bn", **_NORMALIZATION), hard)
     if block.stride == 2:
         x = layers.ZeroPadding2D(padding=backbone.padding_for(x, kernel), name=f"{prefix}depthwise_pad")(x)
     x = layers.DepthwiseConv2D(
@@ -94,9 +94,9 @@ def _block(backbone: Backbone, inputs: Any, block: Block, filters: int, index: i
         use_bias=False,
         name=f"{prefix}depthwise",
     )(x)
-    x = _activated(backbone.normalize(x, f"{prefix}depthwise_bn", **_NORMALIZATION), hard)
+    x = _activate(backbone.normalize(x, f"{prefix}depthwise_bn", **_NORMALIZATION), hard)
     if block.weighed and not minimalistic:
-        x = _weighed(x, inner, prefix)
+        x = _weigh(x, inner, prefix)
     x = layers.Conv2D(filters, 1, padding="same", use_bias=False, name=f"{prefix}project")(x)
     x = backbone.normalize(x, f"{prefix}project_bn", **_NORMALIZATION)
     return layers.Add(name=f"{prefix}add")([inputs, x]) if block.stride == 1 and channels == filters else x
@@ -133,16 +133,16 @@ def _constructor(title: str, blocks: tuple[Block, ...], last: int) -> Any:
         if include_preprocessing:
             x = layers.Rescaling(scale=1.0 / 127.5, offset=-1.0)(x)
         x = layers.Conv2D(16, 3, strides=(2, 2), padding="same", use_bias=False, name="conv")(x)
-        x = _activated(backbone.normalize(x, "conv_bn", **_NORMALIZATION), hard)
+        x = _activate(backbone.normalize(x, "conv_bn", **_NORMALIZATION), hard)
         for index, block in enumerate(blocks):
             x = _block(backbone, x, block, divisible(block.filters * alpha), index, minimalistic)
         x = layers.Conv2D(divisible(backbone.channels(x) * 6), 1, padding="same", use_bias=False, name="conv_1")(x)
-        x = _activated(backbone.normalize(x, "conv_1_bn", **_NORMALIZATION), hard)
+        x = _activate(backbone.normalize(x, "conv_1_bn", **_NORMALIZATION), hard)
         if include_top:
             width = divisible(last * alpha) if alpha > 1.0 else last
             x = layers.GlobalAveragePooling2D(keepdims=True)(x)
             x = layers.Conv2D(width, 1, padding="same", name="conv_2")(x)
-            x = _activated(x, hard)
+            x = _activate(x, hard)
             if dropout_rate > 0:
                 x = layers.Dropout(dropout_rate)(x)
             x = layers.Conv2D(classes, 1, padding="same", name="logits")(x)

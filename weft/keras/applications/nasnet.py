@@ -7,7 +7,7 @@ from typing import Any
 from weft.errors import ArgumentError
 from weft.errors import publish as _publish
 from weft.keras import layers
-from weft.keras.applications.backbone import Backbone, documented
+from weft.keras.applications.backbone import Backbone, document
 from weft.keras.applications.imagenet_utils import decode_predictions
 from weft.keras.applications.imagenet_utils import preprocess_input as _preprocess
 from weft.keras.core.names import name_scope
@@ -16,7 +16,7 @@ __all__ = ["NASNetLarge", "NASNetMobile", "decode_predictions", "preprocess_inpu
 
 
 def preprocess_input(x: Any, data_format: str | None = None) -> Any:
-    """Images as NASNet takes them: values from -1 to 1.
+    """Preprocess images for NASNet: values from -1 to 1.
 
     Args:
         x: an image, or a batch of images, with values from 0 to 255.
@@ -35,7 +35,7 @@ class _Cells:
         return self.backbone.normalize(x, name, momentum=0.9997, epsilon=1e-3)
 
     def separable(self, x: Any, filters: int, size: int, name: str, stride: int = 1) -> Any:
-        """Two separable convolutions, each after ReLU and with batch normalization."""
+        """Apply two separable convolutions, each after ReLU and with batch normalization."""
         with name_scope(f"separable_conv_block_{name}"):
             x = layers.Activation("relu")(x)
             if stride == 2:
@@ -60,7 +60,7 @@ class _Cells:
         )(x)
 
     def adjust(self, p: Any, x: Any, filters: int, name: str) -> Any:
-        """The output of the cell before the last one, with the size of the last one's and a count of channels."""
+        """Adjust the output of the second to last cell to the size of the last one's output and `filters` channels."""
         with name_scope("adjust_block"):
             if p is None:
                 return x
@@ -82,12 +82,12 @@ class _Cells:
         return p
 
     def entry(self, x: Any, filters: int, kind: str, name: str) -> Any:
-        """The output of the last cell with a count of channels."""
+        """Project the output of the last cell to `filters` channels."""
         h = self.pointwise(layers.Activation("relu")(x), filters, f"{kind}_conv_1_{name}")
         return self.normalize(h, f"{kind}_bn_1_{name}")
 
     def normal(self, x: Any, p: Any, filters: int, name: str) -> tuple[Any, Any]:
-        """A cell that keeps the size of the image."""
+        """Apply a cell that retains the size of the image."""
         pool = lambda tensor, side: layers.AveragePooling2D(
             (3, 3), strides=(1, 1), padding="same", name=f"normal_{side}_{name}"
         )(tensor)
@@ -112,7 +112,7 @@ class _Cells:
             return layers.concatenate([p, x1, x2, x3, x4, x5], axis=-1, name=f"normal_concat_{name}"), x
 
     def reduction(self, x: Any, p: Any, filters: int, name: str) -> tuple[Any, Any]:
-        """A cell that halves the size of the image."""
+        """Apply a cell that halves the size of the image."""
         pool = lambda kind, tensor, side: kind(
             (3, 3), strides=(2, 2), padding="valid", name=f"reduction_{side}_{name}"
         )(tensor)
@@ -168,7 +168,7 @@ def _build(backbone: Backbone, penultimate: int, blocks: int, stem: int, skip_re
 
 
 def _make(title: str, size: int, penultimate: int, blocks: int, stem: int, skip_reduction: bool) -> Any:
-    @documented(title, "Zoph et al. 2018", "Images go through `nasnet.preprocess_input`.")
+    @document(title, "Zoph et al. 2018", "Images go through `nasnet.preprocess_input`.")
     def create(
         input_shape: Any = None,
         include_top: bool = True,

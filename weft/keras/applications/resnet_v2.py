@@ -13,7 +13,7 @@ __all__ = ["ResNet101V2", "ResNet152V2", "ResNet50V2", "decode_predictions", "pr
 
 
 def preprocess_input(x: Any, data_format: str | None = None) -> Any:
-    """Images as these networks take them: values from -1 to 1.
+    """Preprocess images for these networks: values from -1 to 1.
 
     Args:
         x: an image, or a batch of images, with values from 0 to 255.

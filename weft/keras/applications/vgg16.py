@@ -7,7 +7,7 @@ from typing import Any
 
 from weft.errors import publish as _publish
 from weft.keras import layers
-from weft.keras.applications.backbone import Backbone, documented
+from weft.keras.applications.backbone import Backbone, document
 from weft.keras.applications.imagenet_utils import decode_predictions
 from weft.keras.applications.imagenet_utils import preprocess_input as _preprocess
 
@@ -15,7 +15,7 @@ __all__ = ["VGG16", "decode_predictions", "preprocess_input"]
 
 
 def preprocess_input(x: Any, data_format: str | None = None) -> Any:
-    """Images as VGG takes them: blue, green, red, minus the mean.
+    """Preprocess images for VGG: blue, green, red, minus the mean.
 
     Args:
         x: an image, or a batch of images, with values from 0 to 255.
@@ -25,9 +25,9 @@ def preprocess_input(x: Any, data_format: str | None = None) -> Any:
 
 
 def constructor(title: str, repeats: Sequence[int]) -> Any:
-    """The public function of one network of the family."""
+    """Create the public constructor of one network of the family."""
 
-    @documented(title, "a network of 3x3 convolutions", f"Images go through `{title.lower()}.preprocess_input`.")
+    @document(title, "a network of 3x3 convolutions", f"Images go through `{title.lower()}.preprocess_input`.")
     def make(
         include_top: bool = True,
         weights: Any = "imagenet",

@@ -52,7 +52,7 @@ class BackupAndRestore(Callback):
     ) -> None:
         super().__init__()
         if save_freq != "epoch" and not (isinstance(save_freq, int) and save_freq > 0):
-            raise ArgumentError("save_freq is 'epoch' or a positive integer.", received=f"save_freq={save_freq!r}")
+            raise ArgumentError("save_freq must be 'epoch' or a positive integer.", received=f"save_freq={save_freq!r}")
         if not backup_dir:
             raise ArgumentError("backup_dir must name a directory.", received=f"backup_dir={backup_dir!r}")
         self.backup_dir = os.fspath(backup_dir)
@@ -75,7 +75,7 @@ class BackupAndRestore(Callback):
     # The three methods below are called by `fit`, after the hooks of all callbacks.
 
     def resume(self, fit: Any) -> dict[str, Any] | None:
-        """The position of the last backup, after callbacks have their states back; None if there is none."""
+        """Restore the callbacks' states and return the position of the last backup; None if there is no backup."""
         self._last = time.monotonic()
         latest = self.manager.latest_step()
         self._next = 0 if latest is None else latest + 1
@@ -91,10 +91,10 @@ class BackupAndRestore(Callback):
         return stored["position"]
 
     def restore(self, fit: Any) -> None:
-        """Gives the variables of a training the values of the last backup."""
+        """Assign the values of the last backup to the variables of a training."""
         stored = json.loads(self.manager.metadata().metadata["json"])["variables"]
         values = dict(zip(stored, self.manager.restore(like=None)["state"], strict=True))
-        named = _named(fit.variables)
+        named = _by_name(fit.variables)
         if len(named) == len(stored) and named.keys() != values.keys():
             # Automatic names depend on what else the process created: variables are told apart by their order then.
             values = dict(zip(named, values.values(), strict=True))
@@ -118,7 +118,7 @@ class BackupAndRestore(Callback):
             variable.assign(values[name])
 
     def after_chunk(self, fit: Any) -> None:
-        """Writes a backup if it is time."""
+        """Write a backup if it is due."""
         due = bool(self.chunk_every) and fit.position.done % self.chunk_every == 0
         if not due and self.seconds is not None:
             due = any_process(time.monotonic() - self._last >= self.seconds)
@@ -126,11 +126,11 @@ class BackupAndRestore(Callback):
             self.save(fit)
 
     def after_epoch(self, fit: Any) -> None:
-        """Writes a backup."""
+        """Write a backup."""
         self.save(fit)
 
     def save(self, fit: Any) -> None:
-        """Writes a backup of a training."""
+        """Write a backup of a training."""
         arrays: list[Any] = []
         stored: dict[str, Any] = {
             "position": fit.position_state(),
@@ -139,7 +139,7 @@ class BackupAndRestore(Callback):
             "stop_training": bool(fit.model.stop_training),
             "schedules": schedules.get_pins(),
         }
-        named = _named(fit.variables)
+        named = _by_name(fit.variables)
         stored["variables"] = list(named)
         self.manager.save(
             self._next,
@@ -158,13 +158,13 @@ class BackupAndRestore(Callback):
         self.close()
 
     def close(self) -> None:
-        """Waits until what was saved is written. `fit` calls it when an exception ends it."""
+        """Wait until pending backups are written. `fit` calls it when an exception ends it."""
         if self._manager is not None:
             self._manager.close()
             self._manager = None
 
     def _origin(self, fit: Any) -> dict[str, Any]:
-        """What the bits depend on beside the state."""
+        """Return what the results depend on, bit by bit, besides the state."""
         return {
             "Weft": weft.__version__,
             "machine": platform.machine(),
@@ -180,8 +180,8 @@ class BackupAndRestore(Callback):
             warnings.warn(f"BackupAndRestore: the training continues, but not as it would have: {what}.", stacklevel=2)
 
 
-def _named(variables: list[Any]) -> dict[str, Any]:
-    """Variables by path; of several with the same path the later ones have a count."""
+def _by_name(variables: list[Any]) -> dict[str, Any]:
+    """Return variables by path; later variables with the same path get a count."""
     found: dict[str, Any] = {}
     for variable in variables:
         name, count = variable.path, 1
@@ -192,7 +192,7 @@ def _named(variables: list[Any]) -> dict[str, Any]:
 
 
 def _without_arrays(state: Any, arrays: list[Any]) -> Any:
-    """A tree of JSON, from one with arrays: these are collected."""
+    """Convert a tree with arrays to JSON; the arrays are appended to `arrays`."""
     if isinstance(state, dict):
         return {name: _without_arrays(value, arrays) for name, value in state.items()}
     if isinstance(state, list | tuple):
@@ -206,7 +206,7 @@ def _without_arrays(state: Any, arrays: list[Any]) -> Any:
 
 
 def _with_arrays(state: Any, arrays: Any) -> Any:
-    """The tree that `_without_arrays` was called with."""
+    """Insert the arrays into a tree that `_without_arrays` returned."""
     if isinstance(state, dict):
         if state.keys() == {"array"}:
             return arrays[state["array"]]

@@ -38,11 +38,11 @@ class Callback:
         self._model: Any = None
 
     def set_params(self, params: dict[str, Any]) -> None:
-        """Receives `verbose`, `epochs`, `steps` of the call."""
+        """Store `verbose`, `epochs`, `steps` of the call."""
         self.params = params
 
     def set_model(self, model: Any) -> None:
-        """Receives the model that is trained, evaluated or asked."""
+        """Store the model that is trained, evaluated or predicts."""
         self._model = model
 
     @property
@@ -56,77 +56,80 @@ class Callback:
         return is_writer(getattr(self.model, "variables", ()))
 
     def get_state(self) -> Logs:
-        """What the callback must remember to go on in another process: numbers, strings, lists, dicts and arrays.
+        """Return the state that another process needs to go on: numbers, strings, lists, dicts and arrays.
 
-        `BackupAndRestore` writes it and hands it to `set_state` before the first resumed batch.
+        `BackupAndRestore` stores it and passes it to `set_state` before the first resumed batch.
         """
         return {}
 
     def set_state(self, state: Logs) -> None:
-        """Takes back what `get_state` returned."""
+        """Restore the state that `get_state` returned."""
 
     def on_train_begin(self, logs: Logs | None = None) -> None:
-        """At the start of `fit`."""
+        """Run at the start of `fit`."""
 
     def on_train_end(self, logs: Logs | None = None) -> None:
-        """At the end of `fit`; `logs` are those of the last epoch."""
+        """Run at the end of `fit`; `logs` are those of the last epoch."""
 
     def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
-        """Before the first batch of an epoch."""
+        """Run before the first batch of an epoch."""
 
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
-        """After an epoch and its validation. What is added to `logs` is in the history and seen by later callbacks."""
+        """Run after an epoch and its validation. Entries added to `logs` are in the history and seen by later
+        callbacks.
+        """
 
     def on_batch_begin(self, batch: int, logs: Logs | None = None) -> None:
-        """The same as `on_train_batch_begin`."""
+        """Run before each training batch; an alias of `on_train_batch_begin`."""
 
     def on_batch_end(self, batch: int, logs: Logs | None = None) -> None:
-        """The same as `on_train_batch_end`."""
+        """Run after each training batch; an alias of `on_train_batch_end`."""
 
     def on_train_batch_begin(self, batch: int, logs: Logs | None = None) -> None:
-        """Before a batch of `fit`."""
+        """Run before a batch of `fit`."""
         self.on_batch_begin(batch, logs=logs)
 
     def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
-        """After a batch of `fit`; `logs` are the running means of the epoch so far."""
+        """Run after a batch of `fit`; `logs` are the running means of the epoch so far."""
         self.on_batch_end(batch, logs=logs)
 
     def on_train_chunk_end(self, batch: int, logs: Logs | None = None) -> None:
-        """After a chunk of `fit`: `batch` is its last one. `logs` are the newest ones that are computed already, which
-        may be those of the chunk before: this hook never waits."""
+        """Run after a chunk of `fit`: `batch` is its last one. `logs` are the newest that are already computed,
+        possibly those of the chunk before: this hook never waits.
+        """
 
     def on_test_begin(self, logs: Logs | None = None) -> None:
-        """At the start of `evaluate` and of validation."""
+        """Run at the start of `evaluate` and of validation."""
 
     def on_test_end(self, logs: Logs | None = None) -> None:
-        """At the end of `evaluate` and of validation."""
+        """Run at the end of `evaluate` and of validation."""
 
     def on_test_batch_begin(self, batch: int, logs: Logs | None = None) -> None:
-        """Before a batch of `evaluate` or validation."""
+        """Run before a batch of `evaluate` or validation."""
 
     def on_test_batch_end(self, batch: int, logs: Logs | None = None) -> None:
-        """After a batch of `evaluate` or validation."""
+        """Run after a batch of `evaluate` or validation."""
 
     def on_test_chunk_end(self, batch: int, logs: Logs | None = None) -> None:
-        """After a chunk of `evaluate` or validation."""
+        """Run after a chunk of `evaluate` or validation."""
 
     def on_predict_begin(self, logs: Logs | None = None) -> None:
-        """At the start of `predict`."""
+        """Run at the start of `predict`."""
 
     def on_predict_end(self, logs: Logs | None = None) -> None:
-        """At the end of `predict`."""
+        """Run at the end of `predict`."""
 
     def on_predict_batch_begin(self, batch: int, logs: Logs | None = None) -> None:
-        """Before a batch of `predict`."""
+        """Run before a batch of `predict`."""
 
     def on_predict_batch_end(self, batch: int, logs: Logs | None = None) -> None:
-        """After a batch of `predict`; `logs["outputs"]` are its results."""
+        """Run after a batch of `predict`; `logs["outputs"]` are its results."""
 
     def on_predict_chunk_end(self, batch: int, logs: Logs | None = None) -> None:
-        """After a chunk of `predict`."""
+        """Run after a chunk of `predict`."""
 
 
 def overrides(callback: Callback, hook: str) -> bool:
-    """Whether a callback has a hook of its own, by its class or set on the object."""
+    """Return whether a callback overrides a hook, in its class or on the object."""
     own = getattr(callback, hook, None)
     return own is not None and getattr(own, "__func__", own) is not getattr(Callback, hook)

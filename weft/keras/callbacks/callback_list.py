@@ -61,20 +61,20 @@ class CallbackList(Callback):
             self.set_params(params)
 
     def find_hooks(self) -> None:
-        """Looks again which hooks are overridden, after the list has changed."""
+        """Find again which hooks are overridden, after the list has changed."""
         self._hooks = {hook: [getattr(c, hook) for c in self.callbacks if _runs(c, hook)] for hook in HOOKS}
 
     def append(self, callback: Callback) -> None:
-        """Adds a callback at the end."""
+        """Add a callback at the end."""
         self.callbacks.append(callback)
         self.find_hooks()
 
     def has(self, *hooks: str) -> bool:
-        """Whether one of these hooks is overridden by one of the callbacks."""
+        """Return whether any callback overrides one of these hooks."""
         return any(self._hooks[hook] for hook in hooks)
 
     def needs_every_batch(self, mode: str) -> bool:
-        """Whether a callback must be called between two batches of `mode` (`train`, `test` or `predict`)."""
+        """Return whether a callback must be called between two batches of `mode` (`train`, `test` or `predict`)."""
         hooks = [f"on_{mode}_batch_begin", f"on_{mode}_batch_end"]
         return any(_runs(c, hook) for c in self.callbacks for hook in hooks if not getattr(c, "async_safe", False))
 
@@ -91,15 +91,15 @@ class CallbackList(Callback):
             callback.set_model(model)
 
     def get_state(self) -> Logs:
-        """States of the callbacks that have one, by class name and position among those of its class."""
-        return {name: state for name, callback in self._named() if (state := callback.get_state())}
+        """Return the states of the callbacks that have one, by class name and position among those of its class."""
+        return {name: state for name, callback in self._with_names() if (state := callback.get_state())}
 
     def set_state(self, state: Logs) -> None:
-        for name, callback in self._named():
+        for name, callback in self._with_names():
             if name in state:
                 callback.set_state(state[name])
 
-    def _named(self) -> Iterable[tuple[str, Callback]]:
+    def _with_names(self) -> Iterable[tuple[str, Callback]]:
         seen: dict[str, int] = {}
         for callback in self.callbacks:
             if hasattr(callback, "get_state"):

@@ -89,8 +89,8 @@ class ModelCheckpoint(MonitorCallback):
         verbose = self.verbose > 0 and self.is_writer
         when = f"\nEpoch {epoch + 1}: "
         if self.save_best_only:
-            current = self.monitored(logs)
-            # Nothing to compare is no reason to lose the model: `monitored` has warned.
+            current = self.read_monitor(logs)
+            # Nothing to compare is no reason to lose the model: `read_monitor` has warned.
             if current is not None and not self.is_improvement(current, self.best):
                 if verbose:
                     print(f"{when}{self.monitor} is not better than {self.best:.5f}")
@@ -115,7 +115,7 @@ class ModelCheckpoint(MonitorCallback):
             return self.filepath.format(**fields)
         except KeyError as error:
             raise KeyError(
-                f"ModelCheckpoint: {self.filepath!r} has the field {error}; there are: {', '.join(fields)}"
+                f"ModelCheckpoint: {self.filepath!r} has the unknown field {error}; there are {', '.join(fields)}"
             ) from None
 
 
@@ -226,7 +226,7 @@ class OrbaxCheckpoint(MonitorCallback):
 
     def _save(self, step: int, logs: Logs) -> None:
         if self.save_best_only:
-            current = self.monitored(logs)
+            current = self.read_monitor(logs)
             if current is None or not self.is_improvement(current, self.best):
                 return
             self.best = current

@@ -87,7 +87,7 @@ class CSVLogger(Callback):
 
 
 def _cell(value: Any) -> Any:
-    """A value as it is written: sequences as one string."""
+    """Convert a value for a cell: sequences become one string."""
     if isinstance(value, str) or not isinstance(value, collections.abc.Iterable):
         return value
     return "[" + ", ".join(str(part) for part in value) + "]"

@@ -68,7 +68,7 @@ class LiveCurves(Callback):
         self._write(self.curves, running=False)
 
     def picture(self, curves: Mapping[str, Curve] | None = None) -> list[str]:
-        """The pictures as SVG: losses, and what else there is."""
+        """Draw the curves as SVG: one picture of the losses, and one of all other metrics."""
         curves = self.curves if curves is None else curves
         losses = {name: curve for name, curve in curves.items() if name.endswith("loss")}
         others = {name: curve for name, curve in curves.items() if name not in losses}
@@ -81,7 +81,7 @@ class LiveCurves(Callback):
             return
         pictures = self.picture(curves)
         if self.filepath.endswith(".svg"):
-            text = stacked(pictures)
+            text = stack_pictures(pictures)
         else:
             name = html.escape(str(getattr(self.model, "name", "training")))
             again = f'<meta http-equiv="refresh" content="{max(1, round(self.interval))}">' if running else ""
@@ -104,8 +104,8 @@ def _add(curves: dict[str, tuple[list[float], list[float]]], x: float, logs: Log
             ys.append(float(value))
 
 
-def stacked(pictures: Sequence[str]) -> str:
-    """Several SVG pictures below each other, as one."""
+def stack_pictures(pictures: Sequence[str]) -> str:
+    """Stack SVG pictures vertically into one."""
     inner = "".join(picture.replace("<svg ", f'<svg y="{i * HEIGHT}" ', 1) for i, picture in enumerate(pictures))
     size = f'width="{WIDTH}" height="{max(1, len(pictures)) * HEIGHT}"'
     return f'<svg xmlns="http://www.w3.org/2000/svg" {size}>{inner}</svg>'
@@ -114,7 +114,7 @@ def stacked(pictures: Sequence[str]) -> str:
 def svg_curves(
     curves: Mapping[str, Curve], title: str = "", logarithmic: bool = False, across_label: str = "epoch"
 ) -> str:
-    """Curves over the same axis as SVG.
+    """Draw curves over the same axis as SVG.
 
     Args:
         curves: by name, the horizontal and vertical coordinates. Values that are not finite are left out.
@@ -179,7 +179,7 @@ def _span(values: Sequence[float]) -> tuple[float, float]:
 
 
 def _ticks(low: float, high: float) -> list[float]:
-    """About five round values between two."""
+    """Return about five round values between two."""
     rough = (high - low) / 5
     power = 10 ** math.floor(math.log10(rough))
     step = power * next(m for m in (1, 2, 5, 10) if m * power >= rough)

@@ -71,7 +71,7 @@ class MailOnThreshold(MonitorCallback):
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
         if not self.is_writer:
             return
-        current = self.monitored(logs)
+        current = self.read_monitor(logs)
         if current is None or not self.is_improvement(current, self.threshold) or (self.once and self.sent):
             return
         message = self.message(epoch, current, logs or {})
@@ -88,7 +88,7 @@ class MailOnThreshold(MonitorCallback):
             warnings.warn(f"MailOnThreshold: no mail was sent by {self.host}:{self.port} ({error})", stacklevel=2)
 
     def message(self, epoch: int, current: float, logs: Logs) -> EmailMessage:
-        """The mail."""
+        """Compose the mail."""
         name = getattr(self.model, "name", "model")
         message = EmailMessage()
         message["Subject"] = f"{name}: {self.monitor} is {current:.6g} after epoch {epoch + 1}"

@@ -55,8 +55,8 @@ class MonitorCallback(Callback):
         self.best = initial_value_threshold
         self.min_delta = abs(min_delta)
 
-    def monitored(self, logs: Logs | None) -> float | None:
-        """The value that is looked at, or None with a warning where the logs do not have it."""
+    def read_monitor(self, logs: Logs | None) -> float | None:
+        """Return the monitored value; warn and return None if the logs do not have it."""
         value = (logs or {}).get(self.monitor)
         if value is None:
             warnings.warn(
@@ -70,7 +70,7 @@ class MonitorCallback(Callback):
         return float(np.reshape(value, ()))
 
     def is_improvement(self, value: float, reference: float | None) -> bool:
-        """Whether `value` is better than `reference` by more than `min_delta`."""
+        """Return whether `value` is better than `reference` by more than `min_delta`."""
         if math.isnan(value):
             return False
         if reference is None or math.isnan(reference):
@@ -85,7 +85,7 @@ class MonitorCallback(Callback):
         return ops.greater if self.direction() == "max" else ops.less
 
     def direction(self) -> str:
-        """`min` or `max`; of mode `auto` by what the metric says of itself, else by its name."""
+        """Return "min" or "max"; for mode `auto` as the metric declares, else by its name."""
         if self.mode == "auto":
             self.mode = self._direction_of_metric(self.monitor.removeprefix("val_"))
         return self.mode
@@ -111,7 +111,7 @@ class MonitorCallback(Callback):
 
 
 def all_metrics(model: Any) -> list[Any]:
-    """Metrics of a model, those inside of others too."""
+    """Return the metrics of a model, including those inside of others."""
     found: list[Any] = []
     todo = list(getattr(model, "metrics", None) or ())
     while todo:

@@ -29,10 +29,10 @@ class Display(Protocol):
     between: str  # what is between the times
 
     def update(self, head: str, fraction: float | None, tail: str, width: int) -> None:
-        """Draws the present state: `head` (12/40), the bar, `tail` (times and values)."""
+        """Draw the present state: `head` (12/40), the bar, `tail` (times and values)."""
 
     def finish(self, head: str, tail: str, width: int) -> None:
-        """Draws the last state; what is written next is below it."""
+        """Draw the last state; later output goes below it."""
 
 
 class TerminalDisplay:
@@ -80,11 +80,11 @@ class LogStream:
     """A stream whose lines go to `logging`: where `keras.config.disable_interactive_logging()` was called."""
 
     def write(self, text: str) -> None:
-        """Logs a line."""
+        """Log a line."""
         logging.getLogger("weft.keras").info(text.rstrip("\n"))
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Do nothing: lines are not buffered."""
 
 
 class NotebookDisplay:
@@ -123,7 +123,7 @@ def notebook_shell() -> Any:
 
 
 def choose_display() -> Display:
-    """How progress is drawn here."""
+    """Choose the display for the present output: log, notebook, terminal or plain text."""
     if not settings.interactive_logging:
         return PlainDisplay(LogStream())
     if (shell := notebook_shell()) is not None:
@@ -134,14 +134,14 @@ def choose_display() -> Display:
 
 
 def format_value(value: Any) -> str:
-    """A metric as progress shows it: four digits."""
+    """Format a metric for progress: four digits."""
     if isinstance(value, float | int):
         return f"{value:.4f}" if abs(value) > 1e-3 else f"{value:.4e}"
     return str(value)
 
 
 def format_seconds(seconds: float, least: float = 0.0) -> str:
-    """A duration in the unit that reads best: 1:02:03, 2:03, 4s, 5ms, 6us; in no unit below `least`."""
+    """Format a duration in a suitable unit: 1:02:03, 2:03, 4s, 5ms, 6us; no unit smaller than `least`."""
     if seconds >= 3600:
         return f"{int(seconds // 3600)}:{int(seconds % 3600 // 60):02d}:{int(seconds % 60):02d}"
     if seconds >= 60:
@@ -185,7 +185,9 @@ class Progbar:
         stateless_metrics: Iterable[str] | None = None,
     ) -> None:
         if stateful_metrics is not None and stateless_metrics is not None:
-            raise ArgumentError("A Progbar has either stateful_metrics or stateless_metrics.")
+            raise ArgumentError(
+                "A Progbar takes either stateful_metrics or stateless_metrics; both were passed and must not be."
+            )
         self.target = target
         self.width = width
         self.verbose = verbose
@@ -202,17 +204,17 @@ class Progbar:
         self._display: Display = PlainDisplay(sys.stdout) if lines else choose_display()
 
     def add(self, n: int, values: Iterable[tuple[str, Any]] | None = None) -> None:
-        """`n` more steps are done."""
+        """Advance by `n` steps."""
         self.update(self.current + n, values)
 
     def values(self) -> dict[str, Any]:
-        """What is shown: averages over steps, and the last values of `stateful_metrics`."""
+        """Return the displayed values: averages over steps, and the last values of `stateful_metrics`."""
         return {name: total if not weight else total / weight for name, (total, weight) in self._values.items()}
 
     def update(
         self, current: int, values: Iterable[tuple[str, Any]] | None = None, finalize: bool | None = None
     ) -> None:
-        """`current` steps are done; `values` are those of the steps since the last call."""
+        """Set the number of finished steps; `values` are those of the steps since the last call."""
         if finalize is None:
             finalize = self.target is not None and current >= self.target
         for name, value in values or ():

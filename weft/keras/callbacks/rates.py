@@ -12,7 +12,7 @@ from weft.keras.callbacks.base import Callback, Logs
 from weft.keras.callbacks.monitor import MonitorCallback
 
 
-def optimizers_of(model: Any, who: str | None = None) -> list[Any]:
+def find_optimizers(model: Any, who: str | None = None) -> list[Any]:
     """Return the optimizers of a model that have a learning rate of their own.
 
     Args:
@@ -49,10 +49,10 @@ class LearningRateScheduler(Callback):
             raise TypeError(f"LearningRateScheduler: schedule must be a function of the epoch, received {schedule!r}")
         self.schedule = schedule
         self.verbose = verbose
-        self._arguments = _arguments_of(schedule)
+        self._arguments = _positional_count(schedule)
 
     def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
-        for optimizer in optimizers_of(self.model, "LearningRateScheduler"):
+        for optimizer in find_optimizers(self.model, "LearningRateScheduler"):
             self._schedule(optimizer, epoch)
 
     def _schedule(self, optimizer: Any, epoch: int) -> None:
@@ -67,7 +67,7 @@ class LearningRateScheduler(Callback):
 
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
         if logs is not None:
-            logs.update(learning_rates(optimizers_of(self.model, "LearningRateScheduler")))
+            logs.update(learning_rates(find_optimizers(self.model, "LearningRateScheduler")))
 
 
 def learning_rates(optimizers: Sequence[Any]) -> Logs:
@@ -77,8 +77,8 @@ def learning_rates(optimizers: Sequence[Any]) -> Logs:
     return {f"learning_rate_{i}": learning_rate(optimizer) for i, optimizer in enumerate(optimizers)}
 
 
-def _arguments_of(schedule: Callable[..., float]) -> int:
-    """How many positional arguments a schedule takes, at most two."""
+def _positional_count(schedule: Callable[..., float]) -> int:
+    """Return the number of positional arguments that a schedule takes, at most two."""
     try:
         signature = inspect.signature(schedule)
     except (TypeError, ValueError):
@@ -144,11 +144,11 @@ class ReduceLROnPlateau(MonitorCallback):
 
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
         logs = {} if logs is None else logs
-        optimizers = optimizers_of(self.model, "ReduceLROnPlateau")
+        optimizers = find_optimizers(self.model, "ReduceLROnPlateau")
         logs.update(learning_rates(optimizers))
         # A name that no metric has is an error, and not a value that is missing in this epoch.
         self.direction()
-        current = self.monitored(logs)
+        current = self.read_monitor(logs)
         if current is None:
             return
         if self.in_cooldown():
@@ -170,5 +170,5 @@ class ReduceLROnPlateau(MonitorCallback):
                 self.wait = 0
 
     def in_cooldown(self) -> bool:
-        """Whether the last change is too recent for another one."""
+        """Return whether the last change is too recent for another one."""
         return self.cooldown_counter > 0

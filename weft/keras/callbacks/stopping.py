@@ -73,7 +73,7 @@ class EarlyStopping(MonitorCallback):
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
         # A name that no metric has is an error, and not a value that is missing in this epoch.
         self.direction()
-        current = self.monitored(logs)
+        current = self.read_monitor(logs)
         if current is None or epoch < self.start_from_epoch:
             return
         if self.restore_best_weights and self.best_weights is None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from weft.keras.callbacks.base import Logs
 from weft.keras.callbacks.monitor import MonitorCallback
-from weft.keras.callbacks.rates import learning_rate, optimizers_of
+from weft.keras.callbacks.rates import find_optimizers, learning_rate
 
 
 class UnfreezeOnPlateau(MonitorCallback):
@@ -61,7 +61,7 @@ class UnfreezeOnPlateau(MonitorCallback):
         self._set(0)
 
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
-        current = self.monitored(logs)
+        current = self.read_monitor(logs)
         if current is None or self.free == len(self.groups):
             return
         if self.is_improvement(current, self.best):
@@ -73,7 +73,7 @@ class UnfreezeOnPlateau(MonitorCallback):
             return
         self.wait = 0
         self._set(self.free + 1)
-        optimizers = optimizers_of(self.model, "UnfreezeOnPlateau")
+        optimizers = find_optimizers(self.model, "UnfreezeOnPlateau")
         for optimizer in optimizers:
             optimizer.learning_rate = learning_rate(optimizer) * self.factor
         if self.verbose > 0:

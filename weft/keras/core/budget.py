@@ -51,7 +51,7 @@ def take(shape: Sequence[int], dtype: str, path: str) -> None:
     budget.left -= size
     if budget.left < 0:
         raise FileFormatError(
-            f"{budget.file} declares a model with more weights than it stores.",
+            f"{budget.file} must not declare a model with more weights than it stores.",
             received=f"{path} of shape {tuple(shape)} and dtype {dtype}; {budget.stored:,} bytes of weights are stored",
             fix="obtain a new copy of the file",
         )

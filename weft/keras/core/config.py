@@ -37,7 +37,7 @@ settings = Settings()
 
 
 def floatx() -> str:
-    """The dtype of floats where none is asked for, "float32" unless `set_floatx` was called.
+    """Return the default float dtype, "float32" unless `set_floatx` was called.
 
     Returns:
         The name of the dtype.
@@ -54,13 +54,13 @@ def set_floatx(value: str) -> None:
     """Set the dtype of floats where none is asked for: "bfloat16", "float16", "float32" or "float64"."""
     if value not in ("bfloat16", "float16", "float32", "float64"):
         raise ArgumentError(
-            "floatx is one of 'bfloat16', 'float16', 'float32' and 'float64'.", received=f"value={value!r}"
+            "floatx must be one of 'bfloat16', 'float16', 'float32' and 'float64'.", received=f"value={value!r}"
         )
     settings.floatx = value
 
 
 def epsilon() -> float:
-    """The small value that keeps logarithms and divisions finite, 1e-7 unless `set_epsilon` was called.
+    """Return the small value that keeps logarithms and divisions finite, 1e-7 unless `set_epsilon` was called.
 
     Example:
         >>> from weft import keras
@@ -76,7 +76,7 @@ def set_epsilon(value: float) -> None:
 
 
 def image_data_format() -> str:
-    """Where the channels of images are: "channels_last" or "channels_first".
+    """Return the default position of image channels: "channels_last" or "channels_first".
 
     Example:
         >>> from weft import keras
@@ -97,17 +97,17 @@ def set_image_data_format(data_format: str) -> None:
 
 
 def standardize_data_format(data_format: str | None) -> str:
-    """`data_format` in lower case, or the setting where it is None."""
+    """Return `data_format` in lower case, or the setting if it is None."""
     if data_format is None:
         return settings.image_data_format
     lowered = str(data_format).lower()
     if lowered not in DATA_FORMATS:
-        raise ArgumentError(f"data_format is one of {DATA_FORMATS}.", received=f"data_format={data_format!r}")
+        raise ArgumentError(f"data_format must be one of {DATA_FORMATS}.", received=f"data_format={data_format!r}")
     return lowered
 
 
 def backend() -> str:
-    """What computes: "weft". (Weft has one backend for all devices.)
+    """Return the name of the backend, "weft". (Weft has one backend for all devices.)
 
     Example:
         >>> from weft import keras
@@ -120,11 +120,11 @@ def backend() -> str:
 def set_backend(backend: str) -> None:
     """Accepts "weft" only: the devices of an array say where it is computed."""
     if backend != "weft":
-        raise ArgumentError("weft.keras computes with Weft; the backend is 'weft'.", received=f"backend={backend!r}")
+        raise ArgumentError("The backend must be 'weft': weft.keras has no other.", received=f"backend={backend!r}")
 
 
 def version() -> str:
-    """The version of Keras whose names, files and numbers this package follows.
+    """Return the version of Keras whose names, files and numbers this package follows.
 
     Example:
         >>> from weft import keras
@@ -135,7 +135,7 @@ def version() -> str:
 
 
 def standardize_dtype(dtype: Any) -> str:
-    """The name of a dtype, from a name, a NumPy or Weft dtype, a Python type, or None for `floatx()`.
+    """Return the name of a dtype, from a name, a NumPy or Weft dtype, a Python type, or None for `floatx()`.
 
     Args:
         dtype: what names or is a dtype.
@@ -174,17 +174,17 @@ def standardize_dtype(dtype: Any) -> str:
 
 
 def is_float_dtype(dtype: Any) -> bool:
-    """Whether a dtype is a float one, the 16 and 8 bit ones included."""
+    """Return whether a dtype is a floating-point dtype, including those of 16 and 8 bits."""
     return standardize_dtype(dtype) in _FLOATS
 
 
 def is_int_dtype(dtype: Any) -> bool:
-    """Whether a dtype is one of integers, signed or not."""
+    """Return whether a dtype is an integer dtype, signed or unsigned."""
     return standardize_dtype(dtype) in _INTEGERS
 
 
 def result_type(*dtypes: Any) -> str:
-    """The dtype of an operation on operands of these dtypes.
+    """Return the result dtype of an operation on operands of these dtypes.
 
     Args:
         *dtypes: dtypes; the Python types `int` and `float` are weak: they take the dtype of the other operand where it
@@ -221,7 +221,7 @@ def disable_interactive_logging() -> None:
 
 
 def is_interactive_logging_enabled() -> bool:
-    """Whether progress is printed to the terminal."""
+    """Return whether progress is printed to the terminal."""
     return settings.interactive_logging
 
 
@@ -236,7 +236,7 @@ def disable_traceback_filtering() -> None:
 
 
 def is_traceback_filtering_enabled() -> bool:
-    """Whether the frames of Weft are left out of tracebacks."""
+    """Return whether the frames of Weft are hidden in tracebacks."""
     return settings.traceback_filtering
 
 
@@ -251,12 +251,12 @@ def disable_flash_attention() -> None:
 
 
 def is_flash_attention_enabled() -> bool | None:
-    """Whether the fused form of attention was asked for; None where nobody said."""
+    """Return whether the fused form of attention is enabled; None if it was never set."""
     return settings.flash_attention
 
 
 def max_epochs() -> int | None:
-    """The most epochs that `fit` runs; None is no limit."""
+    """Return the maximum number of epochs that `fit` runs; None is no limit."""
     return settings.max_epochs
 
 
@@ -266,7 +266,7 @@ def set_max_epochs(max_epochs: int | None) -> None:
 
 
 def max_steps_per_epoch() -> int | None:
-    """The most steps of an epoch that `fit`, `evaluate` and `predict` run; None is no limit."""
+    """Return the maximum number of steps that an epoch of `fit`, `evaluate` and `predict` runs; None is no limit."""
     return settings.max_steps_per_epoch
 
 
@@ -276,7 +276,7 @@ def set_max_steps_per_epoch(max_steps_per_epoch: int | None) -> None:
 
 
 def is_nnx_enabled() -> bool:
-    """False: layers are not modules of Flax."""
+    """Return False: layers are not modules of Flax."""
     return False
 
 

@@ -50,7 +50,7 @@ _frame: ContextVar[Frame | None] = ContextVar("weft_keras_frame", default=None)
 
 
 def current_frame() -> Frame | None:
-    """The innermost call of a layer that is running in this thread."""
+    """Return the innermost layer call that is running in this thread, or None."""
     return _frame.get()
 
 
@@ -66,7 +66,7 @@ def calling(frame: Frame) -> Iterator[Frame]:
 
 @contextmanager
 def autocast(dtype: str | None) -> Iterator[None]:
-    """Variables that are read inside are cast to `dtype`; with None they are read as they are."""
+    """Cast variables that are read within the block to `dtype`; None disables casting."""
     outer = _frame.get()
     if outer is None:
         yield
@@ -79,12 +79,12 @@ def autocast(dtype: str | None) -> Iterator[None]:
 
 
 def is_tracer(value: Any) -> bool:
-    """Whether a value belongs to a function that is being traced or transformed."""
+    """Return whether a value belongs to a function that is being traced or transformed."""
     return isinstance(value, weft.core.Tracer)
 
 
 def learning_phase() -> Any:
-    """What `training` the enclosing layer was called with; None where there is none, or nobody said."""
+    """Return the argument `training` of the enclosing layer call; None without one."""
     frame = _frame.get()
     return None if frame is None else frame.training
 
@@ -93,7 +93,7 @@ def learning_phase() -> Any:
 
 
 def type_text(value: Any) -> str:
-    """A value as errors write it: `float32[2, 4]` for arrays, trees likewise."""
+    """Format a value for errors: `float32[2, 4]` for arrays, and trees of these."""
     if isinstance(value, (list, tuple)):
         parts = ", ".join(type_text(item) for item in value)
         return f"[{parts}]" if isinstance(value, list) else f"({parts})"
@@ -172,23 +172,23 @@ class Losses:
             old[2].append(loss)
 
     def of(self, layer: Any) -> list[Any]:
-        """The losses that the layer itself added."""
+        """Return the losses that the layer itself added."""
         found = self._by_layer.get(layer)
         if found is not None and any(loss is _TRACED for loss in found[2]):
             raise ArgumentError(
-                f"The losses of layer {layer.name} were added in a traced function, whose values have ended with it.",
+                f"The losses of layer {layer.name} were added in a traced function and cannot be read outside of it.",
                 fix="inside of jit and grad call `layer.stateless_call(..., return_losses=True)`",
             )
         return [] if found is None else list(found[2])
 
     def end(self, frame: Frame) -> None:
-        """At the end of an outermost call: forget values of a trace, which these losses outlive."""
+        """Discard values of a trace at the end of an outermost call, which these losses outlive."""
         for _, entry, losses in self._by_layer.values():
             if entry == id(frame.layer):
                 losses[:] = [_TRACED if is_tracer(loss) else loss for loss in losses]
 
     def items(self) -> list[tuple[Any, Any]]:
-        """Pairs of a layer and a loss that it added."""
+        """Return the pairs of layer and loss that were added."""
         return [(layer, loss) for layer in self._by_layer for loss in self.of(layer)]
 
     def forget(self, layer: Any) -> None:
@@ -207,12 +207,12 @@ scope_losses: ContextVar[Losses | None] = ContextVar("weft_keras_losses", defaul
 
 
 def current_losses() -> Losses:
-    """Where losses go now: to the innermost scope, else to the thread."""
+    """Return where losses are recorded now: in the innermost scope, else in the thread."""
     return scope_losses.get() or _thread.losses
 
 
 def end_of_call(frame: Frame) -> None:
-    """For the end of an outermost call: what the thread holds must not belong to a trace."""
+    """Clean up at the end of an outermost call: what the thread holds must not belong to a trace."""
     if scope_losses.get() is None:
         _thread.losses.end(frame)
 
@@ -223,16 +223,16 @@ _masks: dict[int, tuple[weakref.ref[Any], Any]] = {}
 
 
 def get_keras_mask(value: Any) -> Any:
-    """The mask of a value (an array, a tracer or a KerasTensor), or None.
+    """Return the mask of a value (an array, a tracer or a KerasTensor), or None.
 
-    Masks belong to the object: what an operation computes from a masked value has none, until a layer says so.
+    Masks belong to the object: the result of an operation on a masked value has no mask unless a layer sets one.
     """
     found = _masks.get(id(value))
     return found[1] if found is not None and found[0]() is value else None
 
 
 def any_masks() -> bool:
-    """Whether any value has a mask now."""
+    """Return whether any value has a mask now."""
     return bool(_masks)
 
 

@@ -29,19 +29,19 @@ _scoped: ContextVar[tuple[Any] | None] = ContextVar("weft_keras_distribution", d
 
 
 def current_distribution() -> Any:
-    """The distribution of the innermost scope, else that of `set_distribution`, else None."""
+    """Return the distribution of the innermost scope, else that of `set_distribution`, else None."""
     scoped = _scoped.get()
     return _Current.distribution if scoped is None else scoped[0]
 
 
 def set_current_distribution(value: Any) -> None:
-    """Outside of scopes the distribution is this one from now on."""
+    """Set the distribution that applies outside of scopes."""
     _Current.distribution = value
 
 
 @contextmanager
 def distribution_scope(value: Any) -> Iterator[Any]:
-    """A block in which a distribution is the current one."""
+    """Make a distribution the current one within the block."""
     token = _scoped.set((value,))
     try:
         yield value
@@ -49,19 +49,19 @@ def distribution_scope(value: Any) -> Iterator[Any]:
         _scoped.reset(token)
 
 
-def sharding_of(layout: Any) -> Any:
-    """A layout (or a sharding already) as a sharding of Weft."""
+def as_sharding(layout: Any) -> Any:
+    """Convert a layout to a sharding of Weft; a sharding is returned unchanged."""
     return getattr(layout, "backend_layout", layout)
 
 
 def variable_sharding(variable: Any) -> Any:
-    """The sharding that the current distribution has for a variable with a path and a shape; None without one."""
+    """Return the sharding of a variable with a path and a shape under the current distribution; None without one."""
     distribution = current_distribution()
-    return None if distribution is None else sharding_of(distribution.get_variable_layout(variable))
+    return None if distribution is None else as_sharding(distribution.get_variable_layout(variable))
 
 
-def initialized_in(initializer: Callable[..., Any], shape: Sequence[int], dtype: str, sharding: Any) -> Any:
-    """The value of an initializer, of which no device ever has more than its part."""
+def initialize_in(initializer: Callable[..., Any], shape: Sequence[int], dtype: str, sharding: Any) -> Any:
+    """Compute the value of an initializer such that no device ever holds more than its shard."""
     if sharding.is_fully_replicated:
         return weft.device_put(wnp.asarray(initializer(tuple(shape), dtype=dtype), dtype=dtype), sharding)
     written: list[Any] = []
@@ -80,30 +80,30 @@ def initialized_in(initializer: Callable[..., Any], shape: Sequence[int], dtype:
 
 
 def sharding_beside(weight: Any, shape: Sequence[int]) -> Any:
-    """The sharding of something that an optimizer has beside a weight: the weight's, if it has the weight's shape."""
+    """Return the sharding of an optimizer variable: the weight's if the shapes are equal, else replicated."""
     sharding = weight.layout
     if sharding is None or tuple(shape) == tuple(weight.shape):
         return sharding
     return NamedSharding(sharding.mesh, PartitionSpec())
 
 
-def pinned(variable: Any, value: Any) -> Any:
-    """A value that a program assigns to a variable, in the variable's layout."""
+def pin(variable: Any, value: Any) -> Any:
+    """Constrain a value that a program assigns to a variable to the variable's layout."""
     return value if variable.layout is None else lax.with_sharding_constraint(value, variable.layout)
 
 
-def sharded_batch(batch: Any) -> Any:
-    """The arrays of a batch as the current distribution shards data: each device gets its rows.
+def shard_batch(batch: Any) -> Any:
+    """Shard the arrays of a batch as the current distribution shards data: each device gets its rows.
 
-    Of several processes each has the whole batch, of which it takes the rows of its devices; or, where the data was
-    divided before (`auto_shard_dataset=False`), only these rows.
+    With several processes, each has the whole batch and takes the rows of its devices; data that was divided before
+    (`auto_shard_dataset=False`) has only these rows.
     """
     distribution = current_distribution()
     if distribution is None:
         return batch
 
     def of_leaf(leaf: Any) -> Any:
-        layout = sharding_of(distribution.get_data_layout(np.shape(leaf)))
+        layout = as_sharding(distribution.get_data_layout(np.shape(leaf)))
         if not distribution.spans_processes or (isinstance(leaf, weft.Array) and not leaf.is_fully_addressable):
             return weft.device_put(leaf, layout)
         dtype: Any = weft.dtypes.canonicalize_dtype(leaf.dtype)
@@ -116,34 +116,34 @@ def sharded_batch(batch: Any) -> Any:
 
 
 def divided_rows() -> Any:
-    """The sharding of the rows of data that is to be divided between processes; None if there is nothing to divide."""
+    """Return the sharding of rows that must be divided between processes; None if there are none."""
     distribution = current_distribution()
     if distribution is None or not distribution.spans_processes or not distribution.auto_shard_dataset:
         return None
-    return sharding_of(distribution.get_data_layout((1,)))
+    return as_sharding(distribution.get_data_layout((1,)))
 
 
 def whole_everywhere(outputs: Any) -> Any:
-    """What a program returns to the host: where several processes have parts of it, each gets all of it."""
+    """Replicate the outputs that a program returns to the host, so that each of several processes gets all of them."""
     distribution = current_distribution()
     if distribution is None or not distribution.spans_processes:
         return outputs
-    whole = lambda leaf: NamedSharding(sharding_of(distribution.get_data_layout(leaf.shape)).mesh, PartitionSpec())
+    whole = lambda leaf: NamedSharding(as_sharding(distribution.get_data_layout(leaf.shape)).mesh, PartitionSpec())
     return weft.tree.map(lambda leaf: lax.with_sharding_constraint(leaf, whole(leaf)), outputs)
 
 
 def own_rows(outputs: Any) -> Any:
-    """Of outputs for all rows those of this process, if each process has predicted from rows of its own."""
+    """Select the rows of outputs for this process, if each process has predicted from rows of its own."""
     distribution = current_distribution()
     if distribution is None or not distribution.spans_processes or distribution.auto_shard_dataset:
         return outputs
-    own = lambda leaf: weft.process_slices(sharding_of(distribution.get_data_layout(leaf.shape)), leaf.shape)[0]
+    own = lambda leaf: weft.process_slices(as_sharding(distribution.get_data_layout(leaf.shape)), leaf.shape)[0]
     # On the host: a program that takes other rows in each process would be another one in each.
     return weft.tree.map(lambda leaf: np.asarray(leaf)[own(leaf)], outputs)
 
 
 def check_agreement(variables: Sequence[Any]) -> None:
-    """An error if processes of the current distribution have other values of variables of which each has the whole."""
+    """Raise an error if replicated variables have different values in the processes of the current distribution."""
     distribution = current_distribution()
     if distribution is None or not distribution.spans_processes:
         return
@@ -152,16 +152,16 @@ def check_agreement(variables: Sequence[Any]) -> None:
         multihost_utils.assert_equal(whole, "Processes have different values of variables")
     except AssertionError as error:
         raise ArgumentError(
-            "Processes have to begin with the same variables.",
+            "All processes must begin with the same variables.",
             received=str(error),
             fix="keras.utils.set_random_seed(0) in each process, before layers are constructed",
         ) from None
 
 
 def output_in_layout(outputs: Any, path: str | None) -> Any:
-    """What a layer returned, in the layout that the current distribution has for the outputs of the layer."""
+    """Constrain the outputs of a layer to the layout that the current distribution has for them."""
     distribution = current_distribution()
     layout = None if distribution is None or path is None else distribution.get_tensor_layout(f"{path}/output")
     if layout is None:
         return outputs
-    return weft.tree.map(lambda leaf: lax.with_sharding_constraint(leaf, sharding_of(layout)), outputs)
+    return weft.tree.map(lambda leaf: lax.with_sharding_constraint(leaf, as_sharding(layout)), outputs)

@@ -16,14 +16,14 @@ _scopes: ContextVar[tuple[name_scope, ...]] = ContextVar("weft_keras_name_scopes
 
 
 def to_snake_case(name: str) -> str:
-    """The name of a class as a name of an object: `BatchNormalization` is `batch_normalization`."""
+    """Convert the name of a class to snake case: `BatchNormalization` is `batch_normalization`."""
     name = re.sub(r"\W+", "", name)
     name = re.sub(r"(.)([A-Z][a-z]+)", r"\1_\2", name)
     return re.sub(r"([a-z])([A-Z])", r"\1_\2", name).lower()
 
 
 def auto_name(prefix: str) -> str:
-    """A name that no object without a name of its own has yet: `dense`, `dense_1`, ... for `Dense`."""
+    """Return a new name for an object without a name of its own: `dense`, `dense_1`, ... for `Dense`."""
     name = to_snake_case(prefix)
     with _lock:
         count = _counts[name]
@@ -56,7 +56,7 @@ def reset_names() -> None:
         _counts.clear()
 
 
-def checked_name(name: Any, what: str = "name") -> str:
+def check_name(name: Any, what: str = "name") -> str:
     """`name` if it is one that a path may contain, else an error."""
     if not isinstance(name, str) or "/" in name:
         raise ArgumentError(f"{what} must be a string without `/`.", received=f"{what}={name!r}")
@@ -82,7 +82,7 @@ class name_scope:
     def __init__(
         self, name: str, caller: object | None = None, deduplicate: bool = True, override_parent: str | None = None
     ) -> None:
-        self.name = checked_name(name)
+        self.name = check_name(name)
         self.caller = caller
         self.deduplicate = deduplicate
         self.override_parent = override_parent
@@ -104,7 +104,7 @@ class name_scope:
 
 
 def current_path() -> str:
-    """The path of the enclosing name scopes; "" where there is none."""
+    """Return the path of the enclosing name scopes; "" without any."""
     parts: list[str] = []
     for scope in _scopes.get():
         if scope.override_parent is not None:

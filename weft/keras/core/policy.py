@@ -49,7 +49,7 @@ class DTypePolicy:
             name = dtype_policy().name
         if not isinstance(name, str):
             raise ArgumentTypeError(
-                "The name of a dtype policy is a string, such as 'mixed_float16'.", received=f"name={name!r}"
+                "The name of a dtype policy must be a string, such as 'mixed_float16'.", received=f"name={name!r}"
             )
         self._name = name
         self._compute_dtype, self._variable_dtype = _MIXED.get(name) or _both(name)
@@ -70,9 +70,9 @@ class DTypePolicy:
         return self._variable_dtype
 
     def convert_input(self, x: Any, autocast: bool, dtype: str) -> Any:
-        """An argument of a call as a layer takes it: an array, and a float one of `dtype` if `autocast`.
+        """Convert an argument of a layer's call to an array, with `autocast` a float one to `dtype`.
 
-        Whatever is not an array (None, a string, a KerasTensor, ...) is returned as it is.
+        Anything else (None, a string, a KerasTensor, ...) is returned unchanged.
         """
         if isinstance(x, weft.Array):
             if autocast and str(x.dtype) != dtype and is_float_dtype(x.dtype):
@@ -85,12 +85,12 @@ class DTypePolicy:
         return self.convert_input(wnp.asarray(x if hasattr(x, "dtype") else np.asarray(x)), autocast, dtype)
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of the constructor."""
+        """Return the constructor arguments as plain data."""
         return {"name": self.name}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> DTypePolicy:
-        """The policy that `get_config` described."""
+        """Construct a policy from a config of `get_config`."""
         return cls(**config)
 
     def __repr__(self) -> str:
@@ -155,7 +155,7 @@ class DTypePolicyMap(DTypePolicy, MutableMapping[str, DTypePolicy]):
         return id(self)
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of the constructor."""
+        """Return the constructor arguments as plain data."""
         return {
             "default_policy": self._default and {"class_name": "DTypePolicy", "config": self._default.get_config()},
             "policy_map": {
@@ -169,13 +169,14 @@ def _both(name: str) -> tuple[str, str]:
         dtype = standardize_dtype(name)
     except ArgumentError:
         raise ArgumentError(
-            "A dtype policy is 'mixed_float16', 'mixed_bfloat16' or the name of a dtype.", received=f"name={name!r}"
+            "A dtype policy must be 'mixed_float16', 'mixed_bfloat16' or the name of a dtype.",
+            received=f"name={name!r}",
         ) from None
     return dtype, dtype
 
 
 def dtype_policy() -> DTypePolicy:
-    """The policy of layers that are constructed without one; `floatx()` unless `set_dtype_policy` was called.
+    """Return the policy of layers that are constructed without one; `floatx()` unless `set_dtype_policy` was called.
 
     Example:
         >>> from weft import keras
@@ -191,7 +192,7 @@ def set_dtype_policy(policy: Any) -> None:
 
 
 def get_policy(identifier: Any) -> DTypePolicy:
-    """The policy that an argument `dtype=` means: None (the global one), a policy, its name, a dtype, or a config."""
+    """Return the policy for an argument `dtype=`: None (the global one), a policy, its name, a dtype, or a config."""
     if identifier is None:
         return dtype_policy()
     if isinstance(identifier, DTypePolicy):
@@ -206,7 +207,7 @@ def get_policy(identifier: Any) -> DTypePolicy:
         return DTypePolicy(standardize_dtype(identifier))
     except ArgumentError:
         raise ArgumentError(
-            "`dtype` is a dtype, a DTypePolicy, or the name of one.", received=f"dtype={identifier!r}"
+            "`dtype` must be a dtype, a DTypePolicy, or the name of one.", received=f"dtype={identifier!r}"
         ) from None
 
 

@@ -65,7 +65,7 @@ _described_objects: ContextVar[dict[int, tuple[int, Any]] | None] = ContextVar("
 
 
 def get(kind: str, identifier: Any, custom_objects: Mapping[str, Any] | None = None) -> Any:
-    """What an argument such as `kernel_initializer=` means.
+    """Return the object for an argument such as `kernel_initializer=`.
 
     Args:
         kind: the table to look in.
@@ -84,12 +84,14 @@ def get(kind: str, identifier: Any, custom_objects: Mapping[str, Any] | None = N
     if inspect.isclass(found):
         return found()
     if not callable(found) and not hasattr(found, "get_config"):
-        raise ArgumentError(f"One of {kind} is a name, a config, an object or a function.", received=f"{identifier!r}")
+        raise ArgumentError(
+            f"One of {kind} must be a name, a config, an object or a function.", received=f"{identifier!r}"
+        )
     return found
 
 
 def serialize_keras_object(obj: Any) -> Any:
-    """An object as plain data (dicts, lists, strings, numbers), as it is in `config.json` of a `.keras` file.
+    """Convert an object to plain data (dicts, lists, strings, numbers), as in `config.json` of a `.keras` file.
 
     Args:
         obj: an object with `get_config`, a function with a name, an array, or lists, tuples and dicts of those.
@@ -120,7 +122,7 @@ def serialize_keras_object(obj: Any) -> Any:
     function = isinstance(obj, (types.FunctionType, types.BuiltinFunctionType)) or not hasattr(obj, "get_config")
     if function and not (callable(obj) and hasattr(obj, "__name__")):
         raise ArgumentError(
-            "An object that is serialized has a method `get_config` that returns its arguments.", received=repr(obj)
+            "A serialized object must have a method `get_config` that returns its arguments.", received=repr(obj)
         )
     entry = obj if function else type(obj)
     public = public_name(entry)
@@ -143,7 +145,7 @@ def serialize_keras_object(obj: Any) -> Any:
 
 
 def _special(obj: Any) -> dict[str, Any] | None:
-    """Values of Python and arrays, which have dicts of their own."""
+    """Serialize values of Python and arrays that have their own dicts; None for others."""
     if hasattr(obj, "serialized_keras_tensor"):
         return {"class_name": "__keras_tensor__", "config": obj.serialized_keras_tensor()}
     if isinstance(obj, bytes):
@@ -182,7 +184,7 @@ def dump_function(function: types.FunctionType) -> dict[str, Any]:
 
 
 def _load_function(value: Any) -> types.FunctionType:
-    """The function that `dump_function` described: as a dict, or as its values in order."""
+    """Load the function that `dump_function` stored, as a dict or as its values in order."""
     parts = [value.get(key) for key in ("code", "defaults", "closure")] if isinstance(value, dict) else list(value)
     encoded, defaults, closure = (*parts, None, None)[:3]
     code = marshal.loads(base64.b64decode(str(encoded)))
@@ -193,7 +195,7 @@ def _load_function(value: Any) -> types.FunctionType:
 
 @contextmanager
 def unsafe() -> Iterator[None]:
-    """A block in which lambdas are read back. For data that this process wrote itself, or whose author is trusted."""
+    """Read back lambdas within the block. For data that this process wrote itself, or whose author is trusted."""
     token = _unsafe.set(True)
     try:
         yield
@@ -201,8 +203,8 @@ def unsafe() -> Iterator[None]:
         _unsafe.reset(token)
 
 
-def trusted(safe_mode: bool | None) -> AbstractContextManager[None]:
-    """A block in which lambdas are read back if `safe_mode` is False."""
+def trust(safe_mode: bool | None) -> AbstractContextManager[None]:
+    """Return a context in which lambdas are read back if `safe_mode` is False."""
     return unsafe() if safe_mode is False else nullcontext()
 
 
@@ -213,9 +215,9 @@ def deserialize_keras_object(
     *,
     kind: str | None = None,
 ) -> Any:
-    """The object that `serialize_keras_object` described.
+    """Construct an object from the data of `serialize_keras_object`.
 
-    Classes and functions are looked up by name in the tables of Weft, among what users registered, and in
+    Classes and functions are looked up by name in the tables of Weft, among registered objects, and in
     `custom_objects`. Nothing is imported, and no code of the data is run.
 
     Args:
@@ -270,8 +272,7 @@ def deserialize_keras_object(
 
 
 def _construct(name: str, inner: dict[str, Any], config: dict[str, Any], kind: str | None) -> Any:
-    """An object of a class that has `from_config`. Functions are never called here: arguments of a file are not
-    trusted."""
+    """Construct an object by `from_config`. Functions are never called here: arguments of a file are not trusted."""
     if str(config.get("module")).startswith("keras.src.ops."):
         # Keras has a class for each function of `ops`. Where Weft has one too, it writes it again as it was.
         known: Any = table("ops").names.get(name)
@@ -302,7 +303,7 @@ def _construct(name: str, inner: dict[str, Any], config: dict[str, Any], kind: s
 
 
 def _find_described(name: Any, config: dict[str, Any], kind: str | None) -> Any:
-    """The class or function of a description."""
+    """Return the class or function that a description names."""
     registered, module = config.get("registered_name"), config.get("module")
     if not isinstance(name, str):
         raise FileFormatError("The name of a class or function must be a string.", received=repr(name))
@@ -337,7 +338,7 @@ def _find_described(name: Any, config: dict[str, Any], kind: str | None) -> Any:
 
 @contextmanager
 def sharing() -> Iterator[None]:
-    """A block in which objects with the same "shared_object_id" are read back as one object."""
+    """Read back objects with the same "shared_object_id" as one object within the block."""
     if _shared_objects.get() is not None:
         yield
         return
@@ -379,7 +380,7 @@ def serialize_sharing(obj: Any) -> Any:
 
 
 def check_trust(what: str, instead: str) -> None:
-    """An error for data that only somebody who trusts their author should read: unless `safe_mode=False` said so."""
+    """Raise an error for data that needs a trusted author, unless `safe_mode=False` is set."""
     if not _unsafe.get() and settings.safe_mode:
         raise FileFormatError(what, fix=["pass `safe_mode=False` if you trust the author", instead])
 

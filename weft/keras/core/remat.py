@@ -15,9 +15,9 @@ from weft.keras.core.scope import StatelessScope
 
 
 def remat(f: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that computes the same as `f`, and what lies inside of it once more when a gradient needs it.
+    """Wrap a function so that gradients recompute its intermediate values instead of storing them.
 
-    It may call layers: what those write to variables, losses that they add and masks of the results are as without it.
+    The function may call layers: their writes to variables, added losses and masks of the results stay as without it.
 
     Args:
         f: a function, or a layer.

@@ -18,12 +18,12 @@ _scope: ContextVar[StatelessScope | None] = ContextVar("weft_keras_scope", defau
 
 
 def current_scope() -> StatelessScope | None:
-    """The innermost scope of this thread."""
+    """Return the innermost scope of this thread, or None."""
     return _scope.get()
 
 
 def in_stateless_scope() -> bool:
-    """Whether writes go to a scope, and not to the variables themselves."""
+    """Return whether writes go to a scope instead of to the variables."""
     return _scope.get() is not None
 
 
@@ -75,14 +75,14 @@ class StatelessScope:
         self._values[id(variable)] = (variable, value)
 
     def get_current_value(self, variable: Variable) -> Any:
-        """The value that a variable has in this scope, or None where it is neither set nor written here or around."""
+        """Return the value of a variable in this scope; None if neither this scope nor an outer one sets it."""
         found = self._values.get(id(variable))
         if found is not None:
             return found[1]
         return None if self._outer is None else self._outer.get_current_value(variable)
 
     def updates(self) -> list[tuple[Variable, Any]]:
-        """What was set or written in this scope: pairs of a variable and its value."""
+        """Return the pairs of variable and value that were set or written in this scope."""
         return list(self._values.values())
 
     def __enter__(self) -> StatelessScope:
@@ -97,13 +97,12 @@ class StatelessScope:
 
 
 def values_in(tree: Any) -> Any:
-    """A tree with the values that variables have in this scope in place of the variables: a user's function may return
-    either."""
+    """Replace the variables in a tree with their values in this scope: a user's function may return either."""
     return weft.tree.map(lambda leaf: leaf.value if getattr(type(leaf), "is_variable", False) else leaf, tree)
 
 
 def stateless(function: Callable[..., Any], variables: Sequence[Variable]) -> Callable[..., tuple[Any, list[Any]]]:
-    """A function of values, from one that reads and writes variables.
+    """Convert a function that reads and writes variables to a function of their values.
 
     This is how stateful code enters `weft.jit`, `weft.grad`, loops and all other transformations.
 
@@ -131,7 +130,7 @@ def stateless(function: Callable[..., Any], variables: Sequence[Variable]) -> Ca
     def run(values: Sequence[Any], *args: Any, **kwargs: Any) -> tuple[Any, list[Any]]:
         if len(values) != len(listed):
             raise ArgumentError(
-                f"There is a value for each of the {len(listed)} variables.", received=f"{len(values)} values"
+                f"There must be one value for each of the {len(listed)} variables.", received=f"{len(values)} values"
             )
         with StatelessScope(zip(listed, values, strict=True), writable=listed) as scope:
             result = values_in(function(*args, **kwargs))

@@ -17,7 +17,7 @@ _global: list[SeedGenerator] = []  # at most one
 
 
 def make_default_seed() -> int:
-    """A seed for an object that was constructed without one, from Python's generator (see `set_random_seed`)."""
+    """Draw a seed for an object without one from Python's generator (see `set_random_seed`)."""
     return random.randint(1, 10**9)
 
 
@@ -44,14 +44,14 @@ class SeedGenerator:
         if seed is None:
             seed = make_default_seed()
         if not isinstance(seed, (int, np.integer)) or isinstance(seed, bool):
-            raise ArgumentError("A seed is an integer, or None.", received=f"seed={seed!r}")
+            raise ArgumentError("A seed must be an integer or None.", received=f"seed={seed!r}")
         with name_scope(self.name, caller=self):
             self.state = Variable(
                 _key_data(int(seed)), dtype="uint32", trainable=False, autocast=False, name="seed_generator_state"
             )
 
     def next(self, ordered: bool = True) -> Any:
-        """The data of the next key, uint32 of shape (2,); the state counts up.
+        """Return the data of the next key, uint32 of shape (2,), and advance the state.
 
         Args:
             ordered: count draws in the second integer. Otherwise both integers go through a permutation, which is how
@@ -65,12 +65,12 @@ class SeedGenerator:
         return state
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of the constructor."""
+        """Return the constructor arguments as plain data."""
         return {"seed": self._initial_seed, "name": self.name}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> SeedGenerator:
-        """The generator that `get_config` described, at its beginning."""
+        """Construct a generator from a config of `get_config`, at its beginning."""
         return cls(**config)
 
 
@@ -79,7 +79,7 @@ def _key_data(seed: int) -> np.ndarray:
 
 
 def global_seed_generator() -> SeedGenerator:
-    """The generator that functions of `keras.random` use without a seed."""
+    """Return the generator that functions of `keras.random` use without a seed."""
     if not _global:
         _global.append(SeedGenerator())
     return _global[0]
@@ -91,7 +91,7 @@ def reset_global_seed_generator() -> None:
 
 
 def draw_seed(seed: Any) -> Any:
-    """The data of a key (uint32 of shape (2,)), as `weft.random.wrap_key_data` takes it.
+    """Return the data of a key (uint32 of shape (2,)) for `weft.random.wrap_key_data`.
 
     Args:
         seed: an integer (the same key each time), a `SeedGenerator` (its next key), a key of `weft.random` or its data,
@@ -131,7 +131,7 @@ def set_random_seed(seed: int) -> None:
         True
     """
     if not isinstance(seed, (int, np.integer)) or isinstance(seed, bool):
-        raise ArgumentError("A seed is an integer.", received=f"seed={seed!r}")
+        raise ArgumentError("A seed must be an integer.", received=f"seed={seed!r}")
     random.seed(int(seed))
     np.random.seed(int(seed))
     reset_global_seed_generator()

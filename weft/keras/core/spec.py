@@ -21,7 +21,7 @@ stand_ins: ContextVar[frozenset[int]] = ContextVar("weft_keras_stand_ins", defau
 
 
 def check_positive(least: int = 1, **values: Any) -> None:
-    """An error for arguments that are not integers of at least `least`, by their names."""
+    """Raise an error for arguments, given by name, that are not integers of at least `least`."""
     for name, value in values.items():
         if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
             kind = "a positive integer" if least == 1 else f"an integer of at least {least}"
@@ -29,14 +29,14 @@ def check_positive(least: int = 1, **values: Any) -> None:
 
 
 def is_shape(value: Any) -> bool:
-    """Whether a value is a shape and not a list of shapes."""
+    """Return whether a value is a shape rather than a list of shapes."""
     return isinstance(value, (list, tuple)) and all(size is None or isinstance(size, int) for size in value)
 
 
 def standardize_shape(shape: Any) -> Shape:
-    """A shape as a tuple of integers and None; sizes that are not known (symbols) become None."""
+    """Convert a shape to a tuple of integers and None; symbolic sizes become None."""
     if not isinstance(shape, Iterable):
-        raise ArgumentError("A shape is a tuple of sizes.", received=f"shape={shape!r}")
+        raise ArgumentError("A shape must be a tuple of sizes.", received=f"shape={shape!r}")
     sizes: list[Size] = []
     unknown = stand_ins.get()
     for size in shape:
@@ -104,7 +104,7 @@ class InputSpec:
             raise ArgumentError(f"An axis is at least {most}, the count of axes.", received=f"axes={self.axes}")
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of the constructor."""
+        """Return the constructor arguments as plain data."""
         return {
             "dtype": self.dtype,
             "shape": self.shape,
@@ -119,7 +119,7 @@ class InputSpec:
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> InputSpec:
-        """The spec that `get_config` described."""
+        """Construct a spec from a config of `get_config`."""
         return cls(**config)
 
     def __repr__(self) -> str:
@@ -141,14 +141,16 @@ def check_input(spec: Any, inputs: Any, layer: str) -> None:
         missing = [part.name for part in spec if part.name not in inputs]
         if missing:
             raise ArgumentError(
-                f"Layer {layer} takes a dict with the keys {[part.name for part in spec]}.",
+                f"The input of layer {layer} must be a dict with the keys {[part.name for part in spec]}.",
                 received=f"keys {sorted(inputs)}",
             )
         inputs = [inputs[part.name] for part in spec]
     specs = weft.tree.leaves(spec, is_leaf=lambda part: isinstance(part, InputSpec))
     values = weft.tree.leaves(inputs, is_leaf=lambda part: part is None or hasattr(part, "shape"))
     if len(specs) != len(values):
-        raise ArgumentError(f"Layer {layer} takes {len(specs)} inputs.", received=f"{len(values)}: {type_text(inputs)}")
+        raise ArgumentError(
+            f"Layer {layer} must be called with {len(specs)} inputs.", received=f"{len(values)}: {type_text(inputs)}"
+        )
     for i, (part, value) in enumerate(zip(specs, values, strict=True)):
         complaint = _complaint(part, value)
         if complaint:
@@ -157,7 +159,7 @@ def check_input(spec: Any, inputs: Any, layer: str) -> None:
 
 
 def _complaint(spec: InputSpec, value: Any) -> str:
-    """What is wrong with a value; "" if nothing is."""
+    """Describe how a value violates a spec; "" if it does not."""
     if value is None:
         return "" if spec.optional else "is None, and it is not optional"
     if not hasattr(value, "shape"):
@@ -179,8 +181,9 @@ def _complaint(spec: InputSpec, value: Any) -> str:
     if spec.shape is not None:
         wanted = spec.shape
         if spec.allow_last_axis_squeeze:
-            shape = shape[:-1] if shape and shape[-1] == 1 else shape
-            wanted = wanted[:-1] if wanted and wanted[-1] == 1 else wanted
+            longer = len(shape) - len(wanted)
+            shape = shape[:-1] if longer == 1 and shape[-1] == 1 else shape
+            wanted = wanted[:-1] if longer == -1 and wanted[-1] == 1 else wanted
         if len(shape) != len(wanted) or any(
             size is not None and found is not None and size != found for size, found in zip(wanted, shape, strict=True)
         ):

@@ -29,7 +29,7 @@ class Table:
     derived: dict[str, Any] = field(default_factory=dict)  # snake case and lower case of the names
 
     def find(self, name: str) -> Any:
-        """The object of a name or alias, or None."""
+        """Return the object of a name or alias, or None."""
         for names in (self.names, self.aliases, self.derived):
             if name in names:
                 return names[name]
@@ -92,18 +92,18 @@ def register(kind: str, *objects: Any, aliases: Mapping[str, Any] | None = None,
 
 
 def table(kind: str) -> Table:
-    """The table of a kind, with all of Weft's objects in it."""
+    """Return the table of a kind, with all of Weft's objects in it."""
     entries = _tables.get(kind)
     if entries is None:
-        raise ArgumentError(f"The kinds of objects are {', '.join(_tables)}.", received=f"kind={kind!r}")
+        raise ArgumentError(f"`kind` must be one of {', '.join(_tables)}.", received=f"kind={kind!r}")
     importlib.import_module(entries.module)  # the fixed name of a package of Weft, never one from a file
     return entries
 
 
 def find(kind: str, name: str, custom_objects: Mapping[str, Any] | None = None) -> Any:
-    """The class or function of a name: custom objects first, then the table of the kind.
+    """Return the class or function of a name: custom objects first, then the table of the kind.
 
-    Raises where there is none.
+    Raises an error if there is none.
     """
     found = find_custom(name, custom_objects)
     if found is None:
@@ -140,7 +140,7 @@ def nearest(kind: str, name: str) -> list[str]:
 
 
 def register_keras_serializable(package: str = "Custom", name: str | None = None) -> Callable[[Registered], Registered]:
-    """A decorator that makes a class or function known to files.
+    """Return a decorator that registers a class or function, so that files can name it.
 
     Args:
         package: a name that keeps your classes apart from others'.
@@ -162,7 +162,7 @@ def register_keras_serializable(package: str = "Custom", name: str | None = None
     def decorate(entry: Registered) -> Registered:
         if inspect.isclass(entry) and not hasattr(entry, "get_config"):
             raise ArgumentError(
-                "A class that is registered has a method `get_config` that returns its arguments.",
+                "A registered class must have a method `get_config` that returns its arguments.",
                 received=repr(entry),
             )
         own = name if name is not None else getattr(entry, "__name__", "")
@@ -176,7 +176,7 @@ def register_keras_serializable(package: str = "Custom", name: str | None = None
 
 
 def get_registered_name(obj: Any) -> str:
-    """The name of a class or function in files: `package>name` if it was registered, else its own.
+    """Return the name of a class or function in files: `package>name` if it is registered, else its own name.
 
     Args:
         obj: a class or function.
@@ -190,7 +190,7 @@ def get_registered_name(obj: Any) -> str:
 def get_registered_object(
     name: str, custom_objects: Mapping[str, Any] | None = None, module_objects: Mapping[str, Any] | None = None
 ) -> Any:
-    """The class or function of a registered name, or None.
+    """Return the class or function of a registered name, or None.
 
     Args:
         name: a name, `package>name` for what was registered.
@@ -202,7 +202,7 @@ def get_registered_object(
 
 
 def get_custom_objects() -> dict[str, Any]:
-    """The objects that users registered, by name; entries may be added.
+    """Return the registered objects by name; entries may be added.
 
     Example:
         >>> from weft import keras
@@ -242,7 +242,7 @@ CustomObjectScope = custom_object_scope
 
 
 def find_custom(name: str, custom_objects: Mapping[str, Any] | None) -> Any:
-    """What users call by this name, or None."""
+    """Return the user's object of this name, or None."""
     for objects in (*reversed(_scoped.get()), custom_objects or {}, _registered):
         if name in objects:
             return objects[name]
@@ -250,13 +250,13 @@ def find_custom(name: str, custom_objects: Mapping[str, Any] | None) -> Any:
 
 
 def find_custom_ending(name: str) -> Any:
-    """What users registered by this name in any package, if there is only one; else None."""
+    """Return the registered object of this name in any package if there is exactly one; else None."""
     found = {id(entry): entry for full, entry in _registered.items() if full.endswith(f">{name}")}
     return next(iter(found.values())) if len(found) == 1 else None
 
 
 def public_function(name: str) -> Any:
-    """The function of Weft that configs call by this name without a module, or None."""
+    """Return the function of Weft that configs call by this name without a module, or None."""
     for kind in ("activations", "losses", "metrics", "initializers", "ops"):
         found = table(kind).find(name)
         if isinstance(found, types.FunctionType):
@@ -265,7 +265,7 @@ def public_function(name: str) -> Any:
 
 
 def public_name(entry: Any) -> tuple[str, str] | None:
-    """The module and name that a class or function of Weft has in files; None for others."""
+    """Return the module and name that files use for a class or function of Weft; None for others."""
     try:
         found = _public.get(entry)
     except TypeError:
@@ -280,8 +280,9 @@ def public_name(entry: Any) -> tuple[str, str] | None:
 
 
 def public_object(module: str | None, name: str) -> Any:
-    """The class or function of Weft that files call `name` in `module`, or None. The module says only which tables are
-    looked in, the most fitting first."""
+    """Return the class or function of Weft that files call `name` in `module`, or None. The module only decides the
+    order in which the tables are searched.
+    """
     inner = (module or "").removeprefix("weft.").removeprefix("keras.").removeprefix("src.")
     fitting = sorted((kind for kind in _tables if inner.startswith(kind)), key=len, reverse=True)
     kinds = [*fitting, *(kind for kind in ("layers", "models", "dtype_policies") if kind not in fitting)]

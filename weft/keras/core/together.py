@@ -19,39 +19,38 @@ _TOLD = 2000
 
 
 def train_together() -> bool:
-    """Whether the current distribution has devices of several processes, so that all of them run the same steps."""
+    """Return whether the current distribution has devices of several processes, so that all must run the same steps."""
     distribution = current_distribution()
     return distribution is not None and distribution.spans_processes
 
 
-def agreed(value: int) -> int:
-    """An integer that all processes of the current distribution have: that of the first one."""
+def agree(value: int) -> int:
+    """Return the first process's value of an integer in all processes of the current distribution."""
     return int(multihost_utils.broadcast_one_to_all(np.int64(value))) if train_together() else value
 
 
-def agreed_array(value: np.ndarray) -> np.ndarray:
+def agree_array(value: np.ndarray) -> np.ndarray:
     """Return the array of the first process of the current distribution, in all of them."""
     return np.asarray(multihost_utils.broadcast_one_to_all(value)) if train_together() else value
 
 
 def any_process(value: bool) -> bool:
-    """Whether a condition holds in one of the processes of the current distribution."""
+    """Return whether a condition holds in any process of the current distribution."""
     return bool(multihost_utils.process_allgather(np.asarray(value)).any()) if train_together() else value
 
 
 def is_shared(variables: Iterable[Any]) -> bool:
-    """Whether variables are arrays that several processes have together."""
+    """Return whether variables are arrays that several processes share."""
     return any(not variable._value.is_fully_addressable for variable in variables)
 
 
 def is_writer(variables: Iterable[Any]) -> bool:
-    """Whether this process writes the files of a model: of those that have its variables together the first one does;
-    a process whose variables are its own does."""
+    """Return whether this process writes a model's files: only the first does if processes share the variables."""
     return weft.process_index() == 0 or not is_shared(variables)
 
 
 def whole_value(variable: Any) -> np.ndarray:
-    """All of a variable, on the host. If processes have parts of it, all of them have to call this."""
+    """Copy the whole value of a variable to the host. If processes share it, all of them must call this."""
     value = variable._value
     if value.is_fully_addressable or value.is_fully_replicated:
         return np.asarray(value)
@@ -60,7 +59,7 @@ def whole_value(variable: Any) -> np.ndarray:
 
 @contextmanager
 def whole_values(variables: Iterable[Any], here: bool = True) -> Iterator[None]:
-    """A block in which variables that processes have parts of are read whole. All of these processes enter it.
+    """Read variables that processes share as whole arrays within the block. All of these processes must enter it.
 
     Args:
         variables: those that are read.

@@ -14,8 +14,8 @@ from weft.errors import ArgumentError, ShapeMismatchError
 from weft.keras.core import budget, registry
 from weft.keras.core.config import is_float_dtype, standardize_dtype
 from weft.keras.core.context import current_frame, is_tracer
-from weft.keras.core.layouts import initialized_in, sharding_of, variable_sharding
-from weft.keras.core.names import auto_name, checked_name, current_path
+from weft.keras.core.layouts import as_sharding, initialize_in, variable_sharding
+from weft.keras.core.names import auto_name, check_name, current_path
 from weft.keras.core.scope import current_scope
 
 _AGGREGATIONS = ("none", "mean", "sum", "only_first_replica")
@@ -65,11 +65,11 @@ class Variable:
     ) -> None:
         if kwargs:
             raise ArgumentError("A variable has no such arguments.", received=", ".join(kwargs))
-        self._name = checked_name(name or auto_name("Variable"))
+        self._name = check_name(name or auto_name("Variable"))
         parent = current_path()
         self._path = f"{parent}/{self._name}" if parent else self._name
-        self._aggregation = _one_of(aggregation, _AGGREGATIONS, "aggregation")
-        self._synchronization = _one_of(synchronization, _SYNCHRONIZATIONS, "synchronization")
+        self._aggregation = _choice(aggregation, _AGGREGATIONS, "aggregation")
+        self._synchronization = _choice(synchronization, _SYNCHRONIZATIONS, "synchronization")
         self._trainable = bool(trainable)
         self._autocast = bool(autocast)
         self._regularizer: Callable[[Any], Any] | None = None
@@ -81,13 +81,13 @@ class Variable:
             self._dtype = standardize_dtype(dtype)
             self._shape = self._concrete_shape(shape)
             budget.take(self._shape, self._dtype, self._path)
-            self._layout = variable_sharding(self) if layout is None else sharding_of(layout)
-            self._value = self._initialized(initializer)
+            self._layout = variable_sharding(self) if layout is None else as_sharding(layout)
+            self._value = self._compute_initial(initializer)
         else:
             self._value = self._initial_array(initializer, dtype)
             self._dtype = standardize_dtype(self._value.dtype)
             self._shape = tuple(self._value.shape)
-            self._layout = variable_sharding(self) if layout is None else sharding_of(layout)
+            self._layout = variable_sharding(self) if layout is None else as_sharding(layout)
             if self._layout is not None:
                 self._value = weft.device_put(self._value, self._layout)
 
@@ -99,14 +99,14 @@ class Variable:
             )
         return tuple(int(size) for size in shape)
 
-    def _initialized(self, initializer: Callable[..., Any]) -> Any:
+    def _compute_initial(self, initializer: Callable[..., Any]) -> Any:
         # Inside of a trace too the value is a concrete array, since the variable outlives the trace.
         with weft.ensure_compile_time_eval():
             if self._layout is None:
                 value = wnp.asarray(initializer(self._shape, dtype=self._dtype), dtype=self._dtype)
             else:
-                value = initialized_in(initializer, self._shape, self._dtype, self._layout)
-        return self._checked_concrete(value)
+                value = initialize_in(initializer, self._shape, self._dtype, self._layout)
+        return self._check_concrete(value)
 
     def _initial_array(self, value: Any, dtype: Any) -> Any:
         if isinstance(value, Variable):
@@ -117,9 +117,9 @@ class Variable:
             value, dtype = found, standardize_dtype(dtype)
         # As the cell of a variable is its own, an array of NumPy that changes later does not change it.
         with weft.ensure_compile_time_eval():
-            return self._checked_concrete(wnp.array(value, dtype=None if dtype is None else standardize_dtype(dtype)))
+            return self._check_concrete(wnp.array(value, dtype=None if dtype is None else standardize_dtype(dtype)))
 
-    def _checked_concrete(self, value: Any) -> Any:
+    def _check_concrete(self, value: Any) -> Any:
         if is_tracer(value):
             raise ArgumentError(
                 f"The initial value of the variable {self._path} is traced, but the variable outlives the trace.",
@@ -210,13 +210,13 @@ class Variable:
     # ---------------------------------------------------------------------------------------------- reading and writing
 
     def _read_dtype(self) -> str | None:
-        """The dtype that reading casts to, or None."""
+        """Return the dtype that reading casts to, or None."""
         if not self._autocast:
             return None
         frame = current_frame()
         if frame is None or frame.compute_dtype is None or frame.compute_dtype == self._dtype:
             return None
-        return frame.compute_dtype if is_float_dtype(self._dtype) else None
+        return frame.compute_dtype if is_float_dtype(self._dtype) and is_float_dtype(frame.compute_dtype) else None
 
     @property
     def value(self) -> Any:
@@ -229,11 +229,11 @@ class Variable:
         return value if dtype is None else value.astype(dtype)
 
     def numpy(self) -> np.ndarray:
-        """A copy of the value as an array of NumPy."""
+        """Copy the value to a NumPy array."""
         return np.array(self.value)
 
     def converted(self, value: Any) -> Any:
-        """`value` as an array of the variable's dtype, checked for its shape."""
+        """Convert a value to the variable's dtype and check its shape."""
         if isinstance(value, Variable):
             value = value.value
         if not isinstance(value, weft.Array) or str(value.dtype) != self._dtype:
@@ -259,7 +259,7 @@ class Variable:
             frame = current_frame()
             where = "" if frame is None else f" by layer {frame.path}"
             raise ArgumentError(
-                f"The variable {self._path} is written{where} inside of a traced function, whose values it outlives.",
+                f"The variable {self._path} cannot be assigned{where} in a traced function, whose values it outlives.",
                 received=str(weft.typeof(value)),
                 fix="use `layer.stateless_call` or `weft.keras.core.scope.stateless(function, variables)` inside of "
                 "jit, grad and the like",
@@ -271,25 +271,25 @@ class Variable:
     def distribute(self, layout: Any = None) -> None:
         """Bring a variable that was created without a layout into one; None: that of the current distribution."""
         if self._layout is None:
-            self._layout = variable_sharding(self) if layout is None else sharding_of(layout)
+            self._layout = variable_sharding(self) if layout is None else as_sharding(layout)
             if self._layout is not None:
                 self._value = weft.device_put(self._value, self._layout)
 
     def redistribute(self, layout: Any) -> None:
         """Bring a variable into another layout than it has."""
-        self._layout = sharding_of(layout)
+        self._layout = as_sharding(layout)
         self._value = weft.device_put(self._value, self._layout)
 
     def assign_add(self, value: Any) -> Any:
         """Add to the value."""
-        return self.assign(self._stored_value() + wnp.asarray(value))
+        return self.assign(self._raw_value() + wnp.asarray(value))
 
     def assign_sub(self, value: Any) -> Any:
         """Subtract from the value."""
-        return self.assign(self._stored_value() - wnp.asarray(value))
+        return self.assign(self._raw_value() - wnp.asarray(value))
 
-    def _stored_value(self) -> Any:
-        """The value in the variable's own dtype."""
+    def _raw_value(self) -> Any:
+        """Return the value in the variable's own dtype."""
         scope = current_scope()
         value = None if scope is None else scope.get_current_value(self)
         return self._value if value is None else value
@@ -326,14 +326,14 @@ class Variable:
     __hash__ = object.__hash__
 
 
-def value_of(x: Any) -> Any:
-    """The value of a variable; anything else as it is."""
+def unwrap_variable(x: Any) -> Any:
+    """Return the value of a variable; anything else unchanged."""
     return x.value if isinstance(x, Variable) else x
 
 
 def _operator(function: Callable[..., Any], reflected: bool = False) -> Callable[..., Any]:
     def apply(self: Variable, *others: Any) -> Any:
-        operands = [value_of(other) for other in others]
+        operands = [unwrap_variable(other) for other in others]
         return function(*operands, self.value) if reflected else function(self.value, *operands)
 
     return apply
@@ -358,15 +358,15 @@ def _install_operators() -> None:
 _install_operators()
 
 
-def _one_of(value: str | None, accepted: tuple[str, ...], what: str) -> str:
+def _choice(value: str | None, accepted: tuple[str, ...], what: str) -> str:
     if value is None:
         return "none"
     if value not in accepted:
-        raise ArgumentError(f"`{what}` is one of {', '.join(accepted)}.", received=f"{what}={value!r}")
+        raise ArgumentError(f"`{what}` must be one of {', '.join(accepted)}.", received=f"{what}={value!r}")
     return value
 
 
 def _function_or_none(value: Any, what: str) -> Any:
     if value is not None and not callable(value):
-        raise ArgumentError(f"A {what} is a function of the value, or None.", received=f"{what}={value!r}")
+        raise ArgumentError(f"A {what} must be a function of the value, or None.", received=f"{what}={value!r}")
     return value

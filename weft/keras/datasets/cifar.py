@@ -9,11 +9,11 @@ import numpy as np
 
 from weft.errors import FileFormatError
 from weft.keras.core.config import image_data_format
-from weft.keras.datasets.files import CIFAR_FILES, find, unpickled
+from weft.keras.datasets.files import CIFAR_FILES, find, unpickle
 
 
 def read(name: str, members: Sequence[str], labels: str) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Images and labels of members of an archive."""
+    """Read images and labels from members of an archive."""
     file = find(name, origin=CIFAR_FILES)
     found = []
     try:
@@ -22,7 +22,7 @@ def read(name: str, members: Sequence[str], labels: str) -> list[tuple[np.ndarra
                 opened = archive.extractfile(member)
                 if opened is None:
                     raise KeyError(member)
-                batch = unpickled(opened.read(), encoding="bytes")
+                batch = unpickle(opened.read(), encoding="bytes")
                 images = np.asarray(batch[b"data"], np.uint8).reshape(-1, 3, 32, 32)
                 if image_data_format() == "channels_last":
                     images = images.transpose(0, 2, 3, 1)

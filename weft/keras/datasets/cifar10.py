@@ -9,7 +9,7 @@ from weft.keras.datasets.files import Split
 
 
 def load_data() -> Split:
-    """CIFAR-10: 50000 images of 32 × 32 for training, 10000 for tests.
+    """Load CIFAR-10: 50000 images of 32 × 32 for training, 10000 for tests.
 
     Classes are 0 airplane, 1 automobile, 2 bird, 3 cat, 4 deer, 5 dog, 6 frog, 7 horse, 8 ship, 9 truck.
 

@@ -13,7 +13,7 @@ from weft.keras.datasets.files import Split, find
 
 
 def load_data() -> Split:
-    """Fashion-MNIST: 60000 images of 28 × 28 for training, 10000 for tests.
+    """Load Fashion-MNIST: 60000 images of 28 × 28 for training, 10000 for tests.
 
     Classes are 0 T-shirt, 1 trouser, 2 pullover, 3 dress, 4 coat, 5 sandal, 6 shirt, 7 sneaker, 8 bag, 9 ankle boot.
 
@@ -29,7 +29,7 @@ def load_data() -> Split:
 
 
 def _idx(file: pathlib.Path) -> np.ndarray:
-    """An array of bytes in the IDX format: two zeros, the type 8, the number of dimensions, sizes, and values."""
+    """Read an array of bytes in the IDX format: two zeros, the type 8, the number of dimensions, sizes, and values."""
     try:
         data = gzip.decompress(file.read_bytes())
     except (gzip.BadGzipFile, EOFError, OSError) as error:

@@ -47,12 +47,12 @@ class DatasetNotFoundError(WeftError, FileNotFoundError):
 
 
 def cache_folder() -> pathlib.Path:
-    """Where files of datasets are: `$KERAS_HOME/datasets`, by default `~/.keras/datasets`."""
+    """Return the folder of dataset files: `$KERAS_HOME/datasets`, by default `~/.keras/datasets`."""
     return pathlib.Path(os.environ.get("KERAS_HOME") or pathlib.Path.home() / ".keras") / "datasets"
 
 
 def find(name: str, path: str | None = None, folder: str = "", origin: str = KERAS_FILES) -> pathlib.Path:
-    """The path of a file whose checksum is right, downloaded if it is not in the cache.
+    """Return the path of a file with a verified checksum, downloaded if it is not in the cache.
 
     Args:
         name: The name that it has where it comes from.
@@ -138,12 +138,12 @@ class ArrayUnpickler(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in ARRAY_NAMES:
-            raise FileFormatError("A file of data has something else than arrays.", received=f"{module}.{name}")
+            raise FileFormatError("A data file must contain arrays only.", received=f"{module}.{name}")
         return super().find_class(module, name)
 
 
-def unpickled(data: bytes, encoding: str = "ASCII") -> Any:
-    """What a pickle of arrays has."""
+def unpickle(data: bytes, encoding: str = "ASCII") -> Any:
+    """Load a pickle that contains arrays only."""
     try:
         return ArrayUnpickler(io.BytesIO(data), encoding=encoding).load()
     except (pickle.UnpicklingError, EOFError, AttributeError, IndexError, KeyError, ValueError, TypeError) as error:
@@ -152,8 +152,8 @@ def unpickled(data: bytes, encoding: str = "ASCII") -> Any:
         raise FileFormatError("This is no pickle of arrays.", received=str(error)) from error
 
 
-def arrays_of(file: pathlib.Path) -> dict[str, np.ndarray]:
-    """The arrays of a `.npz` file, those of lists too."""
+def read_npz(file: pathlib.Path) -> dict[str, np.ndarray]:
+    """Read the arrays of a `.npz` file, also arrays of lists."""
     found = {}
     try:
         with zipfile.ZipFile(file) as archive:
@@ -172,7 +172,7 @@ def _array(data: bytes) -> np.ndarray:
     read_header = np.lib.format.read_array_header_1_0 if version[0] == 1 else np.lib.format.read_array_header_2_0
     _, _, dtype = read_header(stream)
     if dtype.hasobject:
-        return unpickled(stream.read())
+        return unpickle(stream.read())
     return np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
 
 
@@ -180,7 +180,7 @@ Split = tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 
 def shuffled_split(x: np.ndarray, y: np.ndarray, test_split: float, seed: int) -> Split:
-    """Rows in the order that Keras has for a seed, divided into those for training and those for tests."""
+    """Shuffle rows as Keras does for a seed, and split them into training and test data."""
     if not 0 <= test_split < 1:
         raise ArgumentError("test_split is at least 0 and less than 1.", received=repr(test_split))
     order = np.arange(len(x))

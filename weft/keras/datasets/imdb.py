@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from weft.errors import ArgumentTypeError
-from weft.keras.datasets.files import Split, arrays_of, find
+from weft.keras.datasets.files import Split, find, read_npz
 from weft.keras.datasets.sequences import Vocabulary
 
 
@@ -23,7 +23,7 @@ def load_data(
     index_from: int | None = 3,
     **kwargs: Any,
 ) -> Split:
-    """50000 reviews as lists of words, each word an integer: the more frequent, the smaller.
+    """Load 50000 reviews as lists of words, each word an integer: the more frequent, the smaller.
 
     Args:
         path: The name of the file in the cache.
@@ -42,19 +42,19 @@ def load_data(
     num_words = kwargs.pop("nb_words", num_words)
     if kwargs:
         raise ArgumentTypeError("load_data of imdb has no such parameters.", received=", ".join(sorted(kwargs)))
-    found = arrays_of(find("imdb.npz", path))
+    found = read_npz(find("imdb.npz", path))
     vocabulary = Vocabulary(num_words, skip_top, maxlen, start_char, oov_char, index_from)
     generator, texts, labels = np.random.RandomState(seed), [], []
     for part in ("train", "test"):
         order = np.arange(len(found[f"x_{part}"]))
         generator.shuffle(order)
-        chosen = vocabulary.short(vocabulary.marked(found[f"x_{part}"][order]), found[f"y_{part}"][order])
+        chosen = vocabulary.short(vocabulary.mark(found[f"x_{part}"][order]), found[f"y_{part}"][order])
         texts.append(chosen[0])
         labels.append(chosen[1])
-    x_train, x_test = vocabulary.limited(*texts)
+    x_train, x_test = vocabulary.limit(*texts)
     return (x_train, labels[0]), (x_test, labels[1])
 
 
 def get_word_index(path: str = "imdb_word_index.json") -> dict[str, int]:
-    """The rank of each word. In `load_data` it is larger by `index_from`."""
+    """Return the rank of each word. The indices of `load_data` are larger by `index_from`."""
     return json.loads(find("imdb_word_index.json", path).read_text(encoding="utf-8"))

@@ -7,7 +7,7 @@ import json
 import numpy as np
 
 from weft.errors import ArgumentError
-from weft.keras.datasets.files import Split, arrays_of, find
+from weft.keras.datasets.files import Split, find, read_npz
 from weft.keras.datasets.sequences import Vocabulary
 
 LABELS = (
@@ -28,7 +28,7 @@ def load_data(
     oov_char: int | None = 2,
     index_from: int | None = 3,
 ) -> Split:
-    """11228 texts as lists of words, each word an integer: the more frequent, the smaller.
+    """Load 11228 texts as lists of words, each word an integer: the more frequent, the smaller.
 
     Args:
         path: The name of the file in the cache.
@@ -45,22 +45,22 @@ def load_data(
         `(x_train, y_train), (x_test, y_test)`: arrays of lists, and arrays of topics, from 0 to 45.
     """
     if not 0 <= test_split <= 1:
-        raise ArgumentError("test_split is from 0 to 1.", received=repr(test_split))
-    found = arrays_of(find("reuters.npz", path))
+        raise ArgumentError("test_split must be in [0, 1].", received=repr(test_split))
+    found = read_npz(find("reuters.npz", path))
     vocabulary = Vocabulary(num_words, skip_top, maxlen, start_char, oov_char, index_from)
     order = np.arange(len(found["x"]))
     np.random.RandomState(seed).shuffle(order)
-    texts, labels = vocabulary.short(vocabulary.marked(found["x"][order]), found["y"][order])
-    (x,) = vocabulary.limited(texts)
+    texts, labels = vocabulary.short(vocabulary.mark(found["x"][order]), found["y"][order])
+    (x,) = vocabulary.limit(texts)
     cut = int(len(x) * (1 - test_split))
     return (x[:cut], labels[:cut]), (x[cut:], labels[cut:])
 
 
 def get_word_index(path: str = "reuters_word_index.json") -> dict[str, int]:
-    """The rank of each word. In `load_data` it is larger by `index_from`."""
+    """Return the rank of each word. The indices of `load_data` are larger by `index_from`."""
     return json.loads(find("reuters_word_index.json", path).read_text(encoding="utf-8"))
 
 
 def get_label_names() -> tuple[str, ...]:
-    """The names of the topics."""
+    """Return the names of the topics."""
     return tuple(LABELS.split())

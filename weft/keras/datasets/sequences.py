@@ -24,14 +24,14 @@ class Vocabulary:
     oov_char: int | None = 2
     index_from: int | None = 3
 
-    def marked(self, texts: Any) -> Lists:
-        """Texts as lists, with ranks moved up and a mark in front."""
+    def mark(self, texts: Any) -> Lists:
+        """Convert texts to lists, with ranks shifted by `index_from` and `start_char` in front."""
         start = [] if self.start_char is None else [self.start_char]
         offset = self.index_from or 0
         return [[*start, *(word + offset for word in text)] for text in texts]
 
     def short(self, texts: Lists, labels: np.ndarray) -> tuple[Lists, np.ndarray]:
-        """Texts of less than `maxlen` words, with their labels."""
+        """Select the texts of less than `maxlen` words, with their labels."""
         if not self.maxlen:
             return texts, labels
         chosen = [i for i, text in enumerate(texts) if len(text) < self.maxlen]
@@ -39,19 +39,19 @@ class Vocabulary:
             raise ArgumentError("No text is shorter than maxlen.", received=f"maxlen={self.maxlen}")
         return [texts[i] for i in chosen], np.asarray(labels)[chosen]
 
-    def limited(self, *parts: Lists) -> list[np.ndarray]:
-        """Texts without words that are too rare or too frequent, each part as an array of lists."""
+    def limit(self, *parts: Lists) -> list[np.ndarray]:
+        """Replace or drop words that are too rare or too frequent; return each part as an array of lists."""
         most = self.num_words or max(max(text, default=0) for part in parts for text in part)
         inside = lambda word: self.skip_top <= word < most
         if self.oov_char is None:
-            limited = [[[word for word in text if inside(word)] for text in part] for part in parts]
+            limit = [[[word for word in text if inside(word)] for text in part] for part in parts]
         else:
-            limited = [[[word if inside(word) else self.oov_char for word in text] for text in part] for part in parts]
-        return [array_of(part) for part in limited]
+            limit = [[[word if inside(word) else self.oov_char for word in text] for text in part] for part in parts]
+        return [object_array(part) for part in limit]
 
 
-def array_of(lists: Sequence[list[int]]) -> np.ndarray:
-    """A one-dimensional array whose elements are lists."""
+def object_array(lists: Sequence[list[int]]) -> np.ndarray:
+    """Return a one-dimensional array whose elements are lists."""
     found = np.empty(len(lists), object)
     found[:] = lists
     return found

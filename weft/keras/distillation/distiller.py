@@ -97,7 +97,7 @@ class Distiller(Model):
         super().compile(optimizer=optimizer, loss=None, metrics=metrics, **kwargs)
 
     def get_compile_config(self) -> dict[str, Any]:
-        """The arguments of `compile`, as plain data."""
+        """Return the arguments of `compile` as plain data."""
         return {**super().get_compile_config(), "loss": describe_losses(self._student_loss)}
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
@@ -169,7 +169,7 @@ class Distiller(Model):
         return total
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of the constructor, as plain data."""
+        """Return the constructor arguments as plain data."""
         return {
             **super().get_config(),
             "teacher": registry.serialize_keras_object(self.teacher),

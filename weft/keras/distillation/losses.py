@@ -99,7 +99,7 @@ class _OutputLoss(DistillationLoss):
         return sum(weft.tree.leaves(values), wnp.zeros(()))
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of the constructor."""
+        """Return the constructor arguments as plain data."""
         return {"loss": describe_losses(self.loss)}
 
     @classmethod
@@ -155,7 +155,7 @@ class FeatureDistillation(_OutputLoss):
         return self._sum(mean, teacher_outputs, student_outputs)
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of the constructor."""
+        """Return the constructor arguments as plain data."""
         names = {"teacher_layer_name": self.teacher_layer_name, "student_layer_name": self.student_layer_name}
         return {**super().get_config(), **names}
 
@@ -196,7 +196,7 @@ class LogitsDistillation(_OutputLoss):
         return self._sum(compute, teacher_outputs, student_outputs)
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of the constructor."""
+        """Return the constructor arguments as plain data."""
         return {"temperature": self.temperature, **super().get_config()}
 
 

@@ -14,7 +14,7 @@ from weft.errors import ArgumentError
 from weft.keras.core.layouts import current_distribution, distribution_scope, divided_rows, set_current_distribution
 from weft.keras.distribution.layout import LayoutMap, TensorLayout
 from weft.keras.distribution.mesh import DeviceMesh, list_devices
-from weft.keras.distribution.searching import SearchedLayouts, key_of
+from weft.keras.distribution.searching import SearchedLayouts, layout_key
 
 
 class Distribution:
@@ -41,11 +41,11 @@ class Distribution:
         self, device_mesh: DeviceMesh, batch_dim_name: str | None = None, auto_shard_dataset: bool = True
     ) -> None:
         if not isinstance(device_mesh, DeviceMesh):
-            raise ArgumentError("A distribution has a DeviceMesh.", received=repr(device_mesh))
+            raise ArgumentError("`device_mesh` must be a DeviceMesh.", received=repr(device_mesh))
         name = device_mesh.axis_names[0] if batch_dim_name is None else batch_dim_name
         if name not in device_mesh.axis_names:
             raise ArgumentError(
-                "batch_dim_name is an axis of the mesh.",
+                "batch_dim_name must be an axis of the mesh.",
                 received=repr(name),
                 fix=f"one of {', '.join(map(repr, device_mesh.axis_names))}",
             )
@@ -76,7 +76,7 @@ class Distribution:
         return self._spans_processes
 
     def get_data_layout(self, data_shape: Sequence[int]) -> TensorLayout:
-        """The layout of an array of data: its rows are split. They need not split evenly.
+        """Return the layout of an array of data: its rows are split, not necessarily evenly.
 
         Args:
             data_shape: the shape of the array.
@@ -87,7 +87,7 @@ class Distribution:
         return TensorLayout(axes, self._mesh)
 
     def get_variable_layout(self, variable: Any) -> TensorLayout:
-        """The layout of a variable: whole on each device, unless a subclass says otherwise.
+        """Return the layout of a variable: replicated, unless a subclass overrides it.
 
         Args:
             variable: has a `path` and a `shape`, and may not have a value yet.
@@ -95,7 +95,7 @@ class Distribution:
         return TensorLayout([None] * len(variable.shape), self._mesh)
 
     def get_tensor_layout(self, path: str) -> TensorLayout | None:
-        """The layout of what a layer returns, or None: the compiler finds one.
+        """Return the layout of a layer's output, or None: the compiler chooses it.
 
         Args:
             path: the path of the layer, and `/output`.
@@ -103,7 +103,7 @@ class Distribution:
         return None
 
     def choose(self, step: Any) -> bool:
-        """Layouts may depend on what a training step computes: see `ModelParallel`.
+        """Choose layouts that depend on a training step: see `ModelParallel`.
 
         Args:
             step: the step.
@@ -114,14 +114,14 @@ class Distribution:
         return False
 
     def check_matched(self) -> None:
-        """An error if something that was named does not exist, when a model has been built."""
+        """Raise an error if the distribution names something that does not exist, after a model has been built."""
 
     def scope(self) -> AbstractContextManager[Any]:
-        """A block in which this is the current distribution, in this thread."""
+        """Return a context in which this is the current distribution of this thread."""
         return distribution_scope(self)
 
     def distribute_dataset(self, dataset: Any) -> Any:
-        """The data, divided between processes: what `fit` does with the data that it is called with.
+        """Divide data between processes, as `fit` does with its data.
 
         Args:
             dataset: any data that `fit` takes.
@@ -208,7 +208,7 @@ class FullyShardedDataParallel(DataParallel):
         self._min_size = int(min_size)
 
     def get_variable_layout(self, variable: Any) -> TensorLayout:
-        """The layout of a variable: split along its largest dimension that the devices divide.
+        """Return the layout of a variable: split along its largest dimension that the devices divide.
 
         Args:
             variable: has a `path` and a `shape`, and may not have a value yet.
@@ -217,7 +217,7 @@ class FullyShardedDataParallel(DataParallel):
 
 
 def fully_sharded(variable: Any, mesh: DeviceMesh, axis: str, min_size: int = 0) -> TensorLayout:
-    """The layout of a variable that is split over an axis along its largest dimension that the devices divide."""
+    """Return the layout of a variable split over an axis along its largest dimension that the devices divide."""
     value = weft.ShapeDtypeStruct(tuple(variable.shape), "float32")
     return TensorLayout(parallel.fsdp(value, mesh.backend_mesh, axis, min_size=min_size).spec, mesh)
 
@@ -268,7 +268,7 @@ class ModelParallel(Distribution):
         if auto:
             if layout_map is not None:
                 raise ArgumentError(
-                    "Layouts are either searched for or in a LayoutMap.",
+                    "`layout_map` must be None when auto=True searches for layouts.",
                     received=f"auto=True, layout_map of {len(layout_map)} patterns",
                     fix="ModelParallel(auto=True, device_mesh=mesh)",
                 )
@@ -276,7 +276,7 @@ class ModelParallel(Distribution):
             layout_map = LayoutMap(device_mesh)
         if not isinstance(layout_map, LayoutMap):
             raise ArgumentError(
-                "ModelParallel has a LayoutMap.",
+                "ModelParallel must have a LayoutMap.",
                 received=f"layout_map={layout_map!r}",
                 fix=(
                     'layout_map = LayoutMap(mesh); layout_map["dense.*kernel"] = (None, "model")',
@@ -284,7 +284,9 @@ class ModelParallel(Distribution):
                 ),
             )
         if device_mesh is not None and device_mesh is not layout_map.device_mesh:
-            raise ArgumentError("The mesh is that of the LayoutMap.", received=f"device_mesh={device_mesh}")
+            raise ArgumentError(
+                "`device_mesh` must be the mesh of the LayoutMap.", received=f"device_mesh={device_mesh}"
+            )
         super().__init__(layout_map.device_mesh, batch_dim_name, auto_shard_dataset)
         self._layout_map = layout_map
         self._searched = SearchedLayouts(self.device_mesh, memory, seconds) if auto else None
@@ -295,7 +297,7 @@ class ModelParallel(Distribution):
         return self._layout_map
 
     def get_data_layout(self, data_shape: Sequence[int]) -> TensorLayout:
-        """The layout of an array of data: its rows are split, or what a search has found.
+        """Return the layout of an array of data: its rows are split, unless a search found another layout.
 
         Args:
             data_shape: the shape of the array.
@@ -304,10 +306,10 @@ class ModelParallel(Distribution):
         return super().get_data_layout(data_shape) if found is None else found
 
     def choose(self, step: Any) -> bool:
-        """With `auto=True`, find layouts for a training step that has other variables than those before.
+        """Search layouts for a training step with new variables, if `auto=True`.
 
         Args:
-            step: has `variables`, `value_specs()`, `batch` and `unpinned(values, batch)`.
+            step: has `variables`, `value_specs()`, `batch` and `run_unpinned(values, batch)`.
 
         Returns:
             Whether layouts have changed: variables are in new ones then, and the step is to be traced again.
@@ -317,20 +319,20 @@ class ModelParallel(Distribution):
             return False
         searched.search(step)
         for variable in step.variables:
-            variable.redistribute(searched.variables[key_of(variable)])
+            variable.redistribute(searched.variables[layout_key(variable)])
         for path, layout in searched.split.items():
             if path not in self._layout_map:
                 self._layout_map[path] = layout
         return True
 
     def get_variable_layout(self, variable: Any) -> TensorLayout:
-        """The layout of a variable: that of the pattern that matches its path; else it is whole on each device.
+        """Return the layout of a variable: that of the pattern that matches its path, else replicated.
 
         Args:
             variable: has a `path` and a `shape`, and may not have a value yet.
         """
         if self._searched is not None:
-            chosen = self._searched.variables.get(key_of(variable))
+            chosen = self._searched.variables.get(layout_key(variable))
             return fully_sharded(variable, self.device_mesh, self.batch_dim_name) if chosen is None else chosen
         found = self._layout_map.find(variable.path)
         if found is None:
@@ -339,7 +341,7 @@ class ModelParallel(Distribution):
         return found
 
     def get_tensor_layout(self, path: str) -> TensorLayout | None:
-        """The layout of what a layer returns, or None: the compiler finds one.
+        """Return the layout of a layer's output, or None: the compiler chooses it.
 
         Args:
             path: the path of the layer, and `/output`.
@@ -347,13 +349,13 @@ class ModelParallel(Distribution):
         return self._layout_map.find(path, of_variable=False)
 
     def check_matched(self) -> None:
-        """An error for a pattern of the map that matches nothing."""
+        """Raise an error for a pattern of the map that matches nothing."""
         if self._searched is None:
             self._layout_map.check_matched()
 
 
 def distribution() -> Distribution | None:
-    """The current distribution: of the innermost `scope()`, else of `set_distribution`; None where there is none.
+    """Return the current distribution: of the innermost `scope()`, else of `set_distribution`; None without one.
 
     Example:
         >>> from weft import keras
@@ -379,14 +381,14 @@ def set_distribution(value: Distribution | None) -> None:
         >>> keras.distribution.set_distribution(None)
     """
     if value is not None and not isinstance(value, Distribution):
-        raise ArgumentError("set_distribution takes a distribution, or None.", received=repr(value))
+        raise ArgumentError("The argument of set_distribution must be a Distribution or None.", received=repr(value))
     set_current_distribution(value)
 
 
 def initialize(
     job_addresses: str | None = None, num_processes: int | None = None, process_id: int | None = None
 ) -> None:
-    """Be one of several processes, before devices are used: `list_devices()` are those of all of them then.
+    """Connect this process to the others, before devices are used: `list_devices()` then lists those of all processes.
 
     Args:
         job_addresses: addresses with commas between them, of which the first is the coordinator's;

@@ -9,7 +9,7 @@ from typing import Any
 
 import weft
 from weft.errors import ArgumentError
-from weft.keras.core.layouts import sharding_of
+from weft.keras.core.layouts import as_sharding
 from weft.keras.core.variable import Variable
 from weft.keras.distribution.mesh import DeviceMesh
 from weft.sharding import NamedSharding, PartitionSpec
@@ -75,7 +75,7 @@ class TensorLayout:
                     )
 
     def check_shape(self, shape: Sequence[int], what: str) -> None:
-        """An error where an array of a shape cannot be split so: too few dimensions, or a size that is no multiple."""
+        """Raise an error if an array cannot be split so: too few dimensions, or a size that is no multiple."""
         assert self._mesh is not None
         if len(self._axes) > len(shape):
             raise ArgumentError(
@@ -83,7 +83,7 @@ class TensorLayout:
                 received=f"axes={self._axes}, shape {tuple(shape)}",
             )
         for dimension, (size, entry) in enumerate(zip(shape, self._axes, strict=False)):
-            parts = self._mesh.size_of(entry)
+            parts = self._mesh.part_count(entry)
             if size % parts:
                 raise ArgumentError(
                     f"The axis {entry!r} has {parts} devices, which do not divide dimension {dimension} of {what}.",
@@ -116,7 +116,7 @@ class LayoutMap(MutableMapping[str, Any]):
 
     def __init__(self, device_mesh: DeviceMesh) -> None:
         if not isinstance(device_mesh, DeviceMesh):
-            raise ArgumentError("A LayoutMap has a DeviceMesh.", received=repr(device_mesh))
+            raise ArgumentError("`device_mesh` must be a DeviceMesh.", received=repr(device_mesh))
         self._mesh = device_mesh
         self._layouts: dict[str, TensorLayout] = {}
         self._used: set[str] = set()
@@ -128,12 +128,12 @@ class LayoutMap(MutableMapping[str, Any]):
         return self._mesh
 
     def __getitem__(self, key: str) -> Any:
-        """The layout of a path: None where nothing matches it."""
-        pattern = self.pattern_of(key)
+        """Return the layout of a path; None if no pattern matches."""
+        pattern = self.find_pattern(key)
         return None if pattern is None else self._layouts[pattern]
 
-    def pattern_of(self, path: str) -> str | None:
-        """The key that is equal to a path, or else the one that matches all of it, or else a part of it."""
+    def find_pattern(self, path: str) -> str | None:
+        """Return the key for a path: an equal one, else the pattern that matches all of it, else a part of it."""
         if path in self._layouts:
             return path
         # Keras matches whole paths; before 3.10 it matched parts.
@@ -141,9 +141,9 @@ class LayoutMap(MutableMapping[str, Any]):
         matching = matching or [pattern for pattern in self._layouts if re.search(pattern, path)]
         if len(matching) > 1:
             raise ArgumentError(
-                f"{len(matching)} patterns match the path {path!r}.",
+                f"{len(matching)} patterns match the path {path!r}; at most one must.",
                 received=f"{' and '.join(map(repr, matching))}{self._seen(path)}",
-                fix="patterns of which one fits each path: '^' and '$' are its ends, and the path itself comes first",
+                fix="patterns that match each path once: '^' and '$' anchor them, and the path itself takes precedence",
             )
         return matching[0] if matching else None
 
@@ -155,11 +155,12 @@ class LayoutMap(MutableMapping[str, Any]):
         try:
             re.compile(key)
         except re.error as error:
-            raise ArgumentError(f"A key is a regular expression: {error}.", received=repr(key)) from None
+            raise ArgumentError(f"A key must be a regular expression: {error}.", received=repr(key)) from None
         if not isinstance(layout, TensorLayout):
             if not isinstance(layout, tuple | list):
                 raise ArgumentError(
-                    "A layout is a TensorLayout, or a tuple of names of axes and None.", received=f"{key!r}: {layout!r}"
+                    "A layout must be a TensorLayout, or a tuple of axis names and None.",
+                    received=f"{key!r}: {layout!r}",
                 )
             layout = TensorLayout(layout, self._mesh)
         elif layout.device_mesh is None:
@@ -179,22 +180,22 @@ class LayoutMap(MutableMapping[str, Any]):
         return key in self._layouts
 
     def get(self, key: str, default: Any = None) -> Any:
-        """The layout of a path, or `default`."""
+        """Return the layout of a path, or `default`."""
         found = self[key]
         return default if found is None else found
 
     def find(self, path: str, of_variable: bool = True) -> TensorLayout | None:
-        """The layout of the path of something that exists, which counts as a match."""
+        """Return the layout of the path of an existing object, and record that its pattern was used."""
         if of_variable:
             self._paths[path] = None
-        pattern = self.pattern_of(path)
+        pattern = self.find_pattern(path)
         if pattern is None:
             return None
         self._used.add(pattern)
         return self._layouts[pattern]
 
     def check_matched(self) -> None:
-        """An error for a pattern that no path has matched so far, with the paths that are nearest to it."""
+        """Raise an error for a pattern that has matched no path so far, with the paths that are nearest to it."""
         for pattern in self._layouts:
             if pattern not in self._used:
                 raise ArgumentError(
@@ -204,14 +205,14 @@ class LayoutMap(MutableMapping[str, Any]):
                 )
 
     def _seen(self, near: str) -> str:
-        """The paths of variables that are nearest to a text."""
+        """Format the paths of variables that are most similar to a text."""
         paths = [path for path in self._paths if path != near]
         found = difflib.get_close_matches(near, paths, n=3, cutoff=0.3) or paths[:3]
         return f"; the nearest are {', '.join(map(repr, found))}" if found else ""
 
 
 def distribute_tensor(tensor: Any, layout: Any) -> Any:
-    """An array in a layout: each device gets its part.
+    """Place an array in a layout: each device gets its part.
 
     Args:
         tensor: an array; inside of a traced function, a constraint on what the compiler does.
@@ -228,4 +229,4 @@ def distribute_tensor(tensor: Any, layout: Any) -> Any:
         >>> keras.distribution.distribute_tensor(np.ones((2, 2)), layout).shape
         (2, 2)
     """
-    return weft.device_put(tensor.value if isinstance(tensor, Variable) else tensor, sharding_of(layout))
+    return weft.device_put(tensor.value if isinstance(tensor, Variable) else tensor, as_sharding(layout))

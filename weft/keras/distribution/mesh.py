@@ -13,7 +13,7 @@ from weft.sharding import Mesh
 
 
 def list_devices(device_type: str | None = None) -> list[str]:
-    """The names of all devices, of all processes: `"cpu:0"`, `"gpu:3"`.
+    """Return the names of all devices, of all processes: `"cpu:0"`, `"gpu:3"`.
 
     Args:
         device_type: "cpu" or "gpu"; None: those that programs run on by default.
@@ -30,7 +30,7 @@ def list_devices(device_type: str | None = None) -> list[str]:
 
 
 def get_device_count(device_type: str | None = None) -> int:
-    """How many devices there are.
+    """Return the number of devices.
 
     Args:
         device_type: "cpu" or "gpu"; None: those that programs run on by default.
@@ -67,7 +67,7 @@ class DeviceMesh:
     def __init__(self, shape: Sequence[int], axis_names: Sequence[str], devices: Any = None) -> None:
         if not shape or not axis_names or isinstance(axis_names, str) or len(shape) != len(axis_names):
             raise ArgumentError(
-                "A mesh has a size and a name for each axis.",
+                "A mesh must have one size and one name for each axis.",
                 received=f"shape={shape}, axis_names={axis_names}",
                 fix='DeviceMesh((2, 4), ("batch", "model"))',
             )
@@ -75,7 +75,7 @@ class DeviceMesh:
         count = int(np.prod(shape))
         if len(names) != count:
             raise ArgumentError(
-                f"A mesh of shape {tuple(shape)} has {count} devices.",
+                f"A mesh of shape {tuple(shape)} must have {count} devices.",
                 received=f"{len(names)} devices: {', '.join(map(str, names[:8]))}{', ...' if len(names) > 8 else ''}",
                 fix=f"devices=list_devices()[:{count}]" if len(names) > count else "a smaller mesh",
             )
@@ -104,8 +104,8 @@ class DeviceMesh:
         """The mesh as Weft has it."""
         return self._mesh
 
-    def size_of(self, axes: Any) -> int:
-        """Into how many parts an axis, or a tuple of axes, splits; 1 for None."""
+    def part_count(self, axes: Any) -> int:
+        """Return the number of parts that an axis, or a tuple of axes, splits into; 1 for None."""
         sizes = dict(zip(self.axis_names, self.shape, strict=True))
         names = () if axes is None else axes if isinstance(axes, tuple) else (axes,)
         return int(np.prod([sizes[name] for name in names], dtype=np.int64))

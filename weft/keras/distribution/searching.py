@@ -20,15 +20,18 @@ logger = logging.getLogger("weft")
 Key = tuple[str, tuple[int, ...]]
 
 
-def key_of(variable: Any) -> Key:
-    """What a layout is found by: the path of a variable, and its shape."""
+def layout_key(variable: Any) -> Key:
+    """Return the key of a variable's layout: its path and shape."""
     return variable.path, tuple(variable.shape)
 
 
-def names_of(variables: Sequence[Any]) -> list[tuple[int, str]]:
-    """For each variable the index of a collection and a name in it, from which the search sees what belongs together:
-    a weight and what an optimizer has beside it have one name in two collections, and weights of layers that differ in
-    a count have names that differ in an index."""
+def collection_names(variables: Sequence[Any]) -> list[tuple[int, str]]:
+    """Return for each variable the index of a collection and a name in it, from which the search sees what belongs
+    together.
+
+    A weight and an optimizer's variables beside it have one name in several collections; weights of layers that differ
+    in a count have names that differ in an index.
+    """
     by_prefix = {f"{variable.path.replace('/', '_')}_": variable for variable in variables}
     taken: set[tuple[int, str]] = set()
     names: list[tuple[int, str]] = []
@@ -45,8 +48,8 @@ def names_of(variables: Sequence[Any]) -> list[tuple[int, str]]:
     return names
 
 
-def collected(names: Sequence[tuple[int, str]], values: Sequence[Any]) -> list[dict[str, Any]]:
-    """Values by their collections and names."""
+def collect(names: Sequence[tuple[int, str]], values: Sequence[Any]) -> list[dict[str, Any]]:
+    """Group values by their collections and names."""
     found: list[dict[str, Any]] = [{} for _ in range(1 + max((i for i, _ in names), default=0))]
     for (i, name), value in zip(names, values, strict=True):
         found[i][name] = value
@@ -70,19 +73,19 @@ class SearchedLayouts:
         self.found: Any = None  # what the last search has found, in the first process
 
     def knows(self, variables: Sequence[Any]) -> bool:
-        """Whether there is a layout for each variable."""
-        return all(key_of(variable) in self.variables for variable in variables)
+        """Return whether there is a layout for each variable."""
+        return all(layout_key(variable) in self.variables for variable in variables)
 
     def search(self, step: Any) -> None:
         """Find layouts for the variables and the batch of a step."""
-        names = names_of(step.variables)
-        values = collected(names, step.value_specs())
+        names = collection_names(step.variables)
+        values = collect(names, step.value_specs())
         batch = weft.tree.map(self._even, step.batch)
 
         def run(values: list[dict[str, Any]], batch: Any) -> Any:
             # All values again, so that the search knows them for state, which is stored as it is split.
-            result, after = step.unpinned([values[i][name] for i, name in names], batch)
-            return collected(names, after), result
+            result, after = step.run_unpinned([values[i][name] for i, name in names], batch)
+            return collect(names, after), result
 
         leaves = weft.tree.leaves((values, batch))
         if weft.process_index() == 0:
@@ -107,20 +110,20 @@ class SearchedLayouts:
             splits = wnp.issubdtype(variable._value.dtype, wnp.inexact)
             dimensions = rows[i][name] if splits else np.full(len(self.mesh.axis_names), -1)
             layout = self._layout(dimensions, variable.shape)
-            self.variables[key_of(variable)] = layout
+            self.variables[layout_key(variable)] = layout
             if i == 0 and any(layout.axes):
                 self.split[variable.path] = layout
         for leaf, dimensions in zip(leaves[len(names) :], chosen[len(names) :], strict=True):
             self.batches[leaf.shape[1:]] = self._layout(dimensions, leaf.shape)
 
     def _even(self, leaf: Any) -> Any:
-        """The type of a part of a batch with a count of rows that the devices divide."""
+        """Round the number of rows of a batch's type up to a multiple of the number of devices."""
         count = self.mesh.devices.size
         rows = -(-leaf.shape[0] // count) * count
         return weft.ShapeDtypeStruct((rows, *leaf.shape[1:]), leaf.dtype)
 
     def _dimensions(self, spec: Any) -> np.ndarray:
-        """For each axis of the mesh the dimension that it splits, or -1."""
+        """Return for each axis of the mesh the dimension that it splits, or -1."""
         found = np.full(len(self.mesh.axis_names), -1, np.int32)
         for dimension, entry in enumerate(spec):
             for axis in () if entry is None else entry if isinstance(entry, tuple) else (entry,):

@@ -50,7 +50,7 @@ class Function(Operation):
         return list(self.graph.operations)
 
     def compute_output_shape(self, input_shape: Any) -> Any:
-        """The shapes of the results.
+        """Return the shapes of the results.
 
         Args:
             input_shape: the shape of the input, or a tree of shapes; None is an unknown size.
@@ -61,10 +61,11 @@ class Function(Operation):
         return weft.tree.map(lambda found: found.shape, self.compute_output_spec(filled))
 
     def call(self, inputs: Any) -> Any:
-        """Results for values of the inputs."""
+        """Compute the results for values of the inputs."""
         values, structure = weft.tree.flatten(inputs)
         if structure != weft.tree.structure(self.graph.input_structure):
             raise TreeMismatchError(
-                f"{self.name} takes {type_text(self.graph.input_structure)}.", received=type_text(inputs)
+                f"The inputs of {self.name} must have the structure {type_text(self.graph.input_structure)}.",
+                received=type_text(inputs),
             )
         return self.graph.run(values)

@@ -27,13 +27,13 @@ class Graph:
     def __init__(self, inputs: Any, outputs: Any) -> None:
         self.input_structure = inputs
         self.output_structure = outputs
-        self.inputs = _checked(inputs, "inputs")
-        self.outputs = _checked(outputs, "outputs")
-        found, seen = _sorted_nodes(self.inputs, self.outputs)
+        self.inputs = _check_tensors(inputs, "inputs")
+        self.outputs = _check_tensors(outputs, "outputs")
+        found, seen = _sort_nodes(self.inputs, self.outputs)
         self.nodes, self.operations = _by_distance(self.inputs, found, seen)
         self._check_names()
         self._members = {id(node) for node in self.nodes}
-        self._members |= {id(node) for tensor in self.inputs if (node := node_of(tensor)) and node.is_input}
+        self._members |= {id(node) for tensor in self.inputs if (node := find_node(tensor)) and node.is_input}
         self._last_use = self._last_uses()
 
     def __contains__(self, node: Node) -> bool:
@@ -49,7 +49,7 @@ class Graph:
             )
 
     def _last_uses(self) -> dict[int, list[int]]:
-        """For each node, the tensors that nobody needs after it."""
+        """Return for each node the tensors whose last use it is."""
         final = {id(tensor) for tensor in self.outputs}
         last: dict[int, int] = {}
         for i, node in enumerate(self.nodes):
@@ -62,7 +62,7 @@ class Graph:
         return uses
 
     def run(self, values: Sequence[Any], call: Call | None = None) -> Any:
-        """Results for `values`, which are those of the inputs in order; the tree is that of `outputs`.
+        """Compute the results for `values`, the inputs in order; the tree is that of `outputs`.
 
         Args:
             values: what takes the positions of the input tensors.
@@ -83,27 +83,27 @@ class Graph:
         return weft.tree.unflatten(weft.tree.structure(self.output_structure), filled)
 
 
-def node_of(tensor: KerasTensor) -> Node | None:
-    """The node that computes a tensor."""
+def find_node(tensor: KerasTensor) -> Node | None:
+    """Return the node that computes a tensor, or None for a tensor without a history."""
     history = tensor._keras_history
     return None if history is None else history.operation._inbound_nodes[history.node_index]
 
 
-def _checked(tree: Any, what: str) -> list[KerasTensor]:
+def _check_tensors(tree: Any, what: str) -> list[KerasTensor]:
     tensors = weft.tree.leaves(tree)
     for tensor in tensors:
         if not isinstance(tensor, KerasTensor):
             raise ArgumentTypeError(
-                f"The {what} of a functional model are KerasTensors, as `Input` and layers return them.",
+                f"The {what} of a functional model must be KerasTensors, as `Input` and layers return them.",
                 received=f"{type(tensor).__name__} {tensor!r}"[:200],
             )
     if not tensors:
-        raise ArgumentError(f"A functional model has {what}.", received=f"{what}={tree!r}")
+        raise ArgumentError(f"A functional model must have {what}.", received=f"{what}={tree!r}")
     return tensors
 
 
-def _sorted_nodes(inputs: list[KerasTensor], outputs: list[KerasTensor]) -> tuple[list[Node], dict[int, int]]:
-    """The nodes in a topological order, and for each operation when it was first seen in a search from the outputs."""
+def _sort_nodes(inputs: list[KerasTensor], outputs: list[KerasTensor]) -> tuple[list[Node], dict[int, int]]:
+    """Sort the nodes topologically; also return when a search from the outputs first reached each operation."""
     boundary = {id(tensor) for tensor in inputs}
     done: set[int] = set()
     order: list[Node] = []
@@ -118,22 +118,22 @@ def _sorted_nodes(inputs: list[KerasTensor], outputs: list[KerasTensor]) -> tupl
                     done.add(id(item))
                     order.append(item)
                 continue
-            node = node_of(item)
+            node = find_node(item)
             if node is None:
                 if id(item) not in boundary:
-                    raise _disconnected(item)
+                    raise _disconnection_error(item)
                 continue
             if id(node) in done or (id(item) in boundary and not node.is_input):
                 continue
             if node.is_input and id(item) not in boundary:
-                raise _disconnected(item)
+                raise _disconnection_error(item)
             seen.setdefault(id(node.operation), len(seen))
             waiting.append((node, True))
             waiting.extend((tensor, False) for tensor in reversed(node.input_tensors))
     return order, seen
 
 
-def _disconnected(tensor: KerasTensor) -> ArgumentError:
+def _disconnection_error(tensor: KerasTensor) -> ArgumentError:
     history = tensor._keras_history
     source = "" if history is None else f" of {history.operation.name}"
     return ArgumentError(
@@ -161,7 +161,7 @@ def _by_distance(inputs: list[KerasTensor], nodes: list[Node], seen: dict[int, i
             if id(parent) in members:
                 distance[id(parent)] = max(far + 1, distance.get(id(parent), 0))
     for tensor in inputs:
-        node_or_none = node_of(tensor)
+        node_or_none = find_node(tensor)
         if node_or_none is not None and node_or_none.is_input and id(node_or_none.operation) not in operations:
             operation = node_or_none.operation
             operations[id(operation)] = operation
@@ -173,13 +173,13 @@ def _by_distance(inputs: list[KerasTensor], nodes: list[Node], seen: dict[int, i
 
 
 def source_inputs(tensor: KerasTensor) -> list[KerasTensor]:
-    """The inputs that a tensor depends on, each once."""
+    """Return the inputs that a tensor depends on, each once."""
     found: dict[int, KerasTensor] = {}
     seen: set[int] = set()
     waiting = [tensor]
     while waiting:
         item = waiting.pop()
-        node = node_of(item)
+        node = find_node(item)
         if id(item) in seen:
             continue
         seen.add(id(item))

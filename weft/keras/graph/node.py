@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import weft
-from weft.keras.graph.tensor import KerasHistory, KerasTensor, tensors_of
+from weft.keras.graph.tensor import KerasHistory, KerasTensor, find_tensors
 
 
 class Node:
@@ -26,8 +26,8 @@ class Node:
         self.args = args
         self.kwargs = kwargs
         self.outputs = outputs
-        self.input_tensors = tensors_of((args, kwargs))
-        self.output_tensors = tensors_of(outputs)
+        self.input_tensors = find_tensors((args, kwargs))
+        self.output_tensors = find_tensors(outputs)
         self.parent_nodes: list[Node] = []
         for tensor in self.input_tensors:
             history = tensor._keras_history
@@ -48,7 +48,7 @@ class Node:
         return not self.input_tensors
 
     def fill(self, values: dict[int, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments with values in place of tensors; `values` are by the tensors' identities."""
+        """Replace the tensors in the arguments with values, which are given by the tensors' identities."""
 
         def filled(leaf: Any) -> Any:
             return values[id(leaf)] if isinstance(leaf, KerasTensor) else leaf

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from weft.errors import ArgumentError
 from weft.keras.core import registry
-from weft.keras.core.names import auto_name, checked_name
+from weft.keras.core.names import auto_name, check_name
 from weft.keras.graph.node import Node
 from weft.keras.graph.shapes import compute_output_spec
 from weft.keras.graph.tensor import any_symbolic
@@ -37,12 +37,12 @@ class Operation:
         return created
 
     def __init__(self, name: str | None = None) -> None:
-        self.name = checked_name(auto_name(type(self).__name__) if name is None else name)
+        self.name = check_name(auto_name(type(self).__name__) if name is None else name)
         self._inbound_nodes: list[Node] = []
         self._outbound_nodes: list[Node] = []
 
     def call(self, *args: Any, **kwargs: Any) -> Any:
-        """What the operation computes."""
+        """Compute the operation; subclasses must define it."""
         raise NotImplementedError(f"{type(self).__name__} has no method `call`.")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -55,18 +55,18 @@ class Operation:
         return record(self, args, kwargs, self.compute_output_spec(*args, **kwargs))
 
     def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
-        """The results for KerasTensors, as KerasTensors without a history."""
+        """Return symbolic outputs, without a history, for symbolic inputs."""
         return compute_output_spec(self.call, *args, **kwargs)
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of the constructor, as plain data."""
+        """Return the constructor arguments as plain data."""
         config = self._constructor_config()
         parameters = inspect.signature(type(self).__init__).parameters.values()
         named = any(p.name == "name" or p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters)
         return {**config, "name": self.name} if named else config
 
     def _constructor_config(self) -> dict[str, Any]:
-        """The arguments that this object was constructed with, those of `**kwargs` too, as plain data."""
+        """Return the arguments that this object was constructed with, including `**kwargs`, as plain data."""
         return {name: registry.serialize_keras_object(value) for name, value in self._constructor_arguments().items()}
 
     def _constructor_arguments(self) -> dict[str, Any]:
@@ -94,7 +94,7 @@ class Operation:
 
     @classmethod
     def from_config(cls: type[Self], config: dict[str, Any]) -> Self:
-        """The operation that `get_config` described.
+        """Construct an operation from a config of `get_config`.
 
         Args:
             config: arguments of the constructor; those that are objects may be described as by
@@ -129,7 +129,7 @@ def _single(tensors: list[Any]) -> Any:
 
 
 def _from_data(value: Any) -> Any:
-    """An argument of a constructor: objects that are described are constructed."""
+    """Deserialize a constructor argument, with the objects that are nested in it."""
     if isinstance(value, dict):
         if "class_name" in value and "config" in value:
             return registry.deserialize_keras_object(value)
@@ -173,7 +173,7 @@ class FunctionOperation(Operation):
         return self._apply(self.function, args, kwargs)
 
     def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
-        """The results for KerasTensors, as KerasTensors without a history."""
+        """Return symbolic outputs, without a history, for symbolic inputs."""
         known = self._apply(output_spec(self.function), args, kwargs)
         return super().compute_output_spec(*args, **kwargs) if known is None else known
 
@@ -192,13 +192,13 @@ class FunctionOperation(Operation):
         return function(*positional, *waiting, **named)
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of the constructor."""
+        """Return the constructor arguments as plain data."""
         config = {"function": registry.serialize_keras_object(self.function), "name": self.name}
         return {**config, "options": registry.serialize_keras_object(self.options)} if self.options else config
 
     @classmethod
     def from_keras(cls, function: Callable[..., Any], config: dict[str, Any]) -> FunctionOperation:
-        """The operation that a file of Keras describes.
+        """Construct an operation from the config of Keras' class for the same function.
 
         Args:
             function: the function of the operation's class.

@@ -31,23 +31,23 @@ _tracing: ContextVar[bool] = ContextVar("weft_keras_symbolic_trace", default=Fal
 
 
 def unknown_size() -> Any:
-    """The symbol for sizes that are None: an integer of at least 2, so that nothing takes it for a broadcast."""
+    """Return the symbol for sizes that are None: an integer of at least 2, so that nothing takes it for a broadcast."""
     if not _symbol:
         _symbol.extend(symbolic_shape("unknown", constraints=["unknown >= 2"]))
     return _symbol[0]
 
 
 def in_symbolic_trace() -> bool:
-    """Whether a function is being traced only for the shapes of its results."""
+    """Return whether a function is being traced only for the shapes of its results."""
     return _tracing.get()
 
 
 def compute_output_spec(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """What `function` would return, as KerasTensors.
+    """Return the KerasTensors that `function` would return.
 
-    It is traced with one symbolic size for all unknown ones; where that leaves a question open (`if x.shape[0] > 8`),
-    with integers, of which the results are compared. Where shapes do not fit then, an unknown size is taken for the
-    one that it has to be equal to. Writes to variables are forgotten.
+    The function is traced with one symbolic size for all unknown sizes. If the trace depends on the size (`if
+    x.shape[0] > 8`), the function is traced with several integers instead, and the results are compared. If shapes are
+    incompatible then, an unknown size is replaced by the size that it must equal. Writes to variables are discarded.
 
     Args:
         function: a function of arrays.
@@ -79,11 +79,11 @@ def compute_output_spec(function: Callable[..., Any], *args: Any, **kwargs: Any)
             except (ArgumentError, ArgumentTypeError, ShapeMismatchError) as failure:
                 failures.append(failure)
                 continue
-            merged = weft.tree.map(_merged, first, second)
-            return weft.tree.map(_less, merged, _traced_small(run, tensors, merged))
+            merged = weft.tree.map(_merge_specs, first, second)
+            return weft.tree.map(_less, merged, _trace_small(run, tensors, merged))
         if isinstance(failures[0], ShapeMismatchError):
-            for shapes in (_broadcast_sizes(leaves), _contracted_sizes(leaves), _leading_sizes(leaves)):
-                found = _traced_or_none(run, tensors, shapes)
+            for shapes in (_broadcast_sizes(leaves), _contract_sizes(leaves), _leading_sizes(leaves)):
+                found = _try_trace(run, tensors, shapes)
                 if found is not None:
                     return _as_tensors(found)
             if isinstance(error, ShapeMismatchError):
@@ -91,8 +91,8 @@ def compute_output_spec(function: Callable[..., Any], *args: Any, **kwargs: Any)
         raise failures[0] from None
 
 
-def _traced_small(run: Callable[..., Any], tensors: Sequence[KerasTensor], merged: Any) -> Any:
-    """Results of `run` for a small size, or `merged` where it does not work for one (a window would not fit)."""
+def _trace_small(run: Callable[..., Any], tensors: Sequence[KerasTensor], merged: Any) -> Any:
+    """Trace `run` for a small size; return `merged` if it fails for one (a window would not fit)."""
     if all(size is None for each in weft.tree.leaves(merged) for size in each.shape):
         return merged
     try:
@@ -104,8 +104,8 @@ def _traced_small(run: Callable[..., Any], tensors: Sequence[KerasTensor], merge
     return found if weft.tree.structure(found) == weft.tree.structure(merged) else merged
 
 
-def _traced_or_none(run: Callable[..., Any], tensors: Sequence[KerasTensor], shapes: list[Any]) -> Any:
-    """Results of `run` with more sizes known; None if there are none to add, or they do not fit either."""
+def _try_trace(run: Callable[..., Any], tensors: Sequence[KerasTensor], shapes: list[Any]) -> Any:
+    """Trace `run` with more known sizes; None if no sizes were added or the shapes are incompatible."""
     if shapes == [tensor.shape for tensor in tensors]:
         return None
     assumed = [KerasTensor(shape, tensor.dtype) for shape, tensor in zip(shapes, tensors, strict=True)]
@@ -116,8 +116,9 @@ def _traced_or_none(run: Callable[..., Any], tensors: Sequence[KerasTensor], sha
 
 
 def _broadcast_sizes(leaves: Sequence[Any]) -> list[Any]:
-    """The shapes of the KerasTensors among the arguments, where an unknown size is that which others have on the same
-    axis, counted from the last: so that `(None, 4)` and `(3, 1)` broadcast to `(3, 4)`."""
+    """Return the shapes of the KerasTensors, with unknown sizes taken from the other arguments along the same axis,
+    counted from the last, so that `(None, 4)` and `(3, 1)` broadcast to `(3, 4)`.
+    """
     shapes = [tuple(leaf.shape) for leaf in leaves if hasattr(leaf, "shape")]
 
     def size_on(axis: int) -> int | None:
@@ -131,16 +132,15 @@ def _broadcast_sizes(leaves: Sequence[Any]) -> list[Any]:
 
 
 def _leading_sizes(leaves: Sequence[Any]) -> list[Any]:
-    """The shapes of the KerasTensors among the arguments, where an unknown first size is that of the others."""
+    """Return the shapes of the KerasTensors, with an unknown first size taken from the other arguments."""
     known = {leaf.shape[0] for leaf in leaves if getattr(leaf, "shape", ())} - {None}
     size = known.pop() if len(known) == 1 else None
     tensors = [leaf for leaf in leaves if isinstance(leaf, KerasTensor)]
     return [(size, *each.shape[1:]) if each.shape and each.shape[0] is None else each.shape for each in tensors]
 
 
-def _contracted_sizes(leaves: Sequence[Any]) -> list[Any]:
-    """The shapes of the KerasTensors among the arguments of a matmul, where an unknown size is that which it is
-    contracted with."""
+def _contract_sizes(leaves: Sequence[Any]) -> list[Any]:
+    """Return the shapes of a matmul's KerasTensors, with unknown contracted sizes taken from the other operand."""
     operands = [leaf for leaf in leaves if hasattr(leaf, "shape")]
     shapes = [list(leaf.shape) for leaf in operands]
     if len(shapes) == 2 and all(shapes):
@@ -156,7 +156,7 @@ def _is_leaf(value: Any) -> bool:
 
 
 def _trace(run: Callable[..., Any], tensors: Sequence[KerasTensor], size: Any, stand_ins: frozenset[int]) -> Any:
-    """Results of `run` with `size` for unknown sizes. Layers that are built inside see None for it."""
+    """Trace `run` with `size` for unknown sizes. Layers that are built inside see None for it."""
     structs = [
         weft.ShapeDtypeStruct(tuple(size if known is None else known for known in tensor.shape), tensor.dtype)
         for tensor in tensors
@@ -179,14 +179,14 @@ def _as_tensors(result: Any) -> Any:
     return weft.tree.map(lambda struct: KerasTensor(struct.shape, str(struct.dtype)), result)
 
 
-def _merged(first: Any, second: Any) -> KerasTensor:
-    """The spec of a result from those at two sizes: an axis that differs is unknown."""
+def _merge_specs(first: Any, second: Any) -> KerasTensor:
+    """Merge the specs of a result at two sizes: axes that differ are unknown."""
     sizes = [one if one == other else None for one, other in zip(first.shape, second.shape, strict=True)]
     return KerasTensor(sizes, str(first.dtype))
 
 
 def _less(merged: KerasTensor, small: Any) -> KerasTensor:
-    """The spec of a result without sizes that are others for a small argument."""
+    """Return the merged spec with the axes unknown that differ for a small argument."""
     if len(small.shape) != len(merged.shape):
         return merged
     sizes = [one if one == other else None for one, other in zip(merged.shape, small.shape, strict=True)]

@@ -53,7 +53,7 @@ class KerasTensor:
     ) -> None:
         if kwargs or sparse or ragged:
             raise ArgumentTypeError(
-                "A KerasTensor has a shape, a dtype and a name; its values are dense.",
+                "A KerasTensor takes only a shape, a dtype and a name; its values are dense.",
                 received=", ".join(
                     [*kwargs, *(["sparse=True"] if sparse else []), *(["ragged=True"] if ragged else [])]
                 ),
@@ -108,20 +108,20 @@ class KerasTensor:
         return _operation("transpose")(self)
 
     def reshape(self, *newshape: Any) -> Any:
-        """The tensor in another shape."""
+        """Reshape the tensor."""
         shape = newshape[0] if len(newshape) == 1 and not isinstance(newshape[0], int) else newshape
         return _operation("reshape")(self, shape)
 
     def squeeze(self, axis: Any = None) -> Any:
-        """The tensor without axes of size 1."""
+        """Remove axes of size 1."""
         return _operation("squeeze")(self, axis)
 
     def astype(self, dtype: Any) -> Any:
-        """The tensor in another dtype."""
+        """Cast the tensor to a dtype."""
         return _operation("cast")(self, dtype)
 
     def serialized_keras_tensor(self) -> dict[str, Any]:
-        """What files have in a call's arguments: shape, dtype, and which call of which layer computes it."""
+        """Return the tensor as files store it: shape, dtype, and the layer and call that compute it."""
         history = self._keras_history
         return {
             "shape": list(self._shape),
@@ -176,7 +176,7 @@ class KerasTensor:
 
 
 def _operation(name: str) -> Callable[..., Any]:
-    """A function of `weft.keras.ops`, which records itself."""
+    """Return the function of `weft.keras.ops` of a name; its calls on KerasTensors are recorded."""
     return registry.find("ops", name)
 
 
@@ -222,7 +222,7 @@ KerasTensor.__hash__ = object.__hash__  # type: ignore[method-assign]
 
 
 def is_keras_tensor(x: Any) -> bool:
-    """Whether something is a tensor without a value.
+    """Return whether a value is a symbolic tensor.
 
     Args:
         x: anything.
@@ -236,7 +236,7 @@ def is_keras_tensor(x: Any) -> bool:
 
 
 def any_symbolic(args: Any = None, kwargs: Any = None) -> bool:
-    """Whether there is a KerasTensor in lists, tuples and dicts of arguments."""
+    """Return whether the arguments contain a KerasTensor, also in lists, tuples and dicts."""
     return _contains(args) or _contains(kwargs)
 
 
@@ -250,6 +250,6 @@ def _contains(tree: Any) -> bool:
     return False
 
 
-def tensors_of(tree: Any) -> list[KerasTensor]:
-    """The KerasTensors in a tree, in order."""
+def find_tensors(tree: Any) -> list[KerasTensor]:
+    """Return the KerasTensors in a tree, in order."""
     return [leaf for leaf in weft.tree.leaves(tree) if isinstance(leaf, KerasTensor)]

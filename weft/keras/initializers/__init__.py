@@ -91,7 +91,7 @@ __all__ = [
 
 
 def serialize(initializer: Any) -> Any:
-    """An initializer as plain data.
+    """Convert an initializer to plain data.
 
     Args:
         initializer: an initializer.
@@ -108,7 +108,7 @@ def serialize(initializer: Any) -> Any:
 
 
 def deserialize(config: Any, custom_objects: Mapping[str, Any] | None = None) -> Any:
-    """The initializer that `serialize` described.
+    """Construct an initializer from the data of `serialize`.
 
     Args:
         config: a config or a name.
@@ -121,7 +121,7 @@ def deserialize(config: Any, custom_objects: Mapping[str, Any] | None = None) ->
 
 
 def get(identifier: Any) -> Any:
-    """The initializer that an argument such as `kernel_initializer=` means.
+    """Return the initializer for an argument such as `kernel_initializer=`.
 
     Args:
         identifier: a name, a config, a class, an initializer, a function `(shape, dtype) -> array`, an array (which is

@@ -23,7 +23,7 @@ class Initializer:
     """
 
     def __call__(self, shape: Sequence[int], dtype: Any = None) -> Any:
-        """A first value.
+        """Compute the initial value of a variable.
 
         Args:
             shape: of the variable.
@@ -35,14 +35,14 @@ class Initializer:
         raise NotImplementedError(f"{type(self).__name__} has no `__call__(shape, dtype=None)`.")
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of the constructor."""
+        """Return the constructor arguments as plain data."""
         return {}
 
     @classmethod
     def from_config(cls: type[Self], config: dict[str, Any]) -> Self:
-        """The initializer that `get_config` described."""
+        """Construct an initializer from a config of `get_config`."""
         return cls(**config)
 
     def clone(self: Self) -> Self:
-        """An initializer with the same options; random ones draw the same values."""
+        """Copy the initializer; a copy of a random one draws the same values."""
         return copy.copy(self)

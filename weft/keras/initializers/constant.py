@@ -31,17 +31,17 @@ class Constant(Initializer):
         self.value = value
 
     def __call__(self, shape: Sequence[int], dtype: Any = None) -> Any:
-        """The value, broadcast."""
+        """Broadcast the value to the shape."""
         dtype = standardize_dtype(dtype)
         return wnp.broadcast_to(wnp.asarray(self.value, dtype), tuple(shape))
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of the constructor."""
+        """Return the constructor arguments as plain data."""
         return {"value": registry.serialize_keras_object(self.value)}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Constant:
-        """The initializer that `get_config` described."""
+        """Construct an initializer from a config of `get_config`."""
         return cls(registry.deserialize_keras_object(config["value"]))
 
 
@@ -55,7 +55,7 @@ class Zeros(Initializer):
     """
 
     def __call__(self, shape: Sequence[int], dtype: Any = None) -> Any:
-        """An array of zeros."""
+        """Create an array of zeros."""
         return wnp.zeros(tuple(shape), standardize_dtype(dtype))
 
 
@@ -69,7 +69,7 @@ class Ones(Initializer):
     """
 
     def __call__(self, shape: Sequence[int], dtype: Any = None) -> Any:
-        """An array of ones."""
+        """Create an array of ones."""
         return wnp.ones(tuple(shape), standardize_dtype(dtype))
 
 
@@ -90,14 +90,14 @@ class Identity(Initializer):
         self.gain = gain
 
     def __call__(self, shape: Sequence[int], dtype: Any = None) -> Any:
-        """A matrix."""
+        """Create an identity matrix times `gain`."""
         if len(shape) != 2:
             raise ArgumentError("The identity is for matrices only.", received=f"shape={tuple(shape)}")
         rows, columns = shape
         return wnp.eye(rows, columns, dtype=standardize_dtype(dtype)) * self.gain
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of the constructor."""
+        """Return the constructor arguments as plain data."""
         return {"gain": self.gain}
 
 
@@ -116,19 +116,19 @@ class STFT(Initializer):
         self, side: str = "real", window: Any = "hann", scaling: str | None = "density", periodic: bool = False
     ) -> None:
         if side not in ("real", "imag"):
-            raise ArgumentError("`side` is 'real' or 'imag'.", received=f"side={side!r}")
+            raise ArgumentError("`side` must be 'real' or 'imag'.", received=f"side={side!r}")
         if scaling not in ("density", "spectrum", None):
-            raise ArgumentError("`scaling` is 'density', 'spectrum' or None.", received=f"scaling={scaling!r}")
+            raise ArgumentError("`scaling` must be 'density', 'spectrum' or None.", received=f"scaling={scaling!r}")
         self.side = side
         self.window = window
         self.scaling = scaling
         self.periodic = periodic
 
     def __call__(self, shape: Sequence[int], dtype: Any = None) -> Any:
-        """An array of shape (window, 1, frequencies)."""
+        """Compute the kernel of a Fourier transform, of shape (window, 1, frequencies)."""
         if len(shape) != 3:
             raise ArgumentError(
-                "The shape of a kernel of a Fourier transform is (window, channels, frequencies).",
+                "The kernel of a Fourier transform must have the shape (window, channels, frequencies).",
                 received=f"shape={tuple(shape)}",
             )
         length, _, frequencies = shape
@@ -154,12 +154,12 @@ class STFT(Initializer):
         return base - amplitude * np.cos(2 * np.pi * np.arange(length) / period)
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of the constructor."""
+        """Return the constructor arguments as plain data."""
         return {"side": self.side, "window": self.window, "scaling": self.scaling, "periodic": self.periodic}
 
 
 def _has_parameters(window: Any) -> bool:
-    """Whether a window is a name with parameters, such as `("kaiser", 4.0)`."""
+    """Return whether a window is a name with parameters, such as `("kaiser", 4.0)`."""
     return isinstance(window, (tuple, list)) and bool(window) and isinstance(window[0], str)
 
 

@@ -37,11 +37,11 @@ class RandomInitializer(Initializer):
         elif isinstance(seed, dict):
             seed = registry.deserialize_keras_object(seed)
         if not isinstance(seed, (int, np.integer, SeedGenerator)):
-            raise ArgumentError("A seed is an integer, a SeedGenerator, or None.", received=f"seed={seed!r}")
+            raise ArgumentError("A seed must be an integer, a SeedGenerator, or None.", received=f"seed={seed!r}")
         self.seed = seed
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of the constructor."""
+        """Return the constructor arguments as plain data."""
         return {"seed": registry.serialize_keras_object(self._initial_seed)}
 
 
@@ -65,11 +65,11 @@ class RandomNormal(RandomInitializer):
         self.stddev = stddev
 
     def __call__(self, shape: Sequence[int], dtype: Any = None) -> Any:
-        """An array of draws."""
+        """Draw an array."""
         return draws.normal(shape, self.mean, self.stddev, dtype, self.seed)
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of the constructor."""
+        """Return the constructor arguments as plain data."""
         return {**super().get_config(), "mean": self.mean, "stddev": self.stddev}
 
 
@@ -88,7 +88,7 @@ class TruncatedNormal(RandomNormal):
     """
 
     def __call__(self, shape: Sequence[int], dtype: Any = None) -> Any:
-        """An array of draws."""
+        """Draw an array."""
         return draws.truncated_normal(shape, self.mean, self.stddev, dtype, self.seed)
 
 
@@ -112,11 +112,11 @@ class RandomUniform(RandomInitializer):
         self.maxval = maxval
 
     def __call__(self, shape: Sequence[int], dtype: Any = None) -> Any:
-        """An array of draws."""
+        """Draw an array."""
         return draws.uniform(shape, self.minval, self.maxval, dtype, self.seed)
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of the constructor."""
+        """Return the constructor arguments as plain data."""
         return {**super().get_config(), "minval": self.minval, "maxval": self.maxval}
 
 
@@ -147,13 +147,13 @@ class VarianceScaling(RandomInitializer):
         output_axes: Sequence[int] | None = None,
     ) -> None:
         if scale <= 0.0:
-            raise ArgumentError("`scale` is positive.", received=f"scale={scale}")
+            raise ArgumentError("`scale` must be positive.", received=f"scale={scale}")
         if mode not in _MODES:
-            raise ArgumentError(f"`mode` is one of {', '.join(_MODES)}.", received=f"mode={mode!r}")
+            raise ArgumentError(f"`mode` must be one of {', '.join(_MODES)}.", received=f"mode={mode!r}")
         distribution = "truncated_normal" if distribution.lower() == "normal" else distribution.lower()
         if distribution not in _DISTRIBUTIONS:
             raise ArgumentError(
-                f"`distribution` is one of {', '.join(_DISTRIBUTIONS)}.", received=f"distribution={distribution!r}"
+                f"`distribution` must be one of {', '.join(_DISTRIBUTIONS)}.", received=f"distribution={distribution!r}"
             )
         super().__init__(seed)
         self.scale = scale
@@ -163,7 +163,7 @@ class VarianceScaling(RandomInitializer):
         self.output_axes = output_axes
 
     def __call__(self, shape: Sequence[int], dtype: Any = None) -> Any:
-        """An array of draws."""
+        """Draw an array."""
         fan_in, fan_out = fans(shape, self.input_axes, self.output_axes)
         count = {"fan_in": fan_in, "fan_out": fan_out, "fan_avg": (fan_in + fan_out) / 2}[self.mode]
         scale = self.scale / max(1.0, count)
@@ -175,7 +175,7 @@ class VarianceScaling(RandomInitializer):
         return draws.truncated_normal(shape, 0.0, math.sqrt(scale) / _TRUNCATED_DEVIATION, dtype, self.seed)
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of the constructor."""
+        """Return the constructor arguments as plain data."""
         return {
             **super().get_config(),
             "scale": self.scale,
@@ -189,7 +189,7 @@ class VarianceScaling(RandomInitializer):
 def fans(
     shape: Sequence[int], input_axes: Sequence[int] | None = None, output_axes: Sequence[int] | None = None
 ) -> tuple[float, float]:
-    """How many inputs a unit has, and to how many units an input goes, for a kernel of this shape."""
+    """Return how many inputs a unit has, and how many units an input feeds, for a kernel of this shape."""
     shape = tuple(shape)
     if input_axes is not None and output_axes is not None:
         return math.prod(shape[i] for i in input_axes), math.prod(shape[i] for i in output_axes)
@@ -201,14 +201,14 @@ def fans(
     return shape[-2] * rest, shape[-1] * rest
 
 
-def _scaled(name: str, scale: float, mode: str, distribution: str, summary: str) -> type[VarianceScaling]:
-    """The class of `VarianceScaling` with these options."""
+def _scaling_class(name: str, scale: float, mode: str, distribution: str, summary: str) -> type[VarianceScaling]:
+    """Create the subclass of `VarianceScaling` with these options."""
 
     def __init__(self: Any, seed: Any = None, input_axes: Any = None, output_axes: Any = None) -> None:
         VarianceScaling.__init__(self, scale, mode, distribution, seed, input_axes, output_axes)
 
     def get_config(self: Any) -> dict[str, Any]:
-        """The arguments of the constructor."""
+        """Return the constructor arguments as plain data."""
         return {
             **RandomInitializer.get_config(self),
             "input_axes": self.input_axes,
@@ -231,26 +231,28 @@ def _scaled(name: str, scale: float, mode: str, distribution: str, summary: str)
     return type(name, (VarianceScaling,), members)
 
 
-GlorotUniform = _scaled(
+GlorotUniform = _scaling_class(
     "GlorotUniform", 1.0, "fan_avg", "uniform", "Draws of the uniform distribution on ±sqrt(6 / (inputs + units))."
 )
-GlorotNormal = _scaled(
+GlorotNormal = _scaling_class(
     "GlorotNormal",
     1.0,
     "fan_avg",
     "truncated_normal",
     "Draws of a normal distribution, variance 2 / (inputs + units).",
 )
-LecunNormal = _scaled(
+LecunNormal = _scaling_class(
     "LecunNormal", 1.0, "fan_in", "truncated_normal", "Draws of a normal distribution of variance 1 / inputs."
 )
-LecunUniform = _scaled(
+LecunUniform = _scaling_class(
     "LecunUniform", 1.0, "fan_in", "uniform", "Draws of the uniform distribution on ±sqrt(3 / inputs)."
 )
-HeNormal = _scaled(
+HeNormal = _scaling_class(
     "HeNormal", 2.0, "fan_in", "truncated_normal", "Draws of a normal distribution of variance 2 / inputs."
 )
-HeUniform = _scaled("HeUniform", 2.0, "fan_in", "uniform", "Draws of the uniform distribution on ±sqrt(6 / inputs).")
+HeUniform = _scaling_class(
+    "HeUniform", 2.0, "fan_in", "uniform", "Draws of the uniform distribution on ±sqrt(6 / inputs)."
+)
 
 
 class Orthogonal(RandomInitializer):
@@ -271,9 +273,9 @@ class Orthogonal(RandomInitializer):
         self.gain = gain
 
     def __call__(self, shape: Sequence[int], dtype: Any = None) -> Any:
-        """An array whose axes but the last are the rows of the matrix."""
+        """Draw an orthogonal array; all axes except the last form the rows of the matrix."""
         if len(shape) < 2:
-            raise ArgumentError("An orthogonal array has two axes or more.", received=f"shape={tuple(shape)}")
+            raise ArgumentError("An orthogonal array must have at least two axes.", received=f"shape={tuple(shape)}")
         dtype = standardize_dtype(dtype)
         rows, columns = math.prod(shape[:-1]), shape[-1]
         # Matrices of 16 bit floats are factorized in 32.
@@ -287,5 +289,5 @@ class Orthogonal(RandomInitializer):
         return (self.gain * wnp.reshape(orthogonal, tuple(shape))).astype(dtype)
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of the constructor."""
+        """Return the constructor arguments as plain data."""
         return {**super().get_config(), "gain": self.gain}

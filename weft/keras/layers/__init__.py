@@ -38,7 +38,7 @@ _gather()
 
 
 def get(identifier: _Any) -> _Any:
-    """The layer that an identifier means.
+    """Return the layer for an identifier.
 
     Args:
         identifier: None, a layer, a class, the name of a class, or a config of `serialize`.
@@ -47,7 +47,7 @@ def get(identifier: _Any) -> _Any:
 
 
 def serialize(layer: Layer) -> dict[str, _Any]:
-    """A layer as plain data.
+    """Convert a layer to plain data.
 
     Args:
         layer: the layer.
@@ -61,7 +61,7 @@ def serialize(layer: Layer) -> dict[str, _Any]:
 
 
 def deserialize(config: dict[str, _Any], custom_objects: dict[str, _Any] | None = None) -> _Any:
-    """The layer that `serialize` described.
+    """Construct a layer from the data that `serialize` returned.
 
     Args:
         config: plain data.

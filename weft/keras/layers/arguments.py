@@ -42,12 +42,12 @@ class ConfiguredLayer(Layer):
 
 
 def constructor_arguments(names: dict[str, Any]) -> dict[str, Any]:
-    """The named arguments of a constructor, in order, from its `locals()` before it has other variables."""
+    """Select the constructor's named arguments, in order, from its `locals()` before further variables are assigned."""
     return {name: value for name, value in names.items() if name not in ("self", "kwargs", "__class__")}
 
 
 def check_axes(axis: int | Sequence[int], shape: Sequence[Any], layer: Layer) -> None:
-    """An error when an axis is not one of the shape's."""
+    """Raise an error if an axis is out of bounds for a shape."""
     for one in (axis,) if isinstance(axis, int) else axis:
         if not -len(shape) <= one < len(shape):
             raise ArgumentError(
@@ -57,7 +57,7 @@ def check_axes(axis: int | Sequence[int], shape: Sequence[Any], layer: Layer) ->
 
 
 def fixed_size(shape: Sequence[Any], axis: int, layer: Layer) -> int:
-    """The size of an axis of an input, which must be known."""
+    """Return the size of an input's axis; raise an error if it is unknown."""
     check_axes(axis, shape, layer)
     size = shape[axis]
     if size is None:

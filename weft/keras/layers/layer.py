@@ -25,14 +25,14 @@ from weft.keras.graph import shapes
 from weft.keras.graph.operation import Operation, record
 from weft.keras.graph.tensor import KerasTensor, any_symbolic
 from weft.keras.layers.signature import (
+    call_signature,
     has_tensors,
     is_shape,
     is_tensor,
     map_shapes,
     map_tensors,
     shape_arguments,
-    shapes_of,
-    signature_of,
+    tree_shapes,
 )
 from weft.keras.layers.state import Stateful
 
@@ -92,7 +92,7 @@ class Layer(Stateful):
             )
         self._input_shape_argument = (input_dim,) if input_dim is not None else input_shape
         if not isinstance(trainable, bool):
-            raise ArgumentError("`trainable` is True or False.", received=f"trainable={trainable!r}")
+            raise ArgumentError("`trainable` must be True or False.", received=f"trainable={trainable!r}")
         self._dtype_policy: DTypePolicy = get_policy(dtype)
         self.activity_regularizer = registry.get("regularizers", activity_regularizer)
         self.autocast = autocast
@@ -115,10 +115,10 @@ class Layer(Stateful):
     # ---------------------------------------------------------------------------------------------------------- config
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of the constructor, as plain data.
+        """Return the constructor arguments as plain data.
 
-        Without a method of its own, a subclass has here all that it was constructed with. A method of its own adds to
-        what `super().get_config()` returns.
+        The default covers all arguments of a subclass that does not override it; an override extends
+        `super().get_config()`.
         """
         inherited = type(self).get_config is Layer.get_config
         own = self._constructor_config() if inherited and not _is_builtin(type(self)) else self._attribute_config()
@@ -135,8 +135,7 @@ class Layer(Stateful):
         return config
 
     def _attribute_config(self) -> dict[str, Any]:
-        """The arguments of the nearest class of Weft, from the attributes that have their names, else as they were when
-        it was constructed."""
+        """Return the arguments of the nearest built-in class, from attributes of the same names or as passed."""
         nearest = next(cls for cls in type(self).__mro__ if _is_builtin(cls))
         constructed = self._constructor_arguments()
         config: dict[str, Any] = {}
@@ -153,7 +152,7 @@ class Layer(Stateful):
         return config
 
     def get_build_config(self) -> dict[str, Any] | None:
-        """The shapes that it was built with; None before."""
+        """Return the shapes that the layer was built with; None before."""
         if self._build_shapes is None:
             return None
         if len(self._build_shapes) == 1:
@@ -255,14 +254,14 @@ class Layer(Stateful):
         """
         if isinstance(shape, str):
             raise ArgumentError(
-                "The first argument of add_weight is the shape.",
+                "The first argument of add_weight must be the shape.",
                 received=f"{shape!r}",
                 fix=f"add_weight(shape=..., name={shape!r})",
             )
         frame = context.current_frame()
         if self.built and not self._is_building and frame is not None and frame.layer is self:
             raise ArgumentError(
-                f"Layer {self.name} is built: a weight that `call` creates would be a new one in each call.",
+                f"Layer {self.name} is already built: a weight created in `call` would be a new one in each call.",
                 received=f"add_weight(name={name!r}) in `call`",
                 fix="create variables in `__init__` or `build`",
             )
@@ -288,7 +287,7 @@ class Layer(Stateful):
         return variable
 
     def add_variable(self, *args: Any, **kwargs: Any) -> Variable:
-        """The same as `add_weight`."""
+        """Add a weight; an alias of `add_weight`."""
         return self.add_weight(*args, **kwargs)
 
     def add_loss(self, loss: Any) -> None:
@@ -336,7 +335,7 @@ class Layer(Stateful):
                 with self._open_name_scope():
                     self._path = current_path()
                     # A layer that says how shapes change need not be traced, but those in it must be built.
-                    self._traced_spec(input_shape)
+                    self._trace_spec(input_shape)
             self._finish_build({"input_shape": input_shape})
 
     def _build_at_init(self) -> None:
@@ -353,7 +352,7 @@ class Layer(Stateful):
         self._lock_state()
 
     def _post_build(self) -> None:
-        """For subclasses: run when the layer has been built."""
+        """Run after the layer has been built; subclasses override it."""
 
     def _lock_state(self) -> None:
         self._own_members()  # of lists that were set before
@@ -369,7 +368,7 @@ class Layer(Stateful):
         with _building:
             if self.built:
                 return
-            sizes = {name: shapes_of(value) for name, value in arguments.items() if has_tensors(value)}
+            sizes = {name: tree_shapes(value) for name, value in arguments.items() if has_tensors(value)}
             if type(self).build is Layer.build:
                 # Layers inside are built when `call` calls them.
                 self._finish_build({f"{name}_shape": shape for name, shape in sizes.items()})
@@ -392,11 +391,11 @@ class Layer(Stateful):
                 f"The constructor of {type(self).__name__} does not call `super().__init__()`.",
                 fix="call `super().__init__(**kwargs)` first in `__init__`",
             )
-        signature = signature_of(type(self).call)
+        signature = call_signature(type(self).call)
         kwargs = dict(kwargs)
         explicit = kwargs.pop("training", None) if "training" not in signature else kwargs.get("training")
         if self._converts_arguments:
-            args, kwargs = self._converted(args, kwargs)
+            args, kwargs = self._convert_arguments(args, kwargs)
         arguments = signature.bind(self.name, args, kwargs)
         if explicit is None and "training" in arguments:
             explicit = arguments["training"]
@@ -418,17 +417,21 @@ class Layer(Stateful):
                 if parent is None:
                     context.current_losses().begin(frame)
                 extra = self._masks_for(arguments)
+                mask = arguments.get("mask")
+                has_masks = context.any_masks() or type(self).compute_mask is not Layer.compute_mask
+                masks = map_tensors(get_keras_mask, first) if has_masks else None
                 if "training" in signature and training is not None:
                     extra["training"] = training
                 if symbolic:
                     outputs = self._symbolic_call(args, kwargs, extra)
                 else:
-                    filled = _completed(args, kwargs, extra, signature.names)
+                    filled = _complete(args, kwargs, extra, signature.names)
                     outputs = self.rematerialized_call(self.call, *args, **filled)(*args, **filled)
                     outputs = output_in_layout(outputs, self.path)
                     if self.activity_regularizer is not None:
                         self._regularize_activity(outputs)
-                self._set_masks(first, outputs, arguments.get("mask"))
+                if has_masks or mask is not None:
+                    self._set_masks(first, outputs, masks, mask)
             except Exception as error:
                 context.explain_error(error, frame, args, kwargs)
                 raise
@@ -486,8 +489,10 @@ class Layer(Stateful):
     # Whether arrays of other libraries and other dtypes are converted before a call.
     _converts_arguments = True
 
-    def _converted(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Arguments as arrays of Weft, floats in the compute dtype, with the masks that they had."""
+    def _convert_arguments(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Convert arguments to arrays of Weft, floats in the compute dtype; masks are retained."""
         convert = functools.partial(self._policy().convert_input, autocast=self.autocast, dtype=self.input_dtype)
 
         def with_mask(leaf: Any) -> Any:
@@ -499,14 +504,14 @@ class Layer(Stateful):
         return map_tensors(with_mask, args), map_tensors(with_mask, kwargs) if kwargs else kwargs
 
     def _symbolic_call(self, args: tuple[Any, ...], kwargs: dict[str, Any], extra: dict[str, Any]) -> Any:
-        names = signature_of(type(self).call).names
-        specs = map_tensors(self._cast_spec, (args, _completed(args, kwargs, extra, names)))
+        names = call_signature(type(self).call).names
+        specs = map_tensors(self._cast_spec, (args, _complete(args, kwargs, extra, names)))
         outputs = self.compute_output_spec(*specs[0], **specs[1])
         # Masks are found again when the graph runs, so only what the caller wrote is recorded.
         return record(self, args, kwargs, outputs)
 
     def _cast_spec(self, value: Any) -> Any:
-        """A KerasTensor as `call` will see it: of the compute dtype."""
+        """Cast a KerasTensor to the compute dtype, as `call` receives it."""
         if not isinstance(value, KerasTensor) or not self.autocast or "float" not in value.dtype:
             return value
         if value.dtype == self.input_dtype:
@@ -514,9 +519,8 @@ class Layer(Stateful):
         return KerasTensor(value.shape, self.input_dtype)
 
     def _masks_for(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """The masks that `call` takes and was not called with: `mask` of its only tensor argument, else
-        `<argument>_mask`."""
-        signature = signature_of(type(self).call)
+        """Return the masks that `call` takes but did not receive: `mask` for one tensor, else `<argument>_mask`."""
+        signature = call_signature(type(self).call)
         if not signature.takes_masks:
             return {}
         tensors = {name: value for name, value in arguments.items() if has_tensors(value)}
@@ -529,12 +533,10 @@ class Layer(Stateful):
             name: map_tensors(get_keras_mask, value) for name, value in wanted.items() if arguments.get(name) is None
         }
 
-    def _set_masks(self, inputs: Any, outputs: Any, explicit: Any = None) -> None:
+    def _set_masks(self, inputs: Any, outputs: Any, masks: Any, explicit: Any) -> None:
         """Set the masks of the results, from the mask that the call was passed or else from those of the inputs; or
         warn that they end here."""
-        if type(self).compute_mask is Layer.compute_mask and explicit is None and not context.any_masks():
-            return
-        previous = map_tensors(get_keras_mask, inputs) if explicit is None or not self.supports_masking else explicit
+        previous = masks if explicit is None or not self.supports_masking else explicit
         masked = any(mask is not None for mask in weft.tree.leaves(previous))
         if self.supports_masking:
             if not masked and type(self).compute_mask is Layer.compute_mask:
@@ -550,7 +552,7 @@ class Layer(Stateful):
             if len(masks) != len(results):
                 masks = [found] * len(results) if found is not None and is_tensor(found) else []
             for result, mask in zip(results, masks, strict=False):
-                if mask is not None and is_tensor(result) and not _is_input(result, inputs):
+                if mask is not None and is_tensor(result):
                     set_keras_mask(result, mask)
         elif masked and not shapes.in_symbolic_trace():
             warnings.warn(
@@ -567,7 +569,7 @@ class Layer(Stateful):
         self._supports_masking = value
 
     def compute_mask(self, inputs: Any, previous_mask: Any) -> Any:
-        """The mask of the results: by default that of the inputs.
+        """Return the mask of the outputs; by default the mask of the inputs.
 
         Args:
             inputs: the first argument of the call.
@@ -624,7 +626,8 @@ class Layer(Stateful):
         ):
             if len(listed) != len(values):
                 raise ArgumentError(
-                    f"Layer {self.name} has {len(listed)} {what} variables: {[v.path for v in listed]}.",
+                    f"Layer {self.name} needs one value for each of its {len(listed)} {what} variables: "
+                    f"{[v.path for v in listed]}.",
                     received=f"{len(values)} values",
                 )
         pairs = [*zip(trainable, trainable_variables, strict=True), *zip(others, non_trainable_variables, strict=True)]
@@ -637,14 +640,14 @@ class Layer(Stateful):
     # ----------------------------------------------------------------------------------------------------------- shapes
 
     def compute_output_shape(self, *args: Any, **kwargs: Any) -> Any:
-        """The shapes of the results, from those of the arguments.
+        """Return the output shapes for the shapes of the arguments.
 
         Args:
             *args: shapes of the arguments of `call`; None is an unknown size.
             **kwargs: likewise, as `<argument>_shape`.
         """
         sizes = {name.removesuffix("_shape"): shape for name, shape in kwargs.items()}
-        names = signature_of(type(self).call).names
+        names = call_signature(type(self).call).names
         if list(sizes) == ["input"]:
             args, sizes = (sizes["input"],), {}
         tensors = [map_shapes(lambda shape: KerasTensor(shape, self.compute_dtype), shape) for shape in args]
@@ -665,18 +668,18 @@ class Layer(Stateful):
             return self.call(*args, **kwargs)
 
     def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
-        """The results for KerasTensors, as KerasTensors.
+        """Return the symbolic outputs for symbolic inputs.
 
-        By `compute_output_shape` where the class has it, with the compute dtype; else by tracing `call`.
+        Uses `compute_output_shape` if the class defines it, with the compute dtype; else traces `call`.
         """
         if type(self).compute_output_shape is Layer.compute_output_shape:
             return shapes.compute_output_spec(self.call, *args, **kwargs)
-        arguments = signature_of(type(self).call).bind(self.name, args, kwargs)
-        sizes = {name: shapes_of(value) for name, value in arguments.items() if has_tensors(value)}
+        arguments = call_signature(type(self).call).bind(self.name, args, kwargs)
+        sizes = {name: tree_shapes(value) for name, value in arguments.items() if has_tensors(value)}
         found = self.compute_output_shape(**shape_arguments(type(self).compute_output_shape, sizes, self.name))
         return map_shapes(lambda shape: KerasTensor(standardize_shape(shape), self.compute_dtype), found)
 
-    def _traced_spec(self, input_shape: Any) -> Any:
+    def _trace_spec(self, input_shape: Any) -> Any:
         if is_shape(input_shape) or not isinstance(input_shape, dict):
             inputs = map_shapes(lambda shape: KerasTensor(shape, self.compute_dtype), input_shape)
         else:
@@ -684,7 +687,7 @@ class Layer(Stateful):
         return shapes.compute_output_spec(self._call_for_shapes, inputs)
 
     def count_params(self) -> int:
-        """How many entries its weights have together; an error before it is built."""
+        """Return the total number of entries of the weights; raise an error before the layer is built."""
         if not self.built:
             raise ArgumentError(
                 f"Layer {self.name} is not built, so its parameters cannot be counted.",
@@ -705,32 +708,25 @@ def _is_builtin(cls: type) -> bool:
 
 
 def _config_value(value: Any) -> Any:
-    """An argument as Keras writes it: functions of Weft by their names."""
+    """Serialize an argument like Keras: functions of Weft by their names."""
     if inspect.isfunction(value) and registry.public_name(value) is not None:
         return value.__name__
     return registry.serialize_keras_object(value)
 
 
 def _as_shape(shape: Any) -> Any:
-    """A shape from a file, where tuples are lists."""
+    """Convert a shape from a file, where tuples are lists, to tuples."""
     return map_shapes(tuple, shape)
 
 
-def _completed(
-    args: tuple[Any, ...], kwargs: dict[str, Any], extra: dict[str, Any], names: list[str]
-) -> dict[str, Any]:
-    """`kwargs` with masks and `training`, except for those that are positional arguments already."""
+def _complete(args: tuple[Any, ...], kwargs: dict[str, Any], extra: dict[str, Any], names: list[str]) -> dict[str, Any]:
+    """Add masks and `training` to `kwargs`, except those that are positional arguments already."""
     positional = set(names[: len(args)])
     return {**kwargs, **{name: value for name, value in extra.items() if name not in positional}}
 
 
-def _is_input(result: Any, inputs: Any) -> bool:
-    """Whether a result is one of the inputs itself, whose mask is not to be replaced."""
-    return any(result is leaf for leaf in weft.tree.leaves(inputs))
-
-
 def _building_method(method: Callable[..., Any]) -> Callable[..., Any]:
-    """A method `build`: variables get the layer's path, and the layer is built afterwards."""
+    """Wrap a `build` method: variables get the layer's path, and the layer is marked as built afterwards."""
 
     @functools.wraps(method)
     def build(self: Layer, *args: Any, **kwargs: Any) -> None:

@@ -34,7 +34,7 @@ class Signature:
         return name in self.all_names
 
     def bind(self, layer: str, args: tuple[Any, ...], kwargs: Arguments) -> Arguments:
-        """The arguments of a call by name."""
+        """Bind the arguments of a call to their names."""
         if not kwargs and len(args) <= len(self.names):
             return dict(zip(self.names, args, strict=False))
         try:
@@ -50,8 +50,8 @@ class Signature:
 _signatures: weakref.WeakKeyDictionary[Callable[..., Any], Signature] = weakref.WeakKeyDictionary()
 
 
-def signature_of(function: Callable[..., Any]) -> Signature:
-    """The signature of a method, from its class."""
+def call_signature(function: Callable[..., Any]) -> Signature:
+    """Return the cached signature of a method."""
     found = _signatures.get(function)
     if found is None:
         found = _signatures[function] = Signature(function)
@@ -59,12 +59,12 @@ def signature_of(function: Callable[..., Any]) -> Signature:
 
 
 def is_tensor(value: Any) -> bool:
-    """Whether a value is an array or a KerasTensor."""
+    """Return whether a value is an array or a KerasTensor."""
     return isinstance(value, KerasTensor) or (hasattr(value, "shape") and hasattr(value, "dtype"))
 
 
 def has_tensors(tree: Any) -> bool:
-    """Whether there is an array or a KerasTensor in lists, tuples and dicts."""
+    """Return whether lists, tuples and dicts contain an array or a KerasTensor."""
     if isinstance(tree, (list, tuple)):
         return any(has_tensors(item) for item in tree)
     if isinstance(tree, dict):
@@ -73,7 +73,7 @@ def has_tensors(tree: Any) -> bool:
 
 
 def map_tensors(function: Callable[[Any], Any], tree: Any) -> Any:
-    """Lists, tuples and dicts with `function` of each leaf."""
+    """Map a function over the leaves of lists, tuples and dicts."""
     if isinstance(tree, dict):
         return {key: map_tensors(function, item) for key, item in tree.items()}
     if isinstance(tree, tuple) and hasattr(tree, "_fields"):
@@ -83,15 +83,14 @@ def map_tensors(function: Callable[[Any], Any], tree: Any) -> Any:
     return function(tree)
 
 
-def shapes_of(tree: Any) -> Any:
-    """The shapes of arrays in a tree, with None for unknown sizes and for what is no array."""
+def tree_shapes(tree: Any) -> Any:
+    """Return the shapes of the arrays in a tree, with None for unknown sizes and for other leaves."""
     return map_tensors(lambda leaf: standardize_shape(leaf.shape) if is_tensor(leaf) else None, tree)
 
 
 def shape_arguments(method: Callable[..., Any], shapes: Arguments, layer: str) -> Arguments:
-    """Which shapes `build` or `compute_output_shape` takes: the first for its only parameter, else by name, as
-    `<argument>_shape`."""
-    signature = signature_of(method)
+    """Select the shapes that a method takes: the first for an only parameter, else `<argument>_shape` by name."""
+    signature = call_signature(method)
     if len(signature.names) == 1 and not signature.takes_any_keyword:
         return {signature.names[0]: next(iter(shapes.values()), None)}
     named = {f"{name}_shape": shape for name, shape in shapes.items()}
@@ -115,7 +114,7 @@ def shape_arguments(method: Callable[..., Any], shapes: Arguments, layer: str) -
 
 
 def map_shapes(function: Callable[[tuple[int | None, ...]], Any], tree: Any) -> Any:
-    """Lists, tuples and dicts of shapes, with `function` of each shape; None stays."""
+    """Map a function over the shapes in lists, tuples and dicts; None stays None."""
     if tree is None:
         return None
     if is_shape(tree):

@@ -17,7 +17,7 @@ _CONTAINERS = (list, tuple, dict, set)
 
 
 def is_metric(value: Any) -> bool:
-    """Whether an object is a metric: it has a state that is updated, and a result."""
+    """Return whether an object is a metric: it has `update_state`, `reset_state` and `result`."""
     return hasattr(value, "update_state") and hasattr(value, "reset_state") and hasattr(value, "result")
 
 
@@ -104,22 +104,22 @@ class Stateful(Operation):
 
     # ----------------------------------------------------------------------------------------------------------- lists
 
-    def _owned_values(self, kind: type) -> list[Any]:
+    def _own_values(self, kind: type) -> list[Any]:
         self._own_members()
         return [owned.value for owned in self._owned if isinstance(owned.value, kind)]
 
     @property
     def _seed_generators(self) -> list[SeedGenerator]:
         """The seed generators in its own attributes."""
-        return self._owned_values(SeedGenerator)
+        return self._own_values(SeedGenerator)
 
     @property
     def _layers(self) -> list[Any]:
         """The layers that this one owns itself."""
-        return self._owned_values(Stateful)
+        return self._own_values(Stateful)
 
     def _own_variables(self) -> list[Variable]:
-        """Its own variables, trainable ones first."""
+        """Return the object's own variables, trainable ones first."""
         self._own_members()
         found = [owned for owned in self._owned if isinstance(owned.value, Variable)]
         return [o.value for o in found if o.trainable] + [o.value for o in found if not o.trainable]
@@ -143,7 +143,7 @@ class Stateful(Operation):
             variable.assign(store[str(i)])
 
     def _flatten_layers(self, include_self: bool = True, recursive: bool = True) -> list[Any]:
-        """This layer and those in it, each once, in the order of ownership."""
+        """Return this layer and its inner layers, each once, in the order of ownership."""
         found: dict[int, Any] = {id(self): self} if include_self else {}
         waiting = list(self._layers)
         while waiting:
@@ -162,8 +162,8 @@ class Stateful(Operation):
         return _each_once(variable for layer in self._flatten_layers() for variable in layer._own_state())
 
     def _own_state(self) -> list[Variable]:
-        """Its own variables, and those of its seed generators."""
-        return [*self._own_variables(), *(generator.state for generator in self._owned_values(SeedGenerator))]
+        """Return the object's own variables and those of its seed generators."""
+        return [*self._own_variables(), *(generator.state for generator in self._own_values(SeedGenerator))]
 
     @property
     def weights(self) -> list[Variable]:
@@ -196,7 +196,7 @@ class Stateful(Operation):
         return _each_once(metric for layer in self._flatten_layers() for metric in layer._own_metrics())
 
     def _own_metrics(self) -> list[Any]:
-        """The metrics in its own attributes."""
+        """Return the metrics in the object's own attributes."""
         self._own_members()
         return [owned.value for owned in self._owned if is_metric(owned.value)]
 
@@ -221,11 +221,11 @@ class Stateful(Operation):
     # ---------------------------------------------------------------------------------------------------------- values
 
     def count_params(self) -> int:
-        """How many entries its weights have together."""
+        """Return the total number of entries of the weights."""
         return sum(variable.size for variable in self.weights)
 
     def get_weights(self) -> list[np.ndarray]:
-        """The values of `weights`, as arrays of NumPy."""
+        """Return the values of `weights` as NumPy arrays."""
         return [variable.numpy() for variable in self.weights]
 
     def set_weights(self, weights: list[Any]) -> None:
@@ -238,18 +238,19 @@ class Stateful(Operation):
         expected = [f"{v.path} {tuple(v.shape)}" for v in variables]
         if len(variables) != len(weights):
             raise ArgumentError(
-                f"Layer {self.name} has {len(variables)} weights: {', '.join(expected) or 'none'}.",
+                f"Layer {self.name} needs one array for each of its {len(variables)} weights: "
+                f"{', '.join(expected) or 'none'}.",
                 received=f"{len(weights)} arrays: {type_text(list(weights))}",
                 fix="build the layer first (call it, or `build`)" if not variables else None,
             )
         for variable, value in zip(variables, weights, strict=True):
             if not hasattr(value, "shape"):
                 raise ArgumentTypeError(
-                    f"Weights are arrays; that for {variable.path} is not one.", received=type(value).__name__
+                    f"Weights must be arrays; the one for {variable.path} is not.", received=type(value).__name__
                 )
             if tuple(value.shape) != variable.shape:
                 raise ArgumentError(
-                    f"The weight {variable.path} of layer {self.name} has the shape {variable.shape}.",
+                    f"The weight {variable.path} of layer {self.name} must have the shape {variable.shape}.",
                     received=f"an array of shape {tuple(value.shape)}",
                 )
         for variable, value in zip(variables, weights, strict=True):
@@ -261,12 +262,12 @@ _UNOWNED = {"_owned", "_container_attributes", "_init_arguments", "_inbound_node
 
 
 def _each_once(values: Iterable[Any]) -> list[Any]:
-    """Values without those that were there before, by identity."""
+    """Remove duplicates by identity."""
     return list({id(value): value for value in values}.values())
 
 
 def _members(value: Any, inside: tuple[Any, ...] = ()) -> Iterator[Any]:
-    """What a layer owns in lists, tuples, sets and dicts, at any level; a container may contain itself."""
+    """Yield what a layer owns in lists, tuples, sets and dicts, at any level; a container may contain itself."""
     if isinstance(value, (Variable, Stateful, SeedGenerator)) or is_metric(value):
         yield value
     elif isinstance(value, _CONTAINERS) and not any(value is container for container in inside):

@@ -99,7 +99,7 @@ __all__ = [
 
 
 def get(identifier: Any) -> Any:
-    """The loss that an argument `loss=` means.
+    """Return the loss for an argument `loss=`.
 
     Args:
         identifier: None, the name of a loss or of its class ("mse", "MeanSquaredError"), a config, or a loss.
@@ -115,7 +115,7 @@ def get(identifier: Any) -> Any:
 
 
 def serialize(loss: Any) -> Any:
-    """A loss as plain data.
+    """Convert a loss to plain data.
 
     Args:
         loss: a `Loss`, or a function.
@@ -131,7 +131,7 @@ def serialize(loss: Any) -> Any:
 
 
 def deserialize(name: Any, custom_objects: Mapping[str, Any] | None = None) -> Any:
-    """The loss that plain data describe.
+    """Construct a loss from plain data.
 
     Args:
         name: what `serialize` returned, or the name of a loss.

@@ -10,13 +10,13 @@ from weft.errors import ArgumentError
 
 
 def pair(y_true: Any, y_pred: Any) -> tuple[Array, Array]:
-    """Targets and predictions as arrays of the predictions' dtype."""
+    """Convert targets and predictions to arrays of the predictions' dtype."""
     y_pred = wnp.asarray(y_pred)
     return wnp.asarray(y_true).astype(y_pred.dtype), y_pred
 
 
 def same_rank(first: Any, second: Any, expand_rank_1: bool = True) -> tuple[Array, Array]:
-    """Two arrays whose ranks differ by one and of which the longer ends in an axis of size 1, with that axis removed.
+    """Remove the last axis, if its size is 1, from the longer of two arrays whose ranks differ by one.
 
     A vector beside an [n, 1] matrix gets the axis instead, unless `expand_rank_1` is False. Other pairs are returned as
     they are.
@@ -60,7 +60,7 @@ def _mismatch(name: str, y_true: Array, y_pred: Array, hint: str = "") -> Argume
 
 
 def errors(name: str, y_true: Any, y_pred: Any) -> tuple[Array, Array]:
-    """Targets and predictions of a loss that compares them element by element."""
+    """Convert targets and predictions of a loss that compares them elementwise, and check that they broadcast."""
     y_true, y_pred = same_rank(*pair(y_true, y_pred))
     broadcastable(name, y_true, y_pred)
     return y_true, y_pred

@@ -15,18 +15,18 @@ from weft.keras.ops.numpy import divide_no_nan
 REDUCTIONS = ("sum_over_batch_size", "mean", "sum", "mean_with_sample_weight", "none", None)
 
 
-def checked_reduction(reduction: str | None) -> str | None:
-    """A reduction that exists, or an error that lists them."""
+def check_reduction(reduction: str | None) -> str | None:
+    """Return a reduction if it exists; else raise an error that lists the reductions."""
     if reduction not in REDUCTIONS:
         raise ArgumentError(
-            f"A reduction is one of {', '.join(repr(name) for name in REDUCTIONS)}.",
+            f"`reduction` must be one of {', '.join(repr(name) for name in REDUCTIONS)}.",
             received=f"reduction={reduction!r}",
         )
     return reduction
 
 
-def weighted(name: str, values: Array, weights: Any) -> tuple[Array, Array]:
-    """Values times weights, and the weights, with their ranks made equal."""
+def apply_weights(name: str, values: Array, weights: Any) -> tuple[Array, Array]:
+    """Multiply values by weights of the same rank; return the products and the weights."""
     values, weights = same_rank(values, wnp.asarray(weights).astype(values.dtype))
     fits = weights.ndim in (0, values.ndim)
     if fits and weights.ndim:
@@ -44,7 +44,9 @@ def weighted(name: str, values: Array, weights: Any) -> tuple[Array, Array]:
 
 
 def mask_weights(mask: Array, reduction: str | None, dtype: Any) -> Array:
-    """Weights that leave out what is masked: for means, valid entries count total / valid, so that it is over those."""
+    """Return weights that exclude masked entries; for means, valid entries weigh total / valid, so that the mean is
+    over them.
+    """
     valid = mask.astype(dtype)
     if reduction not in ("mean", "sum_over_batch_size"):
         return valid
@@ -77,7 +79,7 @@ def reduce_weighted_values(
     dtype: Any = None,
     name: str = "loss",
 ) -> Array:
-    """The one value of a batch: weights do not enter the divisor, but for `mean_with_sample_weight`.
+    """Reduce the values of a batch to one; weights enter the divisor only with `mean_with_sample_weight`.
 
     Args:
         values: a value for each sample (or for each time step of it, and so on).
@@ -94,12 +96,12 @@ def reduce_weighted_values(
     >>> print(reduce_weighted_values([1.0, 4.0, 9.0, 16.0], sample_weight=[1.0, 1.0, 0.0, 0.0]))
     1.25
     """
-    checked_reduction(reduction)
+    check_reduction(reduction)
     values = wnp.asarray(values, dtype)
     if mask is not None:
         sample_weight = with_mask(sample_weight, mask, reduction, values.dtype)
     if sample_weight is not None:
-        values, sample_weight = weighted(name, values, sample_weight)
+        values, sample_weight = apply_weights(name, values, sample_weight)
     if reduction in (None, "none") or values.shape == () or values.shape == (0,):
         return values
     total = wnp.sum(values)
@@ -111,7 +113,7 @@ def reduce_weighted_values(
 
 
 def as_arrays(values: Any, dtype: Any) -> Any:
-    """A tree of arrays of a dtype. Lists of numbers are arrays, not trees."""
+    """Convert a tree to arrays of a dtype. Lists of numbers are arrays, not trees."""
     if isinstance(values, (list, tuple)) and any(isinstance(leaf, (int, float)) for leaf in tree.leaves(values)):
         return wnp.asarray(values).astype(dtype)
     return tree.map(lambda leaf: wnp.asarray(leaf).astype(dtype), values)
@@ -141,7 +143,7 @@ class Loss:
         self, name: str | None = None, reduction: str | None = "sum_over_batch_size", dtype: Any = None
     ) -> None:
         self.name = name or names.auto_name(type(self).__name__)
-        self.reduction = checked_reduction(reduction)
+        self.reduction = check_reduction(reduction)
         self._dtype_argument = dtype
         self._dtype_policy = policy.get_policy(dtype or config.floatx())
         self._dtype = self._dtype_policy.compute_dtype
@@ -152,7 +154,7 @@ class Loss:
         return self._dtype
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
-        """A value for each sample. To be defined by subclasses."""
+        """Compute a value for each sample. Subclasses define it."""
         raise NotSupportedError(
             f"{type(self).__name__} does not define `call(y_true, y_pred)`, which returns a value for each sample."
         )
@@ -169,7 +171,7 @@ class Loss:
         return reduce_weighted_values(values, sample_weight, mask, self.reduction, self._dtype, self.name)
 
     def get_config(self) -> dict[str, Any]:
-        """What the constructor needs to make this loss again."""
+        """Return the constructor arguments as plain data."""
         settings: dict[str, Any] = {"name": self.name, "reduction": self.reduction}
         if self._dtype_argument is not None:
             settings["dtype"] = self._dtype_policy.name
@@ -177,7 +179,7 @@ class Loss:
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Self:
-        """The loss that `get_config` described."""
+        """Construct a loss from a config of `get_config`."""
         return cls(**config)
 
 

@@ -12,7 +12,7 @@ from weft.keras.ops.dispatch import operation
 
 
 def signs(y_true: Array) -> Array:
-    """Targets of 0 and 1 as -1 and 1; targets of which any is something else as they are."""
+    """Convert targets of 0 and 1 to -1 and 1; targets with any other value are unchanged."""
     binary = wnp.all((y_true == 0) | (y_true == 1))
     return wnp.where(binary, 2.0 * y_true - 1.0, y_true).astype(y_true.dtype)
 
@@ -25,7 +25,7 @@ def _margins(name: str, y_true: Any, y_pred: Any) -> Array:
 
 @operation
 def hinge(y_true: Any, y_pred: Any) -> Array:
-    """The mean of max(1 - y_true * y_pred, 0) over the last axis; targets are -1 and 1, or 0 and 1.
+    """Compute the mean of max(1 - y_true * y_pred, 0) over the last axis; targets are -1 and 1, or 0 and 1.
 
     Args:
         y_true: targets: -1 and 1, or 0 and 1.
@@ -43,7 +43,7 @@ def hinge(y_true: Any, y_pred: Any) -> Array:
 
 @operation
 def squared_hinge(y_true: Any, y_pred: Any) -> Array:
-    """The mean of max(1 - y_true * y_pred, 0)^2 over the last axis; targets are -1 and 1, or 0 and 1.
+    """Compute the mean of max(1 - y_true * y_pred, 0)^2 over the last axis; targets are -1 and 1, or 0 and 1.
 
     Args:
         y_true: targets: -1 and 1, or 0 and 1.
@@ -61,7 +61,7 @@ def squared_hinge(y_true: Any, y_pred: Any) -> Array:
 
 @operation
 def categorical_hinge(y_true: Any, y_pred: Any) -> Array:
-    """max(1 + the largest prediction of a wrong class - that of the right class, 0); targets are one-hot.
+    """Compute max(1 + the largest prediction of a wrong class - that of the right class, 0); targets are one-hot.
 
     Args:
         y_true: one-hot targets.

@@ -21,7 +21,7 @@ def _axes(axis: Axes) -> int | tuple[int, ...] | None:
 
 @operation
 def dice(y_true: Any, y_pred: Any, axis: Axes = None) -> Array:
-    """1 - 2 * sum(y_true * y_pred) / (sum(y_true) + sum(y_pred)), over the axes or over everything.
+    """Compute 1 - 2 * sum(y_true * y_pred) / (sum(y_true) + sum(y_pred)), over the axes or over everything.
 
     Args:
         y_true: targets.
@@ -44,7 +44,7 @@ def dice(y_true: Any, y_pred: Any, axis: Axes = None) -> Array:
 
 @operation
 def tversky(y_true: Any, y_pred: Any, alpha: float = 0.5, beta: float = 0.5, axis: Axes = None) -> Array:
-    """1 - both / (both + alpha * only in targets + beta * only in predictions), over the axes or over everything.
+    """Compute 1 - both / (both + alpha * only in targets + beta * only in predictions), over the axes or everything.
 
     Args:
         y_true: targets.
@@ -78,7 +78,7 @@ def circle(
     gamma: float = 80,
     margin: float = 0.4,
 ) -> Array:
-    """The circle loss of embeddings (Sun et al., 2020): pairs far from where they should be count more.
+    """Compute the circle loss of embeddings (Sun et al., 2020): pairs far from their optimum weigh more.
 
     Args:
         y_true: integer labels [batch].
@@ -97,7 +97,7 @@ def circle(
     other_labels = labels if ref_labels is None else wnp.reshape(wnp.asarray(ref_labels).astype("int32"), (-1,))
     if y_pred.ndim != 2 or labels.shape[0] != y_pred.shape[0] or other_labels.shape[0] != others.shape[0]:
         raise ArgumentError(
-            "circle: there is a label for each embedding: labels [batch], embeddings [batch, dimension].",
+            "circle: there must be one label for each embedding: labels [batch], embeddings [batch, dimension].",
             received=f"y_true of shape {wnp.shape(y_true)}, y_pred {y_pred.shape}, ref_labels {other_labels.shape}, "
             f"ref_embeddings {others.shape}",
         )

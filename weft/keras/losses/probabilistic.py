@@ -21,7 +21,7 @@ _ONE_HOT = "integer targets need sparse_categorical_crossentropy, or one-hot enc
 def binary_crossentropy(
     y_true: Any, y_pred: Any, from_logits: bool = False, label_smoothing: float = 0.0, axis: int = -1
 ) -> Array:
-    """The mean over an axis of -y_true * log(y_pred) - (1 - y_true) * log(1 - y_pred).
+    """Compute the mean over an axis of -y_true * log(y_pred) - (1 - y_true) * log(1 - y_pred).
 
     Args:
         y_true: targets in [0, 1].
@@ -45,13 +45,13 @@ def binary_crossentropy(
 
 
 def _one_hot_pair(name: str, y_true: Any, y_pred: Any, axis: int, label_smoothing: float) -> tuple[Array, Array]:
-    """The checked and smoothed arguments of a loss with a distribution over classes as target."""
+    """Check and smooth the arguments of a loss with a distribution over classes as target."""
     if isinstance(axis, bool):
-        raise ArgumentError(f"{name}: `axis` is an int.", received=f"axis={axis}")
+        raise ArgumentError(f"{name}: `axis` must be an int.", received=f"axis={axis}")
     y_true, y_pred = pair(y_true, y_pred)
     equal_shapes(name, y_true, y_pred, _ONE_HOT)
     if y_pred.ndim == 0:
-        raise ArgumentError(f"{name}: predictions have an axis of classes.", received="a scalar")
+        raise ArgumentError(f"{name}: predictions must have an axis of classes.", received="a scalar")
     if y_pred.shape[-1] == 1:
         warnings.warn(
             f"{name}: predictions of shape {y_pred.shape} have one class, of which the loss is always 0; use "
@@ -68,7 +68,7 @@ def _one_hot_pair(name: str, y_true: Any, y_pred: Any, axis: int, label_smoothin
 def categorical_crossentropy(
     y_true: Any, y_pred: Any, from_logits: bool = False, label_smoothing: float = 0.0, axis: int = -1
 ) -> Array:
-    """-sum(y_true * log(y_pred)) along an axis of classes.
+    """Compute -sum(y_true * log(y_pred)) along an axis of classes.
 
     Args:
         y_true: a distribution for each sample, usually one-hot.
@@ -92,7 +92,7 @@ def categorical_crossentropy(
 def sparse_categorical_crossentropy(
     y_true: Any, y_pred: Any, from_logits: bool = False, ignore_class: int | None = None, axis: int = -1
 ) -> Array:
-    """-log(y_pred[y_true]) along an axis of classes.
+    """Compute -log(y_pred[y_true]) along an axis of classes.
 
     Args:
         y_true: integers of the shape of the predictions without the axis of classes, or with size 1 there.
@@ -111,7 +111,7 @@ def sparse_categorical_crossentropy(
     y_true, y_pred = wnp.asarray(y_true), wnp.asarray(y_pred)
     if y_pred.ndim == 0:
         raise ArgumentError(
-            "sparse_categorical_crossentropy: predictions have an axis of classes.", received="a scalar"
+            "sparse_categorical_crossentropy: predictions must have an axis of classes.", received="a scalar"
         )
     classes = axis % y_pred.ndim
     if y_true.ndim == y_pred.ndim and y_true.shape[classes] == 1:
@@ -148,10 +148,10 @@ def binary_focal_crossentropy(
     label_smoothing: float = 0.0,
     axis: int = -1,
 ) -> Array:
-    """Binary cross-entropy times (1 - p)^gamma, where p is the probability of the target: easy samples count less.
+    """Compute the binary cross-entropy times (1 - p)^gamma, where p is the probability of the target.
 
-    With `apply_class_balancing`, targets of 1 are weighted by alpha and those of 0 by 1 - alpha. The others are as in
-    `binary_crossentropy`.
+    Easy samples count less. With `apply_class_balancing`, targets of 1 are weighted by alpha and those of 0 by 1 -
+    alpha. The other arguments are as in `binary_crossentropy`.
 
     Args:
         y_true: targets.
@@ -193,9 +193,9 @@ def categorical_focal_crossentropy(
     label_smoothing: float = 0.0,
     axis: int = -1,
 ) -> Array:
-    """Categorical cross-entropy whose terms are times alpha * (1 - y_pred)^gamma: easy samples count less.
+    """Compute the categorical cross-entropy with its terms times alpha * (1 - y_pred)^gamma: easy samples count less.
 
-    `alpha` is one weight, or one for each class. The others are as in `categorical_crossentropy`.
+    `alpha` is one weight, or one for each class. The other arguments are as in `categorical_crossentropy`.
 
     Args:
         y_true: targets.
@@ -224,7 +224,7 @@ def categorical_focal_crossentropy(
 
 @operation
 def categorical_generalized_cross_entropy(y_true: Any, y_pred: Any, q: float) -> Array:
-    """(1 - p^q) / q, where p is the probability of the integer target.
+    """Compute (1 - p^q) / q, where p is the probability of the integer target.
 
     It is between cross-entropy (q near 0) and 1 - p (q = 1), in which labels that are wrong pull less (Zhang and
     Sabuncu, 2018).
@@ -252,7 +252,7 @@ def categorical_generalized_cross_entropy(y_true: Any, y_pred: Any, q: float) ->
 
 @operation
 def kl_divergence(y_true: Any, y_pred: Any) -> Array:
-    """sum(y_true * log(y_true / y_pred)) over the last axis; both are clipped to [epsilon, 1].
+    """Compute sum(y_true * log(y_true / y_pred)) over the last axis; both are clipped to [epsilon, 1].
 
     Args:
         y_true: distributions along the last axis.
@@ -273,7 +273,7 @@ def kl_divergence(y_true: Any, y_pred: Any) -> Array:
 
 @operation
 def poisson(y_true: Any, y_pred: Any) -> Array:
-    """The mean of y_pred - y_true * log(y_pred + epsilon) over the last axis: predictions are rates.
+    """Compute the mean of y_pred - y_true * log(y_pred + epsilon) over the last axis: predictions are rates.
 
     Args:
         y_true: counts.
@@ -293,7 +293,7 @@ def poisson(y_true: Any, y_pred: Any) -> Array:
 
 @operation
 def ctc(y_true: Any, y_pred: Any) -> Array:
-    """-log of the likelihood of label sequences over all their alignments (Graves et al., 2006).
+    """Compute -log of the likelihood of label sequences over all their alignments (Graves et al., 2006).
 
     Args:
         y_true: labels [batch, length], integers from 1; 0 is the blank, and pads sequences that are shorter.
@@ -309,7 +309,7 @@ def ctc(y_true: Any, y_pred: Any) -> Array:
     y_true, y_pred = wnp.asarray(y_true), wnp.asarray(y_pred)
     if y_true.ndim != 2 or y_pred.ndim != 3 or y_true.shape[0] != y_pred.shape[0]:
         raise ArgumentError(
-            "ctc: targets are integers [batch, length], and predictions logits [batch, time, classes].",
+            "ctc: targets must be integers [batch, length], and predictions logits [batch, time, classes].",
             received=f"y_true of shape {y_true.shape} and y_pred of shape {y_pred.shape}",
         )
     lengths = wnp.sum((y_true != 0).astype("int32"), axis=-1)
@@ -502,7 +502,7 @@ class CategoricalGeneralizedCrossEntropy(LossFunctionWrapper):
         dtype: Any = None,
     ) -> None:
         if not 0 < q < 1:
-            raise ArgumentError("CategoricalGeneralizedCrossEntropy: `q` is between 0 and 1.", received=f"q={q}")
+            raise ArgumentError("CategoricalGeneralizedCrossEntropy: `q` must be in (0, 1).", received=f"q={q}")
         super().__init__(categorical_generalized_cross_entropy, reduction, name, dtype, q=q)
 
 

@@ -15,7 +15,7 @@ from weft.keras.ops.dispatch import operation
 
 @operation
 def mean_squared_error(y_true: Any, y_pred: Any) -> Array:
-    """The mean of (y_true - y_pred)^2 over the last axis.
+    """Compute the mean of (y_true - y_pred)^2 over the last axis.
 
     Args:
         y_true: targets.
@@ -34,7 +34,7 @@ def mean_squared_error(y_true: Any, y_pred: Any) -> Array:
 
 @operation
 def mean_absolute_error(y_true: Any, y_pred: Any) -> Array:
-    """The mean of |y_true - y_pred| over the last axis.
+    """Compute the mean of |y_true - y_pred| over the last axis.
 
     Args:
         y_true: targets.
@@ -53,7 +53,7 @@ def mean_absolute_error(y_true: Any, y_pred: Any) -> Array:
 
 @operation
 def mean_absolute_percentage_error(y_true: Any, y_pred: Any) -> Array:
-    """100 times the mean of |y_true - y_pred| / max(|y_true|, epsilon) over the last axis.
+    """Compute 100 times the mean of |y_true - y_pred| / max(|y_true|, epsilon) over the last axis.
 
     Args:
         y_true: targets.
@@ -73,7 +73,7 @@ def mean_absolute_percentage_error(y_true: Any, y_pred: Any) -> Array:
 
 @operation
 def mean_squared_logarithmic_error(y_true: Any, y_pred: Any) -> Array:
-    """The mean of (log(1 + y_true) - log(1 + y_pred))^2 over the last axis; both are taken to be at least epsilon.
+    """Compute the mean of (log(1 + y_true) - log(1 + y_pred))^2 over the last axis; both are at least epsilon.
 
     Args:
         y_true: targets.
@@ -93,7 +93,7 @@ def mean_squared_logarithmic_error(y_true: Any, y_pred: Any) -> Array:
 
 @operation
 def huber(y_true: Any, y_pred: Any, delta: float = 1.0) -> Array:
-    """The mean over the last axis of e^2 / 2 for |e| up to delta, and of delta * |e| - delta^2 / 2 beyond.
+    """Compute the mean over the last axis of e^2 / 2 for |e| up to delta, and of delta * |e| - delta^2 / 2 beyond.
 
     Args:
         y_true: targets.
@@ -115,7 +115,7 @@ def huber(y_true: Any, y_pred: Any, delta: float = 1.0) -> Array:
 
 @operation
 def log_cosh(y_true: Any, y_pred: Any) -> Array:
-    """The mean of log(cosh(y_pred - y_true)) over the last axis, without overflow.
+    """Compute the mean of log(cosh(y_pred - y_true)) over the last axis, without overflow.
 
     Args:
         y_true: targets.
@@ -134,7 +134,7 @@ def log_cosh(y_true: Any, y_pred: Any) -> Array:
 
 
 def unit(values: Array, axis: int | tuple[int, ...] | None = -1) -> Array:
-    """Values over their Euclidean norm, where it is not tiny."""
+    """Divide values by their Euclidean norm, unless it is tiny."""
     # A bound on the square, not on its root, has a derivative at 0; in half precision it must not be 0 itself.
     least = max(config.epsilon() ** 2, float(wnp.finfo(values.dtype).tiny))
     squares = wnp.sum(wnp.square(values), axis=axis, keepdims=True)
@@ -143,7 +143,7 @@ def unit(values: Array, axis: int | tuple[int, ...] | None = -1) -> Array:
 
 @operation
 def cosine_similarity(y_true: Any, y_pred: Any, axis: int = -1) -> Array:
-    """Minus the cosine of the angle between targets and predictions along an axis: -1 is best.
+    """Compute minus the cosine of the angle between targets and predictions along an axis: -1 is best.
 
     Args:
         y_true: targets.

@@ -155,7 +155,7 @@ __all__ = [
 
 
 def get(identifier: Any) -> Any:
-    """The metric that an argument means.
+    """Return the metric for an argument `metrics=`.
 
     Args:
         identifier: None, the name of a metric or of its class ("mse", "auc", "AUC"), a config, or a metric.
@@ -171,7 +171,7 @@ def get(identifier: Any) -> Any:
 
 
 def serialize(metric: Any) -> Any:
-    """A metric as plain data.
+    """Convert a metric to plain data.
 
     Args:
         metric: a `Metric`, or a function.
@@ -187,7 +187,7 @@ def serialize(metric: Any) -> Any:
 
 
 def deserialize(config: Any, custom_objects: Mapping[str, Any] | None = None) -> Any:
-    """The metric that plain data describe.
+    """Construct a metric from plain data.
 
     Args:
         config: what `serialize` returned, or the name of a metric.

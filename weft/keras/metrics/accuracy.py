@@ -14,7 +14,7 @@ from weft.keras.ops.math import in_top_k
 
 
 def accuracy(y_true: Any, y_pred: Any) -> Array:
-    """1 where predictions equal targets, else 0.
+    """Return 1 where predictions equal targets, else 0.
 
     >>> print(accuracy([1, 2], [1, 3]))
     [1. 0.]
@@ -24,7 +24,7 @@ def accuracy(y_true: Any, y_pred: Any) -> Array:
 
 
 def binary_accuracy(y_true: Any, y_pred: Any, threshold: float = 0.5) -> Array:
-    """1 where (y_pred > threshold) equals the target of 0 or 1, else 0.
+    """Return 1 where (y_pred > threshold) equals the target of 0 or 1, else 0.
 
     Args:
         y_true: targets of 0 and 1.
@@ -45,7 +45,7 @@ def binary_accuracy(y_true: Any, y_pred: Any, threshold: float = 0.5) -> Array:
 
 
 def _labels(name: str, y_true: Array, y_pred: Array) -> Array:
-    """Integer targets without a last axis of size 1, checked against the predictions."""
+    """Return integer targets without a last axis of size 1, checked against the predictions."""
     if y_true.ndim == y_pred.ndim and y_true.shape[-1] == 1:
         y_true = y_true[..., 0]
     rows = y_pred.shape[:-1]
@@ -65,7 +65,7 @@ def _labels(name: str, y_true: Array, y_pred: Array) -> Array:
 def _one_hot_labels(name: str, y_true: Array, y_pred: Array) -> Array:
     if y_true.ndim == 0 or y_true.shape != y_pred.shape:
         raise ArgumentError(
-            f"{name}: targets are one-hot, of the shape of the predictions.",
+            f"{name}: targets must be one-hot and have the shape of the predictions.",
             received=f"y_true of shape {y_true.shape} and y_pred of shape {y_pred.shape}",
             fix=f"for integer targets use sparse_{name}",
         )
@@ -73,7 +73,7 @@ def _one_hot_labels(name: str, y_true: Array, y_pred: Array) -> Array:
 
 
 def categorical_accuracy(y_true: Any, y_pred: Any) -> Array:
-    """1 where the largest prediction is that of the one-hot target, else 0.
+    """Return 1 where the largest prediction is that of the one-hot target, else 0.
 
     Args:
         y_true: one-hot targets.
@@ -92,7 +92,7 @@ def categorical_accuracy(y_true: Any, y_pred: Any) -> Array:
 
 
 def sparse_categorical_accuracy(y_true: Any, y_pred: Any) -> Array:
-    """1 where the largest prediction is that of the integer target, else 0.
+    """Return 1 where the largest prediction is that of the integer target, else 0.
 
     Args:
         y_true: integer targets.
@@ -116,7 +116,7 @@ def _in_top_k(labels: Array, y_pred: Array, k: int) -> Array:
 
 
 def top_k_categorical_accuracy(y_true: Any, y_pred: Any, k: int = 5) -> Array:
-    """1 where the prediction of the one-hot target is among the k largest, else 0.
+    """Return 1 where the prediction of the one-hot target is among the k largest, else 0.
 
     Args:
         y_true: one-hot targets.
@@ -136,7 +136,7 @@ def top_k_categorical_accuracy(y_true: Any, y_pred: Any, k: int = 5) -> Array:
 
 
 def sparse_top_k_categorical_accuracy(y_true: Any, y_pred: Any, k: int = 5, from_sorted_ids: bool = False) -> Array:
-    """1 where the prediction of the integer target is among the k largest, else 0.
+    """Return 1 where the prediction of the integer target is among the k largest, else 0.
 
     With `from_sorted_ids`, predictions are classes instead, the likeliest first.
 

@@ -56,8 +56,8 @@ class AUC(_AtThresholds):
         from_logits: bool = False,
     ) -> None:
         super().__init__(name=name, dtype=dtype)
-        self.curve = _one_of("curve", str(curve).upper(), _CURVES)
-        self.summation_method = _one_of("summation_method", str(summation_method).lower(), _SUMMATIONS)
+        self.curve = _choice("curve", str(curve).upper(), _CURVES)
+        self.summation_method = _choice("summation_method", str(summation_method).lower(), _SUMMATIONS)
         self._init_from_thresholds = thresholds is not None
         if thresholds is None:
             if num_thresholds <= 1:
@@ -94,7 +94,7 @@ class AUC(_AtThresholds):
         if not self._built:
             if y_pred.ndim != 2:
                 raise ArgumentError(
-                    f"{self.name}: with `multi_label=True`, predictions have two axes, [batch, labels].",
+                    f"{self.name}: with `multi_label=True`, predictions must have two axes, [batch, labels].",
                     received=f"y_pred of shape {y_pred.shape}",
                 )
             self._build((y_pred.shape[1],))
@@ -112,10 +112,12 @@ class AUC(_AtThresholds):
         return divide_no_nan(wnp.sum(areas * self.label_weights), wnp.sum(wnp.asarray(self.label_weights)))
 
     def interpolate_pr_auc(self) -> Array:
-        """The area under the precision-recall curve, with precision interpolated as counts are (Davis and Goadrich,
-        2006): between thresholds true positives grow in a fixed proportion to positives."""
-        right, missed = self._accumulated("true_positives"), self._accumulated("false_negatives")
-        positives = right + self._accumulated("false_positives")
+        """Compute the area under the precision-recall curve, interpolated as in Davis and Goadrich (2006).
+
+        Between thresholds the count of true positives grows in a fixed proportion to the count of positives.
+        """
+        right, missed = self._accumulator("true_positives"), self._accumulator("false_negatives")
+        positives = right + self._accumulator("false_positives")
         gained = right[:-1] - right[1:]
         share = divide_no_nan(gained, wnp.maximum(positives[:-1] - positives[1:], 0))
         offset = right[1:] - share * positives[1:]
@@ -125,13 +127,13 @@ class AUC(_AtThresholds):
         return self._average(divide_no_nan(terms, wnp.maximum(right[1:] + missed[1:], 0)))
 
     def _curve(self) -> tuple[Array, Array]:
-        """The coordinates of the curve's points."""
+        """Return the coordinates of the curve's points."""
         recall = self._ratio("true_positives", "false_negatives")
         if self.curve == "ROC":
             return self._ratio("false_positives", "true_negatives"), recall
         if self.curve == "PR":
             return recall, self._ratio("true_positives", "false_positives")
-        right, false, true_negatives, missed = (self._accumulated(name) for name in self._counted)
+        right, false, true_negatives, missed = (self._accumulator(name) for name in self._counted)
         scale = divide_no_nan(right + missed, true_negatives + false)
         none = right == 0.0
         recall_gain = wnp.where(none, 0.0, 1.0 - scale * divide_no_nan(missed, right))
@@ -165,7 +167,7 @@ class AUC(_AtThresholds):
         return settings
 
 
-def _one_of(what: str, value: str, accepted: tuple[str, ...]) -> str:
+def _choice(what: str, value: str, accepted: tuple[str, ...]) -> str:
     if value not in accepted:
-        raise ArgumentError(f"AUC: `{what}` is one of {', '.join(accepted)}.", received=f"{what}={value!r}")
+        raise ArgumentError(f"AUC: `{what}` must be one of {', '.join(accepted)}.", received=f"{what}={value!r}")
     return value

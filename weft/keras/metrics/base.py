@@ -58,7 +58,7 @@ class Metric:
     def _track(self, value: Variable | Metric) -> None:
         if "_variables" not in vars(self):
             raise ArgumentError(
-                f"{type(self).__name__} has attributes before it is initialized.",
+                f"{type(self).__name__} must be initialized before its attributes are set.",
                 fix="call `super().__init__()` first in `__init__`",
             )
         tracked: list[Any] = self._variables if isinstance(value, Variable) else self._metrics
@@ -88,7 +88,7 @@ class Metric:
         aggregation: str = "sum",
         name: str | None = None,
     ) -> Variable:
-        """A new variable of the metric.
+        """Add a variable to the metric.
 
         Args:
             shape: its shape.
@@ -115,7 +115,7 @@ class Metric:
     def add_weight(
         self, shape: Sequence[int] = (), initializer: Any = None, dtype: Any = None, name: str | None = None
     ) -> Variable:
-        """The same as `add_variable`, with a scalar as default."""
+        """Add a variable to the metric, by default a scalar; otherwise as `add_variable`."""
         return self.add_variable(shape, initializer, dtype, name=name)
 
     def update_state(self, *args: Any, **kwargs: Any) -> Any:
@@ -123,7 +123,7 @@ class Metric:
         raise NotSupportedError(f"{type(self).__name__} does not define `update_state(y_true, y_pred, sample_weight)`.")
 
     def result(self) -> Any:
-        """The value over all batches so far. To be defined by subclasses."""
+        """Compute the value over all batches so far. Subclasses define it."""
         raise NotSupportedError(f"{type(self).__name__} does not define `result()`.")
 
     def reset_state(self) -> None:
@@ -135,18 +135,18 @@ class Metric:
         self.update_state(*args, **kwargs)
         return values_in(self.result())
 
-    def _checked_values(self, metric_variables: Sequence[Any]) -> list[Any]:
+    def _check_values(self, metric_variables: Sequence[Any]) -> list[Any]:
         values, variables = list(metric_variables), self.variables
         if len(values) != len(variables):
             raise ArgumentError(
-                f"There is a value for each of the {len(variables)} variables of {self.name}.",
+                f"There must be one value for each of the {len(variables)} variables of {self.name}.",
                 received=f"{len(values)} values",
                 fix="pass [variable.value for variable in metric.variables]",
             )
         return values
 
     def stateless_update_state(self, metric_variables: Sequence[Any], *args: Any, **kwargs: Any) -> list[Any]:
-        """`update_state` as a function: the variables stay as they are.
+        """Run `update_state` as a function of the variables' values; the variables are unchanged.
 
         Args:
             metric_variables: a value for each of `variables`.
@@ -162,16 +162,16 @@ class Metric:
         >>> print(*weft.jit(metric.stateless_update_state)([0.0, 0.0], wnp.array([1.0, 3.0])))
         4.0 2.0
         """
-        values = self._checked_values(metric_variables)
+        values = self._check_values(metric_variables)
         return stateless(self.update_state, self.variables)(values, *args, **kwargs)[1]
 
     def stateless_result(self, metric_variables: Sequence[Any]) -> Any:
-        """`result` as a function of a value for each of `variables`."""
-        values = self._checked_values(metric_variables)
+        """Run `result` as a function of a value for each of `variables`."""
+        values = self._check_values(metric_variables)
         return stateless(self.result, self.variables)(values)[0]
 
     def stateless_reset_state(self) -> list[Any]:
-        """The values that `variables` have after `reset_state`."""
+        """Return the values that `variables` have after `reset_state`."""
         with StatelessScope() as scope:
             self.reset_state()
             return [
@@ -180,12 +180,12 @@ class Metric:
             ]
 
     def get_config(self) -> dict[str, Any]:
-        """What the constructor needs to make this metric again."""
+        """Return the constructor arguments as plain data."""
         return {"name": self.name, "dtype": self.dtype}
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Self:
-        """The metric that `get_config` described."""
+        """Construct a metric from a config of `get_config`."""
         # Arrays are dicts in files.
         return cls(
             **{

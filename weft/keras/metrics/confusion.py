@@ -30,7 +30,7 @@ class _AtThresholds(Metric):
         """The thresholds: predictions that are greater are positive."""
         return list(self._thresholds)
 
-    def _accumulated(self, name: str) -> Array:
+    def _accumulator(self, name: str) -> Array:
         variable: Variable = getattr(self, name)
         return variable.value
 
@@ -50,10 +50,10 @@ class _AtThresholds(Metric):
             getattr(self, name).assign_add(getattr(counts, name))
 
     def _ratio(self, name: str, other: str) -> Array:
-        value = self._accumulated(name)
-        return divide_no_nan(value, value + self._accumulated(other))
+        value = self._accumulator(name)
+        return divide_no_nan(value, value + self._accumulator(other))
 
-    def _unwrapped(self, values: Array) -> Array:
+    def _unwrap(self, values: Array) -> Array:
         return values[0] if len(self._thresholds) == 1 else values
 
 
@@ -84,7 +84,7 @@ class _Count(_AtThresholds):
         accumulator.assign_add(getattr(counts, self._field))
 
     def result(self) -> Array:
-        return self._unwrapped(self._accumulated("accumulator"))
+        return self._unwrap(self._accumulator("accumulator"))
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "thresholds": self.init_thresholds}
@@ -179,7 +179,7 @@ class _RatioOfTrue(_AtThresholds):
         self._count(y_true, y_pred, sample_weight, top_k=self.top_k, class_id=self.class_id)
 
     def result(self) -> Array:
-        return self._unwrapped(self._ratio(*self._counted))
+        return self._unwrap(self._ratio(*self._counted))
 
     def get_config(self) -> dict[str, Any]:
         return {
@@ -241,7 +241,7 @@ class _BestAt(_AtThresholds):
         super().__init__(name=name, dtype=dtype)
         if not 0 <= value <= 1:
             raise ArgumentError(
-                f"{type(self).__name__}: `{self._required}` is in [0, 1].", received=f"{self._required}={value}"
+                f"{type(self).__name__}: `{self._required}` must be in [0, 1].", received=f"{self._required}={value}"
             )
         if num_thresholds <= 0:
             raise ArgumentError(

@@ -28,13 +28,13 @@ class Counts(NamedTuple):
 
 
 def threshold_list(name: str, thresholds: Any, default: float = 0.5) -> list[float]:
-    """Thresholds in [0, 1] as a list; `default` where there are none."""
+    """Return thresholds in [0, 1] as a list; [`default`] if they are None."""
     if thresholds is None:
         return [default]
     listed = list(thresholds) if isinstance(thresholds, (list, tuple, np.ndarray)) else [thresholds]
     wrong = [value for value in listed if value is None or not 0 <= value <= 1]
     if wrong:
-        raise ArgumentError(f"{name}: thresholds are in [0, 1].", received=f"{wrong}")
+        raise ArgumentError(f"{name}: thresholds must be in [0, 1].", received=f"{wrong}")
     return listed
 
 
@@ -44,7 +44,7 @@ def even_thresholds(count: int) -> list[float]:
 
 
 def are_even(thresholds: Sequence[float]) -> bool:
-    """Whether thresholds go from 0 to 1 in equal steps, so that a prediction's bucket can be computed."""
+    """Return whether thresholds go from 0 to 1 in equal steps, so that a prediction's bucket can be computed."""
     count = len(thresholds)
     if count < 3:
         return False
@@ -52,14 +52,14 @@ def are_even(thresholds: Sequence[float]) -> bool:
 
 
 def only_top_k(predictions: Array, k: int) -> Array:
-    """The k largest predictions of each row, and `LOWEST` for the others."""
+    """Return the k largest predictions of each row, with `LOWEST` in place of the others."""
     _, indices = lax.top_k(predictions, k)
     among = wnp.sum(nn.one_hot(indices, predictions.shape[-1], dtype=predictions.dtype), axis=-2)
     return wnp.where(among > 0, predictions, LOWEST)
 
 
 def _weights(name: str, sample_weight: Any, y_pred: Array) -> Array:
-    """Weights of the shape of the predictions; weights without their last axis are for all of it."""
+    """Broadcast weights to the shape of the predictions; weights without the last axis apply to all of it."""
     weights = wnp.asarray(sample_weight).astype(y_pred.dtype)
     if weights.ndim == y_pred.ndim - 1 and weights.ndim > 0:
         weights = weights[..., None]
@@ -118,7 +118,7 @@ def count(
     if class_id is not None:
         if y_pred.ndim < 2:
             raise ArgumentError(
-                f"{name}: with `class_id`, predictions have an axis of classes.", received=f"shape {y_pred.shape}"
+                f"{name}: with `class_id`, predictions must have an axis of classes.", received=f"shape {y_pred.shape}"
             )
         y_true, y_pred = y_true[..., class_id], y_pred[..., class_id]
         weights = None if weights is None else weights[..., class_id]
@@ -142,8 +142,11 @@ def count(
 
 
 def _above_even(y_pred: Array, right: Array, wrong: Array, thresholds: Sequence[float]) -> tuple[Array, Array]:
-    """The weights of targets whose predictions are above each of thresholds in equal steps, in time of the predictions
-    alone: each is added to the bucket below it, and the buckets are summed from the top."""
+    """Sum the weights of targets whose predictions are above each of several equally spaced thresholds.
+
+    The time depends on the number of predictions alone: each is added to the bucket below it, and the buckets are
+    summed from the top.
+    """
     buckets = len(thresholds)
     index = wnp.ceil(wnp.clip(y_pred, 0.0, 1.0) * (buckets - 1)).astype("int32") - 1
     # A threshold just below 0, as of AUC, is passed by 0 itself; else 0 is in no bucket.
@@ -158,7 +161,7 @@ def _above_even(y_pred: Array, right: Array, wrong: Array, thresholds: Sequence[
 
 
 def confusion_matrix(labels: Array, predictions: Array, classes: int, weights: Array, dtype: Any) -> Array:
-    """The sums of weights by label (row) and prediction (column). Labels and predictions that are no class drop out."""
+    """Sum weights by label (row) and prediction (column). Labels and predictions that are no class are dropped."""
     flat = wnp.where(
         (labels >= 0) & (labels < classes) & (predictions >= 0) & (predictions < classes),
         labels * classes + predictions,

@@ -46,10 +46,10 @@ class FBetaScore(Metric):
         super().__init__(name=name, dtype=dtype)
         if average not in (None, "micro", "macro", "weighted"):
             raise ArgumentError(
-                f"{self.name}: `average` is None, 'micro', 'macro' or 'weighted'.", received=f"average={average!r}"
+                f"{self.name}: `average` must be None, 'micro', 'macro' or 'weighted'.", received=f"average={average!r}"
             )
         if not isinstance(beta, (int, float)) or beta <= 0:
-            raise ArgumentError(f"{self.name}: `beta` is positive.", received=f"beta={beta!r}")
+            raise ArgumentError(f"{self.name}: `beta` must be positive.", received=f"beta={beta!r}")
         if threshold is not None and (not isinstance(threshold, (int, float)) or not 0 < threshold <= 1):
             raise ArgumentError(f"{self.name}: `threshold` must be in (0, 1].", received=f"threshold={threshold!r}")
         self.average = average
@@ -69,7 +69,7 @@ class FBetaScore(Metric):
         equal_shapes(self.name, y_true, y_pred)
         if y_pred.ndim != 2:
             raise ArgumentError(
-                f"{self.name}: targets and predictions have the shape [batch, classes].",
+                f"{self.name}: targets and predictions must have the shape [batch, classes].",
                 received=f"shape {y_pred.shape}",
             )
         if not self._built:

@@ -49,7 +49,7 @@ class IoU(Metric):
         super().__init__(name=name, dtype=dtype or "int32")
         if any(not 0 <= target < num_classes for target in target_class_ids):
             raise ArgumentError(
-                f"{self.name}: the classes are from 0 to {num_classes - 1}.",
+                f"{self.name}: target classes must be in [0, {num_classes - 1}].",
                 received=f"target_class_ids={list(target_class_ids)}",
             )
         self.num_classes = num_classes
@@ -67,9 +67,9 @@ class IoU(Metric):
         predictions = y_pred if self.sparse_y_pred else wnp.argmax(y_pred, axis=self.axis)
         if labels.size != predictions.size:
             raise ArgumentError(
-                f"{self.name}: there is a prediction for each target.",
+                f"{self.name}: there must be one prediction for each target.",
                 received=f"y_true of shape {y_true.shape} and y_pred of shape {y_pred.shape}",
-                fix="say what they are: `sparse_y_true` and `sparse_y_pred` are for integers",
+                fix="pass `sparse_y_true` and `sparse_y_pred`: True for integer labels, False for one-hot vectors",
             )
         shape = labels.shape
         labels, predictions = (wnp.reshape(values, (-1,)).astype("int32") for values in (labels, predictions))

@@ -15,10 +15,10 @@ from weft.keras.ops.numpy import divide_no_nan
 
 
 def samplewise(values: Any, sample_weight: Any, reduce: Callable[..., Array], dtype: Any) -> tuple[Array, Array | None]:
-    """One value for each sample, weighted, and its weight (None without weights).
+    """Reduce values to one weighted value for each sample; return it and its weight (None without weights).
 
-    Weights of fewer axes than the values are for all that is behind these axes, which is reduced before; the rest, but
-    for the first axis, is reduced after. A mask of the values is taken into account where there are weights.
+    Weights with fewer axes than the values apply to all trailing axes, which are reduced first; the remaining axes
+    except the first are reduced afterwards. A mask of the values is applied only together with weights.
     """
     mask = context.get_keras_mask(values)
     values = wnp.asarray(values).astype(dtype)

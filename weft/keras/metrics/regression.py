@@ -15,16 +15,16 @@ from weft.keras.metrics.reduction import Mean, MeanMetricWrapper
 
 
 def cosine_similarity(y_true: Any, y_pred: Any, axis: int = -1) -> Array:
-    """The cosine of the angle between targets and predictions along an axis: 1 is best (the loss is minus that)."""
+    """Compute the cosine similarity of targets and predictions along an axis: 1 is best (the loss is minus that)."""
     return -regression.cosine_similarity(y_true, y_pred, axis)
 
 
-def _centered(values: Array, axis: int) -> Array:
+def _center(values: Array, axis: int) -> Array:
     return values - wnp.mean(values, axis=axis, keepdims=True)
 
 
 def pearson_correlation(y_true: Any, y_pred: Any, axis: int = -1) -> Array:
-    """The correlation of targets and predictions along an axis.
+    """Compute the correlation of targets and predictions along an axis.
 
     Args:
         y_true: targets.
@@ -39,13 +39,13 @@ def pearson_correlation(y_true: Any, y_pred: Any, axis: int = -1) -> Array:
     [1.]
     """
     y_true, y_pred = errors("pearson_correlation", y_true, y_pred)
-    y_true, y_pred = (_centered(values, axis) for values in (y_true, y_pred))
+    y_true, y_pred = (_center(values, axis) for values in (y_true, y_pred))
     y_true, y_pred = (values / wnp.std(values, axis=axis, keepdims=True) for values in (y_true, y_pred))
     return wnp.mean(y_true * y_pred, axis=axis)
 
 
 def concordance_correlation(y_true: Any, y_pred: Any, axis: int = -1) -> Array:
-    """Concordance along an axis: 2 * covariance / (both variances + the squared distance of the means).
+    """Compute the concordance along an axis: 2 * covariance / (both variances + the squared distance of the means).
 
     Args:
         y_true: targets.
@@ -241,7 +241,7 @@ class R2Score(Metric):
         super().__init__(name=name, dtype=dtype)
         if class_aggregation not in _AGGREGATIONS:
             raise ArgumentError(
-                f"{self.name}: `class_aggregation` is one of {_AGGREGATIONS}.",
+                f"{self.name}: `class_aggregation` must be one of {_AGGREGATIONS}.",
                 received=f"class_aggregation={class_aggregation!r}",
             )
         if num_regressors < 0:
@@ -264,7 +264,7 @@ class R2Score(Metric):
         equal_shapes(self.name, y_true, y_pred)
         if y_pred.ndim != 2:
             raise ArgumentError(
-                f"{self.name}: targets and predictions have the shape [batch, outputs].",
+                f"{self.name}: targets and predictions must have the shape [batch, outputs].",
                 received=f"shape {y_pred.shape}",
             )
         if not self._built:

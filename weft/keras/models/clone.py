@@ -27,7 +27,7 @@ def clone_model(
     recursive: bool = False,
     **kwargs: Any,
 ) -> Any:
-    """A model with the same layers, and new variables.
+    """Copy a model: the same layers with new variables.
 
     Args:
         model: the model.
@@ -62,13 +62,13 @@ def clone_model(
 
     if isinstance(model, Sequential):
         if call_function is not None:
-            raise ArgumentError("`call_function` is for functional models; a Sequential model calls its layers itself.")
+            raise ArgumentError("`call_function` must be None for a Sequential model; only functional models use it.")
         return _clone_sequential(model, clone, input_tensors)
     if isinstance(model, Functional):
         return _clone_functional(model, clone, call_function, input_tensors)
     if clone_function or call_function or input_tensors is not None:
         raise ArgumentError(
-            "`clone_function`, `call_function` and `input_tensors` are for Sequential and functional models.",
+            "`clone_function`, `call_function` and `input_tensors` need a Sequential or functional model.",
             received=f"a model of class {type(model).__name__}",
         )
     return _clone_layer(model)
@@ -85,7 +85,9 @@ def _clone_sequential(model: Sequential, clone: Callable[[Any], Any], input_tens
     if input_tensors is not None:
         tensors = weft.tree.leaves(input_tensors)
         if len(tensors) != 1 or not is_keras_tensor(tensors[0]):
-            raise ArgumentError("`input_tensors` of a Sequential model is one KerasTensor.", received=f"{tensors!r}")
+            raise ArgumentError(
+                "`input_tensors` of a Sequential model must be one KerasTensor.", received=f"{tensors!r}"
+            )
         layers.insert(0, _input_for(tensors[0], first.name if first else None))
     elif first is not None:
         layers.insert(0, Input(batch_shape=first.batch_shape, dtype=first.dtype, name=first.name))
@@ -93,7 +95,7 @@ def _clone_sequential(model: Sequential, clone: Callable[[Any], Any], input_tens
 
 
 def _input_for(tensor: KerasTensor, name: str | None) -> KerasTensor:
-    """A tensor that is the result of an input layer."""
+    """Return the tensor itself if an input layer returned it, else a new input of its type."""
     history = tensor._keras_history
     if history is not None and isinstance(history.operation, InputLayer):
         return tensor
@@ -104,7 +106,7 @@ def _clone_functional(
     model: Functional, clone: Callable[[Any], Any], call_function: Callable[..., Any] | None, input_tensors: Any
 ) -> Any:
     if input_tensors is None:
-        inputs = [_copied_input(tensor) for tensor in model.inputs]
+        inputs = [_copy_input(tensor) for tensor in model.inputs]
     else:
         inputs = weft.tree.leaves(input_tensors)
         if len(inputs) != len(model.inputs) or (len(inputs) > 1 and not is_alike(model.input, input_tensors)):
@@ -135,7 +137,7 @@ def _compile_like(model: Any, copy: Any) -> Any:
     return copy
 
 
-def _copied_input(tensor: KerasTensor) -> KerasTensor:
+def _copy_input(tensor: KerasTensor) -> KerasTensor:
     history = tensor._keras_history
     layer = None if history is None else history.operation
     optional = getattr(layer, "optional", False)
@@ -143,7 +145,7 @@ def _copied_input(tensor: KerasTensor) -> KerasTensor:
 
 
 def model_from_json(json_string: str, custom_objects: dict[str, Any] | None = None) -> Any:
-    """The model that `model.to_json()` described.
+    """Construct a model from the JSON of `model.to_json()`.
 
     Args:
         json_string: the JSON.

@@ -13,7 +13,7 @@ from weft.errors import ArgumentError, FileFormatError, ShapeMismatchError
 from weft.keras.core import registry
 from weft.keras.core.context import get_keras_mask, set_keras_mask, type_text
 from weft.keras.core.spec import InputSpec
-from weft.keras.graph.graph import Graph, node_of
+from weft.keras.graph.graph import Graph, find_node
 from weft.keras.graph.node import Node
 from weft.keras.graph.operation import Operation
 from weft.keras.graph.tensor import KerasTensor, any_symbolic, is_keras_tensor
@@ -61,7 +61,7 @@ class Functional(Model):
     _converts_arguments = False
 
     def _lock_state(self) -> None:
-        """Layers that are not part of the graph may be added."""
+        """Do nothing: layers outside of the graph may still be added."""
 
     # ---------------------------------------------------------------------------------------------------------- graph
 
@@ -72,7 +72,9 @@ class Functional(Model):
 
     @layers.setter
     def layers(self, _: Any) -> None:
-        raise AttributeError("`layers` is the list of the model's layers; use another name for the attribute.")
+        raise AttributeError(
+            "`layers` cannot be set: it is the list of the model's layers. Use another name for the attribute."
+        )
 
     @property
     def operations(self) -> list[Any]:
@@ -127,7 +129,7 @@ class Functional(Model):
         self.__dict__["_manual_input_spec"] = value
 
     def build(self, input_shape: Any = None) -> None:
-        """A functional model is built when it is constructed."""
+        """Mark the model as built: a functional model is built by its constructor."""
         self.built = True
 
     # ------------------------------------------------------------------------------------------------------------ call
@@ -149,32 +151,34 @@ class Functional(Model):
         return _unpack_single(self.graph.run(values))
 
     def compute_mask(self, inputs: Any, previous_mask: Any) -> Any:
-        """Results have the masks that the graph's last layers set."""
+        """Return None: the graph's last layers set the masks of the results."""
         return None
 
     def compute_output_spec(self, inputs: Any, training: Any = None, mask: Any = None) -> Any:
-        """The outputs for KerasTensors."""
+        """Return symbolic outputs for symbolic inputs."""
         tensors = weft.tree.leaves(inputs)
         if [tensor.shape for tensor in tensors] == [tensor.shape for tensor in self.graph.inputs]:
             return weft.tree.map(lambda tensor: KerasTensor(tensor.shape, tensor.dtype), self.graph.output_structure)
         return super().compute_output_spec(inputs, training=training, mask=mask)
 
     def _input_values(self, inputs: Any) -> list[Any]:
-        """The values of the inputs in order, with their dtypes and counts of axes."""
+        """Convert the inputs to the dtypes and ranks of the model's inputs, in order."""
         structure = self.graph.input_structure
         if isinstance(inputs, dict) and not isinstance(structure, dict):
             names = [_source(tensor) for tensor in self.graph.inputs]
             missing = [name for name in names if name not in inputs]
             if missing:
                 raise ArgumentError(
-                    f"The model {self.name} has the inputs {', '.join(names)}.", received=f"keys {sorted(inputs)}"
+                    f"The inputs of the model {self.name} must have the keys {', '.join(names)}.",
+                    received=f"keys {sorted(inputs)}",
                 )
             inputs = [inputs[name] for name in names]
         elif isinstance(structure, dict) and isinstance(inputs, dict):
             missing = [name for name in structure if name not in inputs]
             if missing:
                 raise ArgumentError(
-                    f"The model {self.name} has the inputs {', '.join(structure)}.", received=f"keys {sorted(inputs)}"
+                    f"The inputs of the model {self.name} must have the keys {', '.join(structure)}.",
+                    received=f"keys {sorted(inputs)}",
                 )
             inputs = {name: inputs[name] for name in structure}
         if len(self.graph.inputs) > 1 and not is_alike(structure, inputs):
@@ -193,7 +197,7 @@ class Functional(Model):
         values = weft.tree.leaves(inputs, is_leaf=lambda leaf: leaf is None)
         if len(values) != len(self.graph.inputs):
             raise ArgumentError(
-                f"The model {self.name} has {len(self.graph.inputs)} inputs: {type_text(structure)}.",
+                f"The model {self.name} must be called with {len(self.graph.inputs)} inputs: {type_text(structure)}.",
                 received=type_text(inputs),
             )
         return [_as_input(value, tensor) for value, tensor in zip(values, self.graph.inputs, strict=True)]
@@ -201,7 +205,7 @@ class Functional(Model):
     # ---------------------------------------------------------------------------------------------------------- config
 
     def get_config(self) -> dict[str, Any]:
-        """Layers, their calls, and which tensors are inputs and outputs, as plain data."""
+        """Return the layers, their calls, and which tensors are inputs and outputs, as plain data."""
         if not takes_graph(type(self)):
             return Model.get_config(self)
         indices = {id(operation): _own_indices(operation, self.graph) for operation in self.graph.operations}
@@ -220,7 +224,7 @@ class Functional(Model):
             described = registry.serialize_keras_object(operation)
             described["name"] = operation.name
             described["inbound_nodes"] = [
-                _described_call(node, indices)
+                _describe_call(node, indices)
                 for i, node in enumerate(operation._inbound_nodes)
                 if i in indices[id(operation)] and not node.is_input
             ]
@@ -234,7 +238,7 @@ class Functional(Model):
         }
 
     def get_build_config(self) -> dict[str, Any] | None:
-        """None: the inputs have shapes."""
+        """Return None: the inputs already have shapes."""
         return None
 
 
@@ -242,25 +246,25 @@ _OWN_KEYS = ("layers", "input_layers", "output_layers", "name", "trainable")
 
 
 def describes_graph(config: dict[str, Any]) -> bool:
-    """Whether a config is that of a functional model: layers, their calls, inputs and outputs."""
+    """Return whether a config describes a functional model: layers, their calls, inputs and outputs."""
     return all(key in config for key in ("layers", "input_layers", "output_layers"))
 
 
 def from_graph_config(cls: Any, config: dict[str, Any]) -> Any:
-    """A model of a class whose constructor takes inputs and outputs, from the config of a graph."""
+    """Construct a model of a class whose constructor takes inputs and outputs, from the config of a graph."""
     others = {key: value for key, value in config.items() if key not in _OWN_KEYS}
     inputs, outputs = _rebuilt(config)
     return cls(inputs, outputs, name=config.get("name"), trainable=config.get("trainable"), **others)
 
 
 def _source(tensor: KerasTensor) -> str:
-    """The name of the layer that a tensor is the result of."""
+    """Return the name of the layer that computes a tensor."""
     history = tensor._keras_history
     return tensor.name if history is None else history.operation.name
 
 
 def is_alike(structure: Any, values: Any) -> bool:
-    """Whether values are in dicts where a structure has dicts of the same keys; lists may be tuples, of any length.
+    """Return whether values have dicts, with the same keys, where a structure has; lists may be tuples of any length.
 
     >>> is_alike({"a": 1, "b": [2, 3]}, {"a": 4, "b": (5, 6)}), is_alike({"a": 1, "b": 2}, [3, 4])
     (True, False)
@@ -273,7 +277,7 @@ def is_alike(structure: Any, values: Any) -> bool:
 
 
 def _has_one_order(structure: Any) -> bool:
-    """Whether a structure is a flat dict whose keys were written in sorted order."""
+    """Return whether a structure is a flat dict whose keys were inserted in sorted order."""
     flat = isinstance(structure, dict) and all(is_keras_tensor(tensor) for tensor in structure.values())
     return flat and list(structure) == sorted(structure)
 
@@ -298,7 +302,7 @@ def _spec(tensor: KerasTensor, name: str) -> InputSpec:
 
 
 def _as_input(value: Any, tensor: KerasTensor) -> Any:
-    """A value as an input takes it; a last axis of size 1 is added or left out where the input needs it."""
+    """Convert a value for an input; a last axis of size 1 is added or removed if the input needs it."""
     if value is None or is_keras_tensor(value):
         return value
     mask = get_keras_mask(value)
@@ -311,7 +315,7 @@ def _as_input(value: Any, tensor: KerasTensor) -> Any:
         converted = wnp.expand_dims(converted, -1)
     elif converted.ndim != tensor.ndim:
         raise ShapeMismatchError(
-            f"The input {tensor.name} has the shape {tensor.shape}.", received=type_text(converted)
+            f"The input {tensor.name} must have the shape {tensor.shape}.", received=type_text(converted)
         )
     if mask is not None and converted is not value:
         set_keras_mask(converted, mask)
@@ -319,11 +323,12 @@ def _as_input(value: Any, tensor: KerasTensor) -> Any:
 
 
 def _with_own_inputs(inputs: Any, outputs: Any) -> tuple[Any, Any]:
-    """Inputs and outputs of a graph that begins with input layers: where an input was computed by a layer, the calls
-    between it and the outputs are recorded once more, from a new input."""
+    """Return inputs and outputs of a graph that begins with input layers. If a layer computed an input, the calls
+    between it and the outputs are recorded once more, from a new input.
+    """
 
     def is_own(tensor: Any) -> bool:
-        node = node_of(tensor) if is_keras_tensor(tensor) else None
+        node = find_node(tensor) if is_keras_tensor(tensor) else None
         return node is not None and isinstance(node.operation, InputLayer)
 
     graph = Graph(inputs, outputs)
@@ -349,7 +354,7 @@ def _with_own_inputs(inputs: Any, outputs: Any) -> tuple[Any, Any]:
 
 
 def takes_graph(cls: type) -> bool:
-    """Whether the constructor of a class takes inputs and outputs."""
+    """Return whether the constructor of a class takes inputs and outputs."""
     constructor: Callable[..., Any] = cls.__init__  # type: ignore[misc]
     parameters = inspect.signature(constructor).parameters
     kinds = {parameter.kind for parameter in parameters.values()}
@@ -361,12 +366,12 @@ def takes_graph(cls: type) -> bool:
 
 
 def _own_indices(operation: Operation, graph: Graph) -> dict[int, int]:
-    """For the calls of an operation that are in a graph: their index among all, and that among those of the graph."""
+    """Map the indices of an operation's calls in a graph to indices among the calls of the graph only."""
     inside = [i for i, node in enumerate(operation._inbound_nodes) if node in graph]
     return {index: i for i, index in enumerate(inside)}
 
 
-def _described_call(node: Node, indices: dict[int, dict[int, int]]) -> dict[str, Any]:
+def _describe_call(node: Node, indices: dict[int, dict[int, int]]) -> dict[str, Any]:
     def described(leaf: Any) -> Any:
         if not is_keras_tensor(leaf):
             return leaf
@@ -407,7 +412,9 @@ def _rebuilt(config: dict[str, Any]) -> tuple[Any, Any]:
     for described in config["layers"]:
         layer = registry.deserialize_keras_object(described)
         if not isinstance(layer, Operation):
-            raise FileFormatError("A model consists of layers and operations.", received=type(layer).__name__)
+            raise FileFormatError(
+                "A stored model must consist of layers and operations.", received=type(layer).__name__
+            )
         layers.add(described["name"], layer)
         waiting.extend((described["name"], call) for call in described.get("inbound_nodes", ()))
     done = {name: 1 if isinstance(layer, InputLayer) else 0 for name, layer in layers.items()}
@@ -437,7 +444,7 @@ def _rebuilt(config: dict[str, Any]) -> tuple[Any, Any]:
 
 
 def _histories(tree: Any) -> list[list[Any]]:
-    """Where the tensors in the arguments of a call come from."""
+    """Return the histories of the tensors in the serialized arguments of a call."""
     if isinstance(tree, dict):
         if tree.get("class_name") == "__keras_tensor__":
             return [tree["config"]["keras_history"]]

@@ -63,7 +63,7 @@ class Model(Trainer, Layer):
             Layer.__init__(self, *args, **kwargs)
 
     def call(self, *args: Any, **kwargs: Any) -> Any:
-        """What the model computes; subclasses define it."""
+        """Compute the outputs of the model; subclasses define it."""
         raise NotImplementedError(
             f"{type(self).__name__} has no method `call`: define it, or pass `inputs` and `outputs` to the constructor."
         )
@@ -75,10 +75,12 @@ class Model(Trainer, Layer):
 
     @layers.setter
     def layers(self, _: Any) -> None:
-        raise AttributeError("`layers` is the list of the model's layers; use another name for the attribute.")
+        raise AttributeError(
+            "`layers` cannot be set: it is the list of the model's layers. Use another name for the attribute."
+        )
 
     def get_layer(self, name: str | None = None, index: int | None = None) -> Any:
-        """A layer of `model.layers`.
+        """Return a layer of `model.layers`.
 
         Args:
             name: its name; or
@@ -86,16 +88,20 @@ class Model(Trainer, Layer):
         """
         layers = self.layers
         if (name is None) == (index is None):
-            raise ArgumentError("Pass the name of a layer, or its index.", received=f"name={name!r}, index={index!r}")
+            raise ArgumentError(
+                "Exactly one of `name` and `index` must be given.", received=f"name={name!r}, index={index!r}"
+            )
         if index is not None:
             if not -len(layers) <= index < len(layers):
-                raise ArgumentError(f"The model has {len(layers)} layers.", received=f"index={index}")
+                raise ArgumentError(
+                    f"`index` is out of range for a model of {len(layers)} layers.", received=f"index={index}"
+                )
             return layers[index]
         for layer in layers:
             if layer.name == name:
                 return layer
         raise ArgumentError(
-            f"The model {self.name} has the layers {', '.join(layer.name for layer in layers)}.",
+            f"The model {self.name} has no such layer; its layers are {', '.join(layer.name for layer in layers)}.",
             received=f"name={name!r}",
         )
 
@@ -210,7 +216,7 @@ class Model(Trainer, Layer):
         programs.export_model(self, filepath, format, verbose, input_signature, vjp_order)
 
     def to_json(self, **kwargs: Any) -> str:
-        """The model's config as JSON; `model_from_json` reads it.
+        """Return the model's config as JSON for `model_from_json`.
 
         Args:
             **kwargs: for `json.dumps`.
@@ -219,7 +225,7 @@ class Model(Trainer, Layer):
 
     @classmethod
     def from_config(cls: type[Self], config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> Self:
-        """The model that `get_config` described: a functional one too, if the class can be one.
+        """Construct a model from a config of `get_config`; a functional one if the class supports it.
 
         Args:
             config: plain data.
@@ -252,22 +258,22 @@ class Model(Trainer, Layer):
 
 
 def _archive() -> Any:
-    """The module that reads and writes files, which knows all kinds of models."""
+    """Import the module that reads and writes files, which depends on all kinds of models."""
     return importlib.import_module("weft.keras.saving.archive")
 
 
 def functional_class() -> Any:
-    """`Functional`, which is a subclass of `Model`."""
+    """Return `Functional`, which is a subclass of `Model`."""
     return _functional_module().Functional
 
 
 def _functional_module() -> Any:
-    """The module of functional models, which knows this one."""
+    """Import the module of functional models, which depends on this one."""
     return importlib.import_module("weft.keras.models.functional")
 
 
 def is_functional(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether arguments of a constructor are the inputs and outputs of a functional model."""
+    """Return whether constructor arguments are the inputs and outputs of a functional model."""
     if len(args) >= 2 or (len(args) == 1 and "outputs" in kwargs):
         return any_symbolic(args, kwargs)
     return "inputs" in kwargs and "outputs" in kwargs

@@ -106,9 +106,9 @@ def plot_model(
 
 
 def check_direction(rankdir: str) -> None:
-    """An error unless drawings go that way."""
+    """Raise an error unless the direction of a drawing is "TB" or "LR"."""
     if rankdir not in ("TB", "LR"):
-        raise ArgumentError("`rankdir` is 'TB' or 'LR'.", received=f"rankdir={rankdir!r}")
+        raise ArgumentError("`rankdir` must be 'TB' or 'LR'.", received=f"rankdir={rankdir!r}")
 
 
 class Dot:
@@ -121,7 +121,7 @@ class Dot:
         return self.text
 
     def to_string(self) -> str:
-        """The text."""
+        """Return the text in the DOT language."""
         return self.text
 
     def write(self, path: str | pathlib.Path) -> None:
@@ -143,7 +143,7 @@ def model_to_dot(
     splines: str = "ortho",
     **kwargs: Any,
 ) -> Dot:
-    """The layers of a model as a graph in the language of Graphviz, for programs that draw such.
+    """Describe the layers of a model as a graph in the DOT language of Graphviz.
 
     Args:
         model: the model; built, for its shapes.
@@ -193,7 +193,7 @@ def _dot_text(name: str, boxes: list[Box], rankdir: str, dpi: int, splines: str,
 
 
 def _describer(shapes: bool, dtype: bool, names: bool, activations: bool, trainable: bool) -> Any:
-    """A function of a layer and one of its calls: the lines of text of its box."""
+    """Return a function of a layer and one of its calls that returns the lines of text of its box."""
 
     def describe(layer: Any, node: Any) -> list[str]:
         kind = type(layer).__name__ if isinstance(layer, Layer) else layer.name
@@ -215,7 +215,7 @@ def _describer(shapes: bool, dtype: bool, names: bool, activations: bool, traina
 
 
 def _boxes(model: Any, describe: Any, expand: bool) -> list[Box]:
-    """A box for each call of a layer, in an order in which sources come first."""
+    """Return a box for each call of a layer, sources first."""
     try:
         graph = model.graph
     except AttributeError:

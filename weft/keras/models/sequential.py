@@ -12,7 +12,7 @@ from weft.keras.core.spec import standardize_shape
 from weft.keras.graph.tensor import is_keras_tensor
 from weft.keras.layers.core.input_layer import InputLayer
 from weft.keras.layers.layer import Layer
-from weft.keras.layers.signature import is_shape, signature_of
+from weft.keras.layers.signature import call_signature, is_shape
 from weft.keras.models.functional import Functional
 from weft.keras.models.model import Model
 
@@ -46,7 +46,7 @@ class Sequential(Model):
             self._rebuild()
 
     def _lock_state(self) -> None:
-        """Layers may be added at any time."""
+        """Do nothing: layers may be added at any time."""
 
     def add(self, layer: Any, rebuild: bool = True) -> None:
         """Add a layer at the end.
@@ -60,7 +60,7 @@ class Sequential(Model):
             layer = origin if isinstance(origin, InputLayer) else layer
         if not isinstance(layer, Layer):
             raise ArgumentError(
-                "A Sequential model consists of layers.", received=f"{layer!r} of type {type(layer).__name__}"
+                "A Sequential model must consist of layers.", received=f"{layer!r} of type {type(layer).__name__}"
             )
         if not self._stack and layer._input_shape_argument is not None:
             self.add(InputLayer(shape=layer._input_shape_argument), rebuild=False)
@@ -110,7 +110,7 @@ class Sequential(Model):
 
     @layers.setter
     def layers(self, _: Any) -> None:
-        raise AttributeError("`layers` is the list of the model's layers; use `add` and `pop`.")
+        raise AttributeError("`layers` cannot be set: it is the list of the model's layers. Use `add` and `pop`.")
 
     def build(self, input_shape: Any = None) -> None:
         """Build the layers for a shape of the input.
@@ -128,7 +128,7 @@ class Sequential(Model):
         if isinstance(self._stack[0], InputLayer):
             if self._stack[0].batch_shape != shape:
                 raise ArgumentError(
-                    f"The model {self.name} has an input of shape {self._stack[0].batch_shape}.",
+                    f"The input of the model {self.name} must have the shape {self._stack[0].batch_shape}.",
                     received=f"input_shape={shape}",
                 )
         else:
@@ -157,18 +157,18 @@ class Sequential(Model):
             return functional.call(inputs, training=training, mask=mask)
         outputs = inputs
         for layer in self.layers:
-            options = {"mask": mask} if mask is not None and "mask" in signature_of(type(layer).call) else {}
+            options = {"mask": mask} if mask is not None and "mask" in call_signature(type(layer).call) else {}
             outputs = layer(outputs, **options)
             mask = weft.tree.map(get_keras_mask, outputs)
             mask = mask if weft.tree.leaves(mask) else None
         return outputs
 
     def compute_mask(self, inputs: Any, previous_mask: Any) -> Any:
-        """Results have the mask that the last layer set."""
+        """Return None: the last layer sets the mask of the results."""
         return None
 
     def compute_output_spec(self, inputs: Any, training: Any = None, mask: Any = None) -> Any:
-        """The outputs for KerasTensors."""
+        """Return symbolic outputs for symbolic inputs."""
         functional = self.__dict__["_functional"]
         if functional is not None:
             return functional.compute_output_spec(inputs, training=training, mask=mask)
@@ -240,7 +240,7 @@ class Sequential(Model):
         return self._of_graph("output_names")
 
     def get_config(self) -> dict[str, Any]:
-        """The layers, and the shape of the input, as plain data."""
+        """Return the layers and the shape of the input as plain data."""
         config: dict[str, Any] = {
             "name": self.name,
             "trainable": self.trainable,
@@ -253,14 +253,16 @@ class Sequential(Model):
 
     @classmethod
     def from_config(cls: type[Self], config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> Self:
-        """The model that `get_config` described.
+        """Construct a model from a config of `get_config`.
 
         Args:
             config: plain data.
             custom_objects: further classes and functions by name.
         """
         if "layers" not in config:
-            raise ArgumentError("The config of a Sequential model has the key 'layers'.", received=f"{sorted(config)}")
+            raise ArgumentError(
+                "The config of a Sequential model must have the key 'layers'.", received=f"{sorted(config)}"
+            )
         model = cls(name=config.get("name"))
         for described in config["layers"]:
             model.add(registry.deserialize_keras_object(described, custom_objects=custom_objects), rebuild=False)

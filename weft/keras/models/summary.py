@@ -26,8 +26,8 @@ class Row(NamedTuple):
     connected: str
 
 
-def bytes_of(variables: list[Variable]) -> float:
-    """How many bytes variables have together."""
+def total_bytes(variables: list[Variable]) -> float:
+    """Return the total size of variables in bytes."""
     total = 0.0
     for variable in variables:
         dtype = standardize_dtype(variable._dtype)
@@ -37,7 +37,7 @@ def bytes_of(variables: list[Variable]) -> float:
 
 
 def readable_bytes(count: float) -> str:
-    """A count of bytes with the unit that fits."""
+    """Format a number of bytes with a suitable unit."""
     for unit in ("B", "KB", "MB", "GB", "TB"):
         if count < 1024 or unit == "TB":
             break
@@ -54,7 +54,7 @@ def print_summary(
     layer_range: tuple[str, str] | None = None,
 ) -> None:
     """Print the table of a model. See `Model.summary`."""
-    rows = list(_rows(model, _listed(model), 0, expand_nested))
+    rows = list(_rows(model, _list_layers(model), 0, expand_nested))
     if layer_range is not None:
         rows = _in_range(rows, layer_range)
     branches = any("," in row.connected for row in rows) or not _is_chain(model)
@@ -75,16 +75,16 @@ def _rows(model: Any, layers: list[Any], level: int, expand: bool) -> Any:
     for layer in layers:
         yield Row(level, layer, _shape(layer), _parameters(layer), _connections(model, layer))
         if expand and getattr(layer, "layers", None):
-            yield from _rows(layer, _listed(layer), level + 1, expand)
+            yield from _rows(layer, _list_layers(layer), level + 1, expand)
 
 
-def _listed(model: Any) -> list[Any]:
+def _list_layers(model: Any) -> list[Any]:
     """Return the layers of a model, of a functional one with the operations of `ops` between them."""
     return list(getattr(model, "operations", None) or model.layers)
 
 
 def _shape(layer: Any) -> str:
-    """The shapes of the results; "?" where they are not known."""
+    """Return the shapes of the layer's results; "?" if they are unknown."""
     nodes = layer._inbound_nodes
     shapes = {str(tensor.shape) for node in nodes for tensor in node.output_tensors}
     if not shapes and hasattr(type(layer), "output_shape"):
@@ -123,7 +123,7 @@ def _parameters(layer: Any) -> str:
 
 
 def _connections(model: Any, layer: Any) -> str:
-    """Which tensors a layer takes."""
+    """List the tensors that a layer takes."""
     try:
         graph = model.graph
     except AttributeError:
@@ -139,7 +139,7 @@ def _connections(model: Any, layer: Any) -> str:
 
 
 def _is_chain(model: Any) -> bool:
-    """Whether every layer takes the result of the one before, so that the table need not say it."""
+    """Return whether every layer takes the result of the previous one, so that the table can omit connections."""
     try:
         graph = model.graph
     except AttributeError:
@@ -158,7 +158,7 @@ def _mark(layer: Any) -> str:
 
 def _in_range(rows: list[Row], names: tuple[str, str]) -> list[Row]:
     if len(names) != 2:
-        raise ArgumentError("`layer_range` has the names of two layers.", received=f"layer_range={names!r}")
+        raise ArgumentError("`layer_range` must have the names of two layers.", received=f"layer_range={names!r}")
     first = [i for i, row in enumerate(rows) if re.fullmatch(names[0], row.layer.name)]
     last = [i for i, row in enumerate(rows) if re.fullmatch(names[1], row.layer.name)]
     if not first or not last:
@@ -168,7 +168,7 @@ def _in_range(rows: list[Row], names: tuple[str, str]) -> list[Row]:
 
 
 def _table(header: list[str], lines: list[list[str]], width: int) -> list[str]:
-    """A box around cells; columns are as wide as their texts, cells that do not fit in `width` go on below."""
+    """Draw a box around cells; columns are as wide as their texts, and cells wider than fits in `width` wrap."""
     widths = [max(len(header[i]), *(len(cells[i]) for cells in lines), 8) for i in range(len(header))]
     while sum(widths) + 3 * len(widths) + 1 > width and max(widths) > 12:
         widths[widths.index(max(widths))] -= 1
@@ -176,7 +176,7 @@ def _table(header: list[str], lines: list[list[str]], width: int) -> list[str]:
     def rule(left: str, middle: str, right: str, line: str) -> str:
         return left + middle.join(line * (size + 2) for size in widths) + right
 
-    def cells_of(cells: list[str], edge: str) -> list[str]:
+    def format_row(cells: list[str], edge: str) -> list[str]:
         wrapped = [[cell[i : i + size] for i in range(0, max(len(cell), 1), size)]
                    for cell, size in zip(cells, widths, strict=True)]  # fmt: skip
         height = max(len(part) for part in wrapped)
@@ -190,9 +190,9 @@ def _table(header: list[str], lines: list[list[str]], width: int) -> list[str]:
             for i in range(height)
         ]
 
-    text = [rule("┏", "┳", "┓", "━"), *cells_of(header, "┃"), rule("┡", "╇", "┩", "━")]
+    text = [rule("┏", "┳", "┓", "━"), *format_row(header, "┃"), rule("┡", "╇", "┩", "━")]
     for i, cells in enumerate(lines):
-        text += cells_of(cells, "│")
+        text += format_row(cells, "│")
         text.append(rule("├", "┼", "┤", "─") if i + 1 < len(lines) else rule("└", "┴", "┘", "─"))
     return text
 
@@ -200,7 +200,7 @@ def _table(header: list[str], lines: list[list[str]], width: int) -> list[str]:
 def _totals(model: Any) -> list[str]:
     def total(what: str, variables: list[Variable]) -> str:
         count = sum(variable.size for variable in variables)
-        return f" {what}: {count:,} ({readable_bytes(bytes_of(variables))})"
+        return f" {what}: {count:,} ({readable_bytes(total_bytes(variables))})"
 
     optimizer = getattr(model, "optimizer", None)
     slots = list(getattr(optimizer, "variables", ()) or ()) if getattr(optimizer, "built", False) else []

@@ -11,12 +11,12 @@ from weft import Array
 
 
 def causal_mask(queries: int, steps: int) -> Array:
-    """(1, queries, steps): whether a step is not after the query."""
+    """Return whether a step is not after the query: (1, queries, steps)."""
     return (wnp.arange(queries)[:, None] >= wnp.arange(steps))[None]
 
 
 def window_mask(queries: int, steps: int, window: int) -> Array:
-    """(1, queries, steps): whether a step is less than `window` away from the query."""
+    """Return whether a step is less than `window` away from the query: (1, queries, steps)."""
     return (wnp.abs(wnp.arange(queries)[:, None] - wnp.arange(steps)) < window)[None]
 
 
@@ -30,7 +30,7 @@ def attention_mask(
     causal: bool = False,
     window: int | None = None,
 ) -> Any:
-    """Which pairs of query and step count, (batch, queries, steps) or broadcasting to it; None when all do.
+    """Return which pairs of query and step are attended, broadcastable to (batch, queries, steps); None if all are.
 
     Masks of queries are (batch, queries), those of values and keys (batch, steps).
     """
@@ -52,14 +52,14 @@ def attention_mask(
 
 
 def projection_equation(free: int, contracted: int, new: int) -> tuple[str, str]:
-    """The einsum of an input with a kernel over its last axes, and the letters of the new axes."""
+    """Return the einsum of an input with a kernel over the input's last axes, and the letters of the new axes."""
     letters = iter(string.ascii_lowercase)
     outer, bound, out = ("".join(next(letters) for _ in range(count)) for count in (free, contracted, new))
     return f"{outer}{bound},{bound}{out}->{outer}{out}", out
 
 
 def attention_equations(rank: int, axes: Sequence[int]) -> tuple[str, str]:
-    """The einsums key, query -> scores and scores, value -> result.
+    """Return the einsums key, query -> scores and scores, value -> result.
 
     Arrays have `rank` dimensions, the last two of which are heads and size; attention is over `axes`. Scores are
     (others..., heads, axes of the query..., axes of the key...).

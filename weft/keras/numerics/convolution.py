@@ -21,7 +21,7 @@ Sizes = int | Sequence[int]
 
 
 def dimension_numbers(rank: int, data_format: str) -> tuple[str, str, str]:
-    """The letters of an input, a kernel and a result with `rank` spatial dimensions."""
+    """Return the letters of an input, a kernel and a result with `rank` spatial dimensions."""
     spatial = "DHW"[-rank:] if rank <= 3 else "".join(chr(ord("a") + i) for i in range(rank))
     data = f"NC{spatial}" if data_format == "channels_first" else f"N{spatial}C"
     return data, f"{spatial}IO", data
@@ -35,7 +35,7 @@ def conv(
     data_format: str = "channels_last",
     dilation_rate: Sizes = 1,
 ) -> Array:
-    """A convolution; where the kernel takes fewer channels than there are, these are in groups.
+    """Convolve; if the kernel takes fewer channels than the input has, the channels are divided into groups.
 
     Args:
       inputs: (batch, spatial..., channels), or channels after the batch.
@@ -80,7 +80,7 @@ def depthwise_conv(
     data_format: str = "channels_last",
     dilation_rate: Sizes = 1,
 ) -> Array:
-    """A convolution of each channel by itself; the kernel is (spatial..., channels, multiplier)."""
+    """Convolve each channel separately; the kernel is (spatial..., channels, multiplier)."""
     *window, channels, multiplier = kernel.shape
     if inputs.shape[channel_axis(data_format)] != channels:
         raise ArgumentError(
@@ -100,7 +100,7 @@ def separable_conv(
     data_format: str = "channels_last",
     dilation_rate: Sizes = 1,
 ) -> Array:
-    """A depthwise convolution and then one with windows of one element, which mixes channels."""
+    """Apply a depthwise convolution, then one with windows of one element, which mixes channels."""
     out = depthwise_conv(inputs, depthwise_kernel, strides, padding, data_format, dilation_rate)
     return conv(out, pointwise_kernel, 1, "valid", data_format)
 
@@ -114,17 +114,17 @@ def conv_transpose(
     data_format: str = "channels_last",
     dilation_rate: Sizes = 1,
 ) -> Array:
-    """The transpose of a convolution, which makes images larger by the strides.
+    """Apply the transpose of a convolution, which enlarges images by the strides.
 
     The kernel is (spatial..., filters, channels), that of the convolution from the result to the input.
-    `output_padding` chooses among the sizes of which the convolution would make this input.
+    `output_padding` chooses among the sizes that the convolution would reduce to this input's.
     """
     rank = inputs.ndim - 2
     steps, dilation = sizes(strides, rank, "strides"), sizes(dilation_rate, rank, "dilation_rate")
     extra = output_paddings(output_padding, rank)
     padding = padding_name(padding)
     pads = [
-        _transposed_pads((window - 1) * wide + 1, step, padding, more)
+        _transpose_pads((window - 1) * wide + 1, step, padding, more)
         for window, wide, step, more in zip(kernel.shape[:rank], dilation, steps, extra, strict=True)
     ]
     return lax.conv_transpose(
@@ -139,12 +139,12 @@ def conv_transpose(
 
 
 def output_paddings(value: Sizes | None, rank: int) -> tuple[int | None, ...]:
-    """`output_padding` for each dimension; None where it is chosen."""
+    """Return `output_padding` for each dimension; None if it is chosen by default."""
     return (None,) * rank if value is None else sizes(value, rank, "output_padding", allow_zero=True)
 
 
-def _transposed_pads(reach: int, stride: int, padding: str, extra: int | None) -> tuple[int, int]:
-    """How the input with strides between its elements is padded on both sides, for windows of `reach` elements."""
+def _transpose_pads(reach: int, stride: int, padding: str, extra: int | None) -> tuple[int, int]:
+    """Return the padding of an input that is dilated by the stride, on both sides, for windows of `reach` elements."""
     if padding == "valid":
         return reach - 1, reach - 1 + (max(stride - reach, 0) if extra is None else extra)
     total = stride + reach - 2 if extra is None else reach + reach % 2 - 2 + extra
@@ -162,7 +162,7 @@ def conv_transpose_shape(
     data_format: str,
     dilation: Sequence[int],
 ) -> tuple[int | None, ...]:
-    """The shape of `conv_transpose`'s result."""
+    """Return the shape of the result of `conv_transpose`."""
     rank = len(window)
 
     def size(before: int | None, window: int, stride: int, wide: int, extra: int | None) -> int | None:
@@ -171,7 +171,7 @@ def conv_transpose_shape(
         return (
             None
             if before is None
-            else (before - 1) * stride + sum(_transposed_pads(reach, stride, padding, extra)) - reach + 2
+            else (before - 1) * stride + sum(_transpose_pads(reach, stride, padding, extra)) - reach + 2
         )
 
     spatial = tuple(shape[2:]) if data_format == "channels_first" else tuple(shape[1:-1])

@@ -10,12 +10,14 @@ from weft import Array, lax, nn
 
 
 def wide_dtype(x: Array) -> Any:
-    """The dtype in which statistics of x are computed."""
+    """Return the dtype in which the statistics of `x` are computed: at least float32."""
     return wnp.promote_types(x.dtype, wnp.float32)
 
 
 def along(values: Any, axes: Sequence[int], rank: int) -> Any:
-    """Values with one dimension for each of `axes`, with 1 for the other dimensions of `rank`; others as they are."""
+    """Reshape values with one dimension for each of `axes` to `rank` dimensions, with 1 for the others; other values
+    are unchanged.
+    """
     if values.ndim != len(axes):
         return values
     sizes = [1] * rank
@@ -27,7 +29,7 @@ def along(values: Any, axes: Sequence[int], rank: int) -> Any:
 def batch_normalization(
     x: Array, mean: Array, variance: Array, axis: int, offset: Any = None, scale: Any = None, epsilon: float = 1e-3
 ) -> Array:
-    """(x - mean) · scale / √(variance + epsilon) + offset, where all are vectors along `axis`."""
+    """Compute (x - mean) · scale / √(variance + epsilon) + offset, where all are vectors along `axis`."""
     mean, variance = (along(value, (axis,), x.ndim) for value in (mean, variance))
     scale, offset = (None if value is None else along(value, (axis,), x.ndim) for value in (scale, offset))
     return nn.normalize_by(x, mean, variance, scale, offset, epsilon)
@@ -36,7 +38,7 @@ def batch_normalization(
 def layer_normalization(
     x: Array, gamma: Any = None, beta: Any = None, axis: int | Sequence[int] = -1, epsilon: float = 1e-3
 ) -> Array:
-    """x with mean 0 and variance 1 over axes, times gamma, plus beta."""
+    """Normalize x to mean 0 and variance 1 over axes, times gamma, plus beta."""
     axes = axis_list(axis, x.ndim)
     wide = x.astype(wide_dtype(x))
     mean, variance = nn.moments(wide, axes, keepdims=True, fast=False)
@@ -49,8 +51,7 @@ def layer_normalization(
 def variance_scaling(
     x: Array, gamma: Any = None, beta: Any = None, axis: int | Sequence[int] = -1, epsilon: float = 1e-3
 ) -> Array:
-    """x divided by the root of its variance over axes, times gamma; its mean and beta do not enter (Keras'
-    `rms_scaling`)."""
+    """Divide x by the root of its variance over axes, times gamma; mean and beta are ignored (Keras' `rms_scaling`)."""
     axes = axis_list(axis, x.ndim)
     wide = x.astype(wide_dtype(x))
     out = wide * lax.rsqrt(wnp.var(wide, axes, keepdims=True) + epsilon)
@@ -58,7 +59,7 @@ def variance_scaling(
 
 
 def rms_normalization(x: Array, scale: Any = None, axis: int | Sequence[int] = -1, epsilon: float = 1e-6) -> Array:
-    """x divided by the root of its mean square over axes, times scale."""
+    """Divide x by the root of its mean square over axes, times scale."""
     axes = axis_list(axis, x.ndim)
     wide = x.astype(wide_dtype(x))
     _, mean_square = nn.moments(wide, axes, keepdims=True, centered=False)
@@ -69,12 +70,12 @@ def rms_normalization(x: Array, scale: Any = None, axis: int | Sequence[int] = -
 
 
 def axis_list(axis: int | Sequence[int], rank: int) -> tuple[int, ...]:
-    """Axes as non-negative integers in ascending order."""
+    """Return axes as non-negative integers in ascending order."""
     return tuple(sorted(one % rank for one in ((axis,) if isinstance(axis, int) else axis)))
 
 
 def normalize(x: Any, axis: Any = -1, order: Any = 2, epsilon: float | None = None) -> Array:
-    """x divided by its norm over axes, where that is larger than epsilon (1e-7 by default); else by epsilon."""
+    """Divide x by its norm over axes if that is larger than epsilon (1e-7 by default); else by epsilon."""
     x = wnp.asarray(x)
     epsilon = 1e-7 if epsilon is None else epsilon
     wide = x.astype(wide_dtype(x))
@@ -94,7 +95,7 @@ def _axes(axis: Any) -> Any:
 
 
 def masked_moments(x: Array, mask: Array, axes: Sequence[int], epsilon: float) -> tuple[Array, Array]:
-    """Mean and variance over axes of the elements whose mask is true; the mask lacks the last dimension of x.
+    """Compute mean and variance over axes of the elements whose mask is true; the mask lacks the last dimension of x.
 
     A batch without any such element has mean and variance 0: `epsilon` is added to the count.
     """

@@ -22,7 +22,7 @@ def max_pool(
     padding: str = "valid",
     data_format: str = "channels_last",
 ) -> Array:
-    """The largest element of each window; padding never is. Strides are the window by default."""
+    """Compute the maximum of each window, ignoring padding. Strides default to the window."""
     return _pool(nn.max_pool, inputs, pool_size, strides, padding, data_format)
 
 
@@ -33,7 +33,7 @@ def average_pool(
     padding: str = "valid",
     data_format: str = "channels_last",
 ) -> Array:
-    """The mean of the elements of each window; padding does not count."""
+    """Compute the mean of each window; padding does not count."""
     padding = padding_name(padding)
     return _pool(
         functools.partial(nn.avg_pool, count_include_pad=padding == "valid"),
@@ -57,17 +57,19 @@ def _pool(reduce: Any, inputs: Array, pool_size: Sizes, strides: Sizes | None, p
 
 
 def adaptive_max_pool(inputs: Array, output_size: Sizes, data_format: str = "channels_last") -> Array:
-    """The largest elements of windows whose sizes are such that `output_size` of them cover the input."""
+    """Compute the maxima of `output_size` windows whose sizes are chosen such that they cover the input."""
     return _adaptive(wnp.max, inputs, output_size, data_format)
 
 
 def adaptive_average_pool(inputs: Array, output_size: Sizes, data_format: str = "channels_last") -> Array:
-    """The means of windows whose sizes are such that `output_size` of them cover the input."""
+    """Compute the means of `output_size` windows whose sizes are chosen such that they cover the input."""
     return _adaptive(wnp.mean, inputs, output_size, data_format)
 
 
 def _adaptive(reduce: Any, inputs: Array, output_size: Sizes, data_format: str) -> Array:
-    """Window i of an axis of n elements goes from ⌊i n / m⌋ to ⌈(i + 1) n / m⌉; one axis after the other."""
+    """Reduce windows along one axis after the other; window i of m over n elements is from ⌊i n / m⌋ to ⌈(i + 1) n /
+    m⌉.
+    """
     rank = inputs.ndim - 2
     counts = sizes(output_size, rank, "output_size")
     out = inputs

@@ -14,7 +14,7 @@ Step = Callable[[Any, Any, Any], tuple[Any, Any]]
 
 def run_steps(
     step: Step,
-    output_of: Callable[[Any], Array],
+    read_output: Callable[[Any], Array],
     sequences: Any,
     states: Any,
     mask: Any = None,
@@ -54,7 +54,7 @@ def run_steps(
             new = weft.tree.map(lambda after, before: wnp.where(_fit(valid, after), after, before), new, old)
         if not all_outputs:
             return (new, rest), None
-        out = output_of(new)
+        out = read_output(new)
         masked = valid is not None and zero_output_for_mask
         return (new, rest), wnp.where(_fit(valid, out), out, 0) if masked else out
 
@@ -64,7 +64,7 @@ def run_steps(
     if all_outputs:
         outputs = wnp.flip(outputs, axis=0) if backwards else outputs
         return outputs[-1], outputs, states, rest
-    last = output_of(states)
+    last = read_output(states)
     if mask is not None and zero_output_for_mask:
         end = mask[0] if backwards else mask[-1]
         last = wnp.where(_fit(end, last), last, 0)
@@ -72,10 +72,10 @@ def run_steps(
 
 
 def _fit(valid: Array, x: Array) -> Array:
-    """A mask of a batch, for an array whose first dimension is the batch."""
+    """Reshape a mask of a batch for an array whose first dimension is the batch."""
     return wnp.reshape(valid, (*valid.shape, *(1,) * (x.ndim - valid.ndim)))
 
 
 def time_first(x: Array) -> Array:
-    """(batch, time, ...) as (time, batch, ...), and the other way round."""
+    """Swap (batch, time, ...) and (time, batch, ...)."""
     return wnp.swapaxes(x, 0, 1)

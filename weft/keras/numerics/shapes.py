@@ -11,7 +11,7 @@ Shape = tuple[int | None, ...]
 
 
 def sizes(value: Any, rank: int, name: str, *, allow_zero: bool = False) -> tuple[int, ...]:
-    """An integer for each of `rank` dimensions, from one for all or one for each."""
+    """Return one integer for each of `rank` dimensions, from one for all or one for each."""
     try:
         out = (value,) * rank if isinstance(value, int) else tuple(int(size) for size in value)
     except (TypeError, ValueError):
@@ -23,7 +23,7 @@ def sizes(value: Any, rank: int, name: str, *, allow_zero: bool = False) -> tupl
 
 
 def pairs(value: Any, rank: int, name: str) -> tuple[tuple[int, int], ...]:
-    """(before, after) for each of `rank` dimensions: from one integer, one for each dimension, or pairs."""
+    """Return (before, after) for each of `rank` dimensions: from one integer, one for each dimension, or pairs."""
     if isinstance(value, int):
         value = (value,) * rank
     try:
@@ -39,7 +39,7 @@ def pairs(value: Any, rank: int, name: str) -> tuple[tuple[int, int], ...]:
 
 
 def padding_name(value: Any, *, allow_causal: bool = False) -> str:
-    """ "valid" or "same", or "causal" where that makes sense, in lower case."""
+    """Return "valid" or "same", or "causal" if that is allowed, in lower case."""
     allowed = ("valid", "same", "causal") if allow_causal else ("valid", "same")
     if not isinstance(value, str) or value.lower() not in allowed:
         raise ArgumentError(f"The `padding` argument must be one of {allowed}. Received: padding={value!r}")
@@ -47,30 +47,30 @@ def padding_name(value: Any, *, allow_causal: bool = False) -> str:
 
 
 def spatial_axes(rank: int, data_format: str) -> tuple[int, ...]:
-    """Which axes of an array with batch, channels and `rank` spatial dimensions are the spatial ones."""
+    """Return the spatial axes of an array with batch, channels and `rank` spatial dimensions."""
     first = 2 if data_format == "channels_first" else 1
     return tuple(range(first, first + rank))
 
 
 def channel_axis(data_format: str) -> int:
-    """The axis of the channels: 1 or -1."""
+    """Return the axis of the channels: 1 or -1."""
     return 1 if data_format == "channels_first" else -1
 
 
 def with_spatial(shape: Sequence[int | None], spatial: Sequence[int | None], data_format: str) -> Shape:
-    """A shape with other spatial sizes."""
+    """Replace the spatial sizes of a shape."""
     if data_format == "channels_first":
         return (shape[0], shape[1], *spatial)
     return (shape[0], *spatial, shape[-1])
 
 
 def spatial_sizes(shape: Sequence[int | None], data_format: str) -> Shape:
-    """The spatial sizes of a shape."""
+    """Return the spatial sizes of a shape."""
     return tuple(shape[2:]) if data_format == "channels_first" else tuple(shape[1:-1])
 
 
 def window_count(size: int | None, window: int, stride: int, padding: str, dilation: int = 1) -> int | None:
-    """How many windows fit; an error when none does."""
+    """Return the number of windows that fit; raise an error if none does. None for an unknown size."""
     if size is None:
         return None
     if padding != "valid":
@@ -92,7 +92,7 @@ def window_shape(
     data_format: str,
     dilation: Sequence[int] | None = None,
 ) -> Shape:
-    """The shape after windows slid over the spatial dimensions, with the channels as they were."""
+    """Return the shape after windows slid over the spatial dimensions; the channels are unchanged."""
     spatial = spatial_sizes(shape, data_format)
     if len(spatial) != len(window):
         raise ArgumentError(

@@ -92,7 +92,9 @@ class NamedOperation(Operation):
     def __init__(self, *args: Any, name: str | None = None, **options: Any) -> None:
         names = [p.name for p in self.parameters if p.name not in self.operands]
         if len(args) > len(names):
-            raise ArgumentError(f"{type(self).__name__} takes the options {', '.join(names)}.", received=f"{args}")
+            raise ArgumentError(
+                f"{type(self).__name__} takes at most the options {', '.join(names)}.", received=f"{args}"
+            )
         self.options = {**dict(zip(names, args, strict=False)), **options}
         self._init_arguments = ((), {**self.options, "name": name})
         super().__init__(name)
@@ -106,7 +108,7 @@ class NamedOperation(Operation):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> NamedOperation:
-        """The operation that a config describes. Options that the function does not have may be there as None."""
+        """Construct an operation from a config. It may contain, as None, options that the function does not have."""
         accepted = {"name", *(parameter.name for parameter in cls.parameters)}
         takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in cls.parameters)
         config = {key: value for key, value in config.items() if takes_all or key in accepted or value is not None}
@@ -117,14 +119,14 @@ class NamedOperation(Operation):
         return self._apply(type(self).function, args, kwargs)
 
     def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
-        """The results for KerasTensors, as KerasTensors without a history."""
+        """Return symbolic outputs, without a history, for symbolic inputs."""
         known = self._apply(output_spec(type(self).function), args, kwargs)
         return super().compute_output_spec(*args, **kwargs) if known is None else known
 
     def _apply(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if len(args) > len(self.operands) and all(p.kind is not p.VAR_POSITIONAL for p in self.parameters):
             raise ArgumentError(
-                f"{type(self).__name__} takes {', '.join(self.operands)}.", received=f"{len(args)} arguments"
+                f"{type(self).__name__} takes only {', '.join(self.operands)}.", received=f"{len(args)} arguments"
             )
         several = next((i for i, p in enumerate(self.parameters) if p.kind is p.VAR_POSITIONAL), None)
         if several is None:

@@ -14,7 +14,7 @@ from weft import lax
 from weft.errors import ArgumentError, ArgumentTypeError
 from weft.keras.core.config import standardize_dtype
 from weft.keras.core.context import is_tracer
-from weft.keras.core.variable import value_of
+from weft.keras.core.variable import unwrap_variable
 from weft.keras.graph.tensor import KerasTensor
 from weft.keras.ops.dispatch import operand, operation, symbolic_as, tensor
 
@@ -23,7 +23,7 @@ _REDUCTIONS = {"add": "add", "max": "max", "min": "min", "mul": "multiply"}
 
 @operation
 def cast(x: Any, dtype: Any) -> Any:
-    """An array of another dtype.
+    """Cast an array to a dtype.
 
     Args:
         x: an array.
@@ -42,7 +42,7 @@ def cast(x: Any, dtype: Any) -> Any:
 
 @operation
 def saturate_cast(x: Any, dtype: Any) -> Any:
-    """An array of another dtype, its elements first limited to what that dtype can have.
+    """Cast an array to a dtype, with elements clipped to the range of that dtype.
 
     Args:
         x: an array.
@@ -58,8 +58,11 @@ def saturate_cast(x: Any, dtype: Any) -> Any:
 
 
 def _common_range(source: Any, target: Any) -> tuple[Any, Any]:
-    """The least and the largest value that both dtypes have, as scalars of the first. Where the first has floats, the
-    largest integer of the second may be rounded up: casts to integers are limited themselves."""
+    """Return the smallest and largest value of both dtypes, as scalars of the first dtype.
+
+    If the first dtype is a float, the largest integer of the second may be rounded up: casts to integers saturate
+    anyway.
+    """
     info = lambda dtype: wnp.iinfo(dtype) if wnp.issubdtype(dtype, wnp.integer) else wnp.finfo(dtype)
     own, other = info(source), info(target)
     scalar: Any = int if wnp.issubdtype(source, wnp.integer) else float
@@ -68,7 +71,7 @@ def _common_range(source: Any, target: Any) -> tuple[Any, Any]:
 
 @operation
 def convert_to_tensor(x: Any, dtype: Any = None, sparse: bool | None = None, ragged: bool | None = None) -> Any:
-    """An array of Weft from lists, scalars, NumPy arrays or variables.
+    """Convert lists, scalars, NumPy arrays or variables to an array of Weft.
 
     Args:
         x: what to convert.
@@ -85,7 +88,10 @@ def convert_to_tensor(x: Any, dtype: Any = None, sparse: bool | None = None, rag
         Array([1., 2.], dtype=float32)
     """
     if sparse or ragged:
-        raise ArgumentError("Arrays of Weft are dense.", received=f"sparse={sparse}, ragged={ragged}")
+        raise ArgumentError(
+            "`sparse` and `ragged` must be False: arrays of Weft are dense.",
+            received=f"sparse={sparse}, ragged={ragged}",
+        )
     if dtype is None:
         return tensor(x)
     dtype = standardize_dtype(dtype)
@@ -93,7 +99,7 @@ def convert_to_tensor(x: Any, dtype: Any = None, sparse: bool | None = None, rag
 
 
 def convert_to_numpy(x: Any) -> np.ndarray:
-    """A NumPy array from an array of Weft, a variable, or what converts to an array.
+    """Convert an array of Weft, a variable, or anything array-like to a NumPy array.
 
     Args:
         x: what to convert; it must not be traced.
@@ -110,7 +116,7 @@ def convert_to_numpy(x: Any) -> np.ndarray:
 
 
 def is_tensor(x: Any) -> bool:
-    """Whether something is an array of Weft, traced or not.
+    """Return whether a value is an array of Weft, traced or not.
 
     Args:
         x: anything.
@@ -127,7 +133,7 @@ def is_tensor(x: Any) -> bool:
 
 
 def shape(x: Any) -> tuple[Any, ...]:
-    """The shape of an array; sizes of a symbolic tensor that are not known are None.
+    """Return the shape of an array; unknown sizes of a symbolic tensor are None.
 
     Args:
         x: an array.
@@ -144,7 +150,7 @@ def shape(x: Any) -> tuple[Any, ...]:
 
 
 def dtype(x: Any) -> str:
-    """The name of the dtype of an array.
+    """Return the name of the dtype of an array.
 
     Args:
         x: an array.
@@ -162,7 +168,7 @@ def dtype(x: Any) -> str:
 
 @operation
 def stop_gradient(variable: Any) -> Any:
-    """The same value, constant for differentiation.
+    """Return the same value, constant for differentiation.
 
     Args:
         variable: an array or a variable.
@@ -179,7 +185,7 @@ def stop_gradient(variable: Any) -> Any:
 
 
 def _unstack_spec(x: Any, num: int | None = None, axis: int = 0) -> Any:
-    """`num` parts where the size of the axis is unknown."""
+    """Return `num` symbolic slices if the size of the axis is unknown."""
     if num is None or not -x.ndim <= axis < x.ndim or x.shape[axis] is not None:
         return None
     rest = [size for i, size in enumerate(x.shape) if i != axis % x.ndim]
@@ -189,7 +195,7 @@ def _unstack_spec(x: Any, num: int | None = None, axis: int = 0) -> Any:
 @operation
 @symbolic_as(_unstack_spec)
 def unstack(x: Any, num: int | None = None, axis: int = 0) -> Any:
-    """The parts of an array along an axis, without that axis.
+    """Split an array along an axis into slices without that axis.
 
     Args:
         x: an array.
@@ -208,12 +214,12 @@ def unstack(x: Any, num: int | None = None, axis: int = 0) -> Any:
     if not -x.ndim <= axis < x.ndim:
         raise ArgumentError(f"An array of rank {x.ndim} has no axis {axis}.", received=f"shape {x.shape}")
     if num is not None and num != x.shape[axis]:
-        raise ArgumentError(f"Axis {axis} has {x.shape[axis]} parts.", received=f"num={num}")
+        raise ArgumentError(f"`num` must be the size of axis {axis}, {x.shape[axis]}.", received=f"num={num}")
     return list(wnp.unstack(x, axis=axis))
 
 
 def custom_gradient(f: Callable[..., Any]) -> Callable[..., Any]:
-    """A function with a derivative of its own.
+    """Return a function with its own derivative.
 
     Args:
         f: takes arguments and returns the result and a function that maps the gradient of the result (`upstream=`, or
@@ -226,7 +232,9 @@ def custom_gradient(f: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(f)
     def call(*args: Any, **kwargs: Any) -> Any:
-        return with_gradient(*(value_of(arg) for arg in args), **{name: value_of(arg) for name, arg in kwargs.items()})
+        return with_gradient(
+            *(unwrap_variable(arg) for arg in args), **{name: unwrap_variable(arg) for name, arg in kwargs.items()}
+        )
 
     return call
 
@@ -236,7 +244,7 @@ def custom_gradient(f: Callable[..., Any]) -> Callable[..., Any]:
 
 @operation
 def cond(pred: Any, true_fn: Callable[[], Any], false_fn: Callable[[], Any]) -> Any:
-    """The result of one of two functions; only that one runs.
+    """Return the result of one of two functions; only that one runs.
 
     Args:
         pred: a boolean scalar.
@@ -258,7 +266,7 @@ def cond(pred: Any, true_fn: Callable[[], Any], false_fn: Callable[[], Any]) -> 
 
 @operation
 def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_val: Any) -> Any:
-    """A loop over integers that updates a value.
+    """Run a loop over integers that updates a value.
 
     Args:
         lower: the first index.
@@ -281,7 +289,7 @@ def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_
 def while_loop(
     cond: Callable[..., Any], body: Callable[..., Any], loop_vars: Any, maximum_iterations: int | None = None
 ) -> Any:
-    """A loop that runs while a condition is true.
+    """Run a loop while a condition is true.
 
     Args:
         cond: maps the loop's variables to a boolean scalar.
@@ -324,7 +332,7 @@ def scan(
     reverse: bool = False,
     unroll: Any = 1,
 ) -> tuple[Any, Any]:
-    """A loop over the first axis of arrays that updates a carry and collects results.
+    """Run a loop over the first axis of arrays that updates a carry and collects results.
 
     Args:
         f: maps a carry and an element to the next carry and a result.
@@ -338,7 +346,7 @@ def scan(
         The last carry, and the results stacked along a new first axis.
     """
     if not callable(f):
-        raise ArgumentTypeError("The first argument of scan is a function.", received=repr(f))
+        raise ArgumentTypeError("The first argument of scan must be a function.", received=repr(f))
     if xs is None and length is None:
         raise ArgumentError("scan needs `xs` or `length`.")
     return lax.scan(f, init, xs, length, reverse, unroll)
@@ -346,7 +354,7 @@ def scan(
 
 @operation
 def associative_scan(f: Callable[[Any, Any], Any], elems: Any, reverse: bool = False, axis: int = 0) -> Any:
-    """All partial results of an associative function, computed in parallel.
+    """Compute all partial results of an associative function in parallel.
 
     Args:
         f: an associative function of two elements.
@@ -358,13 +366,13 @@ def associative_scan(f: Callable[[Any, Any], Any], elems: Any, reverse: bool = F
         An array, or a structure, of the shapes of `elems`.
     """
     if not callable(f):
-        raise ArgumentTypeError("The first argument of associative_scan is a function.", received=repr(f))
+        raise ArgumentTypeError("The first argument of associative_scan must be a function.", received=repr(f))
     return lax.associative_scan(f, weft.tree.map(tensor, elems), reverse, axis)
 
 
 @operation
 def map(f: Callable[[Any], Any], xs: Any) -> Any:
-    """A function applied to each element along the first axis, one after another.
+    """Apply a function to each element along the first axis, one after another.
 
     Args:
         f: a function of one element.
@@ -378,7 +386,7 @@ def map(f: Callable[[Any], Any], xs: Any) -> Any:
 
 @operation
 def vectorized_map(function: Callable[[Any], Any], elements: Any) -> Any:
-    """A function applied to all elements along the first axis at once.
+    """Apply a function to all elements along the first axis at once.
 
     Args:
         function: a function of one element.
@@ -392,7 +400,7 @@ def vectorized_map(function: Callable[[Any], Any], elements: Any) -> Any:
 
 @operation
 def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -> Any:
-    """The result of one of several functions; only that one runs.
+    """Return the result of one of several functions; only that one runs.
 
     Args:
         index: which; limited to the indices that there are.
@@ -409,7 +417,7 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
 
 
 def _slice_spec(inputs: Any, start_indices: Any, shape: Sequence[int]) -> Any:
-    """Sizes of -1 are unknown where those of the inputs are, or the first index is."""
+    """Return the symbolic box: sizes of -1 are unknown where those of the inputs are, or the first index is."""
     if len(shape) != len(inputs.shape) or not any(_is_rest(size) for size in shape):
         return None
     unknown = isinstance(start_indices, KerasTensor)
@@ -430,7 +438,7 @@ def _slice_spec(inputs: Any, start_indices: Any, shape: Sequence[int]) -> Any:
 @operation
 @symbolic_as(_slice_spec)
 def slice(inputs: Any, start_indices: Any, shape: Sequence[int]) -> Any:
-    """A box of an array.
+    """Return a box of an array.
 
     Args:
         inputs: an array.
@@ -475,7 +483,7 @@ def _known_index(index: Any) -> int:
 
 @operation
 def slice_update(inputs: Any, start_indices: Any, updates: Any) -> Any:
-    """An array with a box replaced.
+    """Replace a box of an array.
 
     Args:
         inputs: an array.
@@ -497,7 +505,7 @@ def _starts(indices: Any) -> Any:
 
 @operation
 def scatter(indices: Any, values: Any, shape: Sequence[int]) -> Any:
-    """An array of zeros with values added at indices.
+    """Add values to an array of zeros at indices.
 
     Args:
         indices: integers; the last axis has the leading indices of one position.
@@ -513,7 +521,7 @@ def scatter(indices: Any, values: Any, shape: Sequence[int]) -> Any:
 
 @operation
 def scatter_update(inputs: Any, indices: Any, updates: Any, reduction: str | None = None) -> Any:
-    """An array with other values at indices.
+    """Update an array at indices.
 
     Args:
         inputs: an array.
@@ -536,11 +544,11 @@ def scatter_update(inputs: Any, indices: Any, updates: Any, reduction: str | Non
         return at.set(updates)
     if reduction not in _REDUCTIONS:
         raise ArgumentError(
-            f"`reduction` is None or one of {', '.join(_REDUCTIONS)}.", received=f"reduction={reduction!r}"
+            f"`reduction` must be None or one of {', '.join(_REDUCTIONS)}.", received=f"reduction={reduction!r}"
         )
     return getattr(at, _REDUCTIONS[reduction])(updates)
 
 
 def _positions(indices: Any) -> tuple[Any, ...]:
-    """Indices whose last axis has those of one position, as one array an axis."""
+    """Split indices whose last axis is a position into one array for each axis."""
     return tuple(wnp.unstack(tensor(indices), axis=-1))

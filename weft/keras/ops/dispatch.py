@@ -21,7 +21,7 @@ _public: dict[Any, Any] = {}
 
 
 def operation(function: Function) -> Function:
-    """An operation from its meaning for arrays: called with a symbolic tensor it records a node."""
+    """Wrap a function of arrays as an operation: called with a symbolic tensor it records a node."""
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -35,9 +35,11 @@ def operation(function: Function) -> Function:
 
 
 def symbolic_as(spec: Callable[..., Any]) -> Callable[[Function], Function]:
-    """A decorator of what `operation` decorates: `spec` says what the results are for symbolic tensors, from the same
-    arguments. It is for sizes that depend on values, or that are known though tracing cannot tell; where it returns
-    None the function is traced."""
+    """Return a decorator, used under `operation`: `spec` returns the symbolic results for the same arguments.
+
+    Use it for sizes that depend on values, or that are known although tracing cannot find them; if `spec` returns None,
+    the function is traced.
+    """
 
     def mark(function: Function) -> Function:
         function.output_spec = spec  # type: ignore[attr-defined]
@@ -60,23 +62,23 @@ def register_operations(kind: str, *functions: Any, **aliases: Any) -> None:
 
 
 def tensor(x: Any) -> Any:
-    """An argument as an array: lists, scalars, NumPy arrays and variables are converted."""
+    """Convert an argument (list, scalar, NumPy array or variable) to an array."""
     return x if isinstance(x, weft.Array) else wnp.asarray(x)
 
 
 def operand(x: Any) -> Any:
-    """An argument of arithmetic as an array; scalars of Python stay, since they take the dtype of the other side."""
+    """Convert an operand of arithmetic to an array, except Python scalars, which take the other operand's dtype."""
     return x if isinstance(x, weft.Array) or type(x) in _SCALARS else wnp.asarray(x)
 
 
 def inexact(x: Any) -> Any:
-    """An argument as an array of floats: integers and booleans become `floatx()`."""
+    """Convert an argument to an array of floats: integers and booleans become `floatx()`."""
     array = tensor(x)
     return array if wnp.issubdtype(array.dtype, wnp.inexact) else array.astype(floatx())
 
 
 def same_dtype(*args: Any) -> tuple[Any, ...]:
-    """Arguments as arrays of their common dtype."""
+    """Convert arguments to arrays of their common dtype."""
     arrays = tuple(operand(x) for x in args)
     dtype = wnp.result_type(*arrays)
     return tuple(wnp.asarray(x, dtype) for x in arrays)
@@ -85,7 +87,7 @@ def same_dtype(*args: Any) -> tuple[Any, ...]:
 def unary(
     name: str, function: Callable[[Any], Any], summary: str, example: str, floats: bool = False, home: str = "ops"
 ) -> Any:
-    """An operation on each element of one argument.
+    """Create an elementwise operation on one argument.
 
     Args:
         name: the operation's.
@@ -114,13 +116,13 @@ def unary(
         >>> print(keras.{home}.{name}({argument}))
         {printed}
     """
-    return _named(call, name)
+    return _name_operation(call, name)
 
 
 def binary(
     name: str, function: Callable[[Any, Any], Any], summary: str, example: str, names: tuple[str, str] = ("x1", "x2")
 ) -> Any:
-    """An operation on pairs of elements of two arguments that broadcast: see `unary`.
+    """Create an elementwise operation on two arguments that broadcast: see `unary`.
 
     Args:
         name: the operation's.
@@ -152,9 +154,9 @@ def binary(
         >>> print(keras.ops.{name}({arguments}))
         {printed}
     """
-    return _named(call, name)
+    return _name_operation(call, name)
 
 
-def _named(call: Any, name: str) -> Any:
+def _name_operation(call: Any, name: str) -> Any:
     call.__name__ = call.__qualname__ = name
     return operation(call)

@@ -16,7 +16,7 @@ _TOKENS = re.compile(r"\(|\)|\.\.\.|\w+")
 
 @operation
 def rearrange(tensor: Any, pattern: str, **axes_lengths: int) -> Any:
-    """An array with its axes reordered, split and merged as a pattern says.
+    """Reorder, split and merge the axes of an array as a pattern says.
 
     Args:
         tensor: an array.
@@ -31,15 +31,15 @@ def rearrange(tensor: Any, pattern: str, **axes_lengths: int) -> Any:
     before, arrow, after = pattern.partition("->")
     left, right = _groups(before, pattern), _groups(after, pattern)
     if not arrow:
-        raise ArgumentError("A pattern has axes before and after `->`.", received=repr(pattern))
+        raise ArgumentError("A pattern must have axes before and after `->`.", received=repr(pattern))
     others = x.ndim - sum(group != ["..."] for group in left)
     if others < 0 or (others and ["..."] not in left):
         raise ArgumentError(f"The pattern {before.strip()!r} does not have {x.ndim} axes.", received=f"shape {x.shape}")
     rest = [f"...{i}" for i in range(others)]
-    left, right = _expanded(left, rest), _expanded(right, rest)
+    left, right = _expand_ellipsis(left, rest), _expand_ellipsis(right, rest)
     names, result = [n for group in left for n in group], [n for group in right for n in group]
     if sorted(names) != sorted(result) or len(set(names)) != len(names):
-        raise ArgumentError("Both sides of a pattern have the same axes, each once.", received=repr(pattern))
+        raise ArgumentError("Both sides of a pattern must have the same axes, each once.", received=repr(pattern))
     sizes: dict[str, int] = dict(axes_lengths)
     for group, size in zip(left, x.shape, strict=True):
         unknown = [name for name in group if name not in sizes]
@@ -56,7 +56,7 @@ def rearrange(tensor: Any, pattern: str, **axes_lengths: int) -> Any:
 
 
 def _groups(side: str, pattern: str) -> list[list[str]]:
-    """The axes of one side, each a list of the names that are merged in it."""
+    """Parse one side of a pattern into axes, each a list of the names that are merged in it."""
     groups: list[list[str]] = []
     inside = False
     for token in _TOKENS.findall(side):
@@ -75,8 +75,8 @@ def _groups(side: str, pattern: str) -> list[list[str]]:
     return groups
 
 
-def _expanded(groups: list[list[str]], rest: list[str]) -> list[list[str]]:
-    """Groups in which `...` is the axes that it means: in a group it merges them."""
+def _expand_ellipsis(groups: list[list[str]], rest: list[str]) -> list[list[str]]:
+    """Replace `...` in groups with the axes that it stands for; inside of a group it merges them."""
     expanded: list[list[str]] = []
     for group in groups:
         if group == ["..."]:

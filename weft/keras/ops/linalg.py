@@ -35,16 +35,16 @@ __all__ = [
 
 
 def _square(x: Any) -> Any:
-    """An argument as an array of square matrices of floats."""
+    """Convert an argument to square matrices of floats; raise an error if they are not square."""
     x = inexact(x)
     if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
-        raise ArgumentError("The last two axes have the same size.", received=f"shape {x.shape}")
+        raise ArgumentError("The last two axes must have the same size.", received=f"shape {x.shape}")
     return x
 
 
 @operation
 def cholesky(x: Any, upper: bool = False) -> Any:
-    """The Cholesky factor of symmetric positive definite matrices.
+    """Compute the Cholesky factor of symmetric positive definite matrices.
 
     Args:
         x: square matrices.
@@ -58,7 +58,7 @@ def cholesky(x: Any, upper: bool = False) -> Any:
 
 @operation
 def cholesky_inverse(x: Any, upper: bool = False) -> Any:
-    """The inverse of matrices from their Cholesky factors.
+    """Compute the inverse of matrices from their Cholesky factors.
 
     Args:
         x: triangular matrices.
@@ -76,7 +76,7 @@ def cholesky_inverse(x: Any, upper: bool = False) -> Any:
 
 @operation
 def det(x: Any) -> Any:
-    """The determinant of square matrices.
+    """Compute the determinant of square matrices.
 
     Args:
         x: square matrices.
@@ -89,7 +89,7 @@ def det(x: Any) -> Any:
 
 @operation
 def eig(x: Any) -> Any:
-    """The eigenvalues and eigenvectors of square matrices.
+    """Compute the eigenvalues and eigenvectors of square matrices.
 
     Args:
         x: square matrices.
@@ -103,7 +103,7 @@ def eig(x: Any) -> Any:
 
 @operation
 def eigh(x: Any) -> Any:
-    """The eigenvalues and eigenvectors of symmetric matrices.
+    """Compute the eigenvalues and eigenvectors of symmetric matrices.
 
     Args:
         x: symmetric matrices.
@@ -117,7 +117,7 @@ def eigh(x: Any) -> Any:
 
 @operation
 def inv(x: Any) -> Any:
-    """The inverse of square matrices.
+    """Compute the inverse of square matrices.
 
     Args:
         x: square matrices.
@@ -130,7 +130,7 @@ def inv(x: Any) -> Any:
 
 @operation
 def jvp(fun: Callable[..., Any], primals: Any, tangents: Any, has_aux: bool = False) -> Any:
-    """The value of a function and its derivative in a direction.
+    """Compute the value of a function and its derivative in a direction.
 
     Args:
         fun: a function of arrays.
@@ -147,7 +147,7 @@ def jvp(fun: Callable[..., Any], primals: Any, tangents: Any, has_aux: bool = Fa
 
 @operation
 def lstsq(a: Any, b: Any, rcond: float | None = None) -> Any:
-    """The vectors of least length that solve `a @ x = b` with the least squared error.
+    """Solve `a @ x = b` for the vectors of least norm with the least squared error.
 
     Args:
         a: a matrix.
@@ -162,7 +162,7 @@ def lstsq(a: Any, b: Any, rcond: float | None = None) -> Any:
 
 @operation
 def lu_factor(x: Any) -> Any:
-    """The LU factors of matrices with row exchanges.
+    """Compute the LU factors of matrices with row exchanges.
 
     Args:
         x: matrices.
@@ -176,7 +176,7 @@ def lu_factor(x: Any) -> Any:
 
 @operation
 def matrix_rank(x: Any, tol: Any = None) -> Any:
-    """The rank of matrices: how many singular values are not 0.
+    """Compute the rank of matrices: the number of singular values that are not 0.
 
     Args:
         x: matrices.
@@ -196,7 +196,7 @@ def matrix_rank(x: Any, tol: Any = None) -> Any:
 
 @operation
 def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
-    """The norm of vectors or matrices.
+    """Compute the norm of vectors or matrices.
 
     Args:
         x: an array.
@@ -217,7 +217,7 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
 
 @operation
 def pinv(x: Any, rcond: float | None = None) -> Any:
-    """The pseudo-inverse of matrices.
+    """Compute the pseudo-inverse of matrices.
 
     Args:
         x: matrices.
@@ -231,7 +231,7 @@ def pinv(x: Any, rcond: float | None = None) -> Any:
 
 @operation
 def qr(x: Any, mode: str = "reduced") -> Any:
-    """Matrices as products of orthogonal and upper triangular ones.
+    """Factor matrices into orthogonal and upper triangular ones.
 
     Args:
         x: matrices.
@@ -241,14 +241,14 @@ def qr(x: Any, mode: str = "reduced") -> Any:
         A pair of matrices.
     """
     if mode not in ("reduced", "complete"):
-        raise ArgumentError("`mode` is 'reduced' or 'complete'.", received=f"mode={mode!r}")
+        raise ArgumentError("`mode` must be 'reduced' or 'complete'.", received=f"mode={mode!r}")
     orthogonal, triangular = wnp.linalg.qr(inexact(x), mode)
     return orthogonal, triangular
 
 
 @operation
 def slogdet(x: Any) -> Any:
-    """The sign of the determinant of square matrices, and the logarithm of its absolute value.
+    """Compute the sign of the determinant of square matrices, and the logarithm of its absolute value.
 
     Args:
         x: square matrices.
@@ -262,7 +262,7 @@ def slogdet(x: Any) -> Any:
 
 @operation
 def solve(a: Any, b: Any) -> Any:
-    """The solution of `a @ x = b`.
+    """Solve `a @ x = b`.
 
     Args:
         a: square matrices.
@@ -277,7 +277,7 @@ def solve(a: Any, b: Any) -> Any:
 
 @operation
 def solve_triangular(a: Any, b: Any, lower: bool = False) -> Any:
-    """The solution of `a @ x = b` for triangular matrices.
+    """Solve `a @ x = b` for triangular matrices.
 
     Args:
         a: triangular matrices.
@@ -295,7 +295,7 @@ def solve_triangular(a: Any, b: Any, lower: bool = False) -> Any:
 
 @operation
 def svd(x: Any, full_matrices: bool = True, compute_uv: bool = True) -> Any:
-    """The singular value decomposition of matrices.
+    """Compute the singular value decomposition of matrices.
 
     Args:
         x: matrices.

@@ -24,7 +24,7 @@ rsqrt = unary("rsqrt", lambda x: lax.rsqrt(x), "1 divided by the square root of 
 
 
 def _segment(name: str, what: str) -> Any:
-    """The reduction of this name over segments."""
+    """Create the reduction of this name over segments."""
     function = getattr(segments, name)
 
     def call(data: Any, segment_ids: Any, num_segments: int | None = None, sorted: bool = False) -> Any:
@@ -44,7 +44,7 @@ def _segment(name: str, what: str) -> Any:
     call.__name__ = call.__qualname__ = name
 
     def spec(data: Any, segment_ids: Any, num_segments: int | None = None, sorted: bool = False) -> Any:
-        """The values say how many segments there are."""
+        """Return a symbolic result with unknown length: the values determine the number of segments."""
         if num_segments is not None:
             return None
         found = compute_output_spec(call, data, segment_ids, 1, sorted)
@@ -61,7 +61,7 @@ segment_prod = _segment("segment_prod", "product")
 
 @operation
 def top_k(x: Any, k: int, sorted: bool = True) -> Any:
-    """The largest elements along the last axis, and their indices.
+    """Return the largest elements along the last axis, and their indices.
 
     Args:
         x: an array.
@@ -83,7 +83,7 @@ def top_k(x: Any, k: int, sorted: bool = True) -> Any:
 
 @operation
 def in_top_k(targets: Any, predictions: Any, k: int) -> Any:
-    """Whether the prediction of the target class is among the `k` largest of its row.
+    """Return whether the prediction of the target class is among the `k` largest of its row.
 
     Args:
         targets: integers, one a row.
@@ -100,7 +100,7 @@ def in_top_k(targets: Any, predictions: Any, k: int) -> Any:
 
 @operation
 def logsumexp(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
-    """The logarithm of the sum of exponentials, without overflow.
+    """Compute the logarithm of the sum of exponentials, without overflow.
 
     Args:
         x: an array.
@@ -115,7 +115,7 @@ def logsumexp(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
 
 @operation
 def logdet(x: Any) -> Any:
-    """The logarithm of the determinant of positive definite matrices.
+    """Compute the logarithm of the determinant of positive definite matrices.
 
     Args:
         x: an array whose last two axes are matrices.
@@ -128,7 +128,7 @@ def logdet(x: Any) -> Any:
 
 @operation
 def cdist(x: Any, y: Any) -> Any:
-    """The Euclidean distances between all pairs of points.
+    """Compute the Euclidean distances between all pairs of points.
 
     Args:
         x: points, an array of shape (..., n, d).
@@ -145,7 +145,7 @@ def cdist(x: Any, y: Any) -> Any:
 
 @operation
 def view_as_complex(x: Any) -> Any:
-    """Complex numbers from pairs of real and imaginary parts.
+    """Combine pairs of real and imaginary parts into complex numbers.
 
     Args:
         x: an array of floats whose last axis has size 2.
@@ -155,13 +155,15 @@ def view_as_complex(x: Any) -> Any:
     """
     x = tensor(x)
     if x.ndim == 0 or x.shape[-1] != 2:
-        raise ArgumentError("The last axis has the real and the imaginary part.", received=f"shape {x.shape}")
+        raise ArgumentError(
+            "The last axis must have size 2: the real and the imaginary part.", received=f"shape {x.shape}"
+        )
     return lax.complex(x[..., 0], x[..., 1])
 
 
 @operation
 def view_as_real(x: Any) -> Any:
-    """The real and imaginary parts of complex numbers, along a new last axis.
+    """Stack the real and imaginary parts of complex numbers along a new last axis.
 
     Args:
         x: an array.
@@ -178,11 +180,11 @@ def view_as_real(x: Any) -> Any:
 
 def _complex(x: Any) -> Any:
     if not isinstance(x, (tuple, list)) or len(x) != 2:
-        raise ArgumentError("A complex array is a pair of real and imaginary parts.", received=type(x).__name__)
+        raise ArgumentError("A complex array must be a pair of real and imaginary parts.", received=type(x).__name__)
     real, imaginary = (inexact(part) for part in x)
     if real.shape != imaginary.shape:
         raise ArgumentError(
-            "The real and the imaginary part have the same shape.", received=f"{real.shape} and {imaginary.shape}"
+            "The real and the imaginary part must have the same shape.", received=f"{real.shape} and {imaginary.shape}"
         )
     return lax.complex(real, imaginary)
 
@@ -193,7 +195,7 @@ def _parts(x: Any) -> tuple[Any, Any]:
 
 @operation
 def fft(x: Any) -> Any:
-    """The discrete Fourier transform along the last axis.
+    """Compute the discrete Fourier transform along the last axis.
 
     Args:
         x: a pair of real and imaginary parts.
@@ -212,7 +214,7 @@ def fft(x: Any) -> Any:
 
 @operation
 def fft2(x: Any) -> Any:
-    """The discrete Fourier transform along the last two axes.
+    """Compute the discrete Fourier transform along the last two axes.
 
     Args:
         x: a pair of real and imaginary parts.
@@ -231,7 +233,7 @@ def fft2(x: Any) -> Any:
 
 @operation
 def ifft2(x: Any) -> Any:
-    """The inverse discrete Fourier transform along the last two axes.
+    """Compute the inverse discrete Fourier transform along the last two axes.
 
     Args:
         x: a pair of real and imaginary parts.
@@ -244,7 +246,7 @@ def ifft2(x: Any) -> Any:
 
 @operation
 def rfft(x: Any, fft_length: int | None = None) -> Any:
-    """The Fourier transform of real values along the last axis.
+    """Compute the Fourier transform of real values along the last axis.
 
     Args:
         x: an array of floats.
@@ -258,7 +260,7 @@ def rfft(x: Any, fft_length: int | None = None) -> Any:
 
 @operation
 def irfft(x: Any, fft_length: int | None = None) -> Any:
-    """The inverse of `rfft`.
+    """Compute the inverse of `rfft`.
 
     Args:
         x: a pair of real and imaginary parts.
@@ -272,7 +274,7 @@ def irfft(x: Any, fft_length: int | None = None) -> Any:
 
 @operation
 def extract_sequences(x: Any, sequence_length: int, sequence_stride: int) -> Any:
-    """Windows along the last axis.
+    """Extract windows along the last axis.
 
     Args:
         x: an array.
@@ -298,7 +300,7 @@ def stft(
     window: Any = "hann",
     center: bool = True,
 ) -> Any:
-    """The short-time Fourier transform along the last axis.
+    """Compute the short-time Fourier transform along the last axis.
 
     Args:
         x: an array of floats.
@@ -328,7 +330,7 @@ def istft(
     window: Any = "hann",
     center: bool = True,
 ) -> Any:
-    """The inverse of `stft`: windows are added where they overlap, and divided by the sum of squared factors.
+    """Compute the inverse of `stft`: overlapping windows are added, and divided by the sum of squared factors.
 
     Args:
         x: a pair of real and imaginary parts, as `stft` returns them.
@@ -355,7 +357,7 @@ def istft(
 
 
 def _window(window: Any, sequence_length: int, fft_length: int, dtype: Any) -> Any:
-    """The factors of a window, centred in a transform."""
+    """Return the factors of a window, centred in a transform."""
     if sequence_length > fft_length:
         raise ArgumentError(
             "A window is at most as long as a transform.",
@@ -365,21 +367,21 @@ def _window(window: Any, sequence_length: int, fft_length: int, dtype: Any) -> A
         return wnp.ones(fft_length, dtype)
     if isinstance(window, str):
         if window not in ("hann", "hamming"):
-            raise ArgumentError("`window` is 'hann', 'hamming', an array or None.", received=f"window={window!r}")
+            raise ArgumentError("`window` must be 'hann', 'hamming', an array or None.", received=f"window={window!r}")
         # Periodic: the first of `sequence_length + 1` points.
         base, amplitude = (0.5, 0.5) if window == "hann" else (0.54, 0.46)
         window = base - amplitude * np.cos(2 * np.pi * np.arange(sequence_length) / sequence_length)
     factors = wnp.asarray(window, dtype)
     if factors.shape != (sequence_length,):
         raise ArgumentError(
-            f"A window of {sequence_length} values is a vector of as many factors.", received=f"shape {factors.shape}"
+            f"`window` must be a vector of {sequence_length} factors.", received=f"shape {factors.shape}"
         )
     before = (fft_length - sequence_length) // 2
     return wnp.pad(factors, (before, fft_length - sequence_length - before))
 
 
 def _overlap_add(frames: Any, stride: int) -> Any:
-    """The sum of windows at distances of `stride`."""
+    """Add windows that begin `stride` apart."""
     count, size = frames.shape[-2:]
     indices = (np.arange(count)[:, None] * stride + np.arange(size)).reshape(-1)
     total = wnp.zeros((*frames.shape[:-2], (count - 1) * stride + size), frames.dtype)

@@ -45,7 +45,7 @@ __all__ = [
 
 
 def get(identifier: Any) -> Optimizer | None:
-    """The optimizer that an argument `optimizer=` means.
+    """Return the optimizer for an argument `optimizer=`.
 
     Args:
         identifier: None, a name ("adam", "AdamW"), a config, an optimizer, or a gradient transformation of
@@ -63,14 +63,14 @@ def get(identifier: Any) -> Optimizer | None:
     found = _registry.get("optimizers", identifier)
     if found is not None and not isinstance(found, Optimizer):
         raise _ArgumentError(
-            "An optimizer is a name, a config, an Optimizer, or a transformation of weft.optim.",
+            "An optimizer must be a name, a config, an Optimizer, or a transformation of weft.optim.",
             received=f"{identifier!r}",
         )
     return found
 
 
 def serialize(optimizer: Optimizer) -> Any:
-    """An optimizer as plain data, without its variables.
+    """Convert an optimizer to plain data, without its variables.
 
     Args:
         optimizer: the optimizer.
@@ -86,7 +86,7 @@ def serialize(optimizer: Optimizer) -> Any:
 
 
 def deserialize(config: Any, custom_objects: Mapping[str, Any] | None = None) -> Any:
-    """The optimizer that plain data describe.
+    """Construct an optimizer from plain data.
 
     Args:
         config: what `serialize` returned, or a name.

@@ -37,11 +37,11 @@ class _Moments(Optimizer):
         return [[Slot("momentum"), Slot("velocity")]]
 
     def _step(self, dtype: Any, ahead: int = 1) -> Array:
-        """The index of this update, from 1."""
+        """Return the index of this update, starting at 1, plus `ahead`."""
         return (wnp.asarray(self.iterations) + ahead).astype(dtype)
 
     def _averages(self, gradient: Array, variable: Variable, new_1: Any, new_2: Any) -> tuple[Array, Array]:
-        """The new averages of gradients and of their squares; `new_1` and `new_2` are the parts that are new."""
+        """Update the averages of gradients and of their squares; `new_1` and `new_2` are the new values' weights."""
         momentum, velocity = self.slot("momentum", variable), self.slot("velocity", variable)
         return (
             momentum.assign_add((gradient - momentum.value) * new_1),

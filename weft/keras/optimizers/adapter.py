@@ -17,7 +17,7 @@ from weft.keras.optimizers.base import BaseArguments, Optimizer
 
 
 def is_transformation(value: Any) -> bool:
-    """Whether a value is a gradient transformation: of `weft.optim`, or of any library with the same two functions."""
+    """Return whether a value is a gradient transformation: of `weft.optim`, or an object with `init` and `update`."""
     if isinstance(value, (Optimizer, type)):
         return False
     return isinstance(value, optim.GradientTransformation) or (
@@ -63,7 +63,7 @@ class TransformOptimizer(Optimizer):
             self._arrange(weights)
 
     def _arrange(self, weights: list[Variable]) -> None:
-        """Variables for the state of exactly these weights; of those that there are already, the ones that fit stay."""
+        """Create variables for the state of exactly these weights; existing variables that fit are reused."""
         self._current = [id(weight) for weight in weights]
         self._keys = _unique([weight.path for weight in weights])
         # In a step that builds its model too, values are traced, but the state outlives the trace.
@@ -92,7 +92,7 @@ class TransformOptimizer(Optimizer):
         """Change all weights by the transformation."""
         if [id(weight) for weight in variables] != self._current:
             raise ArgumentError(
-                "A transformation of weft.optim is applied to all the weights that it was built with.",
+                "A transformation of weft.optim must be applied to all the weights that it was built with.",
                 received=f"{len(variables)} weights, of {len(self._current)}",
                 fix="call `optimizer.build(variables)` with the weights that are to change from now on",
             )
@@ -108,11 +108,15 @@ class TransformOptimizer(Optimizer):
     @property
     def learning_rate(self) -> Any:
         """There is none: an attribute that is missing."""
-        raise AttributeError(f"{self.name} is a transformation of weft.optim, which has its own learning rate")
+        raise AttributeError(
+            f"{self.name} has no `learning_rate`: it is a transformation of weft.optim, which has its own"
+        )
 
     @learning_rate.setter
     def learning_rate(self, learning_rate: Any) -> None:
-        raise AttributeError(f"{self.name} is a transformation of weft.optim, which has its own learning rate")
+        raise AttributeError(
+            f"{self.name} has no `learning_rate`: it is a transformation of weft.optim, which has its own"
+        )
 
     def get_config(self) -> dict[str, Any]:
         raise NotSupportedError(
@@ -130,7 +134,7 @@ def _no_rate() -> float:
 
 
 def _unique(paths: Sequence[str]) -> list[str]:
-    """The paths, with a count where one occurs again."""
+    """Append a count to each path that occurred before."""
     counts: dict[str, int] = {}
     result: list[str] = []
     for path in paths:

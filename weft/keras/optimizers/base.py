@@ -143,7 +143,7 @@ class Optimizer:
     def __setattr__(self, name: str, value: Any) -> None:
         if "_layout" not in vars(self) and name != "_layout":
             raise ArgumentError(
-                f"{type(self).__name__} has attributes before it is initialized.",
+                f"{type(self).__name__} must be initialized before its attributes are set.",
                 fix="call `super().__init__(learning_rate)` first in `__init__`",
             )
         if isinstance(value, Variable) and not any(value is entry for entry in self._layout):
@@ -194,7 +194,7 @@ class Optimizer:
         self.built = True
 
     def slots(self) -> list[list[Slot]]:
-        """What the optimizer has beside each weight, in groups: slots of one group are beside each other in files."""
+        """Return the slots beside each weight, in groups: files store the slots of one group side by side."""
         return []
 
     def _add_group(self, slots: Sequence[Slot], weights: Sequence[Variable]) -> Group:
@@ -232,8 +232,9 @@ class Optimizer:
                     slot.distribute(sharding_beside(weight, slot.shape))
 
     def _extend(self, variables: Iterable[Variable]) -> None:
-        """Slots for weights that have none yet. All are brought in the order of the list, the rest last, so that files
-        do not depend on when a layer was unfrozen."""
+        """Create slots for weights that have none yet. All are sorted in the order of the list, the rest last, so that
+        files do not depend on when a layer was unfrozen.
+        """
         weights = list(variables)
         unknown = [weight for weight in weights if id(weight) not in self._index]
         if not unknown:
@@ -253,7 +254,7 @@ class Optimizer:
         self._index = {id(weight): i for i, weight in enumerate(weights)}
 
     def slot(self, name: str, variable: Variable) -> Variable:
-        """The slot of a weight.
+        """Return the slot of a weight.
 
         Args:
             name: one of the names in `slots`.
@@ -283,7 +284,7 @@ class Optimizer:
         layout: Any = None,
         name: str | None = None,
     ) -> Variable:
-        """A new variable of the optimizer.
+        """Add a variable to the optimizer.
 
         Args:
             shape: its shape.
@@ -303,7 +304,7 @@ class Optimizer:
     def add_variable_from_reference(
         self, reference_variable: Variable, name: str | None = None, initializer: Any = "zeros"
     ) -> Variable:
-        """A new variable of the shape and dtype of a weight. (See also `slots` and `add_optimizer_variables`.)"""
+        """Add a variable with the shape and dtype of a weight. (See also `slots` and `add_optimizer_variables`.)"""
         self._has_foreign_slots = True
         return self.add_variable(
             reference_variable.shape,
@@ -315,7 +316,7 @@ class Optimizer:
     def add_optimizer_variables(
         self, trainable_variables: Sequence[Variable], name: str | Sequence[str], initializer: Any = "zeros"
     ) -> Any:
-        """Variables beside each of the weights.
+        """Add variables beside each of the weights.
 
         Args:
             trainable_variables: the weights.
@@ -329,7 +330,7 @@ class Optimizer:
         initial = list(initializer) if isinstance(initializer, (list, tuple)) else [initializer] * len(listed)
         if len(initial) != len(listed):
             raise ArgumentError(
-                "There is one initializer, or one for each name.", received=f"{len(listed)} names, {len(initial)}"
+                "There must be one initializer, or one for each name.", received=f"{len(listed)} names, {len(initial)}"
             )
         slots = [Slot(one, by) for one, by in zip(listed, initial, strict=True)]
         group = self._add_group(slots, trainable_variables)
@@ -388,7 +389,7 @@ class Optimizer:
             return
         if learning_rate is None or isinstance(learning_rate, (bool, str)) or np.ndim(learning_rate) != 0:
             raise ArgumentError(
-                "A learning rate is a number, a LearningRateSchedule, or a function of the iteration.",
+                "A learning rate must be a number, a LearningRateSchedule, or a function of the iteration.",
                 received=f"learning_rate={learning_rate!r}",
             )
         if isinstance(old, Variable):
@@ -430,13 +431,13 @@ class Optimizer:
         variable.assign_sub(value)
 
     def apply_gradients(self, grads_and_vars: Iterable[tuple[Any, Variable]]) -> Variable:
-        """One step, from pairs of a gradient and a weight. Returns the variable that counts steps."""
+        """Update the weights from pairs of gradient and weight. Returns the variable that counts steps."""
         pairs = list(grads_and_vars)
         self.apply([gradient for gradient, _ in pairs], [variable for _, variable in pairs])
         return self._iterations
 
     def apply(self, grads: Sequence[Any], trainable_variables: Sequence[Variable] | None = None) -> None:
-        """One step.
+        """Update the weights.
 
         Args:
             grads: a gradient for each weight; None for weights that stay.
@@ -482,7 +483,8 @@ class Optimizer:
             self._extend(weights)
         if len(grads) != len(weights):
             raise ArgumentError(
-                "There is a gradient for each weight.", received=f"{len(grads)} gradients, {len(weights)} weights"
+                "There must be one gradient for each weight.",
+                received=f"{len(grads)} gradients, {len(weights)} weights",
             )
         return weights
 
@@ -537,7 +539,7 @@ class Optimizer:
         run_one(self._is_update(), update, add, [*weights, *self.variables])
 
     def averages(self, variables: Iterable[Variable] | None = None) -> list[tuple[Variable, Variable]]:
-        """Pairs of a weight and the variable with its moving average; none without `use_ema`.
+        """Return the pairs of a weight and the variable with its moving average; none without `use_ema`.
 
         Args:
             variables: the weights; all that the optimizer was built with if None.
@@ -575,7 +577,7 @@ class Optimizer:
     def exclude_from_weight_decay(
         self, var_list: Iterable[Variable] | None = None, var_names: Iterable[str] | None = None
     ) -> None:
-        """Weights that do not decay.
+        """Exclude weights from weight decay.
 
         Args:
             var_list: the weights.
@@ -590,7 +592,7 @@ class Optimizer:
         return not by_name and id(weight) not in self._undecayed
 
     def finalize_variable_values(self, var_list: Iterable[Variable]) -> None:
-        """With `use_ema`, make weights their averages; `fit` does this at its end."""
+        """Assign the moving averages to the weights, with `use_ema`; `fit` does this at its end."""
         for weight, average in self.averages(var_list):
             weight.assign(average.value)
 
@@ -612,7 +614,7 @@ class Optimizer:
         weights, own = self._trainable_variables, self.variables
         if len(trainable_variables) != len(weights) or len(optimizer_variables) != len(own):
             raise ArgumentError(
-                f"There are values for {len(weights)} weights and for {len(own)} variables of {self.name}.",
+                f"There must be values for {len(weights)} weights and for {len(own)} variables of {self.name}.",
                 received=f"{len(trainable_variables)} and {len(optimizer_variables)} values",
             )
         run = stateless(self.apply, [*weights, *own])
@@ -620,13 +622,13 @@ class Optimizer:
         return values[: len(weights)], values[len(weights) :]
 
     def scale_loss(self, loss: Any) -> Any:
-        """The loss times `loss_scale_factor`, whose gradients `apply` takes."""
+        """Multiply the loss by `loss_scale_factor`; `apply` expects gradients of the scaled loss."""
         return loss if self.loss_scale_factor is None else loss * self.loss_scale_factor
 
     # ---------------------------------------------------------------------------------------------------------- config
 
     def get_config(self) -> dict[str, Any]:
-        """What the constructor needs to make this optimizer again. The learning rate is what float32 makes of it."""
+        """Return the constructor arguments as plain data. The learning rate is rounded to float32."""
         rate = self._learning_rate
         if isinstance(rate, Variable):
             rate = float(rate.numpy())
@@ -648,7 +650,7 @@ class Optimizer:
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any], custom_objects: Mapping[str, Any] | None = None) -> Self:
-        """The optimizer that `get_config` described."""
+        """Construct an optimizer from a config of `get_config`."""
         settings = dict(config)
         if isinstance(settings.get("learning_rate"), Mapping):
             settings["learning_rate"] = registry.deserialize_keras_object(
@@ -670,7 +672,7 @@ def _slot_name(weight: Variable, name: str) -> str:
 
 
 def _takes_argument(function: Callable[..., Any]) -> bool:
-    """Whether a function can be called with one argument."""
+    """Return whether a function can be called with one argument."""
     try:
         inspect.signature(function).bind(0)
     except TypeError:
@@ -692,7 +694,7 @@ def _check_settings(
             received=f"clipnorm={clipnorm}, clipvalue={clipvalue}, global_clipnorm={global_clipnorm}",
         )
     if use_ema and not 0 <= ema_momentum <= 1:
-        raise ArgumentError("`ema_momentum` is in [0, 1].", received=f"ema_momentum={ema_momentum}")
+        raise ArgumentError("`ema_momentum` must be in [0, 1].", received=f"ema_momentum={ema_momentum}")
     if gradient_accumulation_steps is not None and gradient_accumulation_steps < 2:
         raise ArgumentError(
             "`gradient_accumulation_steps` is at least 2, or None.", received=f"{gradient_accumulation_steps}"

@@ -11,8 +11,9 @@ from weft import Array
 def clip(
     gradients: Sequence[Array], clipnorm: float | None, global_clipnorm: float | None, clipvalue: float | None
 ) -> list[Array]:
-    """Gradients with a norm of at most `clipnorm` each, or of `global_clipnorm` together, or values of at most
-    `clipvalue`; the first that is set."""
+    """Clip gradients to a norm of `clipnorm` each, to `global_clipnorm` together, or to values of `clipvalue`; the
+    first that is set applies.
+    """
     if clipnorm and clipnorm > 0:
         return [_with_norm(gradient, clipnorm) for gradient in gradients]
     if global_clipnorm and global_clipnorm > 0:

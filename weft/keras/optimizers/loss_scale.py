@@ -57,16 +57,17 @@ class LossScaleOptimizer(Optimizer):
     ) -> None:
         if not kwargs.pop("dynamic", True):
             raise ArgumentError(
-                "LossScaleOptimizer has a scale that changes.",
+                "`dynamic` must be True: the scale of LossScaleOptimizer changes.",
                 received="dynamic=False",
                 fix="for a fixed one pass `loss_scale_factor=` to the optimizer itself",
             )
         if kwargs:
             raise ArgumentError(
-                "These arguments belong to the inner optimizer.", received=", ".join(f"{key}=" for key in kwargs)
+                "These arguments must be passed to the inner optimizer.",
+                received=", ".join(f"{key}=" for key in kwargs),
             )
         if not isinstance(inner_optimizer, Optimizer):
-            raise ArgumentError("`inner_optimizer` is an optimizer.", received=f"{inner_optimizer!r}")
+            raise ArgumentError("`inner_optimizer` must be an Optimizer.", received=f"{inner_optimizer!r}")
         super().__init__(0.0, name=name)
         self.inner_optimizer = inner_optimizer
         self.initial_scale = initial_scale
@@ -106,7 +107,7 @@ class LossScaleOptimizer(Optimizer):
         return self.inner_optimizer.iterations
 
     def apply(self, grads: Sequence[Any], trainable_variables: Sequence[Variable] | None = None) -> None:
-        """One step by gradients of the scaled loss."""
+        """Update the weights from gradients of the scaled loss."""
         weights = self._weights(grads, trainable_variables)
         self.inner_optimizer.build(weights)
         gradients = [None if gradient is None else wnp.asarray(gradient) for gradient in grads]
@@ -130,16 +131,16 @@ class LossScaleOptimizer(Optimizer):
         run_one(finite, step, skip, [*weights, *self.variables])
 
     def check_finite(self, grads: Iterable[Any]) -> Array:
-        """Whether all gradients are finite."""
+        """Return whether all gradients are finite."""
         finite = [wnp.all(wnp.isfinite(gradient)) for gradient in grads if gradient is not None]
         return wnp.all(wnp.stack(finite))
 
     def scale_loss(self, loss: Any) -> Any:
-        """The loss times the present scale."""
+        """Multiply the loss by the present scale."""
         return loss * (self.dynamic_scale.value if self.built else self.initial_scale)
 
     def finalize_variable_values(self, var_list: Iterable[Variable]) -> None:
-        """What the inner optimizer does at the end of training."""
+        """Finalize the weights of the inner optimizer at the end of training."""
         self.inner_optimizer.finalize_variable_values(var_list)
 
     def get_config(self) -> dict[str, Any]:
@@ -152,7 +153,7 @@ class LossScaleOptimizer(Optimizer):
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any], custom_objects: Mapping[str, Any] | None = None) -> Self:
-        """The optimizer that `get_config` described."""
+        """Construct an optimizer from a config of `get_config`."""
         # Keras once wrote the arguments that belong to the inner optimizer, with their defaults.
         settings = {name: value for name, value in config.items() if name not in _OF_INNER}
         settings["inner_optimizer"] = registry.deserialize_keras_object(

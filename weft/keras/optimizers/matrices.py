@@ -158,7 +158,7 @@ class Muon(_Moments):
         self.rms_rate = rms_rate
 
     def _is_other(self, weight: Variable) -> bool:
-        """Whether AdamW is for this weight."""
+        """Return whether AdamW updates this weight."""
         if len(weight.shape) != 2 or (self.exclude_embeddings and "embedding" in weight.path.lower()):
             return True
         return any(re.search(pattern, weight.path) for pattern in self.exclude_layers)
@@ -185,7 +185,7 @@ class Muon(_Moments):
         variable.assign_sub(update)
 
     def _orthogonal(self, matrix: Array) -> Array:
-        """Nearly the orthogonal matrix that is nearest."""
+        """Approximate the nearest orthogonal matrix."""
         tall = matrix.shape[0] > matrix.shape[1]
         x = matrix.T if tall else matrix
         x = x / (wnp.sqrt(wnp.sum(wnp.square(x))) + 1e-7)

@@ -29,7 +29,7 @@ class OptimizerMap(MutableMapping[str, Optimizer]):
 
     def __init__(self, default_optimizer: Optimizer, optimizer_map: Mapping[str, Optimizer] | None = None) -> None:
         if not isinstance(default_optimizer, Optimizer):
-            raise ArgumentError("`default_optimizer` is an optimizer.", received=f"{default_optimizer!r}")
+            raise ArgumentError("`default_optimizer` must be an Optimizer.", received=f"{default_optimizer!r}")
         self._default = default_optimizer
         self._map: dict[str, Optimizer] = {}
         for key, optimizer in (optimizer_map or {}).items():
@@ -45,14 +45,17 @@ class OptimizerMap(MutableMapping[str, Optimizer]):
             return self._map[key]
         fitting = [pattern for pattern in self._map if re.fullmatch(pattern, key)]
         if len(fitting) > 1:
-            raise ArgumentError(f"Several entries match the weight {key}.", received=", ".join(fitting))
+            raise ArgumentError(f"At most one entry must match the weight {key}.", received=", ".join(fitting))
         return self._map[fitting[0]] if fitting else self._default
 
     def __setitem__(self, key: str, optimizer: Optimizer) -> None:
         if not isinstance(key, str) or key in self._map:
-            raise ArgumentError("A key is a string that is not in the map yet.", received=f"{key!r}")
+            raise ArgumentError("A key must be a string that is not in the map yet.", received=f"{key!r}")
         if not isinstance(optimizer, Optimizer) or isinstance(optimizer, (LossScaleOptimizer, MultiOptimizer)):
-            raise ArgumentError("An entry is a plain optimizer.", received=f"{optimizer!r}")
+            raise ArgumentError(
+                "An entry must be an Optimizer other than LossScaleOptimizer and MultiOptimizer.",
+                received=f"{optimizer!r}",
+            )
         self._map[key] = optimizer
 
     def __delitem__(self, key: str) -> None:
@@ -68,7 +71,7 @@ class OptimizerMap(MutableMapping[str, Optimizer]):
         return self[variable.path]
 
     def get_config(self) -> dict[str, Any]:
-        """What the constructor needs to make this map again."""
+        """Return the constructor arguments as plain data."""
         return {
             "default_optimizer": registry.serialize_keras_object(self._default),
             "optimizer_map": {key: registry.serialize_keras_object(value) for key, value in self._map.items()},
@@ -76,7 +79,7 @@ class OptimizerMap(MutableMapping[str, Optimizer]):
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any], custom_objects: Mapping[str, Any] | None = None) -> Self:
-        """The map that `get_config` described."""
+        """Construct a map from a config of `get_config`."""
         read = lambda value: registry.deserialize_keras_object(value, custom_objects, kind="optimizers")
         return cls(
             read(config["default_optimizer"]), {key: read(value) for key, value in config["optimizer_map"].items()}
@@ -134,7 +137,7 @@ class MultiOptimizer(Optimizer):
         return len(self._optimizers) - 1
 
     def _by_optimizer(self, weights: Iterable[Variable]) -> list[list[int]]:
-        """For each optimizer the indices of its weights."""
+        """Return for each optimizer the indices of its weights."""
         positions = [self._position(self._map(weight)) for weight in weights]
         return [[i for i, one in enumerate(positions) if one == j] for j in range(len(self._optimizers))]
 
@@ -151,11 +154,11 @@ class MultiOptimizer(Optimizer):
     @property
     def learning_rate(self) -> Any:
         """There is none: an attribute that is missing."""
-        raise AttributeError(f"{self.name} has several optimizers, each with a learning rate: see `optimizers`")
+        raise AttributeError(f"{self.name} has no `learning_rate`: each of its `optimizers` has one")
 
     @learning_rate.setter
     def learning_rate(self, learning_rate: Any) -> None:
-        raise AttributeError(f"{self.name} has several optimizers, each with a learning rate: see `optimizers`")
+        raise AttributeError(f"{self.name} has no `learning_rate`: each of its `optimizers` has one")
 
     def build(self, variables: Sequence[Variable]) -> None:
         weights = list(variables)
@@ -170,7 +173,7 @@ class MultiOptimizer(Optimizer):
             optimizer.distribute()
 
     def apply(self, grads: Sequence[Any], trainable_variables: Sequence[Variable] | None = None) -> None:
-        """One step of each optimizer."""
+        """Update the weights of each optimizer."""
         if len(grads) == 0:
             return
         weights = self._weights(grads, trainable_variables)
@@ -180,11 +183,11 @@ class MultiOptimizer(Optimizer):
         self._iterations.assign_add(1)
 
     def scale_loss(self, loss: Any) -> Any:
-        """The loss times `loss_scale_factor`."""
+        """Multiply the loss by `loss_scale_factor`."""
         return loss if self._scale is None else loss * self._scale
 
     def finalize_variable_values(self, var_list: Iterable[Variable]) -> None:
-        """What the optimizers do at the end of training."""
+        """Finalize the weights of each optimizer at the end of training."""
         weights = list(var_list)
         for optimizer, indices in zip(self._optimizers, self._by_optimizer(weights), strict=True):
             optimizer.finalize_variable_values([weights[i] for i in indices])
@@ -198,6 +201,6 @@ class MultiOptimizer(Optimizer):
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any], custom_objects: Mapping[str, Any] | None = None) -> Self:
-        """The optimizer that `get_config` described."""
+        """Construct an optimizer from a config of `get_config`."""
         described = registry.deserialize_keras_object(config["optimizer_map"], custom_objects, kind="optimizers")
         return cls(**{**config, "optimizer_map": described})

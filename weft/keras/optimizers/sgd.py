@@ -41,7 +41,7 @@ class SGD(Optimizer):
     ) -> None:
         super().__init__(learning_rate, **base)
         if not 0 <= momentum <= 1:
-            raise ArgumentError("SGD: `momentum` is in [0, 1].", received=f"momentum={momentum}")
+            raise ArgumentError("SGD: `momentum` must be in [0, 1].", received=f"momentum={momentum}")
         self.momentum = momentum
         self.nesterov = nesterov
 
@@ -85,7 +85,7 @@ class Lion(Optimizer):
     ) -> None:
         super().__init__(learning_rate, **base)
         if not 0 < beta_1 <= 1:
-            raise ArgumentError("Lion: `beta_1` is in (0, 1].", received=f"beta_1={beta_1}")
+            raise ArgumentError("Lion: `beta_1` must be in (0, 1].", received=f"beta_1={beta_1}")
         self.beta_1 = beta_1
         self.beta_2 = beta_2
 

@@ -22,7 +22,7 @@ class Slot(NamedTuple):
 
 
 def constant(value: float) -> Callable[..., Any]:
-    """An initializer of equal values."""
+    """Return an initializer that fills arrays with a value."""
 
     def filled(shape: Sequence[int], dtype: Any) -> Any:
         return wnp.full(tuple(shape), value, dtype)

@@ -22,12 +22,12 @@ def _key(seed: Seed) -> Any:
 def _float_dtype(dtype: Any) -> str:
     name = standardize_dtype(dtype)
     if not is_float_dtype(name):
-        raise ArgumentError("The dtype of these draws is a float one.", received=f"dtype={dtype!r}")
+        raise ArgumentError("`dtype` must be a floating-point dtype.", received=f"dtype={dtype!r}")
     return name
 
 
 def normal(shape: Sequence[int], mean: Any = 0.0, stddev: Any = 1.0, dtype: Any = None, seed: Seed = None) -> Any:
-    """Draws of the normal distribution.
+    """Draw from the normal distribution.
 
     Args:
         shape: of the result.
@@ -50,7 +50,7 @@ def normal(shape: Sequence[int], mean: Any = 0.0, stddev: Any = 1.0, dtype: Any 
 
 
 def uniform(shape: Sequence[int], minval: Any = 0.0, maxval: Any = 1.0, dtype: Any = None, seed: Seed = None) -> Any:
-    """Draws of the uniform distribution on [minval, maxval).
+    """Draw from the uniform distribution on [minval, maxval).
 
     Args:
         shape: of the result.
@@ -71,7 +71,7 @@ def uniform(shape: Sequence[int], minval: Any = 0.0, maxval: Any = 1.0, dtype: A
 
 
 def randint(shape: Sequence[int], minval: Any, maxval: Any, dtype: Any = "int32", seed: Seed = None) -> Any:
-    """Draws of the integers in [minval, maxval), all equally likely.
+    """Draw integers in [minval, maxval), all equally likely.
 
     Args:
         shape: of the result.
@@ -89,14 +89,14 @@ def randint(shape: Sequence[int], minval: Any, maxval: Any, dtype: Any = "int32"
         dtype('int32')
     """
     if not is_int_dtype(dtype):
-        raise ArgumentError("The dtype of these draws is an integer one.", received=f"dtype={dtype!r}")
+        raise ArgumentError("`dtype` must be an integer dtype.", received=f"dtype={dtype!r}")
     return random.randint(_key(seed), tuple(shape), minval, maxval, standardize_dtype(dtype))
 
 
 def truncated_normal(
     shape: Sequence[int], mean: Any = 0.0, stddev: Any = 1.0, dtype: Any = None, seed: Seed = None
 ) -> Any:
-    """Draws of the normal distribution that are at most two standard deviations from the mean.
+    """Draw from the normal distribution, at most two standard deviations from the mean.
 
     Args:
         shape: of the result.
@@ -114,7 +114,7 @@ def truncated_normal(
 
 
 def gamma(shape: Sequence[int], alpha: Any, dtype: Any = None, seed: Seed = None) -> Any:
-    """Draws of the gamma distribution.
+    """Draw from the gamma distribution.
 
     Args:
         shape: of the result.
@@ -129,7 +129,7 @@ def gamma(shape: Sequence[int], alpha: Any, dtype: Any = None, seed: Seed = None
 
 
 def beta(shape: Sequence[int], alpha: Any, beta: Any, dtype: Any = None, seed: Seed = None) -> Any:
-    """Draws of the beta distribution.
+    """Draw from the beta distribution.
 
     Args:
         shape: of the result.
@@ -145,7 +145,7 @@ def beta(shape: Sequence[int], alpha: Any, beta: Any, dtype: Any = None, seed: S
 
 
 def binomial(shape: Sequence[int], counts: Any, probabilities: Any, dtype: Any = None, seed: Seed = None) -> Any:
-    """Draws of the binomial distribution: how many of `counts` trials succeed.
+    """Draw from the binomial distribution: how many of `counts` trials succeed.
 
     Args:
         shape: of the result.
@@ -163,7 +163,7 @@ def binomial(shape: Sequence[int], counts: Any, probabilities: Any, dtype: Any =
 
 @operation
 def categorical(logits: Any, num_samples: int, dtype: Any = "int32", seed: Seed = None) -> Any:
-    """Draws of classes with given logits.
+    """Draw classes with given logits.
 
     Args:
         logits: a matrix with the logits of one distribution in each row.
@@ -182,14 +182,16 @@ def categorical(logits: Any, num_samples: int, dtype: Any = "int32", seed: Seed 
     """
     logits = tensor(logits)
     if logits.ndim != 2:
-        raise ArgumentError("`logits` is a matrix, one row a distribution.", received=f"shape {logits.shape}")
+        raise ArgumentError(
+            "`logits` must be a matrix, one row for each distribution.", received=f"shape {logits.shape}"
+        )
     draws = random.categorical(_key(seed), logits[:, :, None], axis=1, shape=(logits.shape[0], num_samples))
     return draws.astype(standardize_dtype(dtype))
 
 
 @operation
 def shuffle(x: Any, axis: int = 0, seed: Seed = None) -> Any:
-    """The parts of an array along an axis in random order.
+    """Shuffle an array along an axis.
 
     Args:
         x: an array.
@@ -209,7 +211,7 @@ def shuffle(x: Any, axis: int = 0, seed: Seed = None) -> Any:
 
 @operation
 def dropout(inputs: Any, rate: float, noise_shape: Any = None, seed: Seed = None) -> Any:
-    """An array of which some elements are 0 and the others larger, so that the mean stays.
+    """Set a random share of elements to 0 and scale the others up, so that the mean stays.
 
     Args:
         inputs: an array.
@@ -230,6 +232,6 @@ def dropout(inputs: Any, rate: float, noise_shape: Any = None, seed: Seed = None
 def _noise_shape(noise_shape: Sequence[int | None], shape: tuple[int, ...]) -> tuple[int, ...]:
     if len(noise_shape) != len(shape):
         raise ArgumentError(
-            "`noise_shape` has as many axes as the inputs.", received=f"{tuple(noise_shape)} for {shape}"
+            "`noise_shape` must have as many axes as the inputs.", received=f"{tuple(noise_shape)} for {shape}"
         )
     return tuple(size if own is None else int(own) for own, size in zip(noise_shape, shape, strict=True))

@@ -79,9 +79,9 @@ def _write(file: str, content: bytes) -> None:
 
 
 def _contents(model: Any) -> dict[str, bytes]:
-    """The members of a saved model."""
+    """Serialize a model to the members of a `.keras` archive, by name."""
     config = json.dumps(registry.serialize_sharing(model), default=_plain).encode()
-    found, names = weights.weights_of(model), weights.names_of(model)
+    found, names = weights.collect_weights(model), weights.object_names(model)
     hdf5 = weights.has_h5py()
     about = {
         "keras_version": version(),
@@ -115,7 +115,7 @@ def _write_folder(model: Any, filepath: Any, overwrite: bool) -> None:
             "The name of a folder cannot end in .keras.", received=f"{filepath}, zipped=False", fix="leave `zipped` out"
         )
     if not overwrite and os.path.exists(folder):
-        raise ArgumentError(f"The folder {folder} exists.", fix="pass overwrite=True, or another name")
+        raise ArgumentError(f"The folder {folder} already exists.", fix="pass overwrite=True, or another name")
     for name, data in _contents(model).items():
         path = os.path.join(folder, name)
         os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -156,7 +156,7 @@ def load_model(
         if os.path.isdir(file) and not os.path.isfile(os.path.join(file, CONFIG)):
             config = orbax.read_config(file)
             stored = orbax.stored_bytes(file)
-            model = _constructed(config, "its model_config", file, custom_objects, compile, safe_mode, stored)
+            model = _construct_model(config, "its model_config", file, custom_objects, compile, safe_mode, stored)
             orbax.load(model, file)
             return model
         if not os.path.exists(file):
@@ -166,7 +166,7 @@ def load_model(
             return legacy.load_model(data, file, custom_objects, compile, safe_mode)
     with members.opened(filepath if is_open else file, file) as opened:
         member = _weights_member(opened)
-        model = _constructed(
+        model = _construct_model(
             members.read_json(opened, CONFIG), CONFIG, file, custom_objects, compile, safe_mode, opened.size(member)
         )
         found = weights.from_bytes(members.read(opened, member), member, file)
@@ -176,7 +176,7 @@ def load_model(
     return model
 
 
-def _constructed(
+def _construct_model(
     config: Any,
     what: str,
     file: str,
@@ -185,7 +185,7 @@ def _constructed(
     safe_mode: bool,
     stored_bytes: int,
 ) -> Any:
-    """The model that a config of a file describes; errors say which file it is."""
+    """Construct the model of a stored config; errors name the file."""
     if not isinstance(config, dict):
         raise FileFormatError(f"{file}: {what} describes no model.", received=type(config).__name__)
     if not compile:
@@ -246,7 +246,7 @@ def _write_weights(
             "Weights are written to HDF5 by h5py, which is not installed.",
             fix=["pip install 'weft-jit[keras]'", "save to a file whose name ends in .safetensors"],
         )
-    found, names = weights.weights_of(model, skip), weights.names_of(model, skip)
+    found, names = weights.collect_weights(model, skip), weights.object_names(model, skip)
     if max_shard_size is not None:
         write_shards(found, names, file, max_shard_size)
         return
@@ -303,17 +303,17 @@ def load_weights(
 
 
 def _target(filepath: str | os.PathLike[str], endings: tuple[str, ...], overwrite: bool) -> str:
-    """The path of a file to write."""
+    """Return the real path of a file to write; check its ending and that it may be overwritten."""
     file = os.path.realpath(filepath)
     if not file.endswith(endings):
         raise ArgumentError(f"The name of the file must end in {' or '.join(endings)}.", received=os.fspath(filepath))
     if os.path.exists(file) and not overwrite:
-        raise ArgumentError(f"The file {file} exists.", fix="pass overwrite=True, or another name")
+        raise ArgumentError(f"The file {file} already exists.", fix="pass overwrite=True, or another name")
     return file
 
 
 def _plain(value: Any) -> Any:
-    """What JSON has no form for."""
+    """Convert a value that JSON cannot represent."""
     if hasattr(value, "tolist"):
         return value.tolist()
     raise ArgumentError("A config must have only what JSON can hold.", received=repr(value))

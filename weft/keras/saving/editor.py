@@ -52,7 +52,7 @@ class KerasFileEditor:
             found = weights.from_bytes(tensor_file.content(file), file, file)
         else:
             raise ArgumentError("The name must end in .keras, .weights.h5 or .safetensors.", received=file)
-        self.weights_dict = _nested(found)
+        self.weights_dict = _nest(found)
 
     def summary(self) -> None:
         """Print the objects and the shapes of their weights."""
@@ -70,7 +70,7 @@ class KerasFileEditor:
             "status" ("success" or "error"), "error_count" and "match_count". An object that is missing counts once.
         """
         problems: list[str] = []
-        matches = _compare(self.weights_dict, _nested(weights.weights_of(reference_model)), "", problems)
+        matches = _compare(self.weights_dict, _nest(weights.collect_weights(reference_model)), "", problems)
         print(*(problems or [f"All {matches} weights match."]), sep="\n")
         status = "error" if problems else "success"
         return {"status": status, "error_count": len(problems), "match_count": matches}
@@ -111,7 +111,7 @@ class KerasFileEditor:
             if not isinstance(node.get(part), dict):
                 raise ArgumentError("The objects above a new one must be there.", received=repr(object_path))
             node = node[part]
-        node[name] = _checked(weights)
+        node[name] = _check_arrays(weights)
 
     def delete_weight(self, object_name: str, weight_name: str) -> None:
         """Remove a weight of an object.
@@ -123,7 +123,9 @@ class KerasFileEditor:
         parent, name = self._find(object_name)
         if weight_name not in parent[name]:
             listed = ", ".join(parent[name])
-            raise ArgumentError(f"The object {object_name} has the weights {listed}.", received=repr(weight_name))
+            raise ArgumentError(
+                f"The object {object_name} has no such weight; its weights are {listed}.", received=repr(weight_name)
+            )
         del parent[name][weight_name]
 
     def add_weights(self, object_name: str, weights: Mapping[str, Any]) -> None:
@@ -134,7 +136,7 @@ class KerasFileEditor:
             weights: arrays by name.
         """
         parent, name = self._find(object_name)
-        parent[name].update(_checked(weights))
+        parent[name].update(_check_arrays(weights))
 
     def save(self, filepath: str | os.PathLike[str]) -> None:
         """Write the weights to a file.
@@ -152,7 +154,7 @@ class KerasFileEditor:
     resave_weights = save
 
     def _find(self, name: str) -> tuple[dict[str, Any], str]:
-        """The dict that an object is in, and its name there."""
+        """Return the dict that contains an object, and the object's key in it."""
         if "/" in name:
             *above, last = name.split("/")
             node: Any = self.weights_dict
@@ -174,14 +176,14 @@ class KerasFileEditor:
         return found[0], last
 
 
-def _checked(arrays: Any) -> dict[str, Any]:
+def _check_arrays(arrays: Any) -> dict[str, Any]:
     if not isinstance(arrays, Mapping):
         raise ArgumentError("Weights must be a dict of arrays by name.", received=type(arrays).__name__)
     return {name: np.asarray(value) for name, value in arrays.items()}
 
 
-def _nested(found: Weights) -> dict[str, Any]:
-    """Weights by path as nested dicts; objects without weights are left out."""
+def _nest(found: Weights) -> dict[str, Any]:
+    """Convert weights by path to nested dicts; objects without weights are omitted."""
     root: dict[str, Any] = {}
     for path, arrays in found.items():
         node = root

@@ -39,7 +39,7 @@ class StoredArray:
         most = stored * (_MOST_EXPANSION if data.id.get_create_plist().get_nfilters() else 1)
         if declared > most:
             raise FileFormatError(
-                f"{file}: {where} declares more bytes than the file stores.",
+                f"{file}: {where} must not declare more bytes than the file stores.",
                 received=f"shape {self.shape} of {self.dtype}, {declared:,} bytes; {stored:,} are stored",
                 fix="obtain a new copy of the file",
             )
@@ -58,7 +58,7 @@ class StoredArray:
 
 
 def has_h5py() -> bool:
-    """Whether HDF5 can be read and written."""
+    """Return whether h5py is installed, so that HDF5 can be read and written."""
     try:
         import h5py  # noqa: F401
     except ImportError:
@@ -126,7 +126,7 @@ def get_attribute(group: Any, name: str, file: str) -> Any:
     size = math.prod(identifier.shape or (1,)) * identifier.dtype.itemsize
     limits.check_size(size, f"{file}: the attribute {name}", limits.MOST_TEXT)
     if size and size > identifier.get_storage_size():
-        raise FileFormatError(f"{file}: the attribute {name} declares more bytes than the file stores.")
+        raise FileFormatError(f"{file}: the attribute {name} must not declare more bytes than the file stores.")
     return group.attrs[name]
 
 

@@ -52,7 +52,7 @@ def to_bytes(model: Any, include_optimizer: bool = True) -> bytes:
         group.attrs["keras_version"], group.attrs["backend"] = version().encode(), b"weft"
         hdf5.set_names(group, "layer_names", [layer.name for layer in model.layers])
         for layer in model.layers:
-            _write_variables(group.create_group(layer.name), _ordered(layer))
+            _write_variables(group.create_group(layer.name), _order_variables(layer))
         _write_variables(group.create_group(_TOP), model._own_variables())
         if include_optimizer and model.compiled and model.optimizer is not None:
             _set_json(file, "training_config", _training_config(model))
@@ -76,8 +76,8 @@ def _training_config(model: Any) -> dict[str, Any]:
     return {**{name: config.get(name) for name in _COMPILED}, "optimizer_config": described}
 
 
-def _ordered(layer: Any) -> list[Any]:
-    """Variables in the order of this format."""
+def _order_variables(layer: Any) -> list[Any]:
+    """Return the variables of a layer in the order of this format."""
     return [*layer.trainable_weights, *layer.non_trainable_weights]
 
 
@@ -97,7 +97,7 @@ def _write_variables(group: Any, variables: Sequence[Any]) -> None:
 
 
 def is_legacy(data: bytes, file: str) -> bool:
-    """Whether an HDF5 file has weights by layer, and not by path."""
+    """Return whether an HDF5 file stores weights by layer rather than by path."""
     _check_h5py()
     with hdf5.opened(data, file) as opened:
         return any(name in opened.attrs for name in ("layer_names", "layer_names0")) or "model_weights" in opened
@@ -123,7 +123,7 @@ def load_model(data: bytes, file: str, custom_objects: Mapping[str, Any] | None,
                 fix="construct the model, and call `model.load_weights(file)`: the file may have weights only",
             )
         try:
-            with budget.limit_variables(len(data), file), registry.trusted(safe_mode), registry.sharing():
+            with budget.limit_variables(len(data), file), registry.trust(safe_mode), registry.sharing():
                 model = registry.deserialize_keras_object(legacy_config.modernize(config), custom_objects)
         except WeftError:
             raise
@@ -137,7 +137,7 @@ def load_model(data: bytes, file: str, custom_objects: Mapping[str, Any] | None,
                 warnings.warn(f"{file} has no training_config: the model is not compiled.", stacklevel=4)
             return model
         try:
-            with budget.limit_variables(len(data), file), registry.trusted(safe_mode):
+            with budget.limit_variables(len(data), file), registry.trust(safe_mode):
                 with registry.custom_object_scope(custom_objects or {}):
                     model.compile(**legacy_config.compile_arguments(training))
                 model.optimizer.build(model.trainable_variables)
@@ -192,15 +192,15 @@ def load_weights(model: Any, data: bytes, file: str, skip_mismatch: bool, by_nam
 Pairs = list[tuple[Any, StoredArray]]
 
 
-def _stored(group: Any, name: str, file: str) -> list[StoredArray]:
+def _read_arrays(group: Any, name: str, file: str) -> list[StoredArray]:
     own = hdf5.child_group(group, name, "", file)
     return [hdf5.array_at(own, path, name, file) for path in hdf5.get_names(own, "weight_names", file)]
 
 
 def _assign(model: Any, group: Any, file: str, skip_mismatch: bool) -> None:
     """Assign weights of layers in order; layers without weights do not count."""
-    layers = [layer for layer in model.layers if _ordered(layer)]
-    stored = {name: _stored(group, name, file) for name in hdf5.get_names(group, "layer_names", file)}
+    layers = [layer for layer in model.layers if _order_variables(layer)]
+    stored = {name: _read_arrays(group, name, file) for name in hdf5.get_names(group, "layer_names", file)}
     stored = {name: arrays for name, arrays in stored.items() if arrays}
     problems: list[str] = []
     pairs: Pairs = []
@@ -208,7 +208,7 @@ def _assign(model: Any, group: Any, file: str, skip_mismatch: bool) -> None:
         problems.append(f"{len(stored)} layers with weights in the file, {len(layers)} in the model")
     else:
         for layer, (name, arrays) in zip(layers, stored.items(), strict=True):
-            pairs += _paired(f"{layer.name} ({name} in the file)", _ordered(layer), arrays, problems)
+            pairs += _pair_arrays(f"{layer.name} ({name} in the file)", _order_variables(layer), arrays, problems)
     pairs += _top(model, group, file, problems)
     _finish(model, pairs, problems, file, skip_mismatch)
 
@@ -220,7 +220,7 @@ def _assign_by_name(model: Any, group: Any, file: str, skip_mismatch: bool) -> N
     names = set(hdf5.get_names(group, "layer_names", file))
     for layer in model.layers:
         if layer.name in names:
-            pairs += _paired(layer.name, _ordered(layer), _stored(group, layer.name, file), problems)
+            pairs += _pair_arrays(layer.name, _order_variables(layer), _read_arrays(group, layer.name, file), problems)
     pairs += _top(model, group, file, problems)
     _finish(model, pairs, problems, file, skip_mismatch)
 
@@ -228,11 +228,11 @@ def _assign_by_name(model: Any, group: Any, file: str, skip_mismatch: bool) -> N
 def _top(model: Any, group: Any, file: str, problems: list[str]) -> Pairs:
     if _TOP not in group:
         return []
-    return _paired("the model itself", model._own_variables(), _stored(group, _TOP, file), problems)
+    return _pair_arrays("the model itself", model._own_variables(), _read_arrays(group, _TOP, file), problems)
 
 
-def _paired(what: str, variables: Sequence[Any], arrays: Sequence[StoredArray], problems: list[str]) -> Pairs:
-    """Variables with their arrays, where shapes fit; what does not fit is added to the problems."""
+def _pair_arrays(what: str, variables: Sequence[Any], arrays: Sequence[StoredArray], problems: list[str]) -> Pairs:
+    """Pair variables with arrays of the same shape; append mismatches to the problems."""
     if len(variables) != len(arrays):
         problems.append(f"{what}: {len(arrays)} arrays in the file, {len(variables)} in the model")
         return []
@@ -277,7 +277,7 @@ def _assign_optimizer(model: Any, group: Any, file: str) -> None:
 
 
 def _from_keras_2(arrays: list[StoredArray], variables: list[Any]) -> list[StoredArray | None] | None:
-    """The state of an optimizer of Keras 2: the count of iterations, then as here but without the learning rate."""
+    """Reorder the state of an optimizer of Keras 2, which has no learning rate. None if it does not fit."""
     if len(arrays) != len(variables) - 1:
         return None
     found: list[StoredArray | None] = [arrays[0], None, *arrays[1:]]

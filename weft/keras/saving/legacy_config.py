@@ -98,7 +98,7 @@ def _graph(config: dict[str, Any]) -> dict[str, Any]:
     sequential = {layer.get("name") for layer in config["layers"] if layer.get("class_name") == "Sequential"}
     ends = {name: shift if name in sequential else 0 for name, shift in shifts.items()}
     for key in ("input_layers", "output_layers"):
-        found = _moved(config[key], ends)
+        found = _shift_ends(config[key], ends)
         config = {**config, key: found[0] if isinstance(found, list) and len(found) == 1 else found}
     return {**config, "layers": layers}
 
@@ -113,16 +113,16 @@ def _has_inputs(layer: dict[str, Any]) -> bool:
     )
 
 
-def _moved(ends: Any, shifts: dict[Any, int]) -> Any:
+def _shift_ends(ends: Any, shifts: dict[Any, int]) -> Any:
     if isinstance(ends, list) and len(ends) == 3 and isinstance(ends[0], str):
         return [ends[0], ends[1] - shifts.get(ends[0], 0), ends[2]]
     if isinstance(ends, dict):
-        return {key: _moved(end, shifts) for key, end in ends.items()}
-    return [_moved(end, shifts) for end in ends]
+        return {key: _shift_ends(end, shifts) for key, end in ends.items()}
+    return [_shift_ends(end, shifts) for end in ends]
 
 
 def _call(call: Any, shifts: dict[Any, int]) -> dict[str, Any]:
-    """A call `[[layer, call, result, arguments], ...]` with its tensors and arguments."""
+    """Convert a call `[[layer, call, result, arguments], ...]`, with its tensors and arguments."""
 
     def tensor(reference: Any) -> dict[str, Any]:
         name, node, index = reference[:3]
@@ -178,7 +178,7 @@ def _says_nothing(key: str, value: Any) -> bool:
 
 
 def _argument(key: str, value: Any) -> Any:
-    """An argument of a layer: objects in it get their module."""
+    """Convert an argument of a layer: nested objects get their module."""
     if isinstance(value, list):
         return [_argument(key.removesuffix("s"), item) for item in value]
     if not isinstance(value, dict) or "class_name" not in value or _is_modern(value):
@@ -193,7 +193,7 @@ def _argument(key: str, value: Any) -> Any:
 
 
 def _function(config: dict[str, Any]) -> dict[str, Any]:
-    """The function of a Lambda: a name, or code, which is a list in Keras 2."""
+    """Convert the function of a Lambda: a name, or code, which is a list in Keras 2."""
     function = config.get("function")
     if isinstance(function, list) and function and isinstance(function[0], str):
         code, defaults, closure = (*function, None, None)[:3]
@@ -221,18 +221,18 @@ def compile_arguments(training: dict[str, Any]) -> dict[str, Any]:
     config = {key: registry.deserialize_keras_object(value) for key, value in config.items()}
     name = str(described.get("class_name"))
     optimizer = registry.find("optimizers", name if "/" not in name else name.rpartition(">")[2]).from_config(config)
-    metrics = _restored(training.get("metrics"), "metrics")
-    weighted = _restored(training.get("weighted_metrics"), "metrics")
+    metrics = _restore(training.get("metrics"), "metrics")
+    weighted = _restore(training.get("weighted_metrics"), "metrics")
     return {
         "optimizer": optimizer,
-        "loss": _restored(training.get("loss"), "losses"),
+        "loss": _restore(training.get("loss"), "losses"),
         "metrics": metrics,
         "weighted_metrics": weighted,
         "loss_weights": training.get("loss_weights"),
     }
 
 
-def _restored(value: Any, kind: str) -> Any:
+def _restore(value: Any, kind: str) -> Any:
     if isinstance(value, dict) and "class_name" in value:
         described = {**value}
         if value["class_name"] == "MeanMetricWrapper" and isinstance(value.get("config"), dict):
@@ -244,5 +244,5 @@ def _restored(value: Any, kind: str) -> Any:
             described = {"module": f"keras.{kind}", **value, "config": inner}
         return registry.deserialize_keras_object(described, kind=kind)
     if isinstance(value, dict):
-        return {key: _restored(item, kind) for key, item in value.items()}
-    return [_restored(item, kind) for item in value] if isinstance(value, list) else value
+        return {key: _restore(item, kind) for key, item in value.items()}
+    return [_restore(item, kind) for item in value] if isinstance(value, list) else value

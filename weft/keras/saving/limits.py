@@ -15,4 +15,4 @@ MOST_EXPANSION = 200
 def check_size(size: int, what: str, most: int = MOST_BYTES) -> None:
     """Raise if something is larger than files may ask for."""
     if size > most:
-        raise FileFormatError(f"{what} has {size:,} bytes, more than {most:,}.")
+        raise FileFormatError(f"{what} must have at most {most:,} bytes; got {size:,}.")

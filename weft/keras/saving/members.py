@@ -28,13 +28,15 @@ class Archive:
         self._archive = archive
         listed = archive.infolist()
         if len(listed) > limits.MOST_MEMBERS:
-            raise FileFormatError(f"{file} has {len(listed)} members; the limit is {limits.MOST_MEMBERS}.")
+            raise FileFormatError(f"{file} must have at most {limits.MOST_MEMBERS} members; got {len(listed)}.")
         if len({info.filename for info in listed}) < len(listed):
             raise FileFormatError(f"{file} cannot have two members of one name.")
         for info in listed:
             limits.check_size(info.file_size, f"{file}: {info.filename}")
             if info.file_size > limits.MOST_EXPANSION * max(info.compress_size, 1):
-                raise FileFormatError(f"{file}: {info.filename} is compressed beyond all measure.")
+                raise FileFormatError(
+                    f"{file}: {info.filename} must not expand more than {limits.MOST_EXPANSION}-fold."
+                )
         self.names = [info.filename for info in listed]
 
     def size(self, name: str) -> int:
@@ -60,7 +62,7 @@ class Folder:
             if entry.is_file() and not entry.is_symlink():
                 found.append(entry.relative_to(path).as_posix())
             if len(found) > limits.MOST_MEMBERS:
-                raise FileFormatError(f"{path} has more files than {limits.MOST_MEMBERS}.")
+                raise FileFormatError(f"{path} must have at most {limits.MOST_MEMBERS} files.")
         self.names = found
 
     def size(self, name: str) -> int:
@@ -92,12 +94,12 @@ def opened(source: Any, file: str) -> Iterator[Members]:
     except (zipfile.BadZipFile, zipfile.LargeZipFile, EOFError, OSError, NotImplementedError, RuntimeError) as error:
         if isinstance(error, (FileFormatError, RecursionError)):
             raise
-        raise _damaged(file, error) from None
+        raise _damage_error(file, error) from None
     except (UnicodeDecodeError, zipfile.zlib.error) as error:  # type: ignore[attr-defined]
-        raise _damaged(file, error) from None
+        raise _damage_error(file, error) from None
 
 
-def _damaged(file: str, error: Exception) -> FileFormatError:
+def _damage_error(file: str, error: Exception) -> FileFormatError:
     return FileFormatError(f"{file} is no archive of a model, or a damaged one: {error}.")
 
 

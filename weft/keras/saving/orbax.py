@@ -146,7 +146,7 @@ def _state_groups(model: Any) -> dict[str, list[Any]]:
 
 
 def _like(variable: Any, found: Any) -> Any:
-    """What a variable is restored as: an array where the variable is, in the dtype that is stored."""
+    """Return the target to restore a variable as: an array on the variable's device, in the stored dtype."""
     if not hasattr(found, "dtype"):
         return found  # a number
     value = variable._value
@@ -163,8 +163,9 @@ def _flat(tree: Mapping[str, Any], path: tuple[str, ...] = ()) -> list[tuple[tup
 def _pairs(
     group: str, variables: list[Any], stored: Mapping[tuple[str, ...], Any], required: bool, problems: list[str]
 ) -> list[tuple[Any, tuple[str, ...]]]:
-    """Variables with the keys of what is stored for them: by path; by its end, as a path may begin with the model or
-    not; else in the order of names, whose counts may be others. What remains is a problem if it is required."""
+    """Pair variables with the keys of stored values: by path; by its end, since a path may begin with the model or not;
+    else in the order of names, whose counts may differ. The rest is a problem if it is required.
+    """
     found = [(v, keys) for v in variables if (keys := tuple(v.path.split("/"))) in stored]
     for matches in (_has_same_end, None):
         done, used = {id(variable) for variable, _ in found}, {keys for _, keys in found}
@@ -202,7 +203,7 @@ def _fits(variable: Any, keys: tuple[str, ...], stored: Mapping[tuple[str, ...],
 
 
 def _natural(path: str) -> list[Any]:
-    """A key for sorting in which numbers count as numbers."""
+    """Return a sort key that compares digits in a path as numbers."""
     parts = re.split(r"(\d+)", path)
     return [(part.isdecimal(), int(part) if part.isdecimal() else part) for part in parts]
 

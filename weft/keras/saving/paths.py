@@ -21,7 +21,7 @@ _SKIPPED = {"_owned", "_container_attributes", "_init_arguments", "_training", "
 
 
 def saved_objects(model: Any, skip: Sequence[Any] = ()) -> dict[str, Any]:
-    """Layers, the optimizer and seed generators, by path; that of the model itself is "".
+    """Return layers, the optimizer and seed generators by path; the path of the model itself is "".
 
     Args:
         model: the model.
@@ -31,7 +31,7 @@ def saved_objects(model: Any, skip: Sequence[Any] = ()) -> dict[str, Any]:
     met: dict[int, Any] = {id(value): value for value in skip}  # kept alive, so that no identity is met again
 
     def visit(path: str, value: Any) -> None:
-        if _is_saved(value):
+        if _needs_saving(value):
             if id(value) in met:
                 return
             met[id(value)] = value
@@ -72,7 +72,7 @@ def property_names(objects: Mapping[str, Any], unknown: Iterable[str]) -> dict[s
 
 
 def saved_variables(model: Any) -> list[Any]:
-    """The variables that a file has values of, each once, in an order that is the same in all processes."""
+    """Return the variables that a file stores, each once, in an order that is the same in all processes."""
     found: dict[int, Any] = {}
     for value in saved_objects(model).values():
         own = [value.state] if isinstance(value, SeedGenerator) else value.variables
@@ -80,14 +80,14 @@ def saved_variables(model: Any) -> list[Any]:
     return list(found.values())
 
 
-def _is_saved(value: Any) -> bool:
+def _needs_saving(value: Any) -> bool:
     return isinstance(value, (Stateful, SeedGenerator)) or (
         hasattr(value, "save_own_variables") and hasattr(value, "variables")
     )
 
 
 def _children(value: Any) -> Iterator[tuple[str, Any]]:
-    """The attributes of an object, in the order of files."""
+    """Yield the attributes of an object, in the order of files."""
     if not isinstance(value, Stateful):
         inner = getattr(value, "inner_optimizer", None)
         if inner is not None:
@@ -105,24 +105,24 @@ def _children(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _public(value: Any, name: str, child: Any) -> str:
-    """The name of an attribute; that of a property which returns it, if it is private."""
+    """Return the name of an attribute; for a private one, the name of the property that returns it, if there is one."""
     public = name.lstrip("_")
     is_property = public != name and isinstance(getattr(type(value), public, None), property)
-    return public if is_property and _is_saved(child) and getattr(value, public) is child else name
+    return public if is_property and _needs_saving(child) and getattr(value, public) is child else name
 
 
 def _members(container: Any) -> Iterator[tuple[str, Any]]:
     counts: dict[str, int] = {}
     for member in container.values() if isinstance(container, dict) else container:
-        if not _is_saved(member) and not isinstance(member, _CONTAINERS):
+        if not _needs_saving(member) and not isinstance(member, _CONTAINERS):
             continue
-        name = to_snake_case(type(member).__name__) if _is_saved(member) else "container"
+        name = to_snake_case(type(member).__name__) if _needs_saving(member) else "container"
         count = counts[name] = counts.get(name, -1) + 1
         yield f"{name}_{count}" if count else name, member
 
 
 def own_arrays(value: Any) -> dict[str, Any]:
-    """The variables of an object itself as arrays of NumPy, by the names that they have in files."""
+    """Return the variables of an object itself as NumPy arrays, by their names in files."""
     store: dict[str, Any] = {}
     if isinstance(value, SeedGenerator):
         store["0"] = value.state.numpy()

@@ -25,14 +25,16 @@ def write_shards(found: Weights, names: Mapping[str, str], file: str, most: floa
         most: gigabytes; an array is in one file.
     """
     if not most > 0:
-        raise ArgumentError("max_shard_size is a number of gigabytes.", received=f"max_shard_size={most!r}")
+        raise ArgumentError(
+            "max_shard_size must be a positive number of gigabytes.", received=f"max_shard_size={most!r}"
+        )
     shards: list[Weights] = [{}]
     filled, total = 0, 0
     for path, name, array in ((path, name, a) for path, arrays in found.items() for name, a in arrays.items()):
         total += array.nbytes
         if array.nbytes > most * 1e9:
             raise ArgumentError(
-                f"An array of {path or 'the model'} has {array.nbytes / 1e9:.3g} GB, and is in one file.",
+                f"Each array must fit into one file; one of {path or 'the model'} has {array.nbytes / 1e9:.3g} GB.",
                 received=f"max_shard_size={most}",
                 fix="a larger max_shard_size",
             )
@@ -55,7 +57,7 @@ def write_shards(found: Weights, names: Mapping[str, str], file: str, most: floa
 
 
 def read_shards(file: str) -> Weights:
-    """The weights that a list names.
+    """Read the weights from the files that an index names.
 
     Args:
         file: the list; files are beside it.
@@ -63,13 +65,13 @@ def read_shards(file: str) -> Weights:
     limits.check_size(os.path.getsize(file), file, limits.MOST_TEXT)
     try:
         listed = json.loads(tensor_file.content(file))
-        files = sorted({name for names in listed["weight_map"].values() for name in _listed(names)})
+        files = sorted({name for names in listed["weight_map"].values() for name in _check_names(names)})
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
         if isinstance(error, FileFormatError):
             raise
-        raise FileFormatError(f"{file} is no list of files with weights: {type(error).__name__}.") from None
+        raise FileFormatError(f"{file} must be a list of files with weights: {type(error).__name__}.") from None
     if len(files) > limits.MOST_MEMBERS:
-        raise FileFormatError(f"{file} names {len(files)} files, more than {limits.MOST_MEMBERS}.")
+        raise FileFormatError(f"{file} must name at most {limits.MOST_MEMBERS} files; got {len(files)}.")
     found: Weights = {}
     for name in files:
         # A list names files beside it, and no others.
@@ -83,8 +85,8 @@ def read_shards(file: str) -> Weights:
     return found
 
 
-def _listed(names: Any) -> list[str]:
+def _check_names(names: Any) -> list[str]:
     names = [names] if isinstance(names, str) else names
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise TypeError("names of files")
+        raise TypeError("names of files must be strings")
     return names

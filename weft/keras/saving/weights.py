@@ -27,13 +27,13 @@ MAXIMUM_LISTED = 12
 UNBUILT = {"0", "1"}
 
 
-def weights_of(model: Any, skip: Sequence[Any] = ()) -> Weights:
-    """All arrays of a model, without those of the objects to skip and of what is in these."""
+def collect_weights(model: Any, skip: Sequence[Any] = ()) -> Weights:
+    """Return all arrays of a model by path, except those of the skipped objects and their children."""
     return {path: own_arrays(value) for path, value in saved_objects(model, skip).items()}
 
 
-def names_of(model: Any, skip: Sequence[Any] = ()) -> dict[str, str]:
-    """The names of the objects of a model, by path."""
+def object_names(model: Any, skip: Sequence[Any] = ()) -> dict[str, str]:
+    """Return the names of the objects of a model, by path."""
     return {path: getattr(value, "name", "") for path, value in saved_objects(model, skip).items()}
 
 
@@ -41,7 +41,7 @@ def names_of(model: Any, skip: Sequence[Any] = ()) -> dict[str, str]:
 
 
 def to_hdf5(weights: Weights, names: Mapping[str, str]) -> bytes:
-    """The bytes of an HDF5 file: a group `<path>/vars` for each object, with a data set for each of its arrays."""
+    """Encode weights as an HDF5 file: a group `<path>/vars` for each object, with a data set for each of its arrays."""
     import h5py
 
     content = io.BytesIO()
@@ -55,7 +55,7 @@ def to_hdf5(weights: Weights, names: Mapping[str, str]) -> bytes:
 
 
 def to_safetensors(weights: Weights, names: Mapping[str, str]) -> bytes:
-    """The bytes of a safetensors file: arrays are called `<path>/vars/<name>`."""
+    """Encode weights as a safetensors file, with the names `<path>/vars/<name>`."""
     arrays = [
         (f"{path}/vars/{name}" if path else f"vars/{name}", np.asarray(array, order="C"))
         for path, own in weights.items()
@@ -69,12 +69,12 @@ def to_safetensors(weights: Weights, names: Mapping[str, str]) -> bytes:
 
 
 def from_bytes(data: bytes, name: str, file: str) -> Weights:
-    """The weights in the bytes of a file, whose name says what kind it is."""
+    """Decode the weights of a file; the ending of its name decides the format."""
     return from_hdf5(data, file) if name.endswith(".h5") else from_safetensors(data, file)
 
 
 def from_hdf5(data: bytes, file: str) -> Weights:
-    """The weights of an HDF5 file, whose elements are read when they are assigned."""
+    """Read the weights of an HDF5 file; their elements are read when they are assigned."""
     if not has_h5py():
         raise ArgumentError(
             f"{file} has weights in HDF5, for which h5py is not installed.", fix="pip install 'weft-jit[keras]'"
@@ -89,7 +89,7 @@ def _read_group(group: Any, path: str, weights: Weights, file: str, level: int) 
     import h5py
 
     if level > limits.MOST_LEVELS:
-        raise FileFormatError(f"{file}: groups are nested more than {limits.MOST_LEVELS} levels.")
+        raise FileFormatError(f"{file}: groups must be nested at most {limits.MOST_LEVELS} levels deep.")
     for name in group:
         child = hdf5.child(group, name, path, file)
         if not isinstance(child, h5py.Group):
@@ -101,7 +101,7 @@ def _read_group(group: Any, path: str, weights: Weights, file: str, level: int) 
 
 
 def from_safetensors(data: bytes, file: str) -> Weights:
-    """The weights of a safetensors file."""
+    """Read the weights of a safetensors file."""
     weights: Weights = {}
     for name, entry in tensor_file.read_header(data, file).entries.items():
         path, separator, key = f"/{name}".rpartition("/vars/")
@@ -140,7 +140,7 @@ def assign(
     left: dict[str, list[str]] = {}
     fitting: list[str] = []
     with whole_values(saved_variables(model)):
-        present = weights_of(model, skip)
+        present = collect_weights(model, skip)
     for path, value in objects.items():
         wanted, found = present[path], weights.get(path, {})
         missing = [name for name in wanted if name not in found]
@@ -187,7 +187,7 @@ def assign(
 
 
 def _difference(path: str, name: str, wanted: Mapping[str, Any], found: Mapping[str, Any]) -> str:
-    """What is wrong with an array, if anything."""
+    """Describe how an array of the file differs from the model's; "" if it does not."""
     where = f"{path or 'the model'}/vars/{name}"
     if name not in found:
         return f"{where}: missing, {np.shape(wanted[name])} in the model"

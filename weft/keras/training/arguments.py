@@ -16,11 +16,20 @@ from weft.errors import ArgumentError
 from weft.keras.core import config
 from weft.keras.core.layouts import divided_rows
 
-__all__ = ["adapted", "batch_of", "canonical", "on_device", "packed", "split", "unpacked", "with_class_weight"]
+__all__ = [
+    "canonical",
+    "convert_batch",
+    "make_adapter",
+    "on_device",
+    "pack_data",
+    "split",
+    "unpacked",
+    "with_class_weight",
+]
 
 
-def packed(x: Any, y: Any = None, sample_weight: Any = None) -> Any:
-    """What a step receives as `data`: `(x, y, sample_weight)`, `(x, y)`, or `x` alone."""
+def pack_data(x: Any, y: Any = None, sample_weight: Any = None) -> Any:
+    """Pack a step's `data`: `(x, y, sample_weight)`, `(x, y)`, or `x` alone."""
     if sample_weight is not None:
         return x, y, sample_weight
     if y is not None:
@@ -28,7 +37,7 @@ def packed(x: Any, y: Any = None, sample_weight: Any = None) -> Any:
     return (x,) if isinstance(x, list | tuple) else x
 
 
-def adapted(
+def make_adapter(
     x: Any,
     y: Any = None,
     sample_weight: Any = None,
@@ -37,9 +46,10 @@ def adapted(
     seed: int = 0,
     steps: int | None = None,
 ) -> data.Adapter:
-    """Any data as an adapter, floats in the default float dtype; of several processes each reads its rows.
+    """Return an adapter for any data, with floats in the default float dtype; with several processes each reads its
+    rows.
 
-    Where no size of batches is asked for but `steps` of them, arrays are divided into so many.
+    If `steps` is given without a batch size, arrays are divided into that number of batches.
     """
     options: dict[str, Any] = {"shuffle": shuffle, "seed": seed, "float_dtype": float_dtype(), "device": divided_rows()}
     adapter = data.adapt(x, y, sample_weight, batch_size=batch_size, **options)
@@ -49,17 +59,17 @@ def adapted(
 
 
 def float_dtype() -> np.dtype:
-    """The default float dtype."""
+    """Return the default float dtype, `floatx()`."""
     return np.dtype(getattr(weft.numpy, config.floatx()))
 
 
-def batch_of(batch: Any) -> Any:
-    """A batch of any arrays as NumPy's, floats in the default float dtype."""
+def convert_batch(batch: Any) -> Any:
+    """Convert the arrays of a batch to NumPy, with floats in the default float dtype."""
     return converted(batch, float_dtype())
 
 
 def on_device(tree: Any) -> Any:
-    """Arrays as Weft's, without a copy where the memory of NumPy's can be read as it is."""
+    """Convert arrays to Weft's, without a copy if NumPy's memory can be used in place."""
     in_place = weft.default_backend() == "cpu"
 
     def of_leaf(leaf: Any) -> Any:
@@ -81,7 +91,7 @@ def on_device(tree: Any) -> Any:
 
 
 def canonical(tree: Any) -> Any:
-    """Arrays of NumPy with the dtypes that Weft computes with: calls of programs with others are slow."""
+    """Convert NumPy arrays to the dtypes that Weft computes with: calls of programs with others are slow."""
 
     def of_leaf(leaf: Any) -> Any:
         dtype = weft.dtypes.canonicalize_dtype(leaf.dtype)
@@ -98,7 +108,7 @@ def with_class_weight(y: Any, class_weight: Mapping[int, float]) -> np.ndarray:
     """
     if isinstance(y, list | tuple | Mapping):
         raise ArgumentError(
-            "class_weight is for models with one output.",
+            "class_weight needs a model with one output.",
             received=f"y of {len(y)} entries",
             fix="sample_weight, with an entry for each output",
         )
@@ -115,18 +125,18 @@ def with_class_weight(y: Any, class_weight: Mapping[int, float]) -> np.ndarray:
 
 
 def split(arrays: Any, part: float) -> tuple[Any, Any]:
-    """The first rows for training, and the last ones, a part between 0 and 1, for validation.
+    """Split arrays by rows: the first rows for training, the last fraction `part` (0 to 1, exclusive) for validation.
 
     >>> split(np.arange(5), 0.4)
     (array([0, 1, 2]), array([3, 4]))
     """
     leaves = weft.tree.leaves(arrays)
     if not 0.0 < part < 1.0:
-        raise ArgumentError("validation_split is between 0 and 1.", received=str(part))
+        raise ArgumentError("validation_split must be in (0, 1).", received=str(part))
     if not leaves or not all(hasattr(leaf, "shape") and hasattr(leaf, "__getitem__") for leaf in leaves):
         kinds = ", ".join(sorted({type(leaf).__name__ for leaf in leaves}))
         raise ArgumentError(
-            "validation_split takes rows of arrays; other data has to be split before.",
+            "validation_split needs arrays; other data must be split before.",
             received=kinds,
             fix="validation_data=",
         )
@@ -134,7 +144,9 @@ def split(arrays: Any, part: float) -> tuple[Any, Any]:
     first = math.floor(count * (1.0 - part))
     if first in (0, count):
         raise ArgumentError(
-            f"validation_split={part} leaves {first} of {count} rows for training and {count - first} for validation.",
+            f"Training and validation must have at least one row each; of {count} rows they have {first} and "
+            f"{count - first}.",
+            received=f"validation_split={part}",
             fix="validation_data=, or a larger part",
         )
     rows = lambda leaf, part: leaf.iloc[part] if hasattr(leaf, "iloc") else leaf[part]

@@ -30,7 +30,7 @@ class Compiled:
     eager: bool = False
     steps_per_execution: int = 1
     programs: dict[Any, Any] = field(default_factory=dict)
-    # What the programs were made of: see `programs_of`.
+    # What the programs were made of: see `cached_programs`.
     graph: Any = None
     parts: tuple[list[Any], list[Any]] | None = None
     # The call of `fit` that runs now: backups read it at the ends of chunks.
@@ -41,8 +41,10 @@ class Compiled:
         return {**self.__dict__, "programs": {}, "graph": None, "parts": None, "fit": None}
 
 
-def programs_of(model: Any) -> dict[Any, Any]:
-    """The programs of a model; none if layers were added since they were made (a Sequential has another graph then)."""
+def cached_programs(model: Any) -> dict[Any, Any]:
+    """Return the cached programs of a model; drop them if layers were added since (a Sequential has another graph
+    then).
+    """
     compiled: Compiled = model._training
     graph = model.__dict__.get("_functional")
     if compiled.graph is not graph:
@@ -51,10 +53,10 @@ def programs_of(model: Any) -> dict[Any, Any]:
     return compiled.programs
 
 
-def flags_of(model: Any) -> tuple[Any, ...]:
-    """Which variables train now, and which layers: what a program depends on beside its batch."""
+def training_flags(model: Any) -> tuple[Any, ...]:
+    """Return which variables and layers train now: what a program depends on besides the types of its batch."""
     compiled: Compiled = model._training
-    programs_of(model)
+    cached_programs(model)
     parts = compiled.parts
     if parts is None:
         parts = model._flatten_layers(), model.variables
@@ -65,10 +67,10 @@ def flags_of(model: Any) -> tuple[Any, ...]:
 
 
 def program_for(model: Any, mode: str, table: bool = False) -> Callable[[Any], Any]:
-    """A function that finds or makes the program of a mode for a type of batch, with the flags of now."""
+    """Return a function that finds or compiles the program of a mode for a type of batch, with the present flags."""
     # Without training nothing depends on what trains.
-    flags = flags_of(model) if mode == "train" else ()
-    programs = programs_of(model)
+    flags = training_flags(model) if mode == "train" else ()
+    programs = cached_programs(model)
 
     def find(batch: Any) -> Any:
         key = (mode, table, flags, current_distribution(), batch_key(batch))
@@ -76,14 +78,14 @@ def program_for(model: Any, mode: str, table: bool = False) -> Callable[[Any], A
         if found is None:
             found = make_program(model, mode, batch, table)
             # Building may have made the graph.
-            programs_of(model)[key] = found
+            cached_programs(model)[key] = found
         return found
 
     return find
 
 
 def make_program(model: Any, mode: str, batch: Any, table: bool) -> Any:
-    """The program of a mode for a type of batch."""
+    """Compile the program of a mode for a type of batch."""
     compiled: Compiled = model._training
     function = model._step_function(mode)
     model._build_for(mode, batch)
@@ -107,11 +109,11 @@ def make_program(model: Any, mode: str, batch: Any, table: bool) -> Any:
     count = next((leaf.shape[0] for leaf in weft.tree.leaves(batch) if leaf.shape), 0)
     if mode == "predict":
         return PredictProgram(step, count)
-    return StepProgram(step, LogsOf(step, results_of(model, step)), count, TABLE if table else 0)
+    return StepProgram(step, LogsOf(step, metric_results(model, step)), count, TABLE if table else 0)
 
 
-def results_of(model: Any, step: Step) -> Callable[[], Any] | None:
-    """The results of metrics, if a step updates them and returns just these; else None."""
+def metric_results(model: Any, step: Step) -> Callable[[], Any] | None:
+    """Return a function for the results of metrics if a step updates metrics and returns exactly those; else None."""
     written = {id(step.variables[i]) for i in step.written}
     if not any(id(variable) in written for variable in model.metrics_variables):
         return None

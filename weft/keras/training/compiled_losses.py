@@ -18,10 +18,10 @@ from weft.keras.training.outputs import (
     align_targets,
     align_weights,
     at_path,
+    classify_targets,
     entries,
     is_config,
     is_container,
-    kind_of,
     leaf_names,
     leaf_paths,
     unused_name,
@@ -31,16 +31,16 @@ _CROSSENTROPIES = ("BinaryCrossentropy", "SparseCategoricalCrossentropy", "Categ
 
 
 def loss_object(identifier: Any, y_true: Any, y_pred: Any) -> Loss:
-    """The loss that an argument means; "crossentropy" by the shapes of targets and predictions."""
+    """Return the loss for an argument of `compile`; "crossentropy" depends on the shapes of targets and predictions."""
     if identifier in ("crossentropy", "ce"):
-        kind = kind_of(y_true, y_pred)
+        kind = classify_targets(y_true, y_pred)
         return getattr(losses, _CROSSENTROPIES[0 if kind.binary else 1 if kind.sparse else 2])()
     found = losses.get(identifier)
     if isinstance(found, Loss):
         return found
     if not callable(found):
         raise ArgumentError(
-            "A loss is a function of (y_true, y_pred), a `Loss`, or a name.",
+            "A loss must be a function of (y_true, y_pred), a `Loss`, or a name.",
             received=f"{type(found).__name__}: {found!r}",
         )
     return LossFunctionWrapper(found, name=getattr(found, "__name__", type(found).__name__))

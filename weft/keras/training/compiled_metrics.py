@@ -16,9 +16,9 @@ from weft.keras.training.outputs import (
     align_targets,
     align_weights,
     at_path,
+    classify_targets,
     entries,
     is_config,
-    kind_of,
     leaf_names,
     leaf_paths,
     tree_order,
@@ -33,15 +33,17 @@ _SHORT = {"acc": "accuracy", "ce": "crossentropy"}
 
 
 def metric_object(identifier: Any, y_true: Any, y_pred: Any) -> Metric:
-    """The metric that an argument means; "accuracy" and "crossentropy" by the shapes of targets and predictions."""
+    """Return the metric for an argument of `compile`; "accuracy" and "crossentropy" depend on the shapes of targets and
+    predictions.
+    """
     if isinstance(identifier, str) and (long := _SHORT.get(identifier.lower(), identifier)) in _BY_KIND:
-        kind = kind_of(y_true, y_pred)
+        kind = classify_targets(y_true, y_pred)
         return getattr(metrics_module, _BY_KIND[long][0 if kind.binary else 1 if kind.sparse else 2])(name=identifier)
     found = metrics_module.get(identifier)
     if not isinstance(found, Metric):
         if not callable(found):
             raise ArgumentError(
-                "A metric is a `Metric`, a function of (y_true, y_pred), or a name.",
+                "A metric must be a `Metric`, a function of (y_true, y_pred), or a name.",
                 received=f"{type(found).__name__}: {found!r}",
             )
         name = getattr(found, "__name__", None) or getattr(found, "name", None) or type(found).__name__

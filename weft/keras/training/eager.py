@@ -30,7 +30,7 @@ class EagerProgram:
         self.packing = Packing({})
 
     def run_batch(self, batch: Any) -> Any:
-        """One batch; variables have their new values afterwards. If it fails they have those from before."""
+        """Run one batch and assign the variables' new values; restore the values from before if it fails."""
         before = [variable._value for variable in self.variables]
         try:
             result = self.function(on_device(batch))

@@ -13,31 +13,31 @@ from weft.errors import ArgumentError
 from weft.keras.callbacks import CallbackList
 from weft.keras.core.config import settings
 from weft.keras.core.layouts import current_distribution
-from weft.keras.training.arguments import adapted
-from weft.keras.training.compiled import program_for, programs_of
+from weft.keras.training.arguments import make_adapter
+from weft.keras.training.compiled import cached_programs, program_for
 from weft.keras.training.feed import Feed, ResidentFeed, StreamFeed, spec_of_batch
 from weft.keras.training.loop import EpochLoop, wants_table
 from weft.keras.training.predicting import as_numpy, predict_arrays, predict_batches
 
 
 def verbosity(verbose: int | str) -> int:
-    """0, 1 or 2."""
+    """Return 0, 1 or 2."""
     if verbose == "auto":
         # Of several processes one is enough to look at.
         return int(weft.process_index() == 0)
     if verbose not in (0, 1, 2):
-        raise ArgumentError('verbose is 0, 1, 2 or "auto".', received=repr(verbose))
+        raise ArgumentError('verbose must be 0, 1, 2 or "auto".', received=repr(verbose))
     return int(verbose)
 
 
-def limited(steps: int | None) -> int | None:
-    """`steps`, and no more than the limit of the settings."""
+def limit_steps(steps: int | None) -> int | None:
+    """Limit `steps` to the maximum of the settings."""
     most = settings.max_steps_per_epoch
     return steps if most is None else most if steps is None else min(steps, most)
 
 
-def feed_of(model: Any, adapter: data.Adapter, mode: str, table: bool = False) -> Feed:
-    """Data on its way into the programs of a mode."""
+def make_feed(model: Any, adapter: data.Adapter, mode: str, table: bool = False) -> Feed:
+    """Return the feed of data into the programs of a mode."""
     find = program_for(model, mode, table)
     # Of data in memory too, each device gets the rows of a batch that are its own, and no more.
     if adapter.resident is not None and not model.run_eagerly and current_distribution() is None:
@@ -45,8 +45,8 @@ def feed_of(model: Any, adapter: data.Adapter, mode: str, table: bool = False) -
     return StreamFeed(adapter, find)
 
 
-def returned(model: Any, logs: dict[str, Any], return_dict: bool) -> Any:
-    """Results as users want them: a dict, or a list in the order of metrics; one value alone."""
+def format_result(model: Any, logs: dict[str, Any], return_dict: bool) -> Any:
+    """Format results for users: a dict, or a list in the order of metrics, or a single value."""
     if return_dict:
         return logs
     names = [name for name in model.metrics_names if name in logs]
@@ -65,19 +65,19 @@ def evaluate(
     callbacks: Any,
     return_dict: bool,
 ) -> Any:
-    """What `Trainer.evaluate` does."""
-    adapter = adapted(x, y, sample_weight, batch_size, steps=steps)
-    steps = limited(steps)
+    """Implement `Trainer.evaluate`."""
+    adapter = make_adapter(x, y, sample_weight, batch_size, steps=steps)
+    steps = limit_steps(steps)
     size = adapter.size if steps is None else steps
     shown = verbosity(verbose)
     if not isinstance(callbacks, CallbackList):
         callbacks = CallbackList(callbacks, add_progbar=shown != 0, model=model, verbose=shown, epochs=1, steps=size)
-    feed = feed_of(model, adapter, "test", wants_table(callbacks, "test"))
-    return returned(model, evaluate_feed(model, feed, callbacks, steps), return_dict)
+    feed = make_feed(model, adapter, "test", wants_table(callbacks, "test"))
+    return format_result(model, evaluate_feed(model, feed, callbacks, steps), return_dict)
 
 
 def evaluate_feed(model: Any, feed: Feed, callbacks: CallbackList, steps: int | None) -> dict[str, Any]:
-    """Logs over all batches, or over `steps` of them."""
+    """Compute the logs over all batches, or over `steps` of them."""
     model.stop_evaluating = False
     feed.prepare()  # metrics that it creates are reset with the others
     callbacks.on_test_begin({})
@@ -95,21 +95,21 @@ def evaluate_feed(model: Any, feed: Feed, callbacks: CallbackList, steps: int | 
 
 
 def predict(model: Any, x: Any, batch_size: int | None, verbose: int | str, steps: int | None, callbacks: Any) -> Any:
-    """What `Trainer.predict` does."""
+    """Implement `Trainer.predict`."""
     shown = verbosity(verbose)
     alone = current_distribution() is None
     if alone and not shown and callbacks is None and steps is None and type(x) is np.ndarray and x.dtype == np.float32:
         # A few rows and nobody who looks: the program, and nothing else.
         if 0 < x.shape[0] <= (batch_size or DEFAULT_BATCH_SIZE) and settings.floatx == "float32":
-            programs = programs_of(model)
+            programs = cached_programs(model)
             key = ("few rows", x.shape)
             program = programs.get(key)
             if program is None:
                 program = program_for(model, "predict")(spec_of_batch(x))
-                programs_of(model)[key] = program
+                cached_programs(model)[key] = program
             return as_numpy(program.run_batch(x))
-    adapter = adapted(x, batch_size=batch_size, steps=steps)
-    steps = limited(steps)
+    adapter = make_adapter(x, batch_size=batch_size, steps=steps)
+    steps = limit_steps(steps)
     if adapter.samples == 0:
         raise ArgumentError("There is no row to predict from: the data is empty.")
     if not isinstance(callbacks, CallbackList):

@@ -9,8 +9,8 @@ import numpy as np
 
 import weft
 from weft import data
-from weft.keras.core.layouts import current_distribution, sharded_batch
-from weft.keras.training.arguments import canonical, on_device, packed, with_class_weight
+from weft.keras.core.layouts import current_distribution, shard_batch
+from weft.keras.training.arguments import canonical, on_device, pack_data, with_class_weight
 from weft.keras.training.logs import Packing
 
 
@@ -39,18 +39,18 @@ RING, SHORT_STEP, RING_BYTES = 16, 5e-4, 2**23
 
 
 def spec_of_rows(tree: Any, count: int) -> Any:
-    """Types of a batch of `count` rows of these arrays."""
+    """Return the types of a batch of `count` rows of these arrays."""
     return weft.tree.map(lambda leaf: weft.ShapeDtypeStruct((count, *leaf.shape[1:]), leaf.dtype), tree)
 
 
 def spec_of_batch(batch: Any) -> Any:
-    """Types of a batch, as Weft computes with it."""
+    """Return the types of a batch, as Weft computes with it."""
     canonical = weft.dtypes.canonicalize_dtype
     return weft.tree.map(lambda leaf: weft.ShapeDtypeStruct(np.shape(leaf), canonical(leaf.dtype)), batch)
 
 
 def batch_key(batch: Any) -> Any:
-    """The structure and types of a batch, as a key."""
+    """Return the structure and types of a batch as a hashable key."""
     leaves, structure = weft.tree.flatten(batch)
     return structure, tuple([(leaf.shape, leaf.dtype) for leaf in leaves])
 
@@ -67,7 +67,7 @@ class ResidentFeed:
         assert adapter.resident is not None and adapter.samples is not None and adapter.batch_size is not None
         self.adapter = adapter
         self.program_for = program_for
-        self.data = on_device(packed(*adapter.resident))
+        self.data = on_device(pack_data(*adapter.resident))
         self.size: int | None = adapter.size
         self.full, rest = divmod(adapter.samples, adapter.batch_size)
         self.rest = rest if adapter.size is not None and adapter.size > self.full else 0
@@ -78,7 +78,7 @@ class ResidentFeed:
         self._ahead: tuple[int, Any] | None = None
 
     def prepare(self) -> Any:
-        """The program of the first batch."""
+        """Return the program for the first batch."""
         return self._program(self.batch_size if self.full else self.rest)
 
     def _program(self, count: int) -> Any:
@@ -87,7 +87,7 @@ class ResidentFeed:
         return self._programs[count]
 
     def begin(self, epoch: int, start: int = 0) -> None:
-        """The next batch is batch `start` of an epoch."""
+        """Make batch `start` of an epoch the next one."""
         if epoch != self.epoch:
             found = self._ahead[1] if self._ahead and self._ahead[0] == epoch else self.adapter.order(epoch)
             self.order = None if found is None else on_device(found)
@@ -95,12 +95,12 @@ class ResidentFeed:
             self._ahead = None
 
     def look_ahead(self) -> None:
-        """While a program runs: the order of the next epoch."""
+        """Compute the order of the next epoch while a program runs."""
         if self._ahead is None and self.order is not None:
             self._ahead = (self.epoch + 1, self.adapter.order(self.epoch + 1))
 
     def run(self, start: int, count: int) -> Ran | None:
-        """Up to `count` batches from batch `start` on; None if there is none."""
+        """Run up to `count` batches from batch `start` on; None if no batch is left."""
         if start < self.full:
             program = self._program(self.batch_size)
             stop = min(start + count, self.full)
@@ -115,11 +115,11 @@ class ResidentFeed:
         return None
 
     def state(self) -> dict[str, Any] | None:
-        """The position in a stream: none, it is the epoch and the batch."""
+        """Return None: the position in memory is the epoch and the batch, without a stream."""
         return None
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: data in memory has nothing to close."""
 
 
 class StreamFeed:
@@ -140,31 +140,31 @@ class StreamFeed:
         self.class_weight: Mapping[int, float] | None = None
 
     def prepare(self) -> Any:
-        """The program of the first batch."""
-        return self.program_for(spec_of_batch(sharded_batch(self.packed(self.adapter.first()))))
+        """Return the program for the first batch."""
+        return self.program_for(spec_of_batch(shard_batch(self.pack_data(self.adapter.first()))))
 
-    def packed(self, batch: tuple[Any, Any, Any]) -> Any:
-        """What a step receives of a batch."""
+    def pack_data(self, batch: tuple[Any, Any, Any]) -> Any:
+        """Pack a batch as a step's `data`, with sample weights for `class_weight`."""
         x, y, sample_weight = batch
         if self.class_weight is not None:
             sample_weight = with_class_weight(y, self.class_weight)
-        return canonical(packed(x, y, sample_weight))
+        return canonical(pack_data(x, y, sample_weight))
 
     def begin(self, epoch: int, start: int = 0) -> None:
-        """The next batch is batch `start` of an epoch."""
+        """Make batch `start` of an epoch the next one."""
         self.close()
         self.batches = self.adapter.batches(epoch, start)
 
     def resume(self, state: dict[str, Any]) -> None:
-        """The next batch is the one after those that were delivered when `state` was taken."""
+        """Continue with the batch after those that were delivered when `state` was taken."""
         self.close()
         self.batches = self.adapter.resume(state)
 
     def look_ahead(self) -> None:
-        """Streams are read ahead by their own threads."""
+        """Do nothing: streams are read ahead by their own threads."""
 
     def run(self, start: int, count: int) -> Ran | None:
-        """Up to `count` batches; None if there is none."""
+        """Run up to `count` batches; None if no batch is left."""
         done = 0
         ran: Ran | None = None
         while done < count:
@@ -172,12 +172,12 @@ class StreamFeed:
             if not found:
                 break
             # Under a distribution there is one at a time; of several processes it may have rows of this one only.
-            batch = sharded_batch(found[0])
+            batch = shard_batch(found[0])
             program = self.program_for(spec_of_batch(batch))
             if len(found) == 1:
                 ran = Ran(1, program.run_batch(batch), program.packing)
             else:
-                logs, table = program.run_chunk(ring_of(found), None, 0, len(found))
+                logs, table = program.run_chunk(make_ring(found), None, 0, len(found))
                 ran = Ran(len(found), logs, program.packing, table)
             done += len(found)
             self._most = self._ring(program, found[0])
@@ -186,7 +186,7 @@ class StreamFeed:
         return None if ran is None else ran._replace(batches=done)
 
     def _collect(self, most: int) -> list[Any]:
-        """The next batches, as long as they are of one type."""
+        """Collect at most `most` next batches, as long as they have one type."""
         assert self.batches is not None
         found: list[Any] = []
         kind: Any = None
@@ -198,7 +198,7 @@ class StreamFeed:
             batch = next(self.batches, None)
             if batch is None:
                 break
-            batch = self.packed(batch)
+            batch = self.pack_data(batch)
             own = batch_key(batch) if most > 1 else None
             if found and own != kind:
                 self._held = (batch, own, before)
@@ -208,7 +208,7 @@ class StreamFeed:
         return found
 
     def _ring(self, program: Any, batch: Any) -> int:
-        """How many batches are collected for one call: several if a step is short, and batches are small."""
+        """Return how many batches to collect for one call: several if steps are short and batches small."""
         seconds = program.pace.seconds
         size = sum(leaf.nbytes for leaf in weft.tree.leaves(batch))
         short = seconds is not None and seconds < SHORT_STEP and size * RING <= RING_BYTES
@@ -216,21 +216,23 @@ class StreamFeed:
         return RING if short and hasattr(program, "run_chunk") else 1
 
     def state(self) -> dict[str, Any] | None:
-        """The position, for `resume`: a batch that was read but not run is read again."""
+        """Return the position for `resume`: a batch that was read but not run is read again. None before the first
+        epoch.
+        """
         if self.batches is None:
             return None
         return self.batches.state() if self._held is None else self._held[2]
 
     def close(self) -> None:
-        """Ends reading."""
+        """Stop reading."""
         self._held = None
         if self.batches is not None:
             self.batches.close()
         self.batches = None
 
 
-def ring_of(batches: list[Any]) -> Any:
-    """Batches below each other in arrays that have room for `RING`: one program for any count of them."""
+def make_ring(batches: list[Any]) -> Any:
+    """Stack batches in arrays that have room for `RING`: one program for any number of them."""
 
     def of_leaves(*leaves: Any) -> Any:
         first = np.asarray(leaves[0])

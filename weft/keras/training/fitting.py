@@ -14,10 +14,10 @@ from weft.data.adapters import arrays
 from weft.errors import ArgumentError
 from weft.keras.callbacks import CallbackList, History
 from weft.keras.core.config import settings
-from weft.keras.core.together import agreed, any_process
-from weft.keras.training.arguments import adapted, split, unpacked, with_class_weight
-from weft.keras.training.compiled import flags_of
-from weft.keras.training.evaluating import evaluate_feed, feed_of, limited, verbosity
+from weft.keras.core.together import agree, any_process
+from weft.keras.training.arguments import make_adapter, split, unpacked, with_class_weight
+from weft.keras.training.compiled import training_flags
+from weft.keras.training.evaluating import evaluate_feed, limit_steps, make_feed, verbosity
 from weft.keras.training.feed import Feed, StreamFeed
 from weft.keras.training.loop import EpochLoop, Safe, wants_table
 from weft.keras.training.order import NumPyOrder, epoch_generator, is_unbuilt
@@ -64,7 +64,7 @@ class Position:
 
 
 def validates_after(freq: int | Sequence[int], epoch: int) -> bool:
-    """Whether there is a validation after an epoch (counted from 0)."""
+    """Return whether validation follows an epoch (counted from 0)."""
     if isinstance(freq, int):
         return (epoch + 1) % freq == 0
     return epoch + 1 in freq
@@ -77,7 +77,7 @@ class Fit:
         self.model = model
         self.arguments = arguments
         self.epochs = arguments.epochs if settings.max_epochs is None else min(arguments.epochs, settings.max_epochs)
-        self.steps = limited(arguments.steps_per_epoch)
+        self.steps = limit_steps(arguments.steps_per_epoch)
         x, y, sample_weight, self.validation = training_and_validation(arguments)
         self._source = (x, y, sample_weight)
         # Arrays are read in Keras's order. Otherwise the order is a function of the seed and the epoch, so that a
@@ -87,7 +87,7 @@ class Fit:
         generator = epoch_generator() if of_arrays else None
         self.seed: int | str = 0
         if arguments.shuffle and generator is None:
-            self.seed = agreed(int(np.random.randint(2**31)))
+            self.seed = agree(int(np.random.randint(2**31)))
         self.adapter = self.adapt(x, y, sample_weight, self.seed)
         if generator is not None:
             order = self.set_order(generator)
@@ -110,26 +110,28 @@ class Fit:
         self.position = Position(first, 0, first, 0, self.seed)
 
     def set_order(self, generator: Any) -> NumPyOrder:
-        """Have the adapter of arrays read them in the order of a generator of NumPy's."""
+        """Set the order in which the adapter of arrays reads rows, from a NumPy generator."""
         adapter: Any = self.adapter
         shuffle, size = self.arguments.shuffle, adapter.batch_size
         self.order = adapter.row_order = NumPyOrder(adapter.samples, shuffle, size, generator)
         return self.order
 
     def adapt(self, x: Any, y: Any, sample_weight: Any, seed: int | str) -> data.Adapter:
-        """The training data with an order."""
+        """Wrap the training data in an adapter, with an order for shuffling."""
         arguments = self.arguments
         seed = seed if isinstance(seed, int) else 0
-        return adapted(x, y, sample_weight, arguments.batch_size, arguments.shuffle, seed, arguments.steps_per_epoch)
+        return make_adapter(
+            x, y, sample_weight, arguments.batch_size, arguments.shuffle, seed, arguments.steps_per_epoch
+        )
 
     def run(self) -> History:
-        """All epochs."""
+        """Run all epochs and return their history."""
         model, callbacks = self.model, self.callbacks
         model.stop_training = False
         self.open_feed()
         model._training.fit = self
         callbacks.on_train_begin({})
-        if flags_of(model) != self.flags:
+        if training_flags(model) != self.flags:
             self.open_feed()
         self.resume()
         logs: dict[str, Any] = {}
@@ -142,7 +144,7 @@ class Fit:
                 model.stop_training = any_process(bool(model.stop_training))
                 if model.stop_training:
                     break
-                if flags_of(model) != self.flags:
+                if training_flags(model) != self.flags:
                     # A callback froze layers or set them free: another program goes on with the same state.
                     self.feed.close()
                     self.open_feed()
@@ -164,9 +166,9 @@ class Fit:
         return callbacks.history
 
     def open_feed(self) -> None:
-        """The training data on its way into programs, with what trains now."""
-        self.flags = flags_of(self.model)
-        self.feed = feed_of(self.model, self.adapter, "train", wants_table(self.callbacks, "train"))
+        """Open the feed of training data and prepare its program for what trains now."""
+        self.flags = training_flags(self.model)
+        self.feed = make_feed(self.model, self.adapter, "train", wants_table(self.callbacks, "train"))
         if self.arguments.class_weight is not None and isinstance(self.feed, StreamFeed):
             self.feed.class_weight = self.arguments.class_weight if self._source[1] is None else None
         program = self.feed.prepare()
@@ -178,7 +180,7 @@ class Fit:
         self.opened = False
 
     def resume(self) -> None:
-        """Continues from the position that a callback has."""
+        """Continue from the position that a callback has stored."""
         for backup in self.backups:
             found = backup.resume(self)
             if found is not None:
@@ -195,20 +197,20 @@ class Fit:
                 return
 
     def position_state(self) -> dict[str, Any]:
-        """The position as plain data."""
+        """Return the position in the training data as plain data (JSON)."""
         if self.order is not None:
             self.position.seed = self.order.state_text(self.position.data_epoch)
         # Between two epochs of the data there is no position in a stream: the next one begins.
         return {**asdict(self.position), "stream": self.feed.state() if self.position.data_batch else None}
 
     def after_chunk(self) -> None:
-        """After the hooks of a chunk. That of the last one is the end of the epoch, where backups are made anyway."""
+        """Run backups after the hooks of a chunk. The last chunk ends the epoch, when backups are made anyway."""
         if self.position.data_batch != self.feed.size and self.position.batch != self.steps:
             for backup in self.backups:
                 backup.after_chunk(self)
 
     def begin(self) -> None:
-        """The next batch of the feed is that of the position."""
+        """Move the feed to the batch of the position."""
         position = self.position
         if self.order is not None and (position.data_batch == 0 or not self.opened):
             self.order.begin(position.data_epoch)
@@ -262,19 +264,21 @@ class Fit:
         return logs
 
     def validate(self) -> dict[str, Any]:
-        """Logs of a validation."""
+        """Run a validation and return its logs."""
         if self.validation_feed is None:
             batch_size = self.arguments.validation_batch_size or self.arguments.batch_size
             x, y, sample_weight = self.validation
             if not arrays.recognises(x):
                 batch_size = None
-            adapter = adapted(x, y, sample_weight, batch_size, steps=self.arguments.validation_steps)
-            self.validation_feed = feed_of(self.model, adapter, "test", wants_table(self.callbacks, "test"))
-        return evaluate_feed(self.model, self.validation_feed, self.callbacks, limited(self.arguments.validation_steps))
+            adapter = make_adapter(x, y, sample_weight, batch_size, steps=self.arguments.validation_steps)
+            self.validation_feed = make_feed(self.model, adapter, "test", wants_table(self.callbacks, "test"))
+        return evaluate_feed(
+            self.model, self.validation_feed, self.callbacks, limit_steps(self.arguments.validation_steps)
+        )
 
 
 def training_and_validation(arguments: FitArguments) -> tuple[Any, Any, Any, Any]:
-    """x, y, sample weights, and `(x, y, sample_weight)` for validation or None."""
+    """Split the arguments into x, y, sample weights, and `(x, y, sample_weight)` for validation or None."""
     x, y, sample_weight = arguments.x, arguments.y, arguments.sample_weight
     validation = arguments.validation_data
     if x is None:
@@ -284,7 +288,9 @@ def training_and_validation(arguments: FitArguments) -> tuple[Any, Any, Any, Any
     if arguments.class_weight is not None:
         # After the split: classes have weights in training only.
         if sample_weight is not None:
-            raise ArgumentError("There is either class_weight or sample_weight.", fix="multiply the weights yourself")
+            raise ArgumentError(
+                "At most one of class_weight and sample_weight must be given.", fix="multiply the weights yourself"
+            )
         if y is not None or arrays.recognises(x):
             sample_weight = with_class_weight(y, arguments.class_weight)
     if validation is not None:
@@ -294,5 +300,5 @@ def training_and_validation(arguments: FitArguments) -> tuple[Any, Any, Any, Any
 
 
 def fit(model: Any, arguments: FitArguments) -> History:
-    """What `Trainer.fit` does."""
+    """Implement `Trainer.fit`."""
     return Fit(model, arguments).run()

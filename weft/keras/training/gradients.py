@@ -14,7 +14,7 @@ from weft.keras.core.scope import StatelessScope
 def gradients(
     loss_fn: Callable[[], Any], variables: Sequence[Any], scale: Callable[[Any], Any] | None = None
 ) -> tuple[Any, Any, list[Any]]:
-    """The value of a closure, and its gradient with respect to the variables that it reads.
+    """Return the value of a closure and its gradient with respect to the variables that it reads.
 
     What the closure writes (statistics, seeds, metrics) is written once, with the values of this evaluation.
 

@@ -26,12 +26,12 @@ class Packing:
         self.dtype = np.float64 if any(dtype == np.float64 for dtype in dtypes) else np.float32
 
     def pack(self, results: Mapping[str, Any]) -> tuple[Any, list[Any]]:
-        """Inside of a program: the vector, and the others."""
+        """Pack logs inside of a program: scalars as a vector, and the others."""
         parts = [wnp.asarray(results[name]).astype(self.dtype) for name in self.scalars]
         return (wnp.stack(parts) if parts else None), [wnp.asarray(results[name]) for name in self.others]
 
     def unpack(self, packed: tuple[Any, list[Any]]) -> dict[str, Any]:
-        """On the host: floats and NumPy arrays by name, sorted. Waits until they are computed."""
+        """Unpack logs on the host: floats and NumPy arrays by name, sorted. Waits until they are computed."""
         vector, others = packed
         found: dict[str, Any] = {}
         if vector is not None:
@@ -43,17 +43,17 @@ class Packing:
 
     @staticmethod
     def is_ready(packed: tuple[Any, list[Any]]) -> bool:
-        """Whether reading would not wait."""
+        """Return whether the logs can be read without waiting for the device."""
         return all(leaf.is_ready() for leaf in weft.tree.leaves(packed))
 
 
-def checked_logs(logs: Any, step: str) -> dict[str, Any]:
-    """What a step returned, as a dict of arrays."""
+def check_logs(logs: Any, step: str) -> dict[str, Any]:
+    """Check that a step returned a mapping of logs (None: no logs) and return it as a dict of arrays."""
     if logs is None:
         return {}
     if not isinstance(logs, Mapping):
         raise ArgumentError(
-            f"`{step}` returns a dict of logs: names and scalars.",
+            f"`{step}` must return a dict of logs: names and scalars.",
             received=f"a {type(logs).__name__}",
             fix='return {"loss": loss}, or self.compute_metrics(x, y, y_pred)',
         )

@@ -12,7 +12,7 @@ import numpy as np
 
 import weft
 from weft.keras.callbacks import CallbackList
-from weft.keras.core.together import agreed, any_process
+from weft.keras.core.together import agree, any_process
 from weft.keras.training.feed import Feed, Ran
 from weft.keras.training.logs import Packing
 from weft.keras.training.program import STATE
@@ -37,12 +37,12 @@ class Safe:
         self.values = self.now()
 
     def now(self) -> list[Any]:
-        """The present arrays."""
+        """Return the present arrays of the variables."""
         with STATE:
             return [variable._value for variable in self.variables]
 
     def restore(self) -> None:
-        """After an exception: if the present arrays cannot be computed any more, those before."""
+        """Restore the arrays from before, after an exception, if the present ones cannot be computed any more."""
         try:
             weft.block_until_ready(self.now())
         except Exception:  # whatever a program that was ended raises
@@ -90,7 +90,7 @@ class EpochLoop:
         self._chunk_end = getattr(callbacks, f"on_{mode}_chunk_end")
 
     def length(self, last: int) -> int:
-        """How many batches the next chunk has; `last` is how many the one before had."""
+        """Return the number of batches of the next chunk, given `last`, the number of the chunk before."""
         if self.every_batch:
             return self.execution
         if self.pace.seconds is None:
@@ -104,8 +104,9 @@ class EpochLoop:
         return count
 
     def run(self, limit: int | None, safe: Safe | None = None) -> dict[str, Any]:
-        """Batches from the position on until there are none or `limit` are done; returns the logs. The position goes on
-        with the batches."""
+        """Run batches from the position on until the data ends or `limit` are done; return the logs. The position
+        advances with the batches.
+        """
         position, last, logs = self.position, 0, {}
         pending: tuple[Ran, float, list[Any]] | None = None
         finished = time.perf_counter()
@@ -113,7 +114,7 @@ class EpochLoop:
             count = self.length(last)
             if self.mode == "train" and not self.every_batch:
                 # Hooks between chunks may write what processes have together: they are after the same batches in all.
-                count = agreed(count)
+                count = agree(count)
             if limit is not None:
                 count = min(count, limit)
             if self.every_batch:
@@ -131,10 +132,10 @@ class EpochLoop:
             at_boundary = any(position.done % every == 0 for every in self.boundaries)
             if pending is not None:
                 # Two chunks are on their way at most: the one before has to be there by now.
-                logs, finished = self._finished(pending, finished, safe)
+                logs, finished = self._finish_chunk(pending, finished, safe)
                 pending = None
             if self.every_batch or at_boundary or self.wants_table or Packing.is_ready(ran.logs):
-                logs, finished = self._finished((ran, started, after), finished, safe)
+                logs, finished = self._finish_chunk((ran, started, after), finished, safe)
             else:
                 pending = (ran, started, after)
                 self.feed.look_ahead()
@@ -148,14 +149,14 @@ class EpochLoop:
             elif self.model.stop_evaluating:
                 break
         if pending is not None:
-            logs, _ = self._finished(pending, finished, safe)
+            logs, _ = self._finish_chunk(pending, finished, safe)
         return logs
 
-    def _finished(self, pending: tuple[Ran, float, list[Any]], before: float, safe: Safe | None) -> Any:
+    def _finish_chunk(self, pending: tuple[Ran, float, list[Any]], before: float, safe: Safe | None) -> Any:
         ran, started, after = pending
         logs = ran.packing.unpack(ran.logs)
         now = time.perf_counter()
-        self.pace.measured(now - max(started, before), ran.batches)
+        self.pace.update_pace(now - max(started, before), ran.batches)
         if safe is not None:
             safe.values = after
         return logs, now
@@ -168,7 +169,7 @@ class EpochLoop:
         self._chunk_end(batch - 1, logs)
 
     def _late(self, ran: Ran, first: int, logs: dict[str, Any]) -> None:
-        """Hooks of batches, after the chunk that they are in."""
+        """Run the hooks of batches after the chunk that they are in."""
         rows = np.asarray(ran.table)[: ran.batches].tolist() if ran.table is not None else None
         for i in range(ran.batches):
             self._begin(first + i, {})
@@ -177,6 +178,6 @@ class EpochLoop:
 
 
 def wants_table(callbacks: CallbackList, mode: str) -> bool:
-    """Whether hooks of batches are called after chunks, each with its own logs."""
+    """Return whether batch hooks run after each chunk, with a row of logs for every batch of it."""
     hooks = (f"on_{mode}_batch_begin", f"on_{mode}_batch_end")
     return callbacks.has(*hooks) and not callbacks.needs_every_batch(mode)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from weft import data
-from weft.keras.core.together import agreed_array, train_together
+from weft.keras.core.together import agree_array, train_together
 
 # The bit generator of NumPy's global generator, whose state has this many words beside its position.
 GENERATOR, WORDS = "MT19937", 624
@@ -30,7 +30,7 @@ class NumPyOrder(data.Order):
     _lock: threading.Lock
 
     def __init__(self, count: int, shuffle: Any, batch_size: int, generator: Any) -> None:
-        """An order of `count` rows by a generator of `epoch_generator`."""
+        """Initialize the order of `count` rows from a generator of `epoch_generator`."""
         super().__init__(count, shuffle, 0, batch_size)
         own = {"_generator": generator, "_states": {}, "_fixed": set(), "_lock": threading.Lock()}
         for name, value in own.items():
@@ -68,7 +68,7 @@ class NumPyOrder(data.Order):
             generator.permutation(min(self.batch_size, self.count) if self.shuffle == "batch" else self.count)
 
     def indices(self, epoch: int) -> np.ndarray:
-        """The indices of an epoch."""
+        """Return the row indices of an epoch."""
         with self._lock:
             last = max((known for known in self._states if known <= epoch), default=None)
             if last is None:
@@ -112,7 +112,7 @@ def epoch_generator() -> Any:
     if not train_together():
         return np.random.mtrand._rand if usable else None
     words = np.array([usable, *((state[2], *state[1]) if usable else (0,) * (WORDS + 1))], np.uint32)
-    known, position, *keys = agreed_array(words).tolist()
+    known, position, *keys = agree_array(words).tolist()
     if not known:
         return None
     generator = np.random.RandomState()

@@ -15,12 +15,12 @@ Path = tuple[Any, ...]
 
 
 def is_container(value: Any) -> bool:
-    """Whether a value is a dict, list or tuple of outputs, and not a single one."""
+    """Return whether a value is a dict, list or tuple of outputs rather than a single output."""
     return isinstance(value, Mapping | list | tuple)
 
 
 def is_config(value: Any) -> bool:
-    """Whether a value is the config of an object, a dict of its own."""
+    """Return whether a value is the config of an object, which is a dict too."""
     return isinstance(value, Mapping) and "class_name" in value and "config" in value
 
 
@@ -109,7 +109,7 @@ def align(structure: Any, y_pred: Any, names: Mapping[Path, str], what: str, pat
         paths = leaf_paths(y_pred)
         if len(structure) != len(inner) and len(structure) == len(paths):
             by_path = dict(zip(paths, structure, strict=True))
-            return _filled(y_pred, by_path)
+            return _fill(y_pred, by_path)
         if len(structure) != len(inner):
             raise ArgumentError(
                 f"{what} must have as many entries as the model has outputs, {len(inner)}.",
@@ -162,10 +162,10 @@ def rebuild(like: Any, items: Sequence[Any]) -> Any:
     return type(like)(*items) if hasattr(like, "_fields") else type(like)(items)
 
 
-def _filled(tree: Any, values: Mapping[Path, Any], path: Path = ()) -> Any:
+def _fill(tree: Any, values: Mapping[Path, Any], path: Path = ()) -> Any:
     if not is_container(tree):
         return values[path]
-    return rebuild(tree, [_filled(item, values, (*path, key)) for key, item in entries(tree)])
+    return rebuild(tree, [_fill(item, values, (*path, key)) for key, item in entries(tree)])
 
 
 class Kind(NamedTuple):
@@ -175,8 +175,10 @@ class Kind(NamedTuple):
     sparse: bool
 
 
-def kind_of(y_true: Any, y_pred: Any) -> Kind:
-    """Whether a classification is binary (the last axis of predictions is 1), or has targets that are classes."""
+def classify_targets(y_true: Any, y_pred: Any) -> Kind:
+    """Classify targets and predictions: binary if the last axis of predictions is 1, sparse if targets are class
+    indices.
+    """
     true, predicted = np.shape(y_true), np.shape(y_pred)
     binary = bool(predicted) and predicted[-1] == 1
     sparse = len(true) < len(predicted) or (bool(true) and true[-1] == 1 and predicted[-1] > 1)

@@ -11,8 +11,8 @@ import numpy as np
 import weft
 import weft.numpy as wnp
 from weft import data, lax
-from weft.keras.core.layouts import own_rows, sharded_batch, whole_everywhere
-from weft.keras.training.arguments import canonical, on_device, packed
+from weft.keras.core.layouts import own_rows, shard_batch, whole_everywhere
+from weft.keras.training.arguments import canonical, on_device, pack_data
 from weft.keras.training.feed import spec_of_batch, spec_of_rows
 from weft.keras.training.loop import CHUNK_SECONDS, FIRST_CHUNK, GROWTH
 from weft.keras.training.program import Pace, State, rows
@@ -37,7 +37,7 @@ class PredictProgram:
         self._many = weft.jit(self._chunk, donate_argnums=2)
 
     def _one_batch(self, moving: list[Any], fixed: list[Any], batch: Any) -> tuple[list[Any], Any]:
-        result, moving = self.step.call(self.step.merged(moving, fixed), batch)
+        result, moving = self.step.call(self.step.merge(moving, fixed), batch)
         return moving, whole_everywhere(result)
 
     def _chunk(
@@ -47,36 +47,36 @@ class PredictProgram:
             moving, outputs = carry
             first = i * self.batch_size
             batch = weft.tree.map(lambda array: rows(array, None, first, self.batch_size), arrays)
-            result, moving = self.step.call(self.step.merged(moving, fixed), batch)
+            result, moving = self.step.call(self.step.merge(moving, fixed), batch)
             write = lambda whole, part: lax.dynamic_update_slice_in_dim(whole, part, first, 0)
             return moving, weft.tree.map(write, outputs, result)
 
         return lax.fori_loop(start, stop, body, (moving, outputs))
 
     def empty(self, count: int) -> Any:
-        """Outputs of `count` rows that are not written yet."""
+        """Return outputs of `count` rows that are not written yet."""
         return weft.tree.map(lambda spec: wnp.zeros((count, *spec.shape[1:]), spec.dtype), self.step.result)
 
     def run_batch(self, batch: Any) -> Any:
-        """The outputs of one batch."""
+        """Return the outputs of one batch."""
         moving, outputs = self._one(*self.state.read(), batch)
         self.state.write(moving)
         return outputs
 
     def run_chunk(self, outputs: Any, arrays: Any, start: int, stop: int) -> Any:
-        """Batches `start` to `stop`, into `outputs`."""
+        """Run batches `start` to `stop` and write the outputs into `outputs`."""
         moving, outputs = self._many(*self.state.read(), outputs, arrays, np.int32(start), np.int32(stop))
         self.state.write(moving)
         return outputs
 
 
 def as_numpy(tree: Any) -> Any:
-    """Results as arrays of NumPy that may be written to."""
+    """Convert results to NumPy arrays that may be written to."""
     return np.array(tree) if isinstance(tree, weft.Array) else weft.tree.map(np.array, tree)
 
 
 def row_wise(result: Any, count: int) -> bool:
-    """Whether all outputs of a batch have as many rows as the batch."""
+    """Return whether all outputs of a batch have as many rows as the batch."""
     return all(spec.shape[:1] == (count,) for spec in weft.tree.leaves(result))
 
 
@@ -88,9 +88,9 @@ def predict_arrays(
     steps: int | None,
     every_batch: bool,
 ) -> Any:
-    """Outputs of data in memory."""
+    """Predict data in memory."""
     assert adapter.samples is not None and adapter.batch_size is not None and adapter.size is not None
-    arrays = on_device(packed(*adapter.resident))  # type: ignore[misc]
+    arrays = on_device(pack_data(*adapter.resident))  # type: ignore[misc]
     size = adapter.batch_size
     count = adapter.samples if steps is None else min(adapter.samples, steps * size)
     full, rest = divmod(count, size)
@@ -112,26 +112,26 @@ def predict_arrays(
         if model.stop_predicting:
             break
     every.end()
-    return concatenated(parts)
+    return concatenate_outputs(parts)
 
 
 def predict_batches(
     model: Any, batches: Any, program_for: Callable[[Any], Any], callbacks: Any, steps: int | None
 ) -> Any:
-    """Outputs of a stream."""
+    """Predict a stream."""
     parts: list[Any] = []
     every = _Every(model.steps_per_execution, callbacks)
     for i, found in enumerate(batches):
         if steps is not None and i >= steps:
             break
         # A stream for training has targets, which are not predicted from.
-        batch = canonical(packed(found[0]))
-        batch = sharded_batch(batch)
+        batch = canonical(pack_data(found[0]))
+        batch = shard_batch(batch)
         parts.append(own_rows(every.run(program_for(spec_of_batch(batch)), batch, i)))
         if model.stop_predicting or (steps is not None and i + 1 >= steps):
             break
     every.end()
-    return concatenated(parts)
+    return concatenate_outputs(parts)
 
 
 class _Every:
@@ -161,7 +161,7 @@ class _Every:
     def end(self) -> None:
         """Call the hooks of the end of an execution, if one is open."""
         if self.outputs:
-            logs = {"outputs": self.outputs[0] if len(self.outputs) == 1 else concatenated(self.outputs)}
+            logs = {"outputs": self.outputs[0] if len(self.outputs) == 1 else concatenate_outputs(self.outputs)}
             self.outputs = []
             self.callbacks.on_predict_batch_end(self.last, logs)
             self.callbacks.on_predict_chunk_end(self.last, logs)
@@ -177,14 +177,14 @@ def _chunks(program: PredictProgram, arrays: Any, full: int, callbacks: Any) -> 
         began = time.perf_counter()
         outputs = program.run_chunk(outputs, arrays, start, start + count)
         weft.block_until_ready(outputs)
-        program.pace.measured(time.perf_counter() - began, count)
+        program.pace.update_pace(time.perf_counter() - began, count)
         start, last = start + count, count
         callbacks.on_predict_chunk_end(start - 1, {})
     return outputs
 
 
-def concatenated(parts: Sequence[Any]) -> Any:
-    """The outputs of all batches, one after the other."""
+def concatenate_outputs(parts: Sequence[Any]) -> Any:
+    """Concatenate the outputs of all batches, as NumPy arrays."""
     if len(parts) == 1:
         return as_numpy(parts[0])
     host = [weft.tree.map(np.asarray, part) for part in parts]

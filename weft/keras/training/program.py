@@ -35,12 +35,12 @@ class State:
         self.fixed = [step.variables[i] for i in step.fixed]
 
     def read(self) -> tuple[list[Any], list[Any]]:
-        """The present arrays."""
+        """Read the present arrays of variables that change and of those that do not."""
         with STATE:
             return [variable._value for variable in self.moving], [variable._value for variable in self.fixed]
 
     def write(self, values: Sequence[Any]) -> None:
-        """Replaces the arrays of those that are written."""
+        """Replace the arrays of the written variables."""
         if values:
             with STATE:
                 for variable, value in zip(self.moving, values, strict=True):
@@ -78,13 +78,13 @@ class LogsOf:
         return self.results is None
 
     def initial(self) -> Any:
-        """What is carried before the first step."""
+        """Return the zeros that a loop carries before its first step, or None if logs are not carried."""
         if not self.carried:
             return None
         return weft.tree.map(lambda spec: wnp.zeros(spec.shape, spec.dtype), self.step.result)
 
-    def packed(self, values: Sequence[Any], last: Any) -> tuple[Any, list[Any]]:
-        """The logs after the last batch."""
+    def pack_logs(self, values: Sequence[Any], last: Any) -> tuple[Any, list[Any]]:
+        """Pack the logs after the last batch."""
         return self.packing.pack(last if self.results is None else self.step.read(self.results, values))
 
 
@@ -95,8 +95,8 @@ class Pace:
         self.seconds: float | None = None
         self.fresh = True
 
-    def measured(self, seconds: float, batches: int) -> None:
-        """`batches` batches took so long."""
+    def update_pace(self, seconds: float, batches: int) -> None:
+        """Record that `batches` batches took `seconds`."""
         if self.fresh:
             self.fresh = False
         else:
@@ -128,8 +128,8 @@ class StepProgram:
         self._rest = weft.jit(self._last_rows)
 
     def _one_batch(self, moving: list[Any], fixed: list[Any], batch: Any) -> tuple[list[Any], Any]:
-        result, moving = self.step.call(self.step.merged(moving, fixed), batch)
-        return moving, self.logs.packed(self.step.merged(moving, fixed), result)
+        result, moving = self.step.call(self.step.merge(moving, fixed), batch)
+        return moving, self.logs.pack_logs(self.step.merge(moving, fixed), result)
 
     def _last_rows(self, moving: list[Any], fixed: list[Any], data: Any, order: Any, start: Any) -> Any:
         batch = weft.tree.map(lambda array: rows(array, order, start, self.batch_size), data)
@@ -141,30 +141,30 @@ class StepProgram:
         def body(i: Any, carry: tuple[Any, ...]) -> tuple[Any, ...]:
             moving, _, table = carry
             batch = weft.tree.map(lambda array: rows(array, order, i * self.batch_size, self.batch_size), data)
-            result, moving = self.step.call(self.step.merged(moving, fixed), batch)
+            result, moving = self.step.call(self.step.merge(moving, fixed), batch)
             if self.table:
-                vector, _ = self.logs.packed(self.step.merged(moving, fixed), result)
+                vector, _ = self.logs.pack_logs(self.step.merge(moving, fixed), result)
                 table = lax.dynamic_update_slice(table, vector[None], (i - start, 0))
             return moving, (result if self.logs.carried else None), table
 
         table = wnp.zeros((self.table, len(self.logs.packing.scalars)), self.logs.packing.dtype) if self.table else None
         moving, last, table = lax.fori_loop(start, stop, body, (moving, self.logs.initial(), table))
-        return moving, self.logs.packed(self.step.merged(moving, fixed), last), table
+        return moving, self.logs.pack_logs(self.step.merge(moving, fixed), last), table
 
     def run_batch(self, batch: Any) -> Any:
-        """One batch; variables have their new values afterwards. Returns packed logs."""
+        """Run one batch, assign the variables' new values and return packed logs."""
         moving, logs = self._one(*self.state.read(), batch)
         self.state.write(moving)
         return logs
 
     def run_chunk(self, data: Any, order: Any, start: int, stop: int) -> tuple[Any, Any]:
-        """Batches `start` to `stop` of data in memory. Returns packed logs of the last one, and the table of all."""
+        """Run batches `start` to `stop` of data in memory. Returns packed logs of the last one, and the table of all."""
         moving, logs, table = self._many(*self.state.read(), data, order, np.int32(start), np.int32(stop))
         self.state.write(moving)
         return logs, table
 
     def run_last_rows(self, data: Any, order: Any, start: int) -> Any:
-        """The batch of `batch_size` rows from row `start` on. Returns packed logs."""
+        """Run the batch of `batch_size` rows from row `start` on, assign the new values and return packed logs."""
         moving, logs = self._rest(*self.state.read(), data, order, np.int32(start))
         self.state.write(moving)
         return logs

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import weft
-from weft.keras.core.layouts import pinned
+from weft.keras.core.layouts import pin
 from weft.keras.core.scope import StatelessScope, values_in
 
 
@@ -70,12 +70,12 @@ class Step:
         self.fixed = tuple(i for i in range(len(self.variables)) if i not in moving)
 
     def _run(self, values: Sequence[Any], batch: Any) -> tuple[Any, list[Any]]:
-        result, after = self.unpinned(values, batch)
+        result, after = self.run_unpinned(values, batch)
         self.written = tuple(i for i, value in enumerate(after) if value is not values[i])
-        return result, [pinned(self.variables[i], after[i]) for i in self.written]
+        return result, [pin(self.variables[i], after[i]) for i in self.written]
 
-    def unpinned(self, values: Sequence[Any], batch: Any) -> tuple[Any, list[Any]]:
-        """The result and the values of all variables after the step, in whatever layouts follow from the arguments."""
+    def run_unpinned(self, values: Sequence[Any], batch: Any) -> tuple[Any, list[Any]]:
+        """Return the result and the values of all variables after the step, in the layouts that propagation chooses."""
         scope = RecordingScope(self.variables, values)
         with scope:
             result = values_in(self.function(batch))
@@ -85,18 +85,18 @@ class Step:
         return result, after
 
     def value_specs(self) -> list[weft.ShapeDtypeStruct]:
-        """Types of the variables."""
+        """Return the types of the variables."""
         return [weft.ShapeDtypeStruct(v._value.shape, v._value.dtype) for v in self.variables]
 
-    def merged(self, moving: Sequence[Any], fixed: Sequence[Any]) -> list[Any]:
-        """The values of all variables, of those that are written and of those that are not."""
+    def merge(self, moving: Sequence[Any], fixed: Sequence[Any]) -> list[Any]:
+        """Merge the values of written and unwritten variables into one list, in the order of `variables`."""
         values: list[Any] = [None] * len(self.variables)
         for i, value in zip((*self.written, *self.fixed), (*moving, *fixed), strict=True):
             values[i] = value
         return values
 
     def read(self, function: Callable[[], Any], values: Sequence[Any]) -> Any:
-        """The result of a stateful function that writes nothing, where the variables have these values."""
+        """Return the result of a stateful, read-only function for given values of the variables."""
         scope = RecordingScope(self.variables, values)
         with scope:
             result = values_in(function())

@@ -11,19 +11,19 @@ import weft.numpy as wnp
 from weft import keras
 from weft.errors import ArgumentError, NotSupportedError
 from weft.keras.core import registry
-from weft.keras.core.layouts import own_rows, sharded_batch
+from weft.keras.core.layouts import own_rows, shard_batch
 from weft.keras.core.scope import StatelessScope, stateless, values_in
 from weft.keras.graph.shapes import compute_output_spec
 from weft.keras.graph.tensor import KerasTensor
 from weft.keras.metrics import Mean
 from weft.keras.training import evaluating, fitting
-from weft.keras.training.arguments import batch_of, on_device, packed, unpacked, with_class_weight
+from weft.keras.training.arguments import convert_batch, on_device, pack_data, unpacked, with_class_weight
 from weft.keras.training.compiled import Compiled, program_for
 from weft.keras.training.compiled_losses import CompileLoss
 from weft.keras.training.compiled_metrics import CompileMetrics
 from weft.keras.training.feed import spec_of_batch
 from weft.keras.training.gradients import gradients
-from weft.keras.training.logs import checked_logs
+from weft.keras.training.logs import check_logs
 from weft.keras.training.predicting import as_numpy
 
 
@@ -62,7 +62,7 @@ class Trainer:
         jit_compile: bool | str = "auto",
         auto_scale_loss: bool = True,
     ) -> None:
-        """Says what the model is trained with. Programs are made at the first batch.
+        """Configure training. Programs are compiled at the first batch.
 
         Args:
             optimizer: an optimizer, its name, or a transform of `weft.optim`.
@@ -143,12 +143,14 @@ class Trainer:
     def _assert_compiled(self, method: str) -> None:
         if not self.compiled:
             raise ArgumentError(
-                f"Call `compile()` before `{method}()`.",
+                f"The model must be compiled: call `compile()` before `{method}()`.",
                 fix='model.compile("adam", loss="mse")',
             )
 
     def _assert_own_loop(self, method: str, *modes: str) -> None:
-        """Programs are made of steps, not of functions of batches: who overrides those is told, and not ignored."""
+        """Raise an error if a model overrides functions of batches: programs are compiled from steps, which would
+        ignore them.
+        """
         for mode in modes:
             name = f"make_{mode}_function"
             if getattr(type(self), name) is not getattr(Trainer, name):
@@ -158,13 +160,13 @@ class Trainer:
                 )
 
     def get_compile_config(self) -> dict[str, Any]:
-        """The arguments of `compile` as plain data; {} before it was called."""
+        """Return the arguments of `compile` as plain data; {} before it was called."""
         if not self.compiled:
             return {}
         return {name: registry.serialize_keras_object(value) for name, value in self._training.arguments.items()}
 
     def compile_from_config(self, config: Mapping[str, Any]) -> None:
-        """Calls `compile` with what `get_compile_config` returned, and builds the optimizer if the model is built."""
+        """Call `compile` with the data of `get_compile_config`, and build the optimizer if the model is built."""
         arguments = {name: registry.deserialize_keras_object(value) for name, value in config.items()}
         self.compile(**arguments)
         if self.optimizer is not None and getattr(self, "built", False):
@@ -195,7 +197,7 @@ class Trainer:
         return [name for name in found if name not in last] + sorted(last)
 
     def _names_of_metrics(self) -> dict[int, str]:
-        """What metrics of `compile` are called, which may be more than their own names."""
+        """Return the names under which `compile` lists metrics, by identity of the metric."""
         compiled = self._training
         entries = [] if compiled.metrics is None else compiled.metrics.entries or []
         return {id(entry.metric): entry.name for entry in entries}
@@ -206,12 +208,12 @@ class Trainer:
         return [variable for metric in self.metrics for variable in metric.variables]
 
     def reset_metrics(self) -> None:
-        """All metrics begin anew."""
+        """Reset the state of all metrics."""
         for metric in self.metrics:
             metric.reset_state()
 
     def get_metrics_result(self) -> dict[str, Any]:
-        """The present values of all metrics by name."""
+        """Return the present values of all metrics by name."""
         names = self._names_of_metrics()
         found: dict[str, Any] = {}
         for metric in self.metrics:
@@ -227,7 +229,7 @@ class Trainer:
     def gradients(
         self, loss_fn: Callable[[], Any], variables: Sequence[Any] | None = None
     ) -> tuple[Any, Any, list[Any]]:
-        """The value of a closure, what else it returned, and gradients: what a `train_step` is made of.
+        """Return the value of a closure, its further outputs and gradients: the building block of a `train_step`.
 
         Args:
             loss_fn: `loss_fn() -> loss`, or `loss_fn() -> (loss, aux)`. It may call layers and write variables.
@@ -254,7 +256,8 @@ class Trainer:
     def compute_loss(
         self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None, training: bool = True
     ) -> Any:
-        """The loss of a batch: those of `compile` and what layers and regularizers added in the last call.
+        """Compute the loss of a batch: the compiled losses, plus those that layers and regularizers added in the last
+        call.
 
         Args:
             x, y: inputs and targets.
@@ -298,7 +301,7 @@ class Trainer:
         sample_weight: Any = None,
         training: bool = True,
     ) -> tuple[Any, tuple[list[Any], list[Any], list[Any]]]:
-        """`compute_loss` as a function of values; returns the loss and the new values of the three lists."""
+        """Run `compute_loss` as a function of values; return the loss and the new values of the three lists."""
         groups = (self.trainable_variables, self.non_trainable_variables, self.metrics_variables)  # type: ignore[attr-defined]
         values = [*trainable_variables, *non_trainable_variables, *metrics_variables]
         run = stateless(self._loss_for_step, [variable for group in groups for variable in group])
@@ -307,14 +310,14 @@ class Trainer:
         return loss, (new[:first], new[first:second], new[second:])
 
     def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None) -> dict[str, Any]:
-        """Updates the metrics of `compile` with a batch, and returns the values of all metrics by name."""
+        """Update the metrics of `compile` with a batch, and return the values of all metrics by name."""
         compiled = self._training
         if compiled.metrics is not None:
             compiled.metrics.update_state(y, y_pred, sample_weight)
         return self.get_metrics_result()
 
     def train_step(self, data: Any, batch: Any = None) -> Any:
-        """One batch of `fit`: loss, gradients, update, metrics. Override it for another way to train.
+        """Train on one batch of `fit`: loss, gradients, update, metrics. Override it to train in another way.
 
         Args:
             data: `(x, y, sample_weight)`, `(x, y)`, or `x`. A method with the arguments `(state, data)` is stateless
@@ -341,8 +344,9 @@ class Trainer:
         return self.compute_metrics(x, y, y_pred, sample_weight)
 
     def test_step(self, data: Any, batch: Any = None) -> Any:
-        """One batch of `evaluate`. Override it for another way to evaluate; `(state, data)` as for `train_step`, with
-        the lists `(trainable, non_trainable, metrics)`."""
+        """Evaluate one batch of `evaluate`. Override it to evaluate in another way; it may also be `(state, data)` as
+        for `train_step`, with the lists `(trainable, non_trainable, metrics)`.
+        """
         if batch is not None:  # `super().test_step(state, data)`
             return self._stateless_step("test", data, batch)
         x, y, sample_weight = unpacked(data)
@@ -352,7 +356,7 @@ class Trainer:
         return self.compute_metrics(x, y, y_pred, sample_weight)
 
     def predict_step(self, data: Any, batch: Any = None) -> Any:
-        """The outputs for one batch of `predict`; `(state, data)` with the lists `(trainable, non_trainable)`."""
+        """Return the outputs for one batch; also `(state, data)` with `(trainable, non_trainable)`."""
         if batch is not None:  # `super().predict_step(state, data)`
             return self._stateless_step("predict", data, batch)
         x, _, _ = unpacked(data)
@@ -415,16 +419,16 @@ class Trainer:
             tracker.update_state(loss, sample_weight=rows)
 
     def _step_function(self, mode: str) -> Callable[[Any], Any]:
-        """The step of a mode as a stateful function of a batch, from either form."""
+        """Return the step of a mode as a stateful function of a batch, whichever form the model overrides."""
         step = getattr(self, f"{mode}_step")
         if takes_state(step):
             step = self._stateful(step, mode)
         if mode == "predict":
             return step
-        return lambda data: checked_logs(step(data), f"{mode}_step")
+        return lambda data: check_logs(step(data), f"{mode}_step")
 
     def _stateful(self, step: Callable[..., Any], mode: str) -> Callable[[Any], Any]:
-        """A step `(state, data) -> (logs, state)` as a stateful one."""
+        """Wrap a step `(state, data) -> (logs, state)` as a stateful function of `data`."""
 
         def run(data: Any) -> Any:
             groups = self._state_groups(mode)
@@ -432,13 +436,13 @@ class Trainer:
             returned = new if mode != "predict" else (groups[0], new)
             if len(returned) != len(groups):
                 raise ArgumentError(
-                    f"`{mode}_step(state, data)` returns its result and {len(groups)} lists of values.",
+                    f"`{mode}_step(state, data)` must return its result and {len(groups)} lists of values.",
                     received=f"{len(returned)} lists",
                 )
             for group, values in zip(groups, returned, strict=True):
                 if len(group) != len(values):
                     raise ArgumentError(
-                        f"`{mode}_step(state, data)` returns a value for each variable.",
+                        f"`{mode}_step(state, data)` must return one value for each variable.",
                         received=f"{len(values)} values for {', '.join(v.path for v in group)}",
                     )
                 for variable, value in zip(group, values, strict=True):
@@ -449,7 +453,7 @@ class Trainer:
         return run
 
     def _state_groups(self, mode: str) -> tuple[list[Any], ...]:
-        """The variables of a mode: trainable, others, of the optimizer, of metrics."""
+        """Return the groups of variables in the state of a mode: trainable, others, optimizer, metrics."""
         groups = [self.trainable_variables, self.non_trainable_variables]  # type: ignore[attr-defined]
         if mode == "train":
             groups.append(list(getattr(self.optimizer, "variables", ())))
@@ -461,7 +465,7 @@ class Trainer:
         return [variable for group in self._state_groups(mode) for variable in group]
 
     def _build_for(self, mode: str, batch: Any) -> None:
-        """Creates what a step would create: variables of layers, of the optimizer, and metrics."""
+        """Create what a step would create: variables of layers, of the optimizer, and metrics."""
         x, y, _ = unpacked(batch)
         compiled = self._training
         own_step = getattr(type(self), f"{mode}_step") is not getattr(Trainer, f"{mode}_step")
@@ -470,7 +474,7 @@ class Trainer:
                 part is not None and part.entries is None for part in (compiled.loss, compiled.metrics)
             )
             if waiting or not getattr(self, "built", True):
-                y_pred = self._outputs_of(x)
+                y_pred = self._symbolic_outputs(x)
                 if mode != "predict":
                     # A `compute_loss` of a subclass may make other outputs of these: the step builds the losses then.
                     if compiled.loss is not None and type(self).compute_loss is Trainer.compute_loss:
@@ -484,16 +488,16 @@ class Trainer:
             if weights:
                 self.optimizer.build(weights)
 
-    def _outputs_of(self, x: Any) -> Any:
-        """Types of the outputs for a batch; the model is built by that."""
+    def _symbolic_outputs(self, x: Any) -> Any:
+        """Return the types of the outputs for a batch; this builds the model."""
         if not self._training.eager:
-            return compute_output_spec(self._forward, weft.tree.map(self._tensor_of, x))
+            return compute_output_spec(self._forward, weft.tree.map(self._symbolic_input, x))
         # Nothing is traced, so that Python code of `call` may look at values.
         with StatelessScope():
             return self._forward(weft.tree.map(lambda spec: wnp.zeros(spec.shape, spec.dtype), x))
 
-    def _tensor_of(self, spec: Any) -> KerasTensor:
-        """The type of an array for a batch of any size; of its own size, where a model is for batches of one size."""
+    def _symbolic_input(self, spec: Any) -> KerasTensor:
+        """Return the symbolic tensor of an array, with an open batch size unless the model has a fixed one."""
         inputs = getattr(self, "inputs", None) or ()
         layers = self._flatten_layers()  # type: ignore[attr-defined]
         fixed = any(getattr(layer, "stateful", False) for layer in layers) or any(
@@ -507,17 +511,23 @@ class Trainer:
     # ------------------------------------------------------------------------------------------------------- functions
 
     def make_train_function(self, force: bool = False) -> Callable[[Any], Any]:
-        """A function of one batch that trains: the compiled `train_step`. With `force`, programs are made anew."""
+        """Return a function that trains on one batch: the compiled `train_step`. With `force`, compile its programs
+        anew.
+        """
         self.train_function = self._batch_function("train", force)
         return self.train_function
 
     def make_test_function(self, force: bool = False) -> Callable[[Any], Any]:
-        """A function of one batch that evaluates: the compiled `test_step`."""
+        """Return a function that evaluates one batch: the compiled `test_step`. With `force`, compile its programs
+        anew.
+        """
         self.test_function = self._batch_function("test", force)
         return self.test_function
 
     def make_predict_function(self, force: bool = False) -> Callable[[Any], Any]:
-        """A function of one batch that predicts: the compiled `predict_step`."""
+        """Return a function that predicts one batch: the compiled `predict_step`. With `force`, compile its programs
+        anew.
+        """
         self.predict_function = self._batch_function("predict", force)
         return self.predict_function
 
@@ -527,7 +537,7 @@ class Trainer:
 
         def run(batch: Any) -> Any:
             program = program_for(self, mode)(spec_of_batch(batch))
-            batch = sharded_batch(on_device(batch))
+            batch = shard_batch(on_device(batch))
             return program.run_batch(batch) if mode == "predict" else batch_logs(program, batch)
 
         return run
@@ -540,7 +550,7 @@ class Trainer:
         class_weight: Mapping[int, float] | None = None,
         return_dict: bool = False,
     ) -> Any:
-        """Trains on one batch.
+        """Train on one batch.
 
         Args:
             x, y, sample_weight: arrays, or trees of them.
@@ -553,25 +563,25 @@ class Trainer:
         self._assert_compiled("train_on_batch")
         if class_weight is not None:
             if sample_weight is not None:
-                raise ArgumentError("There is either class_weight or sample_weight.")
+                raise ArgumentError("At most one of class_weight and sample_weight must be given.")
             sample_weight = with_class_weight(y, class_weight)
-        return self._on_batch("train", packed(x, y, sample_weight), return_dict)
+        return self._on_batch("train", pack_data(x, y, sample_weight), return_dict)
 
     def test_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None, return_dict: bool = False) -> Any:
-        """Evaluates one batch; arguments and results are those of `train_on_batch`."""
+        """Evaluate one batch; arguments and results are those of `train_on_batch`."""
         self._assert_compiled("test_on_batch")
-        return self._on_batch("test", packed(x, y, sample_weight), return_dict)
+        return self._on_batch("test", pack_data(x, y, sample_weight), return_dict)
 
     def predict_on_batch(self, x: Any) -> Any:
-        """The outputs for one batch, as arrays of NumPy."""
-        batch = self._standardized(packed(x))
+        """Return the outputs for one batch as NumPy arrays."""
+        batch = self._prepare_batch(pack_data(x))
         return as_numpy(own_rows(program_for(self, "predict")(spec_of_batch(batch)).run_batch(batch)))
 
-    def _standardized(self, batch: Any) -> Any:
-        return sharded_batch(on_device(batch_of(batch)))
+    def _prepare_batch(self, batch: Any) -> Any:
+        return shard_batch(on_device(convert_batch(batch)))
 
     def _on_batch(self, mode: str, batch: Any, return_dict: bool) -> Any:
-        batch = self._standardized(batch)
+        batch = self._prepare_batch(batch)
         program = program_for(self, mode)(spec_of_batch(batch))
         self.reset_metrics()
         return evaluating.returned(self, batch_logs(program, batch), return_dict)
@@ -597,7 +607,7 @@ class Trainer:
         validation_batch_size: int | None = None,
         validation_freq: int | Sequence[int] = 1,
     ) -> Any:
-        """Trains the model.
+        """Train the model.
 
         Args:
             x: inputs: an array, or a list or dict of them; or a stream of batches `(x, y)`: a generator, a loader.
@@ -664,7 +674,7 @@ class Trainer:
         callbacks: Any = None,
         return_dict: bool = False,
     ) -> Any:
-        """The loss and the metrics over data.
+        """Evaluate the loss and the metrics over data.
 
         Args:
             x, y, sample_weight, batch_size, verbose, callbacks: as of `fit`.
@@ -686,7 +696,7 @@ class Trainer:
         steps: int | None = None,
         callbacks: Any = None,
     ) -> Any:
-        """The outputs for data, batch by batch.
+        """Predict the outputs for data, batch by batch.
 
         Args:
             x, batch_size, verbose, callbacks: as of `fit`.
@@ -707,7 +717,7 @@ def batch_logs(program: Any, batch: Any) -> dict[str, Any]:
 
 
 def takes_state(step: Callable[..., Any]) -> bool:
-    """Whether a step is `step(state, data)`, and not `step(data)`."""
+    """Return whether a step has the form `step(state, data)` rather than `step(data)`."""
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     found = [p for p in inspect.signature(step).parameters.values() if p.kind in kinds]
     return sum(p.default is inspect.Parameter.empty for p in found) == 2

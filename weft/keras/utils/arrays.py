@@ -13,7 +13,7 @@ from weft.keras import ops
 
 
 def to_categorical(x: Any, num_classes: int | None = None) -> Any:
-    """Classes as one-hot vectors.
+    """Encode classes as one-hot vectors.
 
     Args:
         x: integers from 0 to `num_classes - 1`; a last axis of size 1 is dropped.
@@ -36,18 +36,18 @@ def to_categorical(x: Any, num_classes: int | None = None) -> Any:
         classes = classes[..., 0]
     if num_classes is None:
         if not classes.size:
-            raise ArgumentError("Without classes nobody knows how many there are: give `num_classes`.")
+            raise ArgumentError("`num_classes` must be given if there are no classes to count.")
         num_classes = int(classes.max()) + 1
     if classes.size and not -num_classes <= classes.min() <= classes.max() < num_classes:
         raise OutOfBoundsIndexError(
-            f"Classes are integers from 0 to {num_classes - 1}.",
+            f"Classes must be integers from 0 to {num_classes - 1}.",
             received=f"integers from {classes.min()} to {classes.max()}",
         )
     return np.eye(num_classes)[classes]
 
 
 def normalize(x: Any, axis: int = -1, order: int = 2) -> Any:
-    """Vectors divided by their norm; those of norm 0 stay.
+    """Divide vectors by their norm; those of norm 0 are unchanged.
 
     Args:
         x: an array.
@@ -78,7 +78,7 @@ def pad_sequences(
     truncating: str = "pre",
     value: Any = 0.0,
 ) -> np.ndarray:
-    """Sequences of several lengths as one array.
+    """Pad sequences of several lengths to one array.
 
     Args:
         sequences: a list of sequences, whose elements are numbers or arrays of one shape.
@@ -99,9 +99,9 @@ def pad_sequences(
     """
     for name, mode in (("padding", padding), ("truncating", truncating)):
         if mode not in ("pre", "post"):
-            raise ArgumentError(f"`{name}` is 'pre' or 'post'.", received=f"{name}={mode!r}")
+            raise ArgumentError(f"`{name}` must be 'pre' or 'post'.", received=f"{name}={mode!r}")
     if not all(hasattr(sequence, "__len__") for sequence in sequences):
-        raise ArgumentError("`sequences` is a list of sequences.", received=repr(sequences)[:100])
+        raise ArgumentError("`sequences` must be a list of sequences.", received=repr(sequences)[:100])
     text = np.issubdtype(dtype, np.str_) or np.issubdtype(dtype, np.object_)
     if isinstance(value, str) and not text:
         raise ArgumentError("Strings need `dtype=object`.", received=f"dtype={dtype!r}, value={value!r}")
@@ -115,7 +115,7 @@ def pad_sequences(
         part = np.asarray(sequence[-length:] if truncating == "pre" else sequence[:length], dtype=dtype)
         if part.shape[1:] != element:
             raise ArgumentError(
-                f"Elements of sequence {i} have another shape than those of the first.",
+                f"Elements of all sequences must have the same shape; those of sequence {i} differ from the first's.",
                 received=f"{part.shape[1:]} and {element}",
             )
         if padding == "post":
@@ -126,7 +126,7 @@ def pad_sequences(
 
 
 def pack_x_y_sample_weight(x: Any, y: Any = None, sample_weight: Any = None) -> Any:
-    """Inputs, targets and weights as a batch that `fit` takes.
+    """Pack inputs, targets and weights as a batch for `fit`.
 
     Args:
         x: inputs.
@@ -145,7 +145,7 @@ def pack_x_y_sample_weight(x: Any, y: Any = None, sample_weight: Any = None) -> 
 
 
 def unpack_x_y_sample_weight(data: Any) -> tuple[Any, Any, Any]:
-    """The inputs, targets and weights of a batch.
+    """Unpack the inputs, targets and weights of a batch.
 
     Args:
         data: `x`, `(x,)`, `(x, y)` or `(x, y, sample_weight)`.
@@ -162,7 +162,7 @@ def unpack_x_y_sample_weight(data: Any) -> tuple[Any, Any, Any]:
         return (data, None, None)
     if not 1 <= len(data) <= 3:
         raise ArgumentError(
-            "A batch is `x`, `(x,)`, `(x, y)` or `(x, y, sample_weight)`.", received=f"{len(data)} parts"
+            "A batch must be `x`, `(x,)`, `(x, y)` or `(x, y, sample_weight)`.", received=f"{len(data)} parts"
         )
     x, y, weight = (*data, None, None)[:3]
     return (x, y, weight)

@@ -58,7 +58,7 @@ def _from_corners(boxes: Any, name: str) -> Any:
     return wnp.concatenate([a, b, c, d], axis=-1)
 
 
-def _checked_format(name: str, argument: str) -> str:
+def _check_format(name: str, argument: str) -> str:
     lower = name.lower() if isinstance(name, str) else name
     if lower not in FORMATS:
         raise ArgumentError(f"`{argument}` must be one of {', '.join(FORMATS)}.", received=f"{argument}={name!r}")
@@ -90,7 +90,7 @@ def convert_format(
     """
     if isinstance(boxes, dict):
         return {**boxes, "boxes": convert_format(boxes["boxes"], source, target, height, width, dtype)}
-    source, target = _checked_format(source, "source"), _checked_format(target, "target")
+    source, target = _check_format(source, "source"), _check_format(target, "target")
     boxes = wnp.asarray(boxes).astype(dtype)
     if boxes.ndim == 0 or boxes.shape[-1] != 4:
         raise ShapeMismatchError("`boxes` must have a last dimension of 4.", received=f"boxes of shape {boxes.shape}")
@@ -125,7 +125,7 @@ def _only_corners(bounding_box_format: str, *others: str) -> None:
         )
 
 
-def _clipped(boxes: Any, height: Any, width: Any) -> Any:
+def _clip(boxes: Any, height: Any, width: Any) -> Any:
     """Clip corners to (0, 0) and (width, height)."""
     sizes = (wnp.asarray(size).astype(boxes.dtype) for size in (width, height, width, height))
     parts = zip(_split(boxes), sizes, strict=True)
@@ -149,7 +149,7 @@ def clip_to_image_size(
     if bounding_box_format == "xyxy" and (height is None or width is None):
         raise ArgumentError("Clipping boxes in pixels needs `height` and `width`.", received=f"{height=}, {width=}")
     boxes = wnp.asarray(bounding_boxes["boxes"])
-    boxes = _clipped(boxes, 1, 1) if bounding_box_format == "rel_xyxy" else _clipped(boxes, height, width)
+    boxes = _clip(boxes, 1, 1) if bounding_box_format == "rel_xyxy" else _clip(boxes, height, width)
     result = {**bounding_boxes, "boxes": boxes}
     if bounding_boxes.get("labels") is not None:
         result["labels"] = wnp.where(_area(boxes) > 0, bounding_boxes["labels"], -1)
@@ -216,7 +216,7 @@ def crop(boxes: Any, top: Any, left: Any, height: Any, width: Any, bounding_box_
     Returns:
         An array of the same shape.
     """
-    return _clipped(pad(boxes, -wnp.asarray(top), -wnp.asarray(left), None, None, bounding_box_format), height, width)
+    return _clip(pad(boxes, -wnp.asarray(top), -wnp.asarray(left), None, None, bounding_box_format), height, width)
 
 
 def pad(
@@ -318,7 +318,7 @@ def compute_ciou(boxes1: Any, boxes2: Any, bounding_box_format: str, image_shape
     return iou - (distance + ratio * ratio / (ratio - iou + 1 + tiny))
 
 
-def _checked_encoding(name: str, argument: str, variance: Any) -> Any:
+def _check_encoding(name: str, argument: str, variance: Any) -> Any:
     if name not in _DELTA_FORMATS:
         raise ArgumentError(
             f"`{argument}` must be one of {', '.join(_DELTA_FORMATS)}.", received=f"{argument}={name!r}"
@@ -354,7 +354,7 @@ def encode_box_to_deltas(
     Returns:
         An array of the shape of the boxes.
     """
-    variance = _checked_encoding(encoding_format, "encoding_format", variance)
+    variance = _check_encoding(encoding_format, "encoding_format", variance)
     anchors = convert_format(anchors, anchor_format, encoding_format, *_size(image_shape))
     boxes = convert_format(boxes, box_format, encoding_format, *_size(image_shape))
     anchor_size, size = (wnp.maximum(each[..., 2:], epsilon()) for each in (anchors, boxes))
@@ -386,7 +386,7 @@ def decode_deltas_to_boxes(
     Returns:
         Boxes of the shape of the deltas, or a dict of them.
     """
-    variance = _checked_encoding(encoded_format, "encoded_format", variance)
+    variance = _check_encoding(encoded_format, "encoded_format", variance)
 
     def decode(anchors: Any, deltas: Any) -> Any:
         anchors = convert_format(anchors, anchor_format, encoded_format, *_size(image_shape))

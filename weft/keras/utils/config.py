@@ -46,27 +46,27 @@ class Config:
         return self._frozen
 
     def as_dict(self) -> dict[str, Any]:
-        """The settings as a dict."""
+        """Return the settings as a dict."""
         return dict(self._settings)
 
     def to_json(self) -> str:
-        """The settings as text in JSON."""
+        """Return the settings as JSON."""
         return json.dumps(self._settings)
 
     def get(self, name: str, default: Any = None) -> Any:
-        """A setting, or a default."""
+        """Return a setting, or a default."""
         return self._settings.get(name, default)
 
     def keys(self) -> KeysView[str]:
-        """The names of the settings."""
+        """Return the names of the settings."""
         return self._settings.keys()
 
     def values(self) -> ValuesView[Any]:
-        """The values of the settings."""
+        """Return the values of the settings."""
         return self._settings.values()
 
     def items(self) -> ItemsView[str, Any]:
-        """Names and values."""
+        """Return the names and values of the settings."""
         return self._settings.items()
 
     def pop(self, name: str, *default: Any) -> Any:
@@ -81,7 +81,7 @@ class Config:
 
     def _check(self) -> None:
         if self._frozen:
-            raise ArgumentError("The config is frozen.", fix="config.unfreeze()")
+            raise ArgumentError("The config is frozen and cannot be changed.", fix="config.unfreeze()")
 
     def __setitem__(self, name: str, value: Any) -> None:
         self._check()

@@ -118,15 +118,17 @@ def _datasets(
     verbose: bool,
     pad: Any = None,
 ) -> Any:
-    """The loader of a subset of the files of a folder, or of both."""
+    """Return the loader of one subset of the files of a folder, or the loaders of both."""
     if label_mode not in _LABEL_MODES:
         raise ArgumentError(f"`label_mode` must be one of {_LABEL_MODES}.", received=f"{label_mode=}")
     if (validation_split is None) != (subset is None):
-        raise ArgumentError("`validation_split` and `subset` go together.", received=f"{validation_split=}, {subset=}")
+        raise ArgumentError(
+            "`validation_split` and `subset` must be given together.", received=f"{validation_split=}, {subset=}"
+        )
     if subset not in (None, "training", "validation", "both"):
-        raise ArgumentError("`subset` is 'training', 'validation' or 'both'.", received=f"{subset=}")
+        raise ArgumentError("`subset` must be 'training', 'validation' or 'both'.", received=f"{subset=}")
     if validation_split is not None and not 0 < validation_split < 1:
-        raise ArgumentError("`validation_split` is between 0 and 1.", received=f"{validation_split=}")
+        raise ArgumentError("`validation_split` must be in (0, 1).", received=f"{validation_split=}")
     if validation_split is not None and shuffle and seed is None:
         raise ArgumentError(
             "Without a seed training and validation may have the same files.", fix=["seed=1", "shuffle=False"]
@@ -137,7 +139,7 @@ def _datasets(
     label_mode = None if labels is None else label_mode
     paths, indices, names = _class_files(directory, endings, labels, class_names, follow_links)
     if label_mode == "binary" and len(names) != 2:
-        raise ArgumentError("Labels that are 'binary' are of two classes.", received=f"{len(names)} classes: {names}")
+        raise ArgumentError("label_mode='binary' needs exactly two classes.", received=f"{len(names)} classes: {names}")
     targets = None
     if label_mode is not None and indices is not None:
         targets = indices
@@ -199,7 +201,7 @@ def image_dataset_from_directory(
     format: str = "tf",
     verbose: bool = True,
 ) -> Any:
-    """Batches of images of a folder that has one folder a class. Pillow reads them.
+    """Load batches of images from a folder with one subfolder for each class. Pillow reads them.
 
     Args:
         directory: the folder.
@@ -268,7 +270,7 @@ def text_dataset_from_directory(
     format: str = "tf",
     verbose: bool = True,
 ) -> Any:
-    """Batches of the texts of a folder that has one folder a class.
+    """Load batches of texts from a folder with one subfolder for each class.
 
     Args:
         directory: the folder.
@@ -327,7 +329,7 @@ def audio_dataset_from_directory(
     follow_links: bool = False,
     verbose: bool = True,
 ) -> Any:
-    """Batches of the sounds (`.wav` files) of a folder that has one folder a class.
+    """Load batches of sounds (`.wav` files) from a folder with one subfolder for each class.
 
     Args:
         directory: the folder.
@@ -349,7 +351,7 @@ def audio_dataset_from_directory(
         A `weft.data.Loader` of pairs of sounds, floats in [-1, 1) of shape (batch, time, channels), and labels.
     """
     if ragged:
-        raise ArgumentError("Arrays of Weft are dense.", received="ragged=True")
+        raise ArgumentError("`ragged` must be False: arrays of Weft are dense.", received="ragged=True")
     return _datasets(
         directory,
         (".wav",),
@@ -369,7 +371,7 @@ def audio_dataset_from_directory(
 
 
 def _longest_first(label_mode: str | None, labels: Any) -> Any:
-    """Sounds are filled up to the longest of a batch, labels are not."""
+    """Return the padding mode: sounds are padded to the longest of a batch, labels are not."""
     return "longest" if label_mode is None or labels is None else ("longest", None)
 
 
@@ -379,15 +381,18 @@ def _read_audio(path: str, rate: int | None, length: int | None) -> np.ndarray:
             width, channels, own_rate = file.getsampwidth(), file.getnchannels(), file.getframerate()
             data = file.readframes(file.getnframes())
     except (wave.Error, EOFError) as error:
-        raise FileFormatError("This is no .wav file of integers.", received=f"{path}: {error}") from error
+        raise FileFormatError("The file must be a .wav file of integers.", received=f"{path}: {error}") from error
     if rate is not None and own_rate != rate:
-        raise ArgumentError(f"A file has {own_rate} values a second.", received=f"{path}, sampling_rate={rate}")
+        raise ArgumentError(
+            f"The sampling rate of a file must be `sampling_rate`; the file has {own_rate} Hz.",
+            received=f"{path}, sampling_rate={rate}",
+        )
     if width == 1:
         values = np.frombuffer(data, "uint8").astype("float32") / 128 - 1
     elif width in (2, 4):
         values = np.frombuffer(data, f"<i{width}").astype("float32") / 2 ** (8 * width - 1)
     else:
-        raise FileFormatError("Values of a .wav file have 1, 2 or 4 bytes.", received=f"{path}: {width} bytes")
+        raise FileFormatError("Values of a .wav file must have 1, 2 or 4 bytes.", received=f"{path}: {width} bytes")
     sound = values.reshape(-1, channels)
     if length is None:
         return sound

@@ -29,18 +29,18 @@ class Feature:
     def __post_init__(self) -> None:
         if self.output_mode not in ("int", "one_hot", "float"):
             modes = "'int', 'one_hot' or 'float'"
-            raise ArgumentError(f"The output_mode of a feature is {modes}.", received=self.output_mode)
+            raise ArgumentError(f"The output_mode of a feature must be {modes}.", received=self.output_mode)
         if isinstance(self.preprocessor, dict):
             self.preprocessor = registry.deserialize_keras_object(self.preprocessor)
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of the constructor, as plain data."""
+        """Return the constructor arguments as plain data."""
         layer = registry.serialize_keras_object(self.preprocessor)
         return {"dtype": self.dtype, "preprocessor": layer, "output_mode": self.output_mode}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Feature:
-        """The feature that `get_config` described."""
+        """Construct a feature from a config of `get_config`."""
         return cls(**config)
 
 
@@ -55,7 +55,7 @@ class Cross:
     def __post_init__(self) -> None:
         self.feature_names = tuple(self.feature_names)
         if self.output_mode not in ("int", "one_hot"):
-            raise ArgumentError("The output_mode of a cross is 'int' or 'one_hot'.", received=self.output_mode)
+            raise ArgumentError("The output_mode of a cross must be 'int' or 'one_hot'.", received=self.output_mode)
 
     @property
     def name(self) -> str:
@@ -63,13 +63,13 @@ class Cross:
         return "_X_".join(self.feature_names)
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of the constructor, as plain data."""
+        """Return the constructor arguments as plain data."""
         names = list(self.feature_names)
         return {"feature_names": names, "crossing_dim": self.crossing_dim, "output_mode": self.output_mode}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Cross:
-        """The cross that `get_config` described."""
+        """Construct a cross from a config of `get_config`."""
         return cls(**config)
 
 
@@ -109,13 +109,15 @@ class FeatureSpace(layers.Layer):
     ) -> None:
         super().__init__(name=name)
         if not features:
-            raise ArgumentError("A FeatureSpace has features.", fix='FeatureSpace({"age": "float_normalized"})')
+            raise ArgumentError(
+                "A FeatureSpace must have at least one feature.", fix='FeatureSpace({"age": "float_normalized"})'
+            )
         if output_mode not in ("concat", "dict"):
-            raise ArgumentError("output_mode is 'concat' or 'dict'.", received=repr(output_mode))
+            raise ArgumentError("output_mode must be 'concat' or 'dict'.", received=repr(output_mode))
         self.crossing_dim, self.hashing_dim = crossing_dim, hashing_dim
         self.num_discretization_bins, self.output_mode = num_discretization_bins, output_mode
-        self.features = {column: self._standardized(column, value) for column, value in features.items()}
-        self.crosses = [self._crossed(value) for value in crosses or ()]
+        self.features = {column: self._make_feature(column, value) for column, value in features.items()}
+        self.crosses = [self._make_cross(value) for value in crosses or ()]
         self.preprocessors = {column: feature.preprocessor for column, feature in self.features.items()}
         self.crossers = {
             cross.name: layers.HashedCrossing(cross.crossing_dim, name=cross.name) for cross in self.crosses
@@ -126,27 +128,27 @@ class FeatureSpace(layers.Layer):
 
     @classmethod
     def cross(cls, feature_names: Sequence[str], crossing_dim: int, output_mode: str = "one_hot") -> Cross:
-        """Columns whose values are hashed together into `crossing_dim` bins."""
+        """Hash columns together into `crossing_dim` bins."""
         return Cross(feature_names, crossing_dim, output_mode)
 
     @classmethod
     def feature(cls, dtype: str, preprocessor: Any, output_mode: str) -> Feature:
-        """A column of a dtype that a layer of one's own prepares."""
+        """Return a column of a dtype with a custom preprocessing layer."""
         return Feature(dtype, preprocessor, output_mode)
 
     @classmethod
     def float(cls, name: str | None = None) -> Feature:
-        """Numbers as they are."""
+        """Return a feature of numbers, unchanged."""
         return Feature("float32", layers.Identity(name=_name(name, "float")), "float")
 
     @classmethod
     def float_rescaled(cls, scale: Any = 1.0, offset: Any = 0.0, name: str | None = None) -> Feature:
-        """Numbers times `scale` plus `offset`."""
+        """Return a feature of numbers times `scale` plus `offset`."""
         return Feature("float32", layers.Rescaling(scale, offset, name=_name(name, "float_rescaled")), "float")
 
     @classmethod
     def float_normalized(cls, name: str | None = None) -> Feature:
-        """Numbers less their mean, by their deviation."""
+        """Return a feature of numbers minus their mean, divided by their deviation."""
         return Feature("float32", layers.Normalization(axis=-1, name=_name(name, "float_normalized")), "float")
 
     @classmethod
@@ -157,7 +159,7 @@ class FeatureSpace(layers.Layer):
         output_mode: str = "one_hot",
         name: str | None = None,
     ) -> Feature:
-        """Numbers as one of `num_bins` ranges with as many values each, or of those between boundaries."""
+        """Return a feature of numbers as one of `num_bins` equally filled ranges, or of those between boundaries."""
         layer = layers.Discretization(
             bin_boundaries=bin_boundaries, num_bins=num_bins, name=_name(name, "float_discretized")
         )
@@ -171,7 +173,7 @@ class FeatureSpace(layers.Layer):
         output_mode: str = "one_hot",
         name: str | None = None,
     ) -> Feature:
-        """Integers as indices of those that `adapt` has seen."""
+        """Return a feature of integers as indices of those that `adapt` has seen."""
         named = _name(name, "integer_categorical")
         return Feature("int32", layers.IntegerLookup(max_tokens, num_oov_indices, name=named), output_mode)
 
@@ -183,21 +185,21 @@ class FeatureSpace(layers.Layer):
         output_mode: str = "one_hot",
         name: str | None = None,
     ) -> Feature:
-        """Strings as indices of those that `adapt` has seen."""
+        """Return a feature of strings as indices of those that `adapt` has seen."""
         named = _name(name, "string_categorical")
         return Feature("string", layers.StringLookup(max_tokens, num_oov_indices, name=named), output_mode)
 
     @classmethod
     def string_hashed(cls, num_bins: int, output_mode: str = "one_hot", name: str | None = None) -> Feature:
-        """Strings as one of `num_bins` integers."""
+        """Return a feature of strings as one of `num_bins` integers."""
         return Feature("string", layers.Hashing(num_bins, name=_name(name, "string_hashed")), output_mode)
 
     @classmethod
     def integer_hashed(cls, num_bins: int, output_mode: str = "one_hot", name: str | None = None) -> Feature:
-        """Integers as one of `num_bins` integers."""
+        """Return a feature of integers as one of `num_bins` integers."""
         return Feature("int32", layers.Hashing(num_bins, name=_name(name, "integer_hashed")), output_mode)
 
-    def _standardized(self, column: str, value: Any) -> Feature:
+    def _make_feature(self, column: str, value: Any) -> Feature:
         if isinstance(value, Feature):
             return value
         if isinstance(value, dict):
@@ -221,7 +223,7 @@ class FeatureSpace(layers.Layer):
         feature: Feature = getattr(self, value)(*sizes[value], name=column)
         return feature
 
-    def _crossed(self, value: Any) -> Cross:
+    def _make_cross(self, value: Any) -> Cross:
         if isinstance(value, dict):
             value = registry.deserialize_keras_object(value)
         found = value if isinstance(value, Cross) else Cross(value, self.crossing_dim)
@@ -235,7 +237,7 @@ class FeatureSpace(layers.Layer):
     # ----------------------------------------------------------------------------------------------------------- adapt
 
     def _adaptable(self) -> list[str]:
-        """The columns whose layers have yet to see data."""
+        """Return the columns whose layers are not adapted yet."""
 
         def waits(layer: Any) -> bool:
             if isinstance(layer, layers.Normalization):
@@ -271,11 +273,11 @@ class FeatureSpace(layers.Layer):
     # ------------------------------------------------------------------------------------------------------------ call
 
     def get_inputs(self) -> dict[str, KerasTensor]:
-        """An input for each column, for a functional model."""
+        """Return an input for each column, for a functional model."""
         return {column: layers.Input((1,), dtype=f.dtype, name=column) for column, f in self.features.items()}
 
     def get_encoded_features(self) -> Any:
-        """What a call returns, as the inputs of a functional model."""
+        """Return inputs of a functional model with the types of the encoded features."""
         self._check_adapted()
         sizes = {name: self._size(name, mode) for name, mode in self._modes().items()}
         if self.output_mode == "concat":
@@ -286,7 +288,7 @@ class FeatureSpace(layers.Layer):
         return {name: layers.Input((size,), dtype=kind(name), name=f"encoded_{name}") for name, size in sizes.items()}
 
     def _modes(self) -> dict[str, str]:
-        """What becomes of each column and each cross, in the order of results."""
+        """Return the output mode of each column and each cross, in the order of the results."""
         columns = {name: self.features[name].output_mode for name in sorted(self.features)}
         crosses = {cross.name: cross.output_mode for cross in sorted(self.crosses, key=lambda cross: cross.name)}
         return {**columns, **crosses}
@@ -299,7 +301,7 @@ class FeatureSpace(layers.Layer):
         return int(shape[-1])
 
     def _count(self, name: str) -> int:
-        """How many integers a column may have."""
+        """Return the number of integers that a column may have."""
         layer = self.preprocessors[name] if name in self.preprocessors else self.crossers[name]
         if isinstance(layer, layers.IntegerLookup | layers.StringLookup):
             return layer.vocabulary_size()
@@ -321,7 +323,7 @@ class FeatureSpace(layers.Layer):
             )
 
     def __call__(self, data: Mapping[str, Any]) -> Any:
-        """The columns of a dict of arrays (or of a dict of scalars, one row) as the mode says.
+        """Encode the columns of a dict of arrays (or of a dict of scalars, one row).
 
         Args:
             data: arrays by column.
@@ -331,7 +333,7 @@ class FeatureSpace(layers.Layer):
         """
         self._check_adapted()
         if not isinstance(data, Mapping):
-            raise ArgumentError("A FeatureSpace is called with a dict of columns.", received=type(data).__name__)
+            raise ArgumentError("A FeatureSpace must be called with a dict of columns.", received=type(data).__name__)
         single = all(np.ndim(data[column]) == 0 for column in self.features if column in data)
         prepared = {c: self.preprocessors[c](self._column(data, c)) for c in self.features}
         for cross in self.crosses:
@@ -342,7 +344,7 @@ class FeatureSpace(layers.Layer):
             if mode == "one_hot":
                 if not wnp.issubdtype(value.dtype, wnp.integer):
                     raise ArgumentError(
-                        f"The feature {name!r} is to be one-hot, but its layer returns {value.dtype}.",
+                        f"The one-hot feature {name!r} must be an integer; its layer returned {value.dtype}.",
                         fix="output_mode='float'",
                     )
                 value = layers.CategoryEncoding(self._count(name), output_mode="multi_hot")(value)
@@ -360,7 +362,7 @@ class FeatureSpace(layers.Layer):
     # ----------------------------------------------------------------------------------------------------------- files
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of the constructor, as plain data."""
+        """Return the constructor arguments as plain data."""
         return {
             "features": registry.serialize_keras_object(self.features),
             "output_mode": self.output_mode,
@@ -372,7 +374,7 @@ class FeatureSpace(layers.Layer):
         }
 
     def get_build_config(self) -> dict[str, Any]:
-        """The shapes that layers were built with, by column."""
+        """Return the shapes that the layers were built with, by column."""
         return {column: layer.get_build_config() for column, layer in self.preprocessors.items()}
 
     def build_from_config(self, config: dict[str, Any] | None) -> None:

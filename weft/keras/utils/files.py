@@ -29,7 +29,7 @@ def get_file(
     cache_dir: str | os.PathLike[str] | None = None,
     force_download: bool = False,
 ) -> str:
-    """The path of a file, downloaded if it is not in the cache.
+    """Return the path of a file, downloaded if it is not in the cache.
 
     Args:
         fname: its name in the cache; the last part of `origin` by default.
@@ -57,7 +57,7 @@ def get_file(
         'one two'
     """
     if origin is None:
-        raise ArgumentError("`origin` is the address of the file.", received="origin=None")
+        raise ArgumentError("`origin` must be the URL of the file.", received="origin=None")
     name = fname or os.path.basename(urllib.parse.urlparse(origin).path)
     if not name:
         raise ArgumentError("The address has no file name: give `fname`.", received=f"{origin=}")
@@ -80,7 +80,7 @@ def _digest(file: pathlib.Path, wanted: str, algorithm: str) -> str:
     if algorithm == "auto":
         algorithm = _DIGESTS.get(len(wanted), "sha256")
     if algorithm not in _DIGESTS.values():
-        raise ArgumentError("`hash_algorithm` is 'sha256', 'md5' or 'auto'.", received=f"{algorithm!r}")
+        raise ArgumentError("`hash_algorithm` must be 'sha256', 'md5' or 'auto'.", received=f"{algorithm!r}")
     with open(file, "rb") as opened:
         return hashlib.file_digest(opened, algorithm).hexdigest()
 

@@ -22,7 +22,7 @@ _PILLOW_METHODS = ("nearest", "bilinear", "bicubic", "hamming", "box", "lanczos"
 
 
 def _pillow(what: str) -> Any:
-    """The module of images of Pillow."""
+    """Import Pillow's module of images; raise an error if it is not installed."""
     try:
         return importlib.import_module("PIL.Image")
     except ImportError as error:
@@ -30,7 +30,7 @@ def _pillow(what: str) -> Any:
 
 
 def array_to_img(x: Any, data_format: str | None = None, scale: bool = True, dtype: Any = None) -> Any:
-    """An image of Pillow from an array.
+    """Convert an array to an image of Pillow.
 
     Args:
         x: an array of rank 3 with 1, 3 or 4 channels.
@@ -44,7 +44,7 @@ def array_to_img(x: Any, data_format: str | None = None, scale: bool = True, dty
     image = _pillow("array_to_img")
     array = np.asarray(x, floatx() if dtype is None else dtype)
     if array.ndim != 3:
-        raise ShapeMismatchError("An image is an array of rank 3.", received=f"shape {array.shape}")
+        raise ShapeMismatchError("An image must be an array of rank 3.", received=f"shape {array.shape}")
     if standardize_data_format(data_format) == "channels_first":
         array = array.transpose(1, 2, 0)
     if scale:
@@ -54,7 +54,7 @@ def array_to_img(x: Any, data_format: str | None = None, scale: bool = True, dty
         array = array * 255
     channels = array.shape[-1]
     if channels not in (1, 3, 4):
-        raise ShapeMismatchError("An image has 1, 3 or 4 channels.", received=f"shape {array.shape}")
+        raise ShapeMismatchError("An image must have 1, 3 or 4 channels.", received=f"shape {array.shape}")
     if channels == 1:
         deep = array.max() > 255
         return image.fromarray(array[:, :, 0].astype("int32" if deep else "uint8"), "I" if deep else "L")
@@ -62,7 +62,7 @@ def array_to_img(x: Any, data_format: str | None = None, scale: bool = True, dty
 
 
 def img_to_array(img: Any, data_format: str | None = None, dtype: Any = None) -> np.ndarray:
-    """An array from an image.
+    """Convert an image to an array.
 
     Args:
         img: an image of Pillow, or an array.
@@ -77,7 +77,7 @@ def img_to_array(img: Any, data_format: str | None = None, dtype: Any = None) ->
     if array.ndim == 2:
         return array[None] if first else array[:, :, None]
     if array.ndim != 3:
-        raise ShapeMismatchError("An image has rank 2 or 3.", received=f"shape {array.shape}")
+        raise ShapeMismatchError("An image must have rank 2 or 3.", received=f"shape {array.shape}")
     return array.transpose(2, 0, 1) if first else array
 
 
@@ -88,7 +88,7 @@ def load_img(
     interpolation: str = "nearest",
     keep_aspect_ratio: bool = False,
 ) -> Any:
-    """An image from a file.
+    """Load an image from a file.
 
     Args:
         path: a path, or an open file.
@@ -102,14 +102,16 @@ def load_img(
     """
     image = _pillow("load_img")
     if color_mode not in _COLOR_MODES:
-        raise ArgumentError(f"`color_mode` is one of {', '.join(_COLOR_MODES)}.", received=f"{color_mode=}")
+        raise ArgumentError(f"`color_mode` must be one of {', '.join(_COLOR_MODES)}.", received=f"{color_mode=}")
     opened = image.open(path if hasattr(path, "read") else os.fspath(path))
     if color_mode != "grayscale" or opened.mode not in ("L", "I;16", "I"):
         opened = opened.convert(_COLOR_MODES[color_mode])
     if target_size is None:
         return opened
     if interpolation not in _PILLOW_METHODS:
-        raise ArgumentError(f"`interpolation` is one of {', '.join(_PILLOW_METHODS)}.", received=f"{interpolation=}")
+        raise ArgumentError(
+            f"`interpolation` must be one of {', '.join(_PILLOW_METHODS)}.", received=f"{interpolation=}"
+        )
     method = getattr(image.Resampling, interpolation.upper())
     rows, columns = sizes(target_size, 2, "target_size")
     if (opened.height, opened.width) == (rows, columns):
@@ -146,7 +148,7 @@ def save_img(
 def smart_resize(
     x: Any, size: Any, interpolation: str = "bilinear", data_format: str = "channels_last", **kwargs: Any
 ) -> Any:
-    """Images of another size that keep their proportions: the largest centred part that fits is cut first.
+    """Resize images without distortion: the largest centred part of the target's proportions is cropped first.
 
     Args:
         x: an image or a batch of images.
@@ -169,7 +171,7 @@ def smart_resize(
 
 @functools.lru_cache(maxsize=512)
 def _weights(size: int, target: int, interpolation: str) -> np.ndarray:
-    """The matrix that maps a row of pixels to one of another length: what `ops.image.resize` multiplies by."""
+    """Return the matrix that resizes a row of pixels, as `ops.image.resize` does."""
     positions = (np.arange(target) + 0.5) * size / target - 0.5
     if interpolation == "nearest":
         return np.eye(size, dtype="float32")[np.floor(positions + 0.5).astype(int).clip(0, size - 1)]
@@ -195,10 +197,10 @@ def read_image(
     pad_to_aspect_ratio: bool,
     data_format: str,
 ) -> np.ndarray:
-    """The pixels of a file of an image as floats from 0 to 255, of a size."""
+    """Read an image file of a size, as floats from 0 to 255."""
     array = img_to_array(load_img(path, color_mode), "channels_last", "float32")
     if interpolation not in METHODS:
-        raise ArgumentError(f"`interpolation` is one of {', '.join(METHODS)}.", received=f"{interpolation=}")
+        raise ArgumentError(f"`interpolation` must be one of {', '.join(METHODS)}.", received=f"{interpolation=}")
     own = array.shape[0], array.shape[1]
     if crop_to_aspect_ratio:
         rows, columns = cropped_sizes(own, size)

@@ -38,14 +38,14 @@ class PyDataset:
         self.workers, self.use_multiprocessing, self.max_queue_size = workers, use_multiprocessing, max_queue_size
 
     def __getitem__(self, index: int) -> Any:
-        raise NotImplementedError(f"{type(self).__name__} defines __getitem__(index), which returns batch `index`.")
+        raise NotImplementedError(f"{type(self).__name__} must define __getitem__(index), which returns batch `index`.")
 
     @property
     def num_batches(self) -> int | None:
         """How many batches there are; None if they do not end."""
         if hasattr(self, "__len__"):
             return len(self)
-        raise NotImplementedError(f"{type(self).__name__} defines __len__ or num_batches, how many batches there are.")
+        raise NotImplementedError(f"{type(self).__name__} must define __len__ or num_batches, the number of batches.")
 
     def __iter__(self) -> Iterator[Any]:
         endless = not hasattr(self, "__len__") and type(self).num_batches is PyDataset.num_batches
@@ -53,7 +53,7 @@ class PyDataset:
         return (self[i] for i in (itertools.count() if count is None else range(count)))
 
     def on_epoch_begin(self) -> None:
-        """Called before the first batch of each epoch."""
+        """Run before the first batch of each epoch."""
 
     def on_epoch_end(self) -> None:
-        """Called after the last batch of each epoch."""
+        """Run after the last batch of each epoch."""

@@ -8,7 +8,7 @@ from weft.keras.graph.tensor import KerasTensor
 
 
 def get_source_inputs(tensor: KerasTensor) -> list[KerasTensor]:
-    """The inputs that a symbolic tensor is computed from.
+    """Return the inputs that a symbolic tensor is computed from.
 
     Args:
         tensor: a symbolic tensor.

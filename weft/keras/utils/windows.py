@@ -42,7 +42,7 @@ def timeseries_dataset_from_array(
     end_index: int | None = None,
     format: str = "tf",
 ) -> Any:
-    """Batches of windows of a time series.
+    """Load batches of windows of a time series.
 
     Args:
         data: the series, whose first axis is time.
@@ -80,7 +80,8 @@ def timeseries_dataset_from_array(
     first, end = start_index or 0, len(series) if end_index is None else end_index
     if not 0 <= first < end <= len(series):
         raise ArgumentError(
-            f"The times that are used are within those of the data, {len(series)}.", received=f"{first} to {end}"
+            f"start_index and end_index must be a nonempty range within the {len(series)} times of the data.",
+            received=f"{first} to {end}",
         )
     labels = None if targets is None else np.asarray(targets)
     reach = (sequence_length - 1) * sampling_rate + 1
@@ -105,7 +106,7 @@ def split_dataset(
     seed: int | None = None,
     preferred_backend: str | None = None,
 ) -> tuple[Any, Any]:
-    """A dataset in two parts.
+    """Split a dataset into two parts.
 
     Args:
         dataset: an array, a tuple, list or dict of arrays of one length, or something whose elements are samples.
@@ -127,7 +128,7 @@ def split_dataset(
     """
     del preferred_backend
     if left_size is None and right_size is None:
-        raise ArgumentError("Give `left_size`, `right_size`, or both.")
+        raise ArgumentError("At least one of `left_size` and `right_size` must be given.")
     arrays = isinstance(dataset, np.ndarray) or (
         isinstance(dataset, (tuple, list, dict))
         and bool(weft.tree.leaves(dataset))
@@ -160,6 +161,6 @@ def _count(size: float | int | None, count: int, name: str) -> int | None:
         return None
     if isinstance(size, float):
         if not 0 < size < 1:
-            raise ArgumentError(f"`{name}` is between 0 and 1, or an integer.", received=f"{name}={size}")
+            raise ArgumentError(f"`{name}` must be a float in (0, 1) or an integer.", received=f"{name}={size}")
         return round(size * count)
     return int(size)

@@ -1,4 +1,4 @@
-"""Factorisations of matrices and eigenvalues."""
+"""Factorizations of matrices and eigenvalues."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ class EigResult(NamedTuple):
 
 
 class EighResult(NamedTuple):
-    """Eigenvalues from small to large and eigenvectors, one per column."""
+    """Eigenvalues in ascending order and eigenvectors, one per column."""
 
     eigenvalues: Array
     eigenvectors: Array
 
 
 class QRResult(NamedTuple):
-    """The factors with Q @ R equal to the matrix."""
+    """Factors with Q @ R equal to the matrix."""
 
     Q: Array
     R: Array
 
 
 class SVDResult(NamedTuple):
-    """The factors with U @ diag(S) @ Vh equal to the matrix."""
+    """Factors with U @ diag(S) @ Vh equal to the matrix."""
 
     U: Array
     S: Array
@@ -42,7 +42,9 @@ class SVDResult(NamedTuple):
 
 
 def cholesky(a: Any, *, upper: bool = False, symmetrize_input: bool = True) -> Array:
-    """The lower triangular L with L Lᴴ = a, or with `upper` U with Uᴴ U = a; NaN where a is not positive definite.
+    """Compute the Cholesky factorization of positive definite matrices; NaN where a is not positive definite.
+
+    Returns the lower triangular L with L Lᴴ = a, or with `upper` the upper triangular U with Uᴴ U = a.
 
     Args:
         a: square matrices of shape (..., n, n).
@@ -64,7 +66,7 @@ def cholesky(a: Any, *, upper: bool = False, symmetrize_input: bool = True) -> A
 
 
 def eig(a: Any) -> EigResult:
-    """Eigenvalues and right eigenvectors of square matrices, always complex. Vectors have length 1.
+    """Compute eigenvalues and right eigenvectors of square matrices, always complex. Vectors have length 1.
 
     Args:
         a: square matrices of shape (..., n, n).
@@ -83,14 +85,14 @@ def eig(a: Any) -> EigResult:
 
 
 def eigvals(a: Any) -> Array:
-    """Eigenvalues of square matrices, always complex."""
+    """Compute eigenvalues of square matrices, always complex."""
     return lax_linalg.eig(
         square_matrix("eigvals", a), compute_left_eigenvectors=False, compute_right_eigenvectors=False
     )[0]
 
 
 def eigh(a: Any, UPLO: str | None = None, symmetrize_input: bool = True) -> EighResult:
-    """Eigenvalues (from small to large) and eigenvectors of Hermitian matrices.
+    """Compute eigenvalues (ascending) and eigenvectors of Hermitian matrices.
 
     With `symmetrize_input` the mean of a and its adjoint is decomposed, else the triangle that `UPLO` names is read.
 
@@ -101,7 +103,7 @@ def eigh(a: Any, UPLO: str | None = None, symmetrize_input: bool = True) -> Eigh
 
     Returns:
         A named tuple of real `eigenvalues` (..., n) and `eigenvectors` (..., n, n), in columns. Derivatives are finite
-        where eigenvalues coincide, if what is computed does not depend on the choice of vectors.
+        where eigenvalues coincide, if the differentiated function does not depend on the choice of vectors.
 
     >>> import weft.numpy as wnp
     >>> import weft.numpy.linalg as linalg
@@ -116,7 +118,7 @@ def eigh(a: Any, UPLO: str | None = None, symmetrize_input: bool = True) -> Eigh
 
 
 def eigvalsh(a: Any, UPLO: str | None = "L", *, symmetrize_input: bool = True) -> Array:
-    """Eigenvalues of Hermitian matrices, from small to large.
+    """Compute eigenvalues of Hermitian matrices, in ascending order.
 
     Args:
         a: square matrices of shape (..., n, n).
@@ -135,7 +137,7 @@ def eigvalsh(a: Any, UPLO: str | None = "L", *, symmetrize_input: bool = True) -
 
 
 def qr(a: Any, mode: str = "reduced") -> Any:
-    """Q with orthonormal columns and upper triangular R with a = Q R.
+    """Compute Q with orthonormal columns and upper triangular R such that a = Q R.
 
     mode: "reduced" for as many columns as needed, "complete" (or "full") for a square Q, "r" for R alone, "raw" for the
     reflectors and factors of LAPACK, transposed as NumPy has them.
@@ -171,7 +173,7 @@ def svd(
     hermitian: bool = False,
     subset_by_index: tuple[int, int] | None = None,
 ) -> Any:
-    """U, S, Vh with a = U diag(S) Vh, S from large to small; S alone unless `compute_uv`.
+    """Compute U, S, Vh such that a = U diag(S) Vh, with S in descending order; return S alone unless `compute_uv`.
 
     With `hermitian` the mean of a and its adjoint is decomposed. Vectors have derivatives with full_matrices=False, or
     where the matrix is square.
@@ -199,7 +201,7 @@ def svd(
 
 
 def svdvals(x: Any, /) -> Array:
-    """Singular values, from large to small.
+    """Compute singular values, in descending order.
 
     Args:
         x: matrices of shape (..., m, n).

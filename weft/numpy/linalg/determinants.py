@@ -32,14 +32,14 @@ from weft.trace.array import Array
 
 
 class SlogdetResult(NamedTuple):
-    """The determinant as sign * exp(logabsdet)."""
+    """Sign and log magnitude of a determinant, which is sign * exp(logabsdet)."""
 
     sign: Array
     logabsdet: Array
 
 
 def _parity(pivots: Any, like: Any) -> Any:
-    """1 or -1: the determinant of the permutation by the row exchanges."""
+    """Return 1 or -1: the determinant of the permutation by the row swaps."""
     rank = len(pivots.shape)
     moved = lax.ne(pivots, lax.broadcasted_iota(np.int32, pivots.shape, rank - 1))
     count = lax.reduce_sum(lax.convert_element_type(moved, np.int32), (rank - 1,))
@@ -73,7 +73,7 @@ def _slogdet_jvp(primals: Any, tangents: Any) -> Any:
 
 
 def slogdet(a: Any, *, method: str | None = None) -> SlogdetResult:
-    """The sign of the determinant and the logarithm of its absolute value, which does not overflow.
+    """Compute the sign of the determinant and the logarithm of its magnitude, which does not overflow.
 
     `method` may be "lu" or "qr"; both compute the same, by elimination.
 
@@ -102,7 +102,7 @@ def _element(x: Any, row: int, column: int) -> Any:
 
 
 def _det_small(x: Any) -> Any:
-    """The determinant of matrices up to 3x3 as a polynomial, which has all its derivatives everywhere."""
+    """Compute the determinant of matrices up to 3x3 as a polynomial, which has all its derivatives everywhere."""
     size = x.shape[-1]
     if size == 0:
         return lax.full(x.shape[:-2], 1, x.dtype)
@@ -129,7 +129,7 @@ def _det(x: Any) -> Any:
 
 @_det.defjvp
 def _det_jvp(primals: Any, tangents: Any) -> Any:
-    """The derivative is tr(adj(x) dx), which exists everywhere: the adjugate is a polynomial in the elements."""
+    """Return the derivative tr(adj(x) dx), which exists everywhere: the adjugate is a polynomial in the elements."""
     (x,), (change,) = primals, tangents
     rank = len(x.shape)
     return _det(x), lax.reduce_sum(lax.mul(flip(_adjugate(x)), change), (rank - 2, rank - 1))
@@ -137,7 +137,7 @@ def _det_jvp(primals: Any, tangents: Any) -> Any:
 
 @custom_jvp
 def _adjugate(x: Any) -> Any:
-    """The matrix that times `x` is det(x) times the identity, for sizes of at least 2."""
+    """Compute the adjugate, which times `x` is det(x) times the identity, for sizes of at least 2."""
     factors, pivots, permutation = lax_linalg.lu(x)
     plain = _adjugate_of_factors(factors, pivots, permutation)
     # Only the last pivot may be zero. If an earlier one is, a reflection Q of the columns makes it the last, unless x
@@ -160,7 +160,7 @@ def _has_zero_before_last(factors: Any) -> Any:
 
 
 def _reflect(x: Any) -> Any:
-    """`x` times a fixed reflection I - 2 v vᵀ, whose v is unlikely to be special for any input."""
+    """Multiply `x` by a fixed reflection I - 2 v vᵀ, whose v is unlikely to be special for any input."""
     size = x.shape[-1]
     v = np.sin(1 + np.sqrt(2) * np.arange(size, dtype=np.float64) ** 2)
     v = (v / np.sqrt(np.sum(v * v))).astype(x.dtype)
@@ -170,7 +170,7 @@ def _reflect(x: Any) -> Any:
 
 
 def _adjugate_of_factors(factors: Any, pivots: Any, permutation: Any) -> Any:
-    """The adjugate of L U without a division by the last pivot, which is zero if a matrix lacks one dimension."""
+    """Compute the adjugate of L U without a division by the last pivot, which is zero for rank deficiency one."""
     shape, size = factors.shape, factors.shape[-1]
     values = diagonal(factors)
     axis = len(values.shape) - 1
@@ -195,13 +195,14 @@ def _adjugate_of_factors(factors: Any, pivots: Any, permutation: Any) -> Any:
 
 @_adjugate.defjvp
 def _adjugate_jvp(primals: Any, tangents: Any) -> Any:
-    """In the basis of the singular vectors, where x is diagonal, only products of all but two singular values occur."""
+    """Compute the derivative in the basis of the singular vectors, where x is diagonal."""
     (x,), (change,) = primals, tangents
     u, s, vh = lax_linalg.svd(x, full_matrices=False)
     changed = matmul(matmul(adjoint(u), change), adjoint(vh))
     rest = as_dtype(_products_without_two(s), x.dtype)
     identity = identity_like(x)
-    # adj(S + E) is to first order -Eᵢⱼ times all values but two, and on the diagonal the sum of that of the other Eₖₖ.
+    # Only products of all but two singular values occur: adj(S + E) is to first order -Eᵢⱼ times all values but two,
+    # and on the diagonal the sum of such products with the other Eₖₖ.
     total = lax.reduce_sum(lax.mul(rest, as_rows(diagonal(changed), x.shape)), (len(x.shape) - 1,))
     inner = lax.sub(lax.mul(identity, as_rows(total, x.shape)), lax.mul(changed, rest))
     sign = _broadcast_batch(_det(matmul(u, vh)), x.shape)
@@ -209,7 +210,8 @@ def _adjugate_jvp(primals: Any, tangents: Any) -> Any:
 
 
 def _products_without_two(s: Any) -> Any:
-    """For each pair of different positions in the last axis the product of the elements at all others, else 0."""
+    """For each pair of distinct indices, multiply all other elements of the last axis; 0 on the diagonal.
+    diagonal."""
     rank, size = len(s.shape), s.shape[-1]
     shape = (*s.shape, size)
     rows, columns = rows_and_columns(shape)
@@ -226,19 +228,19 @@ def _products_without_two(s: Any) -> Any:
 
 
 def _exclusive(products: Any, axis: int, reverse: bool) -> Any:
-    """Exclusive cumulative products: shifted by one position, with 1 at the open end."""
+    """Make cumulative products exclusive: shift them by one position, with 1 at the open end."""
     padding = [(0, 0, 0)] * len(products.shape)
     padding[axis] = (-1, 1, 0) if reverse else (1, -1, 0)
     return lax.pad(products, scalar(1, products), padding)
 
 
 def _broadcast_batch(x: Any, shape: Any) -> Any:
-    """One number for each matrix, repeated over its elements."""
+    """Broadcast one number for each matrix over its elements."""
     return lax.broadcast_in_dim(x, shape, tuple(range(len(shape) - 2)))
 
 
 def det(a: Any) -> Array:
-    """The determinant. It has its derivative also where the matrix is singular.
+    """Compute the determinant, with a derivative also where the matrix is singular.
 
     Args:
         a: square matrices of shape (..., n, n).

@@ -1,4 +1,4 @@
-"""How the functions of `weft.numpy.linalg` take their arguments: as inexact matrices in one dtype and batch shape."""
+"""Argument conversion for `weft.numpy.linalg`: inexact matrices of one dtype and batch shape."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from weft.trace.array import Array
 
 
 def inexact(name: str, *args: Any) -> list[Array]:
-    """The arguments as arrays of one floating-point or complex dtype."""
+    """Convert the arguments to arrays of one floating-point or complex dtype."""
     arrays = promote_dtypes_inexact(*ensure_arrays(name, *args))
     return [strong(ensure_array(x)) for x in arrays]
 
 
 def matrix(name: str, a: Any) -> Array:
-    """The argument as an inexact array of matrices."""
+    """Convert the argument to an inexact array of matrices; raise an error for rank 0 or 1."""
     (x,) = inexact(name, a)
     if x.ndim < 2:
         raise ArgumentError(
@@ -27,7 +27,7 @@ def matrix(name: str, a: Any) -> Array:
 
 
 def square_matrix(name: str, a: Any) -> Array:
-    """The argument as an inexact array of square matrices."""
+    """Convert the argument to an inexact array of square matrices; raise an error for other shapes."""
     x = matrix(name, a)
     if x.shape[-1] != x.shape[-2]:
         raise ArgumentError(
@@ -38,6 +38,6 @@ def square_matrix(name: str, a: Any) -> Array:
 
 
 def same_batch(name: str, *args: Array) -> list[Array]:
-    """Arrays of matrices with their leading dimensions broadcast against each other."""
+    """Broadcast the leading dimensions of arrays of matrices against each other."""
     lead = broadcast_shape(name, *(x.shape[:-2] for x in args))
     return [expand_to(x, (*lead, *x.shape[-2:])) for x in args]

@@ -27,7 +27,7 @@ from weft.trace.array import Array
 
 
 def _root(total: Array, exponent: float | None = None) -> Array:
-    """The square root, or power, of a sum of powers, whose derivative at exactly zero is taken to be zero.
+    """Compute the root of a sum of powers, with derivative zero at exactly zero.
 
     The norm has a corner there; zero is in its subdifferential, and, unlike the NaN of the chain rule, is harmless.
     """
@@ -88,16 +88,16 @@ def _matrix(x: Array, ord: Any, axes: tuple[int, int], keepdims: bool) -> Array:
 
 
 def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Array:
-    """A norm of vectors (one axis) or matrices (two); without `ord` and `axis`, the length of all elements.
+    """Compute a norm of vectors (one axis) or matrices (two); without `ord` and `axis`, the length of all elements.
 
     ord, for vectors: 2 (the default), 1, inf, -inf, 0 (how many are not zero), or a number p. For matrices: "fro" (the
     default), "nuc", 1, -1, 2, -2, inf, -inf. Lengths have derivative zero at exactly zero.
 
     Args:
         x: an array.
-        ord: which norm.
+        ord: the norm, as above.
         axis: an axis for vectors, a pair for matrices; None for all.
-        keepdims: whether the axes that were reduced stay, with size 1.
+        keepdims: whether to keep the reduced axes, with size 1.
 
     Returns:
         Real numbers, without the axes.
@@ -126,12 +126,12 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
 
 
 def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Array:
-    """A norm of the matrices in the last two axes.
+    """Compute a norm of the matrices in the last two axes.
 
     Args:
         x: matrices of shape (..., m, n).
-        keepdims: whether the axes that were reduced stay, with size 1.
-        ord: which norm, see `norm`.
+        keepdims: whether to keep the reduced axes, with size 1.
+        ord: the norm, see `norm`.
 
     Returns:
         Real numbers of shape (...).
@@ -146,14 +146,14 @@ def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Array
 
 
 def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any = 2) -> Array:
-    """A norm of the vectors along an axis, or of all elements taken as one vector."""
+    """Compute a norm of the vectors along an axis, or of all elements as one vector."""
     (x,) = inexact("vector_norm", x)
     axes = tuple(range(x.ndim)) if axis is None else canonicalize_axes(axis, x.ndim, "vector_norm")
     return _vector(x, ord, axes, keepdims)
 
 
 def cond(x: Any, p: Any = None) -> Array:
-    """The condition number: the norm of a matrix times that of its inverse; infinite for singular matrices."""
+    """Compute the condition number: the norm of a matrix times that of its inverse; infinite for singular matrices."""
     x = matrix("cond", x)
     axes = (x.ndim - 2, x.ndim - 1)
     if p is None or p in (2, -2):

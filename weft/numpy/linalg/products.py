@@ -1,4 +1,4 @@
-"""Products and other functions of the array standard's linear algebra, with matrices in the last two axes."""
+"""Products and other functions of the array API standard's linear algebra, on matrices in the last two axes."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from weft.trace.array import Array
 
 
 def matmul(x1: Any, x2: Any, /, *, precision: PrecisionLike = None, preferred_element_type: Any = None) -> Array:
-    """The matrix product over the last two axes."""
+    """Multiply matrices over the last two axes."""
     return contraction.matmul(x1, x2, precision=precision, preferred_element_type=preferred_element_type)
 
 
 def vecdot(
     x1: Any, x2: Any, /, *, axis: int = -1, precision: PrecisionLike = None, preferred_element_type: Any = None
 ) -> Array:
-    """Products of conjugated vectors with vectors along an axis."""
+    """Compute the dot products of conjugated vectors with vectors along an axis."""
     return contraction.vecdot(x1, x2, axis=axis, precision=precision, preferred_element_type=preferred_element_type)
 
 
@@ -42,22 +42,22 @@ def tensordot(
     preferred_element_type: Any = None,
     out_sharding: Any = None,
 ) -> Array:
-    """The sum of products over pairs of axes."""
+    """Sum products over pairs of axes."""
     return contraction.tensordot(
         x1, x2, axes=axes, precision=precision, preferred_element_type=preferred_element_type, out_sharding=out_sharding
     )
 
 
 def outer(x1: Any, x2: Any, /) -> Array:
-    """All products of an element of one vector with an element of another."""
+    """Multiply each element of one vector by each element of another."""
     x1, x2 = ensure_arrays("outer", x1, x2)
     if x1.ndim != 1 or x2.ndim != 1:
-        raise ArgumentError(f"Input arrays must be one-dimensional, but they are {x1.ndim=} {x2.ndim=}")
+        raise ArgumentError(f"Input arrays must be one-dimensional, but they are {x1.ndim=} {x2.ndim=}.")
     return contraction.outer(x1, x2)
 
 
 def matrix_transpose(x: Any, /) -> Array:
-    """The matrices with rows and columns exchanged."""
+    """Swap the rows and columns of matrices."""
     (x,) = ensure_arrays("matrix_transpose", x)
     if x.ndim < 2:
         raise ArgumentError(f"matrix_transpose takes an array of rank 2 or more, got shape {x.shape}.")
@@ -65,7 +65,7 @@ def matrix_transpose(x: Any, /) -> Array:
 
 
 def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Array:
-    """The cross product of vectors in three dimensions along an axis."""
+    """Compute the cross product of vectors in three dimensions along an axis."""
     x1, x2 = ensure_arrays("cross", x1, x2)
     first, second = canonicalize_axis(axis, x1.ndim, "cross"), canonicalize_axis(axis, x2.ndim, "cross")
     if x1.shape[first] != 3 or x2.shape[second] != 3:
@@ -83,7 +83,7 @@ def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Array:
 
 
 def diagonal(x: Any, /, *, offset: int = 0) -> Array:
-    """The `offset`-th diagonals of the matrices in the last two axes."""
+    """Return the `offset`-th diagonals of the matrices in the last two axes."""
     (x,) = ensure_arrays("diagonal", x)
     if x.ndim < 2:
         raise ArgumentError(f"diagonal takes an array of rank 2 or more, got shape {x.shape}.")
@@ -91,12 +91,12 @@ def diagonal(x: Any, /, *, offset: int = 0) -> Array:
 
 
 def trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Array:
-    """The sums of the `offset`-th diagonals of the matrices in the last two axes."""
+    """Sum the `offset`-th diagonals of the matrices in the last two axes."""
     return sum_(diagonal(x, offset=offset), axis=-1, dtype=dtype)
 
 
 def multi_dot(arrays: Sequence[Any], *, precision: PrecisionLike = None) -> Array:
-    """The product of several matrices, in the order of multiplications that needs the fewest operations.
+    """Multiply several matrices in the order that needs the fewest operations.
 
     The first and the last may be vectors.
     """
@@ -126,7 +126,7 @@ def multi_dot(arrays: Sequence[Any], *, precision: PrecisionLike = None) -> Arra
 
 
 def _cheapest(sizes: Sequence[Any]) -> list[list[int]]:
-    """Where to split the product of matrices start..end, for every start and end: the classic dynamic programme."""
+    """Return where to split the product of matrices start..end, for every start and end, by dynamic programming."""
     count = len(sizes) - 1
     cost = np.zeros((count, count))
     splits = [[0] * count for _ in range(count)]

@@ -40,9 +40,9 @@ from weft.trace.array import Array
 
 
 def solve(a: Any, b: Any) -> Array:
-    """The x with a x = b, for square a of shape (..., n, n) and b of shape (n,) or (..., n, k).
+    """Solve a x = b for square a of shape (..., n, n) and b of shape (n,) or (..., n, k).
 
-    For a singular matrix the result is infinities or NaN. Derivatives reuse the factors of a.
+    For a singular matrix the result contains infinities or NaN. Derivatives reuse the factors of a.
 
     Args:
         a: square matrices of shape (..., n, n).
@@ -81,7 +81,7 @@ def solve(a: Any, b: Any) -> Array:
 
 
 def inv(a: Any) -> Array:
-    """The inverse of square matrices.
+    """Invert square matrices.
 
     Args:
         a: square matrices of shape (..., n, n).
@@ -101,7 +101,7 @@ def inv(a: Any) -> Array:
 
 @custom_jvp
 def _pseudo_inverse(x: Any, tolerance: Any) -> tuple[Any, Any]:
-    """The pseudo-inverse and the singular values."""
+    """Compute the pseudo-inverse and the singular values."""
     u, s, v = lax_linalg.svd(x, full_matrices=False)
     largest = max_(s, axis=-1, keepdims=True, initial=0)
     significant = greater(s, multiply(lax.reshape(tolerance, (*tolerance.shape, 1)), largest))
@@ -113,7 +113,7 @@ def _pseudo_inverse(x: Any, tolerance: Any) -> tuple[Any, Any]:
 
 @_pseudo_inverse.defjvp
 def _pseudo_inverse_jvp(primals: Any, tangents: Any) -> Any:
-    """By the formula of Golub and Pereyra, which holds wherever the rank does not change, ties of values included."""
+    """Differentiate by the formula of Golub and Pereyra, valid where the rank is constant, even for tied values."""
     (x, tolerance), (change, _) = primals, tangents
     p, s = _pseudo_inverse(x, tolerance)
     adjoint_change, adjoint_p = adjoint(change), adjoint(p)
@@ -128,7 +128,7 @@ def _pseudo_inverse_jvp(primals: Any, tangents: Any) -> Any:
 
 
 def _product(x: Any, y: Any, z: Any) -> Any:
-    """x y z in the order of less work: where one side of a matrix is long, its square may not fit into memory."""
+    """Multiply x y z in the order of less work: if one side of a matrix is long, its square may not fit into memory."""
     rows, left, right, columns = x.shape[-2], y.shape[-2], y.shape[-1], z.shape[-1]
     if rows * right * (left + columns) <= left * columns * (right + rows):
         return matmul(matmul(x, y), z)
@@ -136,20 +136,20 @@ def _product(x: Any, y: Any, z: Any) -> Any:
 
 
 def _tolerance(x: Array, tolerance: Any, default: float) -> Array:
-    """Singular values up to this fraction of the largest count as zero: one number for each matrix."""
+    """Return, for each matrix, the fraction of the largest singular value up to which values count as zero."""
     dtype = real_dtype(x.dtype)
     chosen = ensure_array(np.asarray(default, dtype) if tolerance is None else tolerance)
     return expand_to(lax.convert_element_type(chosen, dtype), x.shape[:-2])
 
 
 def pinv(a: Any, rtol: Any = None, hermitian: bool = False, *, rcond: Any = None) -> Array:
-    """The pseudo-inverse; singular values up to `rtol` times the largest count as zero.
+    """Compute the pseudo-inverse; singular values up to `rtol` times the largest count as zero.
 
-    `rcond` is the older name of `rtol`. With `hermitian` it is that of the mean of a and its adjoint.
+    `rcond` is the older name of `rtol`. With `hermitian` the mean of a and its adjoint is inverted.
 
     Args:
         a: matrices of shape (..., m, n).
-        rtol, rcond: which singular values count as zero.
+        rtol, rcond: the threshold, relative to the largest, up to which singular values count as zero.
         hermitian: whether `a` is Hermitian.
 
     Returns:
@@ -173,16 +173,16 @@ def pinv(a: Any, rtol: Any = None, hermitian: bool = False, *, rcond: Any = None
 def lstsq(
     a: Any, b: Any, rcond: float | None = None, *, numpy_resid: bool = False
 ) -> tuple[Array, Array, Array, Array]:
-    """The x of least length that minimises |a x − b|, the sums of squared residuals, the rank, the singular values.
+    """Solve least-squares problems: find the x of least length that minimizes |a x − b|.
 
     Singular values below `rcond` times the largest count as zero. Residuals are always returned unless `numpy_resid`,
-    which makes them empty where NumPy has them so.
+    which makes them empty where NumPy does.
 
     Args:
         a: a matrix of shape (m, n).
         b: right-hand sides, of shape (m,) or (m, k).
-        rcond: which singular values count as zero.
-        numpy_resid: whether residuals are empty where NumPy has them so.
+        rcond: the threshold, relative to the largest, below which singular values count as zero.
+        numpy_resid: whether residuals are empty where NumPy's are.
 
     Returns:
         A tuple of the solution, the sums of squared residuals, the rank and the singular values.
@@ -235,14 +235,14 @@ def _known_rank(rank: Array) -> int:
 
 
 def matrix_power(a: Any, n: int) -> Array:
-    """Square matrices multiplied with themselves n times; a negative n is a power of the inverse."""
+    """Multiply square matrices by themselves n times; a negative n is a power of the inverse."""
     (x,) = ensure_arrays("matrix_power", a)
     if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
         raise ArgumentTypeError(f"matrix_power takes arrays of shape [..., n, n], got {x.shape}.")
     try:
         n = index(n)
     except TypeError:
-        raise ArgumentTypeError(f"exponent must be an integer, got {n}") from None
+        raise ArgumentTypeError(f"exponent must be an integer, got {n}.") from None
     if n < 0:
         x, n = inv(x), -n
     result = None
@@ -256,7 +256,7 @@ def matrix_power(a: Any, n: int) -> Array:
 
 
 def matrix_rank(M: Any, rtol: Any = None, *, hermitian: bool = False, tol: Any = None) -> Array:
-    """The number of singular values above `rtol` times the largest, or above `tol` itself."""
+    """Count the singular values above `rtol` times the largest, or above `tol` itself."""
     if rtol is not None and tol is not None:
         raise ArgumentError("matrix_rank: only one of rtol and tol may be specified.")
     (x,) = inexact("matrix_rank", M)
@@ -272,7 +272,7 @@ def matrix_rank(M: Any, rtol: Any = None, *, hermitian: bool = False, tol: Any =
 
 
 def tensorinv(a: Any, ind: int = 2) -> Array:
-    """The inverse of the map from the last axes to the first `ind` ones."""
+    """Invert the linear map from the last axes to the first `ind` ones."""
     (x,) = ensure_arrays("tensorinv", a)
     ind = index(ind)
     if ind <= 0:
@@ -287,7 +287,7 @@ def tensorinv(a: Any, ind: int = 2) -> Array:
 
 
 def tensorsolve(a: Any, b: Any, axes: tuple[int, ...] | None = None) -> Array:
-    """The x with tensordot(a, x, x.ndim) = b; `axes` of a are moved to its end first."""
+    """Solve tensordot(a, x, x.ndim) = b for x; `axes` of a are moved to its end first."""
     x, y = inexact("tensorsolve", a, b)
     if axes is not None:
         moved = [canonicalize_axis(i, x.ndim, "tensorsolve") for i in axes]

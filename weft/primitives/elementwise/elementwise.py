@@ -20,6 +20,20 @@ from weft.primitives.movement.shape import batched_at_front, broadcast_in_dim, m
 from weft.sharding import factors as axis_factors
 
 
+def _jax_text_of_dtypes(name: str, types: Sequence[ArrayType]) -> str:
+    """Return the sentence of JAX for operands of several dtypes."""
+    if any(t.dtype == dtypes.float0 for t in types):
+        return (
+            f"Called {name} with a float0 array. float0s do not support any operations by design because they are not "
+            "compatible with non-trivial vector spaces. No implicit dtype conversion is done."
+        )
+    found = ", ".join(dtypes.name(t.dtype) for t in types)
+    return (
+        f"lax.{name} requires arguments to have the same dtypes, got {found}. (Tip: jnp.{name} is a similar function that "
+        "does automatic type promotion on inputs)."
+    )
+
+
 class Elementwise(Primitive):
     """Applied to each element. Operands have one shape, or are scalars; they share a dtype unless the type rule says
     else."""
@@ -49,6 +63,7 @@ class Elementwise(Primitive):
                 received=" and ".join(t.short() for t in types),
                 fix="convert one with .astype, or use the weft.numpy function, which promotes",
                 at=user_line(),
+                jax=_jax_text_of_dtypes(self.name, types),
             )
         return self._result(shape, first.dtype, weak, None, params)
 
@@ -113,6 +128,7 @@ def common_shape(name: str, types: Sequence[ArrayType]) -> Any:
                 f"{name} got operands of incompatible shapes {shapes}.",
                 received=" and ".join(t.short() for t in types),
                 fix="shapes must be equal (or scalar); the weft.numpy function broadcasts, or use lax.broadcast_in_dim",
+                jax=f"{name} got incompatible shapes for broadcasting: {shapes}.",
             )
         shape = t.shape
     return shape

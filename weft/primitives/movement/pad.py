@@ -10,7 +10,7 @@ import numpy as np
 from weft.base import dtypes
 from weft.base.errors import ArgumentTypeError
 from weft.indexing import index_map
-from weft.indexing.dimension import definitely_less
+from weft.indexing.dimension import definitely_less, maximum
 from weft.ir.fusing import PADDED, Machine, Properties
 from weft.ir.halo import with_halo
 from weft.ir.parts import Parts
@@ -29,8 +29,8 @@ def padded_size(size: Any, low: Any, high: Any, interior: int) -> Any:
     """The size of a dimension after padding."""
     if not interior:
         return low + size + high
-    between = (size - 1) * interior if size != 0 else 0
-    return low + size + between + high
+    # An empty dimension has no gaps between elements; a symbolic one may be empty.
+    return low + maximum((interior + 1) * size - interior, 0) + high
 
 
 @primitive

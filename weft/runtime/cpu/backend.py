@@ -1,5 +1,4 @@
-"""The backend of CPUs: the host reads the memory of every device, and programs run in the calling thread and in the
-threads of one pool."""
+"""The backend of CPUs: the host reads device memory, and programs run in the calling thread and one thread pool."""
 
 from __future__ import annotations
 
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class CpuBackend:
-    """All CPU devices of a process are of the machine that it runs on, and share their code."""
+    """Backend of the CPU devices of a process: all are of one machine, and share their code."""
 
     platform = "cpu"
     reads_host = True
@@ -48,66 +47,66 @@ class CpuBackend:
     # -- memory ----------------------------------------------------------------------------------------------------
 
     def memory(self, device: Device) -> DeviceMemory:
-        """The allocator of a device."""
+        """Return the allocator of a device."""
         return self._memories.get(device) or self._memories.setdefault(device, DeviceMemory())
 
     def adopt(self, value: np.ndarray, device: Device) -> Buffer:
-        """A NumPy array as the memory of an array: itself."""
+        """Return the NumPy array itself as the memory of an array."""
         return value, None, 0
 
     def copy_from_host(self, value: np.ndarray, shape: tuple[Any, ...], device: Device) -> Buffer:
-        """A copy of a NumPy array, broadcast to a shape. NumPy allocates small ones more quickly than a pool."""
+        """Copy a NumPy array, broadcast to a shape. NumPy allocates small arrays faster than the pool."""
         if math.prod(shape) * value.itemsize <= SMALL:
             return np.array(value, order="C") if value.shape == shape else np.full(shape, value), None, 0
         block = self.memory(device).copied(value, shape)
         return None, block, block.address
 
     def copy_to_host(self, memory: Chunk, address: int, shape: Any, dtype: np.dtype) -> np.ndarray:
-        """A view of the memory."""
+        """Return a view of the memory."""
         return memory.view(address, shape, dtype)
 
     def copy_to_host_later(self, memory: Chunk, address: int, shape: Any, dtype: np.dtype) -> None:
-        """The host reads it where it is."""
+        """Do nothing: the host reads the memory in place."""
 
     def copy_between(self, array: ConcreteArray, device: Device) -> Buffer:
-        """A copy of an array in the memory of a device."""
+        """Copy an array to the memory of a device."""
         value = array._value
         return self.copy_from_host(value, value.shape, device)
 
     def scatter(self, value: np.ndarray, layout: Layout) -> tuple[bytes, Any]:
-        """Copies of the parts of an array on devices."""
+        """Copy the shards of an array to devices."""
         return parts.scatter(value, layout)
 
     def gather(self, addresses: bytes, layout: Layout) -> tuple[np.ndarray, Any]:
-        """Parts on devices as one array of the host."""
+        """Copy shards on devices to one array of the host."""
         return parts.gather(addresses, layout)
 
     def donated_memory(self, array: ConcreteArray) -> Block:
-        """The block of a donated array if neither another array nor NumPy refers to it, else a copy."""
+        """Return the block of a donated array if neither another array nor NumPy refers to it, else a copy."""
         if type(array._memory) is Promise:
             array._settle(array._memory)
         block = array._memory
-        # References that are known: the slot of the array, the local variable and the argument of getrefcount.
+        # Expected references: the slot of the array, the local variable and the argument of getrefcount.
         if type(block) is Block and sys.getrefcount(block) <= 3:
-            views = sys.getrefcount(block.array) - 2  # those that NumPy has of the memory
+            views = sys.getrefcount(block.array) - 2  # NumPy's references to the memory
             if not views or (views == 1 and array._buffer is not None and sys.getrefcount(array._buffer) <= 2):
                 return block
         value = array._value
         return self.memory(array.device).copied(value, value.shape)
 
     def takes_donated(self, size: int) -> bool:
-        """Small arrays share chunks with others, and are copied more quickly than it is found out who sees them."""
+        """Return False for small arrays: they share chunks, and a copy is cheaper than finding out about references."""
         return size > SMALL
 
     def devices_changed(self) -> None:
-        """The first device has another id, by which its allocator is found."""
+        """Rebuild the table of allocators, whose keys hash by the ids of devices."""
         self._memories = dict(self._memories.items())
 
     def dlpack_device(self, device: Device) -> tuple[int, int]:
         return CPU_DEVICE
 
     def stream_of(self, device: Device) -> None:
-        """None: what is there may be read."""
+        """Return None: memory that is not a promise may be read at any time."""
 
     def lend(self, memory: Any, stream: int | None) -> Any:
         return memory
@@ -118,22 +117,22 @@ class CpuBackend:
     # -- waiting ---------------------------------------------------------------------------------------------------
 
     def wait(self, memory: Chunk | None) -> None:
-        """Memory that is not a promise is written, so there is nothing to wait for."""
+        """Do nothing: memory that is not a promise has been written."""
 
     def is_ready(self, memory: Chunk | None) -> bool:
-        """Whether what writes to memory that is not a promise has ended: always."""
+        """Return True: memory that is not a promise has been written."""
         return True
 
-    # -- programs: what runs them is loaded with the first one -----------------------------------------------------
+    # -- programs: the compiler is imported with the first one ------------------------------------------------------
 
     def target(self, device: Device) -> Target:
-        """The machine that programs for a device are compiled for."""
+        """Return the host as a compilation target."""
         from weft.compiler.target.cpu.targets import host
 
         return host()
 
     def limits(self, device: Device) -> Limits:
-        """What the threads that programs may use now can do together."""
+        """Return the peak performance of the threads that programs may use now."""
         from weft.runtime.cpu.limits import limits
 
         return limits()
@@ -146,7 +145,7 @@ class CpuBackend:
         again: Callable[[], Executable] | None = None,
         flat: str = "no",
     ) -> Executable:
-        """The jaxpr, whose constants are arguments, as an executable."""
+        """Compile a jaxpr, whose constants are arguments."""
         from weft.runtime.cpu.executable import compile_executable
 
         return compile_executable(jaxpr, donated, self.target(device), again, flat)
@@ -160,7 +159,7 @@ class CpuBackend:
         agreement: Any,
         compilation: Compilation | None = None,
     ) -> Callable[..., list[tuple[bytes, Any]]]:
-        """A local jaxpr as an executable for the devices of a mesh."""
+        """Compile a per-device jaxpr for the devices of a mesh."""
         from weft.runtime.cpu.spmd import DevicesExecutable
 
         return DevicesExecutable(jaxpr, donated, sizes, devices, self.target(devices[0]), agreement, compilation)
@@ -168,13 +167,13 @@ class CpuBackend:
     def shared_by_devices(
         self, parts: Any, owners: Sequence[int], arguments: Sequence[Cut], results: Sequence[Cut]
     ) -> Callable[..., list[tuple[bytes, Any]]]:
-        """An executable for more parts than there are devices as one for the devices that share them."""
+        """Adapt an executable of more parts than devices to the devices that share them."""
         from weft.runtime.cpu.shares import SharedExecutable
 
         return SharedExecutable(parts, owners, arguments, results)
 
     def prefers_numpy(self, primitive: Primitive, large: bool) -> bool:
-        """NumPy is as quick but for large maps and reductions, and needs no compiler."""
+        """Return True except for large maps and reductions: NumPy is as fast otherwise, and needs no compiler."""
         return not (large and isinstance(primitive, (Elementwise, Reduction)))
 
     def eager_call(
@@ -185,7 +184,7 @@ class CpuBackend:
         placement: Placement,
         length: int | None = None,
     ) -> Callable[[Sequence[Any]], list[Any]]:
-        """A function of arrays that runs the executable of one operation."""
+        """Return a function of arrays that runs the executable of one operation."""
         from weft.runtime.cpu.launch import eager_call
 
         return eager_call(executable, types, results, placement, length)
@@ -211,7 +210,7 @@ class CpuBackend:
         donated: Sequence[bool],
         placement: Placement,
     ) -> QueuedCall | None:
-        """A function of arrays that returns results which are not computed yet."""
+        """Return a function of arrays that enqueues the executable, or None if it may not run in the queue."""
         from weft.runtime.cpu.queue import QueuedCall
 
         return QueuedCall(executable, constants, donated, placement) if QueuedCall.can_be(executable) else None

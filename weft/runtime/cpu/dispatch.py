@@ -1,7 +1,7 @@
 """The part of a dispatcher that calls the machine code of an executable.
 
-It takes addresses from the arrays, cuts the results from memory, and enters the code with a packed call frame. The
-arguments have been checked before (`api/dispatch.py`).
+It takes addresses from the arrays, allocates the results, and enters the code with a packed call frame. The caller has
+checked the arguments (`api/dispatch.py`).
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ from weft.runtime.device import HOME, Placement
 
 
 class CallWriter:
-    """Writes the call of one executable, whose results have a placement. Sizes and addresses are constants with names,
-    so that the text is the same for all sizes of a program and is compiled once."""
+    """Writer of the call of one executable, whose results have a placement.
+
+    Sizes and addresses are named constants, so that the text is the same for all sizes of a program and is compiled once.
+    """
 
     def __init__(self, source: Source, executable: Executable, placement: Placement) -> None:
         self.source = source
@@ -46,7 +48,7 @@ class CallWriter:
         }
 
     def write(self, constants: Sequence[ConcreteArray], leaves: Sequence[str], donated: Sequence[bool]) -> list[str]:
-        """Write the call on constants and the arrays of these names; returns expressions for the results."""
+        """Write the call on constants and the arrays of these names; return expressions for the results."""
         executable, program, integer = self.executable, self.executable.program, self.source.constant
         pointers = [integer(c._pointer or c._address()) for c in constants]
         blocks: dict[int, str] = {}  # donated memory by argument
@@ -70,7 +72,7 @@ class CallWriter:
         if program.uses_threads:
             self.line("prepare()")
         packed = f"pack({', '.join(entries)})"
-        if config.profiling:  # this one is for calls while steps are timed: the setting is in its key
+        if config.profiling:  # the key of a dispatcher includes this setting
             enter = f"executable.enter_timed({packed})"
         else:
             enter = f"enter(executable.code_address, {packed}, {frame.count}, {frame.registers})"
@@ -78,13 +80,13 @@ class CallWriter:
         taken = [name for i, name in enumerate(leaves, len(constants)) if i in blocks]
         if deleted:
             self.line("where = user_location()")
-        # What is taken may be overwritten from here on; it is deleted before, and the rest in any case: interrupted
-        # calls take their arguments too.
+        # Arguments whose memory is reused may be overwritten from here on, so they are deleted before the call, and the
+        # others after it in any case: interrupted calls consume their donated arguments too.
         self.delete(taken)
         self.line("try:")
         self.line(f"status = {enter}", 2)
         if executable.again:
-            # What checks found is told by the general way, which has the arrays to run again with.
+            # The general path, which still has the arrays, runs the program again to report the failed check.
             self.line("except FlagRaised: return MISS")
         self.line("finally:")
         self.line("temporaries.append(scratch)" if program.temporary_bytes else "pass", 2)
@@ -96,25 +98,29 @@ class CallWriter:
         return results
 
     def all_differ(self, leaves: Sequence[str]) -> None:
-        """A donated array must not be another argument too. Arrays in the same memory may be one array: the general way
-        finds out."""
+        """Write a test that no donated array is also another argument.
+
+        Arrays in the same memory may be one array, so the dispatcher misses and the general path finds out.
+        """
         for i, name in enumerate(leaves):
             self.line(f"p{i} = {name}._pointer or {name}._address()")
         pointers = ", ".join(f"p{i}" for i in range(len(leaves)))
         self.line(f"if len({{{pointers}}}) != {len(leaves)}: return MISS")
 
     def delete(self, names: Sequence[str], indent: int = 1) -> None:
-        """Take their memory away from donated arrays: as `_donate` does, without a call for each."""
+        """Write the deletion of donated arrays, inlining `_donate`."""
         for name in names:
             self.line(f"{name}._buffer = {name}._memory = None", indent)
             self.line(f"{name}._pointer, {name}._donated_at = 0, where", indent)
 
     def results(self, blocks: dict[int, str]) -> tuple[list[str], list[str]]:
-        """Write what allocates results and temporaries; returns expressions for the arrays of results, and for their
-        addresses. `blocks` are the names of donated memory by argument."""
+        """Write the allocation of results and temporaries; return expressions for the arrays of results and their addresses.
+
+        `blocks` has the names of donated memory by argument.
+        """
         allocations: list[str] = []
         addresses: list[str] = []
-        # Bytes of results that are cut from chunks, so many at a time that each fills half a chunk at most.
+        # Bytes of small results in each group that is cut from a chunk; a group fills at most half a chunk.
         totals = [0]
         arrays: list[str] = []
         program = self.executable.program
@@ -147,12 +153,12 @@ class CallWriter:
             self.line("try:")
             for text in allocations:
                 self.line(text, 2)
-            # The general way says what there was no memory for. Another thread may have taken what there was.
+            # The general path reports what could not be allocated. Another thread may have taken the temporaries.
             self.line("except (OutOfMemoryError, IndexError): return MISS")
         return arrays, addresses
 
     def array(self, aval: str, chunk: str, address: str) -> str:
-        """The expression for an array in a piece of memory."""
+        """Return the expression for an array in a piece of memory."""
         if self.placement is HOME:
             return f"Array(None, {aval}, {chunk}, {address})"
         return f"Placed(None, {aval}, {chunk}, {address}, PLACEMENT)"

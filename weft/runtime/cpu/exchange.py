@@ -1,5 +1,8 @@
-"""Collectives of CPU devices in several processes: each process computes what depends on its own devices, sends what
-others need of it, and completes the results of its devices with what it receives (`processes.parts`)."""
+"""Collectives of CPU devices in several processes.
+
+Each process computes what depends on its own devices only, sends what others need of it, and completes the results of
+its devices with what it receives (`processes.parts`).
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from weft.compiler.program.assign import address_of
+from weft.compiler.program.assign import slot_address
 from weft.compiler.program.ir import ALIGNMENT, bytes_of
 from weft.compiler.target.cpu import bytecode
 from weft.compiler.target.cpu.spmd import COMMUNICATES, READY
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def group_jaxpr(equation: Equation, members: int) -> Jaxpr:
-    """A collective for one group: the operands of all members as arguments, the results of all as results."""
+    """Return the jaxpr of a collective for one group: it takes the operands and returns the results of all members."""
     card = equation.primitive
     assert isinstance(card, Collective)
     types: list[Any] = [a.aval for a in equation.invars for _ in range(members)]
@@ -48,17 +51,19 @@ class Exchange:
         self._own = {position: i for i, position in enumerate(program.positions)}
         self._calls: dict[tuple[int, tuple[int, ...]], _Call] = {}
         self._under_way: dict[tuple[int, tuple[int, ...]], Request] = {}
-        # Collectives that were started and have ended, with the devices that have not come to wait for them yet.
+        # Asynchronous collectives that have ended, with the devices that have not waited for them yet.
         self._ended: dict[tuple[int, tuple[int, ...]], set[int]] = {}
 
     @property
     def is_idle(self) -> bool:
-        """Whether no messages are under way, and nobody is still to take a result."""
+        """Flag that no message is pending and every result has been taken."""
         return not self._under_way and not self._ended
 
     def proceed(self) -> bool:
-        """Start the collectives whose devices of this process all are there. If no device can go on by that, complete
-        those that are under way until one can. False if there is none: then no device can go on."""
+        """Make progress until a device can continue; return False if none ever can.
+
+        It starts collectives that all their devices of this process have reached, and completes pending ones as needed.
+        """
         while not self._resume():
             if not self._under_way:
                 return False
@@ -74,8 +79,10 @@ class Exchange:
         return True
 
     def _resume(self) -> bool:
-        """Start collectives, and let the devices go on that have started one, or have the results that they wait for.
-        Whether there are any."""
+        """Start collectives, and resume devices that have started one or whose results are there.
+
+        Return whether any device can continue.
+        """
         program, states = self._program, self._state.states
         found = states.tolist()
         if READY in found:
@@ -85,7 +92,7 @@ class Exchange:
             index = state - COMMUNICATES
             if index < 0:
                 continue
-            if index >= len(program.steps):  # where what was started is waited for
+            if index >= len(program.steps):  # the device waits for an asynchronous collective
                 key = index - len(program.steps), program.groups[index - len(program.steps)][i]
                 if key in self._ended:
                     states[i] = READY
@@ -104,12 +111,12 @@ class Exchange:
                     states[call.devices] = READY
                     resumed = True
         if resumed and len(self._under_way) > 1:
-            for key in [k for k, request in self._under_way.items() if request.test()]:  # which makes others progress
+            for key in [k for k, request in self._under_way.items() if request.test()]:  # `test` makes progress
                 self._advance(key)
         return resumed
 
     def _advance(self, key: tuple[int, tuple[int, ...]]) -> None:
-        """An exchange of a collective has ended."""
+        """Start the next exchange of a collective whose pending exchange has ended, or resume its devices."""
         call = self._call(key)
         following = call.advance(self._under_way.pop(key))
         if following is not None:
@@ -127,7 +134,7 @@ class Exchange:
 
 
 class _Call:
-    """One collective of one group in a run: one exchange after the other."""
+    """One collective of one group in a run: a sequence of exchanges."""
 
     def __init__(
         self, program: DevicesExecutable, state: _State, index: int, group: tuple[int, ...], own: dict[int, int]
@@ -141,17 +148,17 @@ class _Call:
         self.peers = sorted({p for stage in self._stages for p in stage.peers})
         # Groups with the same first member differ in their axes, and so in their collective.
         self._index = index * len(program.processes) + group[0]
-        self._operands = [address_of(s, program.program) for s in step.operands]
-        self._results = [address_of(s, program.program) for s in step.results]
+        self._operands = [slot_address(s, program.program) for s in step.operands]
+        self._results = [slot_address(s, program.program) for s in step.results]
         self._stage = 0
 
     @property
     def name(self) -> str:
-        """What waits: the collective and its line, or that of the call, where the program was stored without lines."""
+        """Name of the waiting operation: the collective and its line, or the call, if the program was stored without lines."""
         return f"{self._name} at {self._line.describe()}" if self._line else f"{self._name} in {world.current().doing}"
 
     def _addresses(self, slots: Sequence[tuple[int, int]]) -> list[int]:
-        """Where the values of all devices of this process in the group are."""
+        """Return the addresses of the values of this process's devices in the group."""
         registers = self._state.registers
         return [int(registers[d, 1 + register]) + offset for register, offset in slots for d in self.devices]
 
@@ -161,8 +168,7 @@ class _Call:
         return self._stages[0].start(self._addresses(self._operands), None, world.current().data_tag(self._index))
 
     def advance(self, request: Request) -> Request | None:
-        """An exchange has ended: compute what follows from it, and start the next one. None if the results are
-        there."""
+        """Compute with the received data and start the next exchange; None if the results are complete."""
         done = self._stages[self._stage]
         if self._stage + 1 == len(self._stages):
             done.finish(request, self._addresses(self._results))
@@ -184,7 +190,7 @@ class _Plan:
 
 
 def _plans(program: DevicesExecutable, index: int, owners: tuple[int, ...]) -> list[_Plan]:
-    """What this process does in a collective among members of these processes, compiled once."""
+    """Return the exchanges of this process in a collective among members of these processes, compiled once."""
     found = program.plans.get((index, owners))
     if found is None:
         equation = program.steps[index].equation
@@ -204,8 +210,10 @@ def _plans(program: DevicesExecutable, index: int, owners: tuple[int, ...]) -> l
 
 
 class _Stage:
-    """One exchange of a run: its programs, and memory for what is sent and received. What processes that are near are
-    sent is in shared memory, new each time; what they send is read where it is."""
+    """One exchange of a run: its programs, and memory for sent and received data.
+
+    Data for processes on the same host is in shared memory, allocated anew each time; data from them is read in place.
+    """
 
     def __init__(self, plan: _Plan) -> None:
         parts, near = plan.parts, world.current().transport.near
@@ -223,7 +231,7 @@ class _Stage:
         )
         self._computed_starts, self._computed_bytes = _packed(computed)
         sizes = [bytes_of(t) for _, t in parts.receives]
-        # What is borrowed has no memory here.
+        # Borrowed data has no memory here.
         borrows = [p in near and n > SMALL for (p, _), n in zip(parts.receives, sizes, strict=True)]
         starts, size = _packed([0 if b else n for b, n in zip(borrows, sizes, strict=True)])
         self._memory = _room(size)
@@ -240,7 +248,7 @@ class _Stage:
         self._values: list[int] = []
 
     def room(self) -> tuple[list[int], SharedChunk | None]:
-        """Memory for the operands, where they are not those of the devices: their addresses."""
+        """Allocate the operands of a stage that are not those of the devices; return their addresses."""
         starts, size = _packed(self._operand_sizes)
         chunk = world.current().transport.take(size) if self._shares_operands else None
         if chunk is None:
@@ -249,7 +257,7 @@ class _Stage:
         return [first + start for start in starts], chunk
 
     def start(self, operands: list[int], operand_chunk: SharedChunk | None, tag: int) -> Request:
-        """Compute what is sent, and start the messages."""
+        """Compute the data to send, and start the messages."""
         transport = world.current().transport
         chunk = transport.take(self._computed_bytes) if self._shares else None
         first = chunk.address if chunk is not None else self._computed.address if self._computed is not None else 0
@@ -269,7 +277,7 @@ class _Stage:
         return transport.start(sends, receives)
 
     def finish(self, request: Request, results: list[int]) -> None:
-        """Compute the results from what was received."""
+        """Compute the results from the received data."""
         received = list(self._received)
         for i, address in zip(self._borrowed, request.borrowed(), strict=True):
             received[i] = address
@@ -278,7 +286,7 @@ class _Stage:
 
 
 def _packed(sizes: Sequence[int]) -> tuple[list[int], int]:
-    """Where values of so many bytes are when they are one after the other, and how much that is."""
+    """Return the aligned offsets of values of these sizes one after the other, and their total size."""
     starts = np.cumsum([0, *(-(-size // ALIGNMENT) * ALIGNMENT for size in sizes)]).tolist()
     return starts[:-1], starts[-1]
 
@@ -288,7 +296,7 @@ def _room(size: int) -> memory.Chunk:
 
 
 class _Runner:
-    """An executable with registers and temporaries of its own."""
+    """Executable with registers and temporaries of its own."""
 
     def __init__(self, executable: Executable) -> None:
         self._executable = executable

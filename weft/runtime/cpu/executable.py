@@ -1,4 +1,4 @@
-"""An executable: a compiled program in memory, to be called with arrays."""
+"""Executables: compiled programs in memory, to be called with arrays."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from weft.base.forks import held
 from weft.base.settings import config
 from weft.compiler.compilation import Compilation, Flat
 from weft.compiler.kernel.ir import Kernel, NamedKernel
-from weft.compiler.kernel.printer import symbol_of
+from weft.compiler.kernel.printer import kernel_symbol
 from weft.compiler.load import compilation_of
 from weft.compiler.program import times
 from weft.compiler.program.frame import TAPES, CallFrame
@@ -46,28 +46,30 @@ from weft.runtime.program_memory import memory_summary
 if TYPE_CHECKING:
     from weft.runtime.cpu.inside import CpuInside
 
-# Calls of Python by index; a program's are dropped with it.
+# Python callbacks by index; those of a program are removed with it.
 _hosts: dict[int, Call] = {}
 _next_host = 0
 _lock = held(threading.Lock())
-# Programs that run longer than this many nanoseconds are compiled with more care from the start.
+# Programs that are estimated to run longer than this many nanoseconds are compiled with better code from the start.
 WORTH_MORE = 200e6
-# ... others when they are called for this time.
+# The call at which other programs get better code.
 CALLS_BEFORE_BETTER_CODE = 2
-# Programs for symbolic sizes share their kernels: better ones are compiled when runs with any sizes took so many
-# nanoseconds, and whenever that has doubled, for what is new since then.
+# Programs for symbolic sizes share their kernels: better ones are compiled when runs with any sizes took this many
+# nanoseconds in all, and for new kernels whenever that time has doubled.
 TIME_OF_ALL_SIZES = 10_000_000
-# ... first the kernels that do so much of the work.
+# The fraction of the work whose kernels are compiled first.
 MOST_OF_THE_WORK = 0.8
-# Programs whose last run took so many nanoseconds are queued, those that take less than half of it no more.
+# Programs whose last run took this many nanoseconds are queued, until a run takes less than half of it.
 WORTH_QUEUEING = 500_000
-# Events that a run of a program with loops keeps at most.
+# The most events that a run of a program with loops records.
 MOST_EVENTS = 200_000
 
 
 def _call_host(table: int, parameters: int, registers: int) -> None:
-    """What native code calls: find the function, hand it arrays over the program's memory, store its results. What it
-    raises, the call of the program raises."""
+    """Run a Python callback for native code: pass it arrays over the program's memory and store its results.
+
+    An exception is raised from the call of the program.
+    """
     step = _hosts[ctypes.c_int64.from_address(parameters).value]
     pointers = (ctypes.c_int64 * len(step.slots)).from_address(table)
     arrays = [memory.view(p, shape, dtype) for p, (shape, dtype) in zip(pointers, step.types, strict=True)]
@@ -95,7 +97,7 @@ def _host_address() -> int:
 
 @dataclass
 class RunsOfAllSizes:
-    """How long programs of one family ran, when that is worth better code, and the program that was made last."""
+    """Total run time of the programs of one symbolic family, and the newest of these programs."""
 
     nanoseconds: int = 0
     worth_more: int = TIME_OF_ALL_SIZES
@@ -103,15 +105,17 @@ class RunsOfAllSizes:
 
 
 def runs_of_all_sizes(general: Jaxpr) -> RunsOfAllSizes:
-    """The runs of all programs of a jaxpr with symbolic sizes."""
+    """Return the run statistics of all programs of a jaxpr with symbolic sizes."""
     return general.cached("runs", RunsOfAllSizes)
 
 
 class Executable:
-    """A program in memory. Calling it takes arrays in storage dtype, one for each argument, and returns arrays. Donated
-    ones may come as blocks of memory."""
+    """Program in memory. A call takes arrays in storage dtype, one for each argument, and returns arrays.
 
-    # What checks have found is raised before a call returns.
+    Donated arguments may be blocks of memory.
+    """
+
+    # Failed checks are raised before a call returns, so arguments need not be kept alive for a second run.
     holds_arguments = False
 
     def __init__(
@@ -123,12 +127,12 @@ class Executable:
     ) -> None:
         global _next_host
         self.compilation = compilation
-        # Of a program with one flag for all its checks: the one with traps, which tells what was found.
+        # For a program with one flag for all its checks: builds the one with traps, which reports the failed check.
         self.again = again
         program = self.program = compilation.program
         hosts = [step for step in program.all_steps() if isinstance(step, Call) and step.routine == "host"]
         count = len(hosts)
-        with _lock:  # and without a call inside, where a signal's handler could run that waits for the lock
+        with _lock:  # without a call inside: there a signal handler could run and wait for the lock
             self._first_host = _next_host
             _next_host += count
         for index, step in enumerate(hosts, self._first_host):
@@ -136,14 +140,14 @@ class Executable:
         weakref.finalize(self, _forget, range(self._first_host, self._first_host + count))
         self._codes: list[np.ndarray] = []
         self._held: list[Any] = []  # the kernels of all codes
-        self.compile_stats: list[kernels.CompileStats] = []  # what the code of each tier took
-        self.loops: dict[Step, loops.NativeLoop] = {}  # those that have code of their own
+        self.compile_stats: list[kernels.CompileStats] = []  # one for the code of each tier
+        self.loops: dict[Step, loops.NativeLoop] = {}  # loops that are compiled to native code
         self._timed: _Timed | None = None
         self._calls = 0
         traced = compilation.traced
         general = traced.general if isinstance(traced, JaxprAtSizes) else None
         self._runs_of_all: RunsOfAllSizes | None = None if general is None else runs_of_all_sizes(general)
-        # How long the last run took that was measured, and whether calls may return before it has ended (`queue`).
+        # Duration of the last measured run, and whether calls may return before the program has run (`queue`).
         self.nanoseconds, self.asynchronous = 0, False
         tier = Tier.LIGHT if program.nanoseconds > WORTH_MORE else Tier.QUICK
         hot = hot_kernels(program, compilation.target, devices) if tier is Tier.QUICK else ()
@@ -155,7 +159,7 @@ class Executable:
         # Registers at the end point to the parameters of library calls.
         fixed = [(register, block.ctypes.data) for register, block in assembly.pointers]
         self.frame = CallFrame(program, self.constants.ctypes.data, fixed)
-        # As they were traced: passes keep shapes and dtypes, but not who is weakly typed.
+        # The traced types: passes preserve shapes and dtypes, but not weak types.
         self.in_types: list[Any] = [v.aval for v in compilation.traced.invars]
         self.out_types: list[Any] = [v.aval for v in compilation.traced.outvars]
         self.has_tapes = any(isinstance(s, Call) and s.routine in TAPE_ROUTINES for s in program.all_steps()) or any(
@@ -169,31 +173,33 @@ class Executable:
         hot: Collection[str] = (),
         yields: bool = False,
     ) -> Assembly:
-        """Compile the kernels, `hot` ones to light code, but for those whose code was `begun`, and write the bytecode
-        that the next run takes."""
+        """Compile the kernels and write the bytecode that the next run takes.
+
+        `hot` kernels are compiled to light code at once; `begun` returns objects whose compilation has started already.
+        """
         target = self.compilation.target
         light: dict[str, kernels.CompiledKernel] = {}
         if hot:
             stats = kernels.CompileStats(tier=Tier.LIGHT)
             light = kernels.compiled(
-                (k for k in self._launched() if symbol_of(k) in hot), target, Tier.LIGHT, stats, begun
+                (k for k in self._launched() if kernel_symbol(k) in hot), target, Tier.LIGHT, stats, begun
             )
             self.compile_stats.append(stats)
         stats = kernels.CompileStats(tier=tier)
         between = _nothing if yields else None
         try:
             self.kernels = light | kernels.compiled(self._launched(besides=light), target, tier, stats, begun, between)
-        except CodeIsGone:  # the program is on disk, but no longer its code
+        except CodeIsGone:  # the program is on disk, but its code has been deleted
             self.compilation.complete()
             self.kernels = kernels.compiled(self._launched(), target, tier, stats, between=between)
         self.tier, self.loops, self.can_improve = stats.tier, {}, stats.tier is Tier.QUICK
         if stats.tier is not Tier.QUICK:
-            # Other loops than those that are there are compiled when there is time for it.
+            # Without time to compile, only loops whose code exists are native.
             make = tier is not Tier.QUICK
             self.loops, self.can_improve = loops.native_loops(self.program, target, stats, make)
         with spans.measured(stats.seconds, "compile", "assemble"):
             assembly = Assembly(self.program, self._address, _host_address(), self._first_host, self.loops)
-            self._codes.append(assembly.bytecode())  # a run may still be at the older one
+            self._codes.append(assembly.bytecode())  # a run may still execute the older one
         self._held.append((self.kernels, self.loops))
         self.compile_stats.append(stats)
         if self.compilation.folder is not None:
@@ -204,25 +210,30 @@ class Executable:
         return assembly
 
     def _launched(self, besides: Collection[str] = ()) -> list[Kernel | NamedKernel]:
-        """The kernels of the program, but for those of some names."""
+        """Return the kernels of the program, except those with the names `besides`."""
         found = dict.fromkeys(step.kernel for step in self.program.all_steps() if isinstance(step, Launch))
-        return [kernel for kernel in found if symbol_of(kernel) not in besides] if besides else list(found)
+        return [kernel for kernel in found if kernel_symbol(kernel) not in besides] if besides else list(found)
 
     def _address(self, kernel: Kernel | NamedKernel) -> int:
-        return self.kernels[symbol_of(kernel)].address
+        return self.kernels[kernel_symbol(kernel)].address
 
     def optimise(self, yields: bool = False) -> None:
-        """Replace the code by better code for the same bits. Runs that are under way end with the old one. One who
-        `yields` compiles in the background, and lets others compile."""
+        """Replace the code by better code with the same bits. Runs in progress finish with the old code.
+
+        With `yields` it compiles in the background and lets other compilations run in between.
+        """
         if self.can_improve:
             self._link(Tier.LIGHT, yields=yields)
 
     def __call__(
         self, arrays: Sequence[Any], donate: Callable[[], None] | None = None, placement: Placement = HOME
     ) -> list[Any]:
-        """Run on arrays in storage dtype (and tapes); returns new arrays at a placement, but for results that took the
-        memory of a donated argument, which must be of the same device. `donate` is called when all memory is there and
-        before donated memory is overwritten: from then on nobody may see it, also if the run is interrupted."""
+        """Run on arrays in storage dtype (and tapes); return new arrays at a placement.
+
+        Results may reuse the memory of donated arguments, which must be on the same device. `donate` is called after all memory
+        is allocated and before donated memory is overwritten: from then on the arrays must be unusable, even if the run is
+        interrupted.
+        """
         self._calls += 1
         if self.can_improve and (self._calls == CALLS_BEFORE_BETTER_CODE or self._is_one_of_many()):
             tiers.improve(self)
@@ -231,7 +242,7 @@ class Executable:
         return self._run(arrays, self.code_address, donate, placement)
 
     def _is_one_of_many(self) -> bool:
-        """Whether by now programs for all sizes with the same kernels ran for long."""
+        """Return whether the programs of all sizes with the same kernels have run long enough for better code."""
         runs = self._runs_of_all
         if runs is None or runs.nanoseconds < runs.worth_more:
             return False
@@ -285,7 +296,7 @@ class Executable:
             outputs.append(pointer)
         free = self.free_temporaries(placement.memory)
         temporaries = self.take_temporaries(free)
-        registers = self.frame.filled(temporaries.address, arguments, outputs)
+        registers = self.frame.initial_registers(temporaries.address, arguments, outputs)
         if log is not None:
             registers = np.append(registers, log.address)
         try:
@@ -296,7 +307,7 @@ class Executable:
                 status = bytecode.run(code, registers.ctypes.data)
                 self.took(time.perf_counter_ns() - started)
             except FlagRaised:
-                status = None  # and not here: the error that is found has no other one as its context
+                status = None  # run again outside of this handler, so that the error has no context
             if status is None:
                 return self._run_with_traps(operands, placement)
             if status:
@@ -317,7 +328,7 @@ class Executable:
         donate: Callable[[], None] | None = None,
         placement: Placement = HOME,
     ) -> tuple[list[Any], timestamps.Log]:
-        """As a call, with a log of how long each step took, and of so many single events."""
+        """Run like a call; return the results and a log of the time of each step, with at most `events` single events."""
         if not timestamps.can_time(self.compilation.target.triple):
             return self._run(arrays, self.code_address, donate, placement), timestamps.Log([], 0)
         timed = self._timed_code()
@@ -327,7 +338,7 @@ class Executable:
         return results, log
 
     def took(self, nanoseconds: int) -> None:
-        """Know how long a run took."""
+        """Record the duration of a run."""
         self.nanoseconds = nanoseconds
         if self._runs_of_all is not None:
             self._runs_of_all.nanoseconds += nanoseconds
@@ -336,13 +347,14 @@ class Executable:
     prepare = staticmethod(pool.prepare)
 
     def entry(self) -> Callable[[int, bytes, int, int], int]:
-        """What dispatchers call: a function of the code's address, the packed registers, their count and that of all
-        registers, which returns the status."""
+        """Return the native entry point for dispatchers.
+
+        It takes the code's address, the packed registers, their count and the count of all registers, and returns the status.
+        """
         return bytecode.enter()
 
     def enter_timed(self, packed: bytes) -> int:
-        """Run with these registers and record how long each step took; returns the status. It is what dispatchers call
-        while steps are timed."""
+        """Run with these registers and record the time of each step; return the status. Dispatchers call it while profiling."""
         count = self.frame.registers
         if not timestamps.can_time(self.compilation.target.triple):
             return bytecode.enter()(self.code_address, packed, len(packed) // 8, count)
@@ -353,28 +365,28 @@ class Executable:
             return bytecode.enter()(timed.address, packed, count + 1, count + 1)
 
     def _timed_code(self) -> _Timed:
-        self.compilation.complete()  # who times steps asks for their lines
+        self.compilation.complete()  # a timed run reports the lines of steps
         timed = self._timed
         if timed is None or timed.code_address != self.code_address:
             timed = self._timed = _Timed(self)
         return timed
 
     def _events(self) -> int:
-        """Room for the events of one run."""
+        """Return the capacity for the events of one run."""
         steps = sum(isinstance(step, times.TIMED) for step in self.program.all_steps())
         loops = any(isinstance(step, (Loop, While)) for step in self.program.all_steps())
         return MOST_EVENTS if loops else steps
 
     def allocate(self, size: int, of: memory.DeviceMemory) -> tuple[int, memory.Chunk]:
-        """Memory for a result: its address, and the allocation that it is in."""
+        """Allocate a result; return its address and allocation."""
         return of.allocate(size)
 
     def free_temporaries(self, of: memory.DeviceMemory) -> memory.Temporaries:
-        """Pieces of memory that runs may take, and put back afterwards."""
+        """Return the pool of temporaries that runs take a chunk from and return it to."""
         return of.temporaries(self.program.temporary_bytes)
 
     def take_temporaries(self, free: memory.Temporaries) -> memory.Chunk:
-        """Memory for one run: of what is free, or else new."""
+        """Take memory for one run from the pool, or allocate it."""
         try:
             return free.take()
         except OutOfMemoryError:
@@ -388,33 +400,33 @@ class Executable:
 
     @property
     def inside(self) -> CpuInside:
-        """The program at each level as text, and what it costs."""
+        """Inspector of the program: its text at each level, and its costs."""
         from weft.runtime.cpu.inside import CpuInside
 
         return CpuInside(self)
 
     def own_arguments(self, values: Sequence[Any], donated: Sequence[bool], placement: Placement) -> list[Any]:
-        """NumPy arrays as arguments of a call; those that the program may overwrite are copies."""
+        """Return NumPy arrays as arguments of a call, copied where the program may overwrite them."""
         return [np.array(value) if donated and donated[n] else value for n, value in enumerate(values)]
 
     def code_bytes(self) -> int:
-        """How large its code is."""
+        """Return the size of the code in bytes."""
         return self._codes[-1].nbytes + sum(
             compiled.library.size for compiled in (*self.kernels.values(), *(loop.code for loop in self.loops.values()))
         )
 
     def _run_with_traps(self, arrays: Sequence[Any], placement: Placement) -> list[Any]:
-        """Run again and tell what the flag was set for. Where nothing is wrong then, the results are as good."""
+        """Run again with traps to report the failed check. If none fails this time, the results are valid."""
         assert self.again is not None
         with config.as_of(self.compilation.settings):
             return self.again()(arrays, None, placement)
 
     def raise_(self, status: int) -> None:
-        """Raise the error that a status of native code means."""
+        """Raise the error for a status of native code."""
         if status == 2:
             raise OutOfMemoryError(
-                f"There is no memory left for what a loop of {self.program.name or 'the program'} stores of each "
-                "iteration for its derivative.",
+                f"There is not enough memory for the residuals that a loop of {self.program.name or 'the program'} "
+                "stores of each iteration for its derivative.",
                 fix=(
                     "wrap the body in weft.checkpoint, which stores only its arguments",
                     "make fewer iterations",
@@ -424,12 +436,13 @@ class Executable:
 
 
 class _Superseded(Exception):
-    """Another program is to have better code first."""
+    """Another program has to get better code first."""
 
 
 class InstanceExecutable(Executable):
-    """A program at sizes in memory: its kernels and its bytecode but for integers are those of the program for all
-    sizes of its class."""
+    """Program at concrete sizes in memory. It shares its kernels, and its bytecode except for integers, with the program for
+    all sizes of its class.
+    """
 
     program: ProgramAtSizes
 
@@ -462,8 +475,10 @@ class InstanceExecutable(Executable):
         self.has_tapes = False
 
     def optimise(self, yields: bool = False) -> None:
-        """With `yields` the program that was made last comes first, if it has other kernels: sizes that are new at such
-        a time often come in a row, and what earlier ones needed may not be needed again."""
+        """Replace the code by better code; with `yields` the newest program comes first, if it has other kernels.
+
+        New sizes often come in a row, and kernels of earlier sizes may not be needed again.
+        """
         runs = self._runs_of_all
         assert runs is not None
         better: InstanceExecutable | None = self
@@ -492,12 +507,14 @@ class InstanceExecutable(Executable):
         self.compile_stats.append(stats)
 
     def _taking_most_of(self, work: Mapping[Kernel, float]) -> Callable[[Mapping[str, Any]], None]:
-        """A function that takes better code when it is there for the kernels that do most of the work, and that raises
-        `_Superseded` if another program is to come first."""
+        """Return a callback that takes better code as soon as the kernels that do most of the work are compiled.
+
+        It raises `_Superseded` if another program has to come first.
+        """
         enough, total, first = MOST_OF_THE_WORK * sum(work.values()), 0.0, set[str]()
         for kernel, nanoseconds in work.items():
             if total < enough:
-                first.add(symbol_of(kernel))
+                first.add(kernel_symbol(kernel))
                 total += nanoseconds
 
         def take(held: Mapping[str, Any]) -> None:
@@ -512,11 +529,11 @@ class InstanceExecutable(Executable):
         return take
 
     def _take(self, code: PreparedCode) -> None:
-        """Have the next run take this code, and programs of other sizes too."""
+        """Use this code from the next run on, for programs of other sizes too."""
         self.program.prepared.codes[self.compilation.target] = code
         self.kernels, self.tier = code.kernels, code.tier
         self.can_improve = code.tier is Tier.QUICK
-        self._codes.append(code.at(self.program))  # a run may still be at the older one
+        self._codes.append(code.at(self.program))  # a run may still execute the older one
         self._held.append(self.kernels)
         self.code_address = self._codes[-1].ctypes.data
 
@@ -532,9 +549,11 @@ def compile_executable(
     meanwhile: Callable[[Compilation], None] | None = None,
     devices: int = 1,
 ) -> Executable:
-    """The jaxpr, whose constants are arguments, as an executable for a target; see `Backend.compile`. `scheduled`
-    changes the order of steps, and assigns their memory again. `meanwhile` is called when all steps are known, while
-    threads compile their kernels. So many `devices` of this process run it."""
+    """Compile a jaxpr, whose constants are arguments, for a target; see `Backend.compile`.
+
+    `scheduled` reorders the steps and assigns their memory again. `meanwhile` is called when all steps are known, while
+    threads compile their kernels. `devices` is the number of devices of this process that run the executable.
+    """
     tuner = _tune if config.autotune_milliseconds else None
     ahead = Ahead(target, WORTH_MORE, devices)
     compilation = compilation_of(jaxpr, donated, target, again is not None, tuner, Flat(flat), ahead.steps)
@@ -551,15 +570,16 @@ def compile_executable(
 
 def _tune(fused: Jaxpr, target: Target) -> None:
     """Measure the contractions of a program that is about to be compiled."""
-    # What measures is loaded with the first program that is compiled, not with those that are read from disk.
+    # Imported here: programs that are read from disk do not need it.
     from weft.runtime.cpu.tuning import tune
 
     tune(fused, target)
 
 
 class _Timed:
-    """The program with stamps around its steps, for the code that it has now. It has one register more than the program
-    itself, for the log."""
+    """Bytecode with timestamps around the steps, for the current code of a program. It has one register more than the program
+    itself, for the log.
+    """
 
     def __init__(self, executable: Executable) -> None:
         self.code_address = executable.code_address
@@ -570,11 +590,11 @@ class _Timed:
         self._bytecode = assembly.bytecode()
         self.address = self._bytecode.ctypes.data
         if assembly.log_register != executable.frame.registers:
-            raise InternalError("The log of a timed program is not in its last register.", stage="run")
+            raise InternalError("The log of a timed program must be in its last register.", stage="run")
 
 
 def _nothing(held: Mapping[str, Any]) -> None:
-    """What is done between pieces of code that nobody runs yet."""
+    """Do nothing between the compilations of kernels that do not run yet."""
 
 
 def _forget(indices: range) -> None:

@@ -1,13 +1,14 @@
 """Native code with guard pages around all of its memory: an access outside of a buffer ends the process by a signal.
 
     from weft.runtime.cpu import guarded
+
     guarded.run(weft.make_jaxpr(f)(x), [x])
 
-Each argument, result, constant and temporary has pages of its own between pages that nobody may touch. It ends where
-such a page begins (`Edge.END`), or begins where one ends (`Edge.BEGIN`). Temporaries, which otherwise share one block
-of memory by their lifetimes, are laid out one after the other too: in a block guarded as a whole, a read that goes from
-one of them into the next would not be seen. Before a run all bits of temporaries and results are set, which no value
-but a nan has; arguments that are not donated and constants are read-only.
+Each argument, result, constant and temporary has pages of its own between inaccessible pages. It ends where such a page
+begins (`Edge.END`), or begins where one ends (`Edge.BEGIN`). Temporaries, which otherwise share one block of memory by
+their lifetimes, are laid out one after the other too: a guard around the whole block would not detect a read that goes
+from one of them into the next. Before a run all bits of temporaries and results are set, a pattern that is a nan for
+floats; arguments that are not donated and constants are read-only.
 """
 
 from __future__ import annotations
@@ -35,13 +36,13 @@ from weft.runtime.cpu.executable import Executable
 from weft.runtime.cpu.memory import Chunk, DeviceMemory, Temporaries
 
 PAGE = mmap.PAGESIZE
-# What memory holds before a run.
+# The content of memory before a run.
 POISON = 0xFF
 _NOTHING, _READ = 0, 1  # protections of pages
 
 
 class Edge(Enum):
-    """At which side of a piece of memory the guard page is right beside it: at the other one the rest of a page is."""
+    """Side of a piece of memory that touches its guard page: the rest of its last page is at the other side."""
 
     BEGIN = "begin"
     END = "end"
@@ -49,8 +50,9 @@ class Edge(Enum):
 
 @dataclass(frozen=True)
 class Layout:
-    """Pieces of memory one after the other: where each begins, the pages (start, length) that it has, bytes in all. A
-    piece without bytes is where a guard page begins."""
+    """Pieces of memory one after the other: their offsets, their pages (start, length) and the size in bytes. An empty piece
+    is at the beginning of a guard page.
+    """
 
     offsets: list[int]
     pages: list[tuple[int, int]]
@@ -58,7 +60,7 @@ class Layout:
 
     @staticmethod
     def of(sizes: Iterable[int], edge: Edge) -> Layout:
-        """The layout of pieces of so many bytes, with a guard page before each and after the last."""
+        """Lay out pieces of these sizes, with a guard page before each and after the last."""
         offsets, pages, total = [], [], PAGE
         for size in sizes:
             length = -(-size // PAGE) * PAGE
@@ -69,7 +71,7 @@ class Layout:
 
 
 class Guarded(Chunk):
-    """Memory for a layout, with its guard pages."""
+    """Memory of a layout, with its guard pages."""
 
     __slots__ = ("layout",)
 
@@ -88,14 +90,14 @@ class Guarded(Chunk):
         self.array[first : first + array.nbytes] = array.reshape(-1).view(np.uint8)
 
     def forbid_writing(self, indices: Iterable[int] | None = None) -> None:
-        """From now on some pieces, or all, may only be read."""
+        """Make some pieces, or all, read-only."""
         for i in range(len(self.layout.pages)) if indices is None else indices:
             first, length = self.layout.pages[i]
             if length:
                 _protect(self.address + first, length, _READ)
 
     def is_poisoned_around(self, index: int, size: int) -> bool:
-        """Whether what a piece of so many bytes leaves of its pages is as it was."""
+        """Return whether the rest of a piece's pages, beyond its `size` bytes, is unchanged."""
         (first, length), begin = self.layout.pages[index], self.layout.offsets[index]
         parts = self.array[first:begin], self.array[begin + size : first + length]
         return all(bool((part == POISON).all()) for part in parts)
@@ -105,11 +107,11 @@ def _protect(address: int, size: int, protection: int) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.mprotect(ctypes.c_void_p(address), ctypes.c_size_t(size), protection):
         code = ctypes.get_errno()
-        raise OSError(code, f"A page cannot be guarded: {os.strerror(code)}")
+        raise OSError(code, f"A guard page cannot be set up: {os.strerror(code)}")
 
 
 class GuardedExecutable(Executable):
-    """An executable all of whose memory is guarded. It owns its program, whose memory it plans anew."""
+    """Executable with guard pages around all of its memory. It owns its program, whose memory it plans again."""
 
     def __init__(self, compilation: Compilation, edge: Edge) -> None:
         self.edge = edge
@@ -131,14 +133,14 @@ class GuardedExecutable(Executable):
         return chunk.address + chunk.layout.offsets[0], chunk
 
     def free_temporaries(self, of: DeviceMemory) -> Temporaries:
-        return Temporaries(0, {})  # each run has memory that nobody has written
+        return Temporaries(0, {})  # each run has fresh memory
 
     def take_temporaries(self, free: Temporaries) -> Chunk:
         return Guarded(self._layout)
 
 
 def _placement(slots: Sequence[Slot], edge: Edge) -> Layout:
-    """Give slots their offsets in a guarded block, and the layout of that."""
+    """Assign offsets in a guarded block to slots; return the layout of the block."""
     layout = Layout.of([slot.size for slot in slots], edge)
     for slot, offset in zip(slots, layout.offsets, strict=True):
         slot.offset = offset
@@ -152,13 +154,13 @@ def run(
     donated: Sequence[bool] = (),
     target: Target | None = None,
 ) -> list[Any]:
-    """The results of a program (as arrays, in ordinary memory) whose code runs with all of its memory guarded."""
+    """Run a program with guard pages around all of its memory; return the results as arrays in ordinary memory."""
     executable = GuardedExecutable(compile_program(jaxpr, donated, target or host()), edge)
     return call(executable, arrays, donated)
 
 
 def call(executable: GuardedExecutable, arrays: Sequence[Any], donated: Sequence[bool] = ()) -> list[Any]:
-    """Call an executable on copies of arrays that are guarded as the rest of its memory is."""
+    """Call an executable on guarded copies of arrays."""
     copies: list[Any] = []
     for i, (array, aval) in enumerate(zip(arrays, executable.in_types, strict=True)):
         if not isinstance(aval, TapeType):

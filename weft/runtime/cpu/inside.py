@@ -1,4 +1,4 @@
-"""What there is to see inside of an executable of CPUs. It is loaded when somebody looks: running takes none of it."""
+"""Inspection of CPU executables. Loaded on demand; running does not need it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from weft.runtime.inside import Inside, KernelCode, function_in
 
 
 class CpuInside(Inside):
-    """An executable of CPUs, to be read."""
+    """Inspector of a CPU executable."""
 
     def llvm(self) -> str:
         return module_text(self.distinct_kernels().items(), self.compilation.target)

@@ -1,4 +1,4 @@
-"""Calls of executables by the addresses of their arguments: what operations outside of programs run through."""
+"""Calls of executables by the addresses of their arguments, for eager operations."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ from weft.runtime.cpu import memory, tiers
 from weft.runtime.cpu.executable import CALLS_BEFORE_BETTER_CODE, WORTH_MORE, Executable
 from weft.runtime.device import HOME, Placement
 
-# An operation that takes less than this many nanoseconds gets better code when it was called that often.
+# An operation that takes less than `SHORT` nanoseconds gets better code after `CALLS_OF_SHORT` calls.
 SHORT, CALLS_OF_SHORT = 1e-3 * WORTH_MORE, 16
 
 
 class Launcher:
-    """A program with neither tapes nor donated arguments, to be called with addresses; its results have the types
-    `results`, which may be of other shapes than the program's own, and are put at a placement. One is made for a state
-    of the settings."""
+    """Caller of a program without tapes or donated arguments, by addresses; created for one state of the settings.
+
+    Its results have the types `results`, which may have other shapes than the program's own, and a placement.
+    """
 
     __slots__ = (
         "_calls",
@@ -52,7 +53,7 @@ class Launcher:
         self._last = CALLS_BEFORE_BETTER_CODE if program.nanoseconds > SHORT else CALLS_OF_SHORT
 
     def __call__(self, *addresses: int) -> list[Any]:
-        """Run on the memory at these addresses, one for each argument; returns new arrays."""
+        """Run on the memory at these addresses, one for each argument; return new arrays."""
         executable, frame = self._executable, self._frame
         self._calls += 1
         if self._calls == self._last and executable.can_improve:
@@ -89,12 +90,12 @@ class Launcher:
 
 
 _enter = bytecode.enter()
-# Lengths in memory, where programs of any length read them.
+# All lengths, in memory: a program for any length reads its length from an address.
 _counts = np.arange(FLAT_MOST, dtype=np.int64)
 
 
 def address_of_count(length: int) -> int:
-    """The address of a length in memory that lives as long as the process."""
+    """Return the address of a length in memory that lives as long as the process."""
     return int(_counts.__array_interface__["data"][0]) + length * _counts.itemsize
 
 
@@ -105,7 +106,7 @@ def eager_call(
     placement: Placement,
     length: int | None = None,
 ) -> Callable[[Sequence[Any]], list[Any]]:
-    """A function of arrays that runs the executable of one operation; see `Backend.eager_call`."""
+    """Return a function of arrays that runs the executable of one operation; see `Backend.eager_call`."""
     launch = Launcher(executable, results, placement)
     first = [] if length is None else [address_of_count(length)]
     if first and len(types) == 1:
@@ -127,8 +128,7 @@ def eager_call(
 
 
 def _adopted(value: Any, aval: ArrayType) -> ConcreteArray:
-    """What is no array of the first device as an array, for the time of a call. The memory of every CPU device can be
-    read where it is."""
+    """Wrap an operand in a temporary array. The memory of every CPU device can be read in place."""
     if isinstance(value, ConcreteArray):
         return value
     return ConcreteArray(np.asarray(value, dtypes.storage(aval.dtype)), aval)

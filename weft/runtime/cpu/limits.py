@@ -1,4 +1,4 @@
-"""What this machine can do at best: operations and bytes in a second, measured by short kernels and stored on disk."""
+"""Peak performance of this machine: operations and bytes a second, measured by short kernels and cached on disk."""
 
 from __future__ import annotations
 
@@ -21,20 +21,21 @@ from weft.compiler.target.target import Target
 from weft.runtime.device import HOME
 from weft.runtime.limits import Limits
 
-# Fused multiply-adds under way at once: enough to fill two units of four cycles.
+# Independent chains of fused multiply-adds: enough to fill two units with a latency of four cycles.
 CHAINS = 12
 ITERATIONS = 20_000
-# Bytes that are read and written over and over: they fit into one level of memory after the other.
+# Sizes of the data that is copied repeatedly: they fit into one level of the memory hierarchy after the other.
 SIZES = (32 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 128 << 20)
-# How long a kernel is run. Beside others' work it is run longer, until once it had all the processors for itself: so
-# much of the time that its threads could have had. All kernels together are given so many seconds more for that.
+# Seconds that a kernel runs. On a busy machine it runs longer, until one run has had the processors for itself: its
+# threads had the fraction `UNDISTURBED` of the possible processor time. All kernels together get `PATIENCE` seconds
+# more for that.
 SECONDS, PATIENCE = 0.03, 0.5
 UNDISTURBED = 0.8
 VERSION = 2
 
 
 def limits() -> Limits:
-    """The limits of this machine with the threads that programs may use now; measured once."""
+    """Return the limits of this machine with the threads that programs may use now; measured once."""
     return _limits(pool.threads())
 
 
@@ -50,7 +51,7 @@ def _limits(threads: int) -> Limits:
                 stored["threads"], stored["flops"], tuple((size, rate) for size, rate in stored["bandwidths"])
             )
     found, undisturbed = measure(threads)
-    # What was measured beside others' work is for this process alone.
+    # Measurements on a busy machine are used by this process only.
     if path is not None and undisturbed:
         with contextlib.suppress(OSError):
             content = {name: getattr(found, name) for name in ("threads", "flops", "bandwidths")}
@@ -59,7 +60,7 @@ def _limits(threads: int) -> Limits:
 
 
 def text(target: Target) -> str:
-    """Kernels that do nothing but compute, and nothing but copy."""
+    """Return an LLVM module with a kernel that only computes and one that only copies."""
     bits = target.vector_bits or 128
     module = Module(target.triple, vector_bits=bits)
     lanes = vector(float_, bits // 32)
@@ -95,8 +96,10 @@ BLOCK = 2048
 
 
 def measure(threads: int) -> tuple[Limits, bool]:
-    """Run the kernels; and whether each had the processors for itself once. It takes a few hundredths of a second for
-    each level of memory, a few tenths on a busy machine."""
+    """Run the kernels; return the limits, and whether each kernel had the processors for itself once.
+
+    It takes a few hundredths of a second for each level of memory, and a few tenths on a busy machine.
+    """
     library = link.compiled(text(host()), host(), link.Tier.FULL)
     width = (host().vector_bits or 128) // 32
     pieces, latest = 4 * threads, time.perf_counter() + PATIENCE
@@ -115,7 +118,7 @@ def measure(threads: int) -> tuple[Limits, bool]:
         seconds, quiet = _best(library.addresses["weft_copy"], blocks, grain, [source, sink], threads, latest)
         undisturbed = undisturbed and quiet
         bandwidths.append((size, 2 * blocks * BLOCK / seconds))
-    # What larger memory can do, smaller can too: a lower rate was somebody else's work on this machine.
+    # Smaller memory is at least as fast as larger: a lower rate is noise from other processes.
     rates = [max(rate for _, rate in bandwidths[i:]) for i in range(len(SIZES))]
     return Limits(threads, flops, tuple(zip(SIZES, rates, strict=True))), undisturbed
 
@@ -123,8 +126,10 @@ def measure(threads: int) -> tuple[Limits, bool]:
 def _best(
     kernel: int, count: int, grain: int, arrays: list[np.ndarray], threads: int, latest: float
 ) -> tuple[float, bool]:
-    """The least seconds of one launch, from repeated programs with several launches each; and whether in one of these
-    no thread was kept waiting, which is tried until `latest`."""
+    """Return the least seconds of one launch, and whether its threads ever had the processors for themselves.
+
+    It measures repeated programs with several launches each, until one run is undisturbed or `latest` has passed.
+    """
     registers: Any = np.array([a.ctypes.data for a in arrays], np.int64)
 
     def program(launches: int) -> Callable[[], tuple[float, float]]:

@@ -2,7 +2,7 @@
 
 Small results are cut from chunks, which live as long as one of them does. Larger ones have a block each; a block goes
 back into the pool when its array dies, unless there are still NumPy views of it. Each device has memory of its own.
-Temporaries of programs that do not run at the same time are in the same memory: it is paged in once.
+Temporaries of programs that do not run at the same time share memory, so that its pages are touched once.
 """
 
 from __future__ import annotations
@@ -28,23 +28,24 @@ ALIGNMENT = 64
 CHUNK = 1 << 16
 # Results up to this size share chunks.
 SMALL = 1 << 12
-# Memory of at least this size is asked of the system in large pages: with small ones, looking up where a page is takes
-# as long again as reading it. What the allocator of the C library has used before is in small pages and stays so.
+# Memory of at least this size is mapped in large pages: with small ones, a TLB miss takes as long again as reading the
+# page. Memory that the allocator of the C library has used before is in small pages and stays so.
 LARGE = 1 << 22
 LARGE_PAGE = 1 << 21
-# Large pieces begin at different offsets in their pages: equal offsets would compete for the same sets of a cache.
+# Large pieces begin at different offsets in their pages: equal offsets cause set conflicts in the cache.
 STAGGER, STAGGERS = (1 << 12) + ALIGNMENT, 16
-# Temporaries of at least this size may be in what was allocated for those of another program.
+# Temporaries of at least this size may reuse the temporaries of another program.
 SHARED = 1 << 18
-# Those of at least this size are in large pages, with addresses for so many times as much, up to so many bytes: a later
-# program that needs more finds the beginning of its temporaries paged in. Pages that no program touches take no memory.
+# Temporaries of at least `LARGE_TEMPORARIES` bytes are in large pages, in an address range that is `RESERVED` times as
+# large, up to `MOST_RESERVED` bytes: a later program that needs more finds the beginning of its temporaries paged in.
+# Pages that no program touches take no memory.
 LARGE_TEMPORARIES, RESERVED, MOST_RESERVED = 1 << 20, 8, 1 << 30
-# Blocks of all devices are pooled up to so many bytes; beyond, memory goes back to the system.
+# The most bytes of free blocks in the pools of all devices; beyond, memory goes back to the system.
 MOST_POOLED = 1 << 29
 
 
 class Chunk:
-    """Memory that knows its address; arrays in it keep it."""
+    """Memory with its address; arrays in it keep it alive."""
 
     __slots__ = ("address", "array")
 
@@ -53,7 +54,7 @@ class Chunk:
         try:
             whole, alignment, first = take(size)
         except _NO_MEMORY:
-            # What is pooled for later may be what is missing.
+            # Pooled memory may make the difference.
             clear_all()
             try:
                 whole, alignment, first = take(size)
@@ -65,11 +66,11 @@ class Chunk:
 
     @property
     def room(self) -> int:
-        """How many bytes there are from the address on."""
+        """Bytes from the address to the end."""
         return self.array.nbytes - (self.address - self.array.__array_interface__["data"][0])
 
     def view(self, pointer: int, shape: Any, dtype: Any) -> np.ndarray:
-        """A part of the memory as an array."""
+        """Return a part of the memory as an array."""
         count = math.prod(shape)
         if not count * dtype.itemsize:
             return np.empty(shape, dtype)
@@ -78,13 +79,13 @@ class Chunk:
 
 
 _staggers = itertools.count()
-# What NumPy and the system raise for sizes that they have not, or nobody could have.
+# Errors that NumPy and the system raise for sizes that are not available or not possible.
 _NO_MEMORY = (MemoryError, OSError, OverflowError, ValueError)
 
 
 @functools.cache
 def most_memory() -> int:
-    """All memory that the machine has. Some systems promise more and end processes that use it."""
+    """Return all memory that the machine has, including swap. Some systems promise more and kill processes that use it."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") + _swap()
     except (AttributeError, ValueError, OSError):
@@ -92,7 +93,7 @@ def most_memory() -> int:
 
 
 def _swap() -> int:
-    """Memory on disk, where the system says how much there is."""
+    """Return the size of swap, or 0 if the system does not report it."""
     try:
         with open("/proc/meminfo", encoding="ascii") as file:
             return sum(int(line.split()[1]) << 10 for line in file if line.startswith("SwapTotal"))
@@ -100,12 +101,12 @@ def _swap() -> int:
         return 0
 
 
-# New memory; how what it is for is to be aligned in it, and what that begins with then.
+# New memory, the alignment of its content, and the offset of the content from the aligned address.
 _Memory = tuple[np.ndarray, int, int]
 
 
 def _system_memory(size: int) -> _Memory:
-    """New memory with room for so many bytes."""
+    """Allocate memory with room for `size` aligned bytes."""
     if size >= LARGE and size > most_memory():
         raise MemoryError
     if size < LARGE or not hasattr(mmap, "MADV_HUGEPAGE"):
@@ -114,17 +115,17 @@ def _system_memory(size: int) -> _Memory:
 
 
 def _temporary_memory(size: int) -> _Memory:
-    """New memory for temporaries of so many bytes, with room for larger ones of programs to come."""
+    """Allocate temporaries of `size` bytes, with room for larger ones of later programs."""
     if size < LARGE_TEMPORARIES or size > most_memory() or not _promises_freely():
         return _system_memory(size)
     try:
         return _large(max(size, min(RESERVED * size, MOST_RESERVED)))
-    except _NO_MEMORY:  # addresses are limited as well
+    except _NO_MEMORY:  # the address space may be limited as well
         return _system_memory(size)
 
 
 def _large(size: int) -> _Memory:
-    """So many bytes in large pages, with room to begin at one of them and to stagger."""
+    """Map `size` bytes in large pages, with room for alignment and for the stagger."""
     whole = size + LARGE_PAGE + STAGGER * STAGGERS
     pages = mmap.mmap(-1, whole, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     pages.madvise(mmap.MADV_HUGEPAGE)
@@ -133,7 +134,7 @@ def _large(size: int) -> _Memory:
 
 @functools.cache
 def _promises_freely() -> bool:
-    """Whether the system has large pages, and lets processes have addresses without memory behind them."""
+    """Return whether the system has large pages and allows reservations without memory behind them."""
     try:
         with open("/proc/sys/vm/overcommit_memory", encoding="ascii") as file:
             return int(file.read()) != 2 and hasattr(mmap, "MADV_HUGEPAGE")
@@ -142,7 +143,7 @@ def _promises_freely() -> bool:
 
 
 def rounded_up(size: int) -> int:
-    """The next multiple of the alignment."""
+    """Round a size up to a multiple of the alignment."""
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
@@ -156,26 +157,26 @@ class Block(Chunk):
         super().__init__(size_of_class(size_class))
 
     def __del__(self) -> None:
-        # Views have the array as their base: then more than this slot and the call below refer to it. There is none
-        # where memory was asked for in vain.
+        # Views have the array as their base: then there are more references than this slot and the call below. A block
+        # whose allocation failed has no array.
         if hasattr(self, "array") and sys.getrefcount(self.array) <= 2:
             self.pool.give(self.size_class, self.array, self.address)
 
 
 def class_of(size: int) -> int:
-    """The size class for so many bytes: four classes an octave."""
+    """Return the size class of a number of bytes: there are four classes an octave."""
     size = max(size, 4096) - 1
     octave = size.bit_length() - 3  # `size >> octave` is one of 4 to 7
     return octave * 4 + (size >> octave) - 4
 
 
 def size_of_class(size_class: int) -> int:
-    """The largest size of a class."""
+    """Return the largest size of a class."""
     octave, quarter = divmod(size_class, 4)
     return (quarter + 5) << octave
 
 
-# Finalizers may run inside of `take`. The pools of all devices have one lock: what they hold together is limited.
+# Reentrant, since finalizers may run inside of `take`. All pools share it, since their total size is limited.
 _lock = held(threading.RLock())
 _pooled = 0
 
@@ -187,7 +188,7 @@ class Pool:
         self._free: dict[int, list[tuple[np.ndarray, int]]] = {}
 
     def take(self, size: int) -> Block:
-        """A block of at least so many bytes."""
+        """Return a block of at least `size` bytes."""
         global _pooled
         size_class = class_of(size)
         with _lock:
@@ -201,7 +202,7 @@ class Pool:
         return Block(size_class, self)
 
     def give(self, size_class: int, array: np.ndarray, address: int) -> None:
-        """Take memory back that nobody uses."""
+        """Return unused memory to the pool, or to the system if the pools are full."""
         global _pooled
         with _lock:
             if _pooled + array.nbytes <= MOST_POOLED:
@@ -209,7 +210,7 @@ class Pool:
                 _pooled += array.nbytes
 
     def clear(self) -> None:
-        """Let all free memory go."""
+        """Return all free memory to the system."""
         global _pooled
         with _lock:
             _pooled -= self.bytes
@@ -217,13 +218,13 @@ class Pool:
 
     @property
     def bytes(self) -> int:
-        """How much memory is free."""
+        """Bytes of free memory."""
         with _lock:
             return sum(array.nbytes for free in self._free.values() for array, _ in free)
 
 
 def take_each(pools: Sequence[Pool], size: int) -> list[Block]:
-    """A block of so many bytes from each pool."""
+    """Take a block of at least `size` bytes from each pool."""
     global _pooled
     size_class = class_of(size)
     found: list[Block] = []
@@ -241,7 +242,7 @@ def take_each(pools: Sequence[Pool], size: int) -> list[Block]:
 
 
 class Arena(threading.local):
-    """Where a thread cuts small results from."""
+    """The chunk that a thread cuts small results from."""
 
     chunk: Chunk | None = None
     next = 0
@@ -249,8 +250,7 @@ class Arena(threading.local):
 
 
 class Temporaries(list[Chunk]):
-    """Free memory for the temporaries of programs whose temporaries are of one size class. A run takes a chunk and puts
-    it back afterwards; dispatchers do so themselves where there is one."""
+    """Pool of temporaries of one size class. A run takes a chunk and puts it back afterwards; dispatchers do so inline."""
 
     __slots__ = ("_others", "_size_class")
 
@@ -259,7 +259,7 @@ class Temporaries(list[Chunk]):
         self._size_class, self._others = size_class, others
 
     def take(self) -> Chunk:
-        """Memory for one run: of what is free, or else new."""
+        """Take a free chunk for one run, or allocate one."""
         with contextlib.suppress(IndexError):
             return self.pop()
         size = size_of_class(self._size_class)
@@ -268,7 +268,7 @@ class Temporaries(list[Chunk]):
             for _, i, chunk in sorted((f for f in free if f[0] >= size), key=lambda f: f[0]):
                 if self._others[i].drop(chunk):
                     return chunk
-            # Smaller ones would not be used again: this program's serve for theirs.
+            # Drop smaller ones, since those programs can use the new chunk.
             for room, i, chunk in free:
                 if room >= SHARED:
                     self._others[i].drop(chunk)
@@ -276,7 +276,7 @@ class Temporaries(list[Chunk]):
         return Chunk(size, _temporary_memory)
 
     def drop(self, chunk: Chunk) -> bool:
-        """Whether the chunk was still free; now it is not."""
+        """Remove a chunk from the pool; return whether it was still free."""
         try:
             self.remove(chunk)
         except ValueError:  # another thread has taken it
@@ -285,7 +285,7 @@ class Temporaries(list[Chunk]):
 
 
 class DeviceMemory:
-    """What the arrays and programs of one device take their memory from."""
+    """Allocator of one device, for its arrays and programs."""
 
     __slots__ = ("_queued", "_temporaries", "cut", "pool")
 
@@ -297,42 +297,44 @@ class DeviceMemory:
         _memories.append(self)
 
     def allocate(self, size: int) -> tuple[int, Chunk]:
-        """Memory for so many bytes: its address, and the object that frees it when nobody refers to it any more."""
+        """Allocate `size` bytes; return their address and the object that frees them with its last reference."""
         if size <= SMALL:
             return self.cut(rounded_up(size))
         block = self.pool.take(size)
         return block.address, block
 
     def statistics(self) -> None:
-        """None: the memory of the host is not counted by device."""
+        """Return None: host memory is not tracked by device."""
 
     def temporaries(self, size: int) -> Temporaries:
-        """Free memory for the temporaries of programs that need so many bytes."""
+        """Return the pool of temporaries for programs that need `size` bytes."""
         size_class = class_of(size)
         return self._temporaries.setdefault(size_class, Temporaries(size_class, self._temporaries))
 
     def queued(self, size: int) -> Chunk:
-        """Memory for the temporaries of programs in the queue. They run one after the other, so all have the same; that
-        of those that are in the queue already stays theirs when a larger one is needed."""
+        """Return memory for the temporaries of queued programs.
+
+        They run one after the other, so all share it. Programs in the queue keep theirs when a larger one is needed.
+        """
         found = self._queued
         if found is None or found.room < size:
-            self._queued = None  # and not while there are two
+            self._queued = None  # free the smaller one first, so that there are never two
             found = self._queued = Chunk(size_of_class(class_of(size)), _temporary_memory)
         return found
 
     def empty(self, shape: Any, dtype: Any) -> np.ndarray:
-        """An array whose elements are not set yet."""
+        """Return an uninitialised array."""
         address, chunk = self.allocate(math.prod(shape) * dtype.itemsize)
         return chunk.view(address, shape, dtype)
 
     def copied(self, value: np.ndarray, shape: Any) -> Block:
-        """A block with the elements of an array, broadcast to a shape."""
+        """Copy the elements of an array, broadcast to a shape, to a new block."""
         block = self.pool.take(math.prod(shape) * value.itemsize)
         block.view(block.address, shape, value.dtype)[...] = value
         return block
 
     def clear(self) -> None:
-        """Let the memory go that nobody uses now."""
+        """Return all unused memory to the system."""
         self.pool.clear()
         self._queued = None
         for free in list(self._temporaries.values()):
@@ -343,13 +345,13 @@ _memories: list[DeviceMemory] = []
 
 
 def clear_all() -> None:
-    """Let the memory of all devices go that nobody uses now: on CPUs what one has not, another may have."""
+    """Return the unused memory of all devices to the system: on CPUs they share it."""
     for memory in _memories:
         memory.clear()
 
 
 def _cutter(arena: Arena) -> Callable[[int], tuple[int, Chunk]]:
-    """A function that cuts small results from chunks."""
+    """Return a function that cuts small results from chunks."""
 
     def cut(size: int) -> tuple[int, Chunk]:
         """An address with room for so many bytes, a multiple of the alignment, and the chunk that it is in."""
@@ -358,8 +360,8 @@ def _cutter(arena: Arena) -> Callable[[int], tuple[int, Chunk]]:
             room = max(CHUNK, size)
             chunk = Chunk(room)
             address = chunk.address
-            # A call is where Python runs handlers of signals and finalizers, which may cut, too. From here on there is
-            # none, so what they find is either what was there before, or the new chunk.
+            # Signal handlers and finalizers run at calls, and may cut too. From here on there is no call, so they see
+            # either the previous state or the new chunk.
             arena.chunk, arena.end = chunk, address + room
         arena.next = address + size
         return address, chunk
@@ -368,13 +370,13 @@ def _cutter(arena: Arena) -> Callable[[int], tuple[int, Chunk]]:
 
 
 def aligned_bytes(size: int) -> np.ndarray:
-    """So many bytes that begin with a cache line, outside of the pool."""
+    """Allocate bytes that are aligned to a cache line, outside of the pool."""
     chunk = Chunk(size)
     return chunk.view(chunk.address, (size,), np.dtype(np.uint8))
 
 
 def view(address: int, shape: Any, dtype: Any) -> np.ndarray:
-    """Memory at an address as an array; the caller sees to it that it lives."""
+    """Return memory at an address as an array; the caller keeps the memory alive."""
     size = math.prod(shape) * dtype.itemsize
     if not size:
         return np.empty(shape, dtype)

@@ -1,4 +1,4 @@
-"""Arrays of the host in parts on devices, and back: each element is copied once, by this thread."""
+"""Scatter and gather of host arrays: each element is copied once, by the calling thread."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ if TYPE_CHECKING:
 
 
 def scatter(value: np.ndarray, layout: Layout) -> tuple[bytes, Any]:
-    """Copies of the parts of an array: their addresses, and the allocations that they are in. These are a list if each
-    part has one of its own, which a program may take over; equal parts share one."""
+    """Copy the shards of an array; return their addresses and allocations.
+
+    The allocations are a list if each shard has one of its own, which a program may reuse; equal shards share one.
+    """
     placements, firsts = layout.placements, layout.firsts
     count = len(placements)
     size = layout.part_bytes
@@ -28,7 +30,7 @@ def scatter(value: np.ndarray, layout: Layout) -> tuple[bytes, Any]:
             held, addresses = blocks, [b.address for b in blocks]
         else:
             by_first = dict(zip(distinct, blocks, strict=True))
-            # Several parts are in one block: who wants to write to one needs a copy.
+            # Several shards share a block, so a program has to copy a shard before it writes to it.
             held = blocks[0] if len(blocks) == 1 else tuple(by_first[i] for i in firsts)
             addresses = [by_first[i].address for i in firsts]
     else:
@@ -53,7 +55,7 @@ def _copy(value: np.ndarray, layout: Layout, addresses: list[int]) -> None:
 
 
 def gather(addresses: bytes, layout: Layout) -> tuple[np.ndarray, Any]:
-    """The parts at these addresses as one array, which nobody may write, and the allocation that it is in."""
+    """Copy the shards at these addresses to one read-only array; return it and its allocation."""
     size = layout.bytes
     block = None
     if size > memory.SMALL:

@@ -1,6 +1,6 @@
-"""Calls that return before their program has run: the jobs in the queue, and what they hold until they have ended.
+"""Asynchronous calls: jobs in the queue, and the memory that they keep alive until they have ended.
 
-`compiler/target/cpu/queue.py` runs the programs; `docs/design/asynchrony.md` says which, and what follows.
+`compiler/target/cpu/queue.py` runs the programs; `docs/design/asynchrony.md` says which, and the consequences.
 """
 
 from __future__ import annotations
@@ -30,16 +30,17 @@ from weft.runtime.cpu.executable import Executable
 from weft.runtime.device import HOME, Placement
 from weft.runtime.promise import BORROWED, Promise, barriers
 
-# How many programs, and how many bytes of results, may be ahead of the one that runs.
+# The most programs, and bytes of results, in the queue.
 MOST_JOBS, MOST_BYTES = 16, 1 << 28
-# NumPy arguments are copied if they have at most so many bytes for each nanosecond that the program takes.
+# NumPy arguments are copied if they have at most this many bytes for each nanosecond that the program takes.
 BYTES_A_NANOSECOND = 0.5
-# Programs that were waited for at once so often in a row run in the caller for the next calls, which is quicker.
+# A program whose caller had to run it `MOST_WAITED_FOR` times in a row runs synchronously, which is faster, for the
+# next `CALLS_IN_CALLER` calls.
 MOST_WAITED_FOR, CALLS_IN_CALLER = 3, 15
 
 
 class Job:
-    """A program in the queue. `held` is the memory that it reads and writes, until it is known that it has ended."""
+    """Program in the queue. `held` keeps the memory that it reads and writes alive until its end has been observed."""
 
     __slots__ = ("bytes", "call", "error", "held", "index", "location")
 
@@ -56,14 +57,14 @@ class Job:
         return self.held is None or _completed().value >= self.index
 
     def wait(self) -> None:
-        """Return when the program has ended; raise the error that it ended with."""
+        """Block until the program has ended; raise the error that it ended with."""
         if self.held is not None:
             _until(self.index)
         if self.error is not None:
             raise self.error.with_traceback(None)
 
     def end(self, status: int, nanoseconds: int, waited_for: bool) -> None:
-        """Let go of what the program needed."""
+        """Record the outcome and release the memory that the program needed."""
         executable = self.call.executable
         if status == interrupt.INTERRUPTED:
             at = "" if self.location is None else f" by the call at {self.location.describe()}"
@@ -83,7 +84,7 @@ class Job:
         self.held = None
 
 
-# Jobs that may not have ended, in order. Those that write calls test whether there are any, so it is this very object.
+# Jobs that may not have ended, in order. Generated dispatchers refer to this very object to test whether it is empty.
 flying: deque[Job] = deque()
 _lock = held(threading.RLock())  # finalizers may wait
 _worker: threading.Thread | None = None
@@ -91,19 +92,19 @@ _worker: threading.Thread | None = None
 
 @functools.cache
 def _completed() -> ctypes.c_int64:
-    """The number of programs that have ended, as native code has it."""
+    """Return native code's counter of the programs that have ended."""
     return ctypes.c_int64.from_address(pool.library().function("weft_queue_completed", ctypes.c_int64)())
 
 
 @functools.cache
 def _submitted() -> ctypes.c_int64:
-    """The number of programs that were put into the queue."""
+    """Return native code's counter of the programs that were enqueued."""
     return ctypes.c_int64.from_address(pool.library().function("weft_queue_submitted", ctypes.c_int64)())
 
 
 @functools.cache
 def _programs() -> Any:
-    """What native code knows of the programs that were last in the queue."""
+    """Return native code's records of the programs that were last in the queue."""
     address = pool.library().function("weft_queue_programs", ctypes.c_int64)()
     return (ctypes.c_int64 * (queue.MOST * queue.WORDS)).from_address(address)
 
@@ -120,12 +121,12 @@ def _submit() -> Callable[..., int]:
 
 
 def is_possible() -> bool:
-    """Whether there are threads to run programs in."""
+    """Return whether there are threads to run programs in."""
     return "weft_queue_submit" in pool.library().addresses
 
 
 def reap() -> None:
-    """Let go of what jobs held that have ended."""
+    """Release the memory of jobs that have ended."""
     with _lock:
         done = _completed().value
         while flying and flying[0].index <= done:
@@ -144,7 +145,7 @@ def _until(index: int) -> None:
 
 
 def barrier() -> None:
-    """Wait for all jobs, whatever they end with."""
+    """Wait for all jobs, regardless of their errors."""
     while flying:
         with _lock:
             last = flying[-1] if flying else None
@@ -160,7 +161,7 @@ def _start_worker() -> None:
     work = interrupt.python_function(pool.library(), "weft_queue_work")
 
     def run() -> None:
-        if hasattr(signal, "pthread_sigmask"):  # signals are for the main thread, which they wake
+        if hasattr(signal, "pthread_sigmask"):  # signals must wake the main thread
             signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         work()
 
@@ -196,19 +197,22 @@ def _end_worker() -> None:
 
 
 def _at_exit() -> None:
-    # Nobody will see what is still in the queue: programs with effects are not.
+    # The results of the queue cannot be observed any more: programs with effects are never queued.
     pool.library().function("weft_queue_cancel")()
     _end_worker()
 
 
 def _both(functions: Sequence[Callable[[], Any]]) -> None:
-    """Call functions of C, without coming back to Python in between."""
+    """Call native functions in a row, without running Python code in between."""
     list(map(operator.call, functions))
 
 
 class QueuedCall:
-    """Calls of one executable that put it into the queue. Calling it with arrays, one for each argument that is no
-    constant, returns the arrays of results; or None if the call is to be made in the calling thread."""
+    """Callable that enqueues one executable.
+
+    It takes arrays, one for each argument that is no constant, and returns the arrays of results, or None if the call has
+    to be made synchronously.
+    """
 
     flying = flying
 
@@ -243,7 +247,8 @@ class QueuedCall:
         self._donated = tuple(donated) if any(donated) else ()
         program = executable.program
         self._taken = [program.takes(len(constants) + i) for i in range(len(donated))]
-        # Of each result its type, the argument whose memory it takes, or its size; or an offset in a chunk.
+        # For each result: its type, the argument whose memory it reuses, its size (or minus the index + 1 of its chunk),
+        # and its offset in the chunk.
         self._results: list[tuple[Any, int | None, int, int]] = []
         self._chunks: list[int] = []
         self._bytes = 0
@@ -264,7 +269,7 @@ class QueuedCall:
 
     @staticmethod
     def can_be(executable: Executable) -> bool:
-        """Whether an executable may run in the queue: it does not call Python, and cannot fail."""
+        """Return whether an executable may run in the queue: it must not call Python, and must not fail."""
         special = executable.program.calls_python or executable.again or executable.has_tapes
         return not special and is_possible()
 
@@ -290,17 +295,17 @@ class QueuedCall:
             return None
         try:
             return self._start(arrays, pointers, holds)
-        except OutOfMemoryError:  # the ordinary way says what there was no memory for
+        except OutOfMemoryError:  # the synchronous path reports what could not be allocated
             barrier()
             return None
 
     def ended(self, waited_for: bool) -> None:
-        """Know that a program has ended, and whether somebody who waited for it had to run it."""
+        """Record that a run has ended, and whether a waiting caller had to run it."""
         self._waited_for = self._waited_for + 1 if waited_for else 0
         self._in_caller = CALLS_IN_CALLER if self._waited_for >= MOST_WAITED_FOR else 0
 
     def _must_wait_for(self) -> int | None:
-        """The first program in the queue, if there are too many or too large ones."""
+        """Return the index of the first job in the queue if the queue is full, else None."""
         with _lock:
             if flying and (len(flying) >= MOST_JOBS or sum(j.bytes for j in flying) + self._bytes > MOST_BYTES):
                 return flying[0].index
@@ -308,7 +313,7 @@ class QueuedCall:
 
     @staticmethod
     def _pointer(array: ConcreteArray, holds: list[Any]) -> int:
-        """The address of an argument, whose memory is held from now on."""
+        """Return the address of an argument, and add its memory to `holds`."""
         found = array._memory
         if type(found) is Promise:
             if not found.job.is_done():
@@ -366,19 +371,19 @@ class QueuedCall:
                 _start_worker()
             job.index = _submitted().value + 1
             run = functools.partial(_submit(), self._run, executable.code_address, packed, frame.count, frame.registers)
-            # Both or none of them: no handler of a signal runs between two calls that C makes.
+            # Both or neither must happen: no signal handler runs between two calls from C.
             _both((functools.partial(flying.append, job), run))
         if placement is HOME:
             return [ConcreteArray(None, r[0], p) for r, p in zip(self._results, promises, strict=True)]
         return [PlacedArray(None, r[0], p, 0, placement) for r, p in zip(self._results, promises, strict=True)]
 
     def _take(self, array: ConcreteArray, holds: list[Any]) -> memory.Block:
-        """The memory of a donated array: its own, if nobody but programs in the queue refers to it, else a copy."""
+        """Return the memory of a donated array: its own if only queued jobs refer to it, else a copy."""
         found = array._memory
         block = found.memory if type(found) is Promise else found
         if type(block) is memory.Block:
-            # What is known: this variable, the argument of getrefcount, the array or its promise, and jobs; that one is
-            # about to start, and `holds` has what it has.
+            # Expected references: this variable, the argument of getrefcount, the array or its promise, and jobs; the
+            # job that is about to start has its references in `holds`.
             known = 3 + sum(h is block for job in flying for h in job.held or ()) + sum(h is block for h in holds)
             if type(found) is Promise:
                 alone = sys.getrefcount(found) <= 3

@@ -1,5 +1,4 @@
-"""Programs with more parts than devices: a device's part of an argument is cut into those that it computes, and what it
-has computed of a result is put together again."""
+"""Programs with more parts than devices: arguments' shards are cut into parts, and results' parts are merged."""
 
 from __future__ import annotations
 
@@ -17,8 +16,10 @@ from weft.runtime.reproducible import Cut
 
 
 class SharedExecutable:
-    """An executable for parts as one for the devices that share them: `owners` has the device of each part, by its
-    index among those of this process."""
+    """Adapter of an executable for parts to the devices that share them.
+
+    `owners` has the device of each part, as an index among those of this process.
+    """
 
     def __init__(
         self, parts: DevicesExecutable, owners: Sequence[int], arguments: Sequence[Cut], results: Sequence[Cut]
@@ -32,13 +33,13 @@ class SharedExecutable:
 
     @property
     def executable(self) -> Executable:
-        """What each part runs."""
+        """Executable that each part runs."""
         return self._parts.executable
 
     def __call__(
         self, addresses: bytes, donated: Sequence[Sequence[Any]], placements: Sequence[Placement]
     ) -> list[tuple[bytes, Any]]:
-        """Run on the parts of devices, as `DevicesExecutable` does; no argument passes on its memory."""
+        """Run on the shards of devices, as `DevicesExecutable` does; no argument is donated."""
         addressed = np.frombuffer(addresses, np.int64).reshape(-1, self._count)[:, self._owners]
         passed = addressed.copy()
         copies = []
@@ -58,12 +59,12 @@ class SharedExecutable:
         ]
 
     def _first_parts(self, where: bytes, allocation: Any) -> tuple[bytes, Any]:
-        """A result of which all parts of a device are the same: the first one."""
+        """Return the shards of a result whose parts on a device are all the same: the first part of each device."""
         held = [allocation[k] for k in self._first] if isinstance(allocation, list) else allocation
         return np.frombuffer(where, np.int64)[self._first].tobytes(), held
 
     def _merged(self, cut: Cut, where: bytes, placements: Sequence[Placement]) -> tuple[bytes, Any]:
-        """A result whose parts are put together on each device."""
+        """Merge the parts of a result on each device."""
         dtype = cut.dtype
         size = dtype.itemsize * int(np.prod(cut.shape, dtype=np.int64))
         allocated = [p.memory.allocate(size) for p in placements]
@@ -75,8 +76,7 @@ class SharedExecutable:
 
 
 def offsets(cut: Cut) -> np.ndarray | None:
-    """How far from the beginning of its device's part each part is, in bytes; None if they are not contiguous there, or
-    not aligned."""
+    """Return the byte offset of each part in its device's shard; None if parts are not contiguous there, or not aligned."""
     found = []
     strides = [cut.dtype.itemsize * int(np.prod(cut.shape[d + 1 :], dtype=np.int64)) for d in range(len(cut.shape))]
     for box in cut.boxes:

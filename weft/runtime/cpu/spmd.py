@@ -1,7 +1,8 @@
-"""Programs that many CPU devices run: one Program, a register file for each device of this process, one native call.
+"""Programs on many CPU devices: one Program, a register file for each device of this process, one native call.
 
-Devices of other processes have no register file here: collectives with them are done by `exchange` when no device of
-this process can go on without."""
+Devices of other processes have no register file here: `exchange` does the collectives with them when no device of this
+process can continue without.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +18,10 @@ from weft.compiler import cache
 from weft.compiler.compilation import Compilation
 from weft.compiler.fingerprint import written
 from weft.compiler.load import compiled_again, is_storing, store_program, stored_program, typed_compilation
-from weft.compiler.program.assign import address_of, assign
+from weft.compiler.program.assign import slot_address, assign
 from weft.compiler.program.frame import FIRST_ARGUMENT, TAPES, TEMPORARIES
 from weft.compiler.program.ir import ALIGNMENT, DEFAULT_SPACE, Communicate, Start, bytes_of
-from weft.compiler.program.overlap import MOST_MERGED, overlapped
+from weft.compiler.program.overlap import MOST_MERGED, overlap_collectives
 from weft.compiler.target.cpu import bytecode, pool, tape
 from weft.compiler.target.cpu.groups import group_compilation, group_program
 from weft.compiler.target.cpu.spmd import CALL, COMMUNICATES, ENTRY, MISMATCH, READY
@@ -35,16 +36,18 @@ from weft.runtime.processes.agreement import Agreement
 from weft.runtime.processes.pieces import FROM_BYTES, FROM_PROCESSES
 from weft.sharding.device import Device, process_index
 
-# Devices whose stretches between two collectives take longer than this many nanoseconds run in threads of the pool.
+# Devices whose segments between two collectives take longer than this many nanoseconds run in threads of the pool.
 WORTH_THREADS = 20_000.0
-# Results of a call that take no more than this many bytes in all are in one allocation.
+# Results of a call that take no more than this many bytes in total share one allocation.
 MOST_TOGETHER = 1 << 16
 _group_programs: Memo[Any, Executable] = Memo(512)
 
 
 class DevicesExecutable:
-    """A local jaxpr for the devices of a mesh, whose axes have these sizes; `agreement` has what several processes
-    compare. Calling it takes the addresses of the parts of arguments on the devices of this process."""
+    """Executable of a per-device jaxpr for the devices of a mesh, whose axes have these sizes.
+
+    `agreement` holds what several processes compare. A call takes the addresses of the shards on devices of this process.
+    """
 
     def __init__(
         self,
@@ -93,13 +96,13 @@ class DevicesExecutable:
         self.plans: dict[Any, Any] = {}  # what this process does in collectives with others
 
     def _prepare(self, compilation: Compilation) -> None:
-        """What groups of devices do at collectives, which is known when the steps are."""
+        """Prepare the groups and the programs of collectives. It needs only the steps, not their code."""
         if len(set(self.processes)) > 1:
-            # What goes wrong between processes is told with lines, which programs from disk do not know.
+            # Errors between processes name source lines, which programs from disk do not have.
             compilation.complete()
         program = self.program = compilation.program
         self.steps = self._collective_steps()
-        # Those that devices start and wait for.
+        # Asynchronous collectives, which devices start and wait for.
         self.started = {s.step for s in program.all_steps() if isinstance(s, Start)}
         # One list for all collectives over the same axes.
         along = {axes: self._groups_along(axes) for axes in {_axes_of(s.equation) for s in self.steps}}
@@ -111,19 +114,19 @@ class DevicesExecutable:
         ]
 
     def _collective_steps(self) -> list[Communicate]:
-        """The collectives, by their indices."""
+        """Return the collectives, sorted by their indices."""
         steps = [s for s in self.program.all_steps() if isinstance(s, Communicate)]
         return sorted(steps, key=lambda s: s.index)
 
     def _group_program(self, equation: Equation, members: int) -> Executable:
-        """The program of a collective for groups of so many members; equal collectives of all programs share it."""
+        """Return the program of a collective for groups of `members` devices; equal collectives of all programs share it."""
         types = tuple(a.aval for a in equation.invars)
         key = (equation.primitive, types, params_key(equation.params), members, self.target, config.call_key())
         found = _group_programs.get(key)
         return found or _group_programs.keep(key, self._new_group_program(equation, members))
 
     def _new_group_program(self, equation: Equation, members: int) -> Executable:
-        """The program of a collective: from disk, or else compiled."""
+        """Load the program of a collective from disk, or compile it."""
         target, name = self.target, f"{equation.primitive.name} of {members}"
         types = tuple(a.aval for a in equation.invars)
         described = (equation.primitive, types, equation.params, members, config.key())
@@ -150,16 +153,16 @@ class DevicesExecutable:
         return executable
 
     def _table(self, jaxpr: Jaxpr) -> Compilation | None:
-        """The program of a collective as a table of what is copied and added; None if it needs kernels."""
+        """Return the program of a collective as a table of copies and additions; None if it needs kernels."""
         return None if _debugs() else group_compilation(jaxpr, self.target)
 
     def compile_group(self, jaxpr: Jaxpr) -> Executable:
-        """The jaxpr of a collective compiled."""
+        """Compile the jaxpr of a collective."""
         found = self._table(jaxpr)
         return compile_executable(jaxpr, (), self.target) if found is None else Executable(found)
 
     def _groups_along(self, axes: Sequence[Any]) -> list[tuple[int, ...]]:
-        """For each device of this process the members of its group along axes, by their positions in the mesh."""
+        """Return, for each device of this process, the members of its group along axes, as positions in the mesh."""
         positions = np.arange(len(self.processes)).reshape(self.shape)
         names = list(self.sizes)
         moved = np.moveaxis(positions, [names.index(a) for a in axes], range(-len(axes), 0))
@@ -168,27 +171,27 @@ class DevicesExecutable:
         return [group[d] for d in self.positions]
 
     def _scheduled(self, compilation: Compilation) -> Compilation:
-        """The program with collectives between processes under way while devices compute."""
+        """Overlap collectives between processes with computation."""
         if not any(isinstance(s, Communicate) and self._is_far(s) for s in compilation.program.all_steps()):
             return compilation
-        if compilation.recompile is not None:  # of kernels from disk it is not known what they write
+        if compilation.recompile is not None:  # kernels from disk do not say what they write
             compilation = compilation.recompile()
-        most = FROM_BYTES if len(set(self.processes)) >= FROM_PROCESSES else MOST_MERGED  # those in pieces stay alone
-        compilation.program = assign(overlapped(compilation.program, self._is_far, config.overlap_bytes, most))
+        most = FROM_BYTES if len(set(self.processes)) >= FROM_PROCESSES else MOST_MERGED  # do not merge split ones
+        compilation.program = assign(overlap_collectives(compilation.program, self._is_far, config.overlap_bytes, most))
         if config.enable_checks:
             verify_program(compilation.program, (DEFAULT_SPACE,))
         return compilation
 
     def _is_far(self, step: Communicate) -> bool:
-        """Whether the driver does no group of a collective."""
+        """Return whether every group of a collective has members in other processes."""
         return not any(map(self.is_local, self._groups_along(_axes_of(step.equation))))
 
     def is_local(self, group: tuple[int, ...]) -> bool:
-        """Whether the driver does the collectives of a group: all members are devices of this process."""
+        """Return whether all members of a group are devices of this process, so that native code does its collectives."""
         return all(self.processes[m] == process_index() for m in group)
 
     def _plan_results(self) -> tuple[list[_Result], np.ndarray, int]:
-        """Where results go; how far parts of small ones are from the beginning of their allocation, and its size."""
+        """Plan the memory of results; return it with the offsets of small shards in their shared allocation, and its size."""
         results: list[_Result] = []
         offsets: list[int] = []
         end = 0
@@ -208,9 +211,11 @@ class DevicesExecutable:
     def __call__(
         self, addresses: bytes, donated: Sequence[Sequence[Any]], placements: Sequence[Placement]
     ) -> list[tuple[bytes, Any]]:
-        """Run on parts: for each argument the addresses of its parts, one for each device. `donated` has for those that
-        give their memory an allocation on each device. Returns for each result the addresses of its parts, and the
-        allocations that they are in."""
+        """Run on shards; return the addresses of each result's shards and their allocations.
+
+        `addresses` has for each argument the address of its shard on each device. `donated` has for donated arguments an
+        allocation on each device.
+        """
         self._calls += 1
         if self._calls == CALLS_BEFORE_BETTER_CODE:
             for executable in dict.fromkeys((self.executable, *self.programs)):
@@ -252,18 +257,19 @@ class DevicesExecutable:
 
 
 def _axes_of(equation: Equation) -> tuple[Any, ...]:
-    """The axes that a collective is over."""
+    """Return the mesh axes of a collective."""
     return tuple(equation.primitive.named_axes(equation.params))
 
 
 def _debugs() -> bool:
-    """Whether numbers are looked at, which kernels do."""
+    """Return whether nan or inf are checked, which needs kernels."""
     return config.debug_nans or config.debug_infs
 
 
 class _Result(NamedTuple):
-    """Where a result goes: the donated argument whose memory it takes; or, if it is small, into the allocation of all
-    small results, whose addresses are `within` theirs; or into an allocation for each part, of so many bytes."""
+    """Memory of a result: that of a donated argument (`alias`), or the slice `within` the addresses of small results, which
+    share one allocation, or else an allocation of `bytes` for each shard.
+    """
 
     alias: int | None
     within: slice | None
@@ -278,18 +284,18 @@ class _State:
         executable, count = program.executable, program.count
         self.executable = executable
         frame = executable.frame
-        # One word in front of the registers is where a device goes on.
+        # The word in front of the registers is the address at which a device continues.
         self.registers = np.zeros((count, 1 + frame.registers), np.int64)
-        # The last one is that of all devices of other processes: it is at no collective.
+        # The last one stands for all devices of other processes: it never reaches a collective.
         self.states = np.zeros(count + 1, np.int64)
         self._exchange = Exchange(program, self) if program.across else None
         self.files = self.registers.ctypes.data + 8 + np.arange(count, dtype=np.int64) * self.registers.strides[0]
         size = executable.program.temporary_bytes
-        # Small ones stay; others are taken from the devices' memory for each run.
+        # Small temporaries are reused; others are taken from the devices' memory for each run.
         small = size if size <= MOST_TOGETHER else 0
         self._temporaries = [memory.Chunk(memory.size_of_class(memory.class_of(small))) for _ in range(count)]
         self._indices = [np.ascontiguousarray(row) for row in program._indices]
-        # After those at which collectives begin, those at which they are waited for.
+        # First the points where collectives start, then those where devices wait for them.
         self._collectives = [_GroupCall(program, k) for k in range(len(program.steps))] * (2 if program.started else 1)
         self.entries = np.array([c.entry for c in self._collectives] or [[0] * len(ENTRY)], np.int64)
         self.call = np.zeros(len(CALL), np.int64)
@@ -315,19 +321,19 @@ class _State:
         first = 1 + FIRST_ARGUMENT + len(program.constants)
         passed = len(executable.program.arguments) - len(program.constants) - len(axes)
         after = 1 + FIRST_ARGUMENT + len(executable.program.arguments)
-        # The registers of arguments and results: a column for each, a row for each device.
+        # Views of the registers of arguments and results: a column for each, a row for each device.
         self.arguments = self.registers[:, first : first + passed]
         self.outputs = self.registers[:, after : after + len(executable.program.results)]
-        # Both, where nothing is between them.
+        # One view of both, if they are adjacent.
         last = after + len(executable.program.results)
         self.together = None if axes else self.registers[:, first:last]
         self._codes: list[int] = []
 
     def run(self, addresses: bytes, results: bytes, temporaries: Sequence[memory.Chunk] = ()) -> None:
-        """Run all devices; `temporaries` has memory for each, where a state has none of its own."""
+        """Run all devices; `temporaries` has memory for each device if the state has none of its own."""
         registers, count = self.registers, self.program.count
         codes = [self.executable.code_address, *[0 if p is None else p.code_address for p in self.program.programs]]
-        if codes != self._codes:  # better code is there
+        if codes != self._codes:  # better code has been compiled
             self._codes = codes
             self.call[0] = codes[0]
             self.template[:, 0] = codes[0] + 8
@@ -356,18 +362,18 @@ class _State:
                 self._free_tapes()
 
     def _free_tapes(self) -> None:
-        """Free what the loops of devices have stored."""
+        """Free the residuals of the devices' loops."""
         for d in np.flatnonzero(self.registers[:, 1 + TAPES]):
             tape.free(int(self.files[d]))
 
     @property
     def is_reusable(self) -> bool:
-        """Whether no message is under way that reads or writes the memory of this run: after a failure some may be."""
+        """Flag that no pending message reads or writes the memory of this run: after a failure some may."""
         return self._exchange is None or self._exchange.is_idle
 
     def _raise_mismatch(self) -> None:
-        """Say where each device is."""
-        self.executable.compilation.complete()  # a program from disk does not know its lines
+        """Raise an error with the position of each device."""
+        self.executable.compilation.complete()  # a program from disk does not have its lines
         steps = self.program._collective_steps()
         where: dict[str, list[int]] = {}
         for d, state in zip(self.program.positions, self.states[:-1], strict=True):
@@ -391,18 +397,18 @@ class _GroupCall:
     def __init__(self, program: DevicesExecutable, index: int) -> None:
         step, groups, executable = program.steps[index], program.groups[index], program.programs[index]
         own = {position: i for i, position in enumerate(program.positions)}
-        # A group that the driver does not do consists of the device that is at no collective.
+        # A group with members in other processes consists of the device that never reaches a collective.
         self.members = {
             g: np.array([own[m] if program.is_local(g) else program.count for m in g], np.int64)
             for g in dict.fromkeys(groups)
         }
         self.groups = np.array([self.members[g].ctypes.data for g in groups], np.int64)
         slots = (*step.operands, *step.results)
-        self.addresses = np.array([address_of(s, program.program) for s in slots], np.int64)
+        self.addresses = np.array([slot_address(s, program.program) for s in slots], np.int64)
         self.entry = [0] * len(ENTRY)
         self.entry[ENTRY.MEMBERS], self.entry[ENTRY.GROUPS] = len(groups[0]) if groups else 0, self.groups.ctypes.data
         if executable is None:
-            return  # it is done by messages
+            return  # only messages do this collective
         self.temporaries = memory.Chunk(memory.size_of_class(memory.class_of(executable.program.temporary_bytes)))
         frame = executable.frame
         self.template = np.zeros(frame.registers, np.int64)

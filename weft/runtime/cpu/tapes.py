@@ -1,4 +1,4 @@
-"""Tapes between Python and native code: what crosses the border of a program is copied."""
+"""Conversion of tapes between Python and native code, by copies."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from weft.runtime.cpu import memory
 
 
 def to_native(tape: Tape, held: list[Any]) -> np.ndarray:
-    """The handle of a tape whose entries are in memory that `held` keeps. There is no room in it for more entries, so
-    whoever writes copies."""
+    """Return the native handle of a tape, whose entries are in memory that `held` keeps alive.
+
+    It has no spare capacity, so native code that appends to it copies it first.
+    """
     entries = [
         to_native(e, held) if isinstance(e, Tape) else np.ascontiguousarray(e) for e in tape.entries[: tape.length]
     ]
@@ -31,7 +33,7 @@ def to_native(tape: Tape, held: list[Any]) -> np.ndarray:
 
 
 def from_native(handle: np.ndarray, aval: TapeType) -> Tape:
-    """The tape of a handle, with entries of its own."""
+    """Return the tape of a native handle, with copies of its entries."""
     address, length = (int(word) for word in handle)
     element: Any = aval.element
     entries: list[Any] = []

@@ -1,5 +1,7 @@
-"""Better code behind the back of a running program: programs that are called again are compiled once more, in a thread
-of its own, and go on with that code when it is there. Both compute the same bits."""
+"""Background recompilation: a thread compiles better code for programs that are called repeatedly.
+
+A program switches to the better code when it is ready. Both compute the same bits.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
     from weft.runtime.cpu.executable import Executable
 
 _waiting: queue.SimpleQueue[Any] = queue.SimpleQueue()
-_lock = held(threading.RLock())  # a signal's handler may come in between
+_lock = held(threading.RLock())  # a signal handler may run while it is locked
 _thread: threading.Thread | None = None
 _pending = 0
 _idle = threading.Event()
@@ -23,7 +25,7 @@ _idle.set()
 
 
 def improve(executable: Executable) -> None:
-    """Have better code compiled for a program, soon."""
+    """Schedule better code for a program."""
     global _thread, _pending
     with _lock:
         _pending += 1
@@ -35,7 +37,7 @@ def improve(executable: Executable) -> None:
 
 
 def wait(timeout: float | None = None) -> bool:
-    """Wait until all programs have the code that is being compiled for them."""
+    """Wait until no compilation is pending; return False on timeout."""
     return _idle.wait(timeout)
 
 
@@ -49,7 +51,7 @@ def _work() -> None:
         try:
             if executable is not None:
                 executable.optimise(yields=True)
-        except Exception as error:  # the program goes on with the code that it has, and others get better code
+        except Exception as error:  # the program keeps its code, and the thread continues with others
             here = threading.current_thread()
             threading.excepthook(threading.ExceptHookArgs((type(error), error, error.__traceback__, here)))
         finally:
@@ -62,7 +64,7 @@ def _work() -> None:
 
 @atexit.register
 def _stop() -> None:
-    """End the thread: LLVM must not be at work when the process goes."""
+    """End the thread: LLVM must not run while the process exits."""
     thread = _thread
     while not _waiting.empty():
         _waiting.get()
@@ -73,7 +75,7 @@ def _stop() -> None:
 
 @in_child
 def _after_fork() -> None:
-    """Threads do not survive a fork."""
+    """Reset the state of the thread, which does not survive a fork."""
     global _thread, _pending, _waiting, _idle
     _thread, _pending, _waiting, _idle = None, 0, queue.SimpleQueue(), threading.Event()
     _idle.set()

@@ -1,8 +1,8 @@
-"""Measuring: which schedule of a large contraction is the fastest on this machine.
+"""Measurement of the fastest schedule of large contractions on this machine.
 
 Schedules of one contraction run alternately on random numbers, each compiled as it would be in the program. The default
-one stays unless another is clearly quicker, so that noise does not choose. Who is measured is decided by how much there
-is to win, until the time for it is over. What was found is pinned (`compiler/schedules`).
+stays unless another one is clearly faster, so that noise does not choose. Contractions are measured in the order of
+what there is to gain, until the time is over. The results are pinned (`compiler/schedules`).
 """
 
 from __future__ import annotations
@@ -23,29 +23,28 @@ from weft.compiler.fuse.fusion import is_fusion
 from weft.compiler.program.assign import assign
 from weft.compiler.program.build import build
 from weft.compiler.program.cost import estimate
-from weft.compiler.program.emissions import emission_of
+from weft.compiler.program.emissions import get_emission
 from weft.compiler.schedules import FIRST, KINDS, LIBRARY, Schedules, has_library_alternative
 from weft.compiler.target.target import Target
 from weft.ir.jaxpr import Equation, Jaxpr, subjaxprs
 from weft.primitives.contraction.contract import dot_general
 from weft.runtime.cpu.executable import Executable
 
-# Nanoseconds of one run on one thread, by our count, below which the first call is worth more than later ones.
+# Estimated nanoseconds of one run on one thread below which tuning does not pay: it would delay the first call.
 LEAST = 8e6
-# Flops in a nanosecond that every machine has on one thread: what has too few of them is not even counted.
+# Flops a nanosecond that one thread of every machine reaches, for a quick lower bound before the estimate.
 FLOPS = 16
-# Who is not quicker by so much is not quicker.
+# A schedule replaces the default only if its time is below this fraction of the default's.
 CLEARLY = 0.93
 ROUNDS = 5
-# Schedules slower than the best by so much after a round have lost.
+# Schedules that are slower than the best by this factor after a round are eliminated.
 HOPELESS = 1.5
 MOST_SCHEDULES = 5
 
 
 @dataclass
 class Contest:
-    """A contraction with more than one schedule: the program of it alone, and the names of its schedules, the default
-    one first."""
+    """A contraction with several schedules: its program, and the names of the schedules, the default first."""
 
     key: str
     program: Jaxpr
@@ -54,9 +53,9 @@ class Contest:
 
 
 def tune(fused: Jaxpr, target: Target) -> None:
-    """Measure the large contractions of a fused program, as long as there is time."""
+    """Measure the large contractions of a fused program while there is time, and pin the fastest schedules."""
     if cache.folder() is None:
-        return  # what is found would be lost with the process
+        return  # the results would be lost with the process
     deadline = time.perf_counter() + config.autotune_milliseconds * 1e-3
     found: dict[str, Contest] = {}
     for equation in _contractions(fused):
@@ -82,7 +81,7 @@ def _contractions(jaxpr: Jaxpr) -> Iterator[Equation]:
 
 
 def _contest(equation: Equation, target: Target) -> Contest | None:
-    """What there is to choose for a contraction, if it is large enough and nobody has chosen yet."""
+    """Return the schedules to compare for a contraction; None if it is small or already has a pinned schedule."""
     if equation_cost(equation).flops < FLOPS * LEAST:
         return None
     if equation.primitive is dot_general:
@@ -94,7 +93,7 @@ def _contest(equation: Equation, target: Target) -> Contest | None:
     key = schedules.key_of(program, hero, target)
     if key is None or schedules.pinned(key) is not None:
         return None
-    emission = emission_of(kind, program, hero, target, MOST_SCHEDULES - 1)
+    emission = get_emission(kind, program, hero, target, MOST_SCHEDULES - 1)
     names = [str(n) for n in range(min(emission.schedules, MOST_SCHEDULES))]
     if has_library_alternative(program, target):
         names.append(LIBRARY)
@@ -111,7 +110,7 @@ def _built(program: Jaxpr, target: Target, key: str, name: str) -> Any:
 
 
 def _winner(contest: Contest, target: Target, deadline: float) -> str:
-    """The schedule that took least, in the shortest of its runs."""
+    """Return the name of the schedule with the shortest run."""
     default, *others = contest.names
     arrays = _arguments(contest.program)
     best: dict[str, float] = {}
@@ -125,7 +124,7 @@ def _winner(contest: Contest, target: Target, deadline: float) -> str:
             begin = time.perf_counter()
             executable(arrays)
             taken = time.perf_counter() - begin
-            if iteration:  # the first one fetches code and memory
+            if iteration:  # the first one warms up code and memory
                 best[name] = min(best.get(name, taken), taken)
         if best and time.perf_counter() >= deadline:
             break

@@ -1,7 +1,7 @@
 """The code of kernels on a GPU: each distinct one is compiled once in a process, and once for all that share a disk
 cache.
 
-A kernel or loop is known by the name of its text (`symbol_of`). Its code is one file, under a key of that name, the
+A kernel or loop is known by the name of its text (`kernel_symbol`). Its code is one file, under a key of that name, the
 target and what assembled it: the version of the driver and the compute capability.
 """
 
@@ -18,7 +18,7 @@ from weft.base.forks import RenewedLock
 from weft.base.spans import measured
 from weft.compiler import cache
 from weft.compiler.kernel.ir import Kernel, NamedKernel
-from weft.compiler.kernel.printer import symbol_of
+from weft.compiler.kernel.printer import kernel_symbol
 from weft.compiler.target.code_stats import CodeIsGone, CodeStats
 from weft.compiler.target.cuda.loop_code import LoopCode
 from weft.compiler.target.cuda.node_code import NodeCode
@@ -111,7 +111,7 @@ class GpuCode:
 
 
 def _name(source: Kernel | NamedKernel | LoopCode | NodeCode) -> str:
-    return symbol_of(source) if isinstance(source, Kernel | NamedKernel) else source.symbol
+    return kernel_symbol(source) if isinstance(source, Kernel | NamedKernel) else source.symbol
 
 
 def _is_known(source: Kernel | NamedKernel | LoopCode | NodeCode) -> bool:

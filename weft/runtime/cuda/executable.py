@@ -19,8 +19,8 @@ from weft.base.errors import InternalError, OutOfMemoryError
 from weft.base.settings import config
 from weft.compiler import dump
 from weft.compiler.compilation import Compilation
-from weft.compiler.kernel.printer import symbol_of
-from weft.compiler.program.assign import address_of
+from weft.compiler.kernel.printer import kernel_symbol
+from weft.compiler.program.assign import slot_address
 from weft.compiler.program.frame import TEMPORARIES, CallFrame
 from weft.compiler.program.ir import (
     TAPE_ROUTINES,
@@ -166,7 +166,7 @@ class LoadedProgram:
         temporaries = results.pop()
         fresh = iter(results)
         outputs = [next(fresh) if alias is None else arguments[alias] for alias in self.program.aliases]
-        registers = self.frame.filled(temporaries, list(arguments), outputs)
+        registers = self.frame.initial_registers(temporaries, list(arguments), outputs)
         run = Run(self, steps, registers, work, timer, tapes or Tapes(self.memory), recorded)
         run.steps(steps.started)
         if steps.flag is not None and flag is not None:
@@ -334,7 +334,7 @@ class Run:
         self.nodes = NodeRecorder(self, self.arrived + LOOKED) if recorded and steps.nodes else None
 
     def address(self, slot: Slot) -> int:
-        register, offset = address_of(slot, self.program)
+        register, offset = slot_address(slot, self.program)
         return int(self.registers[register]) + offset
 
     @property
@@ -366,7 +366,7 @@ class Run:
             case Launch():
                 if step.iterations:
                     addresses = [self.address(slot) for slot in step.slots]
-                    self.work.launch(self.prepared.entry(symbol_of(step.kernel)), addresses)
+                    self.work.launch(self.prepared.entry(kernel_symbol(step.kernel)), addresses)
             case Copy():
                 if step.size:
                     self.work.copy(self.address(step.target), self.address(step.source), step.size)

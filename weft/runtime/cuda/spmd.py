@@ -19,7 +19,7 @@ from weft.compiler.compilation import Compilation
 from weft.compiler.compile import compile_program
 from weft.compiler.program.assign import assign
 from weft.compiler.program.ir import Branch, Communicate, Event, Loop, Slot, Start, Step, Wait, While, bytes_of
-from weft.compiler.program.overlap import overlapped
+from weft.compiler.program.overlap import overlap_collectives
 from weft.ir.jaxpr import Equation, Jaxpr, constants_to_arguments
 from weft.runtime.cuda.collectives import ALIGNMENT, CollectivePlan, Member, Part, alone, plans_of, start
 from weft.runtime.cuda.communicators import Communicator, communicator_of
@@ -68,7 +68,7 @@ class CudaDevicesExecutable:
             compilation = compile_program(closed, flags, target)
             if self.overlaps:
                 compilation.program = assign(
-                    overlapped(compilation.program, self._uses_library, config.overlap_bytes, MOST_MERGED)
+                    overlap_collectives(compilation.program, self._uses_library, config.overlap_bytes, MOST_MERGED)
                 )
         self.executable = CudaExecutable(compilation)
         self.program = self.executable.program
@@ -267,7 +267,7 @@ class _OnGpu:
     def registers(self, temporaries: int, arguments: list[int], results: list[int]) -> np.ndarray:
         """The registers of a run that begins."""
         constants, indices = ([b.address for b in blocks] for blocks in (self._constants, self._indices))
-        return self.loaded.frame.filled(temporaries, [*constants, *arguments, *indices], results)
+        return self.loaded.frame.initial_registers(temporaries, [*constants, *arguments, *indices], results)
 
 
 class _Together:

@@ -15,7 +15,7 @@ from weft.numpy.complex_parts import conjugate
 from weft.numpy.elementwise import absolute, negative, subtract, true_divide
 from weft.numpy.joining import concatenate
 from weft.numpy.manipulation import expand_dims, flip
-from weft.numpy.util import broadcast_shape, ensure_array, ensure_arrays, expand_to, promote_dtypes, requested
+from weft.numpy.util import broadcast_shape, canonical_dtype, ensure_array, ensure_arrays, expand_to, promote_dtypes
 from weft.primitives.linalg.matrix import as_columns, on_diagonal, part
 from weft.trace.array import Array
 
@@ -240,7 +240,7 @@ def hadamard(n: int, dtype: Any = int) -> Array:
     out = np.ones((1, 1), np.int64)
     while len(out) < n:
         out = np.block([[out, out], [out, -out]])
-    return ensure_array(out.astype(requested(dtype, "hadamard")))
+    return ensure_array(out.astype(canonical_dtype(dtype, "hadamard")))
 
 
 def helmert(n: int, full: bool = False) -> Array:
@@ -259,7 +259,7 @@ def dft(n: int, scale: str | None = None, *, dtype: Any = None) -> Array:
     n = index(n)
     if scale not in (None, "sqrtn", "n"):
         raise ArgumentError(f"scale must be None, 'sqrtn' or 'n', got {scale!r}.")
-    out_dtype = dtypes.default_complex_dtype() if dtype is None else requested(dtype, "dft")
+    out_dtype = dtypes.default_complex_dtype() if dtype is None else canonical_dtype(dtype, "dft")
     k = np.arange(n)
     out = np.exp(-2j * np.pi * (np.outer(k, k) % max(n, 1)) / max(n, 1))
     out /= {None: 1.0, "sqrtn": math.sqrt(max(n, 1)), "n": max(n, 1)}[scale]

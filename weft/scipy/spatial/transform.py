@@ -28,7 +28,7 @@ from weft.numpy.selection import where
 from weft.numpy.sorting import searchsorted
 from weft.numpy.taking import take_along_axis
 from weft.numpy.transcendental import arctan2, cos, sin
-from weft.numpy.util import combining_ranks, ensure_array, ensure_arrays, promote_dtypes_inexact, requested
+from weft.numpy.util import canonical_dtype, combining_ranks, ensure_array, ensure_arrays, promote_dtypes_inexact
 from weft.trace.array import Array
 
 __all__ = ["Rotation", "Slerp"]
@@ -145,7 +145,7 @@ class Rotation:
     @boundary
     def identity(cls, num: int | None = None, dtype: Any = float) -> Rotation:
         """The rotation that changes nothing, or a sequence of `num` of them."""
-        quat = np.zeros((4,) if num is None else (num, 4), requested(dtype, "Rotation.identity"))
+        quat = np.zeros((4,) if num is None else (num, 4), canonical_dtype(dtype, "Rotation.identity"))
         quat[..., 3] = 1
         return cls(ensure_array(quat))
 

@@ -18,8 +18,8 @@ from weft.compiler.emit.emission import Fusion, Writer, storage
 from weft.compiler.emit.values import MultiIndex
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Compute, Index, Loop, LoopKind, Statement
-from weft.compiler.kernel.merge import advance_together, indices_of
-from weft.compiler.kernel.operations import weight_of
+from weft.compiler.kernel.merge import advance_together, collect_indices
+from weft.compiler.kernel.operations import operation_weight
 from weft.compiler.target.target import Target
 
 # Elements that one iteration of a loop over threads should work on at least.
@@ -114,7 +114,7 @@ def collapsed(
         positions = [Index.of(v) for v in variables]
         emit_trial(writer, tuple(positions), tuple(p for d, p in enumerate(positions) if d not in reduced))
     kernel = writer.k.finish()
-    indices = list(indices_of(kernel.body))
+    indices = list(collect_indices(kernel.body))
     axes: list[CollapsedAxis] = []
     for dimension, size in enumerate(full):
         here = CollapsedAxis(dimension, (size,), dimension in reduced)
@@ -132,7 +132,7 @@ def _weight(body: Sequence[Statement]) -> float:
     inner = next((s for s in body if isinstance(s, Loop)), None)
     if inner is not None:
         return _weight(inner.body)
-    return sum(weight_of(s.op) for s in body if isinstance(s, Compute))
+    return sum(operation_weight(s.op) for s in body if isinstance(s, Compute))
 
 
 # ---------------------------------------------------------------------------------------------------------- widths

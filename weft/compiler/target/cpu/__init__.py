@@ -1,1 +1,1 @@
-"""CPUs: what a machine offers, kernels to LLVM text, and text to machine code that is called by address."""
+"""CPU backend: target description, kernels to LLVM text, and text to machine code that is called by address."""

@@ -1,4 +1,5 @@
-"""Kernels of a program that is still being built: threads compile the first ones while the next ones are emitted."""
+"""Ahead-of-time compilation of kernels while their program is still being built: threads compile the first ones while
+the next ones are emitted."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from weft.compiler.kernel.ir import Kernel
-from weft.compiler.kernel.printer import symbol_of
+from weft.compiler.kernel.printer import kernel_symbol
 from weft.compiler.program.cost import estimate_steps, launch_work, launches
 from weft.compiler.program.ir import Program, Step
 from weft.compiler.target.cpu import link, objects
@@ -18,23 +19,23 @@ from weft.compiler.target.target import Target
 from weft.compiler.target.threads import compiling_threads, submitted
 from weft.ir.jaxpr import Equation
 
-# A module is complete when its kernels have so many statements, if two threads compile. With more threads it is
-# smaller, and so is the first one, since threads wait for it; small ones take more time of LLVM in all, and each is a
-# file on disk.
+# A module is complete when its kernels have STATEMENTS statements, if two threads compile. With more threads it is
+# smaller, and so is the first one, since threads wait for it; small modules take more of LLVM's time in total, and each
+# is a file on disk.
 FIRST_STATEMENTS, STATEMENTS, LEAST_STATEMENTS = 60, 160, 40
-# Kernels whose loops carry much take almost three times as long in quick code, or twice, if that takes several
-# iterations at a time. Where all launches of one would take longer than so many nanoseconds in light code, the two
-# milliseconds more are well spent that it takes to compile this; for more, the six to ten of light code.
+# Kernels whose loops carry many values take almost three times as long in QUICK code, or twice, if it unrolls the
+# loops. Where all launches of such a kernel would take more nanoseconds in LIGHT code than the first limit, unrolling
+# pays for its additional two milliseconds of compilation; beyond the second, LIGHT code for its six to ten.
 WORTH_SEVERAL, WORTH_LIGHT = 1e6, 1e7
 
 
 def hot_kernels(program: Program, target: Target, devices: int) -> set[str]:
-    """The kernels of a program that are worth light code before it runs for the first time, on so many devices."""
+    """Return the symbols of kernels that are worth LIGHT code before the program's first run on this many devices."""
     nanoseconds: defaultdict[str, float] = defaultdict(float)
     kernels: dict[str, Kernel] = {}
     for step, times in launches(program.steps):
         if isinstance(step.kernel, Kernel) and step.nanoseconds is None:
-            name = symbol_of(step.kernel)
+            name = kernel_symbol(step.kernel)
             kernels[name] = step.kernel
             nanoseconds[name] += times * launch_work(step, target.kernel)
     long = [name for name, total in nanoseconds.items() if total * devices > WORTH_LIGHT]
@@ -42,22 +43,24 @@ def hot_kernels(program: Program, target: Target, devices: int) -> set[str]:
 
 
 class Ahead:
-    """Code of kernels, compiled by threads from the moment on that a program has steps with them; it runs on so many
-    devices. A program whose steps take longer than `most` nanoseconds is compiled with more care, which nothing is
-    begun for."""
+    """Background compilation of kernels, from the moment that a program has steps with them.
+
+    `devices` is the number of devices that run the code. A program whose steps take longer than `most` nanoseconds is
+    compiled at a higher tier, for which nothing is started here.
+    """
 
     def __init__(self, target: Target, most: float, devices: int = 1) -> None:
         self._target, self._most, self._devices = target, most, devices
         self._nanoseconds = 0.0
         self._seen: set[str] = set()
-        self._several: set[str] = set()  # those whose quick code takes several iterations at a time
-        self._next: list[tuple[str, Kernel]] = []  # those of the module in quick code that is not complete
-        self._statements = 0  # ... of it
+        self._several: set[str] = set()  # symbols of kernels whose QUICK code unrolls loops
+        self._next: list[tuple[str, Kernel]] = []  # kernels of the incomplete module in QUICK code
+        self._statements = 0  # ... and their statements
         self._begun: dict[Tier, list[Callable[[], Object]]] = {Tier.QUICK: [], Tier.LIGHT: []}
 
     def steps(self, steps: Sequence[Step], equal: Mapping[Equation, int]) -> None:
-        """Begin to compile the kernels of the next steps of the program; contractions of which there are `equal` ones
-        run as often."""
+        """Start compiling the kernels of the program's next steps; `equal` has the number of equal contractions that
+        share the code of one."""
         self._nanoseconds += estimate_steps(steps, self._target.kernel)
         if self._nanoseconds > self._most:
             self._next.clear()
@@ -68,7 +71,7 @@ class Ahead:
                 self._add(step.kernel, times * count * launch_work(step, self._target.kernel))
 
     def _add(self, kernel: Kernel, nanoseconds: float) -> None:
-        name = symbol_of(kernel)
+        name = kernel_symbol(kernel)
         if name in self._seen:
             return
         self._seen.add(name)
@@ -97,18 +100,18 @@ class Ahead:
         self._begun[tier].append(submitted(functools.partial(link.object_in_thread, text, self._target, tier)))
 
     def complete(self) -> None:
-        """Begin to compile what is left: nothing comes soon."""
+        """Start compiling the incomplete module: no further kernels come soon."""
         if self._next:
             self._begin(self._next, Tier.QUICK)
             self._next, self._statements = [], 0
 
     def complete_others(self) -> None:
-        """Begin to compile what is left when all steps are there, beside what threads are at. If they are at nothing,
-        who waits for it can compile it."""
+        """Start compiling the incomplete module when all steps are known, if threads are compiling already. Otherwise
+        the thread that waits for the code can compile it itself."""
         if any(self._begun.values()):
             self.complete()
 
     def objects(self, tier: Tier) -> Iterator[Object]:
-        """The code of what was begun in a tier, one module after the other, when it is there."""
+        """Yield the objects started in a tier, one module after the other, waiting for each."""
         begun, self._begun[tier] = self._begun[tier], []
         return (wait() for wait in begun)

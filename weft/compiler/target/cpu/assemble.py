@@ -1,4 +1,4 @@
-"""From a Program with its memory planned to bytecode."""
+"""Assembly of a Program with planned memory into bytecode."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from weft.base.errors import InternalError
 from weft.base.memo import cached_property
 from weft.compiler.kernel.ir import Kernel, NamedKernel
-from weft.compiler.program.assign import address_of
+from weft.compiler.program.assign import slot_address
 from weft.compiler.program.ir import (
     TAPE_ROUTINES,
     Branch,
@@ -36,9 +36,12 @@ from weft.compiler.target.cpu.loops import NativeLoop
 
 
 class Assembly:
-    """Writes one program. `kernel_address` returns the address of a kernel, `host` is that of the function that calls
-    Python with the index of the call, from `first_host` on; `loops` have code of their own, which is called instead of
-    them. `blocks` collects parameters of tiled calls, which must live as long as the bytecode."""
+    """Writer of one program's bytecode.
+
+    `kernel_address` returns the address of a kernel; `host` is the address of the function that calls Python with the
+    index of the call, from `first_host` on; `loops` have native code, which is called instead of them. `blocks`
+    collects parameters of tiled calls, which must live as long as the bytecode.
+    """
 
     def __init__(
         self,
@@ -49,8 +52,8 @@ class Assembly:
         loops: Mapping[Step, NativeLoop] | None = None,
     ) -> None:
         if program.space_bytes:
-            what = f"The program {program.name} has temporaries in {', '.join(program.space_bytes)}."
-            raise InternalError(f"{what} A CPU has one memory space.", stage="program")
+            what = f"got temporaries in {', '.join(program.space_bytes)} in the program {program.name}"
+            raise InternalError(f"A program for a CPU must use one memory space; {what}.", stage="program")
         self.program = program
         self.kernel_address = kernel_address
         self.host = host
@@ -62,17 +65,17 @@ class Assembly:
 
     @cached_property
     def collectives(self) -> int:
-        """How many there are; the indices of those that are waited for come after those at which they begin."""
+        """Number of collectives; the indices of the waits for them come after those of their starts."""
         return sum(isinstance(step, Communicate) for step in self.program.all_steps())
 
     def bytecode(self) -> np.ndarray:
-        """The bytecode of the program."""
+        """Assemble the program and return its bytecode."""
         self.steps(self.program.steps)
         self.assembler.end()
         return self.assembler.finish()
 
     def address(self, slot: Slot) -> Address:
-        return Address(*address_of(slot, self.program))
+        return Address(*slot_address(slot, self.program))
 
     def addresses(self, slots: Sequence[Slot]) -> list[Address]:
         return [self.address(s) for s in slots]
@@ -112,7 +115,7 @@ class Assembly:
                 self.branch(step)
             case Communicate(index=index):
                 m.communicate(index)
-            case Start(started):  # but for collectives it is over at once, and there is nothing to wait for
+            case Start(started):  # only collectives are asynchronous: other steps complete here
                 self.step(started)
             case Wait(event):
                 if isinstance(event.step, Communicate):
@@ -128,7 +131,7 @@ class Assembly:
         elif step.tiles:
             block = np.array(step.parameters, np.int64)
             self.blocks.append(block)
-            # The block of parameters has an address of its own, which a register holds from the start.
+            # The address of the parameters is in a pointer register that is set before the run.
             register = self.program.registers + len(self.pointers)
             self.pointers.append((register, block))
             m.parallel(_routine(step.routine), step.tiles, 1, [*addresses, Address(register)])
@@ -178,7 +181,7 @@ class Assembly:
         size = step.dtype.itemsize
         m.read(choice, self.address(step.index), -size if step.dtype.kind == "i" else size)
         end = m.label()
-        if len(step.branches) == 2 and not step.branches[0] and step.dtype.kind in "bu":  # nothing to do for 0
+        if len(step.branches) == 2 and not step.branches[0] and step.dtype.kind in "bu":  # branch 0 is empty
             m.jump_zero(choice, end)
             self.steps(step.branches[1])
             m.here(end)
@@ -193,7 +196,7 @@ class Assembly:
 
 
 def _routine(name: str) -> int:
-    # Libraries are loaded for programs that call them.
+    # Imported late: libraries are loaded only for programs that call them.
     from weft.compiler.target.cpu.library.routines import address
 
     return address(name)

@@ -5,8 +5,7 @@ The bytecode of a program is an array of 64-bit integers, written by an `Assembl
 integers, a register and an offset in bytes: registers[register] + offset. Kernels and routines are called with a table
 of pointers that the interpreter fills from the addresses of the instruction.
 
-Launches and iterations of loops are counted, and after so many of them the interpreter checks whether the program is to
-be interrupted (`interrupt`).
+Launches and iterations of loops are counted, and every few of them the interpreter checks for interrupts (`interrupt`).
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ from weft.compiler.target.target import Target
 
 
 class Op(IntEnum):
-    """The opcode, the first integer of an instruction. Its operands follow in the order of the text."""
+    """Opcodes, the first integer of an instruction. Its operands follow in the order of the text."""
 
     END = 0
-    """No operands. The program has run; its status is 0."""
+    """No operands. End of the program, with status 0."""
     LAUNCH = 1
     """kernel, count, n, n addresses: `kernel(table, 0, count)` in this thread."""
     PARALLEL = 2
@@ -40,21 +39,21 @@ class Op(IntEnum):
     threads."""
     CALL = 3
     """routine, n, m, n addresses, m parameters: `i64 routine(table, parameters, registers, watch)`; most routines take
-    no watch. A status other than 0 is the program's, which ends."""
+    no watch. A status other than 0 ends the program with this status."""
     COPY = 4
     """target address, source address, bytes. The two may overlap."""
     FILL = 5
-    """address, bytes: all are set to zero."""
+    """address, bytes: set the bytes to zero."""
     SET = 6
-    """register, value: the register becomes the value."""
+    """register, value: store the value in the register."""
     ADD = 7
-    """register, value: the value is added to the register."""
+    """register, value: add the value to the register."""
     SET_ADDRESS = 8
-    """register, address, counter, stride: the register becomes the address + registers[counter] * stride."""
+    """register, address, counter, stride: store the address + registers[counter] * stride in the register."""
     READ = 9
-    """register, address, kind: an integer from memory, of `kind` bytes; a negative kind is a signed one."""
+    """register, address, kind: load an integer of `kind` bytes; a negative kind is signed."""
     WRITE = 10
-    """address, register, bytes: the low bytes of a register to memory."""
+    """address, register, bytes: store the low bytes of a register."""
     JUMP = 11
     """target, an index into the bytecode."""
     JUMP_LESS = 12
@@ -62,27 +61,28 @@ class Op(IntEnum):
     JUMP_ZERO = 13
     """register, target: jump if it holds 0."""
     SWITCH = 14
-    """register, n, n targets: jump to the target with that index; to the nearest one, if there is none."""
+    """register, n, n targets: jump to the target of that index; an index outside of the range takes the nearest
+    target."""
     REPEAT = 15
-    """target: a jump back, to the next iteration of a loop."""
+    """target: jump back, to the next iteration of a loop."""
     COMMUNICATE = 16
-    """index: the program stops with the status `COMMUNICATES` + index. The position after it is in the word before the
-    registers, from where `weft_resume` goes on."""
+    """index: stop with the status `COMMUNICATES` + index. The address of the next instruction is stored in the integer
+    before the registers; `weft_resume` continues there."""
 
 
-# The status of a program whose next integer is no opcode.
+# Status of a program that reaches an integer that is not an opcode.
 NOT_AN_INSTRUCTION = -(1 << 62)
 READ_KINDS = (1, -1, 2, -2, 4, -4, 8)
 WRITE_SIZES = (1, 2, 4, 8)
-# Copies from this many bytes on are shared among threads, in pieces: one thread alone does not use all of the memory
+# Copies of at least this many bytes are shared among threads, in chunks: one thread alone does not use the whole memory
 # bandwidth.
 SHARED_COPY, COPY_PIECE = 1 << 20, 1 << 18
-# No control reaches what follows these.
+# Control does not continue after these.
 _LEAVING = (Op.END, Op.JUMP, Op.SWITCH, Op.REPEAT)
 
 
 class Label:
-    """A position in a program, which jumps may name before it is known."""
+    """Position in a program, which jumps may refer to before it is known."""
 
     __slots__ = ("position",)
 
@@ -91,46 +91,46 @@ class Label:
 
 
 class Assembler:
-    """Writes a program, one method an instruction."""
+    """Writer of a program, one method per instruction."""
 
     def __init__(self) -> None:
         self._code = [0]
         self._most_addresses = 0
         self._last: Op | None = None
         self._jumps: list[tuple[int, Label]] = []
-        # How many registers the program uses: one more than the greatest index.
+        # Number of registers that the program uses: one more than the greatest index.
         self.registers = 0
 
     @property
     def instructions(self) -> Sequence[int]:
-        """What was written so far, jumps aside."""
+        """Instructions written so far, with jump targets unresolved."""
         return self._code
 
     # -- labels ----------------------------------------------------------------------------------------------------
 
     def label(self) -> Label:
-        """A label for some later position."""
+        """Return a label for a later position."""
         return Label()
 
     def here(self, label: Label | None = None) -> Label:
-        """Give a label, or a new one, the position of the next instruction."""
+        """Bind a label, or a new one, to the position of the next instruction and return it."""
         label = Label() if label is None else label
         if label.position is not None:
-            raise InternalError(f"A label of a program is at {label.position} already.")
+            raise InternalError(f"A label can be bound only once; it is at {label.position} already.")
         label.position = len(self._code)
-        # What can be jumped to can be reached.
+        # A jump target is reachable.
         self._last = None
         return label
 
     def finish(self) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """The bytecode. Its address is what `run` takes, for as long as the array lives."""
+        """Return the bytecode. `run` takes its address, which is valid as long as the array lives."""
         if self._last not in _LEAVING:
-            raise InternalError("A program does not end with END, JUMP or SWITCH.")
+            raise InternalError("A program must end with END, JUMP, SWITCH or a jump back.")
         code = np.array(self._code, dtype=np.int64)
         code[0] = self._most_addresses
         for position, label in self._jumps:
             if label.position is None:
-                raise InternalError(f"The jump at {position} goes to a label that is nowhere.")
+                raise InternalError(f"The label of the jump at {position} was never bound.")
             code[position] = label.position
         return code
 
@@ -224,7 +224,8 @@ def _size(size: int) -> int:
 
 
 def interpreter_text(target: Target) -> str:
-    """The module with `weft_interpret` and how Python enters it; it needs the functions of the pool."""
+    """Return the LLVM module of `weft_interpret` and of its entry points for Python; it needs the functions of the
+    pool."""
     written = _Text(target).module
     _write_run(written)
     _write_enter(written)
@@ -233,14 +234,14 @@ def interpreter_text(target: Target) -> str:
 
 
 def _write_run(module: Module) -> None:
-    """weft_run(code, registers): the interpreter, while other Python threads run."""
+    """Write weft_run(code, registers): run the interpreter without the GIL."""
     parameters = [Parameter("code", ptr), Parameter("registers", ptr)]
     interrupt.write_without_gil(module, "weft_run", parameters, lambda f: _call_interpreter(f, *f.arguments))
 
 
 def _write_enter(module: Module) -> None:
-    """weft_enter(code, frame, passed, all): puts the registers on the stack, the first `passed` of them from `frame`,
-    and runs the interpreter. The caller's frame is only read, so it can be a bytes object."""
+    """Write weft_enter(code, frame, passed, all): copy `passed` registers from `frame` to `all` registers on the stack,
+    and run the interpreter. The caller's frame is only read, so it can be a bytes object."""
 
     def body(f: Function) -> Value:
         code, frame, passed, count = f.arguments
@@ -250,7 +251,7 @@ def _write_enter(module: Module) -> None:
 
     parameters = [Parameter("code", ptr), Parameter("frame", ptr), Parameter("passed", i64), Parameter("all", i64)]
     interrupt.write_without_gil(module, "weft_enter", parameters, body)
-    # The same for threads that do not have the GIL.
+    # The same for threads that do not hold the GIL.
     f = module.function("weft_run_frame", i64, parameters)
     f.ret(body(f))
 
@@ -262,7 +263,7 @@ def _call_interpreter(f: Function, code: Value, registers: Value) -> Value:
 
 
 class _Text:
-    """Writes the interpreter: a loop around a switch, with a block for each opcode."""
+    """Writer of the interpreter: a loop around a switch, with a block for each opcode."""
 
     def __init__(self, target: Target) -> None:
         self.module = Module(target.triple, vector_bits=target.vector_bits or 128)
@@ -270,11 +271,11 @@ class _Text:
         parameters = [Parameter("code", ptr), Parameter("registers", ptr), Parameter("start", ptr)]
         f = self.f = self.module.function("weft_interpret", i64, parameters)
         self.code, self.registers, start = f.arguments
-        # The next instruction, and how the program ended. Both become registers of the processor.
+        # The next instruction and the status. LLVM keeps both in machine registers.
         self.position, self.status = f.alloca(ptr, align=8), f.alloca(i64, align=8)
         addresses = f.load(i64, self.code, 8, invariant=True)
         self.table = f.room(ptr, f.smax(addresses, constant(1, i64)), 64)
-        # What may be spent before the next look for interrupts: a register too.
+        # Budget until the next check for interrupts: a machine register too.
         self.watch, self.budget = interrupt.watch(f, target.triple), f.alloca(i64, align=8)
         f.store(constant(interrupt.FIRST_BUDGET, i64), self.budget, 8)
         mode = float_mode.set_default(f, target.triple)
@@ -308,7 +309,7 @@ class _Text:
         f.ret(f.load(i64, self.status, 8))
 
     def write_pieces(self) -> None:
-        """pieces: a kernel that copies, with a table of target, source and size in bytes."""
+        """Write pieces: a kernel that copies chunks, with a table of target, source and size in bytes."""
         parameters = [Parameter("table", ptr), Parameter("begin", i64), Parameter("end", i64)]
         f = self.module.function("pieces", void, parameters, linkage="internal")
         table, begin, end = f.arguments
@@ -322,19 +323,19 @@ class _Text:
     # -- operands --------------------------------------------------------------------------------------------------
 
     def operand(self, index: int | Value) -> Value:
-        """The integer at an index of the instruction: 0 is the opcode."""
+        """Load the integer at an index of the instruction: 0 is the opcode."""
         return self.f.load(i64, self.f.offset(self.here, i64, index), 8, invariant=True)
 
     def register(self, index: int) -> Value:
-        """The address of the register that is the operand at an index."""
+        """Return the address of the register that is the operand at an index."""
         return self.f.offset(self.registers, i64, self.operand(index))
 
     def register_value(self, index: int) -> Value:
-        """What the register holds that is the operand at an index."""
+        """Load the value of the register that is the operand at an index."""
         return self.f.load(i64, self.register(index), 8)
 
     def address(self, index: int | Value) -> Value:
-        """The address that is the operand at an index."""
+        """Compute the address that is the operand at an index."""
         f = self.f
         pair = f.offset(self.here, i64, index)
         register = f.load(i64, pair, 8, invariant=True)
@@ -342,18 +343,18 @@ class _Text:
         return f.offset(f.load(ptr, f.offset(self.registers, i64, register), 8), i8, offset, inbounds=False)
 
     def fill_table(self, first: int, count: Value) -> None:
-        """Fill the table with as many addresses, which begin at an index of the instruction."""
+        """Fill the table with `count` addresses, which begin at an index of the instruction."""
         f = self.f
         with f.loop(0, count) as i:
             address = self.address(f.add(f.add(i, i), constant(first, i64)))
             f.store(address, f.offset(self.table, ptr, i), 8)
 
     def go(self, size: int | Value, cost: int = 0) -> None:
-        """Go on with the instruction that is so many integers later, after spending something of the budget."""
+        """Continue with the instruction `size` integers later, after taking `cost` from the budget."""
         self.go_on(self.f.offset(self.here, i64, size), cost)
 
     def go_to(self, target: Value, cost: int = 0) -> None:
-        """Go on at a position of the program."""
+        """Continue at a position of the program."""
         self.go_on(self.f.offset(self.code, i64, target), cost)
 
     def go_on(self, position: Value, cost: int) -> None:
@@ -367,7 +368,7 @@ class _Text:
         f.branch_if(f.icmp("sle", left, constant(0, i64)), self.look, self.step, unlikely=True)
 
     def share(self, kernel: Value, table: Value, count: Value, grain: Value) -> None:
-        """Run a job of the pool, and leave if it was interrupted."""
+        """Run a job of the pool; leave the interpreter if it was interrupted."""
         f = self.f
         status = f.call("weft_parallel", i64, kernel, table, count, grain)
         assert status is not None
@@ -376,7 +377,7 @@ class _Text:
         f.start(fine)
 
     def after_addresses(self, first: int, count: Value) -> Value:
-        """The index after so many addresses, the first of which is at an index."""
+        """Return the index after `count` addresses that begin at index `first`."""
         return self.f.add(self.f.add(count, count), constant(first, i64))
 
     # -- instructions ----------------------------------------------------------------------------------------------
@@ -412,7 +413,7 @@ class _Text:
     def write_copy(self) -> None:
         f, target, source, size = self.f, self.address(1), self.address(3), self.operand(5)
         shared, alone = f.label("shared"), f.label("alone")
-        # Pieces of ranges that overlap would be overwritten before they are read.
+        # Chunks of overlapping ranges would be overwritten before they are read.
         apart = f.sub(f.ptrtoint(target, i64), f.ptrtoint(source, i64))
         distance = f.smax(apart, f.sub(constant(0, i64), apart))
         large = f.and_(f.icmp("sge", size, constant(SHARED_COPY, i64)), f.icmp("sge", distance, size))
@@ -479,7 +480,7 @@ class _Text:
         self.jump_if(self.f.icmp("eq", self.register_value(1), constant(0, i64)), 2)
 
     def jump_if(self, condition: Value, target: int) -> None:
-        """Jump to the target that is the last operand, or go on after it."""
+        """Jump to the target, which is the last operand, if the condition holds; otherwise continue after it."""
         f = self.f
         jump, stay = f.label("taken"), f.label("stay")
         f.branch_if(condition, jump, stay)
@@ -504,43 +505,43 @@ class _Text:
 
 @functools.cache
 def interpreter_object(target: Target | None = None) -> Object:
-    """The interpreter as machine code, which takes a fifth of the time without passes and is as quick: what it does is
-    read and call."""
+    """Return the object code of the interpreter. It is compiled without passes, which takes a fifth of the time, and is
+    as fast: all it does is load and call."""
     target = target or host()
     return objects.cached_object("interpreter", lambda: interpreter_text(target), target, Tier.QUICK)
 
 
-# The interpreter in memory.
+# The loaded interpreter.
 library = link.loaded_once(lambda: interpreter_object(host()), lambda: pool.library().addresses)
 
 
 @functools.cache
 def _run() -> Callable[[Any, Any], int]:
-    """`weft_run` of this process."""
+    """Return `weft_run` of this process."""
     return interrupt.python_function(library(), "weft_run", ctypes.c_void_p, ctypes.c_void_p)
 
 
 def run(code: int, registers: Any) -> int:
-    """Run the program at an address, with registers by their address or as a ctypes array; returns its status. What a
-    callback or a handler of a signal raised is raised."""
+    """Run the program at an address, with registers given by address or as a ctypes array; return its status. Raise
+    what a callback or a signal handler raised."""
     pool.prepare()
     return _run()(code, registers)
 
 
 @functools.cache
 def run_frame() -> int:
-    """The address of `weft_run_frame`: as `enter`, without the GIL."""
+    """Return the address of `weft_run_frame`, which is `enter` without the GIL."""
     return library().addresses["weft_run_frame"]
 
 
 @functools.cache
 def run_devices() -> Callable[[int], int]:
-    """`weft_run_devices` of this process: runs the devices of a call (`spmd`), and returns a status."""
+    """Return `weft_run_devices` of this process, which runs the devices of a call (`spmd`) and returns a status."""
     return interrupt.python_function(library(), "weft_run_devices", ctypes.c_void_p)
 
 
 @functools.cache
 def enter() -> Callable[[int, bytes, int, int], int]:
-    """`weft_enter` of this process: as `run`, for registers of which the first are passed as bytes."""
+    """Return `weft_enter` of this process, which is `run` with the first registers passed as bytes."""
     types = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int64, ctypes.c_int64
     return interrupt.python_function(library(), "weft_enter", *types)

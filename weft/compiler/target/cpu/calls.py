@@ -1,4 +1,4 @@
-"""Calls of native routines from Python, one by one: what the interpreter of programs does for steps that call them."""
+"""Single calls of native routines from Python, as the bytecode interpreter makes them for steps."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _TILES = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 
 
 class NativeRoutines:
-    """The routines that compiled programs call on this machine."""
+    """Routines that compiled programs call on this machine."""
 
     def call(self, step: Call, addresses: Sequence[int], registers: np.ndarray) -> int:
-        """Call the routine of a step on the memory at these addresses; returns its status."""
+        """Call the routine of a step on memory at these addresses; return its status."""
         parameters = np.array([*step.parameters, 0], np.int64)
         if step.tiles:
             table = np.array([*addresses, parameters.ctypes.data], np.int64)
@@ -31,5 +31,5 @@ class NativeRoutines:
         return status
 
     def free_tapes(self, registers: np.ndarray) -> None:
-        """Free the tapes of a run that has ended."""
+        """Free the tapes of a finished run."""
         tape.free(registers.ctypes.data)

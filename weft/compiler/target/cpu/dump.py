@@ -1,4 +1,4 @@
-"""What WEFT_DUMP writes of a program for a CPU: LLVM text and assembly."""
+"""Files that WEFT_DUMP writes for a CPU program: LLVM text and assembly."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from weft.compiler.target.target import Target
 def write_code(
     folder: pathlib.Path, launched: Mapping[str, Kernel], target: Target, stats: kernels.CompileStats
 ) -> None:
-    """The kernels as LLVM text and as assembly of one tier. A kernel that was compiled before is written all the
-    same."""
+    """Write the kernels as LLVM text and as assembly of one tier, including kernels that were compiled before."""
     text = module_text(launched.items(), target)
     write(folder / f"{FIRST + 2}_llvm.ll", ";", stats.summary, text)
     tier = stats.tier.name.lower()

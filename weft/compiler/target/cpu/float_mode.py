@@ -1,21 +1,22 @@
-"""How the processor treats floats: kernels run as IEEE says, whatever a library did to the thread that calls them.
+"""Floating-point mode of the processor: kernels run in IEEE's default mode, whatever a library did to the calling
+thread.
 
-Code built for speed at any price may leave a thread flushing denormals to zero, or rounding in another way. A
-program of ours sets the default when it begins and puts back what it found, so that each thread computes the same bits.
+Code built with fast math may leave a thread flushing denormals to zero, or rounding in another direction. Our programs
+set the default mode when they begin and restore the previous one, so that each thread computes the same bits.
 """
 
 from __future__ import annotations
 
 from weft.compiler.target.llvm import Function, Value, constant, i32, i64, void
 
-# MXCSR: all exceptions masked, to the nearest, denormals as they are. Its lowest six bits only record what has
-# happened.
+# MXCSR: all exceptions masked, round to nearest, denormals preserved. The lowest six bits are sticky exception flags.
 _X86_DEFAULT = 0x1F80
 _X86_RECORD = 0x3F
 
 
 def set_default(f: Function, triple: str) -> Value | None:
-    """Switch to IEEE's default mode; returns the mode before, or None where the processor's mode is not known here."""
+    """Switch to IEEE's default mode; return the previous mode, or None on processors whose mode register is not
+    supported."""
     if triple.startswith("x86_64"):
         slot = f.alloca(i32, align=4)
         f.call("llvm.x86.sse.stmxcsr", void, slot)
@@ -33,7 +34,7 @@ def set_default(f: Function, triple: str) -> Value | None:
 
 
 def restore(f: Function, before: Value | None) -> None:
-    """Go back to the mode that `set_default` found."""
+    """Restore the mode that `set_default` returned."""
     if before is None:
         return
     if before.type is i32:

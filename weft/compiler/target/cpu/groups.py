@@ -1,8 +1,8 @@
-"""Programs of collectives without kernels: the results of members are copies of parts of operands, or sums of them.
+"""Collective programs without kernels: the results of members are copies of slices of operands, or sums of them.
 
 A collective over a group is a jaxpr on the operands of all members (`primitives/collectives.py`). Where that jaxpr only
-slices, concatenates and adds, it need not be compiled: two routines of the library copy and add boxes, and a table says
-which. What this finds no table for is compiled like any program.
+slices, concatenates and adds, it need not be compiled: two library routines copy and add boxes according to a table.
+Other jaxprs are compiled like any program.
 """
 
 from __future__ import annotations
@@ -30,18 +30,17 @@ from weft.primitives.movement.concatenate import concatenate
 from weft.primitives.movement.shape import broadcast_in_dim, reshape
 from weft.primitives.movement.slicing import slice as slice_primitive
 
-# Tables for more than this many bytes are shared among threads, in pieces of about this many bytes, but no more than so
-# many.
+# Tables for more than SHARED bytes are shared among threads, in chunks of about PIECE bytes, but at most MOST_PIECES.
 SHARED, PIECE, MOST_PIECES = 1 << 20, 1 << 19, 128
-# Rows that are shorter than this many bytes are left to kernels, if all of them together are not small.
+# Rows shorter than SHORT_ROW bytes are left to kernels, unless they have at most FEW_BYTES in total.
 SHORT_ROW, FEW_BYTES = 64, 1 << 14
-# Dimensions that a box has besides its rows.
+# Dimensions of a box besides its rows.
 OUTER = 2
 INTEGERS = frozenset(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
 
 
 class View(NamedTuple):
-    """Where elements of an operand are: from an offset on, at these strides."""
+    """Strided view of an operand, with offset and strides in elements."""
 
     operand: int
     offset: int
@@ -49,17 +48,17 @@ class View(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """A box of a value, which is a view or the sum of several, as the tree over them has it."""
+    """Box of a value: a view, or the sum of several, added in the order of `tree`."""
 
     start: tuple[int, ...]
     sizes: tuple[int, ...]
     terms: tuple[View, ...]
-    tree: Any = 0  # nested pairs of positions of `terms`
+    tree: Any = 0  # nested pairs of indices into `terms`
 
 
 class Box(NamedTuple):
-    """What one entry of a table copies or adds: rows of so many bytes, and how many there are along two dimensions.
-    `ends` has for each term, and then for each target, the index of its slot, an offset and two strides in bytes."""
+    """Table entry for copying or adding a box: the bytes of a row, and the number of rows along two dimensions. `ends`
+    has for each term, and then for each target, the index of its slot, an offset and two strides in bytes."""
 
     row: int
     counts: tuple[int, ...]
@@ -67,17 +66,17 @@ class Box(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """What it reads and writes."""
+        """Bytes read and written."""
         return self.row * math.prod(self.counts) * len(self.ends)
 
 
 class _NeedsKernels(Exception):
-    """The jaxpr does something else, or something that kernels do better."""
+    """Raised if a jaxpr has other operations, or is faster with kernels."""
 
 
 def group_program(equation: Equation, members: int, target: Target) -> Program | None:
-    """The program of a collective without kernels for a group of so many members, or None if it has to be compiled.
-    It is that of the collective's jaxpr, which is not written for it."""
+    """Build the program of a collective for a group of `members`, or return None if it needs kernels. The result is the
+    program of the collective's jaxpr, without tracing it."""
     card = equation.primitive
     assert isinstance(card, Collective)
     types: list[Any] = [a.aval for a in equation.invars for _ in range(members)]
@@ -98,7 +97,7 @@ def group_program(equation: Equation, members: int, target: Target) -> Program |
 
 
 def group_compilation(jaxpr: Jaxpr, target: Target) -> Compilation | None:
-    """The program of a collective's jaxpr without kernels, or None if it has to be compiled."""
+    """Build the program of a collective's jaxpr without kernels, or return None if it needs them."""
     types: list[Any] = [v.aval for v in jaxpr.invars]
     try:
         if jaxpr.consts:
@@ -116,7 +115,7 @@ def group_compilation(jaxpr: Jaxpr, target: Target) -> Compilation | None:
 
 
 class _Value:
-    """An array of which it is known what its pieces are; no pieces: zeros."""
+    """Array whose pieces are known; without pieces it is all zeros."""
 
     __slots__ = ("dtype", "pieces", "shape")
 
@@ -125,12 +124,12 @@ class _Value:
 
     @property
     def aval(self) -> Any:
-        """Its type, for those who ask."""
+        """Abstract type of the array."""
         return array_type(self.shape, self.dtype)
 
 
 class _TableTrace(Trace):
-    """Performs the operations of collectives on values in pieces."""
+    """Trace that evaluates the operations of collectives on values in pieces."""
 
     __slots__ = ()
 
@@ -142,7 +141,7 @@ class _TableTrace(Trace):
 
 
 def _operands(types: Sequence[Any]) -> list[_Value]:
-    """Arguments of these types."""
+    """Return the arguments of these types as values, each one view of its operand."""
     values = []
     for i, t in enumerate(types):
         shape = t.shape if isinstance(t, ArrayType) else (None,)
@@ -154,7 +153,7 @@ def _operands(types: Sequence[Any]) -> list[_Value]:
 
 
 def _pieces(value: Any) -> tuple[Piece, ...]:
-    """The pieces of an operand; numbers have none."""
+    """Return the pieces of an operand; raise _NeedsKernels for a constant."""
     if type(value) is not _Value:
         raise _NeedsKernels
     return value.pieces
@@ -162,18 +161,18 @@ def _pieces(value: Any) -> tuple[Piece, ...]:
 
 @functools.cache
 def _balanced(terms: int) -> Any:
-    """The tree over so many terms that routines add them by."""
+    """Return the tree in which the library's routines add this many terms."""
     return tree_combined(lambda *pair: pair, range(terms))
 
 
 class _Tables:
-    """Writes the tables for values of these types, computed from arguments."""
+    """Writer of the tables for values computed from arguments."""
 
     def __init__(self, name: str, types: Sequence[Any], results: Sequence[Any], values: Sequence[Any]) -> None:
         self.name, self.types, self.results, self.values = name, types, results, values
 
     def program(self) -> Program:
-        """The steps that write all results."""
+        """Build the program whose steps write all results."""
         arguments = [Slot(Kind.ARGUMENT, bytes_of(t), i) for i, t in enumerate(self.types)]
         outputs = [Slot(Kind.RESULT, bytes_of(t), i) for i, t in enumerate(self.results)]
         steps: list[Step] = []
@@ -208,7 +207,7 @@ class _Tables:
         return Program(self.name, steps, arguments, outputs, [None] * len(outputs), constants, constant_slots=slots)
 
     def box(self, piece: Piece, shape: Sequence[int], results: Sequence[int], size: int) -> Box:
-        """The entry that writes a piece of a value to results."""
+        """Return the table entry that writes a piece of a value to results."""
         strides = _strides(shape)
         offset = sum(s * stride for s, stride in zip(piece.start, strides, strict=True))
         operands = len(self.types)
@@ -235,7 +234,7 @@ class _Tables:
 def _call(
     routine: str, boxes: Sequence[Box], arguments: Sequence[Slot], outputs: Sequence[Slot], constant: int
 ) -> tuple[Call, np.ndarray]:
-    """The step that does what a table says, and the table."""
+    """Return the step that executes a table, and the table."""
     tiles = 0
     if sum(b.bytes for b in boxes) > SHARED:
         piece = max(PIECE, sum(b.bytes for b in boxes) // MOST_PIECES)
@@ -245,7 +244,7 @@ def _call(
     for b in boxes:
         entries += [b.row, *b.counts]
         for index, offset, strides in b.ends:
-            entries += [1 + index, offset, *strides]  # the table itself is in front of the slots
+            entries += [1 + index, offset, *strides]  # slot 0 is the table itself
     table = np.array(entries, np.int64)
     slot = Slot(Kind.CONSTANT, table.nbytes, constant)
     step = Call(f"{routine}_tiles" if tiles else routine, (slot, *arguments, *outputs), tuple(outputs), tiles=tiles)
@@ -254,8 +253,8 @@ def _call(
 
 
 def _split(box: Box, parts: int) -> list[Box]:
-    """A box in about so many parts: along the outermost dimension that there is, or else its rows in lines of the
-    cache."""
+    """Split a box into about this many boxes, along its outermost dimension larger than 1 or else its rows by cache
+    lines."""
     axis = next((i for i, count in enumerate(box.counts) if count > 1), None)
     unit = 64 if axis is None else 1
     count = -(-box.row // unit) if axis is None else box.counts[axis]
@@ -274,7 +273,7 @@ def _split(box: Box, parts: int) -> list[Box]:
     return found
 
 
-# ------------------------------------------------------------------------------------------------ values of operations
+# --------------------------------------------------------------------------------------------------- evaluation rules
 
 
 def _sliced(x: Any, *, start_indices: Any, limit_indices: Any, strides: Any) -> _Value:
@@ -304,7 +303,7 @@ def _sliced(x: Any, *, start_indices: Any, limit_indices: Any, strides: Any) -> 
 
 
 def _reshaped(x: Any, *, new_sizes: Any, dimensions: Any, **params: Any) -> _Value:
-    """Dimensions of size 1 come and go; other reshapes are those of whole operands."""
+    """Reshape a value: any reshape of a whole operand, otherwise only dimensions of size 1 may be added or removed."""
     pieces = _pieces(x)
     old, new = x.shape, tuple(new_sizes)
     if dimensions is not None:
@@ -341,7 +340,7 @@ def _concatenated(*operands: Any, dimension: int) -> _Value:
     for x in operands:
         pieces = _pieces(x)
         if not pieces and math.prod(x.shape):
-            raise _NeedsKernels  # zeros between others
+            raise _NeedsKernels  # zeros beside other operands
         for p in pieces:
             start = (*p.start[:dim], p.start[dim] + first, *p.start[dim + 1 :])
             found.append(Piece(start, p.sizes, p.terms, p.tree))
@@ -351,7 +350,7 @@ def _concatenated(*operands: Any, dimension: int) -> _Value:
 
 
 def _zeros(x: Any, *, shape: Any, broadcast_dimensions: Any, **params: Any) -> _Value:
-    # The bits of minus zero are others.
+    # All bits must be zero: -0.0 has others.
     if type(x) is _Value or np.any(np.asarray(x).reshape(-1).view(np.uint8)):
         raise _NeedsKernels
     return _Value(tuple(shape), np.asarray(x).dtype, ())
@@ -380,7 +379,7 @@ _RULES: dict[Any, Any] = {
 
 
 def _strides(shape: Sequence[int]) -> tuple[int, ...]:
-    """Those of an array whose last dimension is contiguous, in elements; of dimensions of size 1 they are 0."""
+    """Return row-major strides in elements, 0 for dimensions of size 1."""
     found, stride = [], 1
     for n in reversed(shape):
         found.append(0 if n == 1 else stride)
@@ -389,7 +388,7 @@ def _strides(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def _merged(sizes: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
-    """A box without dimensions of size 1, and with those as one that follow each other in all views."""
+    """Drop dimensions of size 1 from a box and merge those that are adjacent in all views."""
     counts: list[int] = []
     own: list[list[int]] = [[] for _ in strides]
     for i in reversed(range(len(sizes))):
@@ -405,7 +404,7 @@ def _merged(sizes: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[tup
 
 
 def _element(aval: Any) -> tuple[str | None, int]:
-    """What elements are added as, and their size; None where they are not added like numbers of the machine."""
+    """Return the type in which elements are added, and their size; None for types that the machine does not add."""
     dtype = dtypes.storage(aval.dtype)
     kind, size = dtype.kind, dtype.itemsize
     if isinstance(aval.dtype, dtypes.ExtendedDtype):

@@ -1,15 +1,15 @@
-"""Signals while native code runs: Ctrl-C and alarms stop loops, and what Python raises in a callback comes out.
+"""Signals during native code: Ctrl-C and alarms stop loops, and exceptions of Python callbacks propagate.
 
-Python's own handler of a signal only notes it; the function that a user set for it runs when the main thread is back in
-Python. Native code runs without the GIL and may run for hours, so it looks at the clock now and then, and every few
-hundredths of a second the main thread takes the GIL and lets Python run the functions of signals that have come. If one
+Python's own handler of a signal only records it; the function that a user set for it runs when the main thread is back
+in Python. Native code runs without the GIL and may run for hours, so it polls: it reads the clock now and then, and
+every few hundredths of a second the main thread takes the GIL and lets Python run pending signal handlers. If one
 raises, the exception stays set in the thread, native code ends with `INTERRUPTED`, and the call from Python raises it.
 
-A look costs as much as a few instructions of a program, so each run has a *budget* of steps between two looks: it
-doubles while steps are quick, and shrinks when they are slow. What a run knows is its *watch*, three integers: the
-budget after the next look, when the last look was, and when signals were last asked for.
+A check costs as much as a few instructions of a program, so each run has a *budget* of steps between two checks: it
+doubles while steps are fast, and shrinks when they are slow. The state of a run is its *watch*, three integers: the
+budget after the next check, the time of the last check, and the time of the last poll for signals.
 
-Everything here is written into the module of the pool, and uses the C API of Python by its stable names only.
+Everything here is written into the module of the pool, and uses only the stable ABI of Python's C API.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from weft.base.forks import in_child
 from weft.compiler.target.cpu import link
 from weft.compiler.target.llvm import Function, Module, Parameter, Value, constant, i32, i64, ptr, void, zero
 
-# The status of a program that was interrupted: an exception is set in the thread.
+# Status of an interrupted program: an exception is set in the thread.
 INTERRUPTED = 3
 RAISED = 1
-# What a run may spend before its first look, and between two looks at most. A launch and an iteration of a loop cost 1.
+# Budget before the first check, and the largest budget between two. A launch and an iteration of a loop cost 1.
 FIRST_BUDGET, MOST_BUDGET = 4, 128
-# What a job of the pool and a call of a routine cost: they take longer.
+# Cost of a job of the pool and of a call of a routine: they take longer.
 JOB_COST = 8
-# Words of a watch.
+# Indices of a watch, and its size.
 NEXT_BUDGET, LAST_LOOK, LAST_POLL, WATCH_SIZE = 0, 1, 2, 3
-# Ticks between two questions for signals; looks that are further apart than SLOW are too rare, than QUICK too many.
+# Ticks between two polls for signals; checks further apart than SLOW are too rare, closer than QUICK too frequent.
 # Ticks are cycles of the counter of x86 (1 to 5 of them a nanosecond), nanoseconds elsewhere.
 _PERIOD, _SLOW, _QUICK = 100_000_000, 20_000_000, 1_000_000
 _PYTHON = (
@@ -49,19 +49,19 @@ _PYTHON = (
     "PyTuple_SetItem",
     "Py_DecRef",
 )
-# Exported names of the functions here.
+# Exported functions of this module.
 NAMES = ("weft_look", "weft_host", "weft_signals_to", "weft_host_is")
-# Variables of the queue: whether the programs in it are to end, and the thread that runs it.
+# Variables of the queue: whether its programs are cancelled, and the thread that runs it.
 CANCELLED, QUEUE_THREAD = "queue_cancelled", "queue_thread"
 
 link.provide({name: ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0 for name in _PYTHON})
 
 
-# ---------------------------------------------------------------------------------------------------- for native code
+# -------------------------------------------------------------------------------------------------------- native code
 
 
 def watch(f: Function, triple: str) -> Value:
-    """A watch that begins now."""
+    """Allocate a watch that starts now."""
     address = f.alloca(i64, WATCH_SIZE, 8)
     now = ticks(f, triple)
     for word, value in ((NEXT_BUDGET, constant(FIRST_BUDGET, i64)), (LAST_LOOK, now), (LAST_POLL, now)):
@@ -70,19 +70,19 @@ def watch(f: Function, triple: str) -> Value:
 
 
 def look(f: Function, watch: Value) -> Value:
-    """What may be spent until the next look; 0 if the run is to end as `INTERRUPTED`."""
+    """Check for interrupts: return the budget until the next check, or 0 if the run must end as `INTERRUPTED`."""
     return _call(f, "weft_look", i64, watch)
 
 
 def ticks(f: Function, triple: str) -> Value:
-    """A clock that is cheap to read and does not stop."""
+    """Read a monotonic clock that is cheap to read."""
     if triple.startswith("x86_64"):
         return _call(f, "llvm.readcyclecounter", i64)
     return nanoseconds(f, triple)
 
 
 def nanoseconds(f: Function, triple: str) -> Value:
-    """The monotonic clock, where the system is one of POSIX."""
+    """Read the monotonic clock of a POSIX system."""
     clock = f.alloca(i64, 2, 8)
     f.call("clock_gettime", i32, constant(6 if "apple" in triple else 1, i32), clock)
     seconds, rest = f.load(i64, clock, 8), f.load(i64, f.offset(clock, i64, 1), 8)
@@ -92,8 +92,8 @@ def nanoseconds(f: Function, triple: str) -> Value:
 def write_without_gil(
     module: Module, name: str, parameters: list[Parameter], body: Callable[[Function], Value]
 ) -> None:
-    """A function for `python_function`: it lets other Python threads run while its body does, which returns a
-    status."""
+    """Write a function for `python_function`: it releases the GIL while its body runs and returns the status of the
+    body."""
     f = module.function(name, i64, parameters)
     saved = _call(f, "PyEval_SaveThread", ptr)
     status = body(f)
@@ -102,7 +102,7 @@ def write_without_gil(
 
 
 def write(module: Module, triple: str) -> None:
-    """Write the functions here into a module."""
+    """Write the functions of this file into a module."""
     main, host = module.variable("main_thread", i64), module.variable("host_function", i64)
     _write_setter(module, "weft_signals_to", main)
     _write_setter(module, "weft_host_is", host)
@@ -118,23 +118,23 @@ def _write_setter(module: Module, name: str, variable: Value) -> None:
 
 
 def _write_poll(module: Module, triple: str, main: Value) -> None:
-    """poll: let Python handle its signals, if this is the thread that it handles them in; 1 if an exception is
-    set, or if this thread runs the queue and the programs in it are to end."""
+    """Write poll: let Python handle its signals if this is the main thread. It returns 1 if an exception is set, or if
+    this thread runs the queue and its programs are cancelled."""
     f = module.function("poll", i64, [], "internal")
     known = f.atomic_load(i64, main, "monotonic")
-    if "windows" in triple:  # where C's long has 32 bits
+    if "windows" in triple:  # C's long has 32 bits
         mine = f.icmp("eq", _call(f, "PyThread_get_thread_ident", i32), f.trunc(known, i32))
     else:
         mine = f.icmp("eq", _call(f, "PyThread_get_thread_ident", i64), known)
     with f.when(mine, constant(0, i64)) as asked:
         gil = _call(f, "PyGILState_Ensure", i32)
-        # An exception that is set already must not be hidden by another one.
+        # An exception that is set already must not be replaced by another one.
         free = f.icmp("eq", _call(f, "PyErr_Occurred", ptr), zero(ptr))
         with f.when(free, constant(1, i64)) as handled:
             handled.give(f.zext(f.icmp("ne", _call(f, "PyErr_CheckSignals", i32), constant(0, i32)), i64))
         f.call("PyGILState_Release", void, gil)
         asked.give(handled.results[0])
-    if "windows" in triple:  # where there are no threads for a queue
+    if "windows" in triple:  # no threads, no queue
         f.ret(asked.results[0])
         return
     thread = f.atomic_load(i64, module.variable(QUEUE_THREAD, i64), "monotonic")
@@ -144,7 +144,7 @@ def _write_poll(module: Module, triple: str, main: Value) -> None:
 
 
 def _write_look(module: Module, triple: str) -> None:
-    """weft_look(watch): see `look`."""
+    """Write weft_look(watch): see `look`."""
     f = module.function("weft_look", i64, [Parameter("watch", ptr)])
     budget_at, look_at, poll_at = (f.offset(f.arguments[0], i64, n) for n in range(WATCH_SIZE))
     now = ticks(f, triple)
@@ -167,8 +167,8 @@ def _write_look(module: Module, triple: str) -> None:
 
 
 def _write_host(module: Module, host: Value) -> None:
-    """weft_host(table, parameters, registers): call the function of `set_host` with the three addresses. An exception
-    stays set, wherever in the call it was raised."""
+    """Write weft_host(table, parameters, registers): call the function of `set_host` with the three addresses. An
+    exception stays set, wherever in the call it was raised."""
     f = module.function("weft_host", i64, [Parameter(name, ptr) for name in ("table", "parameters", "registers")])
     gil = _call(f, "PyGILState_Ensure", i32)
     free = f.icmp("eq", _call(f, "PyErr_Occurred", ptr), zero(ptr))
@@ -200,11 +200,12 @@ def _call(f: Function, name: str, returns: Any, *arguments: Value) -> Value:
     return result
 
 
-# ---------------------------------------------------------------------------------------------------------- for Python
+# ------------------------------------------------------------------------------------------------- functions of Python
 
 
 def python_function(library: link.Library, name: str, *arguments: Any) -> Callable[..., int]:
-    """A function written by `write_without_gil`: what is set as an exception when it returns is raised."""
+    """Return a function written by `write_without_gil` as a callable; it raises the exception that is set when it
+    returns."""
     function = ctypes.PYFUNCTYPE(ctypes.c_int64, *arguments)(library.addresses[name])
     function.library = library  # type: ignore[attr-defined]
     return function
@@ -215,7 +216,7 @@ _host: Callable[[int, int, int], object] | None = None
 
 
 def loaded(library: link.Library) -> None:
-    """Say where the functions here are: from now on the main thread is asked for signals."""
+    """Register the loaded library of these functions: from now on the main thread polls for signals."""
     global _library
     _library = library
     _tell_thread()
@@ -225,13 +226,13 @@ def loaded(library: link.Library) -> None:
 
 @in_child
 def _tell_thread() -> None:
-    # In a forked process the thread that forked is the main one.
+    # In a forked process, the thread that forked is the main thread.
     if _library is not None:
         _library.function("weft_signals_to", None, ctypes.c_int64)(threading.main_thread().ident)
 
 
 def set_host(function: Callable[[int, int, int], object]) -> None:
-    """Have `weft_host` call a function, which stays referenced."""
+    """Set the Python function that `weft_host` calls, and keep a reference to it."""
     global _host
     _host = function
     if _library is not None:

@@ -1,4 +1,4 @@
-"""Kernels as machine code: each distinct one is compiled once in a process, many at a time in one module."""
+"""Kernels as machine code: each distinct kernel is compiled once per process, several of them in one module."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from weft.base.dataclass import dataclass
 from weft.base.forks import RenewedLock
 from weft.base.spans import measured
 from weft.compiler.kernel.ir import Kernel, NamedKernel
-from weft.compiler.kernel.printer import symbol_of
+from weft.compiler.kernel.printer import kernel_symbol
 from weft.compiler.target.code_stats import CodeIsGone, CodeStats
 from weft.compiler.target.cpu import link, objects
 from weft.compiler.target.cpu.link import Library, Object, Tier
@@ -21,7 +21,7 @@ from weft.compiler.target.threads import compiling_threads
 
 
 class CompiledKernel:
-    """A kernel in memory. `library` keeps it there."""
+    """Kernel in memory; `library` keeps its code loaded."""
 
     __slots__ = ("__weakref__", "address", "library", "name", "tier")
 
@@ -31,7 +31,7 @@ class CompiledKernel:
 
 @dataclass
 class CompileStats(CodeStats):
-    """What it took to get the kernels of a program, of a tier."""
+    """Cost of getting the kernels of a program in a tier."""
 
     tier: Tier = Tier.LIGHT
 
@@ -40,17 +40,17 @@ class CompileStats(CodeStats):
         return f"{self.tier.name.lower()} code"
 
 
-# Code lives as long as a program that runs it; the latest is retained for programs to come.
+# Code lives as long as a program that runs it; the most recent kernels are retained for later programs.
 MOST_RETAINED = 512
 _compiled: weakref.WeakValueDictionary[tuple[Target, Tier, str], CompiledKernel] = weakref.WeakValueDictionary()
 _latest: deque[CompiledKernel] = deque(maxlen=MOST_RETAINED)
-# Kernels that become one object: at most so many, so that threads have something to share; where there are threads for
-# it fewer, but not one, since each object takes a file and is linked by itself.
+# Bounds on the kernels of one object: few enough that threads have something to share, but not one, since each object
+# takes a file and is linked by itself.
 TOGETHER, LEAST_TOGETHER = 6, 2
-# What one thread compiles at a time in the background: LLVM takes about a third of a millisecond for a statement, and
-# forks wait for it.
+# Statements that one thread compiles at a time in the background: LLVM takes about a third of a millisecond per
+# statement, and forks wait for it.
 STATEMENTS_OF_A_PIECE = 100
-# Held while code is compiled that somebody waits for.
+# Held during foreground compilation.
 _lock = RenewedLock()
 AnyKernel = Kernel | NamedKernel
 
@@ -63,18 +63,19 @@ def compiled(
     begun: Callable[[Tier], Iterable[Object]] | None = None,
     between: Callable[[Mapping[str, CompiledKernel]], None] | None = None,
 ) -> dict[str, CompiledKernel]:
-    """Every kernel as machine code of at least that tier, by symbol; those that are new are compiled together. With a
-    function to be called `between`, with what there is by then, they are compiled a few at a time, in their order, in
-    the background: nobody else waits for them.
+    """Return the machine code of every kernel, by symbol, in at least this tier; new kernels are compiled together.
 
-    The bits that a kernel computes are the same in every tier. `stats` is filled with what it took. `begun` returns
-    code of a tier that was begun before, which may have kernels that are missing. Raises `CodeIsGone` if a kernel would
-    have to be compiled but only its name is known.
+    With a callback `between`, kernels are compiled in the background a few at a time, in their order, and it is called
+    with all kernels available so far after each batch. Foreground compilations do not wait for these.
+
+    The bits that a kernel computes are the same in every tier. `stats` receives counts and times. `begun` returns the
+    objects of a tier whose compilation was started before; they may contain missing kernels. Raises `CodeIsGone` if a
+    kernel would have to be compiled but only its name is known.
     """
     stats = stats or CompileStats(tier=tier)
     with measured(stats.seconds, "compile", "kernel names"):
-        distinct = {symbol_of(kernel): kernel for kernel in kernels}
-    # Held from here on: code that only other programs refer to goes when they do.
+        distinct = {kernel_symbol(kernel): kernel for kernel in kernels}
+    # Referenced from here on: code that only other programs refer to is freed with them.
     held = _known(distinct, target, tier)
     missing = {name: kernel for name, kernel in distinct.items() if name not in held}
     stats.reused, stats.from_disk, stats.compiled = len(held), 0, 0
@@ -100,7 +101,8 @@ def _begun(
     stats: CompileStats,
     begun: Callable[[Tier], Iterable[Object]],
 ) -> dict[str, CompiledKernel]:
-    """Kernels whose code was begun before. What is there is linked while threads are at the rest."""
+    """Return the missing kernels whose compilation was started before. Finished objects are linked while threads
+    compile the rest."""
     found: dict[str, CompiledKernel] = {}
     codes = iter(begun(tier))
     while True:
@@ -115,7 +117,7 @@ def _begun(
 
 
 def _pieces(kernels: Mapping[str, AnyKernel]) -> list[dict[str, AnyKernel]]:
-    """Kernels in pieces that do not take long, in their order."""
+    """Split kernels into batches that compile quickly, in their order."""
     pieces: list[dict[str, AnyKernel]] = []
     room = 0
     for name, kernel in kernels.items():
@@ -131,13 +133,13 @@ def _pieces(kernels: Mapping[str, AnyKernel]) -> list[dict[str, AnyKernel]]:
 def _obtained(
     kernels: Mapping[str, AnyKernel], target: Target, tier: Tier, stats: CompileStats, background: bool = False
 ) -> dict[str, CompiledKernel]:
-    """Kernels from this process, if others have compiled them meanwhile, from disk, or compiled now."""
+    """Get kernels from this process (another thread may have compiled them meanwhile), from disk, or compile them."""
     held = _known(kernels, target, tier)
     missing = {name: kernel for name, kernel in kernels.items() if name not in held}
     stats.reused += len(held)
     with measured(stats.seconds, "compile", "code from disk"):
-        # Better code than was asked for is welcome, if it is there for all: then the program need not change again.
-        # What is hot has no quick code.
+        # LIGHT code is preferred to QUICK if all kernels have it: then the program need not be replaced later. Hot
+        # kernels have no QUICK code.
         tiers = (Tier.LIGHT, Tier.QUICK, Tier.LIGHT) if tier is Tier.QUICK else (tier,)
         for attempt, found_tier in enumerate(tiers):
             loaded = list(objects.load_kernels(list(missing), target, found_tier)) if missing else []
@@ -162,7 +164,7 @@ def _obtained(
 
 
 def _stored(codes: Iterable[Object], target: Target, tier: Tier, stats: CompileStats) -> dict[str, CompiledKernel]:
-    """Kernels of new objects, in memory and on disk."""
+    """Load the kernels of new objects and store them on disk."""
     found: dict[str, CompiledKernel] = {}
     with measured(stats.seconds, "compile", "link"):
         for code in codes:
@@ -172,8 +174,8 @@ def _stored(codes: Iterable[Object], target: Target, tier: Tier, stats: CompileS
 
 
 def text_of(kernels: Sequence[tuple[str, Kernel]], target: Target, several: Collection[str] = ()) -> str:
-    """The LLVM text of a module with these kernels, of which some take `several` iterations of loops at a time. What
-    writes it is loaded with the first of them."""
+    """Return the LLVM text of a module with these kernels; those in `several` unroll their loops. The lowering is
+    imported at the first call."""
     from weft.compiler.target.cpu.lower import module_text
 
     return module_text(kernels, target, several)
@@ -182,8 +184,8 @@ def text_of(kernels: Sequence[tuple[str, Kernel]], target: Target, several: Coll
 def routine(
     name: str, text: Callable[[], str] | None, target: Target, tier: Tier = Tier.LIGHT
 ) -> CompiledKernel | None:
-    """A function by the name that identifies its text: from this process, from disk, or else from the text; None if
-    there is no text either."""
+    """Return a function by the name that identifies its text: from this process, from disk, or compiled from the text.
+    None if there is no text either."""
     with _lock.current:
         found = _compiled.get((target, tier, name))
         if found is not None:
@@ -198,24 +200,24 @@ def routine(
 
 
 def _groups(kernels: dict[str, Kernel], least: int) -> list[list[tuple[str, Kernel]]]:
-    """The kernels in as many modules as threads can share evenly, at least so many in one: large ones are dealt out
-    first."""
+    """Split kernels into modules that threads can share evenly, with at least `least` kernels each; the largest kernels
+    are distributed first."""
     threads = compiling_threads()
     together = min(TOGETHER, max(least, -(-len(kernels) // threads)))
     count = -(-len(kernels) // together)
-    rounds = -(-count // threads) * threads  # so that no thread ends long before the others
+    rounds = -(-count // threads) * threads  # full rounds: no thread ends long before the others
     count = rounds if rounds * least <= len(kernels) else count
     items = sorted(kernels.items(), key=lambda item: -statements(item[1].body))
     return [items[start::count] for start in range(count)]
 
 
 def statements(body: Iterable[Any]) -> int:
-    """How much code statements become, roughly: how many there are."""
+    """Return the number of statements without children, a rough measure of code size."""
     return sum(statements(inside) if (inside := getattr(s, "body", None)) else 1 for s in body)
 
 
 def _load(code: Object, names: Iterable[str], target: Target, tier: Tier) -> dict[str, CompiledKernel]:
-    """Put an object into memory, for the kernels that are wanted of it."""
+    """Load an object into memory; return the wanted kernels of it."""
     library = link.load(code)
     loaded = {name: CompiledKernel(name, library.addresses[name], library, tier) for name in names}
     for name, kernel in loaded.items():
@@ -225,17 +227,17 @@ def _load(code: Object, names: Iterable[str], target: Target, tier: Tier) -> dic
 
 
 def _known(names: Iterable[str], target: Target, least: Tier) -> dict[str, CompiledKernel]:
-    """The kernels that are in memory, in a tier that is good enough."""
+    """Return the kernels that are in memory in at least this tier."""
     return {name: found for name in names if (found := _best(target, least, name)) is not None}
 
 
 def is_known(name: str, target: Target, least: Tier) -> bool:
-    """Whether a kernel is in memory, in a tier that is good enough."""
+    """Return whether a kernel is in memory in at least this tier."""
     return _best(target, least, name) is not None
 
 
 def _best(target: Target, least: Tier, name: str) -> CompiledKernel | None:
-    """The kernel in the best tier that it has, if that is good enough."""
+    """Return the kernel in its best available tier, or None if that is below `least`."""
     for tier in (Tier.FULL, Tier.LIGHT, Tier.QUICK):
         found = _compiled.get((target, tier, name))
         if found is not None:

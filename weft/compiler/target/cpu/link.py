@@ -1,8 +1,8 @@
-"""LLVM text to machine code, and machine code to addresses that can be called.
+"""Compilation of LLVM text to machine code, and linking of machine code in this process.
 
-An `Object` is what could be stored on disk: code that refers to everything outside of it by name. Linking resolves
-those names in this process. Everything here is serialised by one lock, because LLVM's parts are shared, but for what
-threads compile that have contexts and target machines of their own.
+An `Object` can be stored on disk: its code refers to external functions by name. Linking resolves those names in this
+process. One lock serialises everything here because LLVM has global state, except for compilations in threads that have
+a context and a target machine of their own.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Made = TypeVar("Made")
 
 
 class Tier(Enum):
-    """How much work goes into the code: none, the passes that pay for explicit vectors, or all that LLVM has."""
+    """Optimisation level of code: no passes, the passes that pay off for explicit vectors, or LLVM's full pipeline."""
 
     QUICK = 0
     LIGHT = 1
@@ -40,19 +40,19 @@ class Tier(Enum):
 
 @dataclass(frozen=True)
 class Object:
-    """Machine code of one module: the functions that it offers, and those that it needs."""
+    """Machine code of one module, with the functions that it exports and imports."""
 
     code: bytes
     exports: tuple[str, ...]
     imports: tuple[str, ...]
 
 
-# Code that nobody runs any more, until the next time that LLVM is at work.
+# Trackers of unused code, to be freed the next time that LLVM is called.
 _released: deque[Any] = deque()
 
 
 class Library:
-    """Code in memory, for as long as this is referenced."""
+    """Loaded code, which stays in memory as long as this object."""
 
     def __init__(self, addresses: dict[str, int], tracker: Any, size: int = 0) -> None:
         self.addresses = addresses
@@ -60,17 +60,17 @@ class Library:
         self._tracker = tracker
 
     def __del__(self, released: deque[Any] = _released) -> None:
-        # This may be called anywhere and at any time: LLVM hears of it when the lock is held next.
+        # A finalizer may run anywhere, at any time: LLVM frees the code when the lock is held next.
         released.append(self._tracker)
 
     def function(self, name: str, returns: Any = None, *arguments: Any) -> Callable[..., Any]:
-        """A function of the library, to be called through ctypes; it keeps the library."""
+        """Return a function of the library as a ctypes callable, which keeps the library loaded."""
         found = ctypes.CFUNCTYPE(returns, *arguments)(self.addresses[name])
         found.library = self  # type: ignore[attr-defined]
         return found
 
     def run(self, name: str, pointers: Sequence[int], begin: int = 0, end: int = 1) -> None:
-        """Call a kernel with the addresses of its buffers and the part of its loop over threads."""
+        """Call a kernel with the addresses of its buffers, for [begin, end) of its loop over threads."""
         table = (ctypes.c_void_p * max(1, len(pointers)))(*pointers)
         self.function(name, None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(table, begin, end)
 
@@ -81,7 +81,8 @@ _link_counter = itertools.count()
 
 
 def _serialised(function: Callable[Given, Made]) -> Callable[Given, Made]:
-    """One call at a time; what the call has of LLVM's is disposed of before the next begins, or a fork."""
+    """Decorate a function to run under LLVM's lock: the LLVM objects of a call are freed before the next call, or a
+    fork."""
 
     @functools.wraps(function)
     def locked(*args: Given.args, **kwargs: Given.kwargs) -> Made:
@@ -92,13 +93,13 @@ def _serialised(function: Callable[Given, Made]) -> Callable[Given, Made]:
 
 
 def provide(symbols: Mapping[str, int]) -> None:
-    """Give names that kernels may call the addresses that they have in this process."""
+    """Register the addresses in this process of functions that kernels may call."""
     _symbols.update(symbols)
 
 
 @contextmanager
 def _optimised(text: str, target: Target, tier: Tier) -> Iterator[tuple[Any, Any]]:
-    """The module after its passes, and the machine that makes code of it."""
+    """Yield the optimised module of a text and its target machine."""
     machine = native.target_machine(target.triple, target.cpu, target.flags, 0 if tier is Tier.QUICK else 2)
     if tier is Tier.QUICK and not target.masks:
         text = with_loads_apart(text)
@@ -106,9 +107,7 @@ def _optimised(text: str, target: Target, tier: Tier) -> Iterator[tuple[Any, Any
         try:
             module = stack.enter_context(native.parsed(text, target.triple, target.cpu, target.flags))
         except RuntimeError as error:
-            raise InternalError(
-                f"LLVM does not accept the text of a kernel: {error}", stage="llvm", text=text
-            ) from None
+            raise InternalError(f"LLVM cannot parse the text of a kernel: {error}", stage="llvm", text=text) from None
         if tier is not Tier.QUICK:
             _run_passes(module, machine, tier)
         yield module, machine
@@ -118,9 +117,9 @@ _CHOSEN_FLOAT = re.compile(r"^  (%\w+) = select i1 (\S+), (float|double) (\S+), 
 
 
 def with_loads_apart(text: str) -> str:
-    """A module in which no load comes directly before the choice of a scalar that uses it. Without optimization LLVM
-    makes one instruction of the two where it chooses by blending vectors, and that one reads a whole vector: memory
-    behind the end of the array."""
+    """Insert a freeze between each scalar load and a select that uses it. Without optimisation LLVM merges the two
+    where it selects by blending vectors, and the merged instruction reads a whole vector: memory beyond the end of the
+    array."""
 
     def apart(found: re.Match[str]) -> str:
         result, condition, kind, *operands = found.groups()
@@ -151,15 +150,15 @@ def _run_passes(module: Any, machine: Any, tier: Tier) -> None:
 
 @_serialised
 def make_object(text: str, target: Target | None = None, tier: Tier = Tier.LIGHT) -> Object:
-    """The machine code of a module."""
+    """Compile a module to an object."""
     return _object(text, target or host(), tier)
 
 
 def make_objects(
     texts: Sequence[Callable[[], str]], target: Target, tier: Tier, background: bool = False
 ) -> list[Object]:
-    """The machine code of several modules, compiled by several threads; of those in the `background` by others than
-    the ones that somebody waits for, and without the lock that these hold."""
+    """Compile several modules in several threads. In the `background` this uses a thread pool of its own and does not
+    take the lock of foreground compilations."""
     if background:
         return compiled_in_threads(texts, lambda text: object_in_thread(text, target, tier), background)
     let_fork()
@@ -168,7 +167,7 @@ def make_objects(
 
 
 class _ThreadLock(threading.local):
-    """The lock of a thread that is in LLVM without the one of all: a fork waits for it."""
+    """Lock of a thread that calls LLVM without the global lock: a fork waits for it."""
 
     def __init__(self) -> None:
         self.lock = held(threading.Lock())
@@ -178,13 +177,13 @@ _thread = _ThreadLock()
 
 
 def object_in_thread(text: str, target: Target, tier: Tier) -> Object:
-    """The machine code of a module, for threads that compile: nobody waits for another."""
+    """Compile a module in a compiling thread; threads do not wait for each other."""
     let_fork()
     with _thread.lock:
         return _object(text, target, tier)
 
 
-# Definitions and declarations of functions, which begin a line: the word, what comes before the name, the name.
+# Definitions and declarations of functions, at the beginning of a line: the keyword, attributes, the name.
 _FUNCTION = re.compile(r"^(define|declare) ([^@\n]*)@([\w.$]+)\(", re.MULTILINE)
 
 
@@ -199,24 +198,24 @@ def _object(text: str, target: Target, tier: Tier) -> Object:
 
 @_serialised
 def assembly(text: str, target: Target | None = None, tier: Tier = Tier.LIGHT) -> str:
-    """The machine code of a module, to be read."""
+    """Return the assembly of a module."""
     with _optimised(text, target or host(), tier) as (module, machine):
         return machine.emit_assembly(module)
 
 
 @_serialised
 def check(text: str, target: Target | None = None) -> None:
-    """Raise unless LLVM's verifier accepts the text."""
+    """Raise InternalError unless LLVM's verifier accepts the text."""
     with _optimised(text, target or host(), Tier.QUICK) as (module, _):
         try:
             module.verify()
         except RuntimeError as error:
-            raise InternalError(f"LLVM does not accept a kernel: {error}", stage="llvm", text=text) from None
+            raise InternalError(f"LLVM's verifier rejects a kernel: {error}", stage="llvm", text=text) from None
 
 
 @_serialised
 def load(code: Object, symbols: Mapping[str, int] | None = None) -> Library:
-    """Load code into memory; returns the addresses of its functions."""
+    """Load an object into memory and return its library. `symbols` take precedence over names given to `provide`."""
     llvm = native.binding()
     while _released:
         _released.popleft()
@@ -233,15 +232,15 @@ def load(code: Object, symbols: Mapping[str, int] | None = None) -> Library:
         tracker = builder.link(native.linker(), f"weft{next(_link_counter)}")
     except RuntimeError as error:
         needed = ", ".join(code.imports) or "nothing"
-        raise InternalError(f"A kernel cannot be linked, which needs {needed}: {error}", stage="link") from None
+        raise InternalError(f"Cannot link a kernel that imports {needed}: {error}", stage="link") from None
     return Library({name: tracker[name] for name in code.exports}, tracker, len(code.code))
 
 
 def loaded_once(
     code: Callable[[], Object], symbols: Callable[[], Mapping[str, int]] | None = None
 ) -> Callable[[], Library]:
-    """A function that returns the library of some code, which it loads when it is first called, and once, however many
-    threads call it first: others keep addresses in it, which a second library must not replace."""
+    """Return a function that loads an object at its first call and returns the library. It is loaded once, however many
+    threads call first: callers keep addresses in it, which a second library must not replace."""
     found: list[Library] = []
     lock = held(threading.Lock())
 
@@ -259,5 +258,5 @@ def loaded_once(
 def compiled(
     text: str, target: Target | None = None, tier: Tier = Tier.LIGHT, symbols: Mapping[str, int] | None = None
 ) -> Library:
-    """A module as code in memory."""
+    """Compile a module and load it."""
     return load(make_object(text, target, tier), symbols)

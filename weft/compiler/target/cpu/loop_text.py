@@ -1,8 +1,8 @@
-"""The text of a small loop as one function, from the rows of its outline: `i64 name(table, parameters,
-registers, watch)`.
+"""LLVM text of a small loop as one function, from the rows of its outline: `i64 name(table, parameters, registers,
+watch)`.
 
-Kernels are written where they are launched, by the same code that writes them alone, so they compute the same bits.
-Memory from outside is in the table; counters of loops around are in registers, whose indices are the parameters of the
+Kernels are inlined at their launches by the same code that lowers them alone, so they compute the same bits. Addresses
+from outside are in the table; counters of enclosing loops are in registers, whose indices are the parameters of the
 call.
 """
 
@@ -21,32 +21,32 @@ from weft.compiler.target.llvm import Module, Parameter, Value, constant, i8, i3
 from weft.compiler.target.loop_writer import LoopWriter
 from weft.compiler.target.target import Target
 
-# Nanoseconds that a loop may take without looking for interrupts.
+# Nanoseconds that a loop may take without checking for interrupts.
 LONG = 100_000.0
 
 
 def loop_text(outline: NativeOutline, target: Target) -> str:
-    """The module with the function of a loop whose kernels are known."""
+    """Return the module with the function of a loop; all of its kernels must be known."""
     module = Module(triple=target.triple, vector_bits=target.vector_bits or 128)
     _Writer(module, outline, target).run()
     return module.text()
 
 
 class _Writer(LoopWriter):
-    """Writes one function for one thread."""
+    """Writer of one function for one thread."""
 
     def __init__(self, module: Module, outline: NativeOutline, target: Target) -> None:
         parameters = [Parameter(name, ptr) for name in ("table", "parameters", "registers", "watch")]
         f = module.function(outline.symbol, i64, parameters)
         super().__init__(f, outline)
         self.locals, self.target = outline.locals, target
-        # What comes from outside is read once, in front of everything.
+        # Addresses and counters from outside are loaded once, before everything else.
         table, indices, registers, self.watch = f.arguments
-        # Iterations before the next look for interrupts.
+        # Iterations before the next check for interrupts.
         self.budget = f.alloca(i64, align=8)
         f.store(f.load(i64, f.offset(self.watch, i64, interrupt.NEXT_BUDGET), 8), self.budget, 8)
         self.interrupted = f.label("interrupted")
-        # The code of kernels with symbolic sizes is for all of them, so nobody knows how long they take.
+        # Kernels with symbolic sizes have the same code for all sizes: their time is unknown.
         kernels = full(outline.kernels)
         self.works = {symbol: inf if kernel.sizes else work(kernel, target.kernel) for symbol, kernel in kernels}
         self.addresses = [f.load(ptr, f.offset(table, ptr, n), 8) for n in range(len(outline.addresses))]
@@ -59,7 +59,7 @@ class _Writer(LoopWriter):
         self.addresses = list(outside)
         for i, size in enumerate(self.locals):
             if size:
-                # LLVM makes registers of room on the stack, but never of memory that others could see.
+                # LLVM promotes stack memory to registers, but never memory that other code may see.
                 self.addresses[i] = f.alloca(vector(i8, abs(size)))
                 f.copy(self.addresses[i], outside[i], constant(abs(size), i64))
         self.rows(self.outline.rows)
@@ -83,10 +83,11 @@ class _Writer(LoopWriter):
         self.f.store(self.f.trunc(counter, i32), target, 4)
 
     def wait(self) -> None:
-        """There is one thread."""
+        """Write nothing: the loop has one thread."""
 
     def iterated(self, iterations: Operand | int | None, body: Sequence[Row]) -> None:
-        """Look for interrupts, once in a while. Where all iterations together are short, whoever runs the loop does."""
+        """Count down to the next check for interrupts. If all iterations together are short, the caller of the loop
+        checks."""
         if isinstance(iterations, int) and iterations * times(body, self.works)[0] <= LONG:
             return
         f = self.f

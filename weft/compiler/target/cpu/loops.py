@@ -1,10 +1,9 @@
-"""Small loops as one native function: the kernels of the body are in it one after the other, and nothing is interpreted
+"""Small loops as one native function: the kernels of the body are inlined in sequence, and nothing is interpreted
 between them.
 
-A loop is first put down apart from its program (`Outline`). Its rows are all that its code depends on, besides the
-texts of its kernels, so their digest is the code's name: equal loops share code, and a program from disk finds the code
-of its loops without knowing kernels. Bytecode calls the code as a routine, with the addresses of memory from outside in
-its table.
+A loop is first separated from its program (`Outline`). Its code depends only on its rows and on the texts of its
+kernels, so the digest of the rows is the code's name: equal loops share code, and a program from disk finds the code of
+its loops without its kernels. Bytecode calls the code as a routine, with the addresses of outside memory in its table.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import Any
 from weft.base.dataclass import dataclass
 from weft.base.spans import measured
 from weft.compiler.kernel.ir import Kernel
-from weft.compiler.kernel.printer import symbol_of
+from weft.compiler.kernel.printer import kernel_symbol
 from weft.compiler.program.frame import CONSTANTS, FIRST_ARGUMENT, first_own
 from weft.compiler.program.ir import (
     ESTIMATED_ITERATIONS,
@@ -34,27 +33,27 @@ from weft.compiler.target.cpu.bytecode import SHARED_COPY
 from weft.compiler.target.cpu.link import Tier
 from weft.compiler.target.target import Target
 
-# Statements of kernels in one function, each launch counted by itself: LLVM's time grows faster than a function.
+# Most statements of kernels in one function, counted for each launch: LLVM's time grows faster than linearly.
 MOST_STATEMENTS = 600
 # Nanoseconds that the bytecode interpreter takes for a launch and for any other step.
 LAUNCH_COST, STEP_COST = 6.0, 2.0
-# What a loop must save to be worth compiling: a part of its time, and so many nanoseconds a run.
+# Least saving for which a loop is compiled: a fraction of its time, and nanoseconds per run.
 LEAST_PART, LEAST_NANOSECONDS = 0.04, 300.0
-# Memory of at most so many bytes, and of so many in all, is in registers while the loop runs.
+# Memory of at most this many bytes, and this many in total, is in registers while the loop runs.
 MOST_LOCAL, MOST_LOCAL_TOGETHER = 128, 2048
 
 
 class NativeOutline(Outline):
-    """A loop that one thread can run and that cannot fail, but by being interrupted: no launch is shared by threads,
-    and no copy is long."""
+    """Loop for one thread that cannot fail except by an interrupt: no launch is shared by threads, and no copy is
+    long."""
 
     def __init__(self, step: Step, program: Program) -> None:
         super().__init__(step, program, _is_small)
         self.locals = self._locals()
 
     def _locals(self) -> tuple[int, ...]:
-        """For each address, how many bytes there the code may hold in registers and write back in the end; 0 if it may
-        not, because the same memory is reached in another way too; a negative number if nobody writes to it."""
+        """Return, for each address, the number of bytes that the code may keep in registers and write back at the end;
+        0 if it may not, because other addresses alias the memory; negative if the memory is constant."""
         left, found = MOST_LOCAL_TOGETHER, []
         first_pointer = first_own(self.program)
         unknown = any(address.register >= first_pointer for address in self.addresses)
@@ -79,18 +78,18 @@ class NativeOutline(Outline):
 
     @property
     def symbol(self) -> str:
-        """The name of the code."""
+        """Name of the code."""
         return f"loop_{hashlib.blake2b(repr((self.locals, self.rows)).encode(), digest_size=10).hexdigest()}"
 
 
 def _is_small(step: Step) -> bool:
-    """Whether a step is for one thread."""
+    """Return whether one thread executes the step alone."""
     return not (isinstance(step, Launch) and step.grain) and not (isinstance(step, Copy) and step.size >= SHARED_COPY)
 
 
 @dataclass(frozen=True)
 class NativeLoop:
-    """The code of a loop, and what bytecode calls it with."""
+    """Code of a loop, and the operands that bytecode calls it with."""
 
     code: kernels.CompiledKernel
     addresses: tuple[Address, ...]
@@ -100,8 +99,8 @@ class NativeLoop:
 def native_loops(
     program: Program, target: Target, stats: kernels.CompileStats, make: bool
 ) -> tuple[dict[Step, NativeLoop], bool]:
-    """Loops of a program that have code of their own, the outermost that can; and whether others should have it, which
-    are made only if `make` says so."""
+    """Return the outermost loops of a program that have code of their own; and whether others would benefit from code,
+    which is compiled only if `make`."""
     found: dict[Step, NativeLoop] = {}
     wanted = False
     with measured(stats.seconds, "compile", "loops"):
@@ -110,7 +109,7 @@ def native_loops(
             step = inner.pop()
             outline = _outline(step, program) if isinstance(step, Loop | While) else None
             if outline is not None:
-                pool.library()  # whose `weft_look` the code calls
+                pool.library()  # provides `weft_look`, which the code calls
                 code = kernels.routine(outline.symbol, None, target, Tier.LIGHT)
                 if code is None and worth(step, outline, target):
                     if make:
@@ -133,7 +132,7 @@ def _outline(step: Step, program: Program) -> NativeOutline | None:
 
 
 class _Text:
-    """The text of a loop's code, written when it is asked for: what lowers kernels is not loaded before."""
+    """Text of a loop's code, generated on demand: the lowering of kernels is not imported before."""
 
     def __init__(self, outline: NativeOutline, target: Target) -> None:
         self.outline, self.target = outline, target
@@ -144,32 +143,33 @@ class _Text:
         return loop_text(self.outline, self.target)
 
 
-# -------------------------------------------------------------------------------------------------------- what it pays
+# ------------------------------------------------------------------------------------------------------------- savings
 
 
 def worth(step: Step, outline: NativeOutline, target: Target) -> bool:
-    """Whether a loop gains enough. Of kernels known by name only nobody can say, and they cannot be lowered either."""
+    """Return whether compiling a loop saves enough. Loops with kernels known by name only cannot be lowered, and have
+    no cost."""
     if not all(isinstance(kernel, Kernel) for kernel in outline.kernels.values()):
         return False
     sizes = {symbol: _statements(kernel) for symbol, kernel in full(outline.kernels)}
     launches = [inner for inner in nested_steps([step]) if isinstance(inner, Launch)]
-    if sum(sizes[symbol_of(launch.kernel)] for launch in launches) > MOST_STATEMENTS:
+    if sum(sizes[kernel_symbol(launch.kernel)] for launch in launches) > MOST_STATEMENTS:
         return False
-    # Costs of kernels are asked for here only, where programs are compiled.
+    # Imported late: only compilation needs the costs of kernels.
     from weft.compiler.program.cost import launch_work
 
-    works = {symbol_of(launch.kernel): launch_work(launch, target.kernel) for launch in launches}
+    works = {kernel_symbol(launch.kernel): launch_work(launch, target.kernel) for launch in launches}
     spent, saved = times(outline.rows, works)
     return saved >= LEAST_NANOSECONDS and saved >= LEAST_PART * (spent + saved)
 
 
 def full(known: Mapping[str, Any]) -> Iterator[tuple[str, Kernel]]:
-    """The kernels that are known by more than their names."""
+    """Return the kernels that are known by more than their names."""
     return ((symbol, kernel) for symbol, kernel in known.items() if isinstance(kernel, Kernel))
 
 
 def times(rows: Sequence[Row], works: Mapping[str, float]) -> tuple[float, float]:
-    """Nanoseconds that rows take by themselves, and in the bytecode interpreter besides."""
+    """Estimate the nanoseconds of rows, and the additional nanoseconds of the bytecode interpreter."""
     spent = saved = 0.0
     for row in rows:
         match row:
@@ -184,7 +184,7 @@ def times(rows: Sequence[Row], works: Mapping[str, float]) -> tuple[float, float
                 spent += ESTIMATED_ITERATIONS * (first[0] + second[0])
                 saved += ESTIMATED_ITERATIONS * (first[1] + second[1] + 3 * STEP_COST)
             case "branch", _, _, branches:
-                # As if each were taken as often as the others.
+                # As if all branches were equally frequent.
                 parts = [times(branch, works) for branch in branches]
                 spent += sum(part[0] for part in parts) / len(parts)
                 saved += sum(part[1] for part in parts) / len(parts) + 3 * STEP_COST
@@ -196,7 +196,7 @@ def times(rows: Sequence[Row], works: Mapping[str, float]) -> tuple[float, float
 
 
 def _statements(kernel: Kernel) -> int:
-    """How much there is to compile."""
+    """Return the number of statements to compile, nested ones included."""
 
     def of(body: Sequence[Any]) -> int:
         return sum(1 + of(getattr(statement, "body", ())) for statement in body)

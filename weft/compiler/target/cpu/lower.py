@@ -1,4 +1,5 @@
-"""Kernel to LLVM: a function `void name(ptr buffers, i64 begin, i64 end)` that runs a part of the loop over threads."""
+"""Lowering of kernels to LLVM for CPUs: a function `void name(ptr buffers, i64 begin, i64 end)` that runs a part of the
+loop over threads."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from weft.compiler.kernel.ir import (
     TileMatmul,
     Value,
 )
-from weft.compiler.kernel.operations import weight_of
+from weft.compiler.kernel.operations import operation_weight
 from weft.compiler.target import llvm
 from weft.compiler.target.cpu import tiles
 from weft.compiler.target.cpu.carries import MANY_CARRIES, carried_vectors
@@ -28,21 +29,21 @@ from weft.compiler.target.math.term import Term
 from weft.compiler.target.target import Target
 from weft.compiler.target.vectors import VectorLowering
 
-# An operation of at least this weight (in additions) that a kernel has in at least so many statements is a function,
-# which they call: LLVM takes as long for each copy of its dozens of instructions as for the loop of a contraction.
+# An operation of at least this weight (in additions) that occurs in at least this many statements of a kernel becomes a
+# function that they call: each copy of its dozens of instructions costs LLVM as much time as the loop of a contraction.
 LONG, OFTEN = 12, 4
-# How many iterations are taken at a time where several are, the first of these that divides their count.
+# Unroll factors; the first that divides the trip count is used.
 COPIES = (2, 3)
 
 
 def lower(kernel: Kernel, target: Target, name: str = "kernel", several: bool = False) -> str:
-    """The text of a module with the kernel as its one function."""
+    """Return the LLVM text of a module with only this kernel."""
     return module_text([(name, kernel)], target, [name] if several else ())
 
 
 def module_text(kernels: Iterable[tuple[str, Kernel]], target: Target, several: Collection[str] = ()) -> str:
-    """One module with a function for each kernel. Those whose names are in `several` take several iterations at a time
-    of loops that carry much."""
+    """Return the LLVM text of a module with a function for each kernel. Kernels whose names are in `several` unroll
+    loops that carry many values."""
     module = llvm.Module(triple=target.triple, vector_bits=target.vector_bits or 128, frames=True)
     for name, kernel in kernels:
         lower_into(module, kernel, target, name, name in several)
@@ -50,7 +51,7 @@ def module_text(kernels: Iterable[tuple[str, Kernel]], target: Target, several: 
 
 
 def lower_into(module: llvm.Module, kernel: Kernel, target: Target, name: str, several: bool = False) -> None:
-    """Add a kernel to a module, as a function of that name."""
+    """Add a kernel to a module, as a function of this name."""
     parameters = [llvm.Parameter("buffers", llvm.ptr), llvm.Parameter("begin", i64), llvm.Parameter("end", i64)]
     function = module.function(name, llvm.void, parameters)
     table, begin, end = function.arguments
@@ -68,9 +69,10 @@ def lower_at(
     end: llvm.Value,
     several: bool = False,
 ) -> None:
-    """Write a part of a kernel's loop over threads where a function is at, with its buffers at these addresses."""
+    """Write [begin, end) of a kernel's loop over threads at the current position of a function, with its buffers at
+    these addresses."""
     lowering = _Lowering(function, kernel, target, several)
-    # Iterations of the loop over threads that one call makes follow each other, so they share local memory.
+    # Iterations of one call run in sequence, so they share local memory.
     local = {b: function.alloca(llvm.i8, b.size * b.dtype.itemsize) for b in kernel.local}
     lowering.pointers = dict(zip(kernel.buffers, pointers, strict=True)) | local
     lowering.begin, lowering.end = begin, end
@@ -84,11 +86,11 @@ def lower_at(
 
 
 def _long_operations(body: Iterable[Statement]) -> Counter[str]:
-    """The long operations among statements, and those inside of them, and how many statements each has."""
+    """Count the statements of each long operation, nested ones included."""
     found: Counter[str] = Counter()
     for statement in body:
         if isinstance(statement, Compute):
-            if weight_of(statement.op) >= LONG and statement.result.dtype == statement.operands[0].dtype:
+            if operation_weight(statement.op) >= LONG and statement.result.dtype == statement.operands[0].dtype:
                 found[statement.op] += 1
         elif inside := getattr(statement, "body", None):
             found += _long_operations(inside)
@@ -96,10 +98,10 @@ def _long_operations(body: Iterable[Statement]) -> Counter[str]:
 
 
 class _Lowering(VectorLowering):
-    """Writes one function, with tile registers; long operations that it has often are functions of their own.
+    """Writer of one function with tile registers; frequent long operations become functions of their own.
 
-    Loops that carry much take `several` iterations at a time, if that is asked for: between these it is in registers,
-    whereas code that LLVM does not optimize has it in memory from one time to the next.
+    With `several`, loops that carry many values are unrolled: the values stay in registers between the copies of the
+    body, whereas unoptimised code stores them in memory between iterations.
     """
 
     def __init__(self, function: llvm.Function, kernel: Kernel, target: Target, several: bool) -> None:
@@ -107,7 +109,7 @@ class _Lowering(VectorLowering):
         self.several = several
         self.called = {op for op, count in _long_operations(kernel.body).items() if count >= OFTEN}
         self.sums = tiles.sums(kernel)
-        # What was read from sums of tiles and not changed since.
+        # Values loaded from sums of tiles, which are never denormal.
         self.normal: set[Value] = set()
 
     def compute(self, op: str, operands: Sequence[Lane], params: Mapping[str, Any]) -> Lane:
@@ -132,7 +134,8 @@ class _Lowering(VectorLowering):
     def copies(self, loop: Loop, count: int) -> int:
         if not self.several or carried_vectors(loop, self.width, self.target) < MANY_CARRIES:
             return 1
-        if any(isinstance(statement, Loop | If) for statement in loop.body):  # between blocks all is in memory
+        # Between basic blocks all values are in memory.
+        if any(isinstance(statement, Loop | If) for statement in loop.body):
             return 1
         return next((n for n in COPIES if not count % n), 1)
 

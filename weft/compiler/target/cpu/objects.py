@@ -1,6 +1,6 @@
-"""Machine code on disk: what was compiled once is linked, not compiled, by the next process.
+"""Disk cache of machine code: code that one process compiled is only linked by the next.
 
-Kernels that were compiled together are one object; a note for each of them says which.
+Kernels that were compiled together are one object; each of them has a small file, a *note*, with the object's name.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NOTE_MAGIC = b"weft note 1\n"
 
 
 def load(key: str) -> Object | None:
-    """The object stored under a name, if it is there and complete."""
+    """Return the object stored under a key, or None if it is missing or incomplete."""
     content = read(key + ".o", MAGIC)
     if content is None:
         return None
@@ -32,7 +32,7 @@ def load(key: str) -> Object | None:
 
 
 def store(key: str, code: Object) -> None:
-    """Store an object."""
+    """Store an object under a key."""
     head = json.dumps([code.exports, code.imports]).encode()
     write(key + ".o", MAGIC, head + b"\n" + code.code)
 
@@ -44,8 +44,8 @@ def cached_object(
     tier: Tier,
     make: Callable[[str, Target, Tier], Object] = link.make_object,
 ) -> Object:
-    """The object of a text of the compiler's own, made of it if it is not stored yet. The name identifies the text:
-    what changes the text changes the state of the compiler, which is in the key."""
+    """Return the object of one of the compiler's own texts, compiled if it is not in the cache. The name identifies the
+    text: a change of the text changes the state of the compiler, which is part of the key."""
     if folder() is None:
         return make(text(), target, tier)
     key = key_of(name, target, tier.name)
@@ -57,13 +57,13 @@ def cached_object(
 
 
 def is_stored(name: str, target: Target, tier: Tier) -> bool:
-    """Whether a kernel is on disk, as far as the name of a file says so."""
+    """Return whether a kernel is on disk, judged by the existence of its note."""
     where = folder()
     return where is not None and os.path.exists(os.path.join(where, key_of(name, target, tier.name) + ".k"))
 
 
 def load_kernels(names: Iterable[str], target: Target, tier: Tier) -> Iterator[tuple[Object, list[str]]]:
-    """The objects that have some of the kernels, each with the names it has of them."""
+    """Yield the stored objects with some of these kernels, each with the names of those that it contains."""
     if folder() is None:
         return
     groups: dict[str, list[str]] = {}

@@ -1,22 +1,22 @@
-"""The thread pool: native threads that share the chunks of a loop with the thread that asks for it.
+"""Thread pool: native threads that share the chunks of a loop with the calling thread.
 
-The pool is LLVM text of our own, compiled once in a process; its threads never touch Python. A *job* is a kernel over
-[0, count), cut into chunks of a fixed size, so that what is computed does not depend on how many threads there are. The
-caller starts on the chunks at once. A worker that comes in time registers and helps; when no chunk is left the caller
-closes the job and waits only for workers that have registered. So one that sleeps never holds it up.
+The pool is LLVM text of our own, compiled once per process; its threads never run Python. A *job* is a kernel over [0,
+count), split into chunks of a fixed size, so that results do not depend on the number of threads. The caller starts on
+the chunks at once. A worker that wakes in time registers and helps; when no chunk is left the caller closes the job and
+waits only for registered workers, so a sleeping worker never delays it.
 
-Each thread has a *share* of the chunks, the same in every job with as many chunks: what one job leaves in the cache of
-a processor is there for the next one, and no other processor has to give it away first. Who is done with its own share
-takes chunks of others.
+Each thread has a *share* of the chunks, the same in every job with as many chunks: data that one job leaves in the
+cache of a processor is there for the next one, without invalidating lines of another processor. A thread that has
+finished its own share takes chunks of others.
 
-    owner       1 while a job is under way. Who finds it taken (another thread, or a kernel that starts a job of its
-                own) runs its chunks alone: nobody ever waits for the pool.
-    gate        how many workers are inside the job, with marks for `closed` and `the caller sleeps`.
-    taken       how many chunks of each share were taken.
-    generation  counts jobs; workers watch it, for a while awake and then asleep.
+    owner       1 while a job is running. A thread that finds it set (another Python thread, or a kernel that starts
+                a job of its own) runs its chunks alone: no thread ever waits for the pool.
+    gate        number of workers inside the job, with flags for `closed` and `the caller sleeps`.
+    taken       number of chunks taken from each share.
+    generation  counts jobs; workers wait for it to change, first spinning and then asleep.
 
-Sleeping and waking are Linux futexes where the number of that system call is known (x86-64, AArch64, RISC-V), and a
-mutex and a condition variable elsewhere, as on macOS. Where there are no pthreads, on Windows, all runs in the caller.
+Threads sleep on Linux futexes where the number of that system call is known (x86-64, AArch64, RISC-V), and on a mutex
+and a condition variable elsewhere, as on macOS. Without pthreads, on Windows, everything runs in the caller.
 """
 
 from __future__ import annotations
@@ -55,27 +55,27 @@ from weft.compiler.target.llvm import (
 from weft.compiler.target.target import Target
 
 MOST_WORKERS = 255
-# How often a thread without a share pauses before it takes chunks of others, about a microsecond.
+# Number of pauses, about a microsecond, before a thread without a share takes chunks of others.
 _COURTESY = 32
-# How long a worker looks for the next job, and a caller for the last worker, before going to sleep.
+# How long a worker spins for the next job, and a caller for the last worker, before it sleeps.
 SPIN_NANOSECONDS = 100_000
 
-# The number of the futex system call, by the beginning of the triple.
+# Number of the futex system call, by the architecture of the triple.
 _FUTEX = {"x86_64": 202, "aarch64": 98, "riscv64": 98}
 _FUTEX_WAIT, _FUTEX_WAKE = 128, 129  # both private to the process
-# Bytes that a set of signals, a mutex and a condition variable take at most on any system.
+# Upper bounds on any system for the bytes of a signal set, a mutex and a condition variable.
 _SIGNAL_SET, _MUTEX, _CONDITION = 128, 64, 64
-# Marks in the gate, above the number of workers inside.
+# Flags in the gate, above the number of workers inside.
 _CLOSED, _CALLER_SLEEPS = 1 << 30, 1 << 29
-# Nothing else is in the two cache lines of a variable that threads write.
+# Alignment that gives a variable that threads write two cache lines of its own, against false sharing.
 _LINE = 128
 _EVERYONE = (1 << 31) - 1
-# Bytes of a set of processors, as the C library has it.
+# Bytes of the C library's cpu_set_t.
 _PROCESSOR_SET = 128
 
 
 class Waiting(Enum):
-    """How threads sleep until there is something to do."""
+    """How threads sleep until there is work."""
 
     FUTEX = 0
     CONDITION = 1
@@ -83,28 +83,28 @@ class Waiting(Enum):
 
 
 def waiting(triple: str) -> Waiting:
-    """How threads sleep on a machine."""
+    """Return how threads sleep on a machine."""
     if "windows" in triple:
         return Waiting.NO_THREADS
     return Waiting.FUTEX if "linux" in triple and triple.split("-")[0] in _FUTEX else Waiting.CONDITION
 
 
 def pool_text(target: Target, how: Waiting | None = None) -> str:
-    """The module with `weft_parallel` and what starts and stops its threads."""
+    """Return the LLVM module with `weft_parallel` and the functions that start and stop its threads."""
     return _Text(target, waiting(target.triple) if how is None else how).module.text()
 
 
 @functools.cache
 def pool_object(target: Target | None = None, how: Waiting | None = None) -> Object:
-    """The pool as machine code, which takes a fifth of the time without passes and is as quick: what it does is wait
-    and call."""
+    """Return the object code of the pool. It is compiled without passes, which takes a fifth of the time, and is as
+    fast: all it does is wait and call."""
     target = target or host()
     how = waiting(target.triple) if how is None else how
     return objects.cached_object(f"pool {how.name}", lambda: pool_text(target, how), target, Tier.QUICK)
 
 
 class _Text:
-    """Writes the functions of the pool into a module."""
+    """Writer of the pool's functions in a module."""
 
     def __init__(self, target: Target, how: Waiting) -> None:
         self.triple = target.triple
@@ -117,7 +117,7 @@ class _Text:
         self.owner, self.gate = line("owner"), line("gate")
         self.taken = module.variable("taken", i64, MOST_WORKERS + 1, _LINE)
         self.generation, self.sleepers = line("generation"), line("sleepers")
-        # Kernel, table, count, grain and number of shares; and the processor that the caller was on.
+        # Kernel, table, count, grain and number of shares; and the caller's processor.
         self.job, self.caller = line("job"), line("caller")
         self.allowed, self.created, self.ending = line("allowed"), line("created"), line("ending")
         self.threads = module.variable("threads", i64, MOST_WORKERS, _LINE)
@@ -138,14 +138,14 @@ class _Text:
         self.write_switches()
 
     def function(self, name: str, returns: Type, **parameters: Type) -> Function:
-        """Begin a function; those that are not exported are internal."""
+        """Start a function; functions without the prefix `weft_` are internal."""
         linkage = "" if name.startswith("weft_") else "internal"
         return self.module.function(name, returns, [Parameter(n, t) for n, t in parameters.items()], linkage)
 
     # -- waiting ---------------------------------------------------------------------------------------------------
 
     def write_waiting(self) -> None:
-        """now, spin, park and wake: looking at a number until it changes, first awake and then asleep."""
+        """Write now, spin, park and wake: waiting for a number to change, first spinning and then asleep."""
         f = self.function("now", i64)
         f.ret(interrupt.nanoseconds(f, self.triple))
 
@@ -155,7 +155,7 @@ class _Text:
         with f.repeat(constant(0, i32)) as region:
             self.pause(f)
             value = f.atomic_load(i32, address, "acquire")
-            # A look at the clock costs about as much as a pause, so it is rare.
+            # Reading the clock costs about as much as a pause, so it is rare.
             due = f.icmp("eq", f.and_(region.values[0], constant(63, i32)), constant(63, i32))
             with f.when(due, constant(False, i1)) as look:
                 look.give(f.icmp("sge", _call(f, "now", i64), deadline))
@@ -165,7 +165,7 @@ class _Text:
             )
         f.ret(value)
 
-        # Until the number changes, or for 50 ms at most.
+        # Waits until the number changes, or for 50 ms at most.
         f = self.function("park_briefly", void, address=ptr, seen=i32)
         if self.how is Waiting.FUTEX:
             time = f.alloca(i64, 2, 8)
@@ -187,14 +187,15 @@ class _Text:
         wake.ret()
 
     def system_call(self, f: Function, operation: int, time: Value = zero(ptr)) -> None:  # noqa: B008
-        """Call futex with a number. The C library's `syscall` is variadic, which on Linux is an ordinary call."""
+        """Call futex on a number. The C library's `syscall` is variadic, but on Linux an ordinary call works."""
         address, value = f.arguments
         call = constant(_FUTEX[self.triple.split("-")[0]], i64)
         arguments = (constant(operation, i64), f.zext(value, i64), time, zero(ptr), constant(0, i64))
         f.call("syscall", i64, call, address, *arguments)
 
     def write_condition(self, park: Function, wake: Function) -> None:
-        """One condition variable for all numbers: who wakes up looks whether it was for him."""
+        """Write park and wake with one condition variable for all numbers: a thread that wakes checks its own
+        number."""
         lock = self.module.variable("lock", i8, _MUTEX)
         condition = self.module.variable("condition", i8, _CONDITION)
         for f in (park, wake):
@@ -210,7 +211,7 @@ class _Text:
             f.call("pthread_mutex_unlock", i32, lock)
 
     def pause(self, f: Function) -> None:
-        """Tell the processor that this is a loop that waits."""
+        """Write the processor's hint for a spin loop."""
         if self.triple.startswith("x86_64"):
             f.call("llvm.x86.sse2.pause", void)
         elif self.triple.startswith(("aarch64", "arm64")):
@@ -219,11 +220,11 @@ class _Text:
     # -- working ---------------------------------------------------------------------------------------------------
 
     def write_chunks(self) -> None:
-        """chunks: take part in the job until no chunk is left, as the thread of an index."""
+        """Write chunks: take part in the job as the thread of this index, until no chunk is left."""
         f = self.function("chunks", void, index=i32)
         kernel, table = (f.load(ptr, f.offset(self.job, i64, n), 8) for n in (0, 1))
         count, grain, shares = (f.load(i64, f.offset(self.job, i64, n), 8) for n in (2, 3, 4))
-        # There may be more workers than the job has shares; then some have one in common.
+        # There may be more workers than the job has shares; then some workers start with the same share.
         own = f.urem(f.zext(f.arguments[0], i64), shares)
         self.take_chunks(f, kernel, table, count, grain, shares, own, lambda: constant(False, i1))
         f.ret()
@@ -239,8 +240,8 @@ class _Text:
         own: Value,
         ends: Callable[[], Value],
     ) -> Value:
-        """Run the chunks of a share that nobody has taken, and then those of the shares after it. `ends` is written
-        after each chunk, and says whether to stop; returns whether it did."""
+        """Write the loop that runs the chunks left in a share, and then those of the shares after it. `ends` is written
+        after each chunk and returns whether to stop; the result is whether it stopped the loop."""
         none, one = constant(0, i64), constant(1, i64)
         chunks = f.udiv(f.sub(f.add(count, grain), one), grain)
         least, more = f.udiv(chunks, shares), f.urem(chunks, shares)
@@ -248,7 +249,7 @@ class _Text:
         def size_of(share: Value) -> Value:
             return f.add(least, f.zext(f.icmp("slt", share, more), i64))
 
-        # Whoever has no share lets those begin who have.
+        # A thread without a share lets the owners of shares begin.
         with f.when(f.icmp("eq", size_of(own), none)):
             with f.loop(none, constant(_COURTESY, i64)):
                 self.pause(f)
@@ -257,7 +258,7 @@ class _Text:
             first, size = f.add(f.mul(share, least), f.smin(share, more)), size_of(share)
             counter = f.offset(self.taken, i64, share)
             with f.repeat() as region:
-                # Reading is less than writing: at the end all look at all shares.
+                # Reading is cheaper than an atomic update: at the end all threads check all shares.
                 known = f.icmp("slt", f.atomic_load(i64, counter, "monotonic"), size)
                 with f.when(known, constant(False, i1), constant(False, i1)) as attempt:
                     taken = f.atomic_update("add", counter, one, "monotonic")
@@ -275,10 +276,10 @@ class _Text:
         return stopped
 
     def write_enter(self) -> None:
-        """enter: register for the job, unless it is closed or has as many workers as are allowed. leave: the
-        contrary."""
-        # Whoever comes is counted first and asked then: if all come at once, each attempt to count only those who may
-        # would fail for all others, and 15 workers would take as long as a short job.
+        """Write enter: register for the job, unless it is closed or has all the workers that are allowed; and leave,
+        the inverse."""
+        # Workers are counted first and checked afterwards: if all come at once, each compare-and-exchange that counts
+        # only admitted workers would fail for all others, and 15 workers would take as long as a short job.
         f = self.function("enter", i1)
         before = f.atomic_update("add", self.gate, constant(1, i32), "acq_rel")
         free = f.icmp("ult", before, f.atomic_load(i32, self.allowed, "monotonic"))
@@ -293,9 +294,9 @@ class _Text:
         f.ret()
 
     def write_apart(self) -> None:
-        """apart: leave the caller's processor. Linux may wake a thread on the one that the caller runs on, and leave it
-        there for many milliseconds, above all if a thread of another library spins on the next one. To be put
-        elsewhere a thread forbids itself the processor for a moment."""
+        """Write apart: leave the caller's processor. Linux may wake a thread on the processor that the caller runs on
+        and leave it there for many milliseconds, above all if a thread of another library spins on the next one. To be
+        moved elsewhere, a thread removes the processor from its affinity mask for a moment."""
         f = self.function("apart", void)
         if self.how is Waiting.FUTEX:
             here = _call(f, "sched_getcpu", i32)
@@ -310,13 +311,14 @@ class _Text:
                     word = f.offset(others, i64, f.zext(f.lshr(here, constant(6, i32)), i64))
                     bit = f.shl(constant(1, i64), f.zext(f.and_(here, constant(63, i32)), i64))
                     f.store(f.and_(f.load(i64, word, 8), f.xor(bit, constant(-1, i64))), word, 8)
-                    # Where there is no other one the first call fails, and the thread stays.
+                    # Without another processor the first call fails, and the thread stays.
                     f.call("sched_setaffinity", i32, me, size, others)
                     f.call("sched_setaffinity", i32, me, size, allowed)
         f.ret()
 
     def write_worker(self) -> None:
-        """worker: the life of a thread. As its pointer it gets its index, and the generation to start from."""
+        """Write worker: the main function of a thread. Its pointer argument holds its index and the initial
+        generation."""
         f = self.function("worker", ptr, first=ptr)
         float_mode.set_default(f, self.triple)
         last = f.alloca(i32, align=4)
@@ -332,8 +334,8 @@ class _Text:
         spun = _call(f, "spin", i32, self.generation, seen)
         f.branch_if(f.icmp("eq", spun, seen), sleep, work)
 
-        # The number of sleepers is raised before the generation is compared, and a caller raises the generation
-        # before it reads the number: one of the two sees the other.
+        # The number of sleepers is raised before the generation is compared, and a caller raises the generation before
+        # it reads the number: one of the two sees the other.
         f.start(sleep)
         f.atomic_update("add", self.sleepers, one, "seq_cst")
         f.call("park", void, self.generation, seen)
@@ -347,7 +349,7 @@ class _Text:
         f.store(now, last, 4)
         f.branch_if(f.icmp("ne", f.atomic_load(i32, self.ending, "acquire"), constant(0, i32)), finish, awake)
 
-        # Before it registers: nobody waits for a thread that is on its way.
+        # This is before registration: callers do not wait for workers that are still on their way.
         f.start(awake)
         with f.when(slept):
             f.call("apart", void)
@@ -362,7 +364,7 @@ class _Text:
         f.ret(zero(ptr))
 
     def wake_others(self, f: Function) -> None:
-        """Wake two sleepers, each of which wakes two more: a caller need not wait until all have been called."""
+        """Wake two sleepers, each of which wakes two more: the caller need not wait until all are woken."""
         asleep = f.atomic_load(i32, self.sleepers, "seq_cst")
         with f.when(f.icmp("sgt", asleep, constant(0, i32)), unlikely=True):
             f.call("wake", void, self.generation, constant(2, i32))
@@ -370,7 +372,8 @@ class _Text:
     # -- starting a job --------------------------------------------------------------------------------------------
 
     def write_grow(self) -> None:
-        """grow: make the workers that are allowed and not there yet. They take no signals, which are for Python."""
+        """Write grow: create the workers that are allowed and do not exist yet. They block all signals, which are for
+        Python."""
         f = self.function("grow", void)
         created, allowed = f.load(i32, self.created, 4), f.atomic_load(i32, self.allowed, "monotonic")
         if self.how is Waiting.CONDITION:
@@ -392,14 +395,14 @@ class _Text:
             following = f.add(count, f.zext(started, i32))
             region.again(f.and_(started, f.icmp("slt", following, allowed)), following)
         f.store(following, self.created, 4)
-        # Where the system has no more threads, those that are there must do, and nobody asks again.
+        # If the system cannot create more threads, the existing ones are used and no more are requested.
         with f.when(f.not_(started), unlikely=True):
             f.atomic_store(following, self.allowed, "monotonic")
         f.call("pthread_sigmask", i32, replace, previous, zero(ptr))
         f.ret()
 
     def write_finish(self) -> None:
-        """finish: wait until the last worker has left a closed job, which has one inside."""
+        """Write finish: wait until the last worker has left a closed job that has workers inside."""
         f = self.function("finish", void)
         count = constant(_CALLER_SLEEPS - 1, i32)
         with f.repeat() as region:
@@ -416,8 +419,8 @@ class _Text:
         f.ret()
 
     def write_parallel(self) -> None:
-        """weft_parallel(kernel, table, count, grain): kernel(table, begin, end) for each chunk of [0, count). Its
-        status is 0, unless it was interrupted between two chunks."""
+        """Write weft_parallel(kernel, table, count, grain): kernel(table, begin, end) for each chunk of [0, count). Its
+        status is 0, or INTERRUPTED if an interrupt stopped it between two chunks."""
         f = self.function("weft_parallel", i64, kernel=ptr, table=ptr, count=i64, size=i64)
         kernel, table, count, size = f.arguments
         grain = f.smax(size, constant(1, i64))
@@ -441,11 +444,12 @@ class _Text:
         f.ret(constant(0, i64))
 
     def is_interrupted(self, f: Function, watch: Value) -> Value:
-        """Whether to go on no further; to be asked by the caller after each chunk."""
+        """Check for interrupts and return whether to stop; the caller checks after each chunk."""
         return f.icmp("eq", interrupt.look(f, watch), constant(0, i64))
 
     def write_sharing(self, f: Function, kernel: Value, table: Value, count: Value, grain: Value, alone: str) -> None:
-        """Run the chunks as a job and return; or go to `alone`, where that cannot be or gains nothing."""
+        """Run the chunks as a job and return; or branch to `alone` if there is one chunk, no worker, or another job
+        running."""
         one, no_bits = constant(1, i32), constant(0, i32)
         several, claim, share = map(f.label, ("several", "claim", "share"))
         f.branch_if(f.icmp("sgt", count, grain), several, alone)
@@ -461,14 +465,14 @@ class _Text:
         f.start(share)
         with f.when(f.icmp("slt", f.load(i32, self.created, 4), allowed), unlikely=True):
             f.call("grow", void)
-        # Not as many workers as are allowed may be there, where the system has no more threads.
+        # There may be fewer workers than requested, if the system cannot create more threads.
         shares = f.zext(f.add(f.atomic_load(i32, self.allowed, "monotonic"), one), i64)
         for i, value in enumerate((kernel, table, count, grain, shares)):
             f.store(value, f.offset(self.job, i64, i), 8)
         if self.how is Waiting.FUTEX:
             f.atomic_store(_call(f, "sched_getcpu", i32), self.caller, "monotonic")
         self.set_taken(f, shares, constant(0, i64))
-        # Whoever came too late for the last job may be about to leave: they are still counted.
+        # Workers that came too late for the last job may still be leaving: they stay counted.
         f.atomic_update("and", self.gate, constant(~(_CLOSED | _CALLER_SLEEPS), i32), "acq_rel")
         f.atomic_update("add", self.generation, one, "seq_cst")
         self.wake_others(f)
@@ -482,8 +486,8 @@ class _Text:
     def write_own_chunks(
         self, f: Function, kernel: Value, table: Value, count: Value, grain: Value, shares: Value
     ) -> Value:
-        """The caller's part in the job: as `chunks`, but when interrupted it leaves no chunk to anybody. Gives the
-        status."""
+        """Write the caller's part in the job and return the status: like `chunks`, but after an interrupt it marks all
+        chunks as taken."""
         watch = interrupt.watch(f, self.triple)
         interrupted = self.take_chunks(
             f, kernel, table, count, grain, shares, constant(0, i64), lambda: self.is_interrupted(f, watch)
@@ -493,12 +497,12 @@ class _Text:
         return f.select(interrupted, constant(interrupt.INTERRUPTED, i64), constant(0, i64))
 
     def set_taken(self, f: Function, shares: Value, chunks: Value) -> None:
-        """Say how many chunks of each share were taken."""
+        """Set the number of chunks taken from each share."""
         with f.loop(constant(0, i64), shares) as share:
             f.atomic_store(chunks, f.offset(self.taken, i64, share), "monotonic")
 
     def write_copy(self) -> None:
-        """weft_copy_bytes(target, source, size, grain): copy bytes by all threads, which take so many at a time."""
+        """Write weft_copy_bytes(target, source, size, grain): copy bytes with all threads, in chunks of `grain`."""
         f = self.function("copy_chunk", void, table=ptr, begin=i64, end=i64)
         table, begin, end = f.arguments
         target, source = f.load(ptr, table, 8), f.load(ptr, f.offset(table, ptr, 1), 8)
@@ -522,7 +526,7 @@ class _Text:
     # -- the number of threads -------------------------------------------------------------------------------------
 
     def write_stop(self) -> None:
-        """stop: end all workers. The caller is the owner, so that none of them is at work."""
+        """Write stop: end all workers. The caller owns the pool, so that none of them is working."""
         f = self.function("stop", void)
         none, one = constant(0, i32), constant(1, i32)
         created = f.load(i32, self.created, 4)
@@ -537,14 +541,14 @@ class _Text:
         f.ret()
 
     def write_switches(self) -> None:
-        """weft_pool_start, weft_pool_stop and weft_pool_reset."""
+        """Write weft_pool_start, weft_pool_stop and weft_pool_reset."""
         none, one = constant(0, i32), constant(1, i32)
-        # Workers beyond the number stay where they are, but do not enter jobs.
+        # Workers beyond the number stay alive but do not enter jobs.
         f = self.function("weft_pool_start", void, workers=i32)
         f.atomic_store(f.smin(f.smax(f.arguments[0], none), constant(MOST_WORKERS, i32)), self.allowed, "monotonic")
         f.ret()
 
-        # Ends all workers and returns 1; or 0, and does nothing, where a job is under way.
+        # Ends all workers and returns 1; or returns 0 without effect while a job is running.
         f = self.function("weft_pool_stop", i32)
         _, mine = f.compare_exchange(self.owner, none, one, "acquire")
         with f.when(mine):
@@ -553,7 +557,7 @@ class _Text:
             f.atomic_store(none, self.owner, "release")
         f.ret(f.zext(mine, i32))
 
-        # For a process just forked, which has the numbers of its parent, but none of the threads.
+        # For a child process after a fork: it has its parent's variables but none of the threads.
         f = self.function("weft_pool_reset", void)
         for address in (self.owner, self.sleepers, self.created, self.ending):
             f.atomic_store(none, address, "monotonic")
@@ -562,14 +566,14 @@ class _Text:
 
 
 def _call(f: Function, name: str, returns: Type, *arguments: Value) -> Value:
-    """Call a function that returns something."""
+    """Call a function that returns a value."""
     result = f.call(name, returns, *arguments)
     assert result is not None
     return result
 
 
 def _run_chunk(f: Function, kernel: Value, table: Value, begin: Value, count: Value, grain: Value) -> None:
-    """The chunk at `begin`, the last of which may be short."""
+    """Run the chunk at `begin`; the last chunk may be short."""
     f.call_pointer(kernel, void, table, begin, f.smin(f.add(begin, grain), count))
 
 
@@ -577,12 +581,12 @@ def _run_chunk(f: Function, kernel: Value, table: Value, begin: Value, count: Va
 
 _lock = held(threading.Lock())
 _library: Library | None = None
-# The setting that the native pool was last told.
+# The setting last applied to the native pool.
 _applied = -1
 
 
 def library() -> Library:
-    """The pool of this process, compiled and loaded when it is first asked for."""
+    """Return the pool of this process, compiled and loaded at the first call."""
     global _library
     if _library is None:
         code = pool_object(host())
@@ -603,7 +607,7 @@ def _function(name: str, returns: Any = None, *arguments: Any) -> Callable[..., 
 
 
 def available() -> int:
-    """How many threads can run at once in this process."""
+    """Return how many threads can run at once in this process."""
     processors = os.cpu_count() or 1
     if hasattr(os, "sched_getaffinity"):
         processors = min(processors, len(os.sched_getaffinity(0)))
@@ -611,12 +615,12 @@ def available() -> int:
 
 
 def threads() -> int:
-    """How many threads a program that starts now may use, the calling one among them."""
+    """Return how many threads a program that starts now may use, including the calling thread."""
     return min(config.num_threads or available(), MOST_WORKERS + 1)
 
 
 def prepare() -> None:
-    """Tell the pool the setting of this thread. There is one pool, so the program that started last decides."""
+    """Apply this thread's setting to the pool. There is one pool, so the program that started last decides."""
     if config.num_threads != _applied:
         _apply()
 
@@ -637,8 +641,8 @@ def _copy() -> Callable[[int, int, int, int], int] | None:
 
 
 def copy(target: int, source: int, size: int, grain: int) -> None:
-    """Copy bytes of this process from an address to another, by all threads, which take `grain` of them at a time. The
-    exception of a signal ends it early."""
+    """Copy bytes of this process between two addresses, with all threads in chunks of `grain`. The exception of a
+    signal handler ends it early."""
     shared = _copy() if size > grain else None
     if shared is None:
         ctypes.memmove(target, source, size)
@@ -648,7 +652,7 @@ def copy(target: int, source: int, size: int, grain: int) -> None:
 
 
 def set_threads(count: int) -> None:
-    """Set how many threads programs use, in the whole process; 0 is as many as can run at once.
+    """Set how many threads programs use, in the whole process; 0 uses as many as can run at once.
 
     Threads are started by the first loop that is shared among them, and never with 1.
     """
@@ -657,7 +661,8 @@ def set_threads(count: int) -> None:
 
 
 def stop(patience: float = 0.0) -> bool:
-    """End all workers; the next job starts new ones. False where a job was under way for all of `patience` seconds."""
+    """End all workers; the next job starts new ones. Return False if a job was running for all of `patience`
+    seconds."""
     if _library is None:
         return True
     stop_once = _function("weft_pool_stop", ctypes.c_int32)
@@ -670,7 +675,7 @@ def stop(patience: float = 0.0) -> bool:
 
 
 def _before_fork() -> None:
-    # A fork copies one thread only, and Python warns where there are others.
+    # A fork copies only the calling thread, and Python warns if there are others.
     stop()
 
 
@@ -679,6 +684,6 @@ def _after_fork() -> None:
 
 
 def _at_exit() -> None:
-    # A daemon may be in the middle of a job that takes long: the process ends without waiting for it.
+    # A daemon thread may be in the middle of a long job: the process exits without waiting for it.
     _function("weft_pool_start", None, ctypes.c_int32)(0)
     stop(patience=0.1)

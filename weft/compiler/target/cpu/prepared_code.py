@@ -1,4 +1,4 @@
-"""The bytecode of a prepared program: written once, with holes for what depends on sizes."""
+"""Bytecode of a prepared program: written once, with holes for integers that depend on sizes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from weft.compiler.kernel.printer import symbol_of
+from weft.compiler.kernel.printer import kernel_symbol
 from weft.compiler.program.frame import TEMPORARIES
 from weft.compiler.program.ir import Copy, Launch, Slot
 from weft.compiler.program.outline import Address
@@ -15,12 +15,12 @@ from weft.compiler.target.cpu.assemble import Assembly
 from weft.compiler.target.cpu.kernels import CompiledKernel
 from weft.compiler.target.cpu.link import Tier
 
-if TYPE_CHECKING:  # what prepares programs is not loaded for those from disk
+if TYPE_CHECKING:  # programs from disk do not import the preparation
     from weft.compiler.program.prepared import PreparedProgram
 
 
 class _Hole(int):
-    """An integer of the bytecode that is filled in for each size; `source` says with what."""
+    """Integer of the bytecode that is filled in for each size; `source` identifies its value."""
 
     source: Any
 
@@ -32,10 +32,10 @@ class _Hole(int):
 
 
 class _Assembly(Assembly):
-    """Writes a program whose sizes are expressions."""
+    """Writer of a program whose sizes are expressions."""
 
     def __init__(self, prepared: PreparedProgram, kernels: dict[str, CompiledKernel]) -> None:
-        super().__init__(prepared.program, lambda kernel: kernels[symbol_of(kernel)].address, 0, 0)
+        super().__init__(prepared.program, lambda kernel: kernels[kernel_symbol(kernel)].address, 0, 0)
         self.prepared = prepared
 
     def address(self, slot: Slot) -> Address:
@@ -50,7 +50,7 @@ class _Assembly(Assembly):
                 if step.full.parallel is None:
                     m.launch(address, 1, self.addresses(slots))
                 else:
-                    # One that threads do not share has a grain of all iterations.
+                    # A launch that threads do not share has a grain of all iterations.
                     m.parallel(address, _Hole.of("count", row), _Hole.of("grain", row), self.addresses(slots))
             case Copy(target, source):
                 i, scale = prepared.copies[id(step)]
@@ -60,7 +60,7 @@ class _Assembly(Assembly):
 
 
 class PreparedCode:
-    """A prepared program with kernels of a tier. `at` is its bytecode at sizes."""
+    """Prepared program with the kernels of a tier. `at` returns its bytecode at given sizes."""
 
     def __init__(self, prepared: PreparedProgram, kernels: dict[str, CompiledKernel], tier: Tier) -> None:
         self.prepared, self.kernels, self.tier = prepared, kernels, tier
@@ -80,7 +80,7 @@ class PreparedCode:
         self._sizes, self._bytes = positions("size")
 
     def at(self, program: ProgramAtSizes) -> np.ndarray:
-        """The bytecode of the program at sizes."""
+        """Return the bytecode of the program at given sizes."""
         code, integers = self.code.copy(), program.integers
         if len(self._which):
             code[self._offsets] = np.array(program.offsets, np.int64)[self._which]

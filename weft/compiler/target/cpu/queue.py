@@ -1,14 +1,14 @@
-"""The queue: programs that run one after the other, in the order in which they were put there, beside Python.
+"""Queue of programs that run asynchronously to Python, in the order of submission.
 
-Everything here is written into the module of the pool and runs without the GIL. A *worker*, which is a Python thread
-that never leaves `weft_queue_work`, runs what is in the queue. Who waits for a program and finds that nobody runs the
-queue runs it up to that program: so a call that is waited for at once does not change threads.
+Everything here is written into the module of the pool and runs without the GIL. A *worker*, a Python thread that stays
+in `weft_queue_work`, runs the programs in the queue. A thread that waits for a program while no thread runs the queue
+runs it up to that program itself: so a call that is waited for at once does not switch threads.
 
-    submitted, completed   how many programs were put into the queue and have ended; a program is known by the first
+    submitted, completed   number of programs submitted and ended; a program's index is its value of the first
     executor               1 while a thread runs the queue
-    bell                   counts reasons to look at the queue; the worker sleeps on it
-    ended                  counts programs that have ended; who waits sleeps on it
-    cancelled              1 while programs are to end without having run, or at their next look for interrupts
+    bell                   counts reasons to check the queue; the worker sleeps on it
+    ended                  counts programs that have ended; waiting threads sleep on it
+    cancelled              1 while programs are to end without running, or at their next check for interrupts
 
 A signal whose Python handler raises while the main thread waits cancels all programs that are in the queue by then.
 """
@@ -23,13 +23,13 @@ from weft.compiler.target.llvm import Function, Parameter, Value, constant, i1, 
 if TYPE_CHECKING:
     from weft.compiler.target.cpu.pool import _Text
 
-# Programs that fit; and what is known of each: the function that runs it, its four arguments, its status when it has
-# ended, how many nanoseconds it took, and whether somebody ran it who waited for it.
+# Capacity of the queue, and words per program: the function that runs it, its four arguments, its final status, its
+# nanoseconds, and whether a waiting thread ran it.
 MOST, WORDS = 64, 8
 RUN, ARGUMENTS, STATUS, NANOSECONDS, WAITED_FOR = 0, 1, 5, 6, 7
-# For how many nanoseconds a worker that was woken leaves the queue to those who wait.
+# Nanoseconds for which a woken worker leaves the queue to waiting threads.
 HESITATION = 80_000
-# Exported names.
+# Exported functions.
 _ENDS = ("submit", "work", "wait", "cancel", "close", "reset", "submitted", "completed", "programs")
 NAMES = tuple(f"weft_queue_{end}" for end in _ENDS)
 _LINE = 128
@@ -37,7 +37,7 @@ _NONE, _ONE, _EVERYONE = constant(0, i32), constant(1, i32), constant((1 << 31) 
 
 
 def write(text: _Text) -> None:
-    """Write the functions of the queue into the module of the pool, which has those that wait."""
+    """Write the functions of the queue into the module of the pool, which has the functions for waiting."""
     _Queue(text)
 
 
@@ -65,12 +65,12 @@ class _Queue:
         return self.variables[name]
 
     def left(self, f: Function, until: Value | None = None) -> Value:
-        """Whether not all programs, or not those up to an index, have ended."""
+        """Return whether programs are pending: any program, or one up to the index `until`."""
         last = f.atomic_load(i64, self.submitted, "acquire") if until is None else until
         return f.icmp("slt", f.atomic_load(i64, self.completed, "acquire"), last)
 
     def write_take(self) -> None:
-        """queue_take: become the one who runs the queue, if nobody does."""
+        """Write queue_take: become the executor of the queue if there is none."""
         f = self.text.function("queue_take", i1)
         _, mine = f.compare_exchange(self.executor, _NONE, _ONE, "acquire")
         with f.when(mine):
@@ -78,7 +78,7 @@ class _Queue:
         f.ret(mine)
 
     def write_ring(self) -> None:
-        """queue_ring: wake the worker."""
+        """Write queue_ring: wake the worker."""
         f = self.text.function("queue_ring", void)
         f.atomic_update("add", self.bell, _ONE, "seq_cst")
         with f.when(f.icmp("ne", f.atomic_load(i32, self.sleeping, "seq_cst"), _NONE)):
@@ -86,7 +86,7 @@ class _Queue:
         f.ret()
 
     def write_leave(self) -> None:
-        """queue_leave: stop running the queue. If there is more in it the worker takes over."""
+        """Write queue_leave: stop being the executor. If programs are left the worker takes over."""
         f = self.text.function("queue_leave", void)
         f.atomic_store(constant(0, i64), self.thread, "monotonic")
         f.atomic_store(_NONE, self.executor, "seq_cst")
@@ -95,7 +95,8 @@ class _Queue:
         f.ret()
 
     def write_run_next(self) -> None:
-        """queue_run_next: run the first program in the queue; to be called by its executor. Gives the status."""
+        """Write queue_run_next: run the first program in the queue and return its status; only the executor may call
+        it."""
         f = self.text.function("queue_run_next", i64, waited_for=i64)
         done = f.atomic_load(i64, self.completed, "monotonic")
         slot = f.mul(f.and_(done, constant(MOST - 1, i64)), constant(WORDS, i64))
@@ -120,7 +121,8 @@ class _Queue:
         f.ret(status)
 
     def write_hesitate(self) -> None:
-        """queue_hesitate: what a worker does that was woken. Whoever has called may wait at once, and is quicker."""
+        """Write queue_hesitate: a woken worker waits a moment, because the submitting thread may wait at once and is
+        faster."""
         f = self.text.function("queue_hesitate", void)
         deadline = f.add(_call(f, "now", i64), constant(HESITATION, i64))
         with f.repeat() as region:
@@ -130,7 +132,7 @@ class _Queue:
         f.ret()
 
     def write_cancel(self) -> None:
-        """weft_queue_cancel: end all programs in the queue, and return when they have ended."""
+        """Write weft_queue_cancel: cancel all programs in the queue, and return when they have ended."""
         f = self.text.function("weft_queue_cancel", void)
         f.atomic_store(constant(1, i64), self.cancelled, "seq_cst")
         with f.repeat() as region:
@@ -150,15 +152,15 @@ class _Queue:
         """Sleep until a program ends, or for a moment."""
         seen = f.atomic_load(i32, self.ended, "acquire")
         f.atomic_update("add", self.waiters, _ONE, "seq_cst")
-        # It may have ended, or whoever ran the queue may have left, before it was known that somebody sleeps.
+        # Check again: the program may have ended, or the executor left, before it saw this thread among the waiters.
         busy = f.icmp("ne", f.atomic_load(i32, self.executor, "seq_cst"), _NONE)
         with f.when(f.and_(busy, self.left(f, until))):
             f.call("park_briefly", void, self.ended, seen)
         f.atomic_update("sub", self.waiters, _ONE, "seq_cst")
 
     def write_submit(self) -> None:
-        """weft_queue_submit(run, code, frame, passed, all): put run(code, frame, passed, all) into the queue, which has
-        room; returns its index, from 1 on. One thread at a time may call it."""
+        """Write weft_queue_submit(run, code, frame, passed, all): append run(code, frame, passed, all) to the queue,
+        which must have room; return its index, from 1 on. Only one thread at a time may call it."""
         names = ("run", "code", "frame", "passed", "all")
         f = self.text.function("weft_queue_submit", i64, **dict.fromkeys(names, i64))
         count = f.atomic_load(i64, self.submitted, "monotonic")
@@ -171,7 +173,7 @@ class _Queue:
         f.ret(index)
 
     def work(self, f: Function) -> Value:
-        """weft_queue_work(): run what comes into the queue until `weft_queue_close`."""
+        """Write weft_queue_work(): run submitted programs until `weft_queue_close`."""
         with f.repeat() as region:
             seen = f.atomic_load(i32, self.bell, "acquire")
             with f.when(self.left(f), constant(False, i1)) as some:
@@ -179,7 +181,7 @@ class _Queue:
             mine = some.results[0]
             with f.when(mine):
                 with f.repeat() as rest:
-                    with f.when(self.left(f)):  # another may have run them before this thread took over
+                    with f.when(self.left(f)):  # another thread may have run them before this one took over
                         _call(f, "queue_run_next", i64, constant(0, i64))
                     rest.again(self.left(f))
                 f.call("queue_leave", void)
@@ -193,8 +195,8 @@ class _Queue:
         return constant(0, i64)
 
     def wait(self, f: Function) -> Value:
-        """weft_queue_wait(index): wait until the program of this index has ended, or run it. The status is
-        `INTERRUPTED` if a signal's handler has raised; then no program is in the queue any more."""
+        """Write weft_queue_wait(index): wait until the program of this index has ended, or run it. The status is
+        `INTERRUPTED` if a signal handler raised; then the queue is empty."""
         (index,) = f.arguments
         with f.repeat() as region:
             with f.when(self.left(f, index), constant(False, i1)) as waited:
@@ -205,7 +207,7 @@ class _Queue:
                             status = _call(f, "queue_run_next", i64, constant(1, i64))
                             one.give(f.icmp("eq", status, constant(interrupt.INTERRUPTED, i64)))
                         rest.again(f.and_(f.not_(one.results[0]), self.left(f, index)))
-                    with f.when(one.results[0], unlikely=True):  # what follows may read what was not computed
+                    with f.when(one.results[0], unlikely=True):  # later programs may read its missing results
                         f.atomic_store(constant(1, i64), self.cancelled, "seq_cst")
                     f.call("queue_leave", void)
                     ran.give(one.results[0])
@@ -220,8 +222,8 @@ class _Queue:
         return f.select(interrupted, constant(interrupt.INTERRUPTED, i64), constant(0, i64))
 
     def write_switches(self) -> None:
-        """weft_queue_close ends the worker, weft_queue_reset is for a process just forked, which has no worker; and
-        where the number of programs that have ended is, and what is known of each."""
+        """Write weft_queue_close, which ends the worker; weft_queue_reset, for a child process after a fork, which has
+        no worker; and functions that return the addresses of the counters and of the programs' records."""
         f = self.text.function("weft_queue_close", void)
         f.atomic_store(_ONE, self.closing, "seq_cst")
         f.call("queue_ring", void)

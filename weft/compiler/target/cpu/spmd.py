@@ -1,11 +1,11 @@
-"""The driver of many devices: one program, a register file for each device, and no thread that waits for another.
+"""Driver of many devices: one program, a register file for each device, and no thread that waits for another.
 
 Every device runs until it ends or stops at a collective. When all devices of a group have stopped at the same one, the
-collective is done: it is a small program of its own, whose arguments are the operands of all members and whose results
-are those of all members. Then the members go on. If nobody can go on, the devices are at different collectives or have
-ended: that is an error, not a wait.
+collective runs: it is a small program of its own, whose arguments are the operands of all members and whose results are
+those of all members. Then the members continue. If no device can continue, the devices are at different collectives or
+have ended: that is an error, not a deadlock.
 
-What the driver knows is an array of integers, a *call*; `CALL` and `ENTRY` name its words.
+The driver's state is an array of integers, a *call*; `CALL` and `ENTRY` name its words.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from enum import IntEnum
 from weft.compiler.target.cpu import interrupt
 from weft.compiler.target.llvm import Function, Module, Parameter, Value, constant, i8, i64, ptr, void
 
-# The status of a program that has stopped at its first collective; the others follow.
+# Status of a program that has stopped at its first collective; those of the others follow.
 COMMUNICATES = 1 << 32
-# What a device is that can go on, and the status of a call in which nobody can.
+# State of a device that can continue, and the status of a call in which no device can.
 READY, MISMATCH = -1, 1 << 33
 
 
 class CALL(IntEnum):
-    """Words of a call: the bytecode; how many devices; their register files; what each is (READY, 0 when it has ended,
-    or its status); the collectives; whether devices run in the threads of the pool; the device that failed."""
+    """Words of a call: the bytecode; the number of devices; their register files; their states (READY, 0 when ended, or
+    a status); the collectives; whether devices run in the threads of the pool; the device that failed."""
 
     CODE = 0
     DEVICES = 1
@@ -35,9 +35,10 @@ class CALL(IntEnum):
 
 
 class ENTRY(IntEnum):
-    """Words of a collective: the bytecode of its program; its registers, and what they begin with, in so many bytes;
-    how many members a group has; for each device the list of its group's members; how many operands and results each
-    member has, and where: pairs of a register and an offset; and the register of the first argument."""
+    """Words of a collective: the bytecode of its program; its registers, their initial values and the bytes of these;
+    the number of members of a group; for each device the list of its group's members; the number of operands and
+    results of each member, and their addresses as pairs of a register and an offset; the register of the first
+    argument."""
 
     CODE = 0
     REGISTERS = 1
@@ -75,7 +76,7 @@ def _pointer(f: Function, base: Value, index: int | Value) -> Value:
 
 
 def _write_run_some(module: Module) -> None:
-    """run_some(call, begin, end): run those devices of a range that can go on."""
+    """Write run_some(call, begin, end): run the devices of a range that can continue."""
     parameters = [Parameter("call", ptr), Parameter("begin", i64), Parameter("end", i64)]
     f = module.function("run_some", void, parameters, linkage="internal")
     call, begin, end = f.arguments
@@ -93,7 +94,7 @@ def _write_run_some(module: Module) -> None:
 
 
 def _write_communicate(module: Module) -> None:
-    """communicate(call, entry, members): do a collective for one group."""
+    """Write communicate(call, entry, members): run a collective for one group."""
     parameters = [Parameter("call", ptr), Parameter("collective", ptr), Parameter("members", ptr)]
     f = module.function("communicate", i64, parameters, linkage="internal")
     call, entry, members = f.arguments
@@ -115,7 +116,7 @@ def _write_communicate(module: Module) -> None:
 
 
 def _write_drive(module: Module, triple: str) -> None:
-    """weft_drive(call): run all devices to their ends; returns a status."""
+    """Write weft_drive(call): run all devices to their ends and return a status."""
     f = module.function("weft_drive", i64, [Parameter("call", ptr)])
     (call,) = f.arguments
     watch = interrupt.watch(f, triple)

@@ -1,4 +1,4 @@
-"""The tables of CPUs: the emitter of each kind of fusion, and the libraries that compute the rest."""
+"""Tables of the CPU target: the emitter of each kind of fusion, and the libraries that compute the other equations."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from weft.ir.jaxpr import Equation
 
 
 def _plan(equation: Equation, target: Target) -> LibraryCall:
-    """The call that computes an equation; how libraries are called is loaded with the first of them."""
+    """Plan the library call for an equation. The library modules are imported at the first call."""
     from weft.compiler.target.cpu.library.planning import plan
 
     return plan(equation)

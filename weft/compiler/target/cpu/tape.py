@@ -1,9 +1,10 @@
-"""Tapes in native code: sequences that grow, as the reverse mode of unbounded loops needs them.
+"""Tapes in native code: growable sequences, as the reverse mode of unbounded loops needs them.
 
 A tape is a handle of two integers, the address of its entries and their count. The entries are in a block from malloc
-with a head of four integers: the block before it in the list of all blocks of this run, the room in it (in entries),
-how many entries are written, and nothing. Writing at the end of a tape whose block has no more entries than it writes
-in place; any other write copies, so that older handles stay what they are. All blocks are freed when the program ends.
+with a header of four integers: the previous block in the list of all blocks of this run, its capacity (in entries), the
+number of written entries, and padding. A write at the end of a tape whose block has no more entries than the tape
+happens in place; any other write copies, so that older handles keep their contents. All blocks are freed when the
+program ends.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ LEAST_ROOM = 16
 
 
 def text(triple: str) -> str:
-    """The module with all routines."""
+    """Return the LLVM module with all routines."""
     module = Module(triple, vector_bits=128)
     module.declare("malloc", ptr, [i64])
     module.declare("free", void, [ptr])
@@ -52,7 +53,8 @@ def _put(f: Function, value: Value, base: Value, index: int) -> None:
 
 
 def _read(module: Module) -> None:
-    """tape, position (int32), result; size of an entry: the entry, or zeros where there is none."""
+    """Write weft_tape_read(tape, position (int32), result; bytes of an entry): the entry, or zeros if it does not
+    exist."""
     f = _routine(module, "weft_tape_read")
     tape, index_address, target = (_pointer(f, n) for n in range(3))
     size = _word(f, f.arguments[1], 0)
@@ -72,7 +74,7 @@ def _read(module: Module) -> None:
 
 
 def _write(module: Module) -> None:
-    """tape, position (int32), value, result; size of an entry."""
+    """Write weft_tape_write(tape, position (int32), value, result; bytes of an entry)."""
     f = _routine(module, "weft_tape_write")
     tape, index_address, value, result = (_pointer(f, n) for n in range(4))
     size = _word(f, f.arguments[1], 0)
@@ -83,7 +85,7 @@ def _write(module: Module) -> None:
     ahead, check, fresh, in_place, copy, end, wrong = (
         f.label(n) for n in ("ahead", "check", "fresh", "in_place", "copy", "end", "wrong")
     )
-    # A position before the beginning writes nothing.
+    # A negative position writes nothing.
     f.branch_if(f.icmp("slt", position, zero), wrong, ahead)
     f.start(wrong)
     _put(f, data, result, 0)
@@ -97,7 +99,7 @@ def _write(module: Module) -> None:
     head = f.sub(data, constant(HEAD, i64))
     head_pointer = f.inttoptr(head, ptr)
     room, used = _word(f, head_pointer, 1), _word(f, head_pointer, 2)
-    # In place if this handle is the newest, writes behind its end, and there is room.
+    # In place if this handle is the newest, the position is not before its end, and there is room.
     newest = f.and_(f.icmp("eq", used, length), f.icmp("sge", position, length))
     f.branch_if(f.and_(newest, f.icmp("sle", after, room)), in_place, copy)
 
@@ -140,7 +142,7 @@ def _write(module: Module) -> None:
 
 
 def _length(module: Module) -> None:
-    """tape, result (int32)."""
+    """Write weft_tape_length(tape, result (int32))."""
     f = _routine(module, "weft_tape_length")
     tape, result = (_pointer(f, n) for n in range(2))
     f.store(f.trunc(_word(f, tape, 1), i32), result, 4)
@@ -148,7 +150,7 @@ def _length(module: Module) -> None:
 
 
 def _free(module: Module) -> None:
-    """Give all blocks of a run back; the registers are those of the run."""
+    """Write weft_tape_free(registers): free all blocks of a run, given its registers."""
     f = module.function("weft_tape_free", void, [Parameter("registers", ptr)])
     (registers,) = f.arguments
     first = _word(f, registers, TAPES)
@@ -162,16 +164,16 @@ def _free(module: Module) -> None:
     f.ret()
 
 
-# The routines in memory, compiled when the first program with a tape is.
+# The loaded routines, compiled for the first program with a tape.
 library = link.loaded_once(lambda: objects.cached_object("tape", lambda: text(host().triple), host(), Tier.LIGHT))
 
 
 def address(routine: str) -> int:
-    """Where a routine is."""
+    """Return the address of a routine."""
     return library().addresses[routine]
 
 
 def free(registers: Any) -> None:
-    """Free the tapes of a run that has ended."""
+    """Free the tapes of a finished run."""
     function = library().function("weft_tape_free", None, ctypes.c_void_p)
     function(registers)

@@ -1,7 +1,7 @@
-"""Products of tiles by the tile registers of x86 (AMX), as LLVM: `TileMatmul` of the kernel language.
+"""Matmuls of tiles in the tile registers of x86 (AMX), as LLVM: `TileMatmul` of the kernel language.
 
 The registers are configured once in a function: eight tiles of 16 rows of 64 bytes. Tiles 0 to 3 are sums, 4 and 5 come
-from the left operand, 6 and 7 from the right one.
+from the lhs, 6 and 7 from the rhs.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _PRODUCTS = {
 
 
 def sums(kernel: Kernel) -> frozenset[Buffer]:
-    """The buffers that have nothing but sums of tiles of bfloat16: none of them is denormal."""
+    """Return the buffers that only contain sums of bfloat16 tiles: none of these is denormal."""
     accumulated, others = set(), set()
     for statement in inside(kernel.body):
         match statement:
@@ -49,27 +49,28 @@ def sums(kernel: Kernel) -> frozenset[Buffer]:
 
 
 def rounded(f: llvm.Function, x: Lane) -> Lane:
-    """float32 that is not denormal as bfloat16, by the instruction that takes denormals for zeros. Machines with tile
-    registers have it; elsewhere, and for other numbers, this takes nine instructions (`formats.rounded`)."""
+    """Round float32 that is not denormal to bfloat16, by the instruction that flushes denormals. Machines with tile
+    registers have it; other machines, and other numbers, need nine instructions (`formats.rounded`)."""
     value = x.re.value
     short = f.bitcast(f.fptrunc(value, x.re.typed(llvm.bfloat)), x.re.typed(llvm.i16))
     return Lane(dtypes.bfloat16, formats.from_bits(Term(f, short), "bfloat16"))
 
 
 def configure(f: llvm.Function) -> None:
-    """Set up the tile registers of this thread."""
-    # Palette 1; from byte 16 on the bytes of a row of each tile, in two bytes each; from byte 48 on the rows.
+    """Configure the tile registers of this thread."""
+    # Palette 1; from byte 16 on the bytes per row of each tile, as two-byte integers; from byte 48 on the numbers of
+    # rows.
     table = [1] + [0] * 15 + [TILE_ROW_BYTES, 0] * 8 + [0] * 16 + [TILE_ROWS] * 8 + [0] * 8
     f.call("llvm.x86.ldtilecfg", void, f.module.table("tile_configuration", i8, table))
 
 
 def release(f: llvm.Function) -> None:
-    """Say that the tile registers are not needed any more."""
+    """Release the tile registers."""
     f.call("llvm.x86.tilerelease", void)
 
 
 def write(f: llvm.Function, s: TileMatmul, out: llvm.Value, left: llvm.Value, right: llvm.Value) -> None:
-    """The sums of one statement, whose buffers it finds at these addresses."""
+    """Write the sums of one statement, with its buffers at these addresses."""
     line = constant(TILE_ROW_BYTES, i64)
     sums = [(row, column) for row in range(s.rows) for column in range(s.columns)]
     size = s.out.dtype.itemsize

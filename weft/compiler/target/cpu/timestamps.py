@@ -1,8 +1,8 @@
-"""Programs that record when each of their steps ran: around steps they call routines that read the clock.
+"""Programs that record when each of their steps ran: routines around the steps read the clock.
 
-The untimed program has none of this, so nothing is slower when nobody measures. A run of a timed one gets a *log* in a
-register of its own: 64-bit integers that say how many events are in it, how often each step ran and for how long, then
-the events themselves, for as many as there is room.
+The untimed program has none of this, so measuring costs nothing when it is off. A run of a timed program gets a *log*
+in a register of its own: 64-bit integers with the number of events, each step's count and total time, then the events
+themselves, as many as fit.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from weft.compiler.target.cpu.link import Tier
 from weft.compiler.target.cpu.targets import host
 from weft.compiler.target.llvm import Function, Module, Parameter, Value, constant, i64, ptr
 
-# Integers at the beginning of a log: events that happened, and how many there is room for.
+# Integers of a log's header: the number of events, and the capacity.
 HEAD = 2
-# Integers for each step: when it began last, how often it ran, and nanoseconds in all.
+# Integers for each step: its last start, how often it ran, and total nanoseconds.
 BEGAN, COUNT, TOTAL, STEP_SIZE = 0, 1, 2, 3
 
 
 def can_time(triple: str) -> bool:
-    """Whether the clock that Python reads can be read by native code: where there is `clock_gettime`."""
+    """Return whether native code can read the same clock as Python, which needs `clock_gettime`."""
     return "windows" not in triple
 
 
 def text(triple: str) -> str:
-    """The module with `weft_begin` and `weft_end`, routines that bytecode calls."""
+    """Return the LLVM module with `weft_begin` and `weft_end`, routines that bytecode calls."""
     module = Module(triple, vector_bits=128)
     parameters = [Parameter("table", ptr), Parameter("parameters", ptr), Parameter("registers", ptr)]
 
@@ -62,18 +62,19 @@ def text(triple: str) -> str:
 
 
 def _entry(f: Function) -> tuple[Value, Value, Value]:
-    """The log, the entry of the step in it, and the parameters of the call."""
+    """Return the log, the entry of the step in it, and the parameters of the call."""
     table, passed, _ = f.arguments
     log = f.load(ptr, table, 8)
     return log, f.offset(log, i64, f.load(i64, passed, 8)), passed
 
 
-# The routines in memory.
+# The loaded routines.
 library = link.loaded_once(lambda: objects.cached_object("timestamps", lambda: text(host().triple), host(), Tier.LIGHT))
 
 
 class TimedAssembly(Assembly):
-    """Writes a program that reads the clock before and after each step that takes time; those steps are in `timed`."""
+    """Writer of a program that reads the clock before and after each step that takes time; those steps are in
+    `timed`."""
 
     def __init__(
         self, program: Program, kernel_address: Callable[[Kernel | NamedKernel], int], host: int, first_host: int
@@ -82,7 +83,7 @@ class TimedAssembly(Assembly):
         self.timed: list[Any] = [step for step in program.all_steps() if isinstance(step, TIMED)]
         self._indices = {step: i for i, step in enumerate(self.timed)}
         self._routines = library().addresses
-        # The last register, after those that point to the parameters of tiled calls; a run puts its log there.
+        # The last register, after those of the parameters of tiled calls; a run stores the address of its log there.
         self.log_register = program.registers + sum(isinstance(step, Call) and step.tiles > 0 for step in self.timed)
 
     def step(self, step: Any) -> None:
@@ -98,7 +99,7 @@ class TimedAssembly(Assembly):
 
 
 class Log:
-    """What one run of a timed program recorded."""
+    """Record of one run of a timed program."""
 
     device: str | None = None  # the thread that started it
 
@@ -115,12 +116,12 @@ class Log:
 
     @property
     def sums(self) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """A row for each step: how often it ran, and nanoseconds in all."""
+        """A row for each step: how often it ran, and total nanoseconds."""
         return self._array[HEAD : self._first].reshape(-1, STEP_SIZE)[:, COUNT : TOTAL + 1]
 
     @property
     def times(self) -> list[StepTime]:
-        """Every step with how often it ran and how long."""
+        """Times of every step: how often it ran and how long."""
         return [StepTime(step, *row) for step, row in zip(self.steps, self.sums.tolist(), strict=True)]
 
     @property
@@ -131,5 +132,5 @@ class Log:
 
     @property
     def dropped(self) -> int:
-        """How many events there was no room for; they count in `times` all the same."""
+        """Number of events that did not fit; `times` includes them."""
         return max(0, int(self._array[0]) - int(self._array[1]))

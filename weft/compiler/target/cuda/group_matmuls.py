@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from weft.base import dtypes
 from weft.base.dataclass import dataclass
-from weft.compiler.kernel.group_matmuls import STEP_BYTES, UNIT_COLUMNS, UNIT_ROWS, step_of
+from weft.compiler.kernel.group_matmuls import STEP_BYTES, UNIT_COLUMNS, UNIT_ROWS, k_step
 from weft.compiler.kernel.ir import GroupMatmul, MatmulOperand
 from weft.compiler.target import llvm
 from weft.compiler.target.cuda.thread import thread_of_block
@@ -309,7 +309,7 @@ class _OfWarps(_Writer):
         found = list(sums)
         name, _ = _INSTRUCTIONS[left.operand.buffer.dtype.name]
         across = self.columns // UNIT_COLUMNS
-        for step in range(self.s.chunk // step_of(left.operand.buffer.dtype)):
+        for step in range(self.s.chunk // k_step(left.operand.buffer.dtype)):
             rows = [
                 self.fragment(memory, left, step, f.add(self.first_row, self.integer(n)), is_left=True)
                 for n in range(0, self.rows, UNIT_ROWS)
@@ -347,7 +347,7 @@ class _OfWarps(_Writer):
             line = f.add(f.add(first, eight), f.mul(across, self.integer(8)))
             inside = f.add(f.mul(along, self.integer(half_step)), self.integer(step * STEP_BYTES))
         else:
-            elements = step_of(panel.operand.buffer.dtype)
+            elements = k_step(panel.operand.buffer.dtype)
             line = f.add(f.add(eight, f.mul(along, self.integer(elements // 2))), self.integer(step * elements))
             inside = f.mul(f.add(first, f.mul(across, self.integer(8))), self.integer(panel.itemsize))
         offset = f.add(f.add(f.mul(line, self.integer(panel.pitch)), inside), self.integer(panel.begin))
@@ -364,7 +364,7 @@ class _OfWarps(_Writer):
     ) -> list[llvm.Value]:
         """As `fragment`, of elements of four bytes that do not lie along K."""
         f = self.f
-        elements = step_of(panel.operand.buffer.dtype)
+        elements = k_step(panel.operand.buffer.dtype)
         line = f.add(f.and_(self.lane, self.integer(3)), self.integer(step * elements))
         own = f.mul(f.add(first, f.lshr(self.lane, self.integer(2))), self.integer(panel.itemsize))
         offset = f.add(f.add(f.mul(line, self.integer(panel.pitch)), own), self.integer(panel.begin))
@@ -445,10 +445,10 @@ class _OfWarpgroup(_Writer):
         kind = {"bfloat16": "bf16", "float16": "f16"}[s.left.buffer.dtype.name]
         transposed = ", ".join(str(int(not panel.operand.along_k)) for panel in self.panels)
         lines = ["{ .reg .b64 left, right;", "wgmma.fence.sync.aligned;"]
-        for step in range(s.chunk // step_of(s.left.buffer.dtype)):
+        for step in range(s.chunk // k_step(s.left.buffer.dtype)):
             # Descriptions have addresses in units of 16 bytes.
             along = [
-                (STEP_BYTES if p.operand.along_k else step_of(s.left.buffer.dtype) * LINE) // 16 for p in self.panels
+                (STEP_BYTES if p.operand.along_k else k_step(s.left.buffer.dtype) * LINE) // 16 for p in self.panels
             ]
             lines.append(f"add.s64 right, ${2 * count + 1}, {step * along[1]};")
             for i in range(self.rows // LINE_ELEMENTS):

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from weft.compiler.target.math.exponential import exp, reduced
 from weft.compiler.target.math.term import Term, polynomial, polynomial_pair, power_of_two, two_product, two_sum
 
-# Polynomials of x*x up to 8, where order 1 is divided by x, to be multiplied by exp(-|x|); then of 16/x - 1, divided by
-# sqrt(x). The second of each is enough for float32.
+# Polynomials of x*x for x up to 8 (for order 1 of I1(x)/x), to be multiplied by exp(-|x|); beyond, polynomials of 16/x
+# - 1, divided by sqrt(x). The second of each is accurate enough for float32.
 NEAR_0 = (
     (
         1.0, 0.25, 0.015625, 0.0004340277777777775, 6.7816840277779e-06, 6.781684027774682e-08, 4.709502797117512e-10,
@@ -71,7 +71,7 @@ FARTHER = 8.0
 
 
 def bessel_i0e(x: Term) -> Term:
-    """exp(-|x|) * I0(x)."""
+    """Compute exp(-|x|) * I0(x)."""
     if x.bits == 32:
         return _order_0(abs(x.long()), 1).short()
     return _order_0(abs(x), 0)
@@ -87,8 +87,8 @@ def _order_0(size: Term, table: int) -> Term:
 
 
 def bessel_i1e(x: Term) -> Term:
-    """exp(-|x|) * I1(x)."""
-    # The sign is put on last: LLVM moves it behind conversions, and has none from double to half.
+    """Compute exp(-|x|) * I1(x)."""
+    # The sign is copied last: LLVM moves a copysign behind conversions, and has none from double to half.
     result = _order_1(abs(x.long()), 1).short() if x.bits == 32 else _order_1(abs(x), 0)
     return result.copysign(x)
 
@@ -108,13 +108,13 @@ def _far(size: Term, coefficients: Sequence[float]) -> Term:
     value, low = polynomial_pair(16 / size.at_least(FARTHER) - 1, coefficients)
     root = size.sqrt()
     result = value / root
-    # The quotient and the root have an error that can be told, but not at infinity.
+    # Correct the errors of the quotient and of the root, except at infinity.
     rest = result.fma(-root, value) + low - (result / (root + root)) * root.fma(-root, size)
     return (size < 1e300).select(result + rest / root, result)
 
 
 def _near(x: Term, coefficients: Sequence[float]) -> tuple[Term, Term]:
-    """A polynomial of x*x; what rounding that square has lost counts as much as the derivative is large."""
+    """Evaluate a polynomial of x*x as a pair; the rounding error of x*x is multiplied by the derivative."""
     square, lost = two_product(x, x)
     derivative = polynomial(square, [n * c for n, c in enumerate(coefficients)][1:])
     fourth = square * square
@@ -124,7 +124,7 @@ def _near(x: Term, coefficients: Sequence[float]) -> tuple[Term, Term]:
 
 
 def _times_exponential(value: Term, low: Term, x: Term) -> Term:
-    """(value + low) * exp(-x) for x from 0 to FARTHER, rounded once more."""
+    """Compute (value + low) * exp(-x) for x from 0 to FARTHER with one final rounding."""
     part = reduced(-x)
     less_one = part.r + (part.rest + part.low)
     power = 1 + less_one

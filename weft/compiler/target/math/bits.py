@@ -1,4 +1,4 @@
-"""Operations on the bits of floats: the next float, fewer bits, the sign."""
+"""Operations on the bits of floats: the next float, rounding to fewer bits, the sign."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from weft.compiler.target.math.term import Term
 
 
 def next_code(code: Term, x: Term, y: Term, bits: int, signed_zero: bool = True) -> Term:
-    """The code next to that of x in the direction of y, where codes are a sign and a magnitude in `bits` bits.
+    """Return the bits of the neighbour of x towards y, for encodings with a sign and a magnitude in `bits` bits.
 
-    Equal operands and nan are for the caller to handle.
+    The caller handles equal operands and nan.
     """
     top = 1 << (bits - 1)
     up = (x < y) ^ (code & top).differs(0)
     result = up.select(code + 1, code - 1)
-    if not signed_zero:  # the code that would be -0 is nan
+    if not signed_zero:  # the bits of -0 would be nan
         result = result.equals(top).select(0, result)
     smallest = (y < x).select(top | 1, code.of(1))
     return x.equals(0.0).select(smallest, result)
 
 
 def next_power_code(code: Term, x: Term, y: Term) -> Term:
-    """The same where codes are exponents, without a sign."""
+    """Return the bits of the neighbour of x towards y, for encodings of exponents without a sign."""
     return (x < y).select(code + 1, code - 1)
 
 
 def fewer_bits(
     code: Term, mantissa: int, exponents: int, new_exponents: int, new_mantissa: int, narrower: bool
 ) -> Term:
-    """The mantissa rounded to nearest even; exponents beyond the new range become infinite or zero."""
+    """Round the mantissa to nearest even; exponents beyond the new range become infinite or zero."""
     sign = code & (1 << (mantissa + exponents))
     size = code ^ sign
     drop = mantissa - new_mantissa
@@ -46,18 +46,18 @@ def fewer_bits(
 
 
 def rounded_away(x: Term) -> Term:
-    """The nearest integer, the one farther from zero halfway."""
+    """Round to the nearest integer, halfway cases away from zero."""
     whole = x.trunc()
-    # The difference is exact, so a value just under one half is not rounded up to it.
+    # The difference is exact, so a value just below one half is not rounded up.
     away = abs(x - whole) >= 0.5
     return away.select(whole + x.of(1).copysign(x), whole)
 
 
 def sign(x: Term) -> Term:
-    """-1 or 1; zeros keep their sign and nan stays."""
+    """Return -1 or 1; zeros keep their sign and nan stays nan."""
     return (x.equals(0.0) | x.is_nan()).select(x, x.of(1).copysign(x))
 
 
 def is_finite(x: Term) -> Term:
-    """Whether neither infinite nor nan."""
+    """Return whether x is neither infinite nor nan."""
     return abs(x) < math.inf

@@ -1,7 +1,7 @@
-"""Functions of complex numbers, each of them two terms.
+"""Functions of complex numbers, represented as two terms.
 
-Sums and products are those of the parts. The others are written for float64 parts; complex64 is computed there and
-rounded, which keeps their intermediate results from overflowing or cancelling in float32.
+Sums and products are computed in the format of the parts. The other functions are written for float64 parts; complex64
+is computed in float64 and rounded, which keeps intermediate results from overflowing or cancelling in float32.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from weft.compiler.target.math.term import Operand, Term, two_product
 
 
 class Complex(NamedTuple):
-    """A real and an imaginary part."""
+    """Complex number as its real and imaginary parts."""
 
     re: Term
     im: Term
 
 
 def of_parts(re: Operand, im: Operand, like: Term) -> Complex:
-    """A complex number from terms or constants."""
+    """Build a complex number from terms or constants."""
     return Complex(*(part if isinstance(part, Term) else like.of(part) for part in (re, im)))
 
 
 def chosen(condition: Term, yes: Complex, no: Complex) -> Complex:
-    """One or the other, part by part."""
+    """Select one of two complex numbers."""
     return Complex(condition.select(yes.re, no.re), condition.select(yes.im, no.im))
 
 
@@ -52,7 +52,7 @@ def mul(a: Complex, b: Complex) -> Complex:
 
 
 def div(a: Complex, b: Complex) -> Complex:
-    """Smith's algorithm: divided by the greater part of the divisor first, so that squares do not overflow."""
+    """Divide by Smith's algorithm: by the larger part of the divisor first, so that squares do not overflow."""
     flat = abs(b.re) >= abs(b.im)
     ratio = flat.select(b.im, b.re) / flat.select(b.re, b.im)
     scale = 1 / flat.select(b.re + b.im * ratio, b.im + b.re * ratio)
@@ -64,7 +64,8 @@ def div(a: Complex, b: Complex) -> Complex:
 
 
 def whole_power(a: Complex, exponent: int) -> Complex:
-    """By repeated squaring, every product rounded. There is no factor of one, which would make infinite numbers nan."""
+    """Raise to an integer power by repeated squaring, with each product rounded. It never multiplies by one, which
+    would turn infinities into nan."""
     one = of_parts(1.0, 0.0, a.re)
     left, base = abs(exponent), a
     power: Complex | None = None
@@ -80,7 +81,7 @@ def whole_power(a: Complex, exponent: int) -> Complex:
 
 
 def absolute(a: Complex) -> Term:
-    """The magnitude: infinite if a part is, even next to nan."""
+    """Return the magnitude: infinite if a part is infinite, even if the other one is nan."""
     x, y = abs(a.re), abs(a.im)
     steep = y > x
     most, least = steep.select(y, x), steep.select(x, y)
@@ -92,7 +93,7 @@ def absolute(a: Complex) -> Term:
     total = square + least * least
     low = low + least.fma(least, square - total)
     root = total.sqrt()
-    # What was rounded off before the root, as one step of Newton's method.
+    # One step of Newton's method restores the digits that were rounded off before the root.
     fine = root + total.equals(0.0).select(0.0, (root.fma(-root, total) + low) / (root + root))
     fine = _is_infinite(root).select(root, fine) * unscale
     infinite = _is_infinite(a.re) | _is_infinite(a.im)
@@ -100,7 +101,8 @@ def absolute(a: Complex) -> Term:
 
 
 def _scale(*values: Complex) -> Term:
-    """A power of two with which squares of these numbers, which are not all 0, neither overflow nor vanish."""
+    """Return a power of two that keeps the squares of these numbers, which are not all 0, from overflow and
+    underflow."""
     most = functools.reduce(
         lambda a, b: (b > a).select(b, a.is_nan().select(b, a)), [abs(p) for value in values for p in value]
     )
@@ -112,7 +114,7 @@ def _times(a: Complex, factor: Term) -> Complex:
 
 
 def sign(a: Complex) -> Complex:
-    """Scaled to magnitude 1; 0 stays. By a power of two first, so that the magnitude is not infinite or denormal."""
+    """Scale to magnitude 1; 0 stays 0. A first scaling by a power of two keeps the magnitude finite and normal."""
     scaled = _times(a, _scale(a))
     size = absolute(scaled)
     zero = size.equals(0.0)
@@ -121,12 +123,12 @@ def sign(a: Complex) -> Complex:
 
 
 def _power(x: Term) -> tuple[Term, Term]:
-    """e**x in two factors; the second is 1 unless the first alone would overflow."""
+    """Return e**x as two factors; the second is 1 unless the first alone would overflow."""
     return exponential.exp(x.at_most(709.0)), exponential.exp((x - 709).at_least(0.0))
 
 
 def _hyperbolic(x: Term) -> tuple[Term, Term, Term]:
-    """sinh(x) and cosh(x), and a factor of both as that of `_power`."""
+    """Return sinh(x) and cosh(x), and a common factor as in `_power`."""
     size = abs(x)
     far = size > 709.0
     half = 0.5 * math.exp(709.0)
@@ -139,7 +141,7 @@ def _hyperbolic(x: Term) -> tuple[Term, Term, Term]:
 
 
 def exp(a: Complex) -> Complex:
-    """e**re * (cos(im) + i*sin(im)), where the power alone may overflow."""
+    """Compute e**re * (cos(im) + i*sin(im)), where the power alone may overflow."""
     e, more = _power(a.re)
     s, c = trigonometric.sin_cos(a.im)
     result = Complex(c * e * more, s * e * more)
@@ -150,12 +152,12 @@ def exp(a: Complex) -> Complex:
 
 
 def exp2(a: Complex) -> Complex:
-    """2**a."""
+    """Compute 2**a."""
     return exp(Complex(a.re * math.log(2), a.im * math.log(2)))
 
 
 def expm1(a: Complex) -> Complex:
-    """e**a - 1: expm1(re)*cos(im) - 2*sin(im/2)**2 has the digits that the difference loses."""
+    """Compute e**a - 1: expm1(re)*cos(im) - 2*sin(im/2)**2 keeps the digits that the difference would lose."""
     half = trigonometric.sin(a.im * 0.5)
     s, c = trigonometric.sin_cos(a.im)
     less = exponential.expm1(a.re)
@@ -182,12 +184,12 @@ def _log_of_size(a: Complex) -> Term:
 
 
 def log(a: Complex) -> Complex:
-    """log|a| + i*angle."""
+    """Compute log|a| + i*angle."""
     return Complex(_log_of_size(a), inverse.atan2(a.im, a.re))
 
 
 def log1p(a: Complex) -> Complex:
-    """log(1 + a)."""
+    """Compute log(1 + a)."""
     small = (abs(a.re) < 0.5) & (abs(a.im) < 0.5)
     near = logarithm.log1p(a.re.fma(a.re, 2 * a.re) + a.im * a.im) * 0.5
     one_more = Complex(1 + a.re, a.im)
@@ -195,14 +197,14 @@ def log1p(a: Complex) -> Complex:
 
 
 def logistic(a: Complex) -> Complex:
-    """1 / (1 + e**-a), or e**a / (1 + e**a): the power that does not overflow."""
+    """Compute 1 / (1 + e**-a), or e**a / (1 + e**a), whichever power does not overflow."""
     right = a.re >= 0
     e = exp(chosen(right, neg(a), a))
     return div(chosen(right, of_parts(1.0, 0.0, a.re), e), Complex(1 + e.re, e.im))
 
 
 def sqrt(a: Complex) -> Complex:
-    """The root with a real part that is not negative."""
+    """Return the root whose real part is not negative."""
     x, y = abs(a.re), abs(a.im)
     most = (x > y).select(x, y)
     huge, tiny = most > 2.0**1000, most < 2.0**-1000
@@ -227,12 +229,12 @@ def sqrt(a: Complex) -> Complex:
 
 
 def rsqrt(a: Complex) -> Complex:
-    """1 / sqrt(a)."""
+    """Compute 1 / sqrt(a)."""
     return div(of_parts(1.0, 0.0, a.re), sqrt(a))
 
 
 def pow(a: Complex, b: Complex) -> Complex:
-    """e**(b*log(a)); anything to 0 is 1, and 0 to what has a positive real part is 0."""
+    """Compute e**(b*log(a)); anything to the power of 0 is 1, and 0 to a power with a positive real part is 0."""
     result = exp(mul(b, log(a)))
     zero = a.re.equals(0.0) & a.im.equals(0.0)
     none = b.re.equals(0.0) & b.im.equals(0.0)
@@ -242,7 +244,7 @@ def pow(a: Complex, b: Complex) -> Complex:
 
 
 def sinh(a: Complex) -> Complex:
-    """sinh(re)*cos(im) + i*cosh(re)*sin(im)."""
+    """Compute sinh(re)*cos(im) + i*cosh(re)*sin(im)."""
     s, c = trigonometric.sin_cos(a.im)
     sh, ch, more = _hyperbolic(a.re)
     unknown = ~(abs(a.im) < math.inf)
@@ -251,7 +253,7 @@ def sinh(a: Complex) -> Complex:
 
 
 def cosh(a: Complex) -> Complex:
-    """cosh(re)*cos(im) + i*sinh(re)*sin(im)."""
+    """Compute cosh(re)*cos(im) + i*sinh(re)*sin(im)."""
     s, c = trigonometric.sin_cos(a.im)
     sh, ch, more = _hyperbolic(a.re)
     unknown = ~(abs(a.im) < math.inf)
@@ -262,14 +264,14 @@ def cosh(a: Complex) -> Complex:
 
 
 def tanh(a: Complex) -> Complex:
-    """Kahan's algorithm: with t = tan(im) and s = sinh(re); far from 0 it is 1 up to e**(-2|re|)."""
+    """Compute tanh by Kahan's algorithm, with t = tan(im) and s = sinh(re); far from 0 it is 1 up to e**(-2|re|)."""
     t = trigonometric.tan(a.im)
     far = abs(a.re) > 20.0
     s = exponential.sinh(far.select(0.0, a.re))
     beta = t.fma(t, 1.0)
     below = (beta * s).fma(s, 1.0)
     near = Complex(beta * (s.fma(s, 1.0)).sqrt() * s / below, t / below)
-    # tan at its pole is infinite in neither float, but its square may be.
+    # Near its pole tan is finite in both formats, but its square may be infinite.
     small = exponential.exp(-abs(a.re))
     sine, cosine = trigonometric.sin_cos(a.im)
     one = a.re.of(1).copysign(a.re)
@@ -281,47 +283,47 @@ def tanh(a: Complex) -> Complex:
 
 
 def _turned_left(a: Complex) -> Complex:
-    """i*a."""
+    """Multiply by i."""
     return Complex(-a.im, a.re)
 
 
 def _turned_right(a: Complex) -> Complex:
-    """-i*a."""
+    """Multiply by -i."""
     return Complex(a.im, -a.re)
 
 
 def sin(a: Complex) -> Complex:
-    """-i*sinh(i*a)."""
+    """Compute -i*sinh(i*a)."""
     return _turned_right(sinh(_turned_left(a)))
 
 
 def cos(a: Complex) -> Complex:
-    """cosh(i*a)."""
+    """Compute cosh(i*a)."""
     return cosh(_turned_left(a))
 
 
 def tan(a: Complex) -> Complex:
-    """-i*tanh(i*a)."""
+    """Compute -i*tanh(i*a)."""
     return _turned_right(tanh(_turned_left(a)))
 
 
 def _is_huge(a: Complex) -> Term:
-    """Whether squares, or the sum of 1 and a square, would overflow or be nan."""
+    """Return whether squares, or the sum of 1 and a square, would overflow or be nan."""
     return (abs(a.re) > 2.0**500) | (abs(a.im) > 2.0**500)
 
 
 def _log_of_double(a: Complex) -> Term:
-    """log|2a|, which inverse functions are near to where `a` is huge."""
+    """Compute log|2a|, the limit of inverse functions for huge `a`."""
     return _log_of_size(a) + math.log(2)
 
 
 def _known_sign(x: Term) -> Term:
-    """`x`, or 1 for nan, whose sign nothing defines."""
+    """Return `x`, or 1 for nan, whose sign is undefined."""
     return x.is_nan().select(1.0, x)
 
 
 def asin(a: Complex) -> Complex:
-    """Kahan's algorithm: from the roots of 1 - a and 1 + a, which keeps both branch cuts."""
+    """Compute asin by Kahan's algorithm from the roots of 1 - a and 1 + a, which keeps both branch cuts."""
     below, above = sqrt(Complex(1 - a.re, -a.im)), sqrt(Complex(1 + a.re, a.im))
     re = inverse.atan2(a.re, below.re * above.re - below.im * above.im)
     result = Complex(re, logarithm.asinh(below.re * above.im - below.im * above.re))
@@ -331,7 +333,7 @@ def asin(a: Complex) -> Complex:
 
 
 def acos(a: Complex) -> Complex:
-    """Kahan's algorithm, as `asin`."""
+    """Compute acos by Kahan's algorithm; see `asin`."""
     below, above = sqrt(Complex(1 - a.re, -a.im)), sqrt(Complex(1 + a.re, a.im))
     re = 2 * inverse.atan2(below.re, above.re)
     result = Complex(re, logarithm.asinh(above.re * below.im - above.im * below.re))
@@ -341,7 +343,7 @@ def acos(a: Complex) -> Complex:
 
 
 def acosh(a: Complex) -> Complex:
-    """Kahan's algorithm, from the roots of a - 1 and a + 1."""
+    """Compute acosh by Kahan's algorithm from the roots of a - 1 and a + 1."""
     below, above = sqrt(Complex(a.re - 1, a.im)), sqrt(Complex(a.re + 1, a.im))
     re = logarithm.asinh(below.re * above.re + below.im * above.im)
     result = Complex(re, 2 * inverse.atan2(below.im, above.re))
@@ -351,12 +353,12 @@ def acosh(a: Complex) -> Complex:
 
 
 def asinh(a: Complex) -> Complex:
-    """i*asin(-i*a)."""
+    """Compute i*asin(-i*a)."""
     return _turned_left(asin(_turned_right(a)))
 
 
 def atanh(a: Complex) -> Complex:
-    """log((1 + a)/(1 - a))/2 by its parts."""
+    """Compute log((1 + a)/(1 - a))/2 from its real and imaginary parts."""
     x, y = abs(a.re), abs(a.im)
     less, more = 1 - x, 1 + x
     square = a.im * a.im
@@ -373,12 +375,12 @@ def atanh(a: Complex) -> Complex:
 
 
 def atan(a: Complex) -> Complex:
-    """-i*atanh(i*a)."""
+    """Compute -i*atanh(i*a)."""
     return _turned_right(atanh(_turned_left(a)))
 
 
 def atan2(y: Complex, x: Complex) -> Complex:
-    """-i*log((x + i*y)/sqrt(x*x + y*y))."""
+    """Compute -i*log((x + i*y)/sqrt(x*x + y*y))."""
     scale = _scale(y, x)
     y, x = _times(y, scale), _times(x, scale)
     size = sqrt(add(mul(x, x), mul(y, y)))
@@ -386,17 +388,17 @@ def atan2(y: Complex, x: Complex) -> Complex:
 
 
 def less(a: Complex, b: Complex) -> Term:
-    """Ordered by real, then imaginary part; false next to nan."""
+    """Compare by real, then by imaginary part; false if a part is nan."""
     return (a.re < b.re) | (a.re.equals(b.re) & (a.im < b.im))
 
 
 def greatest(a: Complex, b: Complex) -> Complex:
-    """The greater in that order; a number with nan in it wins, the first of two."""
+    """Return the greater number in the order of `less`; a number with a nan part wins, the first of two."""
     return chosen(less(a, b) & ~_unknown(a) | (_unknown(b) & ~_unknown(a)), b, a)
 
 
 def least(a: Complex, b: Complex) -> Complex:
-    """The lesser in that order; a number with nan in it wins, the first of two."""
+    """Return the lesser number in the order of `less`; a number with a nan part wins, the first of two."""
     return chosen(less(b, a) & ~_unknown(a) | (_unknown(b) & ~_unknown(a)), b, a)
 
 

@@ -1,8 +1,9 @@
-"""Densities of the gamma and the beta distribution, as exact as their exponents allow; for functions that iterate.
+"""Densities of the gamma and the beta distribution, as accurate as their exponents allow; used by functions that
+iterate.
 
-Both are powers of large numbers in which much cancels: near the mean the exponent is small, though its terms are large.
-It is therefore put together from mu - log(1 + mu), where mu is the distance from the mean relative to the mean, and
-where that does not help from logarithms with more digits than a double has.
+Both are powers of large numbers with much cancellation: near the mean the exponent is small, though its terms are
+large. So it is computed from mu - log(1 + mu), where mu is the distance from the mean relative to the mean, and where
+that does not help, from logarithms with more digits than a double has.
 """
 
 from __future__ import annotations
@@ -14,32 +15,32 @@ from weft.compiler.target.math.logarithm import ATANH_DOUBLE, log, log1p
 from weft.compiler.target.math.power import log_pair
 from weft.compiler.target.math.term import Term, polynomial, two_product, two_sum
 
-# A number as a sum of two, the second of which has the digits after those of the first.
+# Unevaluated sum of two numbers, the second of which has the digits after those of the first.
 Pair = tuple[Term, Term]
-# mu - log(1 + mu) cancels between these, where its polynomial holds.
+# mu - log(1 + mu) cancels between these bounds, which are the domain of its polynomial.
 LEAST_NEAR, MOST_NEAR = -0.29, 0.41
 
 
 def excess(mu: Term) -> Term:
-    """mu - log(1 + mu) for mu between LEAST_NEAR and MOST_NEAR: s*(mu - 2*s*s*P(s*s)) with s = mu/(2 + mu)."""
+    """Compute mu - log(1 + mu) for mu between LEAST_NEAR and MOST_NEAR: s*(mu - 2*s*s*P(s*s)) with s = mu/(2 + mu)."""
     s = mu / (2 + mu)
     z = s * s
     return s * (mu - z * polynomial(z, ATANH_DOUBLE) * 2)
 
 
 def is_near(mu: Term) -> Term:
-    """Where `excess` holds."""
+    """Return whether mu is in the domain of `excess`."""
     return (mu > LEAST_NEAR) & (mu < MOST_NEAR)
 
 
 def stirling_rest(a: Term) -> Term:
-    """What Stirling's formula lacks of lgamma, from 8 up."""
+    """Return the error of Stirling's formula for lgamma, for a from 8 up."""
     inverse = 1 / a
     return inverse * polynomial(inverse * inverse, STIRLING[0])
 
 
 def stirling_difference(a: Term, b: Term) -> Term:
-    """stirling_rest(a + b) - stirling_rest(a), exact relative to b."""
+    """Compute stirling_rest(a + b) - stirling_rest(a), accurate relative to b."""
     u, v = 1 / (a + b), 1 / a
     # u**n - v**n is u - v times the sum of u**i * v**(n - 1 - i), here for odd n.
     total, sums, power = u * 0.0, u.of(1), v
@@ -51,7 +52,7 @@ def stirling_difference(a: Term, b: Term) -> Term:
 
 
 def lgamma_of_one_more(a: Term) -> Term:
-    """lgamma(1 + a) for a from 0 to 8, exact relative to a where that is small."""
+    """Compute lgamma(1 + a) for a from 0 to 8, accurate relative to a where that is small."""
     u, product = a, a.of(1)
     for _ in range(7):
         reduce = u >= 1.5
@@ -61,9 +62,10 @@ def lgamma_of_one_more(a: Term) -> Term:
 
 
 def lgamma_difference(a: Term, b: Term) -> Term:
-    """lgamma(a + b) - lgamma(a) for b up to 8, exact relative to b."""
+    """Compute lgamma(a + b) - lgamma(a) for b up to 8, accurate relative to b."""
     small = a < 10.0
-    # Gamma(a + b)/Gamma(a) is that of a + 10, divided by ten factors 1 + b/(a + k), from which 1 is left out.
+    # Gamma(a + b)/Gamma(a) is the ratio at a + 10, divided by ten factors 1 + b/(a + k), of which only the part beyond
+    # 1 is accumulated.
     factors = a * 0.0
     for k in range(10):
         more = b / (a + float(k))
@@ -74,11 +76,12 @@ def lgamma_difference(a: Term, b: Term) -> Term:
 
 
 def gamma_exponent(a: Term, x: Term, beyond: Term | None = None) -> tuple[Pair, Term]:
-    """x**a * exp(-x) / Gamma(a + 1) as exp of a pair and a factor; `beyond` is x - a, if that is known better."""
+    """Return x**a * exp(-x) / Gamma(a + 1) as a pair, to be exponentiated, and a factor. `beyond` is x - a, if the
+    caller has it more accurately."""
     large = a >= FAR
     distance, distance_low = two_sum(x, -a) if beyond is None else (beyond, beyond.of(0))
     ratio = x / a
-    # From 8 up a*log(x/a) - (x - a) is left when Stirling's formula has taken the rest; below, a*log(x) - x.
+    # From 8 up a*log(x/a) - (x - a) remains after Stirling's formula; below, a*log(x) - x.
     high, low = log_pair(large.select(ratio, x))
     low = low + large.select(ratio.fma(-a, x) / x, 0.0)
     product, product_low = two_product(a, high)

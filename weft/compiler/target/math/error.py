@@ -1,4 +1,4 @@
-"""erf, erfc and the inverse of erf."""
+"""Error functions: erf, erfc and the inverse of erf."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from weft.primitives.elementwise.special import CENTRAL as GILES_CENTRAL
 from weft.primitives.elementwise.special import LOG1P_BOUND, LOG1P_DENOMINATOR, LOG1P_NUMERATOR, LOG_LN2, LOG_PARTS
 from weft.primitives.elementwise.special import TAIL as GILES_TAIL
 
-# erf(x) = x + x*P(x*x) up to here.
+# erf(x) = x + x*P(x*x) for |x| up to this bound.
 NEAREST = 0.9375
 ERF = {
     32: (
@@ -74,7 +74,7 @@ INVERSE_TAIL = (
 
 
 def erf(x: Term) -> Term:
-    """The error function."""
+    """Compute the error function."""
     size = abs(x)
     near = x.fma(polynomial(x * x, ERF[x.bits], "erf_near"), x)
     if x.bits == 32:
@@ -88,7 +88,7 @@ def erf(x: Term) -> Term:
 
 
 def _erfc_of_size(size: Term) -> Term:
-    """erfc of a number that is not negative."""
+    """Compute erfc of a non-negative number."""
     bits = size.bits
     a = size.at_most(ERFC_END[bits])
     square = a * a
@@ -99,27 +99,27 @@ def _erfc_of_size(size: Term) -> Term:
     below = 1 + twice
     inverse = 1 / below
     ratio = above * inverse
-    # What the quotient lacks; of 1 + 2*a the part that was rounded off counts too.
+    # Error of the quotient, including the part of 1 + 2*a that was rounded off.
     ratio_low = inverse * (ratio.fma(-below, above) + (above_low - ratio * (twice - (below - 1))))
     part = reduced(-square)
     less_one = part.r + (part.rest + part.low)
     power = 1 + less_one
-    # What the square and the sum have lost, in units of the power.
+    # Rounding errors of the square and the sum, in units of the power.
     lost = (less_one - (power - 1)) - square_low * power
     return scaled(ratio.fma(power, ratio_low.fma(power, ratio * lost)), part.n)
 
 
 def erfc(x: Term) -> Term:
-    """1 - erf(x), accurate where that is small."""
+    """Compute 1 - erf(x), accurate where that is small."""
     size = abs(x)
     result = _erfc_of_size(size)
-    # Near 0 the result is near 1, where the sum is rounded no more than once.
+    # Near 0 the result is near 1, and the sum is rounded only once.
     near = (1 - x) - x * polynomial(x * x, ERF[x.bits])
     return (size < 0.25).select(near, (x < 0).select(2 - result, result))
 
 
 def erf_inv(x: Term) -> Term:
-    """The inverse of the error function."""
+    """Compute the inverse of the error function."""
     if x.bits == 32:
         return _erf_inv_single(x)
     w = -log(x.fma(-x, 1.0))
@@ -127,7 +127,7 @@ def erf_inv(x: Term) -> Term:
     t = central.select(w, w.sqrt()) - central.select(w.of(3), middle.select(w.of(3.25), 5.0))
     parts = [polynomial_pair(t, table) for table in (INVERSE_CENTRAL, INVERSE_MIDDLE, INVERSE_TAIL)]
     (near, near_low), (between, between_low), (far, far_low) = parts
-    # The difference above is not exact where w is small.
+    # The difference above is inexact where w is small.
     near_low = near_low + (w - (t + 3)) * INVERSE_CENTRAL[1]
     high = central.select(near, middle.select(between, far))
     low = central.select(near_low, middle.select(between_low, far_low))
@@ -135,7 +135,7 @@ def erf_inv(x: Term) -> Term:
 
 
 def _erf_inv_single(x: Term) -> Term:
-    """The polynomials that define it for float32, since random normal numbers are computed with it."""
+    """Compute the inverse for float32 by the polynomials that define it: random normal numbers depend on their bits."""
     w = -_log1p_single(-(x * x))
     central = w < 5.0
     t = central.select(w - 2.5, w.sqrt() - 3)
@@ -146,7 +146,7 @@ def _erf_inv_single(x: Term) -> Term:
 
 
 def _log1p_single(v: Term) -> Term:
-    """log1p between -1 and 0 as `single_log1p` of the card has it, to the bit."""
+    """Compute log1p between -1 and 0 with the same bits as the primitive's `single_log1p`."""
     square = v * v
     small = v + ((v * square) * (_horner(v, LOG1P_NUMERATOR) / _horner(v, LOG1P_DENOMINATOR)) - square * 0.5)
     bits = (v + 1.0).raw()
@@ -163,7 +163,7 @@ def _log1p_single(v: Term) -> Term:
 
 
 def _horner(x: Term, coefficients: Sequence[float]) -> Term:
-    """A polynomial whose greatest power comes first."""
+    """Evaluate a polynomial whose highest power comes first."""
     value = x.of(coefficients[0])
     for coefficient in coefficients[1:]:
         value = value.fma(x, coefficient)

@@ -1,7 +1,7 @@
-"""exp, exp2, expm1, logistic, sinh, cosh, tanh.
+"""Exponential and hyperbolic functions: exp, exp2, expm1, logistic, sinh, cosh, tanh.
 
-All rest on one reduction, x = n*ln(2) + r with |r| <= ln(2)/2, and on the even and odd parts of exp(r):
-exp(r) = 1 + r + z*(even(z) + r*odd(z)) with z = r*r, cosh(r) = 1 + z*even(z), sinh(r) = r + r*z*odd(z).
+All rest on one reduction, x = n*ln(2) + r with |r| <= ln(2)/2, and on the even and odd parts of exp(r): exp(r) = 1 + r
++ z*(even(z) + r*odd(z)) with z = r*r, cosh(r) = 1 + z*even(z), sinh(r) = r + r*z*odd(z).
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ ODD = {
     32: (0.1666666716337204, 0.008333192206919193, 0.00019958426128141582),
     64: (0.16666666666666677, 0.0083333333333214, 0.0001984126988675412, 2.755724353574257e-06, 2.5109285330647263e-08),
 }  # fmt: skip
-# ln(2) in two parts; n times the first is subtracted exactly by a fused multiply-add.
+# ln(2) in two parts; a fused multiply-add subtracts n times the first part exactly.
 LN2 = {32: (0.6931471824645996, -1.9046542121259336e-09), 64: (0.6931471805599453, 2.3190468138462996e-17)}
-# Where exp overflows, and where it is less than half of the smallest number.
+# Bounds beyond which exp overflows, or is less than half of the smallest number.
 LARGEST = {32: 89.0, 64: 710.0}
 SMALLEST = {32: -105.0, 64: -746.0}
 
 
 class Reduced(NamedTuple):
-    """x = n*ln(2) + r + low; `rest` is exp(r) - 1 - r."""
+    """Reduction x = n*ln(2) + r + low; `rest` is exp(r) - 1 - r."""
 
     n: Term
     r: Term
@@ -36,7 +36,7 @@ class Reduced(NamedTuple):
 
 
 def reduced(x: Term) -> Reduced:
-    """The reduction of a number that is not too large; `low` costs nothing where it is not used."""
+    """Reduce x, which must not be too large for n to be exact; an unused `low` costs nothing."""
     bits = x.bits
     n = x.fma(1 / math.log(2), SHIFTER[bits]) - SHIFTER[bits]
     high, low = LN2[bits]
@@ -48,14 +48,14 @@ def reduced(x: Term) -> Reduced:
 
 
 def exp(x: Term) -> Term:
-    """e**x."""
+    """Compute e**x."""
     bits = x.bits
     part = reduced(x.at_most(LARGEST[bits]).at_least(SMALLEST[bits]))
     return scaled(1 + (part.r + part.rest), part.n)
 
 
 def exp2(x: Term) -> Term:
-    """2**x."""
+    """Compute 2**x."""
     bits = x.bits
     limited = x.at_most(2.0 * LARGEST[bits]).at_least(2.0 * SMALLEST[bits])
     n = limited.rint()
@@ -69,35 +69,35 @@ def exp2(x: Term) -> Term:
 
 
 def expm1(x: Term) -> Term:
-    """e**x - 1."""
+    """Compute e**x - 1."""
     bits = x.bits
     part = reduced(x.at_most(LARGEST[bits]).at_least(-40.0))
-    # Half of the power, so that the greatest does not overflow before the sum is computed.
+    # Half of the power: the largest one must not overflow before the sum.
     power = power_of_two(part.n - 1)
     total = power.fma(part.rest + part.low, power.fma(part.r, power - 0.5)) * 2
     return (abs(x) < 2.0 ** (-26 if bits == 32 else -55)).select(x, total)
 
 
 def logistic(x: Term) -> Term:
-    """1 / (1 + e**-x), by an exponential that cannot overflow."""
+    """Compute 1 / (1 + e**-x) with an exponential that cannot overflow."""
     small = exp(-abs(x))
     total = 1 + small
     return quotient((x >= 0).select(1.0, small), total, small - (total - 1))
 
 
 def tanh(x: Term) -> Term:
-    """t / (t + 2) with t = expm1(2|x|); from where the result is 1 the argument does not matter."""
+    """Compute t / (t + 2) with t = expm1(2|x|); the argument is clamped to where the result is 1."""
     size = abs(x).at_most(9.1 if x.bits == 32 else 19.1)
     part = reduced(size + size)
     power = power_of_two(part.n)
     t = power.fma(part.rest + part.low, power.fma(part.r, power - 1))
     total = t + 2
-    # Of a denormal number nothing is lost: the quotient halves what was doubled.
+    # A denormal number loses no digits: the quotient halves what was doubled.
     return quotient(t, total, t - (total - 2)).copysign(x)
 
 
 def _halves(x: Term) -> tuple[Reduced, Term, Term]:
-    """The reduction of |x|, and a quarter of the sum and of the difference of 2**n and 2**-n."""
+    """Return the reduction of |x|, and a quarter of the sum and of the difference of 2**n and 2**-n."""
     part = reduced(abs(x).at_most(89.6 if x.bits == 32 else 710.6))
     grown = power_of_two(part.n - 2)
     shrunk = power_of_two((-2 - part.n).at_least(-100.0))
@@ -105,7 +105,8 @@ def _halves(x: Term) -> tuple[Reduced, Term, Term]:
 
 
 def _combined(x: Term, of_sinh: bool) -> Term:
-    """a + b*r and smaller terms, where a and b are the sum and the difference of powers, or the other way round."""
+    """Compute a + b*r and smaller terms, where a and b are the sum and the difference of powers; for sinh they are
+    swapped."""
     bits = x.bits
     part, total, difference = _halves(x)
     a, b = (difference, total) if of_sinh else (total, difference)
@@ -120,11 +121,11 @@ def _combined(x: Term, of_sinh: bool) -> Term:
 
 
 def sinh(x: Term) -> Term:
-    """sinh(n*ln2 + r) = (2**n - 2**-n)/2 * cosh(r) + (2**n + 2**-n)/2 * sinh(r)."""
+    """Compute sinh(n*ln2 + r) = (2**n - 2**-n)/2 * cosh(r) + (2**n + 2**-n)/2 * sinh(r)."""
     result = _combined(x, of_sinh=True)
     return (abs(x) < 2.0 ** (-13 if x.bits == 32 else -28)).select(abs(x), result).copysign(x)
 
 
 def cosh(x: Term) -> Term:
-    """cosh(n*ln2 + r) = (2**n + 2**-n)/2 * cosh(r) + (2**n - 2**-n)/2 * sinh(r)."""
+    """Compute cosh(n*ln2 + r) = (2**n + 2**-n)/2 * cosh(r) + (2**n - 2**-n)/2 * sinh(r)."""
     return _combined(x, of_sinh=False)

@@ -1,7 +1,7 @@
-"""Floats shorter than float32: in lanes each is the float32 of the same value, in memory its own bits.
+"""Floats shorter than float32: in lanes each is the float32 of the same value, in memory it has its own encoding.
 
-Arithmetic is done in float32 and rounded to the format once, to nearest, halfway to even: that is `rounded`. The bits
-are needed only for memory, for neighbours and for reading bits as another type.
+Arithmetic is computed in float32 and rounded to the format once, to nearest even (`rounded`). The bits are needed only
+for memory, for neighbours and for bitcasts.
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ INFINITE = 0x7F800000
 
 
 class Format(NamedTuple):
-    """Widths and encodings of a float below 32 bits."""
+    """Widths and encoding of a float below 32 bits."""
 
     name: str
     exponent: int
     mantissa: int
     bias: int
-    # Whether there are infinities; the code of nan (None if there is none); whether the sign of zero exists.
+    # Whether infinities exist; the bits of nan (None: no nan); whether -0.0 exists.
     infinite: bool
     nan: int | None
     signed_zero: bool
 
     @property
     def bits(self) -> int:
-        """Bits of an element, with the sign."""
+        """Bits of an element, including the sign."""
         return 1 + self.exponent + self.mantissa
 
     @property
     def lowest_exponent(self) -> int:
-        """The exponent of the smallest normal number."""
+        """Exponent of the smallest normal number."""
         return 1 - self.bias
 
     @property
     def largest(self) -> float:
-        """The largest finite number."""
+        """Largest finite number."""
         top = (1 << self.exponent) - 1
         fraction = (1 << self.mantissa) - 1
         if self.infinite:
@@ -54,7 +54,7 @@ class Format(NamedTuple):
 
 @functools.cache
 def format_of(name: str) -> Format:
-    """The format of a dtype by its name: float16, bfloat16, float8_e4m3fn, ..."""
+    """Return the format of a dtype by its name: float16, bfloat16, float8_e4m3fn, ..."""
     if name == "bfloat16":
         return Format(name, 8, 7, 127, True, 0x7FC0, True)
     if name == "float16":
@@ -76,11 +76,11 @@ EXPONENT_ONLY = "float8_e8m0fnu"
 
 
 def rounded(x: Term, name: str) -> Term:
-    """float32 rounded to the numbers of a format."""
+    """Round float32 to the values of a format."""
     if name == "float16":
         f = x.function
-        # Of a single number with the sign of one that was a float64, LLVM would round the magnitude first, and the
-        # float64 for its sign, by a function that is not there.
+        # For a scalar whose sign comes from a float64, LLVM would round the magnitude first and convert the float64 for
+        # its sign, by a library function that is not linked.
         value = f.arithmetic_fence(x.value) if x.value.type.count == 1 else x.value
         return Term(f, f.fpext(f.fptrunc(value, x.typed(half)), x.type))
     if name == EXPONENT_ONLY:
@@ -90,10 +90,10 @@ def rounded(x: Term, name: str) -> Term:
     drop = 23 - form.mantissa
     last = raw.lshr(drop) & 1
     nearest = ((raw + ((1 << (drop - 1)) - 1) + last) & -(1 << drop)).cooked()
-    if name == "bfloat16":  # exponents are those of float32, so overflow and denormal numbers need no case
+    if name == "bfloat16":  # same exponents as float32: overflow and denormals need no case
         return x.is_nan().select((raw | QUIET).cooked(), nearest)
     size = abs(nearest)
-    # The sum with a number whose last bit weighs as much as the smallest number of the format rounds to it.
+    # Adding a number whose last bit equals the format's smallest number rounds to a multiple of it.
     step = 2.0 ** (form.lowest_exponent - form.mantissa + 23)
     small = (abs(x) + step) - step
     size = (abs(x) < 2.0**form.lowest_exponent).select(small, size)
@@ -102,19 +102,19 @@ def rounded(x: Term, name: str) -> Term:
     result = size.copysign(x)
     if not form.signed_zero:
         result = size.equals(0.0).select(0.0, result)
-    # Formats without nan have a zero for it, of the other sign.
+    # Formats without nan represent it as a zero of the opposite sign.
     return x.is_nan().select((raw | QUIET).cooked() if form.nan is not None else x.of(0).copysign(-x), result)
 
 
 def _rounded_to_powers(x: Term) -> Term:
-    """The nearest power of two; zero, negative numbers and what is too large are nan."""
+    """Round to the nearest power of two; zero, negative numbers and too large numbers become nan."""
     bits = _power_code(x)
     return _power_of_code(bits)
 
 
 def _power_code(x: Term) -> Term:
     raw = x.raw()
-    # Halfway is rounded up. The least power is a denormal float32, and all denormal ones above it are rounded up.
+    # Halfway cases round up. The least power is a denormal float32, and all denormals above it round up.
     code = (raw + (raw < 0x00800000).select(raw.of(QUIET - 1), QUIET)).lshr(23)
     return ((x > 0.0) & (x < math.inf)).select(code, 255)
 
@@ -125,7 +125,7 @@ def _power_of_code(code: Term) -> Term:
 
 
 def to_bits(x: Term, name: str) -> Term:
-    """The bits of a number that has been rounded to the format, in a byte or two."""
+    """Return the bits, in one or two bytes, of a number that is rounded to the format already."""
     f = x.function
     if name == "float16":
         return Term(f, f.bitcast(f.fptrunc(x.value, x.typed(half)), x.typed(i16)))
@@ -135,10 +135,10 @@ def to_bits(x: Term, name: str) -> Term:
     if name == EXPONENT_ONLY:
         return _power_code(x).narrow(8)
     form = format_of(name)
-    # A power of two turns the bias of float32 into that of the format; its denormal numbers become float32's.
+    # Scaling by a power of two replaces the bias of float32 by that of the format; denormals of the two coincide.
     code = (abs(x) * 2.0 ** (form.bias - 127)).raw().lshr(23 - form.mantissa)
     sign = raw.lshr(31) << (form.bits - 1)
-    if form.infinite:  # the bits of a nan stay
+    if form.infinite:  # a nan keeps its payload
         top, rest = ((1 << form.exponent) - 1) << form.mantissa, (1 << form.mantissa) - 1
         code = (abs(x) < math.inf).select(code, (raw.lshr(23 - form.mantissa) & rest) | top)
     elif form.nan is not None:
@@ -149,7 +149,7 @@ def to_bits(x: Term, name: str) -> Term:
 
 
 def from_bits(bits: Term, name: str) -> Term:
-    """The number that bits of the format are, as float32."""
+    """Decode the bits of a format as float32."""
     f = bits.function
     if name == "float16":
         return Term(f, f.fpext(f.bitcast(bits.value, bits.typed(half)), bits.typed(float_)))
@@ -174,7 +174,8 @@ def from_bits(bits: Term, name: str) -> Term:
 
 
 def half_from_double(x: Term) -> Term:
-    """float64 rounded once to float16, as float32: by way of float32, rounded to odd so that no halfway is made up."""
+    """Round float64 to float16 once, returned as float32: through float32 rounded to odd, which creates no halfway
+    case."""
     short = x.short()
     back = short.long()
     raw = short.raw()

@@ -1,4 +1,4 @@
-"""lgamma and digamma, in float64; float32 is computed there with shorter polynomials and rounded once."""
+"""lgamma and digamma in float64; float32 is computed in float64 with shorter polynomials and rounded once."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from weft.compiler.target.math.logarithm import combined, log, split
 from weft.compiler.target.math.term import Term, polynomial, two_product, two_sum
 from weft.compiler.target.math.trigonometric import ReducedAngle, cosine, sine
 
-# lgamma(z) = (z - 1)*(z - 2)*P(z - 1.75) between 1 and 2.5; the second of each is enough for float32.
+# lgamma(z) = (z - 1)*(z - 2)*P(z - 1.75) between 1 and 2.5; the second table of each is accurate enough for float32.
 LGAMMA = (
     (
         0.4501393121092563, -0.11948158662524268, 0.044520447198512246, -0.01905395783026027, 0.008776370425115075,
@@ -59,22 +59,22 @@ DIGAMMA_FAR = (
     (0.08333333283750183, -0.008332768006930391, 0.0038722391737171353),
 )  # fmt: skip
 FAR = 8.0
-# Nearer to 0 gamma(x) is 1/x to all digits. Reflection would take sin(pi*x), which has few digits where x is denormal.
+# Closer to 0, gamma(x) is 1/x to all digits. Reflection would use sin(pi*x), which has few digits where x is denormal.
 POLE = 2.0**-60
 
 
 def lgamma(x: Term) -> Term:
-    """The logarithm of the magnitude of the gamma function."""
+    """Compute the logarithm of the magnitude of the gamma function."""
     return _lgamma(x.long(), 1).short() if x.bits == 32 else _lgamma(x, 0)
 
 
 def digamma(x: Term) -> Term:
-    """Its derivative."""
+    """Compute the derivative of lgamma."""
     return _digamma(x.long(), 1).short() if x.bits == 32 else _digamma(x, 0)
 
 
 def _sin_cos_pi(size: Term) -> tuple[Term, Term, Term]:
-    """sin(pi*x) and cos(pi*x) without their signs, and the signed distance of x from the nearest integer."""
+    """Return the magnitudes of sin(pi*x) and cos(pi*x), and the signed distance of x from the nearest integer."""
     distance = size - size.rint()
     d = abs(distance)
     upper = d > 0.25
@@ -90,7 +90,7 @@ def _lgamma(x: Term, table: int) -> Term:
     negative = x < -POLE
     small = size < 1.0
     below_one = small & ~negative
-    # u is the argument less one: of lgamma(|x|), and of lgamma(1 + |x|) for x between -1 and 1.
+    # u is the argument minus one: of lgamma(|x|), and of lgamma(1 + |x|) for x between -1 and 1.
     u = small.select(size, size - 1)
     far = size >= FAR
     u = far.select(1.0, u)
@@ -100,7 +100,7 @@ def _lgamma(x: Term, table: int) -> Term:
         product = reduce.select(product * u, product)
         u = reduce.select(u - 1, u)
     near = u * (u - 1) * polynomial(u - 0.75, LGAMMA[table])
-    # One logarithm serves them all: of the argument, of the product of what the argument was lowered by, or of x.
+    # One logarithm serves all cases: of the argument, of the product of the reduction's factors, or of x.
     high, low = combined(split(far.select(size, below_one.select(size, product))))
     near_high, near_low = two_sum(below_one.select(-high, high), near)
     near_low = near_low + below_one.select(-low, low)
@@ -123,7 +123,7 @@ def _lgamma(x: Term, table: int) -> Term:
 
 
 def _huge(size: Term, negative: Term) -> Term:
-    """x*(log(x) - 1) overflows only where the result does; negative numbers this large are whole."""
+    """Compute x*(log(x) - 1), which overflows only where the result does; negative numbers this large are integers."""
     return negative.select(math.inf, size * (log(size) - 1))
 
 
@@ -135,7 +135,7 @@ def _digamma(x: Term, table: int) -> Term:
     argument = negative.select(size + 1, size)
     far = argument >= FAR
     z = u = far.select(0.5, u)
-    # The sum of 1/u over what the argument is lowered by, as one fraction.
+    # The sum of 1/u over the steps of the reduction, as one fraction.
     above, below = u.of(0), u.of(1)
     for _ in range(6):
         reduce = u >= 1.0

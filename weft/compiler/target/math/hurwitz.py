@@ -1,7 +1,7 @@
-"""Hurwitz' zeta function and the derivatives of digamma, in float64.
+"""Hurwitz zeta function and derivatives of digamma, in float64.
 
-The sum of (q + k)**-x is taken for k up to 9; the rest is Euler and Maclaurin's, and ends like the sum where terms no
-longer count. For negative q the terms before 0 are those of positive ones, with signs.
+The terms (q + k)**-x are summed for k up to 9, and the remainder follows from the Euler-Maclaurin formula; both stop
+where terms are negligible. For negative q the terms before 0 are those of positive ones, with signs.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from weft.compiler.target.math.iteration import Iteration, called, repeated
 from weft.compiler.target.math.power import pow
 from weft.compiler.target.math.term import Term
 
-# (2k)! over Bernoulli's numbers.
+# (2k)! divided by Bernoulli numbers.
 EULER_MACLAURIN = (
     12.0, -720.0, 30240.0, -1209600.0, 47900160.0, -1.8924375803183791606e9, 7.47242496e10, -2.950130727918164224e12,
     1.1646782814350067249e14, -4.5979787224074726105e15, 1.8152105401943546773e17, -7.1661652561756670113e18,
 )  # fmt: skip
 TERMS = 9
 LAST = 2.0**-53
-# From here on only the first terms of the asymptotic series count.
+# From this q on only the first terms of the asymptotic series matter.
 FARTHEST = 1e8
 FACTORIALS = 171
 
 
 def zeta(x: Term, q: Term) -> Term:
-    """The sum of (q + k)**-x over k from 0 up."""
+    """Sum (q + k)**-x over k from 0 up."""
     return called("zeta", _zeta, x, q)
 
 
 def polygamma(m: Term, x: Term) -> Term:
-    """The m-th derivative of digamma."""
+    """Compute the m-th derivative of digamma."""
     return called("polygamma", _polygamma, m, x)
 
 
@@ -40,7 +40,7 @@ def _zeta(x: Term, q: Term) -> Term:
     negative = q <= 0
     size = -q
     pole = negative & size.floor().equals(size)
-    # Lanes that are not in the domain count as 2, for which nothing is difficult.
+    # Lanes outside of the domain are computed for 2, which has no special case.
     inside = (x > 1.0) & ~pole & ~(negative & x.floor().differs(x))
     argument = inside.select(x, 2.0)
     result = positive_zeta(argument, (inside & ~negative).select(q, 1.0))
@@ -55,21 +55,21 @@ def _zeta(x: Term, q: Term) -> Term:
 
 
 def _negative_zeta(x: Term, size: Term) -> Term:
-    """Of -size: the terms up to 0 are those of a positive number less what comes after them."""
+    """Compute zeta(x, -size): the terms below 0 are a difference of two sums of positive terms."""
     fraction = size - size.floor()
     half = x * 0.5
     odd = half.floor().differs(half)
-    # Powers of numbers above 1 are nothing by then, and their series not a number.
+    # Powers of numbers above 1 vanish by then, and their series would be nan.
     none = x > 2.0**60
     after = none.select(0.0, positive_zeta(x, none.select(1.0, size + 1)))
     before = positive_zeta(x, fraction)
-    # The greatest parts first: for odd x they may cancel.
+    # The largest terms first: for odd x they may cancel.
     near = positive_zeta(x, 1 - fraction) + odd.select(-before, before)
     return near + odd.select(after, -after)
 
 
 def positive_zeta(x: Term, q: Term) -> Term:
-    """For x above 1 and positive q, by a call of its own."""
+    """Compute zeta for x above 1 and positive q, as a call."""
     return called("positive_zeta", _positive_zeta, x, q)
 
 
@@ -83,7 +83,7 @@ def _positive_zeta(x: Term, q: Term) -> Term:
         return abs(power / total) < LAST, (total, power)
 
     total, power = repeated(always, (first, first), body, TERMS)
-    # Where the terms have become too small to count the sum is complete.
+    # The sum is complete where terms have become negligible.
     done = abs(power / total) < LAST
     last = q + float(TERMS)
     total = done.select(total, total + power * last / (x - 1) - power * 0.5)
@@ -107,13 +107,13 @@ def _polygamma(m: Term, x: Term) -> Term:
     order = defined.select(m, 1.0)
     result = factorial(order.at_most(float(FACTORIALS))) * zeta(order + 1, x)
     result = even.select(-result, result)
-    # digamma has no value at 0; the limits from both sides count here.
+    # digamma is undefined at 0; here the limits from both sides are used.
     first = x.equals(0.0).select(x.of(math.inf).copysign(-x), digamma(x))
     return defined.select(m.equals(0.0).select(first, result), math.nan)
 
 
 def factorial(n: Term) -> Term:
-    """n! for integers up to FACTORIALS, for which it is infinite."""
+    """Return n! for integers up to FACTORIALS, where it is infinite."""
     f = n.function
     values = [float(math.factorial(k)) for k in range(FACTORIALS)] + [math.inf]
     table = f.module.table("weft.factorials", double, values)

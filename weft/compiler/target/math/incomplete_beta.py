@@ -1,9 +1,9 @@
-"""The regularized incomplete beta function, in float64.
+"""Regularized incomplete beta function, in float64.
 
-A continued fraction computes it, or what it lacks of 1, on the side of the mean where that is the smaller one. For b up
-to 1 near x = 1 it may be small all the same; there a power series in 1 - x is used. Where both parameters are very
-large and x is near the mean the fraction would take too long, and the first terms of the normal approximation are
-enough.
+A continued fraction computes the function or its complement, whichever is smaller on that side of the mean. For b up to
+1 near x = 1 the complement may be small all the same; a power series in 1 - x is used there. Where both parameters are
+very large and x is near the mean, the fraction would take too long, and the first terms of the normal approximation are
+accurate enough.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from weft.compiler.target.math.logarithm import log, log1p
 from weft.compiler.target.math.power import exp_pair, log_pair
 from weft.compiler.target.math.term import Term, two_product, two_sum
 
-# At the mean the fraction takes about as many iterations as the root of the smaller parameter.
+# At the mean the fraction needs about as many iterations as the square root of the smaller parameter.
 LIMIT = 40_000
 NORMAL_FROM = 1e9
 NORMAL_WIDTH = 0.1
 
 
 def regularized_incomplete_beta(a: Term, b: Term, x: Term) -> Term:
-    """The part of the beta distribution of a and b below x."""
+    """Compute the cumulative distribution function at x of the beta distribution with parameters a and b."""
     return called("regularized_incomplete_beta", _beta, a, b, x)
 
 
@@ -51,7 +51,7 @@ def _beta(a: Term, b: Term, x: Term) -> Term:
 def _inside(a: Term, b: Term, x: Term) -> Term:
     y = 1 - x
     total, total_low = two_sum(a, b)
-    # How far x is beyond the mean, times a + b: x*(a + b) - a.
+    # Distance of x beyond the mean, times a + b: x*(a + b) - a.
     distance = x.fma(total, -a) + x * total_low
     least = (a < b).select(a, b)
     normal = (least >= NORMAL_FROM) & (abs(distance) < least * NORMAL_WIDTH)
@@ -67,13 +67,13 @@ def _inside(a: Term, b: Term, x: Term) -> Term:
 
 
 def _fraction(a: Term, b: Term, x: Term, y: Term, before: Term, active: Term) -> Term:
-    """Didonato and Morris' fraction (Lentz, from the front), whose terms do not cancel where x is `before` the mean:
-    that is how far, times a + b."""
+    """Evaluate the continued fraction of Didonato and Morris from the front (Lentz). `before` is the distance of x
+    before the mean, times a + b; where it is positive the terms do not cancel."""
     start = before + 1
 
     def body(n: Term, c: Term, d: Term, fraction: Term) -> Iteration:
         below = a + n.fma(2.0, -1.0)
-        # The first numerator is divided by a, and so is the whole fraction.
+        # The first numerator is divided by a, and thus the whole fraction.
         leading = n.equals(1.0).select(1.0, a + (n - 1))
         weight = n * (b - n) * x
         numerator = (leading / below) * ((a + (b + (n - 1))) / below) * (weight * x)
@@ -88,15 +88,16 @@ def _fraction(a: Term, b: Term, x: Term, y: Term, before: Term, active: Term) ->
 
 
 def _density(a: Term, b: Term, x: Term, y: Term, total: Term, distance: Term, divisor: Term) -> Term:
-    """x**a * y**b / B(a, b) / divisor, where y is 1 - x and the divisor a or b."""
+    """Compute x**a * y**b / B(a, b) / divisor, where y is 1 - x and the divisor is a or b."""
     mirrored = a < b
     large, little = mirrored.select(b, a), mirrored.select(a, b)
     above, below = mirrored.select(y, x), mirrored.select(x, y)
     beyond = mirrored.select(-distance, distance)
-    # Parameters below 8, or one of them and a product, `reach`, that may be denormal: then it has few digits.
+    # The direct formula is used for parameters below 8, or if one of them is and the product `reach` may be denormal
+    # with few digits.
     reach = total * below
     simple = (large < FAR) | ((little < FAR) & (reach < 2.0**-1000))
-    # Otherwise the smaller parameter sees a gamma distribution of total * below ...
+    # Otherwise the smaller parameter contributes a gamma density of total * below ...
     (high, low), factor = gamma_exponent(little, reach, -beyond)
     # ... and the larger one an exponent that is small near the mean.
     mu = beyond / large
@@ -104,13 +105,13 @@ def _density(a: Term, b: Term, x: Term, y: Term, total: Term, distance: Term, di
     far_ratio = above * total / large
     far = mu - log(far_ratio)
     exponent = large * near.select(excess(near.select(mu, 0.0)), far)
-    # Gamma(large + little)/Gamma(large), as far as the powers have not taken it.
+    # Gamma(large + little)/Gamma(large), without the part that the powers already contain.
     wide = simple.select(FAR, large)
     corrections = stirling_difference(wide, little) - log1p(little / wide) * 0.5
     high, lost = two_sum(high, corrections - exponent)
-    # The result before it is divided may be denormal, with few digits, though the divisor is the smaller parameter.
+    # The result may be denormal with few digits before the division, even if the divisor is the smaller parameter.
     result = exp_pair(high, low + lost) * factor * (little / divisor)
-    # x**a*y**b*Gamma(a + b)/(Gamma(a)*Gamma(b)) as it is written.
+    # The direct formula x**a*y**b*Gamma(a + b)/(Gamma(a)*Gamma(b)).
     lesser, greater = simple.select(little, 1.0), simple.select(large, 1.0)
     gammas = lgamma_difference(greater + 1, lesser) - lgamma_of_one_more(lesser)
     (high, low), (more, more_low) = _log_power(lesser, below), _log_power(greater, above)
@@ -122,14 +123,14 @@ def _density(a: Term, b: Term, x: Term, y: Term, total: Term, distance: Term, di
 
 
 def _log_power(exponent: Term, base: Term) -> tuple[Term, Term]:
-    """exponent*log(base) in two parts: an error of it is one of the power as many times as large as it is."""
+    """Compute exponent*log(base) as a pair: an absolute error of it is a relative error of the power."""
     high, low = log_pair(base)
     product, lost = two_product(exponent, high)
     return product, exponent.fma(low, lost)
 
 
 def _near_one(a: Term, b: Term, y: Term, active: Term) -> Term:
-    """1 - y**b/(b*B(a, b)) * (1 + b*((1 - a)*y/(b + 1) + (1 - a)*(2 - a)*y**2/(2*(b + 2)) + ...))."""
+    """Compute 1 - y**b/(b*B(a, b)) * (1 + b*((1 - a)*y/(b + 1) + (1 - a)*(2 - a)*y**2/(2*(b + 2)) + ...))."""
 
     def body(n: Term, factor: Term, total: Term) -> Iteration:
         factor = factor * ((n - a) / n * y)
@@ -143,7 +144,7 @@ def _near_one(a: Term, b: Term, y: Term, active: Term) -> Term:
 
 
 def _normal(a: Term, b: Term, total: Term, distance: Term) -> Term:
-    """erfc and one term more, for which both parameters must be very large."""
+    """Compute erfc and one further term of the normal approximation; both parameters must be very large."""
     exponent = a * excess(distance / a) + b * excess(-distance / b)
     root = exponent.sqrt().copysign(distance)
     deviation = (a / total * b).sqrt()

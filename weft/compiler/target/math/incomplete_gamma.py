@@ -1,8 +1,7 @@
-"""The regularized incomplete gamma functions, in float64.
+"""Regularized incomplete gamma functions, in float64.
 
-By the power series below the mean, by a continued fraction above it, and for a from 100 up near the mean by Temme's
-expansion: the function of error and a series in 1/a whose coefficients are polynomials. So no case takes many
-iterations.
+A power series below the mean, a continued fraction above it, and for a from 100 up near the mean Temme's expansion: the
+error function and a series in 1/a whose coefficients are polynomials. So no case needs many iterations.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from weft.compiler.target.math.logarithm import log
 from weft.compiler.target.math.power import exp_pair
 from weft.compiler.target.math.term import Term, polynomial
 
-# Temme's expansion holds from this a on, as far from the mean, relative to it.
+# Temme's expansion is used from this a on, up to this relative distance from the mean.
 UNIFORM_FROM = 100.0
 UNIFORM_WIDTH = 0.3
 # Its coefficients: row k is a polynomial of eta, to be divided by a**k.
@@ -60,12 +59,12 @@ LIMIT = 2000
 
 
 def igamma(a: Term, x: Term) -> Term:
-    """The lower function."""
+    """Compute the lower function."""
     return called("igamma", lambda a, x: _incomplete(a, x, upper=False), a, x)
 
 
 def igammac(a: Term, x: Term) -> Term:
-    """The upper function, which is 1 less the lower one."""
+    """Compute the upper function, which is 1 minus the lower one."""
     return called("igammac", lambda a, x: _incomplete(a, x, upper=True), a, x)
 
 
@@ -73,7 +72,7 @@ def _incomplete(a: Term, x: Term, upper: bool) -> Term:
     defined = (a > 0) & (x > 0) & (a < math.inf) & (x < math.inf)
     result = _inside(defined.select(a, 1.0), defined.select(x, 1.0), upper).at_least(0.0).at_most(1.0)
     all_of_it, nothing = (0.0, 1.0) if upper else (1.0, 0.0)
-    # The limits, those that count most last.
+    # Limits; later ones take precedence.
     result = x.equals(math.inf).select(all_of_it, result)
     result = a.equals(math.inf).select(x.equals(math.inf).select(x.of(math.nan), nothing), result)
     result = x.equals(0.0).select(nothing, result)
@@ -88,7 +87,7 @@ def _inside(a: Term, x: Term, upper: bool) -> Term:
     density = exp_pair(*pair) * factor
     if upper:
         logarithm = log(x)
-        # Where the lower function is so large that 1 less it would have few digits.
+        # Where the lower function is so large that 1 minus the upper one would have few digits.
         slow = ((x > 0.5).select(a > x * 1.1, -(a * logarithm) > 0.4)) & (x <= 1.1)
         beside = (x <= 1.1) & ~slow & ~uniform
         lower = (slow | ((x > 1.1) & (x < a))) & ~uniform
@@ -104,7 +103,7 @@ def _inside(a: Term, x: Term, upper: bool) -> Term:
 
 
 def _series(a: Term, x: Term, active: Term) -> Term:
-    """1 + x/(a + 1) + x**2/((a + 1)*(a + 2)) + ..."""
+    """Compute 1 + x/(a + 1) + x**2/((a + 1)*(a + 2)) + ..."""
 
     def body(n: Term, term: Term, total: Term) -> Iteration:
         term = term * (x / (a + n))
@@ -116,7 +115,7 @@ def _series(a: Term, x: Term, active: Term) -> Term:
 
 
 def _fraction(a: Term, x: Term, active: Term) -> Term:
-    """1/(x + 1 - a - 1*(1 - a)/(x + 3 - a - 2*(2 - a)/(x + 5 - a - ...))), from the front (Lentz)."""
+    """Compute 1/(x + 1 - a - 1*(1 - a)/(x + 3 - a - 2*(2 - a)/(x + 5 - a - ...))) from the front (Lentz)."""
     distance = x - a
 
     def body(n: Term, c: Term, d: Term, fraction: Term) -> Iteration:
@@ -132,7 +131,7 @@ def _fraction(a: Term, x: Term, active: Term) -> Term:
 
 
 def _small_upper(a: Term, x: Term, logarithm: Term, active: Term) -> Term:
-    """1 - x**a/Gamma(a + 1) - x**a/Gamma(a) * (-x/(a + 1) + x**2/(2*(a + 2)) - ...), where a and x are small."""
+    """Compute 1 - x**a/Gamma(a + 1) - x**a/Gamma(a) * (-x/(a + 1) + x**2/(2*(a + 2)) - ...), for small a and x."""
 
     def body(n: Term, factor: Term, total: Term) -> Iteration:
         factor = factor * (-x / n)
@@ -146,7 +145,8 @@ def _small_upper(a: Term, x: Term, logarithm: Term, active: Term) -> Term:
 
 
 def _uniform(a: Term, mu: Term, upper: bool) -> Term:
-    """erfc(eta*sqrt(a/2))/2 and exp(-a*eta**2/2)/sqrt(2*pi*a) times the series, with eta**2/2 = mu - log(1 + mu)."""
+    """Compute erfc(eta*sqrt(a/2))/2 and exp(-a*eta**2/2)/sqrt(2*pi*a) times the series, with eta**2/2 = mu - log(1 +
+    mu)."""
     half_square = excess(mu)
     eta = (half_square * 2).sqrt().copysign(mu)
     exponent = a * half_square

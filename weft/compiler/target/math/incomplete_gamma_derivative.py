@@ -13,7 +13,7 @@ from weft.primitives.elementwise.gamma_derivatives import derivative
 
 
 class TermFunctions:
-    """What the derivatives need of lanes."""
+    """Functions over lanes that `derivative` needs."""
 
     log = staticmethod(log)
     digamma = staticmethod(digamma)
@@ -28,10 +28,10 @@ class TermFunctions:
 
 
 def igamma_derivative(a: Term, x: Term, order: int) -> Term:
-    """The derivative of that `order` of the lower function in a."""
+    """Compute the derivative of this `order` of the lower function in a."""
     return called(f"igamma_derivative.{order}", lambda a, x: derivative(TermFunctions(), a, x, order), a, x)
 
 
 def random_gamma_grad(a: Term, x: Term) -> Term:
-    """The first derivative over the density, with the other sign."""
+    """Compute the negative first derivative divided by the density."""
     return called("random_gamma_grad", lambda a, x: -derivative(TermFunctions(), a, x, 1, relative=True), a, x)

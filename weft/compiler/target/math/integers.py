@@ -1,4 +1,5 @@
-"""Integers over lanes. Those below a byte are stored in one, extended from their own width after each operation."""
+"""Integers over lanes. Integers below a byte are stored in a byte, and wrapped to their own width after each
+operation."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from weft.compiler.target.math.term import BIAS, MANTISSA, SMALLEST_NORMAL, Term
 
 
 def wrapped(x: Term, bits: int, signed: bool) -> Term:
-    """The low bits of a byte as a number of fewer bits."""
+    """Wrap to `bits` bits, extended to the width of the lane."""
     if bits >= x.bits:
         return x
     if not signed:
@@ -19,12 +20,12 @@ def wrapped(x: Term, bits: int, signed: bool) -> Term:
 
 
 def code(x: Term, bits: int) -> Term:
-    """The bits of a number, without copies of its sign above them."""
+    """Return the low `bits` bits, without sign extension."""
     return x if bits >= x.bits else x & ((1 << bits) - 1)
 
 
 def quotient(x: Term, y: Term, signed: bool) -> Term:
-    """Cut towards zero; by zero it is -1 (all bits set), and the most negative number by -1 is itself."""
+    """Divide, truncated towards zero; by zero it is -1 (all bits set), and the most negative number by -1 is itself."""
     zero = y.equals(0)
     safe = zero.select(1, y)
     if not signed:
@@ -34,7 +35,7 @@ def quotient(x: Term, y: Term, signed: bool) -> Term:
 
 
 def remainder(x: Term, y: Term, signed: bool) -> Term:
-    """Of the same division; modulo zero a number is itself."""
+    """Return the remainder of the truncated division; modulo zero a number is itself."""
     zero = y.equals(0)
     safe = zero.select(1, y)
     if signed:
@@ -43,7 +44,8 @@ def remainder(x: Term, y: Term, signed: bool) -> Term:
 
 
 def _divided(x: Term, y: Term, signed: bool) -> Term:
-    """A quotient that exists. Processors divide vectors of floats only; up to 32 bits their quotients are exact."""
+    """Divide where the quotient exists. Processors only divide vectors of floats; up to 32 bits their quotients are
+    exact."""
     f = x.function
     if not x.type.is_vector or x.bits == 64:
         return Term(f, (f.sdiv if signed else f.udiv)(x.value, y.value))
@@ -55,7 +57,7 @@ def _divided(x: Term, y: Term, signed: bool) -> Term:
 
 
 def shifted(x: Term, amount: Term, bits: int, signed: bool, direction: str) -> Term:
-    """Bits shifted "left", or right with zeros ("logical") or copies of the top bit ("arithmetic") coming in."""
+    """Shift bits "left", or right with zeros ("logical") or copies of the top bit ("arithmetic")."""
     amount = code(amount, bits)
     inside = amount.below(bits)
     safe = inside.select(amount, 0)
@@ -63,13 +65,13 @@ def shifted(x: Term, amount: Term, bits: int, signed: bool, direction: str) -> T
         result = inside.select(code(x, bits) << safe, 0)
     elif direction == "logical":
         result = inside.select(code(x, bits).lshr(safe), 0)
-    else:  # the top bit of the width counts as the sign, of unsigned numbers too
+    else:  # the top bit of the width is the sign, for unsigned numbers too
         result = wrapped(x, bits, True) >> inside.select(amount, bits - 1)
     return wrapped(result, bits, signed)
 
 
 def mulhi(x: Term, y: Term, bits: int, signed: bool) -> Term:
-    """The upper half of the product in twice the width."""
+    """Return the upper half of the product in twice the width."""
     if bits < 8:
         return wrapped((x * y) >> bits if signed else (x * y).lshr(bits), bits, signed)
     wide = i128 if bits == 64 else None
@@ -82,21 +84,21 @@ def mulhi(x: Term, y: Term, bits: int, signed: bool) -> Term:
 
 
 def population(x: Term, bits: int) -> Term:
-    """How many bits are set."""
+    """Count the bits that are set."""
     return Term(x.function, x.function.ctpop(code(x, bits).value))
 
 
 def leading_zeros(x: Term, bits: int) -> Term:
-    """How many zeros are before the first bit that is set."""
+    """Count the zeros before the first bit that is set."""
     counted = Term(x.function, x.function.ctlz(code(x, bits).value))
     return counted if bits >= x.bits else counted - (x.bits - bits)
 
 
 def float_remainder(x: Term, y: Term) -> Term:
-    """The exact rest of the division cut towards zero, with the sign of x.
+    """Compute the exact remainder of the truncated division, with the sign of x.
 
-    Each iteration subtracts a multiple of y times a power of two that is exact, so quotients of any size end; one of
-    few digits, which is the usual one, takes one iteration.
+    Each iteration subtracts an exact multiple of y times a power of two, so the loop ends for quotients of any size;
+    the usual quotient of few digits takes one iteration.
     """
     bits = x.bits
     mantissa = MANTISSA[bits]
@@ -104,18 +106,18 @@ def float_remainder(x: Term, y: Term) -> Term:
     divisor = abs(y)
     usual = (abs(x) < math.inf) & (divisor > 0.0) & (divisor < math.inf)
     divisor = usual.select(divisor, 1.0)
-    # The exponent that a denormal number would have.
+    # Exponents of denormal numbers are those of their normalised form.
     lifted = (divisor * 2.0**mantissa).raw().lshr(mantissa) - mantissa
     exponent = (divisor < SMALLEST_NORMAL[bits]).select(lifted, divisor.raw().lshr(mantissa))
     with f.repeat(usual.select(abs(x), 0.0).value) as region:
         rest = Term(f, region.values[0])
         apart = rest.raw().lshr(mantissa) - exponent - (mantissa - 2)
         apart = (apart > 0).select(apart, 0)
-        # The power may be greater than any float, so it is applied in three parts.
+        # The power may exceed any float, so it is applied in three parts.
         half = apart.lshr(1)
         quarter = half.lshr(1)
         multiple = divisor * _power(half, bits) * _power(quarter, bits) * _power(apart - half - quarter, bits)
-        # Of a denormal rest the exponent is taken too large, but then its quotient is small.
+        # The exponent of a denormal remainder is taken too large, but then its quotient is small.
         multiple = (multiple > rest).select(divisor, multiple)
         step = (rest / multiple).trunc()
         rest = step.fma(-multiple, rest)
@@ -129,5 +131,5 @@ def float_remainder(x: Term, y: Term) -> Term:
 
 
 def _power(n: Term, bits: int) -> Term:
-    """2**n of an integer."""
+    """Compute 2**n for an integer."""
     return ((n + BIAS[bits]) << MANTISSA[bits]).cooked()

@@ -1,4 +1,4 @@
-"""asin, acos, atan, atan2."""
+"""Inverse trigonometric functions: asin, acos, atan, atan2."""
 
 from __future__ import annotations
 
@@ -28,14 +28,15 @@ TAN_EIGHTH = math.tan(math.pi / 8)
 
 
 def _root(size: Term) -> tuple[Term, Term, Term]:
-    """Where |x| > 1/2, asin(x) = pi/2 - 2*asin(s) with s = sqrt((1 - |x|)/2); elsewhere s is |x|. Also s*s."""
+    """Return whether |x| > 1/2; s, which is sqrt((1 - |x|)/2) there, with asin(x) = pi/2 - 2*asin(s), and |x|
+    elsewhere; s*s."""
     large = size > 0.5
     half = (1 - size) * 0.5
     return large, large.select(half.sqrt(), size), large.select(half, size * size)
 
 
 def asin(x: Term) -> Term:
-    """The inverse sine."""
+    """Compute the inverse sine."""
     size = abs(x)
     large, s, z = _root(size)
     rest = s * z * polynomial(z, ASIN[x.bits])
@@ -46,7 +47,7 @@ def asin(x: Term) -> Term:
 
 
 def acos(x: Term) -> Term:
-    """The inverse cosine: pi/2 - asin(x), or twice the inverse sine of the root."""
+    """Compute the inverse cosine: pi/2 - asin(x), or twice the inverse sine of the root."""
     size = abs(x)
     large, s, z = _root(size)
     rest = s * z * polynomial(z, ASIN[x.bits])
@@ -58,19 +59,19 @@ def acos(x: Term) -> Term:
 
 
 def atan(x: Term) -> Term:
-    """The inverse tangent, by the angle of the point (1, x)."""
+    """Compute the inverse tangent as the angle of the point (1, x)."""
     size = abs(x)
     large = size > 1.0
-    # An infinite x is a finite one here: its angle is the same.
+    # An infinite x is replaced by a finite one with the same angle.
     limited = size.at_most(2.0**100)
     one = x.of(1)
     return _first_octants(large.select(one, limited), large.select(limited, one), large).copysign(x)
 
 
 def _first_octants(lesser: Term, greater: Term, steep: Term, left: Term | None = None) -> Term:
-    """The angle of a point whose coordinates without signs are these; `steep` where the second is the greater, `left`
-    where the first is negative."""
-    # Beyond pi/8 the angle from pi/4 is taken, which is that of the turned point.
+    """Return the angle of a point from the magnitudes of its coordinates; `steep` where the second coordinate is
+    larger, `left` where the first is negative."""
+    # Beyond pi/8 the angle is measured from pi/4, that of the rotated point.
     beyond = lesser > greater * TAN_EIGHTH
     total = lesser + greater
     ratio = beyond.select(lesser - greater, lesser) / beyond.select(total, greater)
@@ -86,17 +87,18 @@ def _first_octants(lesser: Term, greater: Term, steep: Term, left: Term | None =
         base, base_low = left.select(2 * high - base, base), left.select(2 * low - base_low, base_low)
         ratio, rest = left.select(-ratio, ratio), left.select(-rest, rest)
     nearly, lost = quick_two_sum(base, ratio)
-    # quick_two_sum wants the greater first; where the base is 0 the sum is exact anyhow.
+    # quick_two_sum needs the larger operand first; where the base is 0 the sum is exact anyway.
     return nearly + (rest + (base_low + lost))
 
 
 def atan2(y: Term, x: Term) -> Term:
-    """The angle of the point (x, y)."""
+    """Compute the angle of the point (x, y)."""
     bits = x.bits
     across, up = abs(x), abs(y)
     steep = up > across
     lesser, greater = steep.select(across, up), steep.select(up, across)
-    # Both infinite is the diagonal; one infinite is an axis. Very large ones are made smaller, for their sum.
+    # Two infinities are a diagonal, one is an axis. Very large coordinates are scaled down, so that their sum is
+    # finite.
     infinite = greater.equals(math.inf)
     lesser = infinite.select(lesser.equals(math.inf).select(x.of(1), 0.0), lesser)
     greater = infinite.select(1.0, greater)
@@ -105,5 +107,5 @@ def atan2(y: Term, x: Term) -> Term:
     lesser, greater = lesser * shrink, greater * shrink
     nothing = greater.equals(0.0)
     result = _first_octants(lesser, nothing.select(1.0, greater), steep, x.raw() < 0).copysign(y)
-    # nan in either operand has been lost in comparisons.
+    # The comparisons above lose a nan in either operand.
     return (x.is_nan() | y.is_nan()).select(math.nan, result)

@@ -1,7 +1,7 @@
-"""Functions that iterate. Each is a function of its own in the module, over vectors of float64, that others call.
+"""Iterating functions: each is a function of its own in the module, over vectors of float64, that others call.
 
-A lane that has converged keeps what it has while others go on, so that no result depends on its neighbours. Every loop
-has a limit, because lanes that do not count may hold anything.
+A converged lane keeps its values while others continue, so that no result depends on neighbouring lanes. Every loop has
+a limit, because inactive lanes may hold anything.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 from weft.compiler.target.llvm import Parameter, ptr, void
 from weft.compiler.target.math.term import Term
 
-# What an iteration returns: where it was the last one, and the values for the next.
+# Result of an iteration: whether each lane is done, and the values for the next iteration.
 Iteration = tuple[Term, Sequence[Term]]
 
 
 def called(name: str, body: Callable[..., Term], *operands: Term) -> Term:
-    """`body` on the operands, computed in float64, by a call; float32 is rounded once."""
+    """Compute `body` on the operands in float64, as a call; float32 results are rounded once."""
     f = operands[0].function
     wide = [x.long() if x.bits == 32 else x for x in operands]
     kind = wide[0].type
@@ -37,8 +37,8 @@ def called(name: str, body: Callable[..., Term], *operands: Term) -> Term:
 
 
 def repeated(active: Term, start: Sequence[Term], body: Callable[..., Iteration], limit: int) -> list[Term]:
-    """The values after iterations `body(n, *values)` for n = 1, 2, ...: of each lane until it is done, for all that are
-    active at the start."""
+    """Iterate `body(n, *values)` for n = 1, 2, ... until each lane that is active at the start is done; return its
+    values."""
     f = active.function
     one = start[0].of(1)
     with f.repeat(active.value, one.value, *(x.value for x in start)) as region:

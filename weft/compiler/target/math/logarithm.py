@@ -1,4 +1,4 @@
-"""log, log1p, asinh, acosh, atanh.
+"""Logarithms and inverse hyperbolic functions: log, log1p, asinh, acosh, atanh.
 
 A positive number is 2**k * (1 + f) with 1 + f between sqrt(1/2) and sqrt(2), and its logarithm k*ln(2) + log1p(f).
 """
@@ -30,33 +30,33 @@ ATANH_DOUBLE = (
     0.3333333333333368, 0.19999999999702692, 0.1428571437204994, 0.11111099210482026, 0.09091785691958444,
     0.07656943045147599, 0.07398735796698117,
 )  # fmt: skip
-# The bits of sqrt(1/2): what is above them in the bits of a positive number has the exponent k in its upper part.
+# Bits of sqrt(1/2): the bits of a positive number minus these have the exponent k in their upper part.
 SQRT_HALF_BITS = {32: 0x3F3504F3, 64: 0x3FE6A09E667F3BCD}
 
 
 class Split(NamedTuple):
-    """A positive number as 2**k * (1 + f)."""
+    """Positive number as 2**k * (1 + f)."""
 
     k: Term
     f: Term
 
 
 def _whole_exponent(x: Term) -> Term:
-    """k of a positive normal number, as an i32."""
+    """Return k of a positive normal number, as an i32."""
     above = x.raw() - SQRT_HALF_BITS[x.bits]
     if x.bits == 32:
         return above >> MANTISSA[32]
-    # Only the upper half has the exponent; there are conversions of 32-bit integers everywhere.
+    # Only the upper half has the exponent; all machines convert 32-bit integers.
     return above.lshr(32).narrow(32) >> (MANTISSA[64] - 32)
 
 
 def exponent_of(x: Term) -> Term:
-    """k of a positive normal number, as a float."""
+    """Return k of a positive normal number, as a float."""
     return _whole_exponent(x).to_float(x.type.element)
 
 
 def split(x: Term) -> Split:
-    """Parts of a positive number, denormal ones too."""
+    """Split a positive number, which may be denormal."""
     bits = x.bits
     tiny = x < SMALLEST_NORMAL[bits]
     lift = MANTISSA[bits] + 1
@@ -68,7 +68,7 @@ def split(x: Term) -> Split:
 
 
 def combined(part: Split, f_low: Term | None = None) -> tuple[Term, Term]:
-    """k*ln(2) + log1p(f + f_low), as a sum of a great part and a small one."""
+    """Compute k*ln(2) + log1p(f + f_low), as the sum of a large part and a small one."""
     k, f = part
     high, low = LN2[f.bits]
     half_square = f * f * 0.5
@@ -77,7 +77,7 @@ def combined(part: Split, f_low: Term | None = None) -> tuple[Term, Term]:
     else:
         s = f / (2 + f)
         z = s * s
-        # f - log1p(f) = f**2/2 - s*(f**2/2 + 2*z*P(z)), where the greatest part is exact.
+        # f - log1p(f) = f**2/2 - s*(f**2/2 + 2*z*P(z)), where the largest part is exact.
         rest = s * (half_square + z * polynomial(z, ATANH_DOUBLE) * 2) - half_square
     rest = k.fma(low, rest)
     if f_low is not None:
@@ -88,7 +88,7 @@ def combined(part: Split, f_low: Term | None = None) -> tuple[Term, Term]:
 
 
 def log(x: Term) -> Term:
-    """The natural logarithm."""
+    """Compute the natural logarithm."""
     total, rest = combined(split(x))
     result = x.equals(0.0).select(-math.inf, total + rest)
     result = (x < 0.0).select(math.nan, result)
@@ -96,10 +96,10 @@ def log(x: Term) -> Term:
 
 
 def log1p(x: Term, low: Term | None = None, doublings: Term | None = None) -> Term:
-    """log(1 + x + low), and `doublings` times ln(2)."""
+    """Compute log(1 + x + low) plus `doublings` times ln(2)."""
     k = exponent_of(1 + x)
     first, second = powers_of_two(-k)
-    # 1 + x is 2**k * (1 + f), and f has not the rounding of that sum.
+    # 1 + x is 2**k * (1 + f), and f does not have the rounding error of that sum.
     f = (x * first).fma(second, first.fma(second, -1.0))
     part = Split(k if doublings is None else k + doublings, f)
     total, rest = combined(part, None if low is None else low * first * second)
@@ -110,7 +110,7 @@ def log1p(x: Term, low: Term | None = None, doublings: Term | None = None) -> Te
 
 
 def atanh(x: Term) -> Term:
-    """log1p(2x / (1 - x)) / 2."""
+    """Compute log1p(2x / (1 - x)) / 2."""
     size = abs(x)
     rest = 1 - size
     inverse = 1 / rest
@@ -121,12 +121,12 @@ def atanh(x: Term) -> Term:
 
 
 def _far(x: Term) -> Term:
-    """Whether x is so large that 1 + x*x is x*x, and a square may overflow."""
+    """Return whether x is so large that 1 + x*x is x*x, and the square may overflow."""
     return x > 2.0 ** (60 if x.bits == 32 else 500)
 
 
 def asinh(x: Term) -> Term:
-    """log1p(|x| + x**2 / (1 + sqrt(1 + x**2)))."""
+    """Compute log1p(|x| + x**2 / (1 + sqrt(1 + x**2)))."""
     size = abs(x)
     far = _far(size)
     near = far.select(1.0, size)
@@ -138,7 +138,7 @@ def asinh(x: Term) -> Term:
 
 
 def acosh(x: Term) -> Term:
-    """log1p(t + sqrt(t * (t + 2))) with t = x - 1."""
+    """Compute log1p(t + sqrt(t * (t + 2))) with t = x - 1."""
     far = _far(x)
     near = far.select(1.0, x)
     t = near - 1
@@ -147,7 +147,7 @@ def acosh(x: Term) -> Term:
     product, product_low = two_product(t, more)
     product_low = t.fma((t - (more - 2)), product_low) + t_low * (more + t)
     root = product.sqrt()
-    # One step of Newton's method computes the digits that were rounded off; at 0 there are none.
+    # One step of Newton's method restores the digits that were rounded off; at 0 there are none.
     root_low = (product_low + root.fma(-root, product)) / (root + root)
     total, low = two_sum(root, t)
     low = low + (t_low + product.equals(0.0).select(0.0, root_low))

@@ -1,4 +1,4 @@
-"""pow and cbrt."""
+"""Powers: pow and cbrt."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ ATANH_LONG = (
     0.19999999999999987, 0.1428571428572334, 0.11111111108609005, 0.09090909451949693, 0.07692277430795862,
     0.06668193137493847, 0.05836779104723616, 0.05999285983483641,
 )  # fmt: skip
-# log2(1 + f)/f for 1 + f between sqrt(1/2) and sqrt(2), and 2**r for r up to 1/2, as exact as a power of float32 needs.
+# log2(1 + f)/f for 1 + f between sqrt(1/2) and sqrt(2), and 2**r for r up to 1/2, with the accuracy that a power of
+# float32 needs.
 LOG2_SHORT = (
     1.4426950408708794, -0.7213475209631551, 0.4808983601762459, -0.3606736553159396, 0.28853739437873954,
     -0.24045433696411997, 0.20617283226751987, -0.1802710257711494, 0.15878356832510718, -0.14349039375280995,
@@ -41,14 +42,14 @@ THIRD = (1 / 3, 1.850371707708594e-17)
 
 
 def log_pair(x: Term) -> tuple[Term, Term]:
-    """The logarithm of a positive double, with about 12 bits after the last one."""
+    """Compute the logarithm of a positive double as a pair, with about 12 additional bits."""
     k, f = split(x)
     below, below_low = quick_two_sum(x.of(2), f)
     s = f / below
     s_low = (s.fma(-below, f) - s * below_low) / below
     z, z_low = two_product(s, s)
     z_low = z_low + 2 * s * s_low
-    # 2*s*(1 + z*(1/3 + z*P(z))); the parts that matter are pairs.
+    # 2*s*(1 + z*(1/3 + z*P(z))); the significant parts are pairs.
     tail = z * polynomial(z, ATANH_LONG)
     c, c_low = quick_two_sum(z.of(THIRD[0]), tail)
     c_low = c_low + THIRD[1]
@@ -64,9 +65,9 @@ def log_pair(x: Term) -> tuple[Term, Term]:
 
 
 def exp_pair(high: Term, low: Term) -> Term:
-    """e**(high + low)."""
+    """Compute e**(high + low)."""
     part = reduced(high.at_most(710.0).at_least(-746.0))
-    low = (abs(high) < 800.0).select(low, 0.0)  # beyond that it overflows or is 0
+    low = (abs(high) < 800.0).select(low, 0.0)  # beyond that the result overflows or is 0
     rest = part.rest + part.low
     first, lost = quick_two_sum(part.r.of(1), part.r)
     more = low.fma(first + rest, rest + lost)
@@ -74,7 +75,7 @@ def exp_pair(high: Term, low: Term) -> Term:
 
 
 def _short_power(x: Term, y: Term) -> Term:
-    """x**y of a positive float32, in doubles that are exact enough, rounded once."""
+    """Compute x**y of a positive float32 in double arithmetic, rounded once."""
     k, f = (part.long() for part in split(x))
     logarithm = f.fma(polynomial(f, LOG2_SHORT), k)
     power = ((y.long() if y.bits == 32 else y) * logarithm).at_most(300.0).at_least(-300.0)
@@ -86,12 +87,12 @@ def _short_power(x: Term, y: Term) -> Term:
 
 
 def pow(x: Term, y: Term) -> Term:
-    """x**y, as C's pow has it for zeros, infinities and negative numbers."""
+    """Compute x**y, with C's results for zeros, infinities and negative numbers."""
     return _special_powers(x, y, _short_power if x.bits == 32 else _long_power)
 
 
 def pow_of_short(x: Term, y: Term) -> Term:
-    """float32 to the power of a float64 that may have digits a float32 has not."""
+    """Raise a float32 to a float64, whose digits float32 may not represent."""
     return _special_powers(x, y, _short_power)
 
 
@@ -102,10 +103,10 @@ def _long_power(x: Term, y: Term) -> Term:
 
 
 def _special_powers(x: Term, y: Term, power: Callable[[Term, Term], Term]) -> Term:
-    """`power` is for positive bases; a branch for all lanes sees to what is else special."""
+    """Compute positive bases by `power`; a branch taken for all lanes handles the special cases."""
     f = x.function
     result = power(abs(x), y)
-    # Bits between those of 0 and of infinity are a positive number.
+    # Bits between those of 0 and of infinity are a positive finite number.
     plain = (x.raw() - 1).below(INFINITY_BITS[x.bits] - 1) & (abs(y) < 2.0**80)
     with f.when((~plain).any(), result.value, unlikely=True) as region:
         region.give(_exceptions(x, y, result).value)
@@ -113,13 +114,13 @@ def _special_powers(x: Term, y: Term, power: Callable[[Term, Term], Term]) -> Te
 
 
 def _exceptions(x: Term, y: Term, result: Term) -> Term:
-    """What C says of bases that are negative, 0 or infinite, of infinite exponents, and of nan."""
+    """Apply C's rules for bases that are negative, 0 or infinite, for infinite exponents, and for nan."""
     size = abs(x)
     usual = (size > 0.0) & (size < math.inf)
-    # 0 and inf: to a negative power they are exchanged.
+    # 0 and inf: a negative power exchanges them.
     to_zero = size.equals(0.0) ^ (y < 0)
     result = usual.select(result, to_zero.select(size.of(0), math.inf))
-    # A negative base has powers with whole exponents; odd ones are negative.
+    # A negative base needs an integer exponent; odd powers are negative.
     whole = y.trunc().equals(y)
     half = y * 0.5
     odd = whole & half.trunc().differs(half)
@@ -127,16 +128,17 @@ def _exceptions(x: Term, y: Term, result: Term) -> Term:
     result = (negative & odd).select(-result, result)
     result = ((x < 0) & (x > -math.inf) & ~whole).select(math.nan, result)
     result = (x.is_nan() | y.is_nan()).select(math.nan, result)
-    # Of an infinite exponent only whether |x| is 1 counts; 1 to any power and any number to 0 are 1, even nan.
+    # For an infinite exponent only |x| = 1 is special; 1 to any power and any number to 0 are 1, even with nan.
     result = (abs(y).equals(math.inf) & size.equals(1.0)).select(1.0, result)
     return (x.equals(1.0) | y.equals(0.0)).select(1.0, result)
 
 
 def cbrt(x: Term) -> Term:
-    """The cube root: a third of the exponent, then steps that each triple the digits, the last with its own error."""
+    """Compute the cube root: a third of the exponent, then steps that each triple the digits, the last one with its
+    error."""
     bits = x.bits
     size = abs(x)
-    # Away from denormal numbers and from where a cube overflows; the exponents are multiples of 3.
+    # Scaled by powers whose exponents are multiples of 3, away from denormals and from cubes that overflow.
     tiny, huge = size < SMALLEST_NORMAL[bits], size > 2.0**100
     size = tiny.select(size * 2.0**54, huge.select(size * 2.0**-60, size))
     if bits == 32:

@@ -1,7 +1,7 @@
-"""Arithmetic over lanes written as Python writes it: a `Term` is an LLVM value and the function it is appended to.
+"""Arithmetic over lanes with Python's operators: a `Term` is an LLVM value and the function it is appended to.
 
-The bodies of the elementary functions are written with it, once for every width: scalars, the vectors of a CPU, the
-threads of a GPU. Each operator is one instruction, rounded by itself; a fused multiply-add is only where `fma` says so.
+The elementary functions are written with it, once for every width: scalars, vectors of a CPU, threads of a GPU. Each
+operator is one instruction, rounded by itself; multiply-adds are fused only by `fma`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Operand: TypeAlias = "Term | int | float"
 
 
 class Term:
-    """Lanes of floats, integers or truth values; a Python number is the same constant in each lane."""
+    """Lanes of floats, integers or booleans; a Python number stands for the constant in each lane."""
 
     __slots__ = ("function", "value")
 
@@ -25,23 +25,23 @@ class Term:
 
     @property
     def type(self) -> Type:
-        """The LLVM type of the lanes."""
+        """LLVM type of the lanes."""
         return self.value.type
 
     @property
     def bits(self) -> int:
-        """The width of one lane."""
+        """Width of one lane."""
         return self.value.type.bits
 
     def __repr__(self) -> str:
         return repr(self.value)
 
     def of(self, value: float) -> Term:
-        """A constant of the same type."""
+        """Return a constant of the same type."""
         return Term(self.function, constant(value, self.value.type))
 
     def typed(self, element: Type) -> Type:
-        """The type of as many lanes of another element."""
+        """Return the type of equally many lanes of another element type."""
         return vector(element, self.value.type.count)
 
     def _value(self, other: Operand) -> Value:
@@ -78,7 +78,7 @@ class Term:
         return Term(f, f.fneg(a)) if a.type.kind == "float" else 0 - self
 
     def fma(self, factor: Operand, summand: Operand) -> Term:
-        """self * factor + summand, rounded once."""
+        """Compute self * factor + summand, rounded once."""
         return Term(self.function, self.function.fma(self.value, self._value(factor), self._value(summand)))
 
     def __and__(self, other: Operand) -> Term:
@@ -97,11 +97,11 @@ class Term:
         return Term(self.function, self.function.shl(self.value, self._value(other)))
 
     def __rshift__(self, other: Operand) -> Term:
-        """Copies of the sign move in."""
+        """Shift right with copies of the sign."""
         return Term(self.function, self.function.ashr(self.value, self._value(other)))
 
     def lshr(self, other: Operand) -> Term:
-        """Zeros move in."""
+        """Shift right with zeros."""
         return Term(self.function, self.function.lshr(self.value, self._value(other)))
 
     # -- comparison: floats are ordered (nan compares false), integers signed -----------------------------------------
@@ -123,105 +123,106 @@ class Term:
         return self._compare("oge", "sge", other)
 
     def equals(self, other: Operand) -> Term:
-        """Whether equal; nan is equal to nothing."""
+        """Return whether the operands are equal; nan is equal to nothing."""
         return self._compare("oeq", "eq", other)
 
     def differs(self, other: Operand) -> Term:
-        """Whether not equal; nan differs from everything."""
+        """Return whether the operands are not equal; nan differs from everything."""
         return self._compare("une", "ne", other)
 
     def below(self, other: Operand) -> Term:
-        """Whether less, of integers taken as unsigned."""
+        """Return whether the first operand is less, for integers taken as unsigned."""
         return Term(self.function, self.function.icmp("ult", self.value, self._value(other)))
 
     def is_nan(self) -> Term:
-        """Whether not a number."""
+        """Return whether the value is nan."""
         return Term(self.function, self.function.fcmp("uno", self.value, self.value))
 
     def select(self, yes: Operand, no: Operand) -> Term:
-        """Of truth values: `yes` where true, else `no`; at least one of them is a term."""
+        """Select `yes` where the boolean is true, else `no`; at least one of them must be a term."""
         if type(yes) is not Term:
             yes = no.of(yes)  # type: ignore[union-attr, arg-type]
         return Term(self.function, self.function.select(self.value, yes.value, yes._value(no)))
 
     def any(self) -> Value:
-        """Of truth values: whether one of them is true."""
+        """Return whether any of the booleans is true."""
         return self.function.reduce("or", self.value)
 
-    # -- functions that are instructions ---------------------------------------------------------------------------
+    # -- functions of one instruction ------------------------------------------------------------------------------
 
     def __abs__(self) -> Term:
         return Term(self.function, self.function.fabs(self.value))
 
     def sqrt(self) -> Term:
-        """The square root."""
+        """Compute the square root."""
         return Term(self.function, self.function.sqrt(self.value))
 
     def floor(self) -> Term:
-        """The greatest integer not above."""
+        """Round down to an integer."""
         return Term(self.function, self.function.floor(self.value))
 
     def rint(self) -> Term:
-        """The nearest integer, the even one halfway."""
+        """Round to the nearest integer, halfway cases to even."""
         return Term(self.function, self.function.roundeven(self.value))
 
     def trunc(self) -> Term:
-        """The integer towards zero."""
+        """Round towards zero."""
         return Term(self.function, self.function.ftrunc(self.value))
 
     def copysign(self, other: Operand) -> Term:
-        """The magnitude with the sign of another."""
+        """Return the magnitude with the sign of another number."""
         return Term(self.function, self.function.copysign(self.value, self._value(other)))
 
     def at_most(self, bound: Operand) -> Term:
-        """The lesser; nan stays nan."""
+        """Return the minimum; a nan in self propagates."""
         return (self > bound).select(bound, self)
 
     def at_least(self, bound: Operand) -> Term:
-        """The greater; nan stays nan."""
+        """Return the maximum; a nan in self propagates."""
         return (self < bound).select(bound, self)
 
-    # -- other types -----------------------------------------------------------------------------------------------
+    # -- conversions -----------------------------------------------------------------------------------------------
 
     def raw(self) -> Term:
-        """The bits of a float as an integer."""
+        """Bitcast a float to an integer."""
         return Term(self.function, self.function.bitcast(self.value, self.typed(integer(self.bits))))
 
     def cooked(self) -> Term:
-        """The float that the bits of an integer are."""
+        """Bitcast an integer to a float."""
         return Term(self.function, self.function.bitcast(self.value, self.typed(float_ if self.bits == 32 else double)))
 
     def long(self) -> Term:
-        """float32 as float64."""
+        """Extend float32 to float64."""
         return Term(self.function, self.function.fpext(self.value, self.typed(double)))
 
     def short(self) -> Term:
-        """float64 rounded to float32."""
+        """Round float64 to float32."""
         return Term(self.function, self.function.fptrunc(self.value, self.typed(float_)))
 
     def narrow(self, bits: int) -> Term:
-        """The low bits of an integer."""
+        """Truncate an integer to its low bits."""
         return Term(self.function, self.function.trunc(self.value, self.typed(integer(bits))))
 
     def wide(self, bits: int, signed: bool = True) -> Term:
-        """An integer in more bits."""
+        """Extend an integer."""
         f = self.function
         return Term(f, (f.sext if signed else f.zext)(self.value, self.typed(integer(bits))))
 
     def to_float(self, element: Type) -> Term:
-        """A signed integer as the nearest float."""
+        """Convert a signed integer to the nearest float."""
         return Term(self.function, self.function.sitofp(self.value, self.typed(element)))
 
     def to_integer(self, element: Type) -> Term:
-        """A float known to be in range, cut to a signed integer."""
+        """Truncate a float, which must be in range, to a signed integer."""
         return Term(self.function, self.function.fptosi(self.value, self.typed(element)))
 
 
 def polynomial(x: Term, coefficients: Sequence[float], table: str = "") -> Term:
-    """c0 + c1*x + c2*x**2 + ...; longer ones in two interleaved chains, since one alone waits for itself.
+    """Evaluate c0 + c1*x + c2*x**2 + ...; longer ones in two interleaved chains, since one alone waits for its own
+    results.
 
-    With the name of a `table` coefficients are read from there: for functions that have more of them than there are
-    registers, which would be copied from one to another all the time.
+    With the name of a `table` the coefficients are loaded from there: for functions with more of them than registers,
+    which would otherwise be spilled all the time.
     """
     terms = _from_table(x, coefficients, table) if table else list(coefficients)
     if len(terms) < 7:
@@ -247,38 +248,39 @@ def _from_table(x: Term, coefficients: Sequence[float], table: str) -> list[Oper
 
 
 def polynomial_pair(x: Term, coefficients: Sequence[float]) -> tuple[Term, Term]:
-    """The same with what its last sum has rounded off; the first coefficient is the greatest part."""
+    """Evaluate a polynomial as a pair of the result and the rounding error of its last sum; c0 must be the largest
+    term."""
     return quick_two_sum(x.of(coefficients[0]), x * polynomial(x, coefficients[1:]))
 
 
 def two_sum(a: Term, b: Term) -> tuple[Term, Term]:
-    """The rounded sum and what was rounded off."""
+    """Return the rounded sum and its rounding error."""
     total = a + b
     part = total - a
     return total, (a - (total - part)) + (b - part)
 
 
 def quick_two_sum(a: Term, b: Term) -> tuple[Term, Term]:
-    """The rounded sum and what was rounded off, where |a| >= |b| or a is 0."""
+    """Return the rounded sum and its rounding error, where |a| >= |b| or a is 0."""
     total = a + b
     return total, b - (total - a)
 
 
 def two_product(a: Term, b: Operand) -> tuple[Term, Term]:
-    """The rounded product and what was rounded off."""
+    """Return the rounded product and its rounding error."""
     product = a * b
     return product, a.fma(b, -product)
 
 
 def quotient(a: Term, b: Term, b_low: Term) -> Term:
-    """a / (b + b_low), rounded hardly more than once; `b` is neither tiny nor huge."""
+    """Compute a / (b + b_low) with little more than one rounding; `b` must be neither tiny nor huge."""
     inverse = 1 / b
     first = a * inverse
     return inverse.fma(first.fma(-b, a) - first * b_low, first)
 
 
-# The width of a mantissa, the bias of exponents, and a number so large that adding it rounds to an integer, whose bits
-# are then the last bits of the sum.
+# Width of a mantissa, bias of exponents, and a large number: adding it rounds to an integer, which is then in the last
+# bits of the sum.
 MANTISSA = {32: 23, 64: 52}
 BIAS = {32: 127, 64: 1023}
 SHIFTER = {32: 1.5 * 2.0**23, 64: 1.5 * 2.0**52}
@@ -286,14 +288,14 @@ SMALLEST_NORMAL = {32: 2.0**-126, 64: 2.0**-1022}
 
 
 def power_of_two(n: Term) -> Term:
-    """2**n for a float that is an integer within the exponents of normal numbers."""
+    """Compute 2**n for a float with an integer value in the range of normal exponents."""
     bits = n.bits
-    # The addition puts n + bias into the last bits of the sum; they are shifted to where the exponent is.
+    # The addition puts n + bias into the last bits of the sum; the shift moves them to the exponent.
     return ((n + (SHIFTER[bits] + BIAS[bits])).raw() << MANTISSA[bits]).cooked()
 
 
 def powers_of_two(n: Term) -> tuple[Term, Term]:
-    """Two powers whose product is 2**n, where n may be twice as large as the exponent of a normal number."""
+    """Return two powers whose product is 2**n, where n may be twice as large as the exponent of a normal number."""
     bits = n.bits
     shift = SHIFTER[bits] + BIAS[bits]
     shifted = n.fma(0.5, shift)
@@ -301,6 +303,6 @@ def powers_of_two(n: Term) -> tuple[Term, Term]:
 
 
 def scaled(x: Term, n: Term) -> Term:
-    """x * 2**n, also where that is denormal or overflows."""
+    """Compute x * 2**n, also where that is denormal or overflows."""
     first, second = powers_of_two(n)
     return x * first * second

@@ -1,4 +1,4 @@
-"""The hash of random bits over lanes."""
+"""Threefry hash of random bits over lanes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from weft.primitives.random.threefry import PARITY
 
 
 class TermWords:
-    """Words as lanes."""
+    """Operations on 32-bit words as lanes."""
 
     def parity(self, first: Term, second: Term) -> Term:
         return first ^ second ^ PARITY
@@ -25,5 +25,5 @@ class TermWords:
 
 
 def threefry(key_first: Term, key_second: Term, first: Term, second: Term) -> tuple[Term, Term]:
-    """The hash of the pair of words (first, second) under a key."""
+    """Hash the pair of words (first, second) under a key."""
     return body.threefry(TermWords(), key_first, key_second, first, second)

@@ -1,7 +1,7 @@
-"""sin, cos, tan.
+"""Trigonometric functions: sin, cos, tan.
 
-x = n*pi/2 + r with |r| <= pi/4. Up to 1e5 the product is subtracted in parts by fused multiply-adds; a lane beyond
-that sends the whole vector through a function that multiplies with as many bits of 2/pi as it takes.
+x = n*pi/2 + r with |r| <= pi/4. Up to 1e5 fused multiply-adds subtract the product in parts; a lane beyond that sends
+the whole vector through a function that multiplies with as many bits of 2/pi as needed.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ COS = {
         2.0875710774527485e-09, -1.1359041437557831e-11,
     ),
 }  # fmt: skip
-# pi/2 in three parts. n times the first is subtracted exactly: its last bit weighs no less than that of r.
+# pi/2 in three parts. n times the first is subtracted exactly: the weight of its last bit is at least that of r.
 HALF_PI = {
     32: (1.5707963705062866, -4.371138828673793e-08, -1.7151245100058819e-15),
     64: (1.5707963267948966, 6.123233995736766e-17, -1.4973849048591698e-33),
 }
 FARTHEST = 1e5
-# Bits of 2/pi after the point, after 64 zeros: as many as the largest double needs.
+# 64-bit words of 2/pi, the first of which is 0: as many as the largest double needs.
 TWO_OVER_PI_WORDS = 22
 
 
 class ReducedAngle(NamedTuple):
-    """x = quarter*pi/2 + r + low; only the last two bits of `quarter` count."""
+    """Reduction x = quarter*pi/2 + r + low; only the last two bits of `quarter` matter."""
 
     quarter: Term
     r: Term
@@ -48,14 +48,14 @@ class ReducedAngle(NamedTuple):
 
 
 def reduced_angle(x: Term) -> ReducedAngle:
-    """The angle within a quarter of a full circle."""
+    """Reduce an angle to a quarter of a full circle."""
     bits = x.bits
     shifted = x.fma(2 / math.pi, SHIFTER[bits])
     n = shifted - SHIFTER[bits]
     first, second, third = HALF_PI[bits]
     exact = n.fma(-first, x)
     product = n * second
-    # The sum may cancel, so both of its parts are used.
+    # The sum may cancel, so both parts of it are used.
     r, low = two_sum(exact, -product)
     low = n.fma(-third, low - n.fma(second, -product))
     near = ReducedAngle(shifted.raw(), r, low)
@@ -71,7 +71,7 @@ _PARAMETERS = (*(Parameter(name, ptr) for name in ("x", "quarters", "rs", "lows"
 
 
 def from_far(x: Term) -> ReducedAngle:
-    """The same by a call for all lanes."""
+    """Reduce large angles by one call for all lanes."""
     f, count = x.function, x.type.count
     name = f.module.helper(QUARTER_TURNS, _PARAMETERS, write_argument_reduction)
     wide = x.long() if x.bits == 32 else x
@@ -87,7 +87,7 @@ def from_far(x: Term) -> ReducedAngle:
 
 
 def write_argument_reduction(f: Function) -> None:
-    """The reduction of an array of doubles."""
+    """Write the reduction of an array of doubles."""
     x, quarters, rs, lows, count = f.arguments
     with f.loop(constant(0, i32), count) as i:
         reduced = argument_reduction(Term(f, f.load(double, f.offset(x, double, i), 8)))
@@ -98,19 +98,19 @@ def write_argument_reduction(f: Function) -> None:
 
 
 def argument_reduction(angle: Term) -> ReducedAngle:
-    """Payne and Hanek's reduction of a double.
+    """Reduce a double by the algorithm of Payne and Hanek.
 
-    A double is m * 2**e with 53 bits of m. Bits of 2/pi that weigh 4 or more after multiplication only add full
-    circles: 192 bits after those are multiplied with m, which yields the quarter in the two upper bits and then the
+    A double is m * 2**e with 53 bits of m. Bits of 2/pi that weigh 4 or more after the multiplication only add full
+    circles: the 192 bits after those are multiplied by m, which yields the quarter in the two upper bits and then the
     fraction.
     """
     f = angle.function
     table = f.module.table("weft.two_over_pi", i64, [0, *_two_over_pi(TWO_OVER_PI_WORDS - 1)])
     raw = angle.raw()
     mantissa = (raw & ((1 << 52) - 1)) | (1 << 52)
-    # The table has 64 zeros before the point, and the first bit taken weighs 2 once multiplied by 2**e.
+    # The table has 64 zeros before the binary point, and the first bit taken weighs 2 after multiplication by 2**e.
     start = (raw.lshr(52) & 0x7FF) - 1075 + 62
-    # A lane that is not far away reads inside of the table too; its result is not used.
+    # Lanes that are not far away read inside of the table too; their results are unused.
     start = start.below(64 * (TWO_OVER_PI_WORDS - 4)).select(start, 0)
     digits = [Term(f, f.load(i64, f.offset(table, i64, (start.lshr(6) + k).value), 8)) for k in range(4)]
     shift = (start & 63).value
@@ -120,7 +120,7 @@ def argument_reduction(angle: Term) -> ReducedAngle:
         + _doubled(middle) * _doubled(mantissa)
         + (_doubled(lower) * _doubled(mantissa)).lshr(64)
     )
-    # The nearest quarter, so that the fraction, taken as signed, is between -1/2 and 1/2.
+    # The nearest quarter, so that the signed fraction is between -1/2 and 1/2.
     quarter = (product + (1 << 125)).lshr(126).narrow(64)
     fraction = product << 2
     size = (fraction < 0).select(0 - fraction, fraction)
@@ -133,7 +133,7 @@ def argument_reduction(angle: Term) -> ReducedAngle:
     first, second, _ = HALF_PI[64]
     r = high * first
     low = high.fma(first, -r) + high.fma(second, rest * first)
-    # An infinite number becomes nan.
+    # An infinity becomes nan.
     return ReducedAngle((raw < 0).select(0 - quarter, quarter), r + (angle - angle), low)
 
 
@@ -143,7 +143,7 @@ def _doubled(x: Term) -> Term:
 
 @functools.cache
 def _two_over_pi(count: int) -> tuple[int, ...]:
-    """The first bits of 2/pi, 64 in each word: pi by Machin's formula in integers."""
+    """Return the first bits of 2/pi in words of 64: pi by Machin's formula in integers."""
     bits = 64 * count + 64
 
     def inverse_tangent(n: int) -> int:
@@ -161,20 +161,20 @@ def _two_over_pi(count: int) -> tuple[int, ...]:
 
 
 class Pair(NamedTuple):
-    """A number with digits after those it has room for."""
+    """Unevaluated sum of a number and its lower digits."""
 
     high: Term
     low: Term
 
 
 def sine(part: ReducedAngle) -> Pair:
-    """The sine of r + low."""
+    """Compute the sine of r + low."""
     z = part.r * part.r
     return Pair(part.r, (part.r * z).fma(polynomial(z, SIN[z.bits]), part.low))
 
 
 def cosine(part: ReducedAngle) -> Pair:
-    """The cosine of r + low."""
+    """Compute the cosine of r + low."""
     z = part.r * part.r
     half = z * 0.5
     high = 1 - half
@@ -182,12 +182,12 @@ def cosine(part: ReducedAngle) -> Pair:
 
 
 def _signed(x: Term, quarter: Term) -> Term:
-    """-x where bit 1 of the quarter is set."""
+    """Negate x where bit 1 of the quarter is set."""
     return (x.raw() ^ ((quarter & 2) << (x.bits - 2))).cooked()
 
 
 def sin(x: Term) -> Term:
-    """The sine."""
+    """Compute the sine."""
     part = reduced_angle(x)
     a, b = sine(part), cosine(part)
     even = (part.quarter & 1).equals(0)
@@ -196,7 +196,7 @@ def sin(x: Term) -> Term:
 
 
 def cos(x: Term) -> Term:
-    """The cosine."""
+    """Compute the cosine."""
     part = reduced_angle(x)
     a, b = sine(part), cosine(part)
     even = (part.quarter & 1).equals(0)
@@ -205,7 +205,7 @@ def cos(x: Term) -> Term:
 
 
 def sin_cos(x: Term) -> tuple[Term, Term]:
-    """Both, for the price of little more than one."""
+    """Compute sine and cosine for little more than the cost of one."""
     part = reduced_angle(x)
     a, b = sine(part), cosine(part)
     even = (part.quarter & 1).equals(0)
@@ -215,7 +215,7 @@ def sin_cos(x: Term) -> tuple[Term, Term]:
 
 
 def tan(x: Term) -> Term:
-    """sin/cos or -cos/sin by the quarter, with the digits that both have to spare."""
+    """Compute sin/cos or -cos/sin according to the quarter, with the additional digits of both."""
     part = reduced_angle(x)
     a, b = (Pair(*quick_two_sum(*pair)) for pair in (sine(part), cosine(part)))
     even = (part.quarter & 1).equals(0)

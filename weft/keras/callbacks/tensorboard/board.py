@@ -11,7 +11,7 @@ import numpy as np
 from weft import profiler
 from weft.errors import ArgumentError
 from weft.keras.callbacks.base import Callback, Logs
-from weft.keras.callbacks.rates import learning_rates, optimizers_of
+from weft.keras.callbacks.rates import find_optimizers, learning_rates
 from weft.keras.callbacks.tensorboard import events
 from weft.keras.core.together import whole_value
 
@@ -60,13 +60,17 @@ class TensorBoard(Callback):
         self.write_images = write_images
         self.write_steps_per_second = write_steps_per_second
         if update_freq not in ("epoch", "batch") and not (isinstance(update_freq, int) and update_freq > 0):
-            raise ArgumentError("update_freq is 'epoch', 'batch' or an integer.", received=f"{update_freq!r}")
+            raise ArgumentError(
+                "update_freq must be 'epoch', 'batch' or a positive integer.", received=f"{update_freq!r}"
+            )
         self.update_freq = 1 if update_freq == "batch" else update_freq
         self.embeddings_freq = embeddings_freq
         self.embeddings_metadata = embeddings_metadata
         first, last = (profile_batch, profile_batch) if isinstance(profile_batch, int) else profile_batch
         if not 0 <= first <= last:
-            raise ArgumentError("profile_batch is a batch, or its first and last.", received=f"{profile_batch!r}")
+            raise ArgumentError(
+                "profile_batch must be the index of a batch, or a pair (first, last).", received=f"{profile_batch!r}"
+            )
         self._profiled = (first, last) if first else None
         if self.update_freq != "epoch" or self._profiled:
             self.async_safe = not self._profiled
@@ -88,7 +92,7 @@ class TensorBoard(Callback):
     def on_train_begin(self, logs: Logs | None = None) -> None:
         self._batches = 0
         if self.write_graph and self.is_writer:
-            self._train.write(0, graph=events.graph(graph_of(self.model)))
+            self._train.write(0, graph=events.graph(describe_graph(self.model)))
             self._train.flush()
 
     def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
@@ -114,7 +118,7 @@ class TensorBoard(Callback):
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
         logs = dict(logs or {})
         validation = {name[4:]: logs.pop(name) for name in list(logs) if name.startswith("val_")}
-        logs.update(learning_rates(optimizers_of(self.model)))
+        logs.update(learning_rates(find_optimizers(self.model)))
         if self.write_steps_per_second:
             began, batches = self._epoch_began
             logs["steps_per_second"] = (self._batches - batches) / max(time.monotonic() - began, 1e-9)
@@ -160,7 +164,7 @@ class TensorBoard(Callback):
                         self._train.write(epoch, *shown)
 
     def _embeddings(self) -> None:
-        """Tables of embedding layers as text, and the settings that say where they are."""
+        """Write the tables of embedding layers as text, and the settings that name the files."""
         settings = []
         directory = os.path.join(self.log_dir, "train")
         layers = self.model._flatten_layers(include_self=False)
@@ -183,7 +187,7 @@ class TensorBoard(Callback):
 
 
 def as_images(value: np.ndarray) -> list[np.ndarray]:
-    """A weight as images `(rows, columns, channels)`: kernels of convolutions one by one, matrices as they are."""
+    """Convert a weight to images `(rows, columns, channels)`: one for each convolution kernel, one for a matrix."""
     value = np.squeeze(value)
     if value.ndim == 0:
         return []
@@ -199,8 +203,8 @@ def as_images(value: np.ndarray) -> list[np.ndarray]:
     return []
 
 
-def graph_of(model: Any) -> list[events.GraphNode]:
-    """The layers of a model as a graph: of a functional one with what they take, of others what it owns."""
+def describe_graph(model: Any) -> list[events.GraphNode]:
+    """Describe a model as a graph: its layers, with their inputs if it is functional."""
     functional = model if hasattr(model, "operations") else model.__dict__.get("_functional")
     if functional is None:
         layers = model._flatten_layers(include_self=False)

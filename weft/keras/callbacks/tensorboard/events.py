@@ -18,12 +18,12 @@ GRAPH_VERSION = 22
 
 
 def scalar(tag: str, value: float) -> bytes:
-    """A value of a summary: one float."""
+    """Encode a summary value with one float."""
     return records.content(1, tag) + records.single(2, value)
 
 
 def histogram(tag: str, values: np.ndarray) -> bytes:
-    """A value of a summary: how often values are in each of 30 intervals. Those that are not finite are left out."""
+    """Encode a summary value with a histogram of 30 intervals. Values that are not finite are skipped."""
     flat = np.asarray(values, np.float64).ravel()
     flat = flat[np.isfinite(flat)]
     if not flat.size:
@@ -42,7 +42,7 @@ def histogram(tag: str, values: np.ndarray) -> bytes:
 
 
 def image(tag: str, pixels: np.ndarray) -> bytes:
-    """A value of a summary: an image of floats, `(rows, columns, channels)`, scaled to its own range."""
+    """Encode a summary value with an image of floats, `(rows, columns, channels)`, scaled to its own range."""
     pixels = np.nan_to_num(np.asarray(pixels, np.float64))
     low, high = pixels.min(), pixels.max()
     scaled = np.round((pixels - low) / (high - low or 1.0) * 255).astype(np.uint8)
@@ -61,7 +61,7 @@ class GraphNode(NamedTuple):
 
 
 def graph(nodes: Sequence[GraphNode]) -> bytes:
-    """A graph definition."""
+    """Encode a graph definition."""
     out = bytearray()
     for node in nodes:
         message = records.content(1, node.name) + records.content(2, node.operation)
@@ -86,15 +86,15 @@ class EventFile:
         self._file: Any = None
 
     def write(self, step: int, *values: bytes, graph: bytes | None = None) -> None:
-        """Writes one event with values of a summary, or with a graph."""
+        """Write one event with values of a summary, or with a graph."""
         event = records.double(1, time.time()) + records.integer(2, step)
         if graph is not None:
             event += records.content(4, graph)
         if values:
             event += records.content(5, b"".join(records.content(1, value) for value in values))
-        self._opened().write(records.record(event))
+        self._open().write(records.record(event))
 
-    def _opened(self) -> Any:
+    def _open(self) -> Any:
         if self._file is None:
             os.makedirs(self.directory, exist_ok=True)
             name = f"events.out.tfevents.{int(time.time())}.{socket.gethostname()}.{os.getpid()}.{time.monotonic_ns()}"
@@ -104,12 +104,12 @@ class EventFile:
         return self._file
 
     def flush(self) -> None:
-        """What was written is in the file."""
+        """Flush written records to the file."""
         if self._file is not None:
             self._file.flush()
 
     def close(self) -> None:
-        """Ends the file."""
+        """Close the file."""
         if self._file is not None:
             self._file.close()
             self._file = None

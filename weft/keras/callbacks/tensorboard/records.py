@@ -26,7 +26,7 @@ _TABLE = _table()
 
 
 def crc32c(message: bytes) -> int:
-    """The CRC-32C of bytes.
+    """Return the CRC-32C of bytes.
 
     >>> hex(crc32c(b"123456789"))
     '0xe3069283'
@@ -39,20 +39,20 @@ def crc32c(message: bytes) -> int:
 
 
 def masked_crc32c(message: bytes) -> int:
-    """The checksum that records have: rotated, plus a constant, so that checksums of checksums are no special ones."""
+    """Return the checksum of a record: rotated and offset, so that checksums of checksums are no special case."""
     crc = crc32c(message)
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 def record(message: bytes) -> bytes:
-    """A message as a record."""
+    """Frame a message as a record."""
     length = struct.pack("<Q", len(message))
     checks = struct.pack("<I", masked_crc32c(length)), struct.pack("<I", masked_crc32c(message))
     return length + checks[0] + message + checks[1]
 
 
 def varint(value: int) -> bytes:
-    """An integer in groups of seven bits, the lowest first.
+    """Encode an integer in groups of seven bits, the lowest first.
 
     >>> varint(300).hex()
     'ac02'
@@ -67,33 +67,33 @@ def varint(value: int) -> bytes:
 
 
 def integer(field: int, value: int) -> bytes:
-    """A field with an integer or a flag."""
+    """Encode a field with an integer or a flag."""
     return varint(field << 3) + varint(value)
 
 
 def double(field: int, value: float) -> bytes:
-    """A field with a float of 64 bits."""
+    """Encode a field with a 64-bit float."""
     return varint(field << 3 | 1) + struct.pack("<d", value)
 
 
 def single(field: int, value: float) -> bytes:
-    """A field with a float of 32 bits."""
+    """Encode a field with a 32-bit float."""
     return varint(field << 3 | 5) + struct.pack("<f", value)
 
 
 def content(field: int, value: bytes | str) -> bytes:
-    """A field with text, bytes or a message."""
+    """Encode a field with text, bytes or a message."""
     encoded = value.encode() if isinstance(value, str) else value
     return varint(field << 3 | 2) + varint(len(encoded)) + encoded
 
 
 def doubles(field: int, values: Iterable[float]) -> bytes:
-    """A field with many floats of 64 bits."""
+    """Encode a packed field of 64-bit floats."""
     return content(field, np.asarray(list(values), "<f8").tobytes())
 
 
 def png(image: np.ndarray) -> bytes:
-    """An image of uint8, `(rows, columns, channels)` with 1, 3 or 4 channels, as PNG."""
+    """Encode a uint8 image, `(rows, columns, channels)` with 1, 3 or 4 channels, as PNG."""
     height, width, channels = image.shape
     colour = {1: 0, 3: 2, 4: 6}[channels]
 

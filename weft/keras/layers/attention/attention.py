@@ -73,7 +73,7 @@ class Attention(ConfiguredLayer):
         return self.add_weight(name=name, shape=(), initializer="ones", dtype=self.dtype, trainable=True)
 
     def _scores(self, query: Array, key: Array) -> Array:
-        """(batch, queries, steps)."""
+        """Compute the scores (batch, queries, steps)."""
         if self.score_mode == "dot":
             scores = wnp.matmul(query, wnp.swapaxes(key, -2, -1))
             return scores if self.scale is None else scores * self.scale.value
@@ -90,7 +90,7 @@ class Attention(ConfiguredLayer):
         return_attention_scores: bool = False,
         use_causal_mask: bool = False,
     ) -> Any:
-        """The values, weighted for each query."""
+        """Attend to the values: their weighted sum for each query."""
         self._check(inputs, mask)
         query, value = inputs[0], inputs[1]
         key = inputs[2] if len(inputs) > 2 else value
@@ -113,12 +113,12 @@ class Attention(ConfiguredLayer):
         return (out, weights) if return_attention_scores else out
 
     def compute_mask(self, inputs: Any, mask: Any = None) -> Any:  # Keras's names override those of Layer
-        """The mask of the queries."""
+        """Return the mask of the query."""
         self._check(inputs, mask)
         return None if mask is None else mask[0]
 
     def compute_output_shape(self, input_shape: Any) -> Shape:
-        """(batch, queries, size of values)."""
+        """Return (batch, queries, size of values)."""
         query, value = input_shape[0], input_shape[1]
         return (*query[:-1], value[-1])
 
@@ -130,7 +130,7 @@ class Attention(ConfiguredLayer):
         training: bool | None = None,
         use_causal_mask: bool = False,
     ) -> Any:
-        """The result for KerasTensors, with the weights where they are asked for."""
+        """Return the symbolic output for symbolic inputs, with `return_attention_scores` the weights too."""
         self._check(inputs)
         query, value = inputs[0], inputs[1]
         out = KerasTensor(self.compute_output_shape([query.shape, value.shape]), self.compute_dtype)
@@ -177,5 +177,5 @@ class AdditiveAttention(Attention):
         return wnp.sum(total if self.scale is None else self.scale.value * total, axis=-1)
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments."""
+        """Return the constructor arguments as plain data."""
         return {**super().get_config(), "seed": self.seed}

@@ -80,7 +80,7 @@ class GroupedQueryAttention(ProjectedAttention):
         self.built = True
 
     def compute_output_shape(self, query_shape: Any, value_shape: Any, key_shape: Any = None) -> Shape:
-        """That of the query."""
+        """Return the output shape, which is the shape of the query."""
         if query_shape[-1] != value_shape[-1] or (key_shape is not None and value_shape[1:-1] != key_shape[1:-1]):
             raise ArgumentError(
                 "Query and value must have the same features, value and key the same steps. Received: "
@@ -89,7 +89,7 @@ class GroupedQueryAttention(ProjectedAttention):
         return tuple(query_shape)
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments."""
+        """Return the constructor arguments as plain data."""
         return {
             **super().get_config(),
             "activity_regularizer": regularizers.serialize(self._projected_regularizer),

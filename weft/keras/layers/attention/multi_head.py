@@ -118,7 +118,7 @@ class MultiHeadAttention(ProjectedAttention):
         self.built = True
 
     def compute_output_shape(self, query_shape: Any, value_shape: Any, key_shape: Any = None) -> Shape:
-        """The shape of the result for inputs of these shapes."""
+        """Return the output shape for these input shapes."""
         if key_shape is not None and tuple(value_shape[1:-1]) != tuple(key_shape[1:-1]):
             raise ArgumentError(
                 "Value and key must have the same sizes but for the last. "
@@ -127,7 +127,7 @@ class MultiHeadAttention(ProjectedAttention):
         return (*query_shape[:-1], *(self._output_shape or (query_shape[-1],)))
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments."""
+        """Return the constructor arguments as plain data."""
         return {
             **super().get_config(),
             "output_shape": self._output_shape,

@@ -53,7 +53,7 @@ class ProjectedAttention(ConfiguredLayer):
     def _projection(
         self, name: str, shape: Sequence[Any], new: Sequence[int], contracted: int = 1, activation: Any = None
     ) -> EinsumDense:
-        """A layer, built, that contracts the last axes of an input of a shape and makes new ones."""
+        """Build a layer that contracts the last `contracted` axes of an input of `shape` into the axes `new`."""
         free = len(shape) - contracted
         equation, letters = projection_equation(free, contracted, len(new))
         fresh = lambda initializer: type(initializer).from_config(initializer.get_config())
@@ -78,7 +78,7 @@ class ProjectedAttention(ConfiguredLayer):
         return layer
 
     def _build_weights(self, rank: int, axes: Sequence[int] | None) -> None:
-        """The layers between scores and weights; projections have `rank` dimensions, attention is over `axes`."""
+        """Create the softmax and dropout over `axes`, for projections of `rank` dimensions."""
         if axes is None:
             self._attention_axes = tuple(range(1, rank - 2))
         else:
@@ -121,7 +121,7 @@ class ProjectedAttention(ConfiguredLayer):
         training: bool | None = None,
         use_causal_mask: bool = False,
     ) -> Any:
-        """The attended values, projected; with `return_attention_scores` the weights too.
+        """Return the attended values, projected; with `return_attention_scores` the weights too.
 
         Masks of query, value and key are (batch, steps); `attention_mask` is (batch, queries, steps). They and the
         causal mask are combined: a pair counts where all are true.
@@ -159,7 +159,7 @@ class ProjectedAttention(ConfiguredLayer):
     def _compute_attention(
         self, query: Array, key: Array, value: Array, allowed: Any, training: Any, return_attention_scores: bool
     ) -> tuple[Array, Any]:
-        """Weighted values and, where they are computed, the weights; arrays have heads and size last."""
+        """Return weighted values and, if they are computed, the weights; arrays have heads and size last."""
         scale = 1.0 / math.sqrt(query.shape[-1])
         if allowed is not None:
             # A mask has the axes of queries and steps last; what it lacks before them, heads for one, is put there.
@@ -190,7 +190,7 @@ class ProjectedAttention(ConfiguredLayer):
         training: bool | None = None,
         use_causal_mask: bool = False,
     ) -> Any:
-        """The result for KerasTensors, with the weights where they are asked for."""
+        """Return the symbolic output for symbolic inputs, with `return_attention_scores` the weights too."""
         shapes = [None if x is None else tuple(x.shape) for x in (query, value, key)]
         out = KerasTensor(self.compute_output_shape(*shapes), self.compute_dtype)
         if not return_attention_scores:

@@ -43,14 +43,14 @@ class Convolution(ConfiguredLayer):
         return False
 
     def _input_channels(self, input_shape: Any) -> int:
-        """The channels of the input, which later inputs must have too."""
+        """Return the number of input channels and require it of later inputs."""
         axis = channel_axis(self.data_format)
         channels = fixed_size(input_shape, axis, self)
         self.input_spec = InputSpec(min_ndim=self.rank + 2, axes={axis: channels})
         return channels
 
     def _add_kernel(self, name: str, shape: tuple[int, ...]) -> Any:
-        """A variable with the initializer, regularizer and constraint of that name."""
+        """Add a weight with the initializer, regularizer and constraint of the same name."""
         prefix = name.removesuffix("_kernel")
         return self.add_weight(
             name=name,
@@ -66,7 +66,7 @@ class Convolution(ConfiguredLayer):
         self.bias = self._add_kernel("bias", (size,)) if self.use_bias else None
 
     def _finish(self, outputs: Array) -> Array:
-        """The result of the windows, plus bias, through the activation."""
+        """Add the bias and apply the activation."""
         if self.bias is not None:
             shape = [1] * outputs.ndim
             shape[channel_axis(self.data_format)] = self.bias.shape[0]
@@ -84,7 +84,7 @@ class Convolution(ConfiguredLayer):
 
 
 def positive(name: str, value: Any) -> Any:
-    """An argument that must be a positive integer."""
+    """Return an argument; raise an error unless it is a positive number."""
     if value is None or value <= 0:
         raise ArgumentError(f"`{name}` must be a positive integer. Received: {name}={value}")
     return value

@@ -80,7 +80,7 @@ class BaseConv(Convolution, LowRankLayer):
         return self._full_kernel() if self.lora_enabled else self._kernel
 
     def call(self, inputs: Array) -> Array:
-        """activation(inputs ∗ kernel + bias)."""
+        """Compute activation(inputs ∗ kernel + bias)."""
         return self._finish(
             convolution.conv(
                 inputs,
@@ -93,7 +93,7 @@ class BaseConv(Convolution, LowRankLayer):
         )
 
     def compute_output_shape(self, input_shape: Any) -> Shape:
-        """The shape of the result for an input of a shape."""
+        """Return the output shape for an input shape."""
         shape = list(
             window_shape(
                 input_shape, self.kernel_size, self.strides, self.padding, self.data_format, self.dilation_rate

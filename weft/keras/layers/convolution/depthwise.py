@@ -63,7 +63,7 @@ class BaseDepthwiseConv(Convolution):
         self.built = True
 
     def call(self, inputs: Array) -> Array:
-        """activation(depthwise convolution of the inputs + bias)."""
+        """Compute activation(depthwise convolution of the inputs + bias)."""
         return self._finish(
             convolution.depthwise_conv(
                 inputs, self.kernel.value, self.strides, self.padding, self.data_format, self.dilation_rate
@@ -71,7 +71,7 @@ class BaseDepthwiseConv(Convolution):
         )
 
     def compute_output_shape(self, input_shape: Any) -> Shape:
-        """The shape of the result for an input of a shape."""
+        """Return the output shape for an input shape."""
         shape = list(
             window_shape(
                 input_shape, self.kernel_size, self.strides, self.padding, self.data_format, self.dilation_rate

@@ -68,7 +68,7 @@ class BaseSeparableConv(Convolution):
         self.built = True
 
     def call(self, inputs: Array) -> Array:
-        """activation(separable convolution of the inputs + bias)."""
+        """Compute activation(separable convolution of the inputs + bias)."""
         return self._finish(
             convolution.separable_conv(
                 inputs,
@@ -82,7 +82,7 @@ class BaseSeparableConv(Convolution):
         )
 
     def compute_output_shape(self, input_shape: Any) -> Shape:
-        """The shape of the result for an input of a shape."""
+        """Return the output shape for an input shape."""
         shape = list(
             window_shape(
                 input_shape, self.kernel_size, self.strides, self.padding, self.data_format, self.dilation_rate

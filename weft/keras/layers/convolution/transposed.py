@@ -58,7 +58,7 @@ class BaseConvTranspose(Convolution):
         self.built = True
 
     def call(self, inputs: Array) -> Array:
-        """activation(transposed convolution of the inputs + bias)."""
+        """Compute activation(transposed convolution of the inputs + bias)."""
         return self._finish(
             convolution.conv_transpose(
                 inputs,
@@ -72,7 +72,7 @@ class BaseConvTranspose(Convolution):
         )
 
     def compute_output_shape(self, input_shape: Any) -> Shape:
-        """The shape of the result for an input of a shape."""
+        """Return the output shape for an input shape."""
         return convolution.conv_transpose_shape(
             input_shape,
             self.filters,

@@ -23,7 +23,7 @@ class Pointwise(Layer):
         self._build_at_init()
 
     def compute_output_shape(self, input_shape: Any) -> Any:
-        """The shape of the input."""
+        """Return the input shape unchanged."""
         return input_shape
 
 
@@ -45,7 +45,7 @@ class Activation(Pointwise):
         self.activation = activations.get(activation)
 
     def call(self, inputs: Any) -> Any:
-        """The function of the inputs."""
+        """Apply the activation function."""
         return self.activation(inputs)
 
 
@@ -80,7 +80,7 @@ class ReLU(Pointwise):
         self.threshold = threshold
 
     def call(self, inputs: Any) -> Any:
-        """The rectified inputs."""
+        """Rectify the inputs."""
         return activations.relu(
             inputs, negative_slope=self.negative_slope, max_value=self.max_value, threshold=self.threshold
         )
@@ -108,7 +108,7 @@ class LeakyReLU(Pointwise):
         self.negative_slope = negative_slope
 
     def call(self, inputs: Any) -> Any:
-        """The function of the inputs."""
+        """Apply the leaky rectifier."""
         return activations.leaky_relu(inputs, negative_slope=self.negative_slope)
 
 
@@ -125,7 +125,7 @@ class ELU(Pointwise):
         self.alpha = alpha
 
     def call(self, inputs: Any) -> Any:
-        """The function of the inputs."""
+        """Apply the exponential linear unit."""
         return activations.elu(inputs, alpha=self.alpha)
 
 
@@ -186,11 +186,11 @@ class PReLU(Layer):
         self.input_spec = InputSpec(ndim=len(input_shape), axes=axes)
 
     def call(self, inputs: Any) -> Any:
-        """The function of the inputs."""
+        """Apply the rectifier with learned slopes."""
         return nn.relu(inputs) - self.alpha.value * nn.relu(-inputs)
 
     def compute_output_shape(self, input_shape: Any) -> Any:
-        """The shape of the input."""
+        """Return the input shape unchanged."""
         return input_shape
 
 
@@ -212,7 +212,7 @@ class Softmax(Pointwise):
         self.axis = axis
 
     def call(self, inputs: Any, mask: Any = None) -> Any:
-        """The function of the inputs.
+        """Compute the softmax of the inputs.
 
         Args:
             inputs: scores.
@@ -222,7 +222,7 @@ class Softmax(Pointwise):
             sizes = zip(reversed(mask.shape), reversed(inputs.shape), strict=False)
             if mask.ndim > inputs.ndim or any(size not in (1, other) for size, other in sizes):
                 raise ShapeMismatchError(
-                    "The mask of a softmax is broadcast to its inputs.",
+                    "The mask of a softmax must be broadcastable to its inputs.",
                     received=f"mask {type_text(mask)}, inputs {type_text(inputs)}",
                 )
             mask = mask if str(mask.dtype) == "bool" else mask > 0.5

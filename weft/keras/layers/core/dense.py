@@ -57,7 +57,7 @@ class Dense(LowRankLayer):
     ) -> None:
         super().__init__(activity_regularizer=activity_regularizer, **kwargs)
         if not isinstance(units, int) or units <= 0:
-            raise ArgumentError("`units` is a positive integer.", received=f"units={units!r}")
+            raise ArgumentError("`units` must be a positive integer.", received=f"units={units!r}")
         self.units = units
         self.activation = activations.get(activation)
         self.use_bias = use_bias
@@ -107,12 +107,12 @@ class Dense(LowRankLayer):
         return self._full_kernel() if self.lora_enabled else self._kernel
 
     def call(self, inputs: Any, training: Any = None) -> Any:
-        """The layer's function."""
+        """Apply the layer to the inputs."""
         outputs = wnp.matmul(inputs, self._full_kernel())
         if self.bias is not None:
             outputs = outputs + self.bias.value
         return outputs if self.activation in (None, LINEAR) else self.activation(outputs)
 
     def compute_output_shape(self, input_shape: Sequence[int | None]) -> tuple[int | None, ...]:
-        """The shape of the result."""
+        """Return the output shape for an input shape."""
         return (*input_shape[:-1], self.units)

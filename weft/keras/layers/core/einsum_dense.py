@@ -112,14 +112,14 @@ class EinsumDense(LowRankLayer):
         return self._full_kernel() if self.lora_enabled else self._kernel
 
     def call(self, inputs: Any, training: Any = None) -> Any:
-        """The layer's function."""
+        """Apply the layer to the inputs."""
         outputs = wnp.einsum(self.equation, inputs, self._full_kernel())
         if self.bias is not None:
             outputs = outputs + self.bias.value
         return outputs if self.activation in (None, LINEAR) else self.activation(outputs)
 
     def compute_output_shape(self, input_shape: Sequence[int | None]) -> tuple[int | None, ...]:
-        """The shape of the result."""
+        """Return the output shape for an input shape."""
         return EinsumShapes(self.equation, self.bias_axes, input_shape, self.partial_output_shape).output
 
 
@@ -137,7 +137,7 @@ class EinsumShapes:
         dots = found and (bool(found[1]), bool(found[3]), bool(found[5]), bool(found[7]))
         if found is None or dots not in ((False,) * 4, (True, False, True, False), (False, True, False, True)):
             raise ArgumentError(
-                "The equation has the form `ab,bc->ac`, `...b,bc->...c` or `ab...,bc->ac...`.",
+                "The equation must have the form `ab,bc->ac`, `...b,bc->...c` or `ab...,bc->ac...`.",
                 received=f"equation={equation!r}",
             )
         inputs, kernel, outputs = found[2], found[4], found[6]
@@ -145,7 +145,8 @@ class EinsumShapes:
         elided = len(input_shape) - len(inputs)
         if elided < 0 or (elided and not (left or found[3])):
             raise ArgumentError(
-                f"The equation {equation} is for inputs of {len(inputs)} axes.", received=f"shape {tuple(input_shape)}"
+                f"The inputs of the equation {equation} must have {len(inputs)} axes.",
+                received=f"shape {tuple(input_shape)}",
             )
         self.output = self._output_shape(tuple(input_shape), tuple(output_shape), elided, left, len(outputs))
         start = elided if left else 0
@@ -159,7 +160,7 @@ class EinsumShapes:
         for letter, size in self.sizes_in.items():
             if self.sizes_out.get(letter) not in (None, size):
                 raise ArgumentError(
-                    f"The axis {letter} of {equation} has the size {size} in the inputs.",
+                    f"The axis {letter} of {equation} must have size {size}, as in the inputs.",
                     received=f"output_shape={tuple(output_shape)}, with {self.sizes_out[letter]} there",
                 )
         unknown = [letter for letter in outputs if letter not in inputs and letter not in kernel]
@@ -186,7 +187,8 @@ class EinsumShapes:
             found = (inputs[0], *partial, *inputs[len(inputs) - elided :])
         if len(found) != letters + elided:
             raise ArgumentError(
-                f"The result has {letters + elided} axes, the batch among them.", received=f"output_shape={partial}"
+                f"The result must have {letters + elided} axes, including the batch.",
+                received=f"output_shape={partial}",
             )
         return found
 

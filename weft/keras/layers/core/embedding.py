@@ -92,23 +92,23 @@ class Embedding(LowRankLayer):
         return self._full_kernel() if self.lora_enabled else self._kernel
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of the constructor, without the values of the table."""
+        """Return the constructor arguments as plain data, without the values of the table."""
         config = super().get_config()
         config.pop("weights", None)
         return config
 
     def call(self, inputs: Any) -> Any:
-        """The vectors of the indices."""
+        """Look up the vectors of the indices."""
         if str(inputs.dtype) not in ("int32", "int64"):
             inputs = inputs.astype("int32")
         return wnp.take(self._full_kernel(), inputs, axis=0).astype(self.compute_dtype)
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
-        """Which indices are no padding; None without `mask_zero`."""
+        """Return which indices are not padding; None without `mask_zero`."""
         return wnp.not_equal(inputs, 0) if self.mask_zero else None
 
     def compute_output_shape(self, input_shape: Sequence[int | None]) -> tuple[int | None, ...]:
-        """The shape of the result."""
+        """Return the output shape for an input shape."""
         return (*input_shape, self.output_dim)
 
 
@@ -172,7 +172,7 @@ class ReversibleEmbedding(Embedding):
             )
 
     def call(self, inputs: Any, reverse: bool = False) -> Any:
-        """The vectors of indices; or with `reverse` the scores of vectors."""
+        """Look up the vectors of indices or, with `reverse`, compute the scores of vectors."""
         if not reverse:
             return super().call(inputs)
         dtype = self.reverse_dtype or self.compute_dtype
@@ -183,10 +183,10 @@ class ReversibleEmbedding(Embedding):
         return scores
 
     def compute_output_shape(self, input_shape: Sequence[int | None], reverse: bool = False) -> tuple[int | None, ...]:
-        """The shape of the result."""
+        """Return the output shape for an input shape."""
         return (*input_shape[:-1], self.input_dim) if reverse else (*input_shape, self.output_dim)
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None, reverse: bool = False) -> Any:
-        """Which indices are no padding; None for the way back."""
+        """Return which indices are not padding; None for the reverse direction."""
         is_index = "int" in str(inputs.dtype)
         return super().compute_mask(inputs, previous_mask) if is_index and not reverse else None

@@ -54,12 +54,12 @@ class TFSMLayer(Layer):
         self._training_program = self._program if training is None else read_program(filepath, training)
 
     def call(self, inputs: Any, training: bool = False) -> Any:
-        """What the program returns."""
+        """Run the exported program."""
         return (self._training_program if training else self._program).call(inputs)
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Any:
-        """Refused: a file of a model is not to say which other files are read."""
+        """Raise an error: a model's file must not decide which other files are read."""
         raise NotSupportedError(
             "A TFSMLayer is not made from a config, since it would read a file that the config names.",
             received=f"filepath={config.get('filepath')!r}",
@@ -68,7 +68,7 @@ class TFSMLayer(Layer):
 
 
 def read_program(filepath: str | os.PathLike[str], endpoint: str = "serve") -> programs.Exported:
-    """The program of a file of `Model.export`, or of an endpoint in a folder of `ExportArchive`."""
+    """Read the program from a file of `Model.export`, or an endpoint from a folder of `ExportArchive`."""
     path = pathlib.Path(filepath)
     if path.is_dir():
         if (path / "saved_model.pb").exists():

@@ -83,12 +83,12 @@ class JaxLayer(Layer):
         """
         if self.params is not None or self.state is not None:
             return
-        found = self._initialized(input_shape)
+        found = self._initialize(input_shape)
         self.params = self._variables(found[0], trainable=True)
         self.state = self._variables(found[1], trainable=False)
 
-    def _initialized(self, input_shape: Any) -> tuple[Any, Any]:
-        """Parameters and state as `init_fn` makes them for inputs of a shape."""
+    def _initialize(self, input_shape: Any) -> tuple[Any, Any]:
+        """Return the parameters and state that `init_fn` creates for inputs of a shape."""
         if self.init_fn is None:
             return None, None
         sizes = lambda shape: tuple(1 if size is None else size for size in shape)
@@ -130,15 +130,15 @@ class JaxLayer(Layer):
         return weft.random.wrap_key_data(self.seed_generator.next())
 
     def _init_keys(self) -> Any:
-        """What `init_fn` gets as `rng`."""
+        """Return the `rng` argument of `init_fn`."""
         return self._key()
 
     def _call_keys(self, training: bool) -> Any:
-        """What `call_fn` gets as `rng`."""
+        """Return the `rng` argument of `call_fn`."""
         return self._key()
 
     def call(self, inputs: Any, training: bool = False) -> Any:
-        """What the function returns; a new state is assigned."""
+        """Call the function and assign the new state, if there is one."""
         value = lambda tree: weft.tree.map(lambda leaf: getattr(leaf, "value", leaf), tree)
         values: dict[str, Any] = {"inputs": inputs, "training": training}
         for name in self._call_names:
@@ -185,7 +185,9 @@ class FlaxLayer(JaxLayer):
     ) -> None:
         linen = importlib.import_module("weft.linen")  # only with this layer
         if not isinstance(module, linen.Module):
-            raise ArgumentError("FlaxLayer takes a module of weft.linen.", received=type(module).__name__)
+            raise ArgumentError(
+                "The argument of FlaxLayer must be a weft.linen module.", received=type(module).__name__
+            )
         takes_training = "training" in inspect.signature(method or type(module).__call__).parameters
 
         def options(training: bool) -> dict[str, Any]:
@@ -213,7 +215,7 @@ class FlaxLayer(JaxLayer):
 
 
 def _split(variables: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The parameters of a module, and its other collections."""
+    """Split a module's variables into its parameters and its other collections."""
     params = {name: value for name, value in variables.items() if name == "params"}
     return params, {name: value for name, value in variables.items() if name != "params"}
 
@@ -223,7 +225,7 @@ def _names(function: Callable[..., Any], what: str, allowed: tuple[str, ...]) ->
     unknown = [name for name in names if name not in allowed]
     if unknown or "inputs" not in names:
         raise ArgumentError(
-            f"{what} has arguments of these names: {', '.join(allowed)}; `inputs` always.",
+            f"The parameters of {what} must be `inputs` and any of: {', '.join(allowed)}.",
             received=f"{what}({', '.join(names)})",
         )
     return names

@@ -50,12 +50,12 @@ class InputLayer(Layer):
             batch_shape = kwargs.pop("batch_input_shape")
         if kwargs or sparse or ragged:
             raise ArgumentError(
-                "An input has a shape, a dtype and a name; its values are dense.",
+                "An input takes only a shape, a dtype and a name; its values are dense.",
                 received=", ".join([*kwargs, *["sparse=True"] * bool(sparse), *["ragged=True"] * bool(ragged)]),
             )
         if input_tensor is not None:
             if not isinstance(input_tensor, KerasTensor):
-                raise ArgumentError("`input_tensor` is a KerasTensor.", received=repr(input_tensor))
+                raise ArgumentError("`input_tensor` must be a KerasTensor.", received=repr(input_tensor))
             batch_shape, dtype = input_tensor.shape, input_tensor.dtype
         elif shape is not None and batch_shape is not None:
             raise ArgumentError("Pass `shape` or `batch_shape`, not both.")
@@ -79,14 +79,14 @@ class InputLayer(Layer):
         return self._dtype
 
     def call(self) -> None:
-        """Nothing: the result of an input layer is `layer.output`."""
+        """Return None: the result of an input layer is `layer.output`."""
 
     def compute_output_shape(self, input_shape: Any = None) -> Any:
-        """The shape of the input."""
+        """Return the batch shape of the layer."""
         return self.batch_shape
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of the constructor."""
+        """Return the constructor arguments as plain data."""
         return {
             "batch_shape": self.batch_shape,
             "dtype": self._dtype,
@@ -108,7 +108,7 @@ def Input(
     tensor: KerasTensor | None = None,
     optional: bool = False,
 ) -> KerasTensor:
-    """An input of a functional model: a tensor without a value.
+    """Return an input of a functional model: a symbolic tensor.
 
     Args:
         shape: the shape of a sample, without the batch; None is an unknown size.

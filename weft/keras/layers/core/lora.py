@@ -50,7 +50,7 @@ class LowRankLayer(Layer):
             setattr(cls, f"lora_{cls.kernel_name}_{side}", property(operator.attrgetter(f"_lora_{side}")))
 
     def _full_kernel(self) -> Any:
-        """The kernel, with the low-rank update where there is one."""
+        """Return the kernel, with the low-rank update if LoRA is enabled."""
         if not self.lora_enabled:
             return self._kernel.value
         assert self.lora_alpha is not None and self.lora_rank is not None
@@ -80,7 +80,7 @@ class LowRankLayer(Layer):
             self._lora_b.assign(wnp.zeros(self._lora_b.shape, self._lora_b.dtype))
 
     def _plain_variables(self) -> list[Variable]:
-        """The variables without those of the update, in the order of a layer that never had one."""
+        """Return the variables without those of the update, in the order of a layer that never had one."""
         own = [*self._own_variables()]
         if not self.lora_enabled:
             return own

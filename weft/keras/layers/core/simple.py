@@ -25,11 +25,11 @@ class Identity(Pointwise):
     """
 
     def call(self, inputs: Any) -> Any:
-        """The inputs."""
+        """Return the inputs unchanged."""
         return inputs
 
     def compute_output_spec(self, inputs: Any) -> Any:
-        """KerasTensors like the inputs."""
+        """Return KerasTensors like the inputs."""
         return weft.tree.map(lambda tensor: type(tensor)(tensor.shape, tensor.dtype), inputs)
 
 
@@ -46,11 +46,11 @@ class Masking(Pointwise):
         self.mask_value = mask_value
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
-        """Which time steps have another entry."""
+        """Return which time steps have an entry other than `mask_value`."""
         return wnp.any(wnp.not_equal(inputs, self.mask_value), axis=-1)
 
     def call(self, inputs: Any) -> Any:
-        """The inputs, with zeros in masked time steps."""
+        """Replace masked time steps with zeros."""
         valid = wnp.any(wnp.not_equal(inputs, self.mask_value), axis=-1, keepdims=True)
         return inputs * valid.astype(inputs.dtype)
 
@@ -93,12 +93,12 @@ class Lambda(Layer):
             self._accepted = set()
 
     def call(self, inputs: Any, mask: Any = None, training: Any = None) -> Any:
-        """The function of the inputs."""
+        """Apply the function to the inputs."""
         options = {name: value for name, value in (("mask", mask), ("training", training)) if name in self._accepted}
         return self.function(inputs, **{**options, **self.arguments})
 
     def compute_output_spec(self, inputs: Any, **kwargs: Any) -> Any:
-        """The result for KerasTensors."""
+        """Return the symbolic output for symbolic inputs."""
         if self._output_shape is None:
             return super().compute_output_spec(inputs, **kwargs)
         shapes = weft.tree.map(lambda tensor: tensor.shape, inputs)
@@ -109,11 +109,11 @@ class Lambda(Layer):
         return map_shapes(lambda shape: make((batch, *shape), self.compute_dtype), self._output_shape)
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
-        """The mask that the constructor was called with."""
+        """Return the mask from the constructor's `mask`, which may be a function."""
         return self.mask(inputs, previous_mask) if callable(self.mask) else self.mask
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of the constructor. A lambda is written as code, and read back with `safe_mode=False` only."""
+        """Return the constructor arguments. Lambdas are stored as code, which only `safe_mode=False` reads."""
         config = {**super().get_config(), "output_shape": registry.serialize_keras_object(self._output_shape)}
         for name, value in (("function", self.function), ("output_shape", self._output_shape), ("mask", self.mask)):
             if isinstance(value, types.FunctionType) and value.__name__ == "<lambda>":
@@ -124,7 +124,7 @@ class Lambda(Layer):
     def from_config(
         cls, config: dict[str, Any], custom_objects: Mapping[str, Any] | None = None, safe_mode: bool | None = None
     ) -> Any:
-        """The layer that `get_config` described.
+        """Construct a layer from a config of `get_config`.
 
         Args:
             config: plain data.

@@ -18,7 +18,7 @@ class Wrapper(Layer):
 
     def __init__(self, layer: Layer, **kwargs: Any) -> None:
         if not isinstance(layer, Layer):
-            raise ArgumentError("A wrapper takes a layer.", received=repr(layer))
+            raise ArgumentError("The argument of a wrapper must be a layer.", received=repr(layer))
         super().__init__(**kwargs)
         self.layer = layer
 

@@ -20,7 +20,7 @@ class Merge(ConfiguredLayer):
         self.supports_masking = True
 
     def _merge(self, inputs: list[Array], masks: list[Any]) -> Array:
-        """The result of inputs that have the same number of dimensions; masks are None where there is none."""
+        """Merge inputs of the same rank; missing masks are None."""
         raise NotImplementedError
 
     def build(self, input_shape: Any) -> None:
@@ -35,7 +35,7 @@ class Merge(ConfiguredLayer):
         self.built = True
 
     def _shapes(self, input_shape: Any) -> list[Shape]:
-        """The shapes of the inputs, of which there must be a list."""
+        """Return the list of input shapes; raise an error unless there is at least one."""
         if not isinstance(input_shape, (list, tuple)) or not all(isinstance(s, (list, tuple)) for s in input_shape):
             raise ArgumentError(
                 f"{type(self).__name__} is called on a list of inputs. Received: input_shape={input_shape}"
@@ -45,7 +45,7 @@ class Merge(ConfiguredLayer):
         return [tuple(shape) for shape in input_shape]
 
     def call(self, inputs: Sequence[Array], mask: Any = None) -> Array:
-        """The merged inputs."""
+        """Merge the inputs, expanded to the same rank."""
         if not isinstance(inputs, (list, tuple)):
             raise ArgumentError(
                 f"{type(self).__name__} is called on a list of inputs. Received: {type(inputs).__name__}"
@@ -56,7 +56,7 @@ class Merge(ConfiguredLayer):
         return self._merge(same, masks)
 
     def compute_output_shape(self, input_shape: Any) -> Shape:
-        """The shape that the shapes of the inputs broadcast to."""
+        """Return the broadcast shape of the inputs."""
         shapes = self._shapes(input_shape)
         features = shapes[0][1:]
         for shape in shapes[1:]:
@@ -65,7 +65,7 @@ class Merge(ConfiguredLayer):
         return (batches.pop() if len(batches) == 1 else None, *features)
 
     def compute_mask(self, inputs: Any, mask: Any = None) -> Any:  # Keras's names override those of Layer
-        """What is valid in any input; None when an input has no mask."""
+        """Return the union of the inputs' masks; None if an input has no mask."""
         if mask is None or any(one is None for one in mask):
             return None
         out = mask[0]
@@ -75,7 +75,7 @@ class Merge(ConfiguredLayer):
 
 
 def _broadcast(a: Shape, b: Shape) -> Shape:
-    """The shape that two broadcast to, from the end; None, which may be any size, stays None."""
+    """Broadcast two shapes, aligned at the end; None, an unknown size, stays None."""
     if len(a) < len(b):
         a, b = b, a
     out = list(a[: len(a) - len(b)])
@@ -92,5 +92,5 @@ def _broadcast(a: Shape, b: Shape) -> Shape:
 
 
 def over_elements(mask: Any, x: Array) -> Any:
-    """A mask that lacks the last dimension of x, for its elements."""
+    """Broadcast a mask that lacks the last dimension of `x` to the elements of `x`."""
     return None if mask is None else wnp.broadcast_to(wnp.expand_dims(mask, -1), x.shape)

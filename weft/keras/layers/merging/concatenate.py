@@ -38,13 +38,13 @@ class Concatenate(Merge):
         self.built = True
 
     def call(self, inputs: Sequence[Array], mask: Any = None) -> Array:
-        """The inputs one after the other."""
+        """Concatenate the inputs."""
         if not isinstance(inputs, (list, tuple)):
             raise ArgumentError(f"Concatenate is called on a list of inputs. Received: {type(inputs).__name__}")
         return wnp.concatenate(list(inputs), axis=self.axis)
 
     def compute_output_shape(self, input_shape: Any) -> Shape:
-        """The shape of the inputs with the sum of their sizes along the axis."""
+        """Return the shape of the inputs with the sum of their sizes along the axis."""
         shapes = self._shapes(input_shape)
         rank = len(shapes[0])
         if any(len(shape) != rank for shape in shapes) or not -rank <= self.axis < rank:
@@ -67,7 +67,7 @@ class Concatenate(Merge):
         )
 
     def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
-        """The masks one after the other; an input without one is valid as a whole."""
+        """Concatenate the masks; an input without a mask is valid as a whole."""
         if mask is None or all(one is None for one in mask):
             return None
         parts = []
@@ -82,7 +82,7 @@ class Concatenate(Merge):
 
 
 def concatenate(inputs: Sequence[Any], axis: int = -1, **kwargs: Any) -> Any:
-    """A list of inputs one after the other along an axis, by a `Concatenate` layer.
+    """Concatenate a list of inputs along an axis, with a `Concatenate` layer.
 
     Args:
       inputs: arrays, or tensors of a functional model.

@@ -45,9 +45,9 @@ class Dot(Merge):
         self.built = True
 
     def call(self, inputs: Sequence[Array], mask: Any = None) -> Array:
-        """The contraction."""
+        """Contract the two inputs."""
         if not isinstance(inputs, (list, tuple)) or len(inputs) != 2:
-            raise ArgumentError("Dot is called on a list of 2 inputs.")
+            raise ArgumentError("Dot must be called on a list of 2 inputs.")
         axes = self._axes([x.ndim for x in inputs])
         if self.normalize:
             inputs = [normalize(x, axis=axis) for x, axis in zip(inputs, axes, strict=True)]
@@ -56,10 +56,10 @@ class Dot(Merge):
         return wnp.expand_dims(out, -1) if out.ndim == 1 else out
 
     def compute_output_shape(self, input_shape: Any) -> Shape:
-        """The batch, and what is left of both shapes."""
+        """Return the batch size and the remaining sizes of both shapes."""
         shapes = self._shapes(input_shape)
         if len(shapes) != 2:
-            raise ArgumentError(f"Dot is called on a list of 2 inputs. Received: input_shape={input_shape}")
+            raise ArgumentError(f"Dot must be called on a list of 2 inputs. Received: input_shape={input_shape}")
         axes = self._axes([len(shape) for shape in shapes])
         sizes = [shape[axis] for shape, axis in zip(shapes, axes, strict=True)]
         if None not in sizes and sizes[0] != sizes[1]:
@@ -74,9 +74,9 @@ class Dot(Merge):
         return (shapes[0][0], *((*first, *second) or (1,)))
 
     def compute_mask(self, inputs: Any, mask: Any = None) -> None:
-        """None: steps are contracted."""
+        """Return None: the steps are contracted."""
 
 
 def dot(inputs: Sequence[Any], axes: int | Sequence[int] = -1, **kwargs: Any) -> Any:
-    """The contraction of two inputs over one axis of each, by a `Dot` layer."""
+    """Contract two inputs over one axis of each, with a `Dot` layer."""
     return Dot(axes=axes, **kwargs)(inputs)

@@ -102,7 +102,7 @@ class Minimum(_Extreme):
 
 
 def add(inputs: Sequence[Any], **kwargs: Any) -> Any:
-    """The sum of a list of inputs, by an `Add` layer.
+    """Add a list of inputs, with an `Add` layer.
 
     Args:
       inputs: arrays, or tensors of a functional model.
@@ -118,12 +118,12 @@ def add(inputs: Sequence[Any], **kwargs: Any) -> Any:
 
 
 def subtract(inputs: Sequence[Any], **kwargs: Any) -> Any:
-    """The difference of two inputs, by a `Subtract` layer."""
+    """Subtract the second input from the first, with a `Subtract` layer."""
     return Subtract(**kwargs)(inputs)
 
 
 def multiply(inputs: Sequence[Any], **kwargs: Any) -> Any:
-    """The product of a list of inputs, by a `Multiply` layer.
+    """Multiply a list of inputs, with a `Multiply` layer.
 
     Args:
       inputs: arrays, or tensors of a functional model.
@@ -139,15 +139,15 @@ def multiply(inputs: Sequence[Any], **kwargs: Any) -> Any:
 
 
 def average(inputs: Sequence[Any], **kwargs: Any) -> Any:
-    """The mean of a list of inputs, by an `Average` layer."""
+    """Average a list of inputs, with an `Average` layer."""
     return Average(**kwargs)(inputs)
 
 
 def maximum(inputs: Sequence[Any], **kwargs: Any) -> Any:
-    """The larger of the elements of a list of inputs, by a `Maximum` layer."""
+    """Return the elementwise maximum of a list of inputs, with a `Maximum` layer."""
     return Maximum(**kwargs)(inputs)
 
 
 def minimum(inputs: Sequence[Any], **kwargs: Any) -> Any:
-    """The smaller of the elements of a list of inputs, by a `Minimum` layer."""
+    """Return the elementwise minimum of a list of inputs, with a `Minimum` layer."""
     return Minimum(**kwargs)(inputs)

@@ -35,11 +35,11 @@ class NormalizationLayer(ConfiguredLayer):
             setattr(self, name, variable)
 
     def compute_output_shape(self, input_shape: Any) -> Shape:
-        """That of the input."""
+        """Return the input shape unchanged."""
         check_axes(self.axis, input_shape, self)
         return tuple(input_shape)
 
 
-def value_of(variable: Any) -> Any:
-    """The value of a variable that may be absent."""
+def value_or_none(variable: Any) -> Any:
+    """Return the value of a variable, or None if it is absent."""
     return None if variable is None else variable.value

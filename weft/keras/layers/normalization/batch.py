@@ -118,7 +118,7 @@ class BatchNormalization(NormalizationLayer):
         return self.add_weight(name=name, shape=(size,), initializer=initializer, trainable=False, autocast=False)
 
     def call(self, inputs: Array, training: bool | None = None, mask: Any = None) -> Array:
-        """The normalized inputs."""
+        """Normalize the inputs."""
         if mask is not None and mask.ndim != inputs.ndim - 1:
             raise ArgumentError(
                 f"A mask for BatchNormalization has one dimension less than the inputs. Received: mask of shape "
@@ -132,7 +132,7 @@ class BatchNormalization(NormalizationLayer):
         if training and self.trainable:
             mean, variance = self._moments(wide, mask)
             if self.renorm:
-                gamma, beta = self._corrected(mean, variance, gamma, beta)
+                gamma, beta = self._correct(mean, variance, gamma, beta)
                 self._update_renorm(mean, variance)
             else:
                 _approach(self.moving_mean, mean, self.momentum)
@@ -146,7 +146,7 @@ class BatchNormalization(NormalizationLayer):
             return nn.moments(inputs, axes, fast=False)
         return masked_moments(inputs, mask, axes, config.epsilon())
 
-    def _corrected(self, mean: Array, variance: Array, gamma: Any, beta: Any) -> tuple[Array, Array]:
+    def _correct(self, mean: Array, variance: Array, gamma: Any, beta: Any) -> tuple[Array, Array]:
         """Scale and offset with which normalizing by the batch is like normalizing by its moving averages."""
         least = wnp.sqrt(wnp.asarray(self.epsilon, mean.dtype))
         old_mean = self.renorm_mean.value.astype(mean.dtype)
@@ -176,7 +176,7 @@ class BatchNormalization(NormalizationLayer):
 
 
 def _approach(average: Any, value: Array, momentum: float) -> None:
-    """A moving average one batch further."""
+    """Update a moving average with the value of one batch."""
     average.assign(average.value.astype(value.dtype) * momentum + value * (1.0 - momentum))
 
 

@@ -9,7 +9,7 @@ from weft import Array, nn
 from weft.errors import ArgumentError
 from weft.keras.core.spec import InputSpec
 from weft.keras.layers.arguments import fixed_size
-from weft.keras.layers.normalization.base import NormalizationLayer, value_of
+from weft.keras.layers.normalization.base import NormalizationLayer, value_or_none
 from weft.keras.numerics.normalization import wide_dtype
 
 
@@ -83,7 +83,7 @@ class GroupNormalization(NormalizationLayer):
         self.built = True
 
     def call(self, inputs: Array) -> Array:
-        """The normalized inputs."""
+        """Normalize the inputs."""
         axis = self.axis % inputs.ndim
         before, channels, after = inputs.shape[:axis], inputs.shape[axis], inputs.shape[axis + 1 :]
         split = (self.groups, channels // self.groups)
@@ -93,7 +93,7 @@ class GroupNormalization(NormalizationLayer):
         shape = (*(1,) * len(before), *split, *(1,) * len(after))
         scale, offset = (
             None if value is None else wnp.reshape(value, shape).astype(groups.dtype)
-            for value in (value_of(self.gamma), value_of(self.beta))
+            for value in (value_or_none(self.gamma), value_or_none(self.beta))
         )
         out = nn.normalize_by(groups, mean, variance, scale, offset, self.epsilon)
         return wnp.reshape(out, inputs.shape).astype(self.compute_dtype)

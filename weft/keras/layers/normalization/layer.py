@@ -9,7 +9,7 @@ from typing import Any
 from weft import Array
 from weft.errors import ArgumentTypeError
 from weft.keras.layers.arguments import fixed_size
-from weft.keras.layers.normalization.base import NormalizationLayer, value_of
+from weft.keras.layers.normalization.base import NormalizationLayer, value_or_none
 from weft.keras.numerics.normalization import layer_normalization, variance_scaling
 
 
@@ -85,16 +85,16 @@ class LayerNormalization(NormalizationLayer):
         self.built = True
 
     def call(self, inputs: Array) -> Array:
-        """The normalized inputs."""
+        """Normalize the inputs."""
         normalize = variance_scaling if self.rms_scaling else layer_normalization
-        out = normalize(inputs, value_of(self.gamma), value_of(self.beta), self.axis, self.epsilon)
+        out = normalize(inputs, value_or_none(self.gamma), value_or_none(self.beta), self.axis, self.epsilon)
         return out.astype(self.compute_dtype)
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of the constructor."""
+        """Return the constructor arguments as plain data."""
         return {**super().get_config(), "rms_scaling": self.rms_scaling}
 
 
 def feature_axes(axis: int | Sequence[int]) -> list[int]:
-    """An axis or several as an ascending list."""
+    """Return one axis or several as an ascending list."""
     return [axis] if isinstance(axis, int) else sorted(axis)

@@ -38,5 +38,5 @@ class RMSNormalization(NormalizationLayer):
         self.built = True
 
     def call(self, x: Array) -> Array:
-        """The normalized inputs."""
+        """Normalize the inputs."""
         return rms_normalization(x, self.scale.value, self.axis, self.epsilon)

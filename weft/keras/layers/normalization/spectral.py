@@ -51,16 +51,16 @@ class SpectralNormalization(Wrapper):
         )
 
     def call(self, inputs: Array, training: bool | None = False) -> Array:
-        """The layer's result; in training with a normalized kernel, which is stored."""
+        """Apply the layer; in training, normalize and store its kernel first."""
         if training:
-            vector, kernel = self.normalized_weights()
+            vector, kernel = self.normalize_weights()
             empty = wnp.all(self.kernel.value == 0)
             self.vector_u.assign(wnp.where(empty, self.vector_u.value, vector))
             self.kernel.assign(wnp.where(empty, self.kernel.value, kernel))
         return self.layer(inputs).astype(inputs.dtype)
 
-    def normalized_weights(self) -> tuple[Array, Array]:
-        """The vector after the iterations, and the kernel divided by the estimate."""
+    def normalize_weights(self) -> tuple[Array, Array]:
+        """Return the vector after the power iterations, and the kernel divided by the estimated norm."""
         kernel, vector = self.kernel.value, self.vector_u.value
         matrix = wnp.reshape(kernel, (-1, kernel.shape[-1]))
         for _ in range(self.power_iterations):
@@ -71,9 +71,9 @@ class SpectralNormalization(Wrapper):
         return vector, wnp.reshape(kernel / largest, kernel.shape)
 
     def compute_output_shape(self, input_shape: Any) -> Any:
-        """That of the layer."""
+        """Return the output shape of the wrapped layer."""
         return self.layer.compute_output_shape(input_shape)
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments."""
+        """Return the constructor arguments as plain data."""
         return {**super().get_config(), "power_iterations": self.power_iterations}

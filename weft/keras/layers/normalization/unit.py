@@ -33,5 +33,5 @@ class UnitNormalization(NormalizationLayer):
         self._build_at_init()
 
     def call(self, inputs: Array) -> Array:
-        """The inputs with norm 1."""
+        """Scale the inputs to norm 1."""
         return normalize(inputs, axis=self.axis, order=2, epsilon=1e-12)

@@ -28,11 +28,11 @@ class AdaptivePooling(ConfiguredLayer):
         self.input_spec = InputSpec(ndim=self.rank + 2)
 
     def call(self, inputs: Array) -> Array:
-        """The reduced windows."""
+        """Reduce each window of the inputs."""
         return type(self).reduce(inputs, self.output_size, self.data_format)
 
     def compute_output_shape(self, input_shape: Any) -> Shape:
-        """The shape of the result for an input of a shape."""
+        """Return the output shape for an input shape."""
         return with_spatial(input_shape, self.output_size, self.data_format)
 
 

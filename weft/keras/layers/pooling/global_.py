@@ -27,7 +27,7 @@ class GlobalPooling(ConfiguredLayer):
         return spatial_axes(self.rank, self.data_format)
 
     def compute_output_shape(self, input_shape: Any) -> Shape:
-        """The shape of the result for an input of a shape."""
+        """Return the output shape for an input shape."""
         sizes = (1,) * self.rank if self.keepdims else ()
         return with_spatial(input_shape, sizes, self.data_format)
 
@@ -36,7 +36,7 @@ class GlobalMaxPooling(GlobalPooling):
     """The largest element of each channel."""
 
     def call(self, inputs: Array) -> Array:
-        """The largest over the spatial dimensions."""
+        """Return the maximum over the spatial dimensions."""
         return wnp.max(inputs, axis=self._axes(), keepdims=self.keepdims)
 
 
@@ -44,7 +44,7 @@ class GlobalAveragePooling(GlobalPooling):
     """The mean of each channel."""
 
     def call(self, inputs: Array) -> Array:
-        """The mean over the spatial dimensions."""
+        """Return the mean over the spatial dimensions."""
         return wnp.mean(inputs, axis=self._axes(), keepdims=self.keepdims)
 
 
@@ -112,7 +112,7 @@ class GlobalAveragePooling1D(GlobalAveragePooling):
         self.supports_masking = True
 
     def call(self, inputs: Array, mask: Any = None) -> Array:
-        """The mean over the steps, or over the valid ones."""
+        """Return the mean over the steps, or over the valid steps if there is a mask."""
         if mask is None:
             return super().call(inputs)
         (axis,) = self._axes()
@@ -121,7 +121,7 @@ class GlobalAveragePooling1D(GlobalAveragePooling):
         return total / wnp.sum(valid.astype(inputs.dtype), axis=axis, keepdims=self.keepdims)
 
     def compute_mask(self, inputs: Any, mask: Any = None) -> None:  # Keras's names override those of Layer
-        """There are no steps any more that a mask could be for."""
+        """Return None: the result has no steps."""
 
 
 class GlobalAveragePooling2D(GlobalAveragePooling):

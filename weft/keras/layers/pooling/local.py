@@ -41,11 +41,11 @@ class Pooling(ConfiguredLayer):
         self._build_at_init()
 
     def call(self, inputs: Array) -> Array:
-        """The reduced windows."""
+        """Reduce each window of the inputs."""
         return type(self).reduce(inputs, self.pool_size, self.strides, self.padding, self.data_format)
 
     def compute_output_shape(self, input_shape: Any) -> Shape:
-        """The shape of the result for an input of a shape."""
+        """Return the output shape for an input shape."""
         return window_shape(input_shape, self.pool_size, self.strides, self.padding, self.data_format)
 
 

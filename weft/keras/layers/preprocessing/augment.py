@@ -18,7 +18,7 @@ from weft.keras.layers.preprocessing.colors import (
     RandomSharpness,
     Solarization,
 )
-from weft.keras.layers.preprocessing.random_color import RandomBrightness, RandomContrast, checked_range
+from weft.keras.layers.preprocessing.random_color import RandomBrightness, RandomContrast, check_value_range
 from weft.keras.layers.preprocessing.random_geometry import (
     Factor,
     RandomImageLayer,
@@ -94,7 +94,7 @@ class RandAugment(AugmentingLayer):
         super().__init__(**kwargs)
         self._set_data_format(data_format)
         self._set_seed(seed)
-        self.value_range = checked_range(value_range)
+        self.value_range = check_value_range(value_range)
         self.num_ops = num_ops
         self.factor = limits(factor, "factor", 0.0, 1.0)
         self.interpolation = interpolation
@@ -104,7 +104,7 @@ class RandAugment(AugmentingLayer):
         return [getattr(self, name) for name in _RAND_AUGMENT]
 
     def get_random_transformation(self, data: Any, training: bool | None = True, seed: Any = None) -> Any:
-        """Which transformations, and what each draws."""
+        """Draw which layers are applied, and the transformation of each."""
         if not training:
             return None
         source = self.generator if seed is None else seed
@@ -113,16 +113,16 @@ class RandAugment(AugmentingLayer):
         return {"layer_idxes": chosen, "transforms": dict(zip(_RAND_AUGMENT, drawn, strict=True))}
 
     def _transform(self, images: Array, transformation: Any) -> Array:
-        return self._switched(images, transformation, "transform_images")
+        return self._switch(images, transformation, "transform_images")
 
     def transform_segmentation_masks(self, masks: Array, transformation: Any, training: bool | None = True) -> Array:
-        """The masks moved as the images are."""
-        return self._switched(masks, transformation, "transform_segmentation_masks") if training else masks
+        """Transform the masks like the images."""
+        return self._switch(masks, transformation, "transform_segmentation_masks") if training else masks
 
     def _transform_box_dict(self, boxes: dict[str, Any], transformation: dict[str, Any]) -> dict[str, Any]:
-        return self._switched(boxes, transformation, "transform_bounding_boxes")
+        return self._switch(boxes, transformation, "transform_bounding_boxes")
 
-    def _switched(self, values: Any, transformation: dict[str, Any], method: str) -> Any:
+    def _switch(self, values: Any, transformation: dict[str, Any], method: str) -> Any:
         branches = [_branch(getattr(self, name), method, drawn) for name, drawn in transformation["transforms"].items()]
         chosen = wnp.asarray(transformation["layer_idxes"])
         return lax.scan(lambda each, i: (lax.switch(i, branches, each), None), values, chosen)[0]
@@ -176,7 +176,7 @@ class AugMix(AugmentingLayer):
         super().__init__(**kwargs)
         self._set_data_format(data_format)
         self._set_seed(seed)
-        self.value_range = checked_range(value_range)
+        self.value_range = check_value_range(value_range)
         self.factor = limits(factor, "factor", 0.0, 1.0)
         self.set_arguments(
             num_chains=num_chains, chain_depth=chain_depth, alpha=alpha, all_ops=all_ops, interpolation=interpolation
@@ -215,9 +215,9 @@ class AugMix(AugmentingLayer):
         }
 
     def _transform(self, images: Array, transformation: dict[str, Any]) -> Array:
-        return wnp.clip(self._mixed(images, transformation, "transform_images"), *self.value_range)
+        return wnp.clip(self._mix(images, transformation, "transform_images"), *self.value_range)
 
-    def _mixed(self, values: Array, transformation: dict[str, Any], method: str) -> Array:
+    def _mix(self, values: Array, transformation: dict[str, Any], method: str) -> Array:
         shape = transformation["input_shape"]
 
         def step(each: Array, inputs: Any) -> tuple[Array, None]:
@@ -242,7 +242,7 @@ class AugMix(AugmentingLayer):
         if not training:
             return masks
         dtype = masks.dtype if wnp.issubdtype(masks.dtype, wnp.floating) else self.compute_dtype
-        return self._mixed(masks.astype(dtype), transformation, "transform_segmentation_masks")
+        return self._mix(masks.astype(dtype), transformation, "transform_segmentation_masks")
 
     def _transform_box_dict(self, boxes: dict[str, Any], transformation: dict[str, Any]) -> dict[str, Any]:
         return boxes

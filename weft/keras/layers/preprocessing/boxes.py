@@ -35,7 +35,7 @@ class MaxNumBoundingBoxes(ImageLayer):
             raise ArgumentError("`max_number` must be positive.", received=f"{max_number=}")
 
     def transform_images(self, images: Array, transformation: Any = None, training: bool | None = True) -> Array:
-        """The images as they are."""
+        """Return the images unchanged."""
         return images
 
     def transform_bounding_boxes(self, boxes: dict[str, Any], transformation: Any, training: bool | None = True) -> Any:

@@ -21,8 +21,9 @@ MODES = ("int", "one_hot", "multi_hot", "count")
 
 
 def encode(indices: Any, mode: str, count: int, dtype: Any, weights: Any = None) -> Array:
-    """Indices as they are, or as vectors of `count` numbers: one for each, or one for all along the first axis after
-    the batch."""
+    """Return indices, or encode them as vectors of `count` numbers: one vector for each index, or one for all indices
+    along the first axis after the batch.
+    """
     indices = wnp.asarray(indices)
     if mode == "int":
         return indices.astype(weft.dtypes.canonicalize_dtype(dtype))  # files of Keras have int64
@@ -40,7 +41,7 @@ def encode(indices: Any, mode: str, count: int, dtype: Any, weights: Any = None)
 
 
 def encoded_shape(shape: Sequence[Any], mode: str, count: int | None) -> Shape:
-    """The shape of `encode`'s result."""
+    """Return the shape of the result of `encode`."""
     if mode == "int":
         return tuple(shape)
     if mode == "one_hot":
@@ -49,7 +50,7 @@ def encoded_shape(shape: Sequence[Any], mode: str, count: int | None) -> Shape:
 
 
 def check_mode(mode: str, allowed: Sequence[str], sparse: bool) -> None:
-    """One of the modes; sparse results are not made."""
+    """Raise an error unless the mode is allowed and `sparse` is False."""
     if mode not in allowed:
         raise ArgumentError(f"`output_mode` must be one of {tuple(allowed)}. Received: output_mode={mode!r}")
     if sparse:
@@ -76,14 +77,14 @@ class CategoryEncoding(ConfiguredLayer):
         self.set_arguments(num_tokens=num_tokens, output_mode=output_mode, sparse=sparse)
 
     def call(self, inputs: Array, count_weights: Any = None) -> Array:
-        """The vectors; `count_weights` are what each integer counts with the mode "count"."""
+        """Encode the integers as vectors; `count_weights` are the weights of the integers in the mode "count"."""
         if count_weights is not None and self.output_mode != "count":
             raise ArgumentError(f"`count_weights` are for the mode 'count'. Received: mode {self.output_mode!r}")
         weights = None if count_weights is None else wnp.asarray(count_weights, self.compute_dtype)
         return encode(wnp.asarray(inputs).astype(wnp.int32), self.output_mode, self.num_tokens, self.dtype, weights)
 
     def compute_output_shape(self, input_shape: Any) -> Shape:
-        """The shape of the result for an input of a shape."""
+        """Return the output shape for an input shape."""
         return encoded_shape(input_shape, self.output_mode, self.num_tokens)
 
 
@@ -133,9 +134,11 @@ class Discretization(ConfiguredLayer):
     def adapt(self, data: Any, steps: int | None = None) -> None:
         """Find the boundaries from an array, or from batches."""
         if self.num_bins is None:
-            raise ArgumentError(f"{self.name!r} was made with `bin_boundaries`; use `num_bins` to adapt.")
+            raise ArgumentError(
+                f"{self.name!r} has fixed `bin_boundaries` and cannot be adapted; construct it with `num_bins`."
+            )
         self.reset_state()
-        for batch in batches_of(data, steps):
+        for batch in iterate_batches(data, steps):
             self.update_state(batch)
         self.finalize_state()
 
@@ -145,19 +148,19 @@ class Discretization(ConfiguredLayer):
         step = max(values.size * self.epsilon, 1)
         chosen = values[int(step - 1) :: int(step)]
         merged = np.concatenate([np.stack([chosen, np.full_like(chosen, step)]), self.summary], axis=1)
-        self.summary = _compressed(merged[:, np.argsort(merged[0])], self.epsilon)
+        self.summary = _compress(merged[:, np.argsort(merged[0])], self.epsilon)
 
     def finalize_state(self) -> None:
         """Set the boundaries from what was seen."""
         if self.num_bins is not None:
-            self.bin_boundaries = _compressed(self.summary, 1.0 / self.num_bins)[0, :-1].tolist()
+            self.bin_boundaries = _compress(self.summary, 1.0 / self.num_bins)[0, :-1].tolist()
 
     def reset_state(self) -> None:
         """Forget what was seen."""
         self.summary = np.zeros((2, 0), np.float32)
 
     def call(self, inputs: Array) -> Array:
-        """The indices of the intervals, or vectors."""
+        """Return the indices of the intervals, or vectors of them."""
         if self.bin_boundaries is None:
             raise ArgumentError(f"{self.name!r} has no boundaries yet: give `bin_boundaries`, or call `adapt(data)`.")
         boundaries = wnp.asarray(np.asarray(self.bin_boundaries, np.float32))
@@ -165,17 +168,17 @@ class Discretization(ConfiguredLayer):
         return encode(indices, self.output_mode, len(self.bin_boundaries) + 1, self.output_dtype)
 
     def compute_output_shape(self, input_shape: Any) -> Shape:
-        """The shape of the result for an input of a shape."""
+        """Return the output shape for an input shape."""
         known = self.bin_boundaries is not None
         return encoded_shape(input_shape, self.output_mode, len(self.bin_boundaries) + 1 if known else self.num_bins)
 
     def compute_output_spec(self, inputs: Any) -> KerasTensor:
-        """The result for a KerasTensor."""
+        """Return the symbolic output for a symbolic input."""
         return KerasTensor(self.compute_output_shape(inputs.shape), self.output_dtype)
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Discretization:
-        """The layer that `get_config` described; boundaries that `adapt` found are set afterwards."""
+        """Construct a layer from a config of `get_config`; boundaries that `adapt` found are set afterwards."""
         config = dict(config)
         boundaries = config.pop("bin_boundaries", None) if config.get("num_bins") is not None else None
         layer = cls(**config)
@@ -184,8 +187,8 @@ class Discretization(ConfiguredLayer):
         return layer
 
 
-def _compressed(summary: np.ndarray, epsilon: float) -> np.ndarray:
-    """Values and weights of a distribution, as 1 / epsilon values with as much weight each."""
+def _compress(summary: np.ndarray, epsilon: float) -> np.ndarray:
+    """Compress values and weights of a distribution to 1 / epsilon values of equal weight."""
     if summary.shape[1] * epsilon < 1:
         return summary
     shares = epsilon + np.arange(0.0, 1.0, epsilon)
@@ -196,9 +199,8 @@ def _compressed(summary: np.ndarray, epsilon: float) -> np.ndarray:
     return np.stack([values, weights]).astype(np.float32)
 
 
-def batches_of(data: Any, steps: int | None = None) -> Iterable[Any]:
-    """An array (of any library), a column or table, or a list as one batch; other iterables as they are, up to `steps`
-    batches."""
+def iterate_batches(data: Any, steps: int | None = None) -> Iterable[Any]:
+    """Yield an array (of any library), a column, table or list whole; of other iterables at most `steps` batches."""
     if isinstance(data, (str, bytes)):
         raise ArgumentTypeError("adapt takes arrays or lists of strings, not one string.", received=repr(data)[:100])
     if isinstance(data, (list, tuple)):
@@ -214,12 +216,12 @@ def batches_of(data: Any, steps: int | None = None) -> Iterable[Any]:
 
 
 def is_array(data: Any) -> bool:
-    """Whether data is an array, or converts to one as a whole: a column or table of pandas, a tensor of PyTorch."""
+    """Return whether data is an array or converts to one: a column or table of pandas, a tensor of PyTorch."""
     return isinstance(data, (np.ndarray, Array)) or (hasattr(data, "__array__") and not isinstance(data, KerasTensor))
 
 
 def texts(inputs: Any, encoding: str = "utf-8") -> np.ndarray:
-    """Strings, bytes or numbers as an array of str; floats are rounded towards 0 first."""
+    """Convert strings, bytes or numbers to an array of str; floats are rounded towards 0 first."""
     values = np.asarray(inputs)
     if values.dtype.kind == "f":
         values = values.astype(np.int64)
@@ -243,14 +245,14 @@ class HostLayer(ConfiguredLayer):
         return super().__call__(inputs, *args, **kwargs)
 
     def build(self, input_shape: Any = None) -> None:
-        """There are no variables, and nothing of it can be traced.
+        """Mark the layer as built: it has no variables, and its function cannot be traced.
 
         Args:
             input_shape: the shape of the input.
         """
 
     def _integers(self) -> str:
-        """The dtype of integers in results."""
+        """Return the dtype of integer results."""
         return str(weft.dtypes.canonicalize_dtype("int64"))
 
 
@@ -287,31 +289,31 @@ class Hashing(HostLayer):
         if num_bins is None or num_bins <= 0:
             raise ArgumentError(f"`num_bins` must be a positive integer. Received: num_bins={num_bins}")
         self.set_arguments(
-            num_bins=num_bins, mask_value=mask_value, salt=key_of(salt), output_mode=output_mode, sparse=sparse
+            num_bins=num_bins, mask_value=mask_value, salt=sip_hash_key(salt), output_mode=output_mode, sparse=sparse
         )
 
     def call(self, inputs: Any) -> Array:
-        """The bins, or vectors."""
+        """Return bin indices, or vectors of them, by `output_mode`."""
         masked = self.mask_value is not None and self.num_bins > 1
         bins = self.num_bins - 1 if masked else self.num_bins
         words = texts(inputs)
         indices = np.zeros(words.shape, np.int64)
         for index, word in np.ndenumerate(words):
             if not masked or word != str(self.mask_value):
-                indices[index] = hashed(word, self.salt) % bins + masked
+                indices[index] = hash_string(word, self.salt) % bins + masked
         return encode(indices, self.output_mode, self.num_bins, self.dtype)
 
     def compute_output_shape(self, input_shape: Any) -> Shape:
-        """The shape of the result for an input of a shape."""
+        """Return the output shape for an input shape."""
         return encoded_shape(input_shape, self.output_mode, self.num_bins)
 
     def compute_output_spec(self, inputs: Any) -> KerasTensor:
-        """The result for a KerasTensor."""
+        """Return the symbolic output for a symbolic input."""
         return KerasTensor(self.compute_output_shape(inputs.shape), self.dtype)
 
 
-def key_of(salt: Any) -> list[int] | None:
-    """The key of SipHash: two integers, or one for both."""
+def sip_hash_key(salt: Any) -> list[int] | None:
+    """Return the key of SipHash as two integers, or None without salt."""
     if salt is None:
         return None
     if isinstance(salt, int):
@@ -321,8 +323,8 @@ def key_of(salt: Any) -> list[int] | None:
     raise ArgumentError(f"`salt` must be an integer or two. Received: salt={salt!r}")
 
 
-def hashed(word: str, salt: Sequence[int] | None) -> int:
-    """A 64-bit hash of a string."""
+def hash_string(word: str, salt: Sequence[int] | None) -> int:
+    """Hash a string to 64 bits."""
     data = word.encode()
     return fingerprint(data) if salt is None else sip_hash(data, (salt[0], salt[1]))
 
@@ -359,11 +361,12 @@ class HashedCrossing(HostLayer):
         return super().__call__(arrays, *args, **kwargs)
 
     def call(self, inputs: Any) -> Array:
-        """The bins, or vectors."""
+        """Return bin indices, or vectors of them, by `output_mode`."""
         features = [np.asarray(x) for x in inputs]
         if any(feature.dtype.kind == "f" for feature in features):
             raise ArgumentTypeError(
-                "HashedCrossing takes integers or strings.", received=", ".join(str(x.dtype) for x in features)
+                "The inputs of HashedCrossing must be integers or strings.",
+                received=", ".join(str(x.dtype) for x in features),
             )
         shape = features[0].shape
         if len(shape) > 2 or (len(shape) == 2 and shape[1] != 1) or any(x.shape != shape for x in features):
@@ -380,16 +383,16 @@ class HashedCrossing(HostLayer):
         return encode(indices, self.output_mode, self.num_bins, self.dtype)
 
     def compute_output_shape(self, input_shape: Any) -> Shape:
-        """The shape of the result for inputs of these shapes."""
+        """Return the output shape for these input shapes."""
         return encoded_shape(input_shape[0], self.output_mode, self.num_bins)
 
     def compute_output_spec(self, inputs: Any) -> KerasTensor:
-        """The result for KerasTensors."""
+        """Return the symbolic output for symbolic inputs."""
         return KerasTensor(self.compute_output_shape([x.shape for x in inputs]), self.dtype)
 
 
 def _feature(value: Any) -> int:
-    """A string by its fingerprint, an integer by itself."""
+    """Convert a feature to 64 bits: a string to its fingerprint, an integer to itself."""
     if isinstance(value, (str, bytes)):
         return fingerprint(value if isinstance(value, bytes) else value.encode())
     return int(value) & ((1 << 64) - 1)

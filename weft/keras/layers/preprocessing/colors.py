@@ -11,7 +11,7 @@ from weft.errors import ArgumentError
 from weft.keras import ops, random
 from weft.keras.core import config
 from weft.keras.layers.preprocessing.image import ImageLayer
-from weft.keras.layers.preprocessing.random_color import ColorLayer, checked_range
+from weft.keras.layers.preprocessing.random_color import ColorLayer, check_value_range
 from weft.keras.layers.preprocessing.random_geometry import Factor, limits
 from weft.keras.numerics.convolution import depthwise_conv
 
@@ -19,15 +19,15 @@ Range = Sequence[float]
 _BYTES = (0, 255)
 
 
-def rescaled(images: Array, source: Range, target: Range) -> Array:
-    """Values of one range as those of another."""
+def rescale(images: Array, source: Range, target: Range) -> Array:
+    """Map values from one range to another."""
     if tuple(source) == tuple(target):
         return images
     return (images - source[0]) / (source[1] - source[0]) * (target[1] - target[0]) + target[0]
 
 
 def _each(values: Array) -> Array:
-    """One value for each image, to broadcast to images."""
+    """Reshape one value per image for broadcasting to images."""
     return wnp.reshape(values, (-1, 1, 1, 1))
 
 
@@ -148,14 +148,14 @@ class RandomHue(FactorColorLayer):
 
     def _transform(self, images: Array, transformation: dict[str, Any]) -> Array:
         axis = 1 if self.data_format == "channels_first" else -1
-        colors = ops.image.rgb_to_hsv(rescaled(images, self.value_range, (0, 1)), data_format=self.data_format)
+        colors = ops.image.rgb_to_hsv(rescale(images, self.value_range, (0, 1)), data_format=self.data_format)
         hue, saturation, value = wnp.split(colors, 3, axis=axis)
         hue = hue + _each(transformation["factor"]).astype(images.dtype)
         hue = wnp.where(hue > 1.0, hue - 1.0, hue)
         hue = wnp.where(hue < 0.0, hue + 1.0, hue)
         colors = wnp.concatenate([hue, saturation, value], axis=axis)
         out = wnp.clip(ops.image.hsv_to_rgb(colors, data_format=self.data_format), 0, 1)
-        return rescaled(out, (0, 1), self.value_range)
+        return rescale(out, (0, 1), self.value_range)
 
 
 class RandomColorDegeneration(FactorColorLayer):
@@ -196,10 +196,10 @@ class RandomPosterization(FactorColorLayer):
         return {"shift_factor": (8 - bits).astype(wnp.uint8)}
 
     def _transform(self, images: Array, transformation: dict[str, Any]) -> Array:
-        levels = rescaled(images, self.value_range, _BYTES).astype(wnp.uint8)
+        levels = rescale(images, self.value_range, _BYTES).astype(wnp.uint8)
         shift = _each(transformation["shift_factor"])
         coarse = wnp.left_shift(wnp.right_shift(levels, shift), shift)
-        return rescaled(coarse.astype(self.compute_dtype), _BYTES, self.value_range)
+        return rescale(coarse.astype(self.compute_dtype), _BYTES, self.value_range)
 
 
 class RandomSharpness(FactorColorLayer):
@@ -253,8 +253,8 @@ class Solarization(ColorLayer):
 
     def _transform(self, images: Array, transformation: dict[str, Any]) -> Array:
         addition, threshold = transformation["additions"], transformation["thresholds"]
-        out = wnp.clip(rescaled(images, self.value_range, _BYTES) + addition, 0, 255)
-        return rescaled(wnp.where(out < threshold, out, 255 - out), _BYTES, self.value_range)
+        out = wnp.clip(rescale(images, self.value_range, _BYTES) + addition, 0, 255)
+        return rescale(wnp.where(out < threshold, out, 255 - out), _BYTES, self.value_range)
 
 
 class AutoContrast(ImageLayer):
@@ -268,24 +268,24 @@ class AutoContrast(ImageLayer):
         data_format = kwargs.pop("data_format", None)
         super().__init__(**kwargs)
         self._set_data_format(data_format)
-        self.value_range = checked_range(value_range)
+        self.value_range = check_value_range(value_range)
 
     def transform_images(self, images: Array, transformation: Any = None, training: bool | None = True) -> Array:
-        """The new images of a batch."""
-        pixels = rescaled(images.astype(self.compute_dtype), self.value_range, _BYTES)
+        """Transform a batch of images."""
+        pixels = rescale(images.astype(self.compute_dtype), self.value_range, _BYTES)
         axes = (self.height_axis, self.width_axis)
         low, high = (reduce(pixels, axis=axes, keepdims=True) for reduce in (wnp.min, wnp.max))
         flat = high == low
         scale = 255.0 / wnp.where(flat, 1, high - low)
-        out = rescaled(wnp.clip((pixels - low) * scale, 0.0, 255.0), _BYTES, self.value_range)
+        out = rescale(wnp.clip((pixels - low) * scale, 0.0, 255.0), _BYTES, self.value_range)
         return wnp.where(flat, images.astype(self.compute_dtype), out)
 
     def transform_segmentation_masks(self, masks: Array, transformation: Any, training: bool | None = True) -> Array:
-        """The masks as they are."""
+        """Return the masks unchanged."""
         return masks
 
     def transform_bounding_boxes(self, boxes: dict[str, Any], transformation: Any, training: bool | None = True) -> Any:
-        """The boxes as they are."""
+        """Return the boxes unchanged."""
         return boxes
 
 
@@ -301,32 +301,32 @@ class Equalization(ImageLayer):
     def __init__(self, value_range: Range = _BYTES, bins: int = 256, data_format: str | None = None, **kwargs: Any):
         super().__init__(**kwargs)
         self._set_data_format(data_format)
-        self.value_range = checked_range(value_range)
+        self.value_range = check_value_range(value_range)
         self.bins = bins
 
     def transform_images(self, images: Array, transformation: Any, training: bool | None = True) -> Array:
-        """The new images of a batch."""
+        """Transform a batch of images."""
         if not training:
             return images
         axis = 1 if self.data_format == "channels_first" else images.ndim - 1
         images = images.astype(self.compute_dtype)
-        parts = [self._equalized(part) for part in wnp.split(images, images.shape[axis], axis=axis)]
+        parts = [self._equalize(part) for part in wnp.split(images, images.shape[axis], axis=axis)]
         return wnp.concatenate(parts, axis=axis)
 
-    def _equalized(self, channel: Array) -> Array:
-        pixels = rescaled(channel, self.value_range, _BYTES)
+    def _equalize(self, channel: Array) -> Array:
+        pixels = rescale(channel, self.value_range, _BYTES)
         level = wnp.clip((pixels * (self.bins - 1) / 255.0).astype(wnp.int32), 0, self.bins - 1)
         counts = wnp.zeros((self.bins,), wnp.int32).at[level.ravel()].add(1)
         total = wnp.cumsum(counts)
         first = wnp.min(wnp.where(total > 0, total, total[-1]))
         new = wnp.round((total - first) * 255 / wnp.maximum(total[-1] - first, 1))
         out = wnp.where(wnp.count_nonzero(counts) <= 1, pixels, wnp.clip(new, 0, 255)[level].astype(pixels.dtype))
-        return rescaled(out, _BYTES, self.value_range)
+        return rescale(out, _BYTES, self.value_range)
 
     def transform_segmentation_masks(self, masks: Array, transformation: Any, training: bool | None = True) -> Array:
-        """The masks as they are."""
+        """Return the masks unchanged."""
         return masks
 
     def transform_bounding_boxes(self, boxes: dict[str, Any], transformation: Any, training: bool | None = True) -> Any:
-        """The boxes as they are."""
+        """Return the boxes unchanged."""
         return boxes

@@ -22,13 +22,13 @@ def _shift_mix(x: int) -> int:
 
 
 def _pair(u: int, v: int, factor: int) -> int:
-    """A hash of two words."""
+    """Hash two 64-bit words."""
     a = _shift_mix((u ^ v) * factor & _MASK)
     return _shift_mix((v ^ a) * factor & _MASK) * factor & _MASK
 
 
 def fingerprint(data: bytes) -> int:
-    """FarmHash's Fingerprint64 of bytes."""
+    """Compute FarmHash's Fingerprint64 of bytes."""
     size = len(data)
     if size > 64:
         return _long(data)
@@ -55,7 +55,7 @@ def fingerprint(data: bytes) -> int:
 
 
 def _medium(data: bytes, size: int) -> int:
-    """Of 33 to 64 bytes."""
+    """Hash 33 to 64 bytes."""
     factor = _K2 + 2 * size
     a, b = _word(data, 0) * _K2 & _MASK, _word(data, 8)
     c, d = _word(data, size - 8) * factor & _MASK, _word(data, size - 16) * _K2 & _MASK
@@ -69,7 +69,7 @@ def _medium(data: bytes, size: int) -> int:
 
 
 def _weak(data: bytes, start: int, a: int, b: int) -> tuple[int, int]:
-    """Two words from 32 bytes and two seeds."""
+    """Hash 32 bytes and two seeds to two words."""
     w, x, y, z = (_word(data, start + 8 * i) for i in range(4))
     a = a + w & _MASK
     b = _rotate_right(b + a + z & _MASK, 21)
@@ -79,7 +79,7 @@ def _weak(data: bytes, start: int, a: int, b: int) -> tuple[int, int]:
 
 
 def _long(data: bytes) -> int:
-    """Of more than 64 bytes."""
+    """Hash more than 64 bytes."""
     size, seed = len(data), 81
     y = seed * _K1 + 113 & _MASK
     z = _shift_mix(y * _K2 + 113 & _MASK) * _K2 & _MASK
@@ -110,14 +110,14 @@ def _long(data: bytes) -> int:
 
 
 def combine(first: int, second: int) -> int:
-    """A fingerprint of two fingerprints."""
+    """Combine two fingerprints into one."""
     factor = 0xC6A4A7935BD1E995
     mixed = first ^ factor ^ (_shift_mix(second * factor & _MASK) * factor & _MASK)
     return _shift_mix(_shift_mix(mixed * factor & _MASK) * factor & _MASK)
 
 
 def sip_hash(data: bytes, key: tuple[int, int]) -> int:
-    """SipHash-2-4 of bytes with a key of two 64-bit integers."""
+    """Compute SipHash-2-4 of bytes with a key of two 64-bit integers."""
     low, high = (part & _MASK for part in key)
     v = [low ^ 0x736F6D6570736575, high ^ 0x646F72616E646F6D, low ^ 0x6C7967656E657261, high ^ 0x7465646279746573]
 

@@ -10,9 +10,9 @@ import numpy as np
 import weft.numpy as wnp
 from weft import Array
 from weft.errors import ArgumentError
-from weft.keras.layers.preprocessing.colors import rescaled
+from weft.keras.layers.preprocessing.colors import rescale
 from weft.keras.layers.preprocessing.image import ImageLayer
-from weft.keras.layers.preprocessing.random_color import checked_range
+from weft.keras.layers.preprocessing.random_color import check_value_range
 
 _LEVELS = 256
 
@@ -47,23 +47,23 @@ class ContrastLimitedAdaptiveHistogramEqualization(ImageLayer):
     ):
         super().__init__(**kwargs)
         self._set_data_format(data_format)
-        self.value_range = checked_range(value_range)
+        self.value_range = check_value_range(value_range)
         self.set_arguments(clip_limit=clip_limit, tile_grid_size=tuple(tile_grid_size))
         if len(self.tile_grid_size) != 2 or min(self.tile_grid_size) < 1:
             raise ArgumentError("`tile_grid_size` must be two positive integers.", received=f"{tile_grid_size=}")
 
     def transform_images(self, images: Array, transformation: Any = None, training: bool | None = True) -> Array:
-        """The new images of a batch, of the same dtype."""
+        """Transform a batch of images; the dtype stays."""
         images = wnp.asarray(images)
         first = self.data_format == "channels_first"
-        pixels = rescaled(images.astype("float32"), self.value_range, (0, 255))
+        pixels = rescale(images.astype("float32"), self.value_range, (0, 255))
         pixels = pixels if first else wnp.moveaxis(pixels, -1, 1)
         shape = pixels.shape
-        out = self._equalized(wnp.reshape(pixels, (-1, *shape[2:]))).reshape(shape)
+        out = self._equalize(wnp.reshape(pixels, (-1, *shape[2:]))).reshape(shape)
         out = out if first else wnp.moveaxis(out, 1, -1)
-        return rescaled(out, (0, 255), self.value_range).astype(images.dtype)
+        return rescale(out, (0, 255), self.value_range).astype(images.dtype)
 
-    def _equalized(self, channels: Array) -> Array:
+    def _equalize(self, channels: Array) -> Array:
         """Equalize channels of shape (n, height, width), with values from 0 to 255."""
         count, height, width = channels.shape
         rows, columns = self.tile_grid_size
@@ -99,11 +99,11 @@ class ContrastLimitedAdaptiveHistogramEqualization(ImageLayer):
         return wnp.clip((total - first) * 255.0 / wnp.where(rest == 0, 1.0, rest), 0, 255)
 
     def transform_segmentation_masks(self, masks: Array, transformation: Any, training: bool | None = True) -> Array:
-        """The masks as they are."""
+        """Return the masks unchanged."""
         return masks
 
     def transform_bounding_boxes(self, boxes: dict[str, Any], transformation: Any, training: bool | None = True) -> Any:
-        """The boxes as they are."""
+        """Return the boxes unchanged."""
         return boxes
 
 

@@ -44,19 +44,19 @@ class ImageLayer(ConfiguredLayer):
         self.height_axis, self.width_axis = (-2, -1) if self.data_format == "channels_first" else (-3, -2)
 
     def get_random_transformation(self, data: Any, training: bool | None = True, seed: Any = None) -> Any:
-        """What is drawn for images; None where nothing is."""
+        """Draw the parameters of a transformation; None if there are none."""
         return None
 
     def transform_images(self, images: Array, transformation: Any, training: bool | None = True) -> Array:
-        """The new images of a batch."""
+        """Transform a batch of images."""
         raise NotImplementedError
 
     def transform_labels(self, labels: Any, transformation: Any, training: bool | None = True) -> Any:
-        """The labels of the new images: as they are."""
+        """Transform the labels; by default they are unchanged."""
         return labels
 
     def transform_segmentation_masks(self, masks: Array, transformation: Any, training: bool | None = True) -> Array:
-        """The new masks: as images are transformed."""
+        """Transform the masks; by default like images."""
         return self.transform_images(masks, transformation, training)
 
     def transform_bounding_boxes(self, boxes: dict[str, Any], transformation: Any, training: bool | None = True) -> Any:
@@ -75,20 +75,22 @@ class ImageLayer(ConfiguredLayer):
         )
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of the constructor."""
+        """Return the constructor arguments as plain data."""
         config = {**super().get_config(), "data_format": self.data_format}
         return (
             config if self.bounding_box_format is None else {**config, "bounding_box_format": self.bounding_box_format}
         )
 
-    def _converted(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def _convert_arguments(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         # Boxes may be lists of different lengths, and pixel numbers do not fit in half precision.
         data = args[0] if args else kwargs.get("data")
         if not isinstance(data, dict) or "bounding_boxes" not in data:
-            return super()._converted(args, kwargs)
+            return super()._convert_arguments(args, kwargs)
         boxes = data["bounding_boxes"]
         rest = {name: value for name, value in data.items() if name != "bounding_boxes"}
-        args, kwargs = super()._converted(
+        args, kwargs = super()._convert_arguments(
             (rest, *args[1:]) if args else args, kwargs if args else {**kwargs, "data": rest}
         )
         if not any_symbolic(boxes):
@@ -99,10 +101,10 @@ class ImageLayer(ConfiguredLayer):
     def call(self, data: Any, training: bool | None = True) -> Any:
         """Transform images, or each part of a dict; the dict is not changed."""
         if not isinstance(data, dict):
-            return self._batched(self.transform_images, data, self._drawn(data, training), training)
+            return self._transform_batch(self.transform_images, data, self._drawn(data, training), training)
         images = data["images"]
         transformation = self._drawn(images, training)
-        out = {**data, "images": self._batched(self.transform_images, images, transformation, training)}
+        out = {**data, "images": self._transform_batch(self.transform_images, images, transformation, training)}
         single = images.ndim == 3
         if "bounding_boxes" in data:
             out["bounding_boxes"] = self._transform_boxes(data["bounding_boxes"], transformation, training, single)
@@ -146,7 +148,7 @@ class ImageLayer(ConfiguredLayer):
             )
         return self.get_random_transformation(images, training=training)
 
-    def _batched(self, transform: Any, images: Array, transformation: Any, training: bool | None) -> Array:
+    def _transform_batch(self, transform: Any, images: Array, transformation: Any, training: bool | None) -> Array:
         if images.ndim == 4:
             return transform(images, transformation, training)
         return transform(images[None], transformation, training)[0]
@@ -159,20 +161,20 @@ class ImageLayer(ConfiguredLayer):
         return shape[self.height_axis], shape[self.width_axis]
 
     def compute_output_shape(self, input_shape: Any) -> Any:
-        """That of the input."""
+        """Return the input shape unchanged."""
         return input_shape if isinstance(input_shape, dict) else tuple(input_shape)
 
     def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
-        """The results for KerasTensors; those for a dict, whose parts have dtypes of their own, by tracing `call`."""
+        """Return the symbolic outputs; a dict, whose entries have different dtypes, is traced through `call`."""
         data = args[0] if args else kwargs.get("data")
         if isinstance(data, dict):
             return compute_output_spec(self.call, *args, **kwargs)
         return super().compute_output_spec(*args, **kwargs)
 
-    def _resized_shape(self, input_shape: Any) -> Any:
+    def _resize_shape(self, input_shape: Any) -> Any:
         if isinstance(input_shape, dict):
             images = {name: input_shape[name] for name in ("images", "segmentation_masks") if name in input_shape}
-            return {**input_shape, **{name: self._resized_shape(shape) for name, shape in images.items()}}
+            return {**input_shape, **{name: self._resize_shape(shape) for name, shape in images.items()}}
         shape = list(input_shape)
         shape[self.height_axis], shape[self.width_axis] = self.height, self.width
         return tuple(shape)
@@ -225,13 +227,13 @@ class Resizing(ImageLayer):
         )
 
     def transform_images(self, images: Array, transformation: Any = None, training: bool | None = True) -> Array:
-        """The resized images of a batch."""
+        """Resize a batch of images."""
         return self._resize(images, self.interpolation)
 
     def transform_segmentation_masks(
         self, masks: Array, transformation: Any = None, training: bool | None = True
     ) -> Array:
-        """The resized masks, of the nearest pixels."""
+        """Resize the masks with nearest-neighbor sampling."""
         return self._resize(masks, "nearest")
 
     def get_random_transformation(self, data: Any, training: bool | None = True, seed: Any = None) -> Any:
@@ -273,8 +275,8 @@ class Resizing(ImageLayer):
         return out.astype(images.dtype)
 
     def compute_output_shape(self, input_shape: Any) -> Any:
-        """The shape of the result for an input of a shape."""
-        return self._resized_shape(input_shape)
+        """Return the output shape for an input shape."""
+        return self._resize_shape(input_shape)
 
 
 class CenterCrop(ImageLayer):
@@ -314,7 +316,7 @@ class CenterCrop(ImageLayer):
         return self._clip_boxes({**corners, "boxes": moved}, self.height, self.width)
 
     def transform_images(self, images: Array, transformation: Any = None, training: bool | None = True) -> Array:
-        """The middle of the images of a batch."""
+        """Crop the center of a batch of images; smaller images are resized."""
         images = images.astype(self.compute_dtype)
         height, width = self._size(images)
         top, left = (height - self.height) // 2, (width - self.width) // 2
@@ -326,8 +328,8 @@ class CenterCrop(ImageLayer):
         return out.astype(self.compute_dtype)
 
     def compute_output_shape(self, input_shape: Any) -> Any:
-        """The shape of the result for an input of a shape."""
-        return self._resized_shape(input_shape)
+        """Return the output shape for an input shape."""
+        return self._resize_shape(input_shape)
 
 
 def aspect_part(height: int, width: int, target_height: int, target_width: int) -> tuple[int, int]:
@@ -338,7 +340,7 @@ def aspect_part(height: int, width: int, target_height: int, target_width: int) 
 
 
 def crop(images: Array, top: Any, left: Any, height: int, width: int, height_axis: int) -> Array:
-    """A part of images; `top` and `left` may be traced."""
+    """Crop images; `top` and `left` may be traced."""
     axis = height_axis % images.ndim
     out = lax.dynamic_slice_in_dim(images, top, height, axis=axis)
     return lax.dynamic_slice_in_dim(out, left, width, axis=axis + 1)

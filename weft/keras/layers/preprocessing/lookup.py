@@ -18,12 +18,12 @@ from weft.keras.graph.tensor import KerasTensor
 from weft.keras.layers.preprocessing.categories import (
     MODES,
     HostLayer,
-    batches_of,
     check_mode,
     encode,
     encoded_shape,
-    hashed,
-    key_of,
+    hash_string,
+    iterate_batches,
+    sip_hash_key,
 )
 from weft.keras.numerics.shapes import Shape
 
@@ -67,7 +67,7 @@ class IndexLookup(HostLayer):
             output_mode=output_mode,
             sparse=sparse,
             pad_to_max_tokens=pad_to_max_tokens,
-            salt=key_of(salt),
+            salt=sip_hash_key(salt),
         )
         self._tokens: list[Any] = []
         self._indices: dict[Any, int] = {}
@@ -77,16 +77,16 @@ class IndexLookup(HostLayer):
         if vocabulary is not None:
             self.set_vocabulary(vocabulary, idf_weights)
         elif idf_weights is not None:
-            raise ArgumentError("`idf_weights` are given together with a `vocabulary`.")
+            raise ArgumentError("`idf_weights` must be passed together with a `vocabulary`.")
 
     # ------------------------------------------------------------------------------------------------------- vocabulary
 
     def _token(self, value: Any) -> Any:
-        """A token as it is in the vocabulary."""
+        """Normalize a token to the form that the vocabulary has."""
         raise NotImplementedError
 
     def _special(self) -> list[Any]:
-        """The tokens before those of the vocabulary."""
+        """Return the special tokens, which precede the vocabulary."""
         mask = [self.mask_token] if self.mask_token is not None and self.output_mode == "int" else []
         return mask + [self.oov_token] * self.num_oov_indices
 
@@ -116,7 +116,9 @@ class IndexLookup(HostLayer):
             )
         size = len(special) + len(tokens)
         if self.max_tokens is not None and size > self.max_tokens:
-            raise ArgumentError(f"The vocabulary has {size} tokens with the special ones, more than {self.max_tokens}.")
+            raise ArgumentError(
+                f"The vocabulary must have at most {self.max_tokens} tokens, including the special ones; got {size}."
+            )
         self._tokens = tokens
         self._indices = {token: i + len(special) for i, token in enumerate(tokens)}
         if weights is not None:
@@ -125,11 +127,11 @@ class IndexLookup(HostLayer):
             self.idf_weights = np.concatenate([np.asarray(front, np.float32), weights])
 
     def get_vocabulary(self, include_special_tokens: bool = True) -> list[Any]:
-        """The tokens in the order of their indices."""
+        """Return the tokens in the order of their indices."""
         return [*(self._special() if include_special_tokens else []), *self._tokens]
 
     def vocabulary_size(self) -> int:
-        """How many indices there are."""
+        """Return the number of indices, including those of special tokens."""
         return len(self._special()) + len(self._tokens)
 
     # ----------------------------------------------------------------------------------------------------------- adapt
@@ -143,8 +145,8 @@ class IndexLookup(HostLayer):
     def adapt(self, data: Any, steps: int | None = None) -> None:
         """Make a vocabulary of the tokens of an array, or of batches."""
         self.reset_state()
-        for batch in batches_of(data, steps):
-            values = batch if _ragged(batch) else np.asarray(batch)
+        for batch in iterate_batches(data, steps):
+            values = batch if _is_ragged(batch) else np.asarray(batch)
             self.update_state(values[:, None] if isinstance(values, np.ndarray) and values.ndim == 1 else values)
         self.finalize_state()
 
@@ -152,7 +154,7 @@ class IndexLookup(HostLayer):
         """Take one batch into account; each row is a document."""
         if not self._adaptable:
             raise ArgumentError(f"{self.name!r} was made with a vocabulary, so there is nothing to adapt.")
-        rows = list(data) if _ragged(data) else np.atleast_2d(np.asarray(data)).reshape(np.shape(data)[:1] + (-1,))
+        rows = list(data) if _is_ragged(data) else np.atleast_2d(np.asarray(data)).reshape(np.shape(data)[:1] + (-1,))
         for row in rows:
             tokens = [self._token(value) for value in row]
             self._counts.update(tokens)
@@ -179,7 +181,7 @@ class IndexLookup(HostLayer):
     # ------------------------------------------------------------------------------------------------------------- call
 
     def _index(self, token: Any) -> int:
-        """The index of a token; -1 for the mask token where it has none."""
+        """Return the index of a token; -1 for the mask token if it has no index."""
         if self.mask_token is not None and token == self.mask_token:
             return 0 if self.output_mode == "int" else -1
         found = self._indices.get(token)
@@ -194,11 +196,11 @@ class IndexLookup(HostLayer):
         return first + (self._bin(token) if self.num_oov_indices > 1 else 0)
 
     def _bin(self, token: Any) -> int:
-        """Which of several indices an unknown token has."""
-        return hashed(token, self.salt) % self.num_oov_indices
+        """Return which of several out-of-vocabulary indices an unknown token has."""
+        return hash_string(token, self.salt) % self.num_oov_indices
 
     def call(self, inputs: Any) -> Any:
-        """Indices of tokens, or vectors; with `invert` tokens of indices."""
+        """Look up the indices of tokens, or vectors of them; with `invert` the tokens of indices."""
         if not self._tokens:
             raise ArgumentError(f"{self.name!r} has no vocabulary yet: give one, or call `adapt(data)`.")
         values = np.asarray(inputs)
@@ -211,13 +213,13 @@ class IndexLookup(HostLayer):
         indices = np.zeros(values.shape, np.int64)
         for position, value in np.ndenumerate(values):
             indices[position] = self._index(self._token(value))
-        return self.encoded(indices)
+        return self.encode_indices(indices)
 
     def _as_tokens(self, tokens: np.ndarray) -> Any:
         return tokens.astype(str)
 
-    def encoded(self, indices: np.ndarray) -> Array:
-        """Indices as the mode says; negative ones count for nothing."""
+    def encode_indices(self, indices: np.ndarray) -> Array:
+        """Encode indices by the output mode; negative ones are skipped."""
         if self.output_mode == "int":
             return wnp.asarray(indices.astype(self._integers()))
         mode = "count" if self.output_mode == "tf_idf" else self.output_mode
@@ -241,12 +243,12 @@ class IndexLookup(HostLayer):
         return int(self.max_tokens) if self.pad_to_max_tokens else self.vocabulary_size()
 
     def compute_output_shape(self, input_shape: Any) -> Shape:
-        """The shape of the result for an input of a shape."""
+        """Return the output shape for an input shape."""
         mode = "count" if self.output_mode == "tf_idf" else self.output_mode
         return encoded_shape(input_shape, mode, self._width())
 
     def compute_output_spec(self, inputs: Any) -> KerasTensor:
-        """The result for a KerasTensor."""
+        """Return the symbolic output for a symbolic input."""
         dtype = self._integers() if self.output_mode == "int" else config.floatx()
         return KerasTensor(self.compute_output_shape(inputs.shape), dtype)
 
@@ -287,21 +289,21 @@ class IndexLookup(HostLayer):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Any:
-        """The layer that `get_config` described, of Weft or of Keras.
+        """Construct a layer from a config of `get_config`, of Weft or of Keras.
 
         Args:
             config: plain data.
         """
-        return super().from_config(checked_vocabulary(config))
+        return super().from_config(check_vocabulary(config))
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments, with the vocabulary that there is now."""
+        """Return the constructor arguments with the present vocabulary."""
         weights = None if self.idf_weights is None else self.idf_weights[len(self._special()) :].tolist()
         return {**super().get_config(), "vocabulary": list(self._tokens) or None, "idf_weights": weights}
 
 
-def checked_vocabulary(config: dict[str, Any]) -> dict[str, Any]:
-    """The config of a layer with a vocabulary, which may not say where on this machine one is to be read."""
+def check_vocabulary(config: dict[str, Any]) -> dict[str, Any]:
+    """Return a config without the size of the vocabulary; a file name as vocabulary needs the user's trust."""
     if isinstance(config.get("vocabulary"), str):
         check_trust(
             f"The data name a file to be read as a vocabulary: {config['vocabulary']!r}.",
@@ -311,8 +313,8 @@ def checked_vocabulary(config: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in config.items() if name != "vocabulary_size"}
 
 
-def _ragged(data: Any) -> bool:
-    """Whether data is a list of rows of different lengths."""
+def _is_ragged(data: Any) -> bool:
+    """Return whether data is a list of rows of different lengths."""
     rows = isinstance(data, (list, tuple)) and all(isinstance(row, (list, tuple, np.ndarray)) for row in data)
     return rows and len({len(row) for row in data}) > 1
 
@@ -376,7 +378,7 @@ class StringLookup(IndexLookup):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Any:
-        """The layer that `get_config` described, of Weft or of Keras, which adds the `oov_method` of integers.
+        """Construct a layer from a config of Weft or of Keras, whose `oov_method` is only for integers.
 
         Args:
             config: plain data.
@@ -434,7 +436,7 @@ class IntegerLookup(IndexLookup):
         if oov_method not in ("floormod", "farmhash"):
             raise ArgumentError(f"`oov_method` must be 'floormod' or 'farmhash'. Received: oov_method={oov_method!r}")
         if salt is not None and oov_method != "farmhash":
-            raise ArgumentError("`salt` goes with oov_method='farmhash'.")
+            raise ArgumentError("`salt` must not be passed unless oov_method='farmhash'.")
         if vocabulary_dtype not in ("int64", "int32"):
             raise ArgumentError("`vocabulary_dtype` must be 'int64' or 'int32'.", received=f"{vocabulary_dtype=}")
         self.set_arguments(vocabulary_dtype=vocabulary_dtype, oov_method=oov_method)
@@ -458,14 +460,14 @@ class IntegerLookup(IndexLookup):
     def _bin(self, token: int) -> int:
         if self.oov_method == "floormod":
             return token % self.num_oov_indices
-        return hashed(str(token), self.salt) % self.num_oov_indices
+        return hash_string(str(token), self.salt) % self.num_oov_indices
 
     def _as_tokens(self, tokens: np.ndarray) -> Array:
         return wnp.asarray(tokens.astype(np.int64).astype(self._integers()))
 
 
-def padded(rows: Iterable[Sequence[int]], length: int | None = None) -> np.ndarray:
-    """Rows of different lengths as one array, with 0 behind, cut to a length."""
+def pad_rows(rows: Iterable[Sequence[int]], length: int | None = None) -> np.ndarray:
+    """Pad rows of different lengths with trailing zeros to one array, truncated to `length`."""
     rows = [list(row) for row in rows]
     size = max((len(row) for row in rows), default=0) if length is None else length
     out = np.zeros((len(rows), size), np.int64)

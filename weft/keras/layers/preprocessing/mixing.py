@@ -14,7 +14,7 @@ from weft.keras.layers.layer import Layer
 from weft.keras.layers.preprocessing.colors import RandomHue, RandomSaturation
 from weft.keras.layers.preprocessing.random_color import ColorLayer, RandomBrightness, RandomContrast
 from weft.keras.layers.preprocessing.random_geometry import Factor, RandomImageLayer, limits
-from weft.keras.layers.signature import signature_of
+from weft.keras.layers.signature import call_signature
 from weft.keras.numerics.shapes import sizes
 
 
@@ -40,11 +40,11 @@ class MixUp(RandomImageLayer):
 
     def _transform(self, images: Array, transformation: dict[str, Any]) -> Array:
         # Keras's results have four dimensions, also for one image.
-        return _mixed(images if images.ndim == 4 else images[None], transformation)
+        return _mix(images if images.ndim == 4 else images[None], transformation)
 
     def transform_labels(self, labels: Array, transformation: Any, training: bool | None = True) -> Array:
-        """The weighted sums of labels."""
-        return _mixed(wnp.asarray(labels).astype(self.compute_dtype), transformation) if training else labels
+        """Mix the labels with the weights of the images."""
+        return _mix(wnp.asarray(labels).astype(self.compute_dtype), transformation) if training else labels
 
     def _transform_box_dict(self, boxes: dict[str, Any], transformation: dict[str, Any]) -> dict[str, Any]:
         order = wnp.asarray(transformation["permutation_order"])
@@ -53,7 +53,7 @@ class MixUp(RandomImageLayer):
         return {**boxes, "boxes": both(coordinates, 1), "labels": both(labels, min(1, labels.ndim - 1))}
 
 
-def _mixed(values: Array, transformation: dict[str, Any]) -> Array:
+def _mix(values: Array, transformation: dict[str, Any]) -> Array:
     order, weight = wnp.asarray(transformation["permutation_order"]), wnp.asarray(transformation["mix_weight"])
     weight = wnp.reshape(weight, (-1, *(1,) * (values.ndim - 1))).astype(values.dtype)
     return weight * values + (1.0 - weight) * wnp.take(values, order, axis=0)
@@ -63,13 +63,13 @@ class BoxLayer(RandomImageLayer):
     """Something happens inside of a box drawn for each image."""
 
     def _ends(self, batch: int, length: int, share: Array, seed: Any) -> tuple[Array, Array]:
-        """Where the box begins and ends along one side, of which it has a share."""
+        """Draw where a box begins and ends along one side, given its share of the side."""
         size = (share * length).astype(self.compute_dtype)
         start = random.uniform((batch,), 0, 1, dtype=self.compute_dtype, seed=seed) * (length - size)
         return start, start + size
 
     def _inside(self, height: int, width: int, x: tuple[Array, Array], y: tuple[Array, Array]) -> Array:
-        """Which pixels are in the boxes, to broadcast to images."""
+        """Return which pixels are inside the boxes, for broadcasting to images."""
         row, column = (wnp.arange(size).astype(self.compute_dtype) for size in (height, width))
         within = lambda values, ends: (values >= ends[0][:, None]) & (values < ends[1][:, None])
         out = within(row, y)[:, :, None] & within(column, x)[:, None, :]
@@ -93,7 +93,7 @@ class CutMix(BoxLayer):
         self._set_seed(seed)
 
     def get_random_transformation(self, data: Any, training: bool | None = True, seed: Any = None) -> Any:
-        """What is drawn for a batch; nothing for one image."""
+        """Draw the boxes for a batch; None for one image."""
         images = data["images"] if isinstance(data, dict) else data
         return None if images.ndim == 3 else super().get_random_transformation(data, training, seed)
 
@@ -115,10 +115,10 @@ class CutMix(BoxLayer):
         return wnp.where(inside, wnp.take(images, order, axis=0), images)
 
     def transform_labels(self, labels: Array, transformation: Any, training: bool | None = True) -> Array:
-        """The labels, weighted by area."""
+        """Mix the labels with weights by area."""
         if not training or transformation is None:
             return labels
-        return _mixed(wnp.asarray(labels).astype(self.compute_dtype), transformation)
+        return _mix(wnp.asarray(labels).astype(self.compute_dtype), transformation)
 
 
 class RandomErasing(BoxLayer):
@@ -151,7 +151,7 @@ class RandomErasing(BoxLayer):
         self._set_seed(seed)
 
     def get_random_transformation(self, data: Any, training: bool | None = True, seed: Any = None) -> Any:
-        """Which boxes, whether they are erased, and by what."""
+        """Draw the boxes, whether they are erased, and their fill values."""
         drawn = super().get_random_transformation(data, training, seed)
         if drawn is None:
             return None
@@ -183,7 +183,7 @@ class RandomErasing(BoxLayer):
         return boxes
 
     def transform_segmentation_masks(self, masks: Array, transformation: Any, training: bool | None = True) -> Array:
-        """The masks as they are."""
+        """Return the masks unchanged."""
         return masks
 
 
@@ -305,21 +305,21 @@ class Pipeline(Layer):
         return self._pipeline_layers
 
     def call(self, inputs: Any, training: bool | None = True, mask: Any = None) -> Any:
-        """The result of the last layer; the mask goes through the layers with the data."""
+        """Apply the layers one after the other; the mask goes through them with the data."""
         for layer in self._pipeline_layers:
             options = {"training": training} if mask is None else {"training": training, "mask": mask}
-            accepted = signature_of(type(layer).call)
+            accepted = call_signature(type(layer).call)
             before, inputs = inputs, layer(inputs, **{name: each for name, each in options.items() if name in accepted})
             mask = layer.compute_mask(before, mask) if mask is not None else None
         return inputs
 
     def get_config(self) -> dict[str, Any]:
-        """The layers and the name."""
+        """Return the layers and the name as plain data."""
         return {"layers": [registry.serialize_keras_object(layer) for layer in self.layers], "name": self.name}
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> Pipeline:
-        """The pipeline that `get_config` described."""
+        """Construct a pipeline from a config of `get_config`."""
         config = dict(config)
         if not isinstance(config.get("layers"), (list, tuple)):
             raise ArgumentError("The config of a Pipeline must have a list of layers.", received=f"{config}"[:200])

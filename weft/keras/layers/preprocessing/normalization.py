@@ -124,23 +124,23 @@ class Normalization(ConfiguredLayer):
             count += new
             weight = new / count
             own = values.mean(axis=reduced)
-            variance = _merged(variance, values.var(axis=reduced), mean - own, weight)
+            variance = _merge_variance(variance, values.var(axis=reduced), mean - own, weight)
             mean = own * weight + mean * (1 - weight)
         self.adapt_mean.assign(np.asarray(mean, np.float32))
         self.adapt_variance.assign(np.asarray(variance, np.float32))
 
     def call(self, inputs: Array) -> Array:
-        """The normalized inputs."""
+        """Normalize the inputs."""
         values = wnp.asarray(inputs).astype(self.compute_dtype)
         deviation = wnp.maximum(wnp.sqrt(self.variance), config.epsilon())
         return self.mean + values * deviation if self.invert else (values - self.mean) / deviation
 
     def compute_output_shape(self, input_shape: Any) -> Shape:
-        """That of the input."""
+        """Return the input shape unchanged."""
         return tuple(input_shape)
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments, mean and variance as lists."""
+        """Return the constructor arguments, with mean and variance as lists."""
         listed = lambda value: None if value is None else np.asarray(value).tolist()
         return {
             **super().get_config(),
@@ -151,8 +151,8 @@ class Normalization(ConfiguredLayer):
         }
 
 
-def _merged(old: Any, new: Any, difference: Any, weight: float) -> Any:
-    """The variance of two sets, from theirs and the difference of their means; `weight` is the share of the second."""
+def _merge_variance(old: Any, new: Any, difference: Any, weight: float) -> Any:
+    """Merge the variances of two sets, given the difference of their means and the share `weight` of the second."""
     return old * (1 - weight) + new * weight + difference**2 * weight * (1 - weight)
 
 
@@ -187,17 +187,17 @@ class Rescaling(ConfiguredLayer):
         self.supports_masking = True
 
     def call(self, inputs: Array) -> Array:
-        """The rescaled inputs."""
+        """Scale the inputs and add the offset."""
         scale, offset = (wnp.asarray(value, self.compute_dtype) for value in (self.scale, self.offset))
         if scale.ndim and config.image_data_format() == "channels_first":
             scale = wnp.reshape(scale, (*scale.shape, *(1,) * (3 - scale.ndim)))
         return inputs.astype(self.compute_dtype) * scale + offset
 
     def compute_output_shape(self, input_shape: Any) -> Shape:
-        """That of the input."""
+        """Return the input shape unchanged."""
         return tuple(input_shape)
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments, arrays as lists."""
+        """Return the constructor arguments, with arrays as lists."""
         plain = {name: np.asarray(getattr(self, name)).tolist() for name in ("scale", "offset")}
         return {**super().get_config(), **plain}

@@ -12,8 +12,8 @@ from weft.keras import random
 from weft.keras.layers.preprocessing.random_geometry import Factor, RandomImageLayer, limits
 
 
-def checked_range(value_range: Any) -> tuple[float, float]:
-    """The smallest and largest value of a pixel."""
+def check_value_range(value_range: Any) -> tuple[float, float]:
+    """Return the smallest and largest value of a pixel, in ascending order."""
     if not isinstance(value_range, (list, tuple)) or len(value_range) != 2:
         raise ArgumentError(f"`value_range` must be two numbers. Received: value_range={value_range!r}")
     smallest, largest = sorted(value_range)
@@ -24,16 +24,16 @@ class ColorLayer(RandomImageLayer):
     """Images with other values, limited to a range; masks stay as they are."""
 
     def _set_range(self, value_range: Sequence[float], seed: int | None, data_format: str | None) -> None:
-        self.value_range = checked_range(value_range)
+        self.value_range = check_value_range(value_range)
         self._set_data_format(data_format)
         self._set_seed(seed)
 
     def transform_segmentation_masks(self, masks: Array, transformation: Any, training: bool | None = True) -> Array:
-        """The masks as they are."""
+        """Return the masks unchanged."""
         return masks
 
     def transform_bounding_boxes(self, boxes: dict[str, Any], transformation: Any, training: bool | None = True) -> Any:
-        """The boxes as they are."""
+        """Return the boxes unchanged."""
         return boxes
 
 

@@ -19,7 +19,7 @@ Factor = float | Sequence[float]
 
 
 def limits(factor: Any, name: str, smallest: float = -1.0, largest: float = 1.0) -> tuple[float, float]:
-    """(lower, upper), from these or from one number f, which is (-f, f), but not below the smallest."""
+    """Return (lower, upper) from a pair, or from one number f, which is (-f, f), but not below the smallest."""
     pair = sorted(factor) if isinstance(factor, (list, tuple)) else None
     if pair is None and isinstance(factor, (int, float)):
         pair = [max(-abs(factor), smallest), abs(factor)]
@@ -38,7 +38,7 @@ class RandomImageLayer(ImageLayer):
         self.generator = SeedGenerator(seed)
 
     def get_random_transformation(self, data: Any, training: bool | None = True, seed: Any = None) -> Any:
-        """What is drawn for images, one for each; None outside of training."""
+        """Draw the parameters of a transformation for each image; None outside of training."""
         if not training:
             return None
         images = data["images"] if isinstance(data, dict) else data
@@ -47,11 +47,11 @@ class RandomImageLayer(ImageLayer):
         return {**drawn, "input_shape": images.shape} if isinstance(drawn, dict) else drawn
 
     def _draw(self, batch: int, height: int, width: int, seed: Any) -> Any:
-        """For subclasses: draw what a batch of images of a size is transformed by."""
+        """Draw the parameters that transform a batch of images of a size; subclasses define it."""
         raise NotImplementedError
 
     def transform_images(self, images: Array, transformation: Any = None, training: bool | None = True) -> Array:
-        """The new images of a batch."""
+        """Transform a batch of images in training; else return them unchanged."""
         images = wnp.asarray(images).astype(self.compute_dtype)
         return self._transform(images, transformation) if training else images
 
@@ -60,7 +60,7 @@ class RandomImageLayer(ImageLayer):
         return self._transform_box_dict(boxes, transformation) if training else boxes
 
     def _transform_box_dict(self, boxes: dict[str, Any], transformation: Any) -> dict[str, Any]:
-        """For subclasses: transform boxes in training."""
+        """Transform boxes in training; subclasses define it."""
         return super().transform_bounding_boxes(boxes, transformation)
 
     def _warp_boxes(self, boxes: dict[str, Any], matrices: Any, shape: Sequence[int]) -> dict[str, Any]:
@@ -150,7 +150,7 @@ class AffineLayer(RandomImageLayer):
         return self._affine(images, transformation, self.interpolation)
 
     def _matrices(self, transformation: dict[str, Any]) -> Array:
-        """For subclasses: return eight parameters for each image, as `keras.ops.image.affine_transform` takes them."""
+        """Return eight parameters for each image, as `keras.ops.image.affine_transform` expects; subclasses define it."""
         raise NotImplementedError
 
     def _transform_box_dict(self, boxes: dict[str, Any], transformation: dict[str, Any]) -> dict[str, Any]:
@@ -169,12 +169,12 @@ class AffineLayer(RandomImageLayer):
         )
 
     def transform_segmentation_masks(self, masks: Array, transformation: Any, training: bool | None = True) -> Array:
-        """The new masks, of the nearest pixels."""
+        """Transform the masks like the images, with nearest-neighbor sampling."""
         return self._affine(masks, transformation, "nearest") if training else masks
 
 
 def _rows(batch: int, *columns: Any) -> Array:
-    """The first eight entries of 3 x 3 matrices, one row for each of a batch; the last two are 0."""
+    """Return the first eight entries of 3 x 3 matrices, one row for each image of a batch; the last two are 0."""
     filled = [wnp.broadcast_to(wnp.asarray(column, wnp.float32).reshape(-1), (batch,)) for column in (*columns, 0, 0)]
     return wnp.stack(filled, axis=1)
 
@@ -414,5 +414,5 @@ class RandomCrop(RandomImageLayer):
         return out.astype(self.compute_dtype)
 
     def compute_output_shape(self, input_shape: Any) -> Any:
-        """The shape in training."""
-        return self._resized_shape(input_shape)
+        """Return the output shape in training."""
+        return self._resize_shape(input_shape)

@@ -93,14 +93,14 @@ class STFTSpectrogram(ConfiguredLayer):
         self.built = True
 
     def _part(self, signal: Array, side: str) -> Array:
-        """(batch, channels, frequencies, time) of a signal (batch, channels, time)."""
+        """Compute (batch, channels, frequencies, time) from a signal (batch, channels, time)."""
         batch, channels, time = signal.shape
         kernel = getattr(self, f"{side}_kernel").value.astype(signal.dtype)
         out = conv(wnp.reshape(signal, (batch * channels, time, 1)), kernel, self._step, self.padding)
         return wnp.reshape(wnp.swapaxes(out, 1, 2), (batch, channels, self._frequencies, out.shape[1]))
 
     def call(self, inputs: Array) -> Array:
-        """The spectrogram."""
+        """Compute the spectrogram."""
         last = self.data_format == "channels_last"
         out = self._spectrum(wnp.swapaxes(inputs, 1, 2) if last else inputs)
         if self.expand_dims:
@@ -124,7 +124,7 @@ class STFTSpectrogram(ConfiguredLayer):
         return magnitude if self.mode == "magnitude" else wnp.log(wnp.maximum(magnitude, config.epsilon()))
 
     def compute_output_shape(self, input_shape: Any) -> Shape:
-        """The shape of the result for an input of a shape."""
+        """Return the output shape for an input shape."""
         last = self.data_format == "channels_last"
         batch, time, channels = input_shape if last else (input_shape[0], input_shape[2], input_shape[1])
         steps = window_count(time, self.frame_length, self._step, self.padding)
@@ -193,7 +193,7 @@ class MelSpectrogram(ConfiguredLayer):
         )
 
     def call(self, inputs: Array) -> Array:
-        """(batch, bands, windows)."""
+        """Compute the spectrogram (batch, bands, windows)."""
         signal = inputs.astype(wnp.promote_types(inputs.dtype, wnp.float32))
         real, imaginary = ops.stft(
             signal, self.sequence_length, self.sequence_stride, self.fft_length, window=self.window, center=True
@@ -207,7 +207,7 @@ class MelSpectrogram(ConfiguredLayer):
         return wnp.swapaxes(bands, -1, -2).astype(self.compute_dtype)
 
     def _bands(self, frequencies: int) -> np.ndarray:
-        """The weight of each frequency in each band: triangles on the mel scale."""
+        """Return the weight of each frequency in each band: triangles on the mel scale."""
         mel = lambda hertz: 1127.0 * np.log1p(hertz / 700.0)
         each = mel(np.linspace(0.0, self.sampling_rate / 2, frequencies)[1:])[:, None]
         edges = np.linspace(mel(self.min_freq), mel(self.max_freq), self.num_mel_bins + 2)
@@ -216,7 +216,7 @@ class MelSpectrogram(ConfiguredLayer):
         return np.pad(np.maximum(weights, 0), ((1, 0), (0, 0)))
 
     def compute_output_shape(self, input_shape: Any) -> Shape:
-        """The shape of the result for an input of a shape."""
+        """Return the output shape for an input shape."""
         time = input_shape[-1]
         padded = None if time is None else time + 2 * (self.fft_length // 2)
         steps = window_count(padded, self.fft_length, self.sequence_stride, "valid")

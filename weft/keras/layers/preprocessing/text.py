@@ -14,8 +14,8 @@ from weft.errors import ArgumentError, NotSupportedError
 from weft.keras.core import config
 from weft.keras.core.spec import check_positive
 from weft.keras.graph.tensor import KerasTensor
-from weft.keras.layers.preprocessing.categories import HostLayer, batches_of, texts
-from weft.keras.layers.preprocessing.lookup import StringLookup, checked_vocabulary, padded
+from weft.keras.layers.preprocessing.categories import HostLayer, iterate_batches, texts
+from weft.keras.layers.preprocessing.lookup import StringLookup, check_vocabulary, pad_rows
 from weft.keras.numerics.shapes import Shape
 
 _PUNCTUATION = re.compile(r"[!\"#$%&()*+,\-./:;<=>?@\[\\\]^_`{|}~']")
@@ -102,7 +102,7 @@ class TextVectorization(HostLayer):
     def adapt(self, data: Any, batch_size: int | None = None, steps: int | None = None) -> None:
         """Make a vocabulary of the words of an array or a list of texts, or of batches of them."""
         self.reset_state()
-        for batch in batches_of(data, steps):
+        for batch in iterate_batches(data, steps):
             self.update_state(batch)
         self.finalize_state()
 
@@ -119,7 +119,7 @@ class TextVectorization(HostLayer):
         self._lookup_layer.reset_state()
 
     def get_vocabulary(self, include_special_tokens: bool = True) -> list[str]:
-        """The words in the order of their indices."""
+        """Return the words in the order of their indices."""
         return self._lookup_layer.get_vocabulary(include_special_tokens)
 
     def set_vocabulary(self, vocabulary: Any, idf_weights: Any = None) -> None:
@@ -127,13 +127,13 @@ class TextVectorization(HostLayer):
         self._lookup_layer.set_vocabulary(vocabulary, idf_weights)
 
     def vocabulary_size(self) -> int:
-        """How many indices there are."""
+        """Return the number of indices, including those of special tokens."""
         return self._lookup_layer.vocabulary_size()
 
     # ------------------------------------------------------------------------------------------------------------- call
 
     def _words(self, inputs: Any) -> list[list[str]]:
-        """The tokens of each text."""
+        """Standardize each text and split it into tokens."""
         lines = texts(inputs, self.encoding)
         if callable(self.standardize):
             lines = np.asarray(self.standardize(lines.astype(str)), object)
@@ -163,27 +163,27 @@ class TextVectorization(HostLayer):
         return [" ".join(row[i : i + width]) for width in widths for i in range(len(row) - width + 1)]
 
     def call(self, inputs: Any) -> Array:
-        """Indices of the words of each text, or vectors."""
+        """Return the indices of the words of each text, or vectors of them."""
         lookup = self._lookup_layer
         if not lookup.get_vocabulary(include_special_tokens=False):
             raise ArgumentError(f"{self.name!r} has no vocabulary yet: give one, or call `adapt(data)`.")
         rows = [[lookup._index(word) for word in row] for row in self._words(inputs)]
         if self.output_mode == "int":
-            return wnp.asarray(padded(rows, self.output_sequence_length).astype(self._integers()))
+            return wnp.asarray(pad_rows(rows, self.output_sequence_length).astype(self._integers()))
         size = max((len(row) for row in rows), default=0)
         indices = np.full((len(rows), size), -1, np.int64)
         for row, own in zip(rows, indices, strict=True):
             own[: len(row)] = row
-        return lookup.encoded(indices)
+        return lookup.encode_indices(indices)
 
     def compute_output_shape(self, input_shape: Any) -> Shape:
-        """The shape of the result for an input of a shape."""
+        """Return the output shape for an input shape."""
         if self.output_mode == "int":
             return (input_shape[0], self.output_sequence_length)
         return (input_shape[0], self._lookup_layer.compute_output_shape((1, 1))[-1])
 
     def compute_output_spec(self, inputs: Any) -> KerasTensor:
-        """The result for a KerasTensor."""
+        """Return the symbolic output for a symbolic input."""
         dtype = self._integers() if self.output_mode == "int" else config.floatx()
         return KerasTensor(self.compute_output_shape(inputs.shape), dtype)
 
@@ -213,15 +213,15 @@ class TextVectorization(HostLayer):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Any:
-        """The layer that `get_config` described, of Weft or of Keras.
+        """Construct a layer from a config of `get_config`, of Weft or of Keras.
 
         Args:
             config: plain data.
         """
-        return super().from_config(checked_vocabulary(config))
+        return super().from_config(check_vocabulary(config))
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments, with the vocabulary that there is now."""
+        """Return the constructor arguments with the present vocabulary."""
         names = ("max_tokens", "pad_to_max_tokens", "sparse", "vocabulary", "idf_weights")
         inner = self._lookup_layer.get_config()
         return {**super().get_config(), **{name: inner[name] for name in names}}

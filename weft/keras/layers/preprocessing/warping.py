@@ -10,7 +10,7 @@ from weft import Array
 from weft.errors import ArgumentError
 from weft.keras import ops, random
 from weft.keras.core.seeds import draw_seed
-from weft.keras.layers.preprocessing.random_color import checked_range
+from weft.keras.layers.preprocessing.random_color import check_value_range
 from weft.keras.layers.preprocessing.random_geometry import Factor, RandomImageLayer, limits
 from weft.keras.ops.image.transforms import elastic, homography
 
@@ -60,9 +60,9 @@ class RandomPerspective(RandomImageLayer):
         return {"apply_perspective": chosen, "start_points": corners, "end_points": ends}
 
     def _transform(self, images: Array, transformation: dict[str, Any]) -> Array:
-        return self._warped(images, transformation, self.interpolation)
+        return self._warp(images, transformation, self.interpolation)
 
-    def _warped(self, images: Array, transformation: dict[str, Any], interpolation: str) -> Array:
+    def _warp(self, images: Array, transformation: dict[str, Any], interpolation: str) -> Array:
         out = ops.image.perspective_transform(
             images,
             transformation["start_points"],
@@ -84,8 +84,8 @@ class RandomPerspective(RandomImageLayer):
         return self._warp_boxes(boxes, matrices, shape)
 
     def transform_segmentation_masks(self, masks: Array, transformation: Any, training: bool | None = True) -> Array:
-        """The masks, warped as the images, by the nearest pixels."""
-        return self._warped(masks, transformation, "nearest") if training else masks
+        """Warp the masks like the images, with nearest-neighbor sampling."""
+        return self._warp(masks, transformation, "nearest") if training else masks
 
 
 class RandomElasticTransform(RandomImageLayer):
@@ -131,7 +131,7 @@ class RandomElasticTransform(RandomImageLayer):
                 raise ArgumentError(f"`{name}` must be one of {', '.join(known)}.", received=f"{name}={value!r}")
         self.factor = limits(factor, "factor", 0.0, 1.0)
         self.scale = limits(scale, "scale", 0.0, 1.0)
-        self.value_range = checked_range(value_range)
+        self.value_range = check_value_range(value_range)
         self.set_arguments(interpolation=interpolation, fill_mode=fill_mode, fill_value=fill_value)
         self._set_data_format(data_format)
         self._set_seed(seed)
@@ -148,10 +148,10 @@ class RandomElasticTransform(RandomImageLayer):
     def _transform(self, images: Array, transformation: dict[str, Any] | None) -> Array:
         if transformation is None:
             return images
-        out = self._distorted(images, transformation, self.interpolation)
+        out = self._distort(images, transformation, self.interpolation)
         return wnp.clip(out, *self.value_range)
 
-    def _distorted(self, images: Array, transformation: dict[str, Any], interpolation: str) -> Array:
+    def _distort(self, images: Array, transformation: dict[str, Any], interpolation: str) -> Array:
         height, width = self._size(images)
         strength, seed = transformation["distortion_factor"], transformation["seed"]
         out = elastic(
@@ -169,7 +169,7 @@ class RandomElasticTransform(RandomImageLayer):
         return wnp.where(chosen if images.ndim == 4 else chosen[0], out, images)
 
     def transform_segmentation_masks(self, masks: Array, transformation: Any, training: bool | None = True) -> Array:
-        """The masks, warped as the images, by the nearest pixels."""
+        """Warp the masks like the images, with nearest-neighbor sampling."""
         if not training or transformation is None:
             return masks
-        return self._distorted(masks, transformation, "nearest")
+        return self._distort(masks, transformation, "nearest")

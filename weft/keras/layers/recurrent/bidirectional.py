@@ -10,7 +10,7 @@ from weft import Array
 from weft.errors import ArgumentError
 from weft.keras.core import registry
 from weft.keras.layers.layer import Layer
-from weft.keras.layers.signature import signature_of
+from weft.keras.layers.signature import call_signature
 
 
 class Bidirectional(Layer):
@@ -48,9 +48,9 @@ class Bidirectional(Layer):
                 f"`merge_mode` must be 'sum', 'mul', 'ave', 'concat' or None. Received: merge_mode={merge_mode!r}"
             )
         super().__init__(**kwargs)
-        self.forward_layer = _renamed(layer, "forward_")
+        self.forward_layer = _rename(layer, "forward_")
         self.backward_layer = (
-            _renamed(layer, "backward_", go_backwards=True) if backward_layer is None else backward_layer
+            _rename(layer, "backward_", go_backwards=True) if backward_layer is None else backward_layer
         )
         self._check_layers()
         for one in (self.forward_layer, self.backward_layer):
@@ -94,7 +94,7 @@ class Bidirectional(Layer):
             self._initial_weights = None
 
     def call(self, sequences: Array, initial_state: Any = None, mask: Any = None, training: bool | None = None) -> Any:
-        """The merged outputs; with `return_state` the states of both layers too."""
+        """Run both directions and merge their outputs; with `return_state` return the states of both layers too."""
         half = 0 if initial_state is None else len(initial_state) // 2
         starts = (None, None) if initial_state is None else (initial_state[:half], initial_state[half:])
         forward, backward = (
@@ -108,16 +108,16 @@ class Bidirectional(Layer):
         forward, backward = (out.astype(self.compute_dtype) for out in (forward, backward))
         if self.return_sequences:
             backward = wnp.flip(backward, axis=1)
-        merged = self._merged(forward, backward)
+        merged = self._merge(forward, backward)
         if not self.return_state:
             return merged
         return (*merged, *states) if self.merge_mode is None else (merged, *states)
 
     def _options(self, layer: Any, mask: Any, training: Any) -> dict[str, Any]:
-        signature = signature_of(type(layer).call)
+        signature = call_signature(type(layer).call)
         return {name: value for name, value in (("mask", mask), ("training", training)) if name in signature}
 
-    def _merged(self, forward: Array, backward: Array) -> Any:
+    def _merge(self, forward: Array, backward: Array) -> Any:
         if self.merge_mode == "concat":
             return wnp.concatenate([forward, backward], axis=-1)
         if self.merge_mode == "sum":
@@ -141,11 +141,11 @@ class Bidirectional(Layer):
         self.backward_layer.reset_state()
 
     def reset_states(self) -> None:
-        """The same as `reset_state`."""
+        """Reset the states; an alias of `reset_state`."""
         self.reset_state()
 
     def compute_output_shape(self, sequences_shape: Any, initial_state_shape: Any = None) -> Any:
-        """The shapes of output and, with `return_state`, states."""
+        """Return the shape of the output and, with `return_state`, the shapes of the states."""
         out = self.forward_layer.compute_output_shape(sequences_shape)
         states: tuple[Any, ...] = ()
         if self.return_state:
@@ -157,7 +157,7 @@ class Bidirectional(Layer):
         return (out, *states, *states) if self.return_state else out
 
     def compute_mask(self, inputs: Any, mask: Any = None) -> Any:  # Keras's names override those of Layer
-        """The mask of the steps, where there is an output for each."""
+        """Return the mask of the steps if there is an output for each step, else None."""
         first = mask[0] if isinstance(mask, (list, tuple)) else mask
         own = first if self.return_sequences else None
         out = (own, own) if self.merge_mode is None else (own,)
@@ -166,7 +166,7 @@ class Bidirectional(Layer):
         return out if len(out) > 1 else out[0]
 
     def get_config(self) -> dict[str, Any]:
-        """Both layers and how they are merged."""
+        """Return both layers and the merge mode as plain data."""
         config = super().get_config()
         config.pop("weights", None)
         return {
@@ -178,7 +178,7 @@ class Bidirectional(Layer):
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> Bidirectional:
-        """The layer that `get_config` described."""
+        """Construct a layer from a config of `get_config`."""
         config = dict(config)
         for name in ("layer", "backward_layer"):
             if config.get(name) is not None:
@@ -186,8 +186,8 @@ class Bidirectional(Layer):
         return cls(**config)
 
 
-def _renamed(layer: Any, prefix: str, **changes: Any) -> Any:
-    """The same layer made anew, with a prefix to its name."""
+def _rename(layer: Any, prefix: str, **changes: Any) -> Any:
+    """Construct a copy of a layer with a prefixed name and changed arguments."""
     described = registry.serialize_keras_object(layer)
     config = {**described["config"], "name": prefix + layer.name.removeprefix(prefix), **changes}
     return registry.deserialize_keras_object({**described, "config": config}, {type(layer).__name__: type(layer)})

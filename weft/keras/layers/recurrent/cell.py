@@ -27,27 +27,27 @@ class Steps:
     """A cell whose contraction with the inputs may be done for all steps at once, before the loop."""
 
     def has_steps(self) -> bool:
-        """Whether the methods below work; else the cell is called."""
+        """Return whether the methods below are implemented; else the cell is called for each step."""
         return True
 
     def draw(self, inputs: Array, states: Any) -> Any:
-        """The dropout masks for a sequence, of which `inputs` is one step."""
+        """Draw the dropout masks for a sequence; `inputs` is one step of it."""
         raise NotImplementedError
 
-    def nothing_dropped(self) -> Any:
-        """Masks that drop nothing."""
+    def no_dropout(self) -> Any:
+        """Return masks that drop nothing."""
         raise NotImplementedError
 
     def project(self, inputs: Array, masks: Any) -> Array:
-        """The part of a step that depends on the inputs alone; (batch, features), also with time before."""
+        """Compute the part of a step that depends on the inputs only; (batch, features), or with time first."""
         raise NotImplementedError
 
     def step(self, projected: Array, states: Any, masks: Any) -> Any:
-        """The states after a step."""
+        """Return the states after one step."""
         raise NotImplementedError
 
-    def output_of(self, states: Any) -> Array:
-        """The output that is in the states after a step."""
+    def read_output(self, states: Any) -> Array:
+        """Return the output, which is part of the states after a step."""
         raise NotImplementedError
 
 
@@ -97,13 +97,13 @@ class RecurrentCell(ConfiguredLayer, Steps):
         return self.bias_initializer
 
     def _input_bias(self) -> Any:
-        """The bias of the contraction with the inputs, or None."""
+        """Return the bias of the contraction with the inputs, or None."""
         return None if self.bias is None else self.bias.value
 
     # ---------------------------------------------------------------------------------------------------------- a step
 
     def call(self, inputs: Array, states: Any, training: bool | None = False) -> tuple[Array, Any]:
-        """One step. In training with dropout a call draws masks of its own; over a sequence, `RNN` draws them once."""
+        """Run one step. In training each call draws its own dropout masks; `RNN` draws them once a sequence."""
         nested = isinstance(states, (list, tuple))
         old = list(states) if nested else [states]
         masks = self.draw(inputs, old) if training else NO_MASKS
@@ -111,7 +111,7 @@ class RecurrentCell(ConfiguredLayer, Steps):
         return new[0], new if nested else new[0]
 
     def draw(self, inputs: Array, states: Sequence[Array]) -> Masks:
-        """Masks like one step of inputs and like the first state."""
+        """Draw masks for one step of inputs and for the first state."""
         return Masks(self._drawn(self.dropout, inputs), self._drawn(self.recurrent_dropout, states[0]))
 
     def _drawn(self, rate: float, like: Array) -> list[Array] | None:
@@ -121,18 +121,18 @@ class RecurrentCell(ConfiguredLayer, Steps):
         count = self.gates if self._separate else 1
         return [random.dropout(ones, rate, seed=self.seed_generator) for _ in range(count)]
 
-    def nothing_dropped(self) -> Masks:
-        """Masks that drop nothing."""
+    def no_dropout(self) -> Masks:
+        """Return masks that drop nothing."""
         return NO_MASKS
 
     def project(self, inputs: Array, masks: Masks) -> Array:
-        """inputs · kernel + bias, (..., gates · units)."""
+        """Compute inputs · kernel + bias, (..., gates · units)."""
         out = self._contract(inputs, self.kernel.value, masks.inputs)
         bias = self._input_bias()
         return out if bias is None else out + bias
 
     def _contract(self, x: Array, kernel: Array, masks: list[Array] | None) -> Array:
-        """x · kernel, where x is masked apart for each gate if there is a mask for each."""
+        """Compute x · kernel; if each gate has a mask, x is masked separately for each."""
         if masks is None:
             return wnp.matmul(x, kernel)
         if len(masks) == 1:
@@ -140,23 +140,23 @@ class RecurrentCell(ConfiguredLayer, Steps):
         parts = wnp.split(kernel, len(masks), axis=-1)
         return wnp.concatenate([wnp.matmul(x * mask, part) for mask, part in zip(masks, parts, strict=True)], axis=-1)
 
-    def output_of(self, states: Sequence[Array]) -> Array:
-        """The first state."""
+    def read_output(self, states: Sequence[Array]) -> Array:
+        """Return the first state, which is the output."""
         return states[0]
 
     def get_initial_state(self, batch_size: int | None = None) -> list[Array]:
-        """States of zeros for a batch."""
+        """Return states of zeros for a batch."""
         sizes = [self.state_size] if isinstance(self.state_size, int) else self.state_size
         return [wnp.zeros((batch_size, size), self.compute_dtype) for size in sizes]
 
 
 def with_rates(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Arguments of a cell, whose rates of dropout are between 0 and 1."""
+    """Clip the dropout rates in a cell's arguments to [0, 1]."""
     rates = {name: min(1.0, max(0.0, arguments[name])) for name in ("dropout", "recurrent_dropout")}
     return {**arguments, **rates}
 
 
 def pop_implementation(kwargs: dict[str, Any], recurrent_dropout: float) -> bool:
-    """Whether each gate has masks of its own: with `implementation=1`, or where states are dropped."""
+    """Pop `implementation` and return whether each gate has its own masks: with 1, or with recurrent dropout."""
     implementation = kwargs.pop("implementation", 2)
     return implementation == 1 or recurrent_dropout > 0

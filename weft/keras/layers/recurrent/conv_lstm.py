@@ -91,7 +91,7 @@ class ConvLSTMCell(RecurrentCell):
         self.built = True
 
     def step_output_shape(self, shape: Sequence[Any]) -> tuple[Any, ...]:
-        """The shape of output and states for one step of inputs."""
+        """Return the shape of output and states for one step of inputs."""
         out = list(
             window_shape(shape, self.kernel_size, self.strides, self.padding, self.data_format, self.dilation_rate)
         )
@@ -99,12 +99,12 @@ class ConvLSTMCell(RecurrentCell):
         return tuple(out)
 
     def get_initial_state(self, batch_size: int | None = None) -> list[Array]:
-        """States of zeros for a batch."""
+        """Return states of zeros for a batch."""
         shape = self.step_output_shape((batch_size, *self._step_shape))
         return [wnp.zeros(shape, self.compute_dtype) for _ in range(2)]
 
     def project(self, inputs: Array, masks: Masks) -> Array:
-        """The convolution of the inputs, (..., gates · filters) in the channels; time may come before the batch."""
+        """Convolve the inputs into (..., 4 · filters) channels, all gates at once; time may precede the batch."""
         out = self._convolve(inputs, self.kernel.value, masks.inputs, self.strides, self.padding, self.dilation_rate)
         if self.bias is None:
             return out
@@ -115,7 +115,7 @@ class ConvLSTMCell(RecurrentCell):
     def _convolve(
         self, x: Array, kernel: Array, masks: list[Array] | None, strides: Sizes, padding: str, dilation: Sizes
     ) -> Array:
-        """A convolution of images, where each gate's are masked apart if there are masks."""
+        """Convolve images; if there are masks, each gate has its own."""
         outer, each = x.shape[: x.ndim - self.rank - 1], x.shape[x.ndim - self.rank - 1 :]
 
         def run(x: Array, kernel: Array) -> Array:
@@ -129,7 +129,7 @@ class ConvLSTMCell(RecurrentCell):
         return wnp.concatenate([run(x * mask, part) for mask, part in zip(masks, parts, strict=True)], axis=axis)
 
     def step(self, projected: Array, states: Sequence[Array], masks: Masks) -> list[Array]:
-        """The states after a step."""
+        """Return the states after one step."""
         h, c = states
         total = projected + self._convolve(h, self.recurrent_kernel.value, masks.states, 1, "same", 1)
         i, f, g, o = wnp.split(total, 4, axis=channel_axis(self.data_format))
@@ -177,7 +177,7 @@ class ConvLSTM(CellLayer):
         self.input_spec = InputSpec(ndim=self.rank + 3)
 
     def compute_output_shape(self, sequences_shape: Any, initial_state_shape: Any = None) -> Any:
-        """The shapes of output and, with `return_state`, states."""
+        """Return the shape of the output and, with `return_state`, the shapes of the states."""
         state = self.cell.step_output_shape((sequences_shape[0], *sequences_shape[2:]))
         out = (state[0], sequences_shape[1], *state[1:]) if self.return_sequences else state
         return (out, state, state) if self.return_state else out

@@ -74,7 +74,7 @@ class GRUCell(RecurrentCell):
         return bias[0] if bias is not None and self.reset_after else bias
 
     def step(self, projected: Array, states: Sequence[Array], masks: Masks) -> list[Array]:
-        """The state after a step."""
+        """Return the state after one step."""
         (h,) = states
         kernel, units = self.recurrent_kernel.value, self.units
         x_gates, x_candidate = projected[..., : 2 * units], projected[..., 2 * units :]

@@ -62,7 +62,7 @@ class LSTMCell(RecurrentCell):
         return forget_bias(self.bias_initializer, self.units) if self.unit_forget_bias else self.bias_initializer
 
     def step(self, projected: Array, states: Sequence[Array], masks: Masks) -> list[Array]:
-        """The states after a step."""
+        """Return the states after one step."""
         h, c = states
         total = projected + self._contract(h, self.recurrent_kernel.value, masks.states)
         i, f, g, o = wnp.split(total, 4, axis=-1)
@@ -70,7 +70,7 @@ class LSTMCell(RecurrentCell):
 
 
 def forget_bias(initializer: Any, units: int) -> Any:
-    """An initializer of the bias of four gates, with 1 for the second."""
+    """Return an initializer of the bias of four gates, with ones for the forget gate, the second."""
 
     def start(shape: Any, dtype: Any = None) -> Array:
         rest = [initializer((size,), dtype=dtype) for size in (units, 2 * units)]

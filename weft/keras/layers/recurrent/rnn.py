@@ -19,7 +19,7 @@ from weft.keras.layers.arguments import ConfiguredLayer
 from weft.keras.layers.layer import Layer
 from weft.keras.layers.recurrent.cell import Steps
 from weft.keras.layers.recurrent.stacked import StackedRNNCells
-from weft.keras.layers.signature import signature_of
+from weft.keras.layers.signature import call_signature
 from weft.keras.numerics.recurrent import run_steps, time_first
 
 
@@ -112,7 +112,7 @@ class RNN(ConfiguredLayer):
         return [*super()._own_state(), *weft.tree.leaves(self.states)]
 
     def get_initial_state(self, batch_size: int) -> list[Any]:
-        """The states before the first step."""
+        """Return the states before the first step."""
         start = getattr(self.cell, "get_initial_state", None)
         if start is None:
             dtype = getattr(self.cell, "compute_dtype", self.compute_dtype)
@@ -126,13 +126,13 @@ class RNN(ConfiguredLayer):
             state.assign(wnp.zeros_like(state.value))
 
     def reset_states(self) -> None:
-        """The same as `reset_state`."""
+        """Reset the states; an alias of `reset_state`."""
         self.reset_state()
 
     # ------------------------------------------------------------------------------------------------------------- call
 
     def call(self, sequences: Array, initial_state: Any = None, mask: Any = None, training: bool | None = False) -> Any:
-        """The last output, or all; and the last states with `return_state`."""
+        """Return the last output, or all outputs; with `return_state` the last states too."""
         if initial_state is None:
             states = self.states if self.states is not None else self.get_initial_state(sequences.shape[0])
         else:
@@ -162,7 +162,7 @@ class RNN(ConfiguredLayer):
             )
 
     def inner_loop(self, sequences: Array, initial_state: Any, mask: Any, training: bool = False) -> Any:
-        """The loop over the steps: (last output, outputs of all steps or None, last states)."""
+        """Run the loop over the steps and return (last output, outputs of all steps or None, last states)."""
         if mask is not None:
             mask = wnp.asarray(mask).astype(bool)
             mask = time_first(wnp.any(mask, axis=-1) if mask.ndim == 3 else mask)
@@ -181,19 +181,19 @@ class RNN(ConfiguredLayer):
         return last, None if outputs is None else time_first(outputs), states
 
     def _run_apart(self, run: Any, sequences: Array, states: Any, training: bool) -> Any:
-        """The contraction with the inputs of all steps at once, and then the steps."""
+        """Contract the inputs of all steps at once, then run the steps."""
         cell = self.cell
         sequences = sequences.astype(cell.compute_dtype)
-        masks = cell.draw(sequences[0], states) if training else cell.nothing_dropped()
+        masks = cell.draw(sequences[0], states) if training else cell.no_dropout()
         projected = cell.project(sequences, masks)
         step = lambda x, states, rest: (cell.step(x, states, masks), rest)
-        last, outputs, states, _ = run(step, cell.output_of, projected, states)
+        last, outputs, states, _ = run(step, cell.read_output, projected, states)
         return last, outputs, states
 
     def _run_calls(self, run: Any, sequences: Array, states: Any, training: bool) -> Any:
-        """Steps that call the cell, which may write variables of its own."""
+        """Run steps that call the cell, which may write variables of its own."""
         cell = self.cell
-        options = {"training": training} if "training" in signature_of(type(cell).call) else {}
+        options = {"training": training} if "training" in call_signature(type(cell).call) else {}
         variables = cell.non_trainable_variables if isinstance(cell, Layer) else []
         written: set[int] = set()
 
@@ -222,7 +222,7 @@ class RNN(ConfiguredLayer):
     # ----------------------------------------------------------------------------------------------------------- shapes
 
     def compute_output_shape(self, sequences_shape: Any, initial_state_shape: Any = None) -> Any:
-        """The shapes of output and, with `return_state`, states."""
+        """Return the shape of the output and, with `return_state`, the shapes of the states."""
         batch = sequences_shape[0]
         size = getattr(self.cell, "output_size", None)
         size = self.state_size[0] if size is None else size
@@ -232,14 +232,14 @@ class RNN(ConfiguredLayer):
         return (out, *weft.tree.map(lambda one: (batch, one), self.state_size))
 
     def compute_mask(self, inputs: Any, mask: Any = None) -> Any:  # Keras's names override those of Layer
-        """The mask of the steps, where there is an output for each."""
+        """Return the mask of the steps if there is an output for each step, else None."""
         first = mask[0] if isinstance(mask, (list, tuple)) else mask
         out = first if self.return_sequences else None
         return [out, *(None for _ in weft.tree.leaves(self.state_size))] if self.return_state else out
 
 
 def _like(new: Any, old: Any) -> Any:
-    """New states in the structure of the old ones: a cell may return one state for a list of one."""
+    """Restore the structure of the old states: a cell may return one state for a list of one."""
     if not isinstance(new, (list, tuple)):
         new = [new]
     return weft.tree.unflatten(weft.tree.structure(old), weft.tree.leaves(list(new)))
@@ -249,7 +249,7 @@ class CellLayer(RNN):
     """A layer that is an `RNN` with a cell of its own, whose arguments are the layer's."""
 
     def __init__(self, cell_class: type[Layer], arguments: dict[str, Any], **kwargs: Any):
-        """The layer of a cell.
+        """Construct the layer and its cell from the arguments of both.
 
         Args:
           cell_class: the class of the cell.
@@ -279,19 +279,19 @@ class CellLayer(RNN):
         return getattr(cell, name)
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of the layer and its cell."""
+        """Return the arguments of the layer and its cell."""
         config, inner = super().get_config(), self.cell.get_config()
         arguments = {name: inner[name] for name in self.cell.argument_names}
         return {**config, **arguments, "unroll": self.unroll, "zero_output_for_mask": self.zero_output_for_mask}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Any:
-        """The layer that `get_config` described; the cell makes objects of what describes them, in its order."""
+        """Construct a layer from a config of `get_config`; the cell deserializes nested objects, in its order."""
         return cls(**config)
 
 
 def check_cudnn(value: str | bool) -> None:
-    """`use_cudnn`: how the loop is computed is the compiler's choice."""
+    """Check `use_cudnn`: True is not supported, since the compiler chooses how the loop is computed."""
     if value not in ("auto", False, True):
         raise ArgumentError(f"`use_cudnn` must be 'auto', True or False. Received: use_cudnn={value!r}")
     if value is True:

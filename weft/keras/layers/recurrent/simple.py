@@ -54,7 +54,7 @@ class SimpleRNNCell(RecurrentCell):
         self._set_cell(arguments, state_count=1, separate=False)
 
     def step(self, projected: Array, states: Sequence[Array], masks: Masks) -> list[Array]:
-        """The state after a step."""
+        """Return the state after one step."""
         total = projected + self._contract(states[0], self.recurrent_kernel.value, masks.states)
         return [total if self.activation is None else self.activation(total)]
 

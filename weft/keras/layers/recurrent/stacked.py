@@ -11,7 +11,7 @@ from weft.errors import ArgumentError
 from weft.keras.core import registry
 from weft.keras.layers.layer import Layer
 from weft.keras.layers.recurrent.cell import Steps
-from weft.keras.layers.signature import signature_of
+from weft.keras.layers.signature import call_signature
 
 
 class StackedRNNCells(Layer, Steps):
@@ -39,7 +39,7 @@ class StackedRNNCells(Layer, Steps):
         return _output_size(self.cells[-1])
 
     def get_initial_state(self, batch_size: int | None = None) -> list[Any]:
-        """The states of each cell before the first step."""
+        """Return the states of each cell before the first step."""
         return [self._initial(cell, batch_size) for cell in self.cells]
 
     def _initial(self, cell: Any, batch_size: int | None) -> Any:
@@ -57,11 +57,11 @@ class StackedRNNCells(Layer, Steps):
         self.built = True
 
     def call(self, inputs: Array, states: Any, training: bool | None = False, **kwargs: Any) -> tuple[Array, Any]:
-        """One step of all cells."""
+        """Run one step of all cells."""
         new = []
         for cell, own in zip(self.cells, states, strict=True):
             listed = isinstance(own, (list, tuple))
-            options = {**kwargs, "training": training} if "training" in signature_of(type(cell).call) else kwargs
+            options = {**kwargs, "training": training} if "training" in call_signature(type(cell).call) else kwargs
             inputs, after = (cell if callable(cell) else cell.call)(inputs, list(own) if listed else [own], **options)
             after = after if isinstance(after, (list, tuple)) else [after]
             new.append(list(after) if listed else after[0])
@@ -70,47 +70,47 @@ class StackedRNNCells(Layer, Steps):
     # -------------------------------------------------------------------------------------------------- steps of cells
 
     def has_steps(self) -> bool:
-        """Whether all cells have their steps apart from the contraction with the inputs."""
+        """Return whether all cells separate their steps from the contraction with the inputs."""
         return all(isinstance(cell, Steps) and cell.has_steps() for cell in self.cells)
 
     def draw(self, inputs: Array, states: Any) -> list[Any]:
-        """The dropout masks of each cell."""
+        """Draw the dropout masks of each cell."""
         masks = []
         for cell, own in zip(self.cells, states, strict=True):
             masks.append(cell.draw(inputs, own))
             inputs = wnp.zeros((inputs.shape[0], cell.output_size), inputs.dtype)
         return masks
 
-    def nothing_dropped(self) -> list[Any]:
-        """Masks that drop nothing."""
-        return [cell.nothing_dropped() for cell in self.cells]
+    def no_dropout(self) -> list[Any]:
+        """Return masks that drop nothing."""
+        return [cell.no_dropout() for cell in self.cells]
 
     def project(self, inputs: Array, masks: Any) -> Array:
-        """The contraction of the first cell."""
+        """Contract the inputs with the kernel of the first cell."""
         return self.cells[0].project(inputs, masks[0])
 
     def step(self, projected: Array, states: Any, masks: Any) -> list[Any]:
-        """The states of all cells after a step."""
+        """Return the states of all cells after one step."""
         new: list[Any] = []
         for i, (cell, own) in enumerate(zip(self.cells, states, strict=True)):
             if i:
-                projected = cell.project(self.cells[i - 1].output_of(new[-1]), masks[i])
+                projected = cell.project(self.cells[i - 1].read_output(new[-1]), masks[i])
             new.append(cell.step(projected, own, masks[i]))
         return new
 
-    def output_of(self, states: Any) -> Array:
-        """The output of the last cell."""
-        return self.cells[-1].output_of(states[-1])
+    def read_output(self, states: Any) -> Array:
+        """Return the output of the last cell."""
+        return self.cells[-1].read_output(states[-1])
 
     # ----------------------------------------------------------------------------------------------------------- config
 
     def get_config(self) -> dict[str, Any]:
-        """The cells."""
+        """Return the cells as plain data."""
         return {**super().get_config(), "cells": [registry.serialize_keras_object(cell) for cell in self.cells]}
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> StackedRNNCells:
-        """The cells that `get_config` described."""
+        """Construct the cells from a config of `get_config`."""
         config = dict(config)
         cells = [registry.deserialize_keras_object(cell, custom_objects) for cell in config.pop("cells")]
         return cls(cells, **config)

@@ -11,7 +11,7 @@ from weft.errors import ArgumentError
 from weft.keras.core.scope import stateless
 from weft.keras.layers.core.wrapper import Wrapper
 from weft.keras.layers.layer import Layer
-from weft.keras.layers.signature import signature_of
+from weft.keras.layers.signature import call_signature
 from weft.keras.numerics.recurrent import time_first
 
 
@@ -49,13 +49,13 @@ class TimeDistributed(Wrapper):
         super().build(self._step_shape(input_shape))
 
     def call(self, inputs: Array, training: bool | None = None, mask: Any = None) -> Array:
-        """The layer of each step."""
+        """Apply the layer to each step."""
         if mask is not None and tuple(mask.shape[:2]) != tuple(inputs.shape[:2]):
             raise ArgumentError(
                 f"The mask of TimeDistributed is (batch, steps). Received: mask of shape {mask.shape}, inputs of shape "
                 f"{inputs.shape}"
             )
-        signature = signature_of(type(self.layer).call)
+        signature = call_signature(type(self.layer).call)
         options = {"training": training} if "training" in signature else {}
         steps = [time_first(inputs)]
         if mask is not None and "mask" in signature:
@@ -84,6 +84,6 @@ class TimeDistributed(Wrapper):
         return weft.tree.map(finished, out)
 
     def compute_output_shape(self, input_shape: Any) -> Any:
-        """The shape of the layer's result, with the steps after the batch."""
+        """Return the output shape of the layer, with the steps as second axis."""
         out = self.layer.compute_output_shape(self._step_shape(input_shape))
         return (out[0], input_shape[1], *out[1:])

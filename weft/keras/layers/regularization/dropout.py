@@ -25,7 +25,7 @@ class RandomLayer(ConfiguredLayer):
     seed_generator: SeedGenerator | None = None
 
     def _set_amount(self, name: str, value: float, seed: int | None) -> None:
-        """How much is changed, and the generator, which there is none of for an amount of 0."""
+        """Set the amount, and create the seed generator if the amount is positive."""
         self.set_arguments(**{name: value}, seed=seed)
         if value > 0:
             self.seed_generator = SeedGenerator(seed)
@@ -33,15 +33,15 @@ class RandomLayer(ConfiguredLayer):
         self.supports_masking = True
         self._build_at_init()
 
-    def _changed(self, inputs: Array) -> Array:
+    def _perturb(self, inputs: Array) -> Array:
         raise NotImplementedError
 
     def call(self, inputs: Array, training: bool | None = False) -> Array:
-        """The inputs, changed where this is training."""
-        return self._changed(inputs) if training and self._amount > 0 else inputs
+        """Change the inputs in training; else return them unchanged."""
+        return self._perturb(inputs) if training and self._amount > 0 else inputs
 
     def compute_output_shape(self, input_shape: Any) -> Shape:
-        """That of the input."""
+        """Return the input shape unchanged."""
         return tuple(input_shape)
 
 
@@ -58,8 +58,8 @@ def _noise_shape(value: Sequence[int | None] | None) -> tuple[int | None, ...] |
     return tuple(value)
 
 
-def _filled(noise_shape: Sequence[int | None] | None, shape: Sequence[int]) -> tuple[int, ...]:
-    """A noise shape with the sizes of the input where it has None."""
+def _fill_sizes(noise_shape: Sequence[int | None] | None, shape: Sequence[int]) -> tuple[int, ...]:
+    """Replace None in a noise shape with the sizes of the input."""
     if noise_shape is None:
         return tuple(shape)
     return tuple(size if wanted is None else wanted for wanted, size in zip(noise_shape, shape, strict=True))
@@ -94,8 +94,8 @@ class Dropout(RandomLayer):
         self._set_amount("rate", rate, seed)
         self.set_arguments(noise_shape=_noise_shape(noise_shape))
 
-    def _changed(self, inputs: Array) -> Array:
-        shape = _filled(self.noise_shape, inputs.shape)
+    def _perturb(self, inputs: Array) -> Array:
+        shape = _fill_sizes(self.noise_shape, inputs.shape)
         return random.dropout(inputs, self.rate, noise_shape=shape, seed=self.seed_generator)
 
 
@@ -119,13 +119,13 @@ class SpatialDropout(RandomLayer):
         self.set_arguments(data_format=standardize_data_format(data_format))
         self.input_spec = InputSpec(ndim=self.rank + 2)
 
-    def _changed(self, inputs: Array) -> Array:
+    def _perturb(self, inputs: Array) -> Array:
         axes = spatial_axes(self.rank, self.data_format)
         shape = tuple(1 if axis in axes else size for axis, size in enumerate(inputs.shape))
         return random.dropout(inputs, self.rate, noise_shape=shape, seed=self.seed_generator)
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments; Keras' layer of this name does not take `trainable`."""
+        """Return the constructor arguments; Keras' layer of this name does not take `trainable`."""
         config = super().get_config()
         del config["trainable"]
         return config
@@ -174,9 +174,9 @@ class AlphaDropout(RandomLayer):
         self._set_amount("rate", rate, seed)
         self.set_arguments(noise_shape=_noise_shape(noise_shape))
 
-    def _changed(self, inputs: Array) -> Array:
+    def _perturb(self, inputs: Array) -> Array:
         lowest = -1.6732632423543772848170429916717 * 1.0507009873554804934193349852946  # SELU at minus infinity
-        uniform = random.uniform(_filled(self.noise_shape, inputs.shape), seed=self.seed_generator)
+        uniform = random.uniform(_fill_sizes(self.noise_shape, inputs.shape), seed=self.seed_generator)
         keep = (uniform >= self.rate).astype(inputs.dtype)
         scale = ((1 - self.rate) * (1 + self.rate * lowest**2)) ** -0.5 if self.rate < 1 else 0.0
         return scale * (inputs * keep + lowest * (1 - keep)) - scale * lowest * self.rate
@@ -196,7 +196,7 @@ class GaussianDropout(RandomLayer):
             raise ArgumentError(f"`rate` must be from 0 to less than 1. Received: rate={rate}")
         self._set_amount("rate", rate, seed)
 
-    def _changed(self, inputs: Array) -> Array:
+    def _perturb(self, inputs: Array) -> Array:
         deviation = math.sqrt(self.rate / (1.0 - self.rate))
         return inputs * random.normal(inputs.shape, 1.0, deviation, dtype=self.compute_dtype, seed=self.seed_generator)
 
@@ -215,7 +215,7 @@ class GaussianNoise(RandomLayer):
             raise ArgumentError(f"`stddev` must not be negative. Received: stddev={stddev}")
         self._set_amount("stddev", stddev, seed)
 
-    def _changed(self, inputs: Array) -> Array:
+    def _perturb(self, inputs: Array) -> Array:
         noise = random.normal(inputs.shape, 0.0, self.stddev, dtype=self.compute_dtype, seed=self.seed_generator)
         return inputs + noise
 
@@ -236,15 +236,15 @@ class ActivityRegularization(ConfiguredLayer):
         self._build_at_init()
 
     def call(self, inputs: Array) -> Array:
-        """The inputs."""
+        """Return the inputs unchanged."""
         return inputs
 
     def compute_output_shape(self, input_shape: Any) -> Shape:
-        """That of the input."""
+        """Return the input shape unchanged."""
         return tuple(input_shape)
 
     def get_config(self) -> dict[str, Any]:
-        """l1 and l2, from which the regularizer comes."""
+        """Return the constructor arguments; the regularizer is omitted, since l1 and l2 determine it."""
         config = super().get_config()
         config.pop("activity_regularizer", None)
         return config

@@ -33,14 +33,14 @@ class ZeroPadding(ConfiguredLayer):
         return self.padding
 
     def call(self, inputs: Array) -> Array:
-        """The inputs with zeros around them."""
+        """Pad the inputs with zeros."""
         amounts: list[tuple[int, int]] = [(0, 0)] * inputs.ndim
         for axis, pair in zip(spatial_axes(self.rank, self.data_format), self._pairs(), strict=True):
             amounts[axis] = pair
         return wnp.pad(inputs, amounts)
 
     def compute_output_shape(self, input_shape: Any) -> Shape:
-        """The shape of the result for an input of a shape."""
+        """Return the output shape for an input shape."""
         before = spatial_sizes(input_shape, self.data_format)
         after = [None if size is None else size + sum(pair) for size, pair in zip(before, self._pairs(), strict=True)]
         return with_spatial(input_shape, after, self.data_format)
@@ -104,7 +104,7 @@ class Cropping(ConfiguredLayer):
         return self.cropping
 
     def call(self, inputs: Array) -> Array:
-        """What is left of the inputs."""
+        """Crop the inputs."""
         self.compute_output_shape(inputs.shape)
         out = inputs
         for axis, (before, after) in zip(spatial_axes(self.rank, self.data_format), self._pairs(), strict=True):
@@ -112,7 +112,7 @@ class Cropping(ConfiguredLayer):
         return out
 
     def compute_output_shape(self, input_shape: Any) -> Shape:
-        """The shape of the result for an input of a shape."""
+        """Return the output shape for an input shape."""
         before = spatial_sizes(input_shape, self.data_format)
         after = [None if size is None else size - sum(pair) for size, pair in zip(before, self._pairs(), strict=True)]
         if any(size is not None and size <= 0 for size in after):

@@ -35,13 +35,13 @@ class Flatten(ConfiguredLayer):
         self.input_spec = InputSpec(min_ndim=1)
 
     def call(self, inputs: Array) -> Array:
-        """The inputs as (batch, features)."""
+        """Flatten the inputs to (batch, features)."""
         if self.data_format == "channels_first" and inputs.ndim > 2:
             inputs = wnp.moveaxis(inputs, 1, -1)
         return wnp.reshape(inputs, (inputs.shape[0], math.prod(inputs.shape[1:])))
 
     def compute_output_shape(self, input_shape: Any) -> Shape:
-        """The shape of the result for an input of a shape."""
+        """Return the output shape for an input shape."""
         sizes = tuple(input_shape[1:])
         return (input_shape[0], None if None in sizes else math.prod(sizes))
 
@@ -69,11 +69,11 @@ class Reshape(ConfiguredLayer):
         self.set_arguments(target_shape=target)
 
     def call(self, inputs: Array) -> Array:
-        """The inputs in the new shape."""
+        """Reshape the inputs."""
         return wnp.reshape(inputs, self.compute_output_shape(inputs.shape))
 
     def compute_output_shape(self, input_shape: Any) -> Shape:
-        """The batch, and the target with -1 filled in where the sizes are known."""
+        """Return the batch size and the target shape, with -1 resolved if the sizes are known."""
         sizes, target = tuple(input_shape[1:]), self.target_shape
         if None in sizes:
             return (input_shape[0], *(None if size == -1 else size for size in target))
@@ -112,11 +112,11 @@ class Permute(ConfiguredLayer):
         self.input_spec = InputSpec(ndim=len(order) + 1)
 
     def call(self, inputs: Array) -> Array:
-        """The transposed inputs."""
+        """Transpose the inputs."""
         return wnp.transpose(inputs, (0, *self.dims))
 
     def compute_output_shape(self, input_shape: Any) -> Shape:
-        """The shape of the result for an input of a shape."""
+        """Return the output shape for an input shape."""
         return (input_shape[0], *(input_shape[axis] for axis in self.dims))
 
 
@@ -136,10 +136,10 @@ class RepeatVector(ConfiguredLayer):
         self.input_spec = InputSpec(ndim=2)
 
     def call(self, inputs: Array) -> Array:
-        """The repeated inputs."""
+        """Repeat the inputs along a new second axis."""
         batch, features = inputs.shape
         return wnp.broadcast_to(inputs[:, None], (batch, self.n, features))
 
     def compute_output_shape(self, input_shape: Any) -> Shape:
-        """The shape of the result for an input of a shape."""
+        """Return the output shape for an input shape."""
         return (input_shape[0], self.n, input_shape[1])

@@ -26,7 +26,7 @@ class UpSampling(ConfiguredLayer):
         self.input_spec = InputSpec(ndim=self.rank + 2)
 
     def call(self, inputs: Array) -> Array:
-        """The repeated elements."""
+        """Repeat the elements along the spatial axes."""
         out = inputs
         for axis, size in zip(spatial_axes(self.rank, self.data_format), self._factors(), strict=True):
             out = wnp.repeat(out, size, axis=axis)
@@ -36,7 +36,7 @@ class UpSampling(ConfiguredLayer):
         return self.size
 
     def compute_output_shape(self, input_shape: Any) -> Shape:
-        """The shape of the result for an input of a shape."""
+        """Return the output shape for an input shape."""
         before = spatial_sizes(input_shape, self.data_format)
         after = [None if size is None else size * factor for size, factor in zip(before, self._factors(), strict=True)]
         return with_spatial(input_shape, after, self.data_format)
@@ -80,7 +80,7 @@ class UpSampling2D(UpSampling):
         self.set_arguments(interpolation=interpolation.lower())
 
     def call(self, inputs: Array) -> Array:
-        """The larger images."""
+        """Enlarge the images by the interpolation."""
         if self.interpolation == "nearest":
             return super().call(inputs)
         shape = self.compute_output_shape(inputs.shape)

@@ -19,23 +19,23 @@ _BRIGHTNESS = (0.2989, 0.5870, 0.1140)
 
 
 def _channels(images: Any, data_format: str | None, floats: bool = True) -> tuple[Any, int]:
-    """Images of three channels, and the axis of these."""
+    """Return images, checked to have three channels, and the axis of the channels."""
     images = tensor(images)
     spatial_axes(images, data_format)
     axis = -1 if standardize_data_format(data_format) == "channels_last" else -3
     if images.shape[axis] != 3:
         raise ShapeMismatchError(
-            "Images have three channels: red, green and blue, or hue, saturation and value.",
+            "Images must have three channels: red, green and blue, or hue, saturation and value.",
             received=f"shape {images.shape}",
         )
     if floats and not wnp.issubdtype(images.dtype, wnp.floating):
-        raise ArgumentError("Images are of floats in [0, 1].", received=f"dtype {images.dtype}")
+        raise ArgumentError("Images must be floats in [0, 1].", received=f"dtype {images.dtype}")
     return images, axis
 
 
 @operation
 def rgb_to_grayscale(images: Any, data_format: str | None = None) -> Any:
-    """The brightness of images of red, green and blue.
+    """Convert images of red, green and blue to their brightness.
 
     Args:
         images: an image or a batch of images.
@@ -54,7 +54,7 @@ def rgb_to_grayscale(images: Any, data_format: str | None = None) -> Any:
 
 @operation
 def rgb_to_hsv(images: Any, data_format: str | None = None) -> Any:
-    """Hue, saturation and value of images of red, green and blue.
+    """Convert images of red, green and blue to hue, saturation and value.
 
     Args:
         images: an image or a batch of images, floats in [0, 1].
@@ -80,7 +80,7 @@ def rgb_to_hsv(images: Any, data_format: str | None = None) -> Any:
 
 @operation
 def hsv_to_rgb(images: Any, data_format: str | None = None) -> Any:
-    """Red, green and blue of images of hue, saturation and value.
+    """Convert images of hue, saturation and value to red, green and blue.
 
     Args:
         images: an image or a batch of images, floats in [0, 1].
@@ -97,8 +97,8 @@ def hsv_to_rgb(images: Any, data_format: str | None = None) -> Any:
     return wnp.concatenate(parts, axis).astype(images.dtype)
 
 
-def _filtered(images: Any, kernel: Any, data_format: str | None) -> Any:
-    """Each channel of images with one kernel (rows, columns), zeros at the borders."""
+def _filter_channels(images: Any, kernel: Any, data_format: str | None) -> Any:
+    """Filter each channel of images with one kernel (rows, columns), zeros at the borders."""
     single = images.ndim == 3
     images = images[None] if single else images
     data_format = standardize_data_format(data_format)
@@ -109,7 +109,7 @@ def _filtered(images: Any, kernel: Any, data_format: str | None) -> Any:
 
 
 def _gaussian(size: int, sigma: Any, dtype: Any) -> Any:
-    """The factors of a normal distribution, which sum to 1."""
+    """Return the factors of a normal distribution, which sum to 1."""
     positions = wnp.asarray(np.arange(size) - (size - 1) / 2, dtype)
     factors = wnp.exp(-0.5 * (positions / sigma) ** 2)
     return factors / wnp.sum(factors)
@@ -119,7 +119,7 @@ def _gaussian(size: int, sigma: Any, dtype: Any) -> Any:
 def gaussian_blur(
     images: Any, kernel_size: Any = (3, 3), sigma: Any = (1.0, 1.0), data_format: str | None = None
 ) -> Any:
-    """Images smoothed with a normal distribution; zeros are at the borders.
+    """Smooth images with a normal distribution; zeros are at the borders.
 
     Args:
         images: an image or a batch of images.
@@ -135,12 +135,12 @@ def gaussian_blur(
     width, height = sizes(kernel_size, 2, "kernel_size")
     deviations = wnp.broadcast_to(wnp.asarray(sigma, images.dtype), (2,))
     kernel = wnp.outer(_gaussian(height, deviations[1], images.dtype), _gaussian(width, deviations[0], images.dtype))
-    return _filtered(images, kernel, data_format)
+    return _filter_channels(images, kernel, data_format)
 
 
 @operation
 def sobel_edges(images: Any, data_format: str | None = None) -> Any:
-    """Derivatives of images along rows and columns, by the filters of Sobel; zeros are at the borders.
+    """Compute derivatives of images along rows and columns with Sobel filters; zeros are at the borders.
 
     Args:
         images: a batch of images.
@@ -152,7 +152,7 @@ def sobel_edges(images: Any, data_format: str | None = None) -> Any:
     images = inexact(images)
     spatial_axes(images, data_format)
     kernel = np.array([[-1.0, -2.0, -1.0], [0.0, 0.0, 0.0], [1.0, 2.0, 1.0]])
-    return wnp.stack([_filtered(images, part, data_format) for part in (kernel, kernel.T)], axis=-1)
+    return wnp.stack([_filter_channels(images, part, data_format) for part in (kernel, kernel.T)], axis=-1)
 
 
 @operation
@@ -166,7 +166,7 @@ def ssim(
     k2: float = 0.03,
     data_format: str | None = None,
 ) -> Any:
-    """How alike images are in brightness, contrast and structure: 1 for equal ones.
+    """Compute the structural similarity of images, by brightness, contrast and structure: 1 for equal images.
 
     Args:
         image1: an image or a batch of images.
@@ -183,10 +183,14 @@ def ssim(
     """
     one, two = inexact(image1), inexact(image2)
     if one.shape != two.shape:
-        raise ShapeMismatchError("ssim takes images of the same shape.", received=f"{one.shape} and {two.shape}")
+        raise ShapeMismatchError(
+            "The images of ssim must have the same shape.", received=f"{one.shape} and {two.shape}"
+        )
     axes = spatial_axes(one, data_format)
     if min(one.shape[axis] for axis in axes) < filter_size:
-        raise ShapeMismatchError("Images are as large as a window.", received=f"{one.shape}, {filter_size=}")
+        raise ShapeMismatchError(
+            "Images must be at least as large as the filter.", received=f"{one.shape}, {filter_size=}"
+        )
     single = one.ndim == 3
     one, two = (part[None] if single else part for part in (one, two))
     weights = _gaussian(filter_size, filter_sigma, one.dtype)

@@ -26,20 +26,22 @@ METHODS = {
 
 
 def spatial_axes(images: Any, data_format: str | None) -> tuple[int, int]:
-    """The axes of rows and columns of an image or a batch of images."""
+    """Return the axes of rows and columns of an image or a batch of images."""
     if images.ndim not in (3, 4):
-        raise ShapeMismatchError("Images are of rank 3 (one image) or 4 (a batch).", received=f"shape {images.shape}")
+        raise ShapeMismatchError(
+            "Images must have rank 3 (one image) or 4 (a batch).", received=f"shape {images.shape}"
+        )
     return (-3, -2) if standardize_data_format(data_format) == "channels_last" else (-2, -1)
 
 
 def cropped_sizes(own: tuple[int, int], target: tuple[int, int]) -> tuple[int, int]:
-    """The rows and columns of the largest part of an image that has the proportions of a target."""
+    """Return the rows and columns of the largest part of an image with the aspect ratio of a target."""
     rows, columns = int(own[1] * target[0] / target[1]), int(own[0] * target[1] / target[0])
     return max(min(own[0], rows), 1), max(min(own[1], columns), 1)
 
 
 def padded_sizes(own: tuple[int, int], target: tuple[int, int]) -> tuple[int, int]:
-    """The rows and columns of the smallest image around an image that has the proportions of a target."""
+    """Return the rows and columns of the smallest image around an image with the aspect ratio of a target."""
     return max(own[0], int(own[1] * target[0] / target[1])), max(own[1], int(own[0] * target[1] / target[0]))
 
 
@@ -55,7 +57,7 @@ def resize(
     fill_value: float = 0.0,
     data_format: str | None = None,
 ) -> Any:
-    """Images of another size.
+    """Resize images.
 
     Args:
         images: an image or a batch of images.
@@ -79,9 +81,9 @@ def resize(
     images = tensor(images)
     rows, columns = spatial_axes(images, data_format)
     if interpolation not in METHODS:
-        raise ArgumentError(f"`interpolation` is one of {', '.join(METHODS)}.", received=f"{interpolation=}")
+        raise ArgumentError(f"`interpolation` must be one of {', '.join(METHODS)}.", received=f"{interpolation=}")
     if fill_mode != "constant":
-        raise ArgumentError("`fill_mode` is 'constant'.", received=f"{fill_mode=}")
+        raise ArgumentError("`fill_mode` must be 'constant'.", received=f"{fill_mode=}")
     if crop_to_aspect_ratio and pad_to_aspect_ratio:
         raise ArgumentError("Images are cropped or padded to the right proportions, not both.")
     height, width = sizes(size, 2, "size")
@@ -110,7 +112,7 @@ def resize(
 def scale_and_translate(
     images: Any, output_shape: Any, scale: Any, translation: Any, spatial_dims: Any, method: str, antialias: bool = True
 ) -> Any:
-    """Images of another size, scaled and moved by real numbers.
+    """Scale and translate images by real numbers, to another size.
 
     Args:
         images: an array.
@@ -137,9 +139,9 @@ def scale_and_translate(
 
 
 def _limits(before: Any, after: Any, target: Any, size: int, names: str, sign: int) -> tuple[int, int]:
-    """What is cut off or added before and after an axis, of which two of three are known."""
+    """Return the amounts that are cut off or added before and after an axis, given two of before, after and target."""
     if sum(part is None for part in (before, after, target)) != 1:
-        raise ArgumentError(f"Give just two of {names}.", received=f"{before}, {after} and {target}")
+        raise ArgumentError(f"Exactly two of {names} must be given.", received=f"{before}, {after} and {target}")
     difference = None if target is None else (target - size) * sign
     if before is None:
         before = difference - after
@@ -152,8 +154,10 @@ def _limits(before: Any, after: Any, target: Any, size: int, names: str, sign: i
     return before, after
 
 
-def _bordered_spec(images: Any, data_format: str | None, sign: int, names: str, *parts: tuple[Any, Any, Any]) -> Any:
-    """Images of unknown rows or columns after cropping (`sign` -1) or padding (1): the target's where there is one."""
+def _border_spec(images: Any, data_format: str | None, sign: int, names: str, *parts: tuple[Any, Any, Any]) -> Any:
+    """Return the symbolic result of cropping (`sign` -1) or padding (1) images with unknown rows or columns: the
+    target's sizes, if given.
+    """
     axes = spatial_axes(images, data_format)
     if all(images.shape[axis] is not None for axis in axes):
         return None
@@ -178,7 +182,7 @@ def _crop_spec(
     data_format: str | None = None,
 ) -> Any:
     rows, columns = (top_cropping, bottom_cropping, target_height), (left_cropping, right_cropping, target_width)
-    return _bordered_spec(images, data_format, -1, "the croppings and the target", rows, columns)
+    return _border_spec(images, data_format, -1, "the croppings and the target", rows, columns)
 
 
 def _pad_spec(
@@ -192,7 +196,7 @@ def _pad_spec(
     data_format: str | None = None,
 ) -> Any:
     rows, columns = (top_padding, bottom_padding, target_height), (left_padding, right_padding, target_width)
-    return _bordered_spec(images, data_format, 1, "the paddings and the target", rows, columns)
+    return _border_spec(images, data_format, 1, "the paddings and the target", rows, columns)
 
 
 @operation
@@ -207,7 +211,7 @@ def crop_images(
     target_width: int | None = None,
     data_format: str | None = None,
 ) -> Any:
-    """Images without some rows and columns at their borders; two of three are given for each direction.
+    """Crop rows and columns at the borders of images; two of three amounts are given for each direction.
 
     Args:
         images: an image or a batch of images.
@@ -244,7 +248,7 @@ def pad_images(
     target_width: int | None = None,
     data_format: str | None = None,
 ) -> Any:
-    """Images with zeros added at their borders; two of three are given for each direction.
+    """Pad images with zeros at their borders; two of three amounts are given for each direction.
 
     Args:
         images: an image or a batch of images.
@@ -278,7 +282,7 @@ def extract_patches(
     padding: str = "valid",
     data_format: str | None = None,
 ) -> Any:
-    """Windows of images, as channels.
+    """Extract windows of images as channels.
 
     Args:
         images: an image or a batch of images; a volume or a batch of volumes where `size` has three sizes.
@@ -312,7 +316,7 @@ def extract_patches_3d(
     padding: str = "valid",
     data_format: str | None = None,
 ) -> Any:
-    """Windows of volumes, as channels.
+    """Extract windows of volumes as channels.
 
     Args:
         volumes: a volume (rank 4) or a batch of volumes (rank 5).

@@ -12,7 +12,7 @@ from weft.errors import ArgumentError, ShapeMismatchError
 from weft.keras.core.config import standardize_data_format
 from weft.keras.core.seeds import draw_seed
 from weft.keras.ops.dispatch import inexact, operation, tensor
-from weft.keras.ops.image.colors import _filtered, _gaussian
+from weft.keras.ops.image.colors import _filter_channels, _gaussian
 from weft.keras.ops.image.geometry import spatial_axes
 from weft.scipy.ndimage import map_coordinates as _map_coordinates
 
@@ -20,21 +20,21 @@ _FILL_MODES = ("constant", "nearest", "wrap", "mirror", "reflect")
 _ORDERS = {"nearest": 0, "bilinear": 1}
 
 
-def _checked_mode(fill_mode: str) -> str:
+def _check_fill_mode(fill_mode: str) -> str:
     if fill_mode not in _FILL_MODES:
-        raise ArgumentError(f"`fill_mode` is one of {', '.join(_FILL_MODES)}.", received=f"{fill_mode=}")
+        raise ArgumentError(f"`fill_mode` must be one of {', '.join(_FILL_MODES)}.", received=f"{fill_mode=}")
     return fill_mode
 
 
 def _order(interpolation: str) -> int:
     if interpolation not in _ORDERS:
-        raise ArgumentError(f"`interpolation` is one of {', '.join(_ORDERS)}.", received=f"{interpolation=}")
+        raise ArgumentError(f"`interpolation` must be one of {', '.join(_ORDERS)}.", received=f"{interpolation=}")
     return _ORDERS[interpolation]
 
 
 @operation
 def map_coordinates(inputs: Any, coordinates: Any, order: int, fill_mode: str = "constant", fill_value: Any = 0) -> Any:
-    """The elements of an array at coordinates that need not be integers.
+    """Sample an array at coordinates that need not be integers.
 
     Args:
         inputs: an array.
@@ -49,10 +49,10 @@ def map_coordinates(inputs: Any, coordinates: Any, order: int, fill_mode: str = 
     inputs, coordinates = tensor(inputs), tensor(coordinates)
     if coordinates.shape[0] != inputs.ndim:
         raise ShapeMismatchError(
-            "`coordinates` has one array for each axis of `inputs`.",
+            "`coordinates` must have one array for each axis of `inputs`.",
             received=f"inputs {inputs.shape}, coordinates {coordinates.shape}",
         )
-    mode = _checked_mode(fill_mode)
+    mode = _check_fill_mode(fill_mode)
     if mode == "constant":
         # The constant is a border of one element, so that values near the edge go over to it.
         inside = _map_coordinates(
@@ -62,8 +62,8 @@ def map_coordinates(inputs: Any, coordinates: Any, order: int, fill_mode: str = 
     return _map_coordinates(inputs, list(coordinates), order, mode, fill_value)
 
 
-def _sampled(images: Any, coordinates: Any, order: int, fill_mode: str, fill_value: Any) -> Any:
-    """Images (batch, rows, columns, channels) at coordinates (batch, 2, rows, columns)."""
+def _sample(images: Any, coordinates: Any, order: int, fill_mode: str, fill_value: Any) -> Any:
+    """Sample images (batch, rows, columns, channels) at coordinates (batch, 2, rows, columns)."""
 
     def of_channel(channel: Any, where: Any) -> Any:
         return map_coordinates(channel, where, order, fill_mode, fill_value)
@@ -73,7 +73,7 @@ def _sampled(images: Any, coordinates: Any, order: int, fill_mode: str, fill_val
 
 
 def _as_batch(images: Any, data_format: str | None) -> tuple[Any, Any]:
-    """Images of floats as a batch with channels last, and what undoes that."""
+    """Convert images to a batch of floats with channels last; also return the inverse conversion."""
     images = tensor(images)
     spatial_axes(images, data_format)
     dtype, single = images.dtype, images.ndim == 3
@@ -93,8 +93,8 @@ def _wide(dtype: Any) -> Any:
     return wnp.promote_types(dtype, "float32")
 
 
-def _projected(parameters: Any, rows: int, columns: int) -> Any:
-    """Where pixels come from by eight parameters of a projection: (batch, 2, rows, columns)."""
+def _project(parameters: Any, rows: int, columns: int) -> Any:
+    """Return the source coordinates of pixels under a projection of eight parameters: (batch, 2, rows, columns)."""
     y, x = np.meshgrid(np.arange(rows), np.arange(columns), indexing="ij")
     a, b, c, d, e, f, g, h = (parameters[:, i, None, None] for i in range(8))
     scale = g * x + h * y + 1
@@ -110,7 +110,7 @@ def affine_transform(
     fill_value: Any = 0,
     data_format: str | None = None,
 ) -> Any:
-    """Images whose pixel (x, y) is that of the inputs at `(a x + b y + c, d x + e y + f) / (g x + h y + 1)`.
+    """Transform images: pixel (x, y) is that of the inputs at `(a x + b y + c, d x + e y + f) / (g x + h y + 1)`.
 
     Args:
         images: an image or a batch of images.
@@ -128,11 +128,11 @@ def affine_transform(
     parameters = parameters.astype(_wide(parameters.dtype))
     if parameters.ndim not in (1, 2) or parameters.shape[-1] != 8:
         raise ShapeMismatchError(
-            "`transform` is eight parameters, or eight for each image.", received=f"shape {parameters.shape}"
+            "`transform` must have eight parameters, or eight for each image.", received=f"shape {parameters.shape}"
         )
     parameters = wnp.broadcast_to(parameters, (batch.shape[0], 8))
-    coordinates = _projected(parameters, *batch.shape[1:3])
-    return undo(_sampled(batch, coordinates, _order(interpolation), _checked_mode(fill_mode), fill_value))
+    coordinates = _project(parameters, *batch.shape[1:3])
+    return undo(_sample(batch, coordinates, _order(interpolation), _check_fill_mode(fill_mode), fill_value))
 
 
 @operation
@@ -144,7 +144,7 @@ def perspective_transform(
     fill_value: Any = 0,
     data_format: str | None = None,
 ) -> Any:
-    """Images in another perspective: four points go to four other points.
+    """Change the perspective of images such that four points go to four other points.
 
     Args:
         images: an image or a batch of images.
@@ -159,8 +159,8 @@ def perspective_transform(
     """
     batch, undo = _as_batch(images, data_format)
     parameters = homography(start_points, end_points, batch.shape[0])
-    coordinates = _projected(parameters, *batch.shape[1:3])
-    return undo(_sampled(batch, coordinates, _order(interpolation), "constant", fill_value))
+    coordinates = _project(parameters, *batch.shape[1:3])
+    return undo(_sample(batch, coordinates, _order(interpolation), "constant", fill_value))
 
 
 def homography(start_points: Any, end_points: Any, batch: int) -> Any:
@@ -188,7 +188,7 @@ def elastic_transform(
     seed: Any = None,
     data_format: str | None = None,
 ) -> Any:
-    """Images whose pixels come from random neighbours, which change smoothly.
+    """Distort images by smooth random displacements.
 
     Args:
         images: an image or a batch of images.
@@ -228,7 +228,7 @@ def elastic(
     noise = weft.random.normal(weft.random.wrap_key_data(key), (2, count, rows, columns), "float32").astype(dtype)
     weights = _gaussian(size, sigma, dtype)
     kernel = wnp.outer(weights, weights)
-    smooth = _filtered(wnp.moveaxis(noise, 0, -1), kernel, "channels_last") * alpha
+    smooth = _filter_channels(wnp.moveaxis(noise, 0, -1), kernel, "channels_last") * alpha
     y, x = np.meshgrid(np.arange(rows), np.arange(columns), indexing="ij")
     coordinates = wnp.stack([y + smooth[..., 1], x + smooth[..., 0]], axis=1)
-    return undo(_sampled(batch, coordinates, _order(interpolation), _checked_mode(fill_mode), fill_value))
+    return undo(_sample(batch, coordinates, _order(interpolation), _check_fill_mode(fill_mode), fill_value))

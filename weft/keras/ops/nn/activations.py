@@ -37,7 +37,7 @@ tanh_shrink = unary("tanh_shrink", lambda x: x - wnp.tanh(x), "`x - tanh(x)`.", 
 
 @operation
 def celu(x: Any, alpha: float = 1.0) -> Any:
-    """`max(x, 0) + min(0, alpha * (exp(x / alpha) - 1))`.
+    """Compute `max(x, 0) + min(0, alpha * (exp(x / alpha) - 1))`.
 
     Args:
         x: an array.
@@ -51,7 +51,7 @@ def celu(x: Any, alpha: float = 1.0) -> Any:
 
 @operation
 def elu(x: Any, alpha: float = 1.0) -> Any:
-    """`x` where it is positive, else `alpha * (exp(x) - 1)`.
+    """Return `x` where it is positive, else `alpha * (exp(x) - 1)`.
 
     Args:
         x: an array.
@@ -65,7 +65,7 @@ def elu(x: Any, alpha: float = 1.0) -> Any:
 
 @operation
 def gelu(x: Any, approximate: bool = True) -> Any:
-    """`x` times the normal distribution function of `x`.
+    """Multiply `x` by the normal distribution function of `x`.
 
     Args:
         x: an array.
@@ -84,7 +84,7 @@ def gelu(x: Any, approximate: bool = True) -> Any:
 
 @operation
 def glu(x: Any, axis: int = -1) -> Any:
-    """One half of an array times the sigmoid of the other half.
+    """Multiply one half of an array by the sigmoid of the other half.
 
     Args:
         x: an array whose axis has an even size.
@@ -98,7 +98,7 @@ def glu(x: Any, axis: int = -1) -> Any:
 
 @operation
 def hard_shrink(x: Any, threshold: float = 0.5) -> Any:
-    """`x` where it is further from 0 than a threshold, else 0.
+    """Return `x` where it is further from 0 than a threshold, else 0.
 
     Args:
         x: an array.
@@ -113,7 +113,7 @@ def hard_shrink(x: Any, threshold: float = 0.5) -> Any:
 
 @operation
 def leaky_relu(x: Any, negative_slope: float = 0.2) -> Any:
-    """`x` where it is positive, else `negative_slope * x`.
+    """Return `x` where it is positive, else `negative_slope * x`.
 
     Args:
         x: an array.
@@ -127,7 +127,7 @@ def leaky_relu(x: Any, negative_slope: float = 0.2) -> Any:
 
 @operation
 def soft_shrink(x: Any, threshold: float = 0.5) -> Any:
-    """`x` moved towards 0 by a threshold, and 0 where it is nearer than that.
+    """Move `x` towards 0 by a threshold; values that are nearer become 0.
 
     Args:
         x: an array.
@@ -142,7 +142,7 @@ def soft_shrink(x: Any, threshold: float = 0.5) -> Any:
 
 @operation
 def squareplus(x: Any, b: float = 4) -> Any:
-    """`(x + sqrt(x**2 + b)) / 2`, a smooth `relu`.
+    """Compute `(x + sqrt(x**2 + b)) / 2`, a smooth `relu`.
 
     Args:
         x: an array.
@@ -156,7 +156,7 @@ def squareplus(x: Any, b: float = 4) -> Any:
 
 @operation
 def threshold(x: Any, threshold: float, default_value: float) -> Any:
-    """`x` where it is above a threshold, else another value.
+    """Return `x` where it is above a threshold, else another value.
 
     Args:
         x: an array.
@@ -172,7 +172,7 @@ def threshold(x: Any, threshold: float, default_value: float) -> Any:
 
 @operation
 def softmax(x: Any, axis: Any = -1) -> Any:
-    """Exponentials divided by their sum: positive, and 1 together.
+    """Divide exponentials by their sum, so that they are positive and sum to 1.
 
     Args:
         x: an array.
@@ -191,7 +191,7 @@ def softmax(x: Any, axis: Any = -1) -> Any:
 
 @operation
 def log_softmax(x: Any, axis: Any = -1) -> Any:
-    """The logarithm of `softmax`, without overflow.
+    """Compute the logarithm of `softmax`, without overflow.
 
     Args:
         x: an array.
@@ -215,7 +215,7 @@ def _along(function: Any, x: Any, axis: Any) -> Any:
 
 @operation
 def sparsemax(x: Any, axis: int = -1) -> Any:
-    """The point nearest to `x` whose elements are not negative and sum to 1.
+    """Project `x` to the nearest point whose elements are not negative and sum to 1.
 
     Args:
         x: an array.

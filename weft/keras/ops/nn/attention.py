@@ -24,7 +24,7 @@ def dot_product_attention(
     flash_attention: bool | None = None,
     attn_logits_soft_cap: float | None = None,
 ) -> Any:
-    """Means of values, weighted by the softmax of products of queries and keys.
+    """Average values, weighted by the softmax of the dot products of queries and keys.
 
     Args:
         query: an array of shape (batch, targets, heads, size).
@@ -43,16 +43,16 @@ def dot_product_attention(
     query, key, value = same_dtype(query, key, value)
     if query.ndim != 4 or key.ndim != 4 or value.shape != key.shape:
         raise ShapeMismatchError(
-            "dot_product_attention takes arrays of shape (batch, sequence, heads, size).",
+            "The arguments of dot_product_attention must have the shape (batch, sequence, heads, size).",
             received=f"query {query.shape}, key {key.shape}, value {value.shape}",
         )
     if attn_logits_soft_cap is None:
         bias, mask = (None if part is None else tensor(part) for part in (bias, mask))
         return nn.dot_product_attention(query, key, value, bias, mask, scale=scale, is_causal=is_causal)
-    return _capped(query, key, value, bias, mask, scale, is_causal, attn_logits_soft_cap)
+    return _soft_cap_attention(query, key, value, bias, mask, scale, is_causal, attn_logits_soft_cap)
 
 
-def _capped(
+def _soft_cap_attention(
     query: Any, key: Any, value: Any, bias: Any, mask: Any, scale: float | None, is_causal: bool, cap: float
 ) -> Any:
     groups = query.shape[2] // key.shape[2]

@@ -11,11 +11,11 @@ from weft.keras.ops.dispatch import operation, same_dtype
 
 
 def _operands(inputs: Any, kernel: Any, name: str) -> tuple[Any, Any]:
-    """Inputs and kernel of one dtype."""
+    """Convert inputs and kernel to one dtype and check their ranks."""
     inputs, kernel = same_dtype(inputs, kernel)
     if inputs.ndim - 2 not in (1, 2, 3) or kernel.ndim != inputs.ndim:
         raise ShapeMismatchError(
-            f"{name} takes inputs with a batch, 1 to 3 spatial axes and channels, and a kernel of the same rank.",
+            f"{name}: inputs must have a batch, 1 to 3 spatial axes and channels, and the kernel the same rank.",
             received=f"inputs {inputs.shape}, kernel {kernel.shape}",
         )
     return inputs, kernel
@@ -30,7 +30,7 @@ def conv(
     data_format: str | None = None,
     dilation_rate: Any = 1,
 ) -> Any:
-    """The convolution of inputs with a kernel, over 1, 2 or 3 spatial axes.
+    """Convolve inputs with a kernel over 1, 2 or 3 spatial axes.
 
     Args:
         inputs: an array of shape (batch, *spatial, channels), or (batch, channels, *spatial).
@@ -56,7 +56,7 @@ def depthwise_conv(
     data_format: str | None = None,
     dilation_rate: Any = 1,
 ) -> Any:
-    """The convolution of each channel with kernels of its own.
+    """Convolve each channel with its own kernels.
 
     Args:
         inputs: an array of shape (batch, *spatial, channels), or (batch, channels, *spatial).
@@ -85,7 +85,7 @@ def separable_conv(
     data_format: str | None = None,
     dilation_rate: Any = 1,
 ) -> Any:
-    """A depthwise convolution, then one that mixes channels.
+    """Compute a depthwise convolution, then a pointwise one that mixes channels.
 
     Args:
         inputs: an array of shape (batch, *spatial, channels), or (batch, channels, *spatial).
@@ -113,7 +113,7 @@ def conv_transpose(
     data_format: str | None = None,
     dilation_rate: Any = 1,
 ) -> Any:
-    """The transposed convolution: what maps the result of a convolution back to the shape of its inputs.
+    """Compute the transposed convolution, which maps the result of a convolution back to the shape of its inputs.
 
     Args:
         inputs: an array of shape (batch, *spatial, channels), or (batch, channels, *spatial).

@@ -15,7 +15,7 @@ from weft.keras.ops.dispatch import inexact, operation, tensor
 
 @operation
 def ctc_loss(target: Any, output: Any, target_length: Any, output_length: Any, mask_index: int = 0) -> Any:
-    """The negative logarithm of the probability that scores mean a sequence of labels.
+    """Compute the negative log-likelihood of sequences of labels, given scores for each time step.
 
     Args:
         target: labels, integers of shape (batch, labels).
@@ -49,7 +49,7 @@ def ctc_decode(
     merge_repeated: bool = True,
     mask_index: int = 0,
 ) -> Any:
-    """The likely sequences of labels of scores.
+    """Decode scores to the likely sequences of labels.
 
     Args:
         inputs: logits of shape (batch, time, classes).
@@ -70,7 +70,7 @@ def ctc_decode(
     if strategy == "greedy":
         return _greedy(inputs, lengths, merge_repeated, mask_index)
     if strategy != "beam_search":
-        raise ArgumentError("`strategy` is 'greedy' or 'beam_search'.", received=f"strategy={strategy!r}")
+        raise ArgumentError("`strategy` must be 'greedy' or 'beam_search'.", received=f"strategy={strategy!r}")
     if top_paths > beam_width:
         raise ArgumentError(
             "A beam search returns at most `beam_width` paths.", received=f"{top_paths=}, {beam_width=}"
@@ -80,8 +80,8 @@ def ctc_decode(
     return wnp.swapaxes(labels, 0, 1), scores
 
 
-def _left_justified(labels: Any, valid: Any) -> Any:
-    """The valid labels of each sequence first, in order, and -1 after them."""
+def _left_justify(labels: Any, valid: Any) -> Any:
+    """Move the valid labels of each sequence to the front, in order, with -1 after them."""
     time = labels.shape[-1]
     position = wnp.where(valid, wnp.cumsum(valid, -1) - 1, time)
     rows = np.arange(labels.shape[0])[:, None]
@@ -97,14 +97,14 @@ def _greedy(inputs: Any, lengths: Any, merge_repeated: bool, mask_index: int) ->
     if merge_repeated:
         before = wnp.pad(labels[:, :-1], ((0, 0), (1, 0)), constant_values=-1)
         valid = valid & (labels != before)
-    return _left_justified(labels, valid)[None], score
+    return _left_justify(labels, valid)[None], score
 
 
 def _beam_search(scores: Any, length: Any, width: int, paths: int, mask_index: int) -> tuple[Any, Any]:
-    """The most likely sequences of labels for logarithms of probabilities of shape (time, classes).
+    """Search for the most likely sequences of labels, given log-probabilities of shape (time, classes).
 
-    The state is `width` sequences of labels, their lengths, and the logarithms of the probabilities of all paths that
-    mean them and end in no label, or in their last label.
+    The state is `width` sequences of labels, their lengths, and the log-probabilities of all paths that decode to them
+    and end in no label, or in their last label.
     """
     time, classes = scores.shape
     never = float(wnp.finfo(scores.dtype).min) / 4

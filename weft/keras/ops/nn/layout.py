@@ -17,7 +17,7 @@ from weft.keras.ops.dispatch import inexact, operation, same_dtype, tensor
 
 @operation
 def one_hot(x: Any, num_classes: int, axis: int = -1, dtype: Any = None, sparse: bool = False) -> Any:
-    """Integers as vectors with a 1 at their index; all zeros for one that is no class.
+    """Encode integers as vectors with a 1 at their index; all zeros for an integer that is no class.
 
     Args:
         x: integers.
@@ -43,7 +43,7 @@ def one_hot(x: Any, num_classes: int, axis: int = -1, dtype: Any = None, sparse:
 def multi_hot(
     inputs: Any, num_classes: int | None = None, axis: int = -1, dtype: Any = None, sparse: bool = False, **kwargs: Any
 ) -> Any:
-    """Sets of integers as vectors with a 1 at each of their indices.
+    """Encode sets of integers as vectors with a 1 at each of their indices.
 
     Args:
         inputs: integers; the first axis is a batch where there are several, the next one is the elements of a set.
@@ -74,7 +74,7 @@ def _dense(sparse: bool, name: str) -> None:
 
 @operation
 def depth_to_space(x: Any, block_size: int, data_format: str = "channels_last") -> Any:
-    """Channels as blocks of pixels.
+    """Rearrange channels as blocks of pixels.
 
     Args:
         x: images, an array of shape (batch, rows, columns, channels), or (batch, channels, rows, columns).
@@ -91,7 +91,7 @@ def depth_to_space(x: Any, block_size: int, data_format: str = "channels_last") 
     batch, rows, columns, channels = x.shape
     if channels % block_size**2:
         raise ShapeMismatchError(
-            f"The channels are a multiple of {block_size**2}, the square of the size of a block.",
+            f"The number of channels must be a multiple of {block_size**2}, the squared block size.",
             received=f"shape {x.shape}",
         )
     # With channels first a channel of the result has its block side by side, with channels last a pixel has.
@@ -106,7 +106,7 @@ def depth_to_space(x: Any, block_size: int, data_format: str = "channels_last") 
 
 @operation
 def space_to_depth(x: Any, block_size: int, data_format: str = "channels_last") -> Any:
-    """Blocks of pixels as channels: the inverse of `depth_to_space`.
+    """Rearrange blocks of pixels as channels: the inverse of `depth_to_space`.
 
     Args:
         x: images, an array of shape (batch, rows, columns, channels), or (batch, channels, rows, columns).
@@ -122,7 +122,7 @@ def space_to_depth(x: Any, block_size: int, data_format: str = "channels_last") 
     x = x if last else wnp.transpose(x, (0, 2, 3, 1))
     batch, rows, columns, channels = x.shape
     if rows % block_size or columns % block_size:
-        raise ShapeMismatchError(f"Rows and columns are multiples of {block_size}.", received=f"shape {x.shape}")
+        raise ShapeMismatchError(f"Rows and columns must be multiples of {block_size}.", received=f"shape {x.shape}")
     x = x.reshape(batch, rows // block_size, block_size, columns // block_size, block_size, channels)
     x = wnp.transpose(x, (0, 1, 3, 2, 4, 5) if last else (0, 1, 3, 5, 2, 4))
     x = x.reshape(batch, rows // block_size, columns // block_size, channels * block_size**2)
@@ -130,14 +130,14 @@ def space_to_depth(x: Any, block_size: int, data_format: str = "channels_last") 
 
 
 def _grid(size: int, kernel: int, dilation: int, padding: int, stride: int) -> np.ndarray:
-    """The indices, in a padded axis, of the elements (first axis) of each window (second axis)."""
+    """Return the indices, in a padded axis, of the elements (first axis) of each window (second axis)."""
     count = (size + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
     return np.arange(kernel)[:, None] * dilation + np.arange(count) * stride
 
 
 @operation
 def unfold(x: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Any:
-    """The windows of images as columns.
+    """Return the windows of images as columns.
 
     Args:
         x: images, an array of shape (batch, channels, rows, columns).
@@ -160,7 +160,7 @@ def unfold(x: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride
 
 @operation
 def fold(x: Any, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Any:
-    """Images from windows as columns: windows are added where they overlap. The transpose of `unfold`.
+    """Add windows, given as columns, to images: the transpose of `unfold`.
 
     Args:
         x: an array of shape (batch, channels * elements of a window, windows).
@@ -187,7 +187,7 @@ def fold(x: Any, output_size: Any, kernel_size: Any, dilation: Any = 1, padding:
 
 @operation
 def psnr(x1: Any, x2: Any, max_val: float) -> Any:
-    """The peak signal-to-noise ratio of two signals, in decibels.
+    """Compute the peak signal-to-noise ratio of two signals, in decibels.
 
     Args:
         x1: an array.
@@ -199,14 +199,16 @@ def psnr(x1: Any, x2: Any, max_val: float) -> Any:
     """
     x1, x2 = same_dtype(x1, x2)
     if x1.shape != x2.shape:
-        raise ShapeMismatchError("psnr takes arrays of the same shape.", received=f"{x1.shape} and {x2.shape}")
+        raise ShapeMismatchError(
+            "The arguments of psnr must have the same shape.", received=f"{x1.shape} and {x2.shape}"
+        )
     error = wnp.mean(wnp.square(inexact(x1) - inexact(x2)))
     return 20 * wnp.log10(wnp.asarray(max_val, error.dtype)) - 10 * wnp.log10(error)
 
 
 @operation
 def polar(abs_: Any, angle: Any) -> Any:
-    """Complex numbers from absolute values and angles.
+    """Compute complex numbers from absolute values and angles.
 
     Args:
         abs_: the absolute values.

@@ -14,14 +14,14 @@ from weft.keras.ops.dispatch import inexact, operation, tensor
 def _same_shape(target: Any, output: Any, name: str) -> None:
     if target.shape != output.shape:
         raise ShapeMismatchError(
-            f"{name} takes a target and an output of the same shape.",
+            f"{name}: target and output must have the same shape.",
             received=f"target {target.shape}, output {output.shape}",
         )
 
 
 @operation
 def binary_crossentropy(target: Any, output: Any, from_logits: bool = False) -> Any:
-    """`-target * log(output) - (1 - target) * log(1 - output)` for each element.
+    """Compute `-target * log(output) - (1 - target) * log(1 - output)` for each element.
 
     Args:
         target: 0 or 1, or probabilities.
@@ -42,7 +42,7 @@ def binary_crossentropy(target: Any, output: Any, from_logits: bool = False) -> 
 
 @operation
 def categorical_crossentropy(target: Any, output: Any, from_logits: bool = False, axis: int = -1) -> Any:
-    """`-sum(target * log(output))` along the axis of classes.
+    """Compute `-sum(target * log(output))` along the axis of classes.
 
     Args:
         target: probabilities of classes, or one-hot vectors.
@@ -61,7 +61,7 @@ def categorical_crossentropy(target: Any, output: Any, from_logits: bool = False
 
 @operation
 def sparse_categorical_crossentropy(target: Any, output: Any, from_logits: bool = False, axis: int = -1) -> Any:
-    """`-log(output[target])` along the axis of classes.
+    """Compute `-log(output[target])` along the axis of classes.
 
     Args:
         target: integers; a last axis of size 1 is dropped. The crossentropy of one that is no class is 0.

@@ -14,7 +14,7 @@ from weft.keras.ops.dispatch import inexact, operation, tensor
 
 @operation
 def moments(x: Any, axes: Any, keepdims: bool = False, synchronized: bool = False) -> Any:
-    """The mean and the variance (biased) of elements.
+    """Compute the mean and the (biased) variance of elements.
 
     Args:
         x: an array of floats. Those of 16 bits are computed in 32, and the results limited to what 16 can have.
@@ -26,7 +26,9 @@ def moments(x: Any, axes: Any, keepdims: bool = False, synchronized: bool = Fals
         A pair of arrays.
     """
     if synchronized:
-        raise NotSupportedError("Moments of sharded arrays are those of all shards; leave `synchronized` out.")
+        raise NotSupportedError(
+            "`synchronized` must be False: moments of sharded arrays are always those of all shards."
+        )
     x = inexact(x)
     dtype = x.dtype
     axes = tuple(axes) if isinstance(axes, (list, tuple)) else axes
@@ -46,7 +48,7 @@ def moments(x: Any, axes: Any, keepdims: bool = False, synchronized: bool = Fals
 def batch_normalization(
     x: Any, mean: Any, variance: Any, axis: int, offset: Any = None, scale: Any = None, epsilon: float = 1e-3
 ) -> Any:
-    """`(x - mean) / sqrt(variance + epsilon) * scale + offset`, with one value for each entry of an axis.
+    """Compute `(x - mean) / sqrt(variance + epsilon) * scale + offset`, with one value for each entry of an axis.
 
     Args:
         x: an array.
@@ -68,7 +70,7 @@ def batch_normalization(
 def layer_normalization(
     x: Any, gamma: Any = None, beta: Any = None, axis: Any = -1, epsilon: float | None = None, **kwargs: Any
 ) -> Any:
-    """An array with mean 0 and variance 1 along axes, scaled and shifted.
+    """Normalize an array to mean 0 and variance 1 along axes, then scale and shift it.
 
     Args:
         x: an array.
@@ -98,7 +100,7 @@ def layer_normalization(
 
 @operation
 def rms_normalization(x: Any, scale: Any = None, axis: Any = -1, epsilon: float | None = None) -> Any:
-    """An array divided by the root of its mean square along axes.
+    """Divide an array by the root of its mean square along axes.
 
     Args:
         x: an array.
@@ -115,7 +117,7 @@ def rms_normalization(x: Any, scale: Any = None, axis: Any = -1, epsilon: float 
 
 @operation
 def normalize(x: Any, axis: Any = -1, order: Any = 2, epsilon: float | None = None) -> Any:
-    """Vectors divided by their norm.
+    """Divide vectors by their norm.
 
     Args:
         x: an array.

@@ -13,7 +13,7 @@ from weft.keras.ops.dispatch import inexact, operation, tensor
 def max_pool(
     inputs: Any, pool_size: Any, strides: Any = None, padding: str = "valid", data_format: str | None = None
 ) -> Any:
-    """The largest element of each window.
+    """Compute the maximum of each window.
 
     Args:
         inputs: an array of shape (batch, *spatial, channels), or (batch, channels, *spatial).
@@ -32,7 +32,7 @@ def max_pool(
 def average_pool(
     inputs: Any, pool_size: Any, strides: Any = None, padding: str = "valid", data_format: str | None = None
 ) -> Any:
-    """The mean of each window; padding does not count.
+    """Compute the mean of each window; padding does not count.
 
     Args:
         inputs: an array of shape (batch, *spatial, channels), or (batch, channels, *spatial).
@@ -49,7 +49,7 @@ def average_pool(
 
 @operation
 def adaptive_average_pool(inputs: Any, output_size: Any, data_format: str | None = None) -> Any:
-    """Means of windows that are chosen so that the result has given sizes.
+    """Compute the means of windows that are chosen such that the result has given sizes.
 
     Args:
         inputs: an array of shape (batch, *spatial, channels), or (batch, channels, *spatial).
@@ -64,7 +64,7 @@ def adaptive_average_pool(inputs: Any, output_size: Any, data_format: str | None
 
 @operation
 def adaptive_max_pool(inputs: Any, output_size: Any, data_format: str | None = None) -> Any:
-    """Largest elements of windows that are chosen so that the result has given sizes.
+    """Compute the maxima of windows that are chosen such that the result has given sizes.
 
     Args:
         inputs: an array of shape (batch, *spatial, channels), or (batch, channels, *spatial).

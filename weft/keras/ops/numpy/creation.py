@@ -13,7 +13,7 @@ Shape = Any  # a tuple or list of sizes, or one size
 
 @operation
 def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None) -> Any:
-    """Values at equal distances, the end excluded.
+    """Return evenly spaced values, the end excluded.
 
     Args:
         start: the first value; the end, if `stop` is None.
@@ -38,7 +38,7 @@ def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None) ->
 
 @operation
 def array(x: Any, dtype: Any = None) -> Any:
-    """An array from lists, scalars, NumPy arrays or variables.
+    """Create an array from lists, scalars, NumPy arrays or variables.
 
     Args:
         x: what to convert.
@@ -57,7 +57,7 @@ def array(x: Any, dtype: Any = None) -> Any:
 
 @operation
 def empty(shape: Shape, dtype: Any = None) -> Any:
-    """An array whose elements mean nothing yet (they are zeros).
+    """Create an array with unspecified elements (they are zeros).
 
     Args:
         shape: its sizes.
@@ -71,7 +71,7 @@ def empty(shape: Shape, dtype: Any = None) -> Any:
 
 @operation
 def empty_like(x: Any, dtype: Any = None) -> Any:
-    """An array of the shape and dtype of another, whose elements mean nothing yet (they are zeros).
+    """Create an array with the shape and dtype of another and unspecified elements (they are zeros).
 
     Args:
         x: an array.
@@ -85,7 +85,7 @@ def empty_like(x: Any, dtype: Any = None) -> Any:
 
 @operation
 def eye(N: int, M: int | None = None, k: int = 0, dtype: Any = None) -> Any:
-    """A matrix with ones on a diagonal.
+    """Create a matrix with ones on a diagonal.
 
     Args:
         N: how many rows.
@@ -107,7 +107,7 @@ def eye(N: int, M: int | None = None, k: int = 0, dtype: Any = None) -> Any:
 
 @operation
 def full(shape: Shape, fill_value: Any, dtype: Any = None) -> Any:
-    """An array with one value everywhere.
+    """Create an array filled with one value.
 
     Args:
         shape: its sizes.
@@ -127,7 +127,7 @@ def full(shape: Shape, fill_value: Any, dtype: Any = None) -> Any:
 
 @operation
 def full_like(x: Any, fill_value: Any, dtype: Any = None) -> Any:
-    """An array of the shape and dtype of another, with one value everywhere.
+    """Create an array with the shape and dtype of another, filled with one value.
 
     Args:
         x: an array.
@@ -147,7 +147,7 @@ def full_like(x: Any, fill_value: Any, dtype: Any = None) -> Any:
 
 @operation
 def identity(n: int, dtype: Any = None) -> Any:
-    """The identity matrix.
+    """Create the identity matrix.
 
     Args:
         n: how many rows and columns.
@@ -169,7 +169,7 @@ def linspace(
     dtype: Any = None,
     axis: int = 0,
 ) -> Any:
-    """A count of values at equal distances.
+    """Return `num` evenly spaced values.
 
     Args:
         start: the first value.
@@ -195,7 +195,7 @@ def linspace(
 def logspace(
     start: Any, stop: Any, num: int = 50, endpoint: bool = True, base: Any = 10, dtype: Any = None, axis: int = 0
 ) -> Any:
-    """A count of values from `base**start` to `base**stop`, at equal ratios.
+    """Return `num` values from `base**start` to `base**stop`, at equal ratios.
 
     Args:
         start: the exponent of the first value.
@@ -214,7 +214,7 @@ def logspace(
 
 @operation
 def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None, axis: int = 0) -> Any:
-    """A count of values from `start` to `stop` at equal ratios.
+    """Return `num` values from `start` to `stop` at equal ratios.
 
     Args:
         start: the first value.
@@ -232,7 +232,7 @@ def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype
 
 @operation
 def meshgrid(*x: Any, indexing: str = "xy") -> Any:
-    """Coordinates of all points of a grid, from those along each axis.
+    """Return the coordinates of all points of a grid, from those along each axis.
 
     Args:
         *x: vectors of coordinates.
@@ -253,7 +253,7 @@ def meshgrid(*x: Any, indexing: str = "xy") -> Any:
 
 @operation
 def ones(shape: Shape, dtype: Any = None) -> Any:
-    """An array of ones.
+    """Create an array of ones.
 
     Args:
         shape: its sizes.
@@ -272,7 +272,7 @@ def ones(shape: Shape, dtype: Any = None) -> Any:
 
 @operation
 def ones_like(x: Any, dtype: Any = None) -> Any:
-    """An array of ones of the shape and dtype of another.
+    """Create an array of ones with the shape and dtype of another.
 
     Args:
         x: an array.
@@ -291,7 +291,7 @@ def ones_like(x: Any, dtype: Any = None) -> Any:
 
 @operation
 def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = None) -> Any:
-    """A matrix with ones on a diagonal and below it.
+    """Create a matrix with ones on and below a diagonal.
 
     Args:
         N: how many rows.
@@ -307,7 +307,7 @@ def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = None) -> Any:
 
 @operation
 def vander(x: Any, N: int | None = None, increasing: bool = False) -> Any:
-    """The Vandermonde matrix: powers of the elements of a vector.
+    """Create the Vandermonde matrix: powers of the elements of a vector.
 
     Args:
         x: a vector.
@@ -322,7 +322,7 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Any:
 
 @operation
 def zeros(shape: Shape, dtype: Any = None) -> Any:
-    """An array of zeros.
+    """Create an array of zeros.
 
     Args:
         shape: its sizes.
@@ -341,7 +341,7 @@ def zeros(shape: Shape, dtype: Any = None) -> Any:
 
 @operation
 def zeros_like(x: Any, dtype: Any = None) -> Any:
-    """An array of zeros of the shape and dtype of another.
+    """Create an array of zeros with the shape and dtype of another.
 
     Args:
         x: an array.

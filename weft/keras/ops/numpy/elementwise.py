@@ -63,7 +63,7 @@ trunc = unary("trunc", wnp.trunc, "Each element without its fraction.", "[-1.7, 
 
 @operation
 def clip(x: Any, x_min: Any, x_max: Any) -> Any:
-    """Elements limited to a range.
+    """Clip elements to a range.
 
     Args:
         x: an array.
@@ -85,7 +85,7 @@ def clip(x: Any, x_min: Any, x_max: Any) -> Any:
 
 @operation
 def nan_to_num(x: Any, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Any:
-    """NaN and infinities replaced by finite values.
+    """Replace NaN and infinities with finite values.
 
     Args:
         x: an array.
@@ -101,7 +101,7 @@ def nan_to_num(x: Any, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -
 
 @operation
 def round(x: Any, decimals: int = 0) -> Any:
-    """Elements rounded to a number of decimals; halves go to the even neighbour.
+    """Round elements to a number of decimals; halves go to the even neighbour.
 
     Args:
         x: an array.
@@ -120,7 +120,7 @@ def round(x: Any, decimals: int = 0) -> Any:
 
 @operation
 def view(x: Any, dtype: Any = None) -> Any:
-    """The bytes of an array read as another dtype.
+    """Reinterpret the bytes of an array as another dtype.
 
     Args:
         x: an array.
@@ -135,7 +135,7 @@ def view(x: Any, dtype: Any = None) -> Any:
 
 @operation
 def bartlett(x: int) -> Any:
-    """The triangular window of Bartlett with `x` points.
+    """Return the triangular window of Bartlett with `x` points.
 
     Args:
         x: how many points.
@@ -148,7 +148,7 @@ def bartlett(x: int) -> Any:
 
 @operation
 def blackman(x: int) -> Any:
-    """The window of Blackman with `x` points, a sum of three cosines.
+    """Return the window of Blackman with `x` points, a sum of three cosines.
 
     Args:
         x: how many points.
@@ -161,7 +161,7 @@ def blackman(x: int) -> Any:
 
 @operation
 def hamming(x: int) -> Any:
-    """The window of Hamming with `x` points, a raised cosine that does not reach 0.
+    """Return the window of Hamming with `x` points, a raised cosine that does not reach 0.
 
     Args:
         x: how many points.
@@ -174,7 +174,7 @@ def hamming(x: int) -> Any:
 
 @operation
 def hanning(x: int) -> Any:
-    """The window of Hann with `x` points, a raised cosine.
+    """Return the window of Hann with `x` points, a raised cosine.
 
     Args:
         x: how many points.
@@ -187,7 +187,7 @@ def hanning(x: int) -> Any:
 
 @operation
 def kaiser(x: int, beta: Any) -> Any:
-    """The window of Kaiser with `x` points.
+    """Return the window of Kaiser with `x` points.
 
     Args:
         x: how many points.

@@ -11,7 +11,7 @@ XY = ("x", "y")
 
 
 def _strong(x: Any) -> Any:
-    """A float of Python as an array of float32, not as one that takes the dtype of the other side."""
+    """Convert a Python float to float32, so that it does not take the dtype of the other operand."""
     return wnp.asarray(x, "float32") if isinstance(x, float) else x
 
 
@@ -80,7 +80,7 @@ subtract = binary("subtract", wnp.subtract, "The difference of two arrays.", "[3
 
 @operation
 def divide_no_nan(x1: Any, x2: Any) -> Any:
-    """The quotient of two arrays, and 0 where the divisor is 0.
+    """Divide two arrays; the quotient is 0 where the divisor is 0.
 
     Args:
         x1: the dividend.
@@ -101,7 +101,7 @@ def divide_no_nan(x1: Any, x2: Any) -> Any:
 
 @operation
 def isclose(x1: Any, x2: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Any:
-    """Whether elements differ by at most `atol + rtol * abs(x2)`.
+    """Return whether elements differ by at most `atol + rtol * abs(x2)`.
 
     Args:
         x1: an array.
@@ -118,7 +118,7 @@ def isclose(x1: Any, x2: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan:
 
 @operation
 def allclose(x1: Any, x2: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Any:
-    """Whether all elements are close, in the sense of `isclose`.
+    """Return whether all elements are close, in the sense of `isclose`.
 
     Args:
         x1: an array.
@@ -135,7 +135,7 @@ def allclose(x1: Any, x2: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan
 
 @operation
 def isin(x1: Any, x2: Any, assume_unique: bool = False, invert: bool = False) -> Any:
-    """Whether each element of `x1` is one of the elements of `x2`.
+    """Return whether each element of `x1` is one of the elements of `x2`.
 
     Args:
         x1: an array.
@@ -151,7 +151,7 @@ def isin(x1: Any, x2: Any, assume_unique: bool = False, invert: bool = False) ->
 
 @operation
 def cross(x1: Any, x2: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None) -> Any:
-    """The cross product of vectors of 2 or 3 components.
+    """Compute the cross product of vectors of 2 or 3 components.
 
     Args:
         x1: vectors.
@@ -169,7 +169,7 @@ def cross(x1: Any, x2: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, a
 
 @operation
 def dot(x1: Any, x2: Any) -> Any:
-    """The product of two arrays: over the last axis of `x1` and the last but one of `x2`.
+    """Contract the last axis of `x1` with the second to last axis of `x2`.
 
     Args:
         x1: an array or a scalar.
@@ -183,7 +183,7 @@ def dot(x1: Any, x2: Any) -> Any:
 
 @operation
 def einsum(subscripts: str, *operands: Any, **kwargs: Any) -> Any:
-    """A sum of products over the axes that a formula in Einstein's notation names.
+    """Compute a sum of products over the axes that a formula in Einstein's notation names.
 
     Args:
         subscripts: the formula, such as `"bij,bjk->bik"`.
@@ -203,7 +203,7 @@ def einsum(subscripts: str, *operands: Any, **kwargs: Any) -> Any:
 
 @operation
 def inner(x1: Any, x2: Any) -> Any:
-    """The product of two arrays over the last axis of each.
+    """Contract the last axes of two arrays.
 
     Args:
         x1: an array.
@@ -217,7 +217,7 @@ def inner(x1: Any, x2: Any) -> Any:
 
 @operation
 def kron(x1: Any, x2: Any) -> Any:
-    """The Kronecker product: blocks of `x2` multiplied by the elements of `x1`.
+    """Compute the Kronecker product: blocks of `x2` multiplied by the elements of `x1`.
 
     Args:
         x1: an array.
@@ -231,7 +231,7 @@ def kron(x1: Any, x2: Any) -> Any:
 
 @operation
 def matmul(x1: Any, x2: Any) -> Any:
-    """The matrix product; axes before the last two are a batch and broadcast.
+    """Compute the matrix product; axes before the last two are a batch and broadcast.
 
     Args:
         x1: an array of rank 1 or more.
@@ -253,7 +253,7 @@ def matmul(x1: Any, x2: Any) -> Any:
 
 @operation
 def outer(x1: Any, x2: Any) -> Any:
-    """The products of every element of one array with every element of another.
+    """Multiply every element of one array with every element of another.
 
     Args:
         x1: an array, read as a vector.
@@ -267,7 +267,7 @@ def outer(x1: Any, x2: Any) -> Any:
 
 @operation
 def tensordot(x1: Any, x2: Any, axes: Any = 2) -> Any:
-    """The product of two arrays over some of their axes.
+    """Contract two arrays over some of their axes.
 
     Args:
         x1: an array.
@@ -287,7 +287,7 @@ def tensordot(x1: Any, x2: Any, axes: Any = 2) -> Any:
 
 @operation
 def vdot(x1: Any, x2: Any) -> Any:
-    """The product of two arrays read as vectors, the first conjugated.
+    """Compute the dot product of two flattened arrays, the first conjugated.
 
     Args:
         x1: an array.
@@ -301,7 +301,7 @@ def vdot(x1: Any, x2: Any) -> Any:
 
 @operation
 def correlate(x1: Any, x2: Any, mode: str = "valid") -> Any:
-    """The cross-correlation of two vectors.
+    """Compute the cross-correlation of two vectors.
 
     Args:
         x1: a vector.

@@ -22,7 +22,7 @@ _REDUCTION = """{summary}
 
 
 def _reduction(name: str, summary: str, example: str = "") -> Any:
-    """The operation of this name, whose only options are `axis` and `keepdims`."""
+    """Create the operation of this name, with the options `axis` and `keepdims` only."""
     function = getattr(wnp, name)
 
     def call(x: Any, axis: Axes = None, keepdims: bool = False) -> Any:
@@ -65,7 +65,7 @@ var = _reduction("var", "The variance of elements (biased).", "[[1.0, 3.0], [2.0
 
 @operation
 def max(x: Any, axis: Axes = None, keepdims: bool = False, initial: Any = None) -> Any:
-    """The largest element.
+    """Return the maximum of elements.
 
     Args:
         x: an array.
@@ -86,7 +86,7 @@ def max(x: Any, axis: Axes = None, keepdims: bool = False, initial: Any = None) 
 
 @operation
 def min(x: Any, axis: Axes = None, keepdims: bool = False, initial: Any = None) -> Any:
-    """The least element.
+    """Return the minimum of elements.
 
     Args:
         x: an array.
@@ -107,7 +107,7 @@ def min(x: Any, axis: Axes = None, keepdims: bool = False, initial: Any = None) 
 
 @operation
 def prod(x: Any, axis: Axes = None, keepdims: bool = False, dtype: Any = None) -> Any:
-    """The product of elements.
+    """Multiply elements.
 
     Args:
         x: an array.
@@ -128,7 +128,7 @@ def prod(x: Any, axis: Axes = None, keepdims: bool = False, dtype: Any = None) -
 
 @operation
 def average(x: Any, axis: Axes = None, weights: Any = None) -> Any:
-    """The mean of elements, weighted.
+    """Compute the weighted mean of elements.
 
     Args:
         x: an array.
@@ -144,7 +144,7 @@ def average(x: Any, axis: Axes = None, weights: Any = None) -> Any:
 
 @operation
 def count_nonzero(x: Any, axis: Axes = None) -> Any:
-    """How many elements are not 0.
+    """Count the elements that are not 0.
 
     Args:
         x: an array.
@@ -157,7 +157,7 @@ def count_nonzero(x: Any, axis: Axes = None) -> Any:
 
 
 def _cumulative(name: str, summary: str, example: str) -> Any:
-    """The operation of this name along one axis."""
+    """Create the operation of this name along one axis."""
     function = getattr(wnp, name)
 
     def call(x: Any, axis: int | None = None, dtype: Any = None) -> Any:
@@ -190,7 +190,7 @@ nancumsum = _cumulative("nancumsum", "The sums up to each element, NaN counted a
 
 
 def _quantiles(name: str, of_hundred: bool, skips: bool) -> Any:
-    """The operation of this name: quantiles or percentiles, with NaN or without."""
+    """Create the operation of this name: quantiles or percentiles, with or without NaN."""
     function = getattr(wnp, name)
     what, top = ("percentile", 100) if of_hundred else ("quantile", 1)
 
@@ -221,7 +221,7 @@ quantile = _quantiles("quantile", False, False)
 
 @operation
 def corrcoef(x: Any) -> Any:
-    """The coefficients of correlation between the rows of a matrix.
+    """Compute the correlation coefficients between the rows of a matrix.
 
     Args:
         x: a matrix whose rows are variables and whose columns are observations.
@@ -234,7 +234,7 @@ def corrcoef(x: Any) -> Any:
 
 @operation
 def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
-    """The integral of samples by the trapezoidal rule.
+    """Integrate samples by the trapezoidal rule.
 
     Args:
         y: the samples.

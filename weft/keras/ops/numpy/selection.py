@@ -13,7 +13,7 @@ from weft.keras.ops.dispatch import operand, operation, symbolic_as, tensor
 
 @operation
 def argpartition(x: Any, kth: int, axis: int | None = -1) -> Any:
-    """Indices that put the element of rank `kth` at its sorted position, smaller ones before and larger ones after it.
+    """Return indices that put the element of rank `kth` at its sorted position, smaller ones before, larger ones after.
 
     Args:
         x: an array.
@@ -30,7 +30,7 @@ def argpartition(x: Any, kth: int, axis: int | None = -1) -> Any:
 
 @operation
 def argsort(x: Any, axis: int | None = -1) -> Any:
-    """The indices that sort an array; equal elements stay in order.
+    """Return the indices that sort an array; equal elements stay in order.
 
     Args:
         x: an array.
@@ -50,7 +50,7 @@ def argsort(x: Any, axis: int | None = -1) -> Any:
 
 @operation
 def sort(x: Any, axis: int = -1) -> Any:
-    """The elements of an array in order.
+    """Sort the elements of an array.
 
     Args:
         x: an array.
@@ -63,7 +63,7 @@ def sort(x: Any, axis: int = -1) -> Any:
 
 
 def _bincount_spec(x: Any, weights: Any = None, minlength: int = 0, sparse: bool = False) -> Any:
-    """The length depends on the values."""
+    """Return a symbolic result of unknown length, which depends on the values."""
     x, weights = (each if isinstance(each, KerasTensor) or each is None else tensor(each) for each in (x, weights))
     return None if sparse else KerasTensor((*x.shape[:-1], None), "int32" if weights is None else str(weights.dtype))
 
@@ -71,7 +71,7 @@ def _bincount_spec(x: Any, weights: Any = None, minlength: int = 0, sparse: bool
 @operation
 @symbolic_as(_bincount_spec)
 def bincount(x: Any, weights: Any = None, minlength: int = 0, sparse: bool = False) -> Any:
-    """How often each integer occurs.
+    """Count the occurrences of each integer.
 
     Args:
         x: integers that are not negative, a vector or a batch of vectors.
@@ -97,7 +97,7 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0, sparse: bool = Fal
 
 @operation
 def diff(a: Any, n: int = 1, axis: int = -1) -> Any:
-    """The differences of neighbours along an axis.
+    """Subtract neighbouring elements along an axis.
 
     Args:
         a: an array.
@@ -112,7 +112,7 @@ def diff(a: Any, n: int = 1, axis: int = -1) -> Any:
 
 @operation
 def digitize(x: Any, bins: Any) -> Any:
-    """The index of the bin of each element: how many edges are not above it.
+    """Return the index of the bin of each element: the number of edges that are not above it.
 
     Args:
         x: an array.
@@ -126,7 +126,7 @@ def digitize(x: Any, bins: Any) -> Any:
 
 @operation
 def get_item(x: Any, key: Any) -> Any:
-    """`x[key]`.
+    """Return `x[key]`.
 
     Args:
         x: an array.
@@ -141,7 +141,7 @@ def get_item(x: Any, key: Any) -> Any:
 
 @operation
 def histogram(x: Any, bins: int = 10, range: tuple[Any, Any] | None = None) -> Any:
-    """How many elements fall into each of some bins of equal width.
+    """Count the elements in each of several bins of equal width.
 
     Args:
         x: a vector.
@@ -153,21 +153,21 @@ def histogram(x: Any, bins: int = 10, range: tuple[Any, Any] | None = None) -> A
     """
     x = tensor(x)
     if x.ndim != 1:
-        raise ArgumentError("histogram takes a vector.", received=f"shape {x.shape}")
+        raise ArgumentError("The argument of histogram must be a vector.", received=f"shape {x.shape}")
     if range is not None and (len(range) != 2 or not range[0] < range[1]):
         raise ArgumentError("`range` must be the least and the largest value.", received=f"range={range!r}")
     return wnp.histogram(x, bins, range)
 
 
 def _nonzero_spec(x: Any) -> Any:
-    """Vectors, whose length depends on the values."""
+    """Return symbolic vectors of unknown length, which depends on the values."""
     return tuple(KerasTensor((None,), "int32") for _ in x.shape)
 
 
 @operation
 @symbolic_as(_nonzero_spec)
 def nonzero(x: Any) -> Any:
-    """The indices of elements that are not 0. Their count depends on the values, so it does not work under `jit`.
+    """Return the indices of elements that are not 0. Their number depends on the values: not available under `jit`.
 
     Args:
         x: an array.
@@ -180,7 +180,7 @@ def nonzero(x: Any) -> Any:
 
 @operation
 def searchsorted(sorted_sequence: Any, values: Any, side: str = "left") -> Any:
-    """Where values would have to be inserted to keep a vector sorted.
+    """Return the positions where values would have to be inserted to keep a vector sorted.
 
     Args:
         sorted_sequence: a vector in increasing order.
@@ -192,13 +192,15 @@ def searchsorted(sorted_sequence: Any, values: Any, side: str = "left") -> Any:
     """
     sorted_sequence = tensor(sorted_sequence)
     if sorted_sequence.ndim != 1:
-        raise ArgumentError("searchsorted takes a vector to search in.", received=f"shape {sorted_sequence.shape}")
+        raise ArgumentError(
+            "`sorted_sequence` of searchsorted must be a vector.", received=f"shape {sorted_sequence.shape}"
+        )
     return wnp.searchsorted(sorted_sequence, tensor(values), side=side)
 
 
 @operation
 def select(condlist: Any, choicelist: Any, default: Any = 0) -> Any:
-    """For each element the choice of the first condition that is true.
+    """Return for each element the choice of the first condition that is true.
 
     Args:
         condlist: a list of arrays of booleans.
@@ -213,7 +215,7 @@ def select(condlist: Any, choicelist: Any, default: Any = 0) -> Any:
 
 @operation
 def take(x: Any, indices: Any, axis: int | None = None) -> Any:
-    """The elements at indices along an axis. Negative indices count from the end; those out of bounds are NaN.
+    """Return the elements at indices along an axis. Negative indices count from the end; those out of bounds give NaN.
 
     Args:
         x: an array.
@@ -233,7 +235,7 @@ def take(x: Any, indices: Any, axis: int | None = None) -> Any:
 
 @operation
 def take_along_axis(x: Any, indices: Any, axis: int | None = None) -> Any:
-    """For each vector along an axis, the elements at indices of its own.
+    """Return for each vector along an axis the elements at its own indices.
 
     Args:
         x: an array.
@@ -262,7 +264,7 @@ def _unique_spec(
     size: int | None = None,
     fill_value: Any = None,
 ) -> Any:
-    """How many there are depends on the values."""
+    """Return symbolic results of unknown length, which depends on the values; None if `size` is given."""
     if size is not None:
         return None
     along = None if axis is None else axis % len(x.shape)
@@ -286,7 +288,7 @@ def unique(
     size: int | None = None,
     fill_value: Any = None,
 ) -> Any:
-    """The elements of an array, each once; a NaN is equal to no other.
+    """Return the distinct elements of an array; a NaN is equal to no other.
 
     Args:
         x: an array.
@@ -316,7 +318,7 @@ def unique(
 
 @operation
 def unravel_index(indices: Any, shape: Any) -> Any:
-    """The indices of each axis, from those into the array read as a vector.
+    """Convert indices into a flattened array to indices along each axis.
 
     Args:
         indices: integers.
@@ -335,7 +337,7 @@ def _where_spec(condition: Any, x1: Any = None, x2: Any = None) -> Any:
 @operation
 @symbolic_as(_where_spec)
 def where(condition: Any, x1: Any = None, x2: Any = None) -> Any:
-    """Elements of `x1` where a condition is true, else of `x2`.
+    """Return elements of `x1` where a condition is true, else of `x2`.
 
     Args:
         condition: booleans.
@@ -360,7 +362,7 @@ def where(condition: Any, x1: Any = None, x2: Any = None) -> Any:
 def vectorize(
     pyfunc: Callable[..., Any], *, excluded: Collection[int | str] | None = None, signature: str | None = None
 ) -> Callable[..., Any]:
-    """A function of arrays from a function of scalars, or of arrays of smaller rank; arguments broadcast.
+    """Vectorize a function of scalars, or of arrays of smaller rank; arguments broadcast.
 
     Args:
         pyfunc: the function.

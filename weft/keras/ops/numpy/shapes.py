@@ -17,7 +17,7 @@ from weft.keras.ops.dispatch import operand, operation, symbolic_as, tensor
 
 @operation
 def append(x1: Any, x2: Any, axis: int | None = None) -> Any:
-    """One array after another.
+    """Append one array to another.
 
     Args:
         x1: an array.
@@ -31,7 +31,7 @@ def append(x1: Any, x2: Any, axis: int | None = None) -> Any:
 
 
 def _broadcast_to_spec(x: Any, shape: Any) -> Any:
-    """An unknown size is one that broadcasts."""
+    """Return the symbolic result, in which unknown sizes are assumed to broadcast."""
     if not isinstance(x, KerasTensor) or None not in x.shape or len(x.shape) > len(shape):
         return None
     target = shape[len(shape) - len(x.shape) :]
@@ -42,7 +42,7 @@ def _broadcast_to_spec(x: Any, shape: Any) -> Any:
 @operation
 @symbolic_as(_broadcast_to_spec)
 def broadcast_to(x: Any, shape: Any) -> Any:
-    """An array broadcast to a shape.
+    """Broadcast an array to a shape.
 
     Args:
         x: an array.
@@ -62,7 +62,7 @@ def broadcast_to(x: Any, shape: Any) -> Any:
 
 @operation
 def concatenate(xs: Any, axis: int = 0) -> Any:
-    """Arrays one after another along an axis.
+    """Concatenate arrays along an axis.
 
     Args:
         xs: a list of arrays whose other axes have the same sizes.
@@ -81,7 +81,7 @@ def concatenate(xs: Any, axis: int = 0) -> Any:
 
 @operation
 def dstack(xs: Any) -> Any:
-    """Arrays joined along their third axis.
+    """Concatenate arrays along their third axis.
 
     Args:
         xs: a list of arrays; vectors and matrices get axes of size 1 first.
@@ -94,7 +94,7 @@ def dstack(xs: Any) -> Any:
 
 @operation
 def hstack(xs: Any) -> Any:
-    """Arrays joined along their second axis, vectors along their only one.
+    """Concatenate arrays along their second axis, vectors along their only one.
 
     Args:
         xs: a list of arrays.
@@ -107,7 +107,7 @@ def hstack(xs: Any) -> Any:
 
 @operation
 def vstack(xs: Any) -> Any:
-    """Arrays joined along their first axis; vectors become rows.
+    """Concatenate arrays along their first axis; vectors become rows.
 
     Args:
         xs: a list of arrays.
@@ -120,7 +120,7 @@ def vstack(xs: Any) -> Any:
 
 @operation
 def stack(x: Any, axis: int = 0) -> Any:
-    """Arrays of one shape joined along a new axis.
+    """Stack arrays of one shape along a new axis.
 
     Args:
         x: a list of arrays.
@@ -140,7 +140,7 @@ def stack(x: Any, axis: int = 0) -> Any:
 
 @operation
 def array_split(x: Any, indices_or_sections: Any, axis: int = 0) -> Any:
-    """An array cut into parts that need not be of equal size.
+    """Split an array into parts that need not have equal sizes.
 
     Args:
         x: an array.
@@ -155,7 +155,7 @@ def array_split(x: Any, indices_or_sections: Any, axis: int = 0) -> Any:
 
 @operation
 def split(x: Any, indices_or_sections: Any, axis: int = 0) -> Any:
-    """An array cut into parts.
+    """Split an array into parts.
 
     Args:
         x: an array.
@@ -175,7 +175,7 @@ def split(x: Any, indices_or_sections: Any, axis: int = 0) -> Any:
 
 @operation
 def dsplit(x: Any, indices_or_sections: Any) -> Any:
-    """An array of rank 3 or more cut along its third axis.
+    """Split an array of rank 3 or more along its third axis.
 
     Args:
         x: an array.
@@ -189,7 +189,7 @@ def dsplit(x: Any, indices_or_sections: Any) -> Any:
 
 @operation
 def hsplit(x: Any, indices_or_sections: Any) -> Any:
-    """An array cut along its second axis, a vector along its only one.
+    """Split an array along its second axis, a vector along its only one.
 
     Args:
         x: an array.
@@ -203,7 +203,7 @@ def hsplit(x: Any, indices_or_sections: Any) -> Any:
 
 @operation
 def vsplit(x: Any, indices_or_sections: Any) -> Any:
-    """An array cut along its first axis.
+    """Split an array along its first axis.
 
     Args:
         x: an array of rank 2 or more.
@@ -217,7 +217,7 @@ def vsplit(x: Any, indices_or_sections: Any) -> Any:
 
 @operation
 def expand_dims(x: Any, axis: Any) -> Any:
-    """An array with new axes of size 1.
+    """Insert new axes of size 1.
 
     Args:
         x: an array.
@@ -236,7 +236,7 @@ def expand_dims(x: Any, axis: Any) -> Any:
 
 @operation
 def squeeze(x: Any, axis: Any = None) -> Any:
-    """An array without axes of size 1.
+    """Remove axes of size 1.
 
     Args:
         x: an array.
@@ -254,7 +254,7 @@ def squeeze(x: Any, axis: Any = None) -> Any:
 
 
 def _reshape_spec(x: Any, newshape: Any) -> Any:
-    """All sizes are known where none is -1: an unknown size of `x` is the one that fits."""
+    """Return the symbolic result: if no size is -1, all sizes are known and an unknown size of `x` must fit."""
     sizes = [newshape] if isinstance(newshape, int) else newshape
     if isinstance(newshape, KerasTensor):
         sizes = [newshape] * (newshape.shape[0] or 0)  # as many sizes, none of which is known
@@ -272,7 +272,7 @@ def _reshape_spec(x: Any, newshape: Any) -> Any:
 @operation
 @symbolic_as(_reshape_spec)
 def reshape(x: Any, newshape: Any) -> Any:
-    """The same elements in another shape.
+    """Reshape an array.
 
     Args:
         x: an array.
@@ -293,7 +293,7 @@ def reshape(x: Any, newshape: Any) -> Any:
 
 @operation
 def ravel(x: Any) -> Any:
-    """The elements of an array as a vector.
+    """Flatten an array to a vector.
 
     Args:
         x: an array.
@@ -306,7 +306,7 @@ def ravel(x: Any) -> Any:
 
 @operation
 def transpose(x: Any, axes: Any = None) -> Any:
-    """An array with its axes in another order.
+    """Permute the axes of an array.
 
     Args:
         x: an array.
@@ -326,7 +326,7 @@ def transpose(x: Any, axes: Any = None) -> Any:
 
 @operation
 def moveaxis(x: Any, source: Any, destination: Any) -> Any:
-    """An array with some axes at other positions, the rest in their order.
+    """Move axes of an array to other positions; the rest keep their order.
 
     Args:
         x: an array.
@@ -346,7 +346,7 @@ def moveaxis(x: Any, source: Any, destination: Any) -> Any:
 
 @operation
 def swapaxes(x: Any, axis1: int, axis2: int) -> Any:
-    """An array with two axes exchanged.
+    """Exchange two axes of an array.
 
     Args:
         x: an array.
@@ -361,7 +361,7 @@ def swapaxes(x: Any, axis1: int, axis2: int) -> Any:
 
 @operation
 def flip(x: Any, axis: Any = None) -> Any:
-    """An array with its elements in reverse order along axes.
+    """Reverse the elements of an array along axes.
 
     Args:
         x: an array.
@@ -380,7 +380,7 @@ def flip(x: Any, axis: Any = None) -> Any:
 
 @operation
 def fliplr(x: Any) -> Any:
-    """An array with its second axis in reverse order.
+    """Reverse an array along its second axis.
 
     Args:
         x: an array of rank 2 or more.
@@ -393,7 +393,7 @@ def fliplr(x: Any) -> Any:
 
 @operation
 def flipud(x: Any) -> Any:
-    """An array with its first axis in reverse order.
+    """Reverse an array along its first axis.
 
     Args:
         x: an array of rank 1 or more.
@@ -406,7 +406,7 @@ def flipud(x: Any) -> Any:
 
 @operation
 def roll(x: Any, shift: Any, axis: Any = None) -> Any:
-    """Elements shifted along axes; those that leave at the end enter at the start.
+    """Shift elements along axes; those that leave at the end enter at the start.
 
     Args:
         x: an array.
@@ -426,7 +426,7 @@ def roll(x: Any, shift: Any, axis: Any = None) -> Any:
 
 @operation
 def rot90(array: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Any:
-    """An array rotated by quarters in the plane of two axes.
+    """Rotate an array by quarter turns in the plane of two axes.
 
     Args:
         array: an array of rank 2 or more.
@@ -438,12 +438,12 @@ def rot90(array: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Any:
     """
     array = tensor(array)
     if array.ndim < 2:
-        raise ArgumentError("rot90 takes arrays of rank 2 or more.", received=f"shape {array.shape}")
+        raise ArgumentError("The argument of rot90 must have rank 2 or more.", received=f"shape {array.shape}")
     return wnp.rot90(array, k, (axes[0], axes[1]))
 
 
 def _repeat_spec(x: Any, repeats: Any, axis: int | None = None) -> Any:
-    """With a number for each element, an unknown size stays unknown."""
+    """Return the symbolic result: with a number for each element, an unknown size stays unknown."""
     if not isinstance(x, KerasTensor) or isinstance(repeats, int) or axis is None or x.shape[axis] is not None:
         return None
     return KerasTensor(x.shape, x.dtype)
@@ -452,7 +452,7 @@ def _repeat_spec(x: Any, repeats: Any, axis: int | None = None) -> Any:
 @operation
 @symbolic_as(_repeat_spec)
 def repeat(x: Any, repeats: Any, axis: int | None = None) -> Any:
-    """Each element several times.
+    """Repeat each element several times.
 
     Args:
         x: an array.
@@ -474,7 +474,7 @@ def repeat(x: Any, repeats: Any, axis: int | None = None) -> Any:
 
 @operation
 def tile(x: Any, repeats: Any) -> Any:
-    """An array several times along each axis.
+    """Repeat an array along each axis.
 
     Args:
         x: an array.
@@ -493,7 +493,7 @@ def tile(x: Any, repeats: Any) -> Any:
 
 @operation
 def pad(x: Any, pad_width: Any, mode: str = "constant", constant_values: Any = None) -> Any:
-    """An array with elements added at its borders.
+    """Pad an array at its borders.
 
     Args:
         x: an array.
@@ -522,7 +522,7 @@ def pad(x: Any, pad_width: Any, mode: str = "constant", constant_values: Any = N
 
 @operation
 def diag(x: Any, k: int = 0) -> Any:
-    """The diagonal of a matrix, or the matrix with a diagonal.
+    """Return the diagonal of a matrix, or a matrix with the given diagonal.
 
     Args:
         x: a matrix, or a vector.
@@ -536,7 +536,7 @@ def diag(x: Any, k: int = 0) -> Any:
 
 @operation
 def diagflat(x: Any, k: int = 0) -> Any:
-    """The matrix with the elements of an array on a diagonal.
+    """Create a matrix with the elements of an array on a diagonal.
 
     Args:
         x: an array, read as a vector.
@@ -550,7 +550,7 @@ def diagflat(x: Any, k: int = 0) -> Any:
 
 @operation
 def diagonal(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
-    """The diagonals in the planes of two axes.
+    """Return the diagonals in the planes of two axes.
 
     Args:
         x: an array of rank 2 or more.
@@ -571,7 +571,7 @@ def diagonal(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
 
 @operation
 def trace(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
-    """The sum along diagonals in the planes of two axes.
+    """Sum along the diagonals in the planes of two axes.
 
     Args:
         x: an array of rank 2 or more.
@@ -587,7 +587,7 @@ def trace(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
 
 @operation
 def tril(x: Any, k: int = 0) -> Any:
-    """A matrix with zeros above a diagonal.
+    """Replace the elements above a diagonal with zeros.
 
     Args:
         x: an array whose last two axes are matrices.
@@ -607,7 +607,7 @@ def tril(x: Any, k: int = 0) -> Any:
 
 @operation
 def triu(x: Any, k: int = 0) -> Any:
-    """A matrix with zeros below a diagonal.
+    """Replace the elements below a diagonal with zeros.
 
     Args:
         x: an array whose last two axes are matrices.
@@ -626,7 +626,7 @@ def triu(x: Any, k: int = 0) -> Any:
 
 
 def ndim(x: Any) -> int:
-    """The rank of an array.
+    """Return the rank of an array.
 
     Args:
         x: an array.
@@ -648,7 +648,7 @@ def _size_spec(x: Any) -> Any:
 
 @symbolic_as(_size_spec)
 def size(x: Any) -> Any:
-    """How many elements an array has; of a symbolic tensor with unknown sizes, a symbolic integer.
+    """Return the number of elements of an array; for a symbolic tensor with unknown sizes, a symbolic integer.
 
     Args:
         x: an array.

@@ -29,7 +29,7 @@ __all__ = [
 
 
 def serialize(learning_rate_schedule: LearningRateSchedule) -> Any:
-    """A schedule as plain data.
+    """Convert a schedule to plain data.
 
     Args:
         learning_rate_schedule: the schedule.
@@ -41,7 +41,7 @@ def serialize(learning_rate_schedule: LearningRateSchedule) -> Any:
 
 
 def deserialize(config: Any, custom_objects: Mapping[str, Any] | None = None) -> Any:
-    """The schedule that plain data describe.
+    """Construct a schedule from plain data.
 
     Args:
         config: what `serialize` returned.

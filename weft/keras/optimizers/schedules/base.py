@@ -20,14 +20,14 @@ class LearningRateSchedule:
     """
 
     def __call__(self, step: Any) -> Any:
-        """The learning rate at a step, from 0."""
+        """Return the learning rate at a step, counted from 0."""
         raise NotSupportedError(f"{type(self).__name__} does not define `__call__(step)`.")
 
     def get_config(self) -> dict[str, Any]:
-        """What the constructor needs to make this schedule again."""
+        """Return the constructor arguments as plain data."""
         raise NotSupportedError(f"{type(self).__name__} does not define `get_config()`, which files need.")
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Self:
-        """The schedule that `get_config` described."""
+        """Construct a schedule from a config of `get_config`."""
         return cls(**config)

@@ -14,13 +14,13 @@ from weft.keras.optimizers.schedules.base import LearningRateSchedule
 
 
 def _floats(*values: Any) -> list[Array]:
-    """Numbers and arrays as floats of the global type."""
+    """Convert numbers and arrays to floats of the global type."""
     return [wnp.asarray(value).astype(config.floatx()) for value in values]
 
 
 def _positive(name: str, what: str, value: float) -> float:
     if value <= 0:
-        raise ArgumentError(f"{name}: `{what}` is positive.", received=f"{what}={value}")
+        raise ArgumentError(f"{name}: `{what}` must be positive.", received=f"{what}={value}")
     return value
 
 
@@ -124,7 +124,7 @@ class PiecewiseConstantDecay(LearningRateSchedule):
     def __init__(self, boundaries: Sequence[float], values: Sequence[float], name: str = "PiecewiseConstant") -> None:
         if len(boundaries) != len(values) - 1:
             raise ArgumentError(
-                "PiecewiseConstantDecay: there is one value more than boundaries.",
+                "PiecewiseConstantDecay: there must be one value more than boundaries.",
                 received=f"{len(boundaries)} boundaries and {len(values)} values",
             )
         self.boundaries = list(boundaries)

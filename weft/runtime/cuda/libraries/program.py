@@ -6,7 +6,7 @@ import math
 from collections.abc import Container, Sequence
 from typing import Any
 
-from weft.compiler.program.assign import aligned
+from weft.compiler.program.assign import align
 from weft.compiler.program.ir import ALIGNMENT, TAPE_ROUTINES, Call, Kind, Program, SetAddress, Slot
 from weft.runtime.cuda.libraries.calls import PreparedCall
 
@@ -19,7 +19,7 @@ class ProgramCalls:
 
     def __init__(self, program: Program, driver: Any) -> None:
         self._prepared = prepared_calls(program, driver, routines_of(program))
-        self._offset = rounded(aligned(program.temporary_bytes))
+        self._offset = rounded(align(program.temporary_bytes))
         workspace = max((call.workspace for call in self._prepared.values()), default=0)
         self.temporary_bytes = self._offset + workspace if workspace else program.temporary_bytes
 

@@ -1,4 +1,4 @@
-"""Plans for routines over batches of matrices: their parameters, scratch memory and tiles."""
+"""Plans of routines over batches of matrices: their parameters, scratch memory and tiles."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from weft.compiler.target.cpu.library.writer import LETTERS, Family, symbol
 from weft.compiler.target.library_call import LibraryCall, arrays_of
 from weft.ir.jaxpr import Equation
 
-# A tile is worth its way to another thread from this many operations on, a hundred microseconds or so.
+# Least operations, about a hundred microseconds, for which a tile is worth another thread.
 LEAST_WORK = 1 << 19
-# What a call costs besides, and one that iterates until it finds eigenvalues, however small the matrix.
+# Operations added for the overhead of a call, and for one that iterates to find eigenvalues, however small the matrix.
 CALL_WORK, ITERATION_WORK = 1000, 20_000
-# More tiles than threads, so that none waits long for the last one.
+# Upper bound, larger than the number of threads so that none waits long for the last tile.
 MOST_TILES = 64
-# Each tile has scratch memory of its own; all of it together is at most this large, if there are to be several tiles.
+# Each tile has scratch memory of its own; several tiles are used only if all of it together is at most this large.
 MOST_SCRATCH = 1 << 28
 ALIGNMENT = 64
-# LAPACK counts with 32 bits.
+# LAPACK's integers have 32 bits.
 MOST = (1 << 31) - 1
 
 
 class TooLarge(Exception):
-    """A size that LAPACK cannot count; NumPy has another library, that can."""
+    """Raised for a size beyond LAPACK's 32-bit integers; NumPy uses another library for these."""
 
 
 def batched(
@@ -42,13 +42,16 @@ def batched(
     in_place: Sequence[tuple[int, int]] = (),
     dtype: Any = None,
 ) -> LibraryCall:
-    """A call for every matrix of a batch: `core` dimensions of the first operand are the matrix, those before it the
-    batch. `scratch` are bytes for one item, `work` are its operations; a matrix is worked on in `parts` items. The
-    routine is that for `dtype`, by default the first operand's."""
+    """Plan a routine for every matrix of a batch.
+
+    The last `core` dimensions of the first operand are the matrix, those before it the batch. `scratch` has bytes and
+    `work` operations for one item; a matrix is computed in `parts` items. The routine is the one for `dtype`, by
+    default that of the first operand.
+    """
     types = [*arrays_of(equation.invars), *arrays_of(equation.outvars)]
     lead = len(types[0].shape) - core
     matrices = math.prod(types[0].shape[:lead])
-    # Buffers are never empty, and each begins a line of its own.
+    # Buffers are never empty, and each begins on a cache line of its own.
     sizes = [max(1, -(-(scratch or {})[name] // ALIGNMENT)) * ALIGNMENT for name in family.scratch]
     check_sizes(*fields.values(), *(s for t in types for s in t.shape))
     items = matrices * parts
@@ -67,13 +70,13 @@ def batched(
 
 
 def check_sizes(*sizes: int) -> None:
-    """Raise unless LAPACK can count so far."""
+    """Raise TooLarge unless all sizes fit LAPACK's integers."""
     if max(sizes) > MOST:
         raise TooLarge
 
 
 class Work:
-    """The work space that a function of LAPACK asks for, found out by calling it with a size of -1."""
+    """Query for the work space of a function of LAPACK: a call with a size of -1."""
 
     def __init__(self, dtype: Any, name: str) -> None:
         self.dtype = np.dtype(dtype)
@@ -82,20 +85,21 @@ class Work:
         self.some = np.zeros(4, self.dtype)
 
     def ask(self, *arguments: str | int | np.ndarray | None, answers: Sequence[np.ndarray]) -> list[int]:
-        """The sizes that are left in `answers`, which are among the arguments; the status is not among them."""
+        """Query with these arguments, without the status; return the sizes that LAPACK stores in `answers`, which are
+        among the arguments."""
         check_sizes(*(a for a in arguments if isinstance(a, int)))
         sizes = capsules.query(self.symbol, *arguments, np.zeros(1, np.int32), answers=answers)
         check_sizes(*sizes)
         return sizes
 
     def elements(self) -> np.ndarray:
-        """Room for an answer in the dtype."""
+        """Return an answer array of the dtype."""
         return np.zeros(1, self.dtype)
 
     def reals(self) -> np.ndarray:
-        """Room for an answer in the dtype of the parts."""
+        """Return an answer array of the dtype's real type."""
         return np.zeros(1, self.real)
 
     def integers(self) -> np.ndarray:
-        """Room for an answer in 32 bits."""
+        """Return an answer array of 32-bit integers."""
         return np.zeros(1, np.int32)

@@ -1,7 +1,7 @@
-"""The code of matmuls: tiles of a matrix, each one call of BLAS.
+"""Code of matmuls: tiles of a matrix, each one call of BLAS.
 
-Our matrices are stored by rows and those of BLAS by columns, so what it computes is Cᵀ = Bᵀ Aᵀ. Sums are never split:
-a tile has all of them, and the same bits whoever computes it.
+Our matrices are row-major and those of BLAS column-major, so BLAS computes Cᵀ = Bᵀ Aᵀ. Sums are never split: a tile has
+all terms, and the same bits whichever thread computes it.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from weft.compiler.target.cpu.library.writer import ELEMENT_TYPES, TILES, Fortra
 from weft.compiler.target.llvm import Function, Parameter, Value, constant, i64, ptr, void
 from weft.compiler.target.target import Target
 
-# The table of a matmul: left operand, right operand, result, parameters.
+# The table of a matmul: lhs, rhs, result, parameters.
 _OUT, _PARAMETERS = 2, 3
-# Parameters of a loop: its size, and strides of the left operand, the right one and the result.
+# Number of parameters of a loop: its size, and the strides of lhs, rhs and result.
 _LOOP = 4
 
 
 class Tiles(Fortran):
-    """The loop over tiles: unpacks the index of a tile into where it is."""
+    """Loop over tiles, which unpacks the index of a tile into addresses."""
 
     def __init__(self, f: Function, letter: str, names: Sequence[str]) -> None:
         super().__init__(f, ELEMENT_TYPES[letter])
@@ -33,19 +33,19 @@ class Tiles(Fortran):
         self.parameters = {name: self.load(n) for n, name in enumerate(names)}
 
     def load(self, position: int | Value) -> Value:
-        """A parameter of the block."""
+        """Load a parameter of the block."""
         return self.f.load(i64, self.f.offset(self.block, i64, position), 8, invariant=True)
 
     def __getitem__(self, name: str) -> Value:
         return self.parameters[name]
 
     def split(self, index: Value, count: Value) -> tuple[Value, Value]:
-        """Quotient and remainder."""
+        """Return quotient and remainder."""
         return self.f.udiv(index, count), self.f.urem(index, count)
 
     def bases(self, iteration: Value) -> list[Value]:
-        """Where the operands and the result of one iteration of the loops around are, the last of which runs
-        fastest."""
+        """Return the addresses of operands and result for one iteration of the surrounding loops, the last of which is
+        the fastest."""
         f, none = self.f, constant(0, i64)
         with f.loop(none, self["loops"], carried=[iteration, none, none, none]) as n:
             left, *offsets = n.values
@@ -58,7 +58,7 @@ class Tiles(Fortran):
         return [self.at(base, offset) for base, offset in zip(self.table, n.results[1:], strict=True)]
 
     def run(self, work: Callable[[Value], None]) -> None:
-        """Work on each tile, with the library's threads out of the way."""
+        """Write the loop over tiles, with the library limited to one thread."""
         self.f.call(guard.ENTER, void)
         with self.f.loop(self.begin, self.end) as tile:
             work(tile)
@@ -67,7 +67,7 @@ class Tiles(Fortran):
 
 
 def write_matmul(f: Function, letter: str) -> None:
-    """Tiles of a matrix product."""
+    """Write the tiles of a matrix product."""
     w = Tiles(f, letter, MATMUL)
     one, nothing = w.scalar("one", 1.0), w.scalar("nothing", 0.0)
 
@@ -89,7 +89,7 @@ def write_matmul(f: Function, letter: str) -> None:
 
 
 def write_matvec(f: Function, letter: str) -> None:
-    """Tiles of a matrix-vector product."""
+    """Write the tiles of a matrix-vector product."""
     w = Tiles(f, letter, MATVEC)
     one, nothing = w.scalar("one", 1.0), w.scalar("nothing", 0.0)
     transposed = f.icmp("eq", w["transpose"], constant(ord("T"), i64))
@@ -102,7 +102,8 @@ def write_matvec(f: Function, letter: str) -> None:
         count = f.smin(f.sub(w["outputs"], first), w["tile"])
         matrix = w.at(f.select(left, lhs, rhs), f.mul(first, w["step"]))
         target = w.at(out, f.mul(first, w["out stride"]))
-        # What was there is multiplied by zero, and not everyone stops at nan.
+        # BLAS multiplies the old contents by zero, and not every library treats that as an overwrite: a nan would
+        # remain.
         with f.loop(constant(0, i64), count) as n:
             for part in range(w.element.parts):
                 address = f.offset(w.at(target, f.mul(n, w["out stride"])), w.element.float, part)
@@ -120,7 +121,7 @@ MATMULS = {"product": write_matmul, "product_vector": write_matvec}
 
 
 def write(name: str, letter: str, target: Target) -> str:
-    """The module of a matmul."""
+    """Return the LLVM module of a matmul."""
     module = llvm.Module(triple=target.triple, vector_bits=target.vector_bits or 128)
     parameters = [Parameter("table", ptr), Parameter("begin", i64), Parameter("end", i64)]
     MATMULS[name](module.function(f"weft_{name}_{letter}{TILES}", void, parameters), letter)

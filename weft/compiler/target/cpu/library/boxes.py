@@ -1,9 +1,9 @@
-"""Routines for collectives: boxes of memory that are copied, or added to each other, as a table says.
+"""Routines for collectives: boxes of memory that are copied or added according to a table.
 
-The table is the first buffer: how many boxes there are, and then for each of them how many bytes a row has, how many
-rows there are along each of two dimensions, and for each buffer that it reads, and then each that it writes, the index
-of the buffer, an offset and two strides in bytes (`target/cpu/groups.py`). A routine does all boxes; as one of tiles it
-does those of a range.
+The table is the first buffer: the number of boxes, and then for each of them the bytes of a row, the number of rows
+along each of two dimensions, and for each buffer that it reads, and then each that it writes, the index of the buffer,
+an offset and two strides in bytes (`target/cpu/groups.py`). A plain routine executes all boxes, a tiled one those of a
+range.
 """
 
 from __future__ import annotations
@@ -33,23 +33,24 @@ from weft.primitives.collectives import tree_combined
 
 COPY = "weft_copy_boxes"
 _SUM = re.compile(r"weft_sum_([fi])(\d+)_(\d+)_(\d+)$")
-# Integers of a box before those of its buffers, and of a buffer.
+# Integers of a box before its buffers, and integers of a buffer.
 HEAD, END = 3, 4
 
 
 def sum_name(element: str, terms: int, targets: int) -> str:
-    """The routine that adds so many terms of elements such as f32, as a balanced tree, and stores the sum so often."""
+    """Return the name of the routine that adds `terms` arrays of elements such as f32, as a balanced tree, and stores
+    the sum in `targets` buffers."""
     return f"weft_sum_{element}_{terms}_{targets}"
 
 
 def is_boxes(routine: str) -> bool:
-    """Whether a routine does what a table of boxes says."""
+    """Return whether a routine executes a table of boxes."""
     name = routine.removesuffix(TILES)
     return name == COPY or _SUM.match(name) is not None
 
 
 def write(routine: str, target: Target) -> str:
-    """The module of a routine: as one that is called, and as one that works on some of its tiles."""
+    """Return the LLVM module of a routine, in its plain and its tiled form."""
     name = routine.removesuffix(TILES)
     module = llvm.Module(triple=target.triple, vector_bits=target.vector_bits or 128)
     parsed = _SUM.match(name)
@@ -74,7 +75,7 @@ def write(routine: str, target: Target) -> str:
 
 
 class _Box:
-    """Writes `box(table, boxes, index)`, for boxes with so many buffers."""
+    """Writer of `box(table, boxes, index)`, for boxes with this many buffers."""
 
     def __init__(self, module: llvm.Module, buffers: int) -> None:
         parameters = [Parameter("table", ptr), Parameter("boxes", ptr), Parameter("index", i64)]
@@ -91,7 +92,7 @@ class _Box:
             self.strides.append([entry(n + 2), entry(n + 3)])
 
     def write_copy(self) -> None:
-        """Copy each row."""
+        """Write a copy of each row."""
         f = self.f
         with f.loop(constant(0, i64), self.counts[0]) as i, f.loop(constant(0, i64), self.counts[1]) as k:
             source, target = self.rows(i, k)
@@ -99,7 +100,7 @@ class _Box:
         f.ret()
 
     def write_sum(self, element: Type, terms: int, vector_bits: int) -> None:
-        """Add the elements of each row, in vectors as far as they go."""
+        """Write the sum of each row's elements, in vectors as far as possible."""
         f, size = self.f, element.bits // 8
         lanes = max(1, vector_bits // element.bits)
         count = f.udiv(self.row, constant(size, i64))
@@ -113,7 +114,7 @@ class _Box:
         f.ret()
 
     def rows(self, i: Value, k: Value) -> list[Value]:
-        """Where the row at two indices is in each buffer."""
+        """Return the address in each buffer of the row at two indices."""
         f = self.f
         return [
             f.offset(base, i8, f.add(f.mul(i, outer), f.mul(k, inner)))
@@ -122,7 +123,7 @@ class _Box:
 
 
 def _add(f: Function, element: Type, type: Type, rows: list[Value], terms: int, n: Value) -> None:
-    """Load elements of all terms from an index on, and store their sum to the other rows."""
+    """Load elements of all terms at an index, and store their sum to the other rows."""
     size = element.bits // 8
     addresses = [f.offset(row, element, n) for row in rows]
     loaded = [f.load(type, a, size) for a in addresses[:terms]]

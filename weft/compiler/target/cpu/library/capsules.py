@@ -1,6 +1,6 @@
-"""BLAS and LAPACK as SciPy offers them to other compiled code: addresses in capsules, and how many threads they use.
+"""BLAS and LAPACK as SciPy exports them to compiled code: addresses in capsules, and control over their threads.
 
-The functions take nothing but pointers, as Fortran does: to characters, 32-bit integers and floats. They need no GIL.
+As in Fortran, the functions take only pointers: to characters, 32-bit integers and floats. They do not need the GIL.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import numpy as np
 
 from weft.base.errors import InternalError
 
-# Which of SciPy's modules has a function, by the beginning of the symbol under which our code calls it.
+# SciPy's module of a function, by the prefix of the symbol under which our code calls it.
 MODULES = {"weft_blas_": "cython_blas", "weft_lapack_": "cython_lapack"}
-# How libraries call the functions that return and set the number of their threads.
+# Names that libraries give to the functions that return and set their number of threads.
 THREAD_CONTROLS = (
     ("scipy_openblas_get_num_threads", "scipy_openblas_set_num_threads"),
     ("openblas_get_num_threads", "openblas_set_num_threads"),
@@ -33,7 +33,7 @@ THREAD_CONTROLS = (
 
 @functools.cache
 def _module(name: str) -> ModuleType:
-    """A module of compiled code in `scipy.linalg`."""
+    """Return a compiled module of `scipy.linalg`."""
     if "scipy.linalg" not in sys.modules:
         try:
             return _without_its_package(f"scipy.linalg.{name}")
@@ -45,9 +45,9 @@ def _module(name: str) -> ModuleType:
 
 
 def _without_its_package(whole: str) -> ModuleType:
-    """A module of `scipy.linalg` alone: the package imports all of itself, which takes ten times longer.
+    """Import a module of `scipy.linalg` without its package, whose import takes ten times longer.
 
-    The module is not left among those imported. Who imports it later gets the same one, and as part of its package.
+    The module is removed from `sys.modules` again. A later import returns the same module, as a part of its package.
     """
     import scipy
 
@@ -64,38 +64,39 @@ def _without_its_package(whole: str) -> ModuleType:
 
 
 def _capsule(symbol: str) -> tuple[Any, bytes]:
-    """The capsule of a function, and the signature that is its name."""
+    """Return the capsule of a function, and the signature that is the capsule's name."""
     for beginning, name in MODULES.items():
         if symbol.startswith(beginning):
             capsule = _module(name).__pyx_capi__[symbol.removeprefix(beginning)]
             ask = ctypes.pythonapi.PyCapsule_GetName
             ask.restype, ask.argtypes = ctypes.c_char_p, [ctypes.py_object]
             return capsule, ask(capsule)
-    raise InternalError(f"There is no function {symbol} of BLAS or LAPACK.")
+    raise InternalError(f"Unknown function of BLAS or LAPACK: {symbol}.")
 
 
 @functools.cache
 def address(symbol: str) -> int:
-    """Where a function is: `weft_blas_sgemm` is `sgemm` of BLAS."""
+    """Return the address of a function: `weft_blas_sgemm` is `sgemm` of BLAS."""
     capsule, signature = _capsule(symbol)
     if not signature.startswith(b"void (") or not (b"(int *" in signature or b", int *" in signature):
-        raise InternalError(f"SciPy's {symbol} is {signature.decode()}: it does not take 32-bit integers.")
+        raise InternalError(f"SciPy's {symbol} must take 32-bit integers; got {signature.decode()}.")
     ask = ctypes.pythonapi.PyCapsule_GetPointer
     ask.restype, ask.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
     return ask(capsule, signature)
 
 
 def is_capsule(symbol: str) -> bool:
-    """Whether a name is that of a function of BLAS or LAPACK."""
+    """Return whether a symbol names a function of BLAS or LAPACK."""
     return symbol.startswith(tuple(MODULES))
 
 
 @functools.cache
 def thread_control() -> tuple[int, int] | None:
-    """Addresses of `int get()` and `void set(int)` for the threads of the library that SciPy calls, where it has any.
+    """Return the addresses of `int get()` and `void set(int)` for the threads of SciPy's BLAS, or None if it exports
+    neither.
 
-    Symbols are looked for in SciPy's module and what it is linked with, so that of several libraries in the process it
-    is the right one.
+    Symbols are looked up in SciPy's module and the libraries it is linked with, so that of several BLAS libraries in
+    the process this is the right one.
     """
     try:
         library = ctypes.CDLL(_module("cython_blas").__file__)
@@ -117,7 +118,7 @@ def _function(symbol: str) -> Any:
 
 
 def call(symbol: str, *arguments: str | int | np.ndarray | None) -> None:
-    """Call a function from Python: characters, integers and arrays become pointers, None one to nothing."""
+    """Call a function from Python: characters, integers and arrays are passed as pointers, None as a null pointer."""
     held: list[Any] = []
     for argument in arguments:
         if isinstance(argument, str):
@@ -134,7 +135,8 @@ def _at(held: Any) -> int:
 
 
 def best_work(sizes: np.ndarray) -> int:
-    """How many elements of work space a query asks for. Large ones may have been rounded down to a short float."""
+    """Return the elements of work space that a query's answer asks for. Large answers may have been rounded down to a
+    float."""
     asked = sizes.real[0] if sizes.dtype.kind in "fc" else sizes[0]
     if sizes.dtype.kind in "fc" and asked >= 1 << 23:
         asked = np.nextafter(asked, np.asarray(np.inf, asked.dtype))
@@ -142,6 +144,6 @@ def best_work(sizes: np.ndarray) -> int:
 
 
 def query(symbol: str, *arguments: Any, answers: Sequence[np.ndarray]) -> list[int]:
-    """The best sizes of work space: what a call with sizes of -1 leaves in the first element of each."""
+    """Call with work sizes of -1 and return the best sizes, which LAPACK stores in the first element of each answer."""
     call(symbol, *arguments)
     return [best_work(answer) for answer in answers]

@@ -1,7 +1,7 @@
 """Cholesky, LU and QR factorisations.
 
-Our matrices are stored by rows and LAPACK's by columns. What is read by columns is the transposed matrix: for Cholesky
-that is as good. For the others the matrix is transposed on the way in and its factors on the way out.
+Our matrices are row-major and LAPACK's column-major, so LAPACK sees the transposed matrix. Cholesky works on that as
+well; for the others the matrix is transposed before the call and its factors afterwards.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from weft.ir.jaxpr import Equation
 
 @family("cholesky", operands=1, results=1, fields=["size"])
 def cholesky(w: Writer) -> None:
-    """L of x = L Lᴴ. By columns x is its own conjugate, and U of Uᴴ U = conj(x) is, by rows, L."""
+    """Compute L of x = L Lᴴ. Read by columns x is its own conjugate, and U of Uᴴ U = conj(x), read by rows, is L."""
     f, (x,), (out,) = w.f, w.operands, w.results
     size = w["size"]
     total = f.mul(size, size)
@@ -44,11 +44,11 @@ def plan_cholesky(equation: Equation) -> LibraryCall:
 
 @family("lu", operands=1, results=3, scratch=["matrix"], fields=["rows", "columns", "smaller"])
 def lu(w: Writer) -> None:
-    """L and U in one matrix, the exchanges of rows, and the permutation that these amount to."""
+    """Compute L and U in one matrix, the row exchanges, and the permutation that they amount to."""
     (x,), (out, pivots, permutation) = w.operands, w.results
     rows, columns, matrix = w["rows"], w["columns"], w.scratch["matrix"]
     w.transpose(matrix, rows, x, columns, rows, columns)
-    w.lapack("getrf", rows, columns, matrix, rows, pivots)  # a zero pivot is no failure
+    w.lapack("getrf", rows, columns, matrix, rows, pivots)  # a zero pivot is not an error
     w.transpose(out, columns, matrix, rows, columns, rows)
     w.count_from_zero(pivots, w["smaller"])
     write_permutation(w, pivots, w["smaller"], permutation, rows)
@@ -64,9 +64,9 @@ def plan_lu(equation: Equation) -> LibraryCall:
 
 
 def write_permutation(w: Writer, pivots: Value, count: Value, permutation: Value, size: Value) -> None:
-    """The order of rows after exchanging row i with row pivots[i] for each i in turn.
+    """Write the order of rows after exchanging row i with row pivots[i] for each i in turn.
 
-    Negative numbers count from the end; an exchange with a row that does not exist does nothing.
+    Negative indices count from the end; an exchange with a row that does not exist is ignored.
     """
     f = w.f
     with f.loop(constant(0, i64), size) as n:
@@ -83,7 +83,7 @@ def write_permutation(w: Writer, pivots: Value, count: Value, permutation: Value
 
 @family("permutation", operands=1, results=1, fields=["count", "size"])
 def permutation(w: Writer) -> None:
-    """The permutation that exchanges of rows amount to. It has integers only, so any dtype will do."""
+    """Compute the permutation of row exchanges. It only uses integers, so the routine's dtype does not matter."""
     write_permutation(w, w.operands[0], w["count"], w.results[0], w["size"])
 
 
@@ -98,13 +98,13 @@ def plan_permutation(equation: Equation) -> LibraryCall:
 
 
 def write_qr(w: Writer, pivoting: bool) -> None:
-    """R first, as what is on and above the diagonal; then Q in its place."""
+    """Write R first, from the upper triangle; then Q in the same memory."""
     f, (x,), (q, r, *order) = w.f, w.operands, w.results
     rows, columns, inner, smaller = w["rows"], w["columns"], w["inner"], w["smaller"]
     matrix, taus, work = w.scratch["matrix"], w.scratch["taus"], w.scratch["work"]
     w.transpose(matrix, rows, x, columns, rows, columns)
     if pivoting:
-        w.clear(order[0], columns, size=4)  # no column has its place already
+        w.clear(order[0], columns, size=4)  # all columns are free to be permuted
         rest = [w.scratch["reals"]] if w.element.is_complex else []
         w.lapack("geqp3", rows, columns, matrix, rows, order[0], taus, work, w["work size"], *rest)
         w.count_from_zero(order[0], columns)
@@ -126,13 +126,13 @@ _PIVOTED = {**_QR, "scratch": [*_QR["scratch"], "reals"]}
 
 @family("qr", operands=1, results=2, **_QR)
 def qr(w: Writer) -> None:
-    """Q with orthonormal columns and the triangular R, x = Q R."""
+    """Compute Q with orthonormal columns and the triangular R, x = Q R."""
     write_qr(w, pivoting=False)
 
 
 @family("qr_pivoted", operands=1, results=3, **_PIVOTED)
 def qr_pivoted(w: Writer) -> None:
-    """Q, R and the order of columns, x[:, order] = Q R."""
+    """Compute Q, R and the order of columns, x[:, order] = Q R."""
     write_qr(w, pivoting=True)
 
 
@@ -164,7 +164,7 @@ def plan_qr(equation: Equation) -> LibraryCall:
 
 @family("geqrf", operands=1, results=2, scratch=["matrix", "work"], fields=["rows", "columns", "work size"])
 def geqrf(w: Writer) -> None:
-    """R, with the reflectors below its diagonal, and the reflectors' coefficients tau."""
+    """Compute R with the reflectors below its diagonal, and the reflectors' coefficients tau."""
     (x,), (out, taus) = w.operands, w.results
     rows, columns, matrix = w["rows"], w["columns"], w.scratch["matrix"]
     w.transpose(matrix, rows, x, columns, rows, columns)

@@ -1,8 +1,8 @@
-"""One thread for the library, for as long as we are in it.
+"""Limit of one thread for the BLAS library during our calls.
 
-The threads that work on a program are ours. A library that splits a matmul among its own as well would be slower,
-and what it computes would depend on how many there are. So whoever comes in first sets their number to one, and the
-last to leave puts back what was there: outside of our calls the library is as the user set it.
+The threads that compute a program are ours. A library that split a matmul among its own threads as well would be
+slower, and its results would depend on their number. So the first thread that enters sets the library's number of
+threads to one, and the last to leave restores the previous one: outside of our calls the library is as the user set it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _GET, _SET = "weft_threads_get", "weft_threads_set"
 
 
 def guard_text(controlled: bool) -> str:
-    """The module; where the library's threads cannot be controlled, its functions do nothing."""
+    """Return the LLVM module; its functions do nothing where the library's threads cannot be controlled."""
     module = llvm.Module(triple=host().triple)
     locked, inside, before = (module.variable(name, i32) for name in ("locked", "inside", "before"))
     none, one = constant(0, i32), constant(1, i32)
@@ -62,7 +62,7 @@ def guard_text(controlled: bool) -> str:
         unlock(f)
     f.ret()
 
-    # For a process just forked: the threads that were inside are not there.
+    # For a child process after a fork: threads that were inside do not exist there.
     f = module.function(RESET, void, [])
     if controlled:
         with f.when(f.icmp("ne", f.load(i32, inside, 4), none)):
@@ -75,7 +75,7 @@ def guard_text(controlled: bool) -> str:
 
 @functools.cache
 def guard() -> link.Library:
-    """The guard of this process."""
+    """Return the loaded guard of this process."""
     control = capsules.thread_control()
     symbols = {} if control is None else dict(zip((_GET, _SET), control, strict=True))
     library = link.compiled(guard_text(control is not None), tier=link.Tier.QUICK, symbols=symbols)
@@ -84,5 +84,5 @@ def guard() -> link.Library:
 
 
 def is_guard(symbol: str) -> bool:
-    """Whether a name is that of a function of the guard."""
+    """Return whether a symbol names a function of the guard."""
     return symbol in (ENTER, LEAVE)

@@ -1,13 +1,13 @@
 """Eigenvalues and eigenvectors of symmetric and Hermitian matrices.
 
-Matrices are transposed on the way to LAPACK and its results on the way back, so that signs and phases of vectors are
-those that NumPy and SciPy give, who do the same.
+Matrices are transposed before LAPACK is called and its results afterwards, as NumPy and SciPy do, so that signs and
+phases of vectors agree with theirs.
 
-`syevd` of LAPACK reduces a matrix to a tridiagonal one, cuts that into halves again and again, merges the eigenvectors
-of two halves to those of the whole, and transforms them back. It has threads only inside of single matmuls, and those
-are not for us (`guard`). So larger matrices go the same way in steps of our own: parts of the tridiagonal matrix,
-blocks of merges (`merges`), and blocks of eigenvectors are what threads share. What a step computes does not depend on
-their number.
+LAPACK's `syevd` reduces a matrix to a tridiagonal one, divides that into halves recursively, merges the eigenvectors of
+two halves to those of the whole, and transforms them back. It uses threads only inside of single matmuls, where we do
+not allow them (`guard`). So larger matrices take the same algorithm in steps of our own: threads share parts of the
+tridiagonal matrix, blocks of merges (`merges`), and blocks of eigenvectors. The result of a step does not depend on the
+number of threads.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ from weft.compiler.target.library_call import Array, LibraryCall, arrays_of
 from weft.compiler.target.llvm import Value, constant, i32, i64
 from weft.ir.jaxpr import Equation
 
-# From this size on the steps are ours.
+# Least size for which our own steps are used.
 LEAST_STEPS = 128
-# Into how many matrices the tridiagonal one is cut: a merge takes two.
+# Number of matrices into which the tridiagonal one is divided: a merge takes two.
 PARTS = 2 * MERGES
 
 
@@ -61,7 +61,8 @@ def _fail(w: Writer) -> None:
     fields=["size", "triangle", "start", "count", "work size", "real size", "integer size"],
 )
 def eigh(w: Writer) -> None:
-    """Vectors and values numbered `start` and following; nan if an element of the matrix is not finite."""
+    """Compute `count` eigenvectors and eigenvalues from index `start` on; nan if an element of the matrix is not
+    finite."""
     f, (x,), (vectors, values) = w.f, w.operands, w.results
     size, start, count = w["size"], w["start"], w["count"]
 
@@ -84,25 +85,25 @@ def eigh(w: Writer) -> None:
     w.unless(f.not_(w.is_finite(x, f.mul(size, size))), work, lambda: _fail(w))
 
 
-# ------------------------------------------------------------------------------------------------- steps of our own
+# ------------------------------------------------------------------------------------------------- parallel steps
 
 
 def _range(float_type: Any) -> tuple[float, float]:
-    """Magnitudes between which squares neither overflow nor lose digits, as LAPACK has them."""
+    """Return the magnitudes between which squares neither overflow nor lose digits, as LAPACK defines them."""
     limits = np.finfo(float_type)
     small = float(limits.tiny) / float(limits.eps)
     return float(np.sqrt(small)), float(np.sqrt(1 / small))
 
 
 def scale(p: Pieces, reals: Value, count: Value, multiplier: Value) -> None:
-    """Multiply real numbers."""
+    """Multiply `count` real numbers in place."""
     with p.f.loop(constant(0, i64), count) as n:
         store(p, p.f.fmul(load(p, reals, n), multiplier), reals, n)
 
 
 def multiplier_of(w: Writer, found: Value) -> Value:
-    """What the matrix is multiplied by, so that its largest magnitude, which was found, is one that LAPACK can
-    square."""
+    """Return the factor for the matrix that brings its largest magnitude, `found`, into LAPACK's safe range for
+    squares."""
     f, element = w.f, w.element.float
     low, high = (constant(bound, element) for bound in _range(w.element.real.dtype))
     small = f.and_(f.fcmp("olt", found, low), f.fcmp("ogt", found, constant(0.0, element)))
@@ -111,7 +112,7 @@ def multiplier_of(w: Writer, found: Value) -> Value:
 
 
 def _solve(p: Pieces, captured: Mapping[str, Value], item: Value) -> None:
-    """The eigenvalues and vectors of a part, sorted."""
+    """Compute the eigenvalues and eigenvectors of one part, sorted."""
     f, real = p.f, Pieces(p.f, p.element.real)
     size = captured["size"]
     start, length = part(f, size, item, MERGES.bit_length())
@@ -129,8 +130,8 @@ def _solve(p: Pieces, captured: Mapping[str, Value], item: Value) -> None:
 
 
 def _sort(w: Writer, diagonal: Value, order: Value, size: Value) -> None:
-    """Put the positions of eigenvalues into their order. They are in order but for what was rounded off, so each is
-    shifted past few others, if any."""
+    """Sort the positions of eigenvalues by an insertion sort. Apart from rounding errors they are in order, so each
+    moves past few others, if any."""
     f, none, one = w.f, constant(0, i64), constant(1, i64)
 
     def value_of(position: Value) -> Value:
@@ -151,12 +152,12 @@ def _sort(w: Writer, diagonal: Value, order: Value, size: Value) -> None:
 
 
 def _reflectors(p: Pieces, captured: Mapping[str, Value]) -> Reflectors:
-    """Those that the matrix was reduced to a tridiagonal one with."""
+    """Return the reflectors of the reduction to tridiagonal form."""
     return Reflectors(p, captured["matrix"], captured["taus"], captured["size"], 1, captured)
 
 
 def _transform(p: Pieces, captured: Mapping[str, Value], item: Value) -> None:
-    """Some eigenvectors of the tridiagonal matrix, in order, as those of the matrix."""
+    """Transform a block of the tridiagonal matrix's eigenvectors, in order, to those of the matrix."""
     f, size, one = p.f, captured["size"], constant(1, i64)
     begin = f.mul(item, constant(VECTORS, i64))
     width = f.smin(f.sub(captured["count"], begin), constant(VECTORS, i64))
@@ -191,7 +192,7 @@ def _transform(p: Pieces, captured: Mapping[str, Value], item: Value) -> None:
     ],
 )  # fmt: skip
 def eigh_steps(w: Writer) -> None:
-    """As `eigh`, from the lower triangle, in steps that threads share."""
+    """Compute `eigh` from the lower triangle, in steps that threads share."""
     f, (x,), (vectors, values) = w.f, w.operands, w.results
     size, none, one = w["size"], constant(0, i64), constant(1, i64)
     element, real = w.element.float, Pieces(f, w.element.real)
@@ -228,7 +229,7 @@ def eigh_steps(w: Writer) -> None:
         inverse = f.fdiv(constant(1.0, element), norm)
         scale(w, diagonal, size, inverse)
         scale(w, beside, off, inverse)
-        # Without what joins them the parts are matrices of their own, apart from the same amount on both sides.
+        # Without the elements that join them the parts are independent matrices, after subtracting these on both sides.
         for item in range(1, PARTS):
             cut, _ = part(f, size, constant(item, i64), MERGES.bit_length())
             before = f.sub(cut, one)
@@ -309,7 +310,7 @@ def _plan_steps(equation: Equation, x: Array, start: int, end: int) -> LibraryCa
     (reduction,) = asked.ask("L", size, some, size, some, some, some, work, -1, answers=[work])
     longest = -(-size // PARTS)
     blocks, panels = blocks_of(size, 1), -(-count // VECTORS)
-    # What LAPACK's description asks for; there is no query.
+    # Sizes from LAPACK's documentation; there is no query.
     part_work, part_integers = longest * longest + 4 * longest + 1, 5 * longest + 3
     fields = {
         "size": size,

@@ -1,4 +1,4 @@
-"""Transforms, by SciPy's code for them."""
+"""Fourier transforms by SciPy's compiled code."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from weft.compiler.target.library_call import HOST, LibraryCall, arrays_of
 from weft.ir.jaxpr import Equation
 from weft.primitives.linalg.fft import FftType
 
-# Bytes of transforms that threads share.
+# Least bytes of a transform that threads share.
 SHARED = 1 << 18
-# Where SciPy has its compiled transforms: from version 1.18 on, and before.
+# SciPy's compiled transforms: from version 1.18 on, and before.
 _MODULES = ("scipy.fft._duccfft.pyduccfft", "scipy.fft._pocketfft.pypocketfft")
-# How it names scaling: none, and by one over the number of elements.
+# SciPy's codes for scaling: none, and by one over the number of elements.
 _NOT, _INVERSE = 0, 2
 
 
 class PublicTransforms:
-    """The same functions as SciPy's compiled transforms have, by `scipy.fft`."""
+    """Interface of SciPy's compiled transforms, implemented by the public `scipy.fft`."""
 
     def __init__(self) -> None:
         import scipy.fft
@@ -46,8 +46,8 @@ class PublicTransforms:
 
 @functools.cache
 def transforms() -> Any:
-    """SciPy's compiled transforms: functions c2c, r2c and c2r. They are loaded on their own, since the package around
-    them takes half a second to import; with it, if they are not where they are in the versions that we know."""
+    """Return SciPy's compiled transforms with functions c2c, r2c and c2r. They are loaded without their package, whose
+    import takes half a second; if they are not where the known versions have them, the public package is used."""
     (folder,) = importlib.util.find_spec("scipy").submodule_search_locations  # type: ignore[union-attr, misc]
     for name in _MODULES:
         stem = pathlib.Path(folder, *name.split(".")[1:])
@@ -63,14 +63,14 @@ def transforms() -> Any:
 
 
 def plan_fft(equation: Equation) -> LibraryCall:
-    """A transform, written to where its result belongs."""
+    """Plan a transform that is written directly to its result."""
     kind, lengths = FftType(equation.params["fft_type"]), equation.params["fft_lengths"]
     axes = tuple(range(-len(lengths), 0))
     forward = kind in (FftType.FFT, FftType.RFFT)
     scale = _NOT if forward else _INVERSE
     module = transforms()
-    # SciPy takes the contiguous axis first, but not in place, and scales along the axis that comes first. So that the
-    # bits do not depend on which buffers are shared, it has no choice: the last axis is first, none has length 1.
+    # SciPy transforms the contiguous axis first, but not in place, and scales along the first axis. So that the bits do
+    # not depend on aliasing, the order is fixed here: the last axis is first, none has length 1.
     order = tuple(a for a in reversed(axes) if lengths[a] != 1) or axes[-1:]
 
     def host(x: np.ndarray, *, out: Sequence[np.ndarray]) -> None:

@@ -14,18 +14,18 @@ from weft.compiler.target.library_call import LibraryCall, arrays_of
 from weft.compiler.target.matmuls import Matmul, matmul_of, reading
 from weft.ir.jaxpr import Equation
 
-# The result of a matmul is computed in tiles, which depend on nothing but its shape. Each packs what it reads, so
+# The result of a matmul is computed in tiles that depend on nothing but its shape. Each tile packs its operands, so
 # small ones are slow: at 512 x 512 that costs 5 to 10 %, at 256 x 256 more than 25 %.
 TILE_SIDE = 512
-# There are at least two, and more (up to so many) if each has at least this many multiplications, some milliseconds.
+# There are at least two tiles, and up to MOST_SPLIT if each has at least TILE_WORK multiplications, some milliseconds.
 MOST_SPLIT, TILE_WORK = 16, 1 << 28
-# But a tile is not smaller than this.
+# Least side of a tile when it is split further.
 LEAST_SIDE = 128
-# A tile of a matrix-vector product reads so many elements of the matrix; and it has so many outputs, if the elements
-# for one are not side by side, but those for several are.
+# Elements of the matrix that a tile of a matrix-vector product reads; and its least outputs if the elements of one
+# output are not contiguous, but those of several are.
 TILE_ELEMENTS, TILE_OUTPUTS = 1 << 18, 1024
 
-# Parameters of a matmul, and then of each of its loops; those of a matrix-vector product.
+# Parameters of a matmul, followed by those of its loops; and parameters of a matrix-vector product.
 MATMUL = (
     "rows", "columns", "summed", "lhs transpose", "rhs transpose", "lhs stride", "rhs stride", "out stride",
     "lhs step", "rhs step", "tile rows", "tile columns", "tiles down", "tiles across", "loops",
@@ -37,7 +37,7 @@ MATVEC = (
 
 
 def plan_matmul(equation: Equation) -> LibraryCall:
-    """A contraction of float32, float64, complex64 or complex128, as tiles that are independent of each other."""
+    """Plan a contraction of float32, float64, complex64 or complex128 as independent tiles."""
     left, right = arrays_of(equation.invars)
     (out,) = arrays_of(equation.outvars)
     if not left.dtype == right.dtype == out.dtype or out.dtype not in LETTERS:
@@ -74,7 +74,7 @@ def _matrix(matmul: Matmul) -> tuple[str, list[int], int]:
         "lhs stride": lhs_stride,
         "rhs stride": rhs_stride,
         "out stride": rows.out,
-        # From one row of the left operand, and one column of the right one, to the next.
+        # Stride between rows of the lhs, and between columns of the rhs.
         "lhs step": rows.lhs,
         "rhs step": columns.rhs,
         "tile rows": tile_rows,
@@ -86,7 +86,7 @@ def _matrix(matmul: Matmul) -> tuple[str, list[int], int]:
 
 
 def tile_of(rows: int, columns: int, summed: int) -> tuple[int, int]:
-    """Tiles of about equal size, the sides of which are multiples of what kernels of BLAS work on."""
+    """Return the sides of tiles of about equal size, multiples of the block sizes of BLAS kernels."""
     down, across = -(-rows // TILE_SIDE), -(-columns // TILE_SIDE)
     wanted = min(max(2, rows * columns * summed // TILE_WORK), MOST_SPLIT)
     while down * across < wanted:
@@ -117,7 +117,7 @@ def _vector(matmul: Matmul) -> tuple[str, list[int], int]:
     values: dict[str, Any] = {
         "outputs": outputs.size,
         "summed": summed.size,
-        # What lies side by side is a column of the matrix for BLAS.
+        # For BLAS, contiguous elements are a column of the matrix.
         "transpose": ord("N" if transposed else "T"),
         "stride": stride,
         "vector stride": max(vector_stride, 1),

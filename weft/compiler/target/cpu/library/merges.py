@@ -1,8 +1,8 @@
 """Eigenvalues and eigenvectors of tridiagonal matrices from those of their halves, in steps that threads share.
 
-This is what `laed1` of LAPACK does. What both halves do not have in common is left out first (`laed2`); the eigenvalues
-of the rest are roots of one equation. A level is all merges that do not depend on each other; what threads share are
-blocks of the columns of all of them.
+This is the algorithm of LAPACK's `laed1`. Deflation comes first (`laed2`); the remaining eigenvalues are roots of the
+secular equation. A level is all merges that do not depend on each other; threads share blocks of the columns of all of
+them.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from dataclasses import dataclass
 from weft.compiler.target.cpu.library.writer import Pieces, Writer
 from weft.compiler.target.llvm import Function, Value, constant, double, i32, i64
 
-# How many merges the first level has.
+# Number of merges in the first level.
 MERGES = 4
-# How many columns of a merge are a block.
+# Columns of a merge in one block.
 COLUMNS = 32
-# What `laed2` finds about a merge: how many columns remain, and of these how many there are of three kinds.
+# Results of `laed2` for a merge: the rank after deflation, and its columns of each of three kinds.
 COUNTS = 4
 # `laed2` writes one count for each kind of column into its last integer array, however short that is.
 KINDS = 4
 
 
 def load(p: Pieces, reals: Value, index: Value | int) -> Value:
-    """A real number of an array."""
+    """Load a real number of an array."""
     return p.f.load(p.element.float, _at(p, reals, index), p.element.float.bits // 8)
 
 
 def store(p: Pieces, value: Value, reals: Value, index: Value | int) -> None:
-    """Write a real number into an array."""
+    """Store a real number in an array."""
     p.f.store(value, _at(p, reals, index), p.element.float.bits // 8)
 
 
@@ -38,8 +38,8 @@ def _at(p: Pieces, reals: Value, index: Value | int) -> Value:
 
 
 def part(f: Function, size: Value, index: Value, halvings: int) -> tuple[Value, Value]:
-    """Where a part of a tridiagonal matrix begins that is halved so often, and its size. Of two halves the first is
-    never the larger one, as merges demand."""
+    """Return the start and the size of a part of a tridiagonal matrix that is halved `halvings` times. The first half
+    is never the larger one, as merges require."""
     none, one = constant(0, i64), constant(1, i64)
     start, length = none, size
     for n in reversed(range(halvings)):
@@ -51,13 +51,13 @@ def part(f: Function, size: Value, index: Value, halvings: int) -> tuple[Value, 
 
 
 def note(p: Pieces, status: Value, captured: Mapping[str, Value], item: Value | int) -> None:
-    """Write down whether an item failed."""
+    """Record whether an item failed."""
     p.f.store(p.f.zext(status, i64), p.f.offset(captured["failed"], i64, item), 8)
 
 
 def work_of_merges(size: int) -> int:
-    """Real numbers that the merges of a level work with at most: of each four rows, the vectors of its parts, and those
-    of the merge."""
+    """Return the largest number of real numbers that the merges of a level work with: for each four rows, the vectors
+    of its parts, and those of the merge."""
     counts = [1 << n for n in range(MERGES.bit_length())]
     lengths = [-(-size // count) for count in counts]
     return max(c * (4 * n + n * n + 2 * (n - n // 2) ** 2) for c, n in zip(counts, lengths, strict=True))
@@ -70,7 +70,7 @@ def integers_of_merges(size: int) -> int:
 
 
 def merge_level(w: Writer, captured: Mapping[str, Value], merges: Value) -> None:
-    """All merges of a level, of which there are `MERGES` at first, and in the end one. Eigenvalues are not sorted;
+    """Run all merges of a level, from `MERGES` in the first level to one in the last. Eigenvalues are not sorted;
     `order` has their positions, counted from 1 in each merge. `captured` has the arrays, and `counts`."""
     f, one, size = w.f, constant(1, i64), captured["size"]
     longest = f.udiv(f.sub(f.add(size, merges), one), merges)
@@ -93,10 +93,9 @@ def merge_level(w: Writer, captured: Mapping[str, Value], merges: Value) -> None
 
 @dataclass(frozen=True)
 class _Merge:
-    """Where the arrays of a merge are, and what is known about it. `joint` is the element that joins its parts, the
-    first of which has `cut` rows."""
+    """Arrays and sizes of one merge. `joint` is the element that joins its parts, the first of which has `cut` rows."""
 
-    size: Value  # from one column to the next
+    size: Value  # stride between columns
     length: Value
     cut: Value
     diagonal: Value
@@ -106,13 +105,13 @@ class _Merge:
     z: Value
     poles: Value
     weights: Value
-    columns: Value  # of the parts' vectors, those of one kind after those of the other
+    columns: Value  # columns of the parts' vectors, grouped by kind
     orders: tuple[Value, ...]
     counts: Value
 
     @staticmethod
     def of(p: Pieces, captured: Mapping[str, Value], index: Value) -> _Merge:
-        """The merge of an index in its level."""
+        """Return the merge of an index in its level."""
         f, real, one, size = p.f, Pieces(p.f, p.element.real), constant(1, i64), captured["size"]
         start, length = part(f, size, index, 0)
         for halvings in range(1, MERGES.bit_length()):
@@ -140,12 +139,12 @@ class _Merge:
         )
 
     def count(self, p: Pieces, index: int) -> Value:
-        """What `laed2` found."""
+        """Return a result of `laed2`."""
         return p.f.load(i64, p.f.offset(self.counts, i64, index), 8)
 
     def own(self, p: Pieces) -> tuple[Value, Value, Value, Value]:
-        """How many columns have rows of the first part, and of the second; where the columns of the second are, and
-        the memory behind them."""
+        """Return the number of columns with rows in the first part, and in the second; the address of the second part's
+        columns, and of the memory after them."""
         f, real = p.f, Pieces(p.f, p.element.real)
         kinds = [self.count(p, n) for n in (1, 2, 3)]
         upper, lower = f.add(kinds[0], kinds[1]), f.add(kinds[1], kinds[2])
@@ -155,11 +154,11 @@ class _Merge:
 
 
 def _prepare(p: Pieces, captured: Mapping[str, Value], item: Value) -> None:
-    """Leave out what the parts of a merge do not have in common. A rest of one or two columns is merged at once."""
+    """Deflate a merge. A rest of one or two columns is merged at once."""
     f, real, none, one = p.f, Pieces(p.f, p.element.real), constant(0, i64), constant(1, i64)
     m = _Merge.of(p, captured, item)
     remaining = f.alloca(i32, align=4)
-    # Along the cut: the last row of the first part's vectors, and the first row of the second part's.
+    # z is the last row of the first part's vectors, and the first row of the second part's.
     with f.loop(none, m.length) as n:
         row = f.select(f.icmp("slt", n, m.cut), f.sub(m.cut, one), m.cut)
         store(real, load(real, m.vectors, f.add(f.mul(n, m.size), row)), m.z, n)
@@ -181,7 +180,7 @@ def _prepare(p: Pieces, captured: Mapping[str, Value], item: Value) -> None:
 
 
 def _write_positions(p: Pieces, captured: Mapping[str, Value], item: Value) -> None:
-    """The positions of the eigenvalues of a merge in their order."""
+    """Write the positions of a merge's eigenvalues in sorted order."""
     f, real, none = p.f, Pieces(p.f, p.element.real), constant(0, i64)
     m = _Merge.of(p, captured, item)
     rank = m.count(p, 0)
@@ -192,8 +191,8 @@ def _write_positions(p: Pieces, captured: Mapping[str, Value], item: Value) -> N
 
 
 def _block(p: Pieces, captured: Mapping[str, Value], item: Value) -> tuple[_Merge, Value, Value, Value, Value]:
-    """The merge of an item, how many columns remain of it, and which ones the item has: index of the merge, from, to;
-    none if they were merged at once."""
+    """Return the merge of an item, its rank, its index, and the range of columns of the item, which is empty if the
+    columns were merged at once."""
     f = p.f
     blocks = captured["blocks of merge"]
     index = f.udiv(item, blocks)
@@ -205,7 +204,7 @@ def _block(p: Pieces, captured: Mapping[str, Value], item: Value) -> tuple[_Merg
 
 
 def _roots(p: Pieces, captured: Mapping[str, Value], item: Value) -> None:
-    """Some eigenvalues, and their distances from all poles: a column for each."""
+    """Compute some eigenvalues, and their distances from all poles: a column for each."""
     f, real = p.f, Pieces(p.f, p.element.real)
     m, rank, index, begin, end = _block(p, captured, item)
     with f.loop(begin, end) as n:
@@ -218,7 +217,8 @@ def _roots(p: Pieces, captured: Mapping[str, Value], item: Value) -> None:
 
 
 def _weights(p: Pieces, captured: Mapping[str, Value], item: Value) -> None:
-    """Some weights of poles, which the rounded eigenvalues are exact for: products over all columns of a row."""
+    """Compute some weights of poles, for which the rounded eigenvalues are exact: products over all columns of a
+    row."""
     f, real = p.f, Pieces(p.f, p.element.real)
     m, rank, _, begin, end = _block(p, captured, item)
     at = lambda row, column: f.add(f.mul(column, m.size), row)
@@ -236,7 +236,7 @@ def _weights(p: Pieces, captured: Mapping[str, Value], item: Value) -> None:
 
 
 def _merged(p: Pieces, captured: Mapping[str, Value], item: Value) -> None:
-    """Some eigenvectors of the merge, and from them those of the tridiagonal matrix."""
+    """Compute some eigenvectors of the merge, and from them those of the tridiagonal matrix."""
     f, real, none, one = p.f, Pieces(p.f, p.element.real), constant(0, i64), constant(1, i64)
     m, rank, _, begin, end = _block(p, captured, item)
     upper, lower, columns_below, behind = m.own(p)

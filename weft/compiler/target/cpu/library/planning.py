@@ -1,4 +1,4 @@
-"""From an equation to the call that computes it."""
+"""Plans of equations as library calls."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from weft.primitives.linalg.triangular import triangular_solve, tridiagonal_solv
 
 
 def _plan_schur(equation: Equation) -> LibraryCall:
-    """Eigenvalues are chosen by a Python function."""
+    """Plan a Schur decomposition. A Python function that selects eigenvalues needs an evaluation in Python."""
     return plan_evaluation(equation) if equation.params.get("sort_eig_vals") else spectra.plan_schur(equation)
 
 
@@ -51,19 +51,19 @@ PLANS: dict[Any, Callable[[Equation], LibraryCall]] = {
 }
 
 
-# What is zeros where an operand has no elements; others are evaluated then.
+# Primitives whose results are zeros if an operand has no elements; others are evaluated then.
 SUMS = frozenset({dot_general})
 
 
 def _is_ours(card: Primitive) -> bool:
-    """Whether a primitive is one of Weft's; a user's may be known by its meaning alone."""
+    """Return whether a primitive is Weft's own; a user's primitive may have nothing but an evaluation rule."""
     return not card.of_this_process and type(card).__module__.startswith("weft.")
 
 
 def plan(equation: Equation) -> LibraryCall:
-    """The call that computes an equation. Operands and results are dense arrays, stored by rows."""
+    """Return the call that computes an equation. Operands and results are dense row-major arrays."""
     if equation.primitive.higher_order:
-        raise InternalError(f"{equation.primitive.name} carries programs: no library can call them.", stage="library")
+        raise InternalError(f"A library cannot call the sub-jaxprs of {equation.primitive.name}.", stage="library")
     refuse(equation)
     operands, results = arrays_of(equation.invars), arrays_of(equation.outvars)
     if not any(r.size for r in results):
@@ -73,7 +73,7 @@ def plan(equation: Equation) -> LibraryCall:
         return LibraryCall(ZEROS, parameters=(len(operands), results[0].bytes))
     found = PLANS.get(equation.primitive)
     if found is None and _is_ours(equation.primitive):
-        raise InternalError(f"no kernel and no library computes `{equation.primitive.name}`.", stage="library")
+        raise InternalError(f"No kernel and no library computes `{equation.primitive.name}`.", stage="library")
     if found is None or not filled:
         return plan_evaluation(equation)
     try:

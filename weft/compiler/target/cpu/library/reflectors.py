@@ -1,4 +1,4 @@
-"""Blocks of the reflectors that a matrix was reduced with, and vectors that they are applied to.
+"""Blocks of the Householder reflectors of a reduction, and their application to vectors.
 
 LAPACK has `larft` and `larfb` for this, but each of their many small steps takes a lock of OpenBLAS: with 14 threads
 `larft` took a hundred times as long. So a block is written as I - UVᴴ, and applying it takes two matrix products.
@@ -13,19 +13,19 @@ from weft.compiler.target.cpu.library.merges import load, store
 from weft.compiler.target.cpu.library.writer import Pieces
 from weft.compiler.target.llvm import Value, constant, i64
 
-# How many reflectors are applied together, and to how many vectors at once.
+# Reflectors applied together, and vectors that they are applied to at once.
 REFLECTORS, VECTORS = 32, 32
-# Buffers that blocks are written to, and what each has room for: as many elements for each reflector.
+# Buffers of the blocks, each with room for a number of elements per reflector.
 BUFFERS = ("inner", "triangles", "adjoints", "products")
 
 
 def blocks_of(size: int, below: int) -> int:
-    """How many blocks the reflectors of a square matrix are."""
+    """Return the number of blocks for the reflectors of a square matrix."""
     return -(-(size - below) // REFLECTORS)
 
 
 def scratch_of_blocks(size: int, below: int, bytes: int) -> dict[str, int]:
-    """The bytes of each buffer, for elements of so many bytes."""
+    """Return the bytes of each buffer, for elements of `bytes` bytes."""
     reflectors = blocks_of(size, below) * REFLECTORS * bytes
     rooms = (REFLECTORS, REFLECTORS, size, size)
     return {name: reflectors * room for name, room in zip(BUFFERS, rooms, strict=True)}
@@ -33,8 +33,8 @@ def scratch_of_blocks(size: int, below: int, bytes: int) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Reflectors:
-    """Those of a square matrix. Each is in a column, from so many elements `below` the diagonal on, and has a one for
-    the first of them."""
+    """Reflectors of a square matrix. Each is a column, starting `below` elements under the diagonal, with an implicit
+    leading one."""
 
     p: Pieces
     matrix: Value
@@ -44,7 +44,7 @@ class Reflectors:
     buffers: Mapping[str, Value]
 
     def block(self, index: Value) -> tuple[Value, Value, Value]:
-        """A block of them: the first of them, how many there are, and of how many elements."""
+        """Return a block: its first reflector, their number, and the elements of the first one."""
         f = self.p.f
         first = f.mul(index, constant(REFLECTORS, i64))
         rows = f.sub(f.sub(self.size, constant(self.below, i64)), first)
@@ -74,8 +74,8 @@ class Reflectors:
         p.blas("gemm", "N", "N", rows, count, count, unit, reflectors, size, triangle, stride, nothing, product, size)
 
     def apply(self, blocks: Value, vectors: Value, width: Value, work: Value) -> None:
-        """Apply all blocks, the last one first, to so many vectors, with room for as many elements of each as a block
-        has reflectors."""
+        """Apply all blocks, the last one first, to `width` vectors. `work` has room for REFLECTORS elements of each
+        vector."""
         p, f = self.p, self.p.f
         unit, nothing, minus = p.scalar("unit", 1.0), p.scalar("zero", 0.0), p.scalar("minus", -1.0)
         with f.loop(constant(0, i64), blocks) as n:
@@ -93,8 +93,8 @@ class Reflectors:
 
 
 def _write_triangle(p: Pieces, count: Value, taus: Value, inner: Value, triangle: Value) -> None:
-    """What LAPACK calls T of a block of reflectors, from their inner products and scales. A column is that of the next
-    reflector, as those before it leave it."""
+    """Write the matrix T of a block of reflectors (as in LAPACK's `larft`) from their inner products and scales. A
+    column is that of the next reflector, transformed by those before it."""
     f, none, one = p.f, constant(0, i64), constant(1, i64)
     at = lambda row, column: f.add(f.mul(column, constant(REFLECTORS, i64)), row)
     zero = constant(0.0, p.element.float)
@@ -111,20 +111,20 @@ def _write_triangle(p: Pieces, count: Value, taus: Value, inner: Value, triangle
 
 
 def _load_element(p: Pieces, elements: Value, index: Value) -> list[Value]:
-    """The parts of an element."""
+    """Load the parts of an element."""
     first = p.f.mul(index, constant(p.element.parts, i64))
     return [load(p, elements, p.f.add(first, constant(n, i64))) for n in range(p.element.parts)]
 
 
 def _store_element(p: Pieces, parts: Sequence[Value], elements: Value, index: Value) -> None:
-    """Store an element of the dtype, which may need the first part only."""
+    """Store an element of the dtype; a real dtype takes the first part only."""
     first = p.f.mul(index, constant(p.element.parts, i64))
     for n in range(p.element.parts):
         store(p, parts[n], elements, p.f.add(first, constant(n, i64)))
 
 
 def _times(p: Pieces, a: Sequence[Value], b: Sequence[Value]) -> list[Value]:
-    """The product of two elements."""
+    """Multiply two elements."""
     f = p.f
     if not p.element.is_complex:
         return [f.fmul(a[0], b[0])]

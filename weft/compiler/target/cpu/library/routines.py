@@ -1,4 +1,4 @@
-"""Routines by name: compiled when they are first asked for, and loaded as long as the process runs."""
+"""Library routines by name: compiled at their first use, and loaded as long as the process runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from weft.compiler.target.cpu.targets import host
 from weft.compiler.target.target import Target
 from weft.compiler.target.threads import in_background
 
-# Fills a buffer with zeros: its index in the table, and how many bytes.
+# Fills a buffer with zeros; its parameters are the buffer's index in the table, and the bytes.
 ZEROS = "weft_zeros"
 
 _lock = RenewedLock()
@@ -22,13 +22,14 @@ _libraries: dict[str, link.Library] = {}
 
 
 def address(routine: str) -> int:
-    """Where a routine is in this process. Not for threads that compile, which it waits for."""
+    """Return the address of a routine in this process. Compiling threads must not call it: it waits for them."""
     with _lock.current:
         return _address(routine, {})
 
 
 def _address(routine: str, begun: dict[str, Callable[[], Object]]) -> int:
-    """The same, with the code of what threads have `begun`. What a routine calls is compiled by several threads."""
+    """Return the address of a routine; `begun` has functions that wait for code that threads are compiling. The
+    functions that a routine calls are compiled by several threads."""
     library = _libraries.get(routine)
     if library is None:
         code = begun[routine]() if routine in begun else _object(routine, link.make_object)
@@ -42,26 +43,27 @@ def _address(routine: str, begun: dict[str, Callable[[], Object]]) -> int:
 
 
 def _object(routine: str, make: Callable[[str, Target, Tier], Object]) -> Object:
-    """The code of a routine. Loops over elements are worth being optimised: those of functions that routines share, and
-    of steps; others only call libraries."""
+    """Return the code of a routine. Only loops over elements pay for optimisation: those of shared functions, and of
+    steps; other routines only call libraries."""
     tier = Tier.LIGHT if shared.is_shared(routine) or STEP in routine else Tier.QUICK
     return objects.cached_object(f"routine {routine}", lambda: _text(routine), host(), tier, make)
 
 
 def _text(routine: str) -> str:
-    # What writes code is loaded when there is none on disk.
+    # Imported late: the writers are needed only if the code is not on disk.
     from weft.compiler.target.cpu.library.texts import text
 
     return text(routine)
 
 
 def _is_routine(name: str) -> bool:
-    """Whether what a routine calls is our code: not the library, the guard or the pool."""
+    """Return whether a symbol that a routine calls is our code: not the library, the guard or the pool."""
     return not (capsules.is_capsule(name) or guard.is_guard(name) or name == PARALLEL)
 
 
 def _imported(name: str, begun: dict[str, Callable[[], Object]]) -> int:
-    """The address of what a routine calls: the library, the guard, the pool, or a function of ours."""
+    """Return the address of a symbol that a routine calls: of the library, the guard, the pool, or a function of
+    ours."""
     if capsules.is_capsule(name):
         return capsules.address(name)
     if guard.is_guard(name):

@@ -24,22 +24,22 @@ from weft.compiler.target.llvm import (
 )
 from weft.compiler.target.target import Target
 
-# Elements by their size in bytes: what they are copied as, how they are aligned, and the side of the square of them
-# that is transposed in registers.
+# Elements by their size in bytes: the type they are copied as, its alignment, and the side of the squares that are
+# transposed in registers.
 ELEMENTS: dict[int, tuple[Type, int, int]] = {4: (i32, 4, 8), 8: (i64, 4, 8), 16: (vector(i64, 2), 8, 1)}
-# Columns that are gone through for all rows before the next ones, so that the lines written stay in the cache.
+# Columns that are traversed for all rows before the next ones, so that the written lines stay in the cache.
 PANEL = 64
-# Elements of which the largest is looked for together.
+# Elements whose maximum is computed together.
 LANES = 32
 
 
 def transpose_name(size: int) -> str:
-    """The function that transposes matrices with elements of so many bytes."""
+    """Return the name of the function that transposes matrices with elements of this many bytes."""
     return f"weft_transpose_{size}"
 
 
 def write_transpose(module: llvm.Module, size: int) -> None:
-    """void (target, target_stride, source, source_stride, rows, columns): target[c, r] = source[r, c].
+    """Write void (target, target_stride, source, source_stride, rows, columns): target[c, r] = source[r, c].
 
     The strides of rows are in elements.
     """
@@ -73,7 +73,7 @@ def write_transpose(module: llvm.Module, size: int) -> None:
 
 
 def _transposed(f: Function, lines: list[Value]) -> list[Value]:
-    """A square of elements transposed: interleaving the lines of its halves does it, once for each doubling."""
+    """Transpose a square of elements by interleaving the lines of its halves, once for each doubling of its side."""
     count = len(lines)
     order = [n // 2 + count * (n % 2) for n in range(2 * count)]
     for _ in range(count.bit_length() - 1):
@@ -83,14 +83,14 @@ def _transposed(f: Function, lines: list[Value]) -> list[Value]:
 
 
 def largest_name(bits: int) -> str:
-    """The function that finds the largest magnitude among floats of so many bits."""
+    """Return the name of the function that finds the largest magnitude among floats of this many bits."""
     return f"weft_largest_{bits}"
 
 
 def write_largest(module: llvm.Module, bits: int) -> None:
-    """float (elements, count): the largest magnitude, or nan if there is one; 0 of none.
+    """Write float (elements, count): the largest magnitude, nan if there is a nan, 0 if there are no elements.
 
-    Without their signs, floats are in the order of their bits, nan after all others.
+    Without their signs, floats are ordered like their bits, with nan after all others.
     """
     float_type, element = (float_, i32) if bits == 32 else (double, i64)
     f = module.function(largest_name(bits), float_type, [Parameter("elements", ptr), Parameter("count", i64)])
@@ -108,12 +108,13 @@ def write_largest(module: llvm.Module, bits: int) -> None:
 
 
 def is_shared(symbol: str) -> bool:
-    """Whether a name is that of a shared function. Their loops are worth being optimised; routines only call others."""
+    """Return whether a symbol names a shared function. These have loops that pay for optimisation; routines only call
+    them."""
     return symbol in _NAMES
 
 
 def write(symbol: str, target: Target) -> str:
-    """The text of the module of a shared function."""
+    """Return the LLVM module of a shared function."""
     module = llvm.Module(triple=target.triple, vector_bits=target.vector_bits or 128)
     function, size = _NAMES[symbol]
     function(module, size)

@@ -1,7 +1,7 @@
 """Singular values and vectors.
 
-`gesdd` of LAPACK reduces a square matrix to a bidiagonal one, finds the vectors of that one, and transforms them back.
-For larger ones of real numbers the last part is ours: threads share blocks of vectors, as for eigenvectors.
+LAPACK's `gesdd` reduces a square matrix to a bidiagonal one, computes the vectors of that one, and transforms them
+back. For larger real matrices the last step is ours: threads share blocks of vectors, as for eigenvectors.
 """
 
 from __future__ import annotations
@@ -25,16 +25,17 @@ from weft.compiler.target.library_call import Array, LibraryCall, arrays_of
 from weft.compiler.target.llvm import Value, constant, i64
 from weft.ir.jaxpr import Equation
 
-# From this size on the last part is ours.
+# Least size for which our own last step is used.
 LEAST_STEPS = 128
-# How many elements below the diagonal the reflectors of each side begin.
+# How far below the diagonal the reflectors of each side begin.
 BELOW = {"left": 0, "right": 1}
 
 
 def write_svd(w: Writer) -> None:
-    """The values numbered `start` and following, from large to small, and their vectors, if these are results.
+    """Write `count` singular values from index `start` on, in descending order, and their vectors, if these are
+    results.
 
-    They are nan if an element of the matrix is not finite: LAPACK may never come back from one with an infinity.
+    They are nan if an element of the matrix is not finite: LAPACK may never return from a matrix with an infinity.
     """
     f, (x,), (values, *vectors) = w.f, w.operands, w.results
     rows, columns, right, start, count = (w[name] for name in ("rows", "columns", "right", "start", "count"))
@@ -74,28 +75,28 @@ _SVD: dict[str, Any] = {
 
 @family("singular_values", operands=1, results=1, **_SVD)
 def singular_values(w: Writer) -> None:
-    """Singular values alone."""
+    """Compute singular values alone."""
     write_svd(w)
 
 
 @family("svd", operands=1, results=3, **_SVD)
 def svd(w: Writer) -> None:
-    """Singular values, left vectors (columns) and right ones (rows, conjugated)."""
+    """Compute singular values, left vectors (columns) and right vectors (rows, conjugated)."""
     write_svd(w)
 
 
 def _reflectors(p: Pieces, captured: Mapping[str, Value], side: str) -> Reflectors:
-    """Those of one side that the matrix was reduced to a bidiagonal one with; those of the right side are its rows."""
+    """Return one side's reflectors of the reduction to bidiagonal form; those of the right side are its rows."""
     matrix = captured["matrix" if side == "left" else "turned"]
     buffers = {name: captured[f"{side} {name}"] for name in BUFFERS}
     return Reflectors(p, matrix, captured[f"{side} taus"], captured["size"], BELOW[side], buffers)
 
 
 def _solve(p: Pieces, captured: Mapping[str, Value], item: Value) -> None:
-    """The singular values and vectors of the bidiagonal matrix, or a block of reflectors."""
+    """Compute the singular values and vectors of the bidiagonal matrix (item 0), or a block of reflectors."""
     f, size, none = p.f, captured["size"], constant(0, i64)
     with f.when(f.icmp("eq", item, none)):
-        nothing = captured["integers"]  # in this way of working, two arrays are not looked at
+        nothing = captured["integers"]  # this job does not use two of the arrays
         failed = p.lapack(
             "bdsdc", "U", "I", size, captured["values"], captured["beside"], captured["u"], size, captured["v"], size,
             nothing, nothing, captured["work"], captured["integers"],
@@ -109,14 +110,14 @@ def _solve(p: Pieces, captured: Mapping[str, Value], item: Value) -> None:
 
 
 def _transform(p: Pieces, captured: Mapping[str, Value], item: Value) -> None:
-    """Some vectors of one side, as those of the matrix."""
+    """Transform some vectors of one side to those of the matrix."""
     f, size, count = p.f, captured["size"], captured["count"]
     is_right = f.icmp("sge", item, captured["panels"])
     begin = f.mul(f.urem(item, captured["panels"]), constant(VECTORS, i64))
     width = f.smin(f.sub(count, begin), constant(VECTORS, i64))
     first = f.add(captured["start"], begin)
     work = p.at(captured["transforms"], f.mul(item, constant(VECTORS * REFLECTORS, i64)))
-    with f.when(is_right):  # rows of the result are columns here
+    with f.when(is_right):  # the result's rows are columns here
         own = p.at(captured["right vectors"], f.mul(begin, size))
         p.transpose(own, size, p.at(captured["v"], first), size, size, width)
         _reflectors(p, captured, "right").apply(captured["right blocks"], own, width, work)
@@ -137,7 +138,7 @@ def _transform(p: Pieces, captured: Mapping[str, Value], item: Value) -> None:
     fields=["size", "start", "count", "left blocks", "right blocks", "panels", "work size"],
 )  # fmt: skip
 def svd_steps(w: Writer) -> None:
-    """As `svd`, of square matrices of real numbers, in steps that threads share."""
+    """Compute `svd` of square real matrices, in steps that threads share."""
     f, (x,), (values, left, right) = w.f, w.operands, w.results
     size, count, none, one = w["size"], w["count"], constant(0, i64), constant(1, i64)
     area, element = f.mul(size, size), w.element.float
@@ -203,7 +204,7 @@ def _plan_steps(equation: Equation, x: Array, start: int, end: int) -> LibraryCa
             for name, room in scratch_of_blocks(size, below, bytes).items()
         },
         "transforms": 2 * panels * VECTORS * REFLECTORS * bytes,
-        # What LAPACK's description of `bdsdc` asks for; there is no query.
+        # Sizes from the documentation of `bdsdc`; there is no query.
         "work": max(work_size, 3 * size * size + 4 * size) * bytes,
         "integers": 8 * size * 4,
     }
@@ -248,7 +249,7 @@ def plan_svd(equation: Equation) -> LibraryCall:
         "u": vectors * rows * left * bytes,
         "v": vectors * right * columns * bytes,
         "work": work_size * bytes,
-        # What LAPACK's description asks for; a query does not tell.
+        # Size from LAPACK's documentation; a query does not return it.
         "reals": small * max(7, 5 * small + 7, 2 * large + 2 * small + 1) * real if rest else 0,
         "integers": 8 * small * 4,
     }

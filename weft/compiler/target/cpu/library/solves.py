@@ -1,7 +1,7 @@
-"""Systems of equations: triangular, factored, tridiagonal.
+"""Systems of equations: triangular, LU-factored, tridiagonal.
 
-A matrix stored by rows is, for BLAS, the transposed one stored by columns. So op(a) x = b is solved as the system xᵀ
-op(a)ᵀ = bᵀ, in the memory of b, and nothing is copied.
+BLAS reads a row-major matrix as the transposed one. So op(a) x = b is solved as the system xᵀ op(a)ᵀ = bᵀ, in the
+memory of b, without copies.
 """
 
 from __future__ import annotations
@@ -13,30 +13,30 @@ from weft.compiler.target.library_call import LibraryCall, arrays_of
 from weft.compiler.target.llvm import Value, constant, i32, i64
 from weft.ir.jaxpr import Equation
 
-# Right hand sides are solved for independently, so many at a time if there are more.
+# Right-hand sides that are solved together; more are split into independent parts.
 WIDTH = 256
 
 
 class Block:
-    """The right hand sides of one part: `rows` times `columns` elements, and how many elements a whole row has."""
+    """Right-hand sides of one part: `rows` times `columns` elements, and the row stride in elements."""
 
     def __init__(self, w: Writer, left: bool) -> None:
         f = w.f
         first = f.mul(w.part, w["width"])
         count = f.smin(f.sub(w["others"], first), w["width"])
         self.left, self.count = left, count
-        if left:  # the sides are columns
+        if left:  # right-hand sides are columns
             self.rows, self.columns, self.stride, self.offset = w["size"], count, w["others"], first
         else:
             self.rows, self.columns, self.stride = count, w["size"], w["size"]
             self.offset = f.mul(first, w["size"])
 
     def row(self, w: Writer, pointer: Value, index: Value) -> Value:
-        """The address of a row of the block."""
+        """Return the address of a row of the block."""
         return w.at(pointer, w.f.add(self.offset, w.f.mul(index, self.stride)))
 
     def copy(self, w: Writer, target: Value, source: Value) -> None:
-        """Copy the block, unless it is there already."""
+        """Copy the block, unless source and target are the same."""
         with w.f.when(w.f.icmp("ne", target, source)), w.f.loop(constant(0, i64), self.rows) as n:
             w.copy(self.row(w, target, n), self.row(w, source, n), self.columns)
 
@@ -51,8 +51,7 @@ class Block:
                 f.store(f.fneg(f.load(float, address, align)), address, align)
 
     def solve(self, w: Writer, a: Value, pointer: Value, *flags: Value | str) -> None:
-        """Solve with a triangular matrix, in place. Flags are BLAS's: which triangle, whether transposed, whether
-        unit."""
+        """Solve with a triangular matrix in place. Flags are BLAS's uplo, trans and diag."""
         sizes = (self.count, w["size"]) if self.left else (w["size"], self.count)
         one, start = w.scalar("one", 1.0), w.at(pointer, self.offset)
         side = "R" if self.left else "L"
@@ -60,7 +59,7 @@ class Block:
 
 
 def write_triangular(w: Writer, left: bool) -> None:
-    """The x with op(a) x = b, or x op(a) = b; reads one triangle of a."""
+    """Write the x with op(a) x = b, or x op(a) = b; only one triangle of a is read."""
     (a, b), (out,) = w.operands, w.results
     block = Block(w, left)
     block.copy(w, out, b)
@@ -79,13 +78,13 @@ _FIELDS = ["size", "others", "width", "triangle", "transpose", "unit", "conjugat
 
 @family("triangular_left", operands=2, results=1, fields=_FIELDS)
 def triangular_left(w: Writer) -> None:
-    """op(a) x = b."""
+    """Solve op(a) x = b."""
     write_triangular(w, left=True)
 
 
 @family("triangular_right", operands=2, results=1, fields=_FIELDS)
 def triangular_right(w: Writer) -> None:
-    """x op(a) = b."""
+    """Solve x op(a) = b."""
     write_triangular(w, left=False)
 
 
@@ -112,7 +111,7 @@ def plan_triangular(equation: Equation) -> LibraryCall:
 
 
 def _row_of(w: Writer, permutation: Value, index: Value) -> Value:
-    """A member of the permutation. Whatever is in there, it is a row of the matrix."""
+    """Load an element of the permutation, clamped to the rows of the matrix whatever its value."""
     f, size = w.f, w["size"]
     row = f.sext(f.load(i32, f.offset(permutation, i32, index), 4), i64)
     whole = f.select(f.icmp("slt", row, constant(0, i64)), f.add(row, size), row)
@@ -121,7 +120,7 @@ def _row_of(w: Writer, permutation: Value, index: Value) -> Value:
 
 @family("factored", operands=4, results=1, fields=["size", "others", "width"])
 def factored(w: Writer) -> None:
-    """The x with a x = b from the factors of a: rows in the order of the permutation, then L, then U."""
+    """Solve a x = b with the factors of a: permute rows, then solve with L, then with U."""
     (_, lu_matrix, permutation, b), (out,) = w.operands, w.results
     block = Block(w, left=True)
     with w.f.loop(constant(0, i64), w["size"]) as n:
@@ -132,7 +131,8 @@ def factored(w: Writer) -> None:
 
 @family("factored_transposed", operands=4, results=1, scratch=["solution"], fields=["size", "others", "width"])
 def factored_transposed(w: Writer) -> None:
-    """The x with aᵀ x = b from the factors of a: Uᵀ, then Lᵀ, then rows back to where the permutation has them from."""
+    """Solve aᵀ x = b with the factors of a: solve with Uᵀ, then with Lᵀ, then apply the inverse permutation to the
+    rows."""
     (_, lu_matrix, permutation, b), (out,) = w.operands, w.results
     block, solution = Block(w, left=True), w.scratch["solution"]
     block.copy(w, solution, b)
@@ -164,7 +164,7 @@ def plan_factored(equation: Equation) -> LibraryCall:
     fields=["size", "columns"],
 )
 def tridiagonal_solve(w: Writer) -> None:
-    """The x with T x = b; nan if T is singular."""
+    """Solve T x = b; the result is nan if T is singular."""
     f, (lower, middle, upper, b), (out,) = w.f, w.operands, w.results
     size, columns, matrix = w["size"], w["columns"], w.scratch["matrix"]
     fewer = f.sub(size, constant(1, i64))
@@ -183,7 +183,7 @@ def tridiagonal_solve(w: Writer) -> None:
 
 @family("tridiagonal_solve_one", operands=4, results=1, fields=["columns"])
 def tridiagonal_solve_one(w: Writer) -> None:
-    """The same for matrices of one element: quotients, which are infinite or nan if it is zero."""
+    """Solve for matrices of one element by division: infinite or nan if it is zero."""
     f, (_, middle, _, b), (out,) = w.f, w.operands, w.results
     lanes, align = Lanes(f, 1), w.element.float.bits // 8
 

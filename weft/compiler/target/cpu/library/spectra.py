@@ -1,7 +1,7 @@
-"""Eigenvalues of general matrices, and forms of matrices: Schur, Hessenberg, tridiagonal.
+"""Eigenvalues of general matrices, and reductions of matrices: Schur, Hessenberg, tridiagonal.
 
-Matrices are transposed on the way to LAPACK and its results on the way back, so that signs and phases of vectors are
-those that NumPy and SciPy give, who do the same.
+Matrices are transposed before LAPACK is called and its results afterwards, as NumPy and SciPy do, so that signs and
+phases of vectors agree with theirs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from weft.ir.jaxpr import Equation
     fields=["size", "triangle", "work size"],
 )
 def tridiagonal(w: Writer) -> None:
-    """Reflectors and form in one matrix, diagonal, off diagonal, and the reflectors' coefficients tau."""
+    """Compute the tridiagonal form with its reflectors in one matrix, the diagonal, the off-diagonal, and the
+    reflectors' coefficients tau."""
     (x,), (out, diagonal, beside, taus) = w.operands, w.results
     size, matrix = w["size"], w.scratch["matrix"]
     w.transpose(matrix, size, x, size, size, size)
@@ -46,7 +47,8 @@ def plan_tridiagonal(equation: Equation) -> LibraryCall:
 
 
 def write_eig(w: Writer, left: bool, right: bool) -> None:
-    """Values, and the vectors asked for, as complex numbers; nan if an element of the matrix is not finite."""
+    """Write eigenvalues and the requested vectors, as complex numbers; nan if an element of the matrix is not
+    finite."""
     f, (x,), (values, *vectors) = w.f, w.operands, w.results
     size = w["size"]
     total = f.mul(size, size)
@@ -97,8 +99,8 @@ def _store_pair(w: Writer, address: Value, real: Value, imaginary: Value) -> Non
 
 
 def _write_pairs(w: Writer, target: Value, source: Value, imaginary: Value, size: Value) -> None:
-    """Vectors as complex numbers. Of a pair of conjugate values, the first of which has the positive imaginary part,
-    LAPACK returns the real part of the first vector and then the imaginary part."""
+    """Write vectors as complex numbers. For a pair of conjugate eigenvalues, the first of which has the positive
+    imaginary part, LAPACK returns the real part of the first vector and then its imaginary part."""
     f = w.f
     nothing = constant(0.0, w.element.float)
     with f.loop(constant(0, i64), size) as row, f.loop(constant(0, i64), size) as column:
@@ -120,25 +122,25 @@ _EIG: dict[str, Any] = {
 
 @family("eig", operands=1, results=1, **_EIG)
 def eig(w: Writer) -> None:
-    """Eigenvalues."""
+    """Compute eigenvalues."""
     write_eig(w, left=False, right=False)
 
 
 @family("eig_left", operands=1, results=2, **_EIG)
 def eig_left(w: Writer) -> None:
-    """Eigenvalues and left eigenvectors."""
+    """Compute eigenvalues and left eigenvectors."""
     write_eig(w, left=True, right=False)
 
 
 @family("eig_right", operands=1, results=2, **_EIG)
 def eig_right(w: Writer) -> None:
-    """Eigenvalues and right eigenvectors."""
+    """Compute eigenvalues and right eigenvectors."""
     write_eig(w, left=False, right=True)
 
 
 @family("eig_both", operands=1, results=3, **_EIG)
 def eig_both(w: Writer) -> None:
-    """Eigenvalues, left and right eigenvectors."""
+    """Compute eigenvalues, left and right eigenvectors."""
     write_eig(w, left=True, right=True)
 
 
@@ -172,7 +174,8 @@ def plan_eig(equation: Equation) -> LibraryCall:
 
 
 def write_schur(w: Writer, vectors: bool) -> None:
-    """The Schur form, and the unitary matrix that leads to it; nan if an element of the matrix is not finite."""
+    """Write the Schur form and, if `vectors`, the unitary Schur vectors; nan if an element of the matrix is not
+    finite."""
     f, (x,) = w.f, w.operands
     size, matrix = w["size"], w.scratch["matrix"]
     total = f.mul(size, size)
@@ -186,7 +189,7 @@ def write_schur(w: Writer, vectors: bool) -> None:
         values = w.scratch["values"]
         parts = [values] if w.element.is_complex else [values, w.at(values, size)]
         rest = [w.scratch["reals"]] if w.element.is_complex else []
-        # No eigenvalue is selected, so nothing is called, and none is counted or marked.
+        # Job "N": no eigenvalue is selected, so LAPACK uses neither the callback nor the array of flags.
         failed = w.lapack(
             "gees", "V" if vectors else "N", "N", zero(pointer), size, matrix, size, 0, *parts,
             w.scratch["vectors"], size, w.scratch["work"], w["work size"], *rest, zero(pointer),
@@ -209,13 +212,13 @@ _SCHUR: dict[str, Any] = {
 
 @family("schur", operands=1, results=1, **_SCHUR)
 def schur(w: Writer) -> None:
-    """The Schur form alone."""
+    """Compute the Schur form alone."""
     write_schur(w, vectors=False)
 
 
 @family("schur_vectors", operands=1, results=2, **_SCHUR)
 def schur_vectors(w: Writer) -> None:
-    """The Schur form and its vectors."""
+    """Compute the Schur form and the Schur vectors."""
     write_schur(w, vectors=True)
 
 
@@ -246,7 +249,7 @@ def plan_schur(equation: Equation) -> LibraryCall:
 
 @family("hessenberg", operands=1, results=2, scratch=["matrix", "work"], fields=["size", "work size"])
 def hessenberg(w: Writer) -> None:
-    """The Hessenberg form with the reflectors below it, and the reflectors' coefficients tau."""
+    """Compute the Hessenberg form with the reflectors below it, and the reflectors' coefficients tau."""
     (x,), (out, taus) = w.operands, w.results
     size, matrix = w["size"], w.scratch["matrix"]
     w.transpose(matrix, size, x, size, size, size)

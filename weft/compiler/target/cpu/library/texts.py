@@ -1,4 +1,4 @@
-"""The LLVM text of each routine."""
+"""LLVM text of each routine."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from weft.compiler.target.cpu.targets import host
 from weft.compiler.target.llvm import Parameter, constant, i8, i64, ptr, zero
 from weft.compiler.target.target import Target
 
-# Importing a module of families is what registers them.
+# Importing a module registers its families.
 FAMILY_MODULES = (factorizations, hermitian, singular, solves, spectra)
 
 
 def text(routine: str, target: Target | None = None) -> str:
-    """The module that has a routine, or a function that routines call."""
+    """Return the LLVM module that defines a routine, or a function that routines call."""
     machine = target or host()
     if routine == ZEROS:
         return _zeros(machine)
@@ -35,12 +35,12 @@ def text(routine: str, target: Target | None = None) -> str:
             found = _family(name, letter, machine)
             if (own := routine.removesuffix(TILES)) in found:
                 return found[own]
-    raise InternalError(f"There is no routine {routine}.", stage="library")
+    raise InternalError(f"Unknown library routine {routine}.", stage="library")
 
 
 @functools.lru_cache(2)
 def _family(name: str, letter: str, target: Target) -> dict[str, str]:
-    """The modules of a routine, which are asked for one after the other."""
+    """Return the modules of a routine; cached because they are requested one after the other."""
     return write_family(FAMILIES[name], letter, target)
 
 

@@ -1,9 +1,9 @@
-"""How routines are written: loops over a batch of matrices around calls of BLAS and LAPACK.
+"""Writers of routines: loops over a batch of matrices around calls of BLAS and LAPACK.
 
-A `Family` is a routine for every dtype. It writes what happens to one matrix (or to a part of one); what it works on is
-laid out by `Writer`. The parameters of a call are in this order: how many matrices there are, how many tiles, how many
-items a tile has, into how many parts (items) a matrix is split; for each operand, result and scratch buffer the bytes
-from one matrix (of scratch, one tile) to the next; then the fields of the family.
+A `Family` is a routine for every dtype. It writes the computation of one matrix (or of a part of one) with a `Writer`,
+which has the addresses. The parameters of a call are in this order: the number of matrices, of tiles, of items in a
+tile, and of parts (items) of a matrix; for each operand and result the bytes between matrices, for each scratch buffer
+the bytes between tiles; then the fields of the family.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from weft.compiler.target.target import Target
 
 HEAD = ("matrices", "tiles", "per_tile", "parts")
 TILES = "_tiles"
-# Functions that LAPACK calls otherwise for complex numbers.
+# Functions that have other names for complex numbers.
 COMPLEX_NAMES = {"orgqr": "ungqr", "syevd": "heevd", "sytrd": "hetrd"}
-# Shares the items of a loop among threads, or runs all of them in this one; see the pool.
+# The pool's function that shares the items of a loop among threads, or runs all of them in the calling one.
 PARALLEL = "weft_parallel"
-# Between the name of a routine and that of one of its steps (`Writer.share`), which is a module of its own.
+# Separates the name of a routine from that of one of its steps (`Writer.share`), which is a module of its own.
 STEP = "."
 
 
 @dataclass(frozen=True)
 class ElementType:
-    """A dtype of LAPACK: its letter, the float in LLVM, and how many of these one element has."""
+    """Dtype of LAPACK: its letter, its LLVM float type, and the number of floats in an element."""
 
     letter: str
     dtype: np.dtype[Any]
@@ -53,17 +53,17 @@ class ElementType:
 
     @property
     def bytes(self) -> int:
-        """The size of an element."""
+        """Bytes of an element."""
         return self.dtype.itemsize
 
     @property
     def real(self) -> ElementType:
-        """The dtype of its parts."""
+        """Dtype of its parts."""
         return ELEMENT_TYPES["sd"[self.float is double]]
 
     @property
     def complex(self) -> ElementType:
-        """The complex dtype of its precision."""
+        """Complex dtype of the same precision."""
         return ELEMENT_TYPES["cz"[self.float is double]]
 
     @property
@@ -82,29 +82,30 @@ LETTERS = {element.dtype: letter for letter, element in ELEMENT_TYPES.items()}
 
 
 def symbol(library: str, name: str, letter: str) -> str:
-    """Under which name our code calls a function of BLAS or LAPACK."""
+    """Return the name under which our code calls a function of BLAS or LAPACK."""
     found = COMPLEX_NAMES.get(name, name) if letter in "cz" else name
     return f"weft_{library}_{letter}{found}"
 
 
 class Fortran:
-    """Writes calls of functions that take pointers only, and arithmetic on addresses."""
+    """Writer of calls to functions that take pointers only, and of address arithmetic."""
 
     def __init__(self, function: Function, element: ElementType) -> None:
         self.f = function
         self.element = element
 
     def integer(self, value: int | Value) -> Value:
-        """A number of 64 bits."""
+        """Return an integer as i64."""
         return constant(value, i64) if isinstance(value, int) else value
 
     def at(self, pointer: Value, index: Value | int, size: int | None = None) -> Value:
-        """The address of an element, of `size` bytes instead of those of the dtype."""
+        """Return the address of an element, with `size` bytes per element instead of the dtype's."""
         step = self.f.mul(self.integer(index), constant(self.element.bytes if size is None else size, i64))
         return self.f.offset(pointer, i8, step)
 
     def by_reference(self, argument: str | int | Value) -> Value:
-        """What Fortran takes: characters and 64-bit integers by their addresses, the latter shortened."""
+        """Return the pointer that Fortran takes for an argument: characters and 64-bit integers are stored in memory,
+        the latter truncated to 32 bits."""
         if isinstance(argument, str):
             return self.f.module.table(f"character_{argument}", i8, [ord(argument)], align=1)
         value = self.integer(argument)
@@ -115,13 +116,13 @@ class Fortran:
         return slot
 
     def character(self, code: Value) -> Value:
-        """The address of a character that is known when the routine runs."""
+        """Return the address of a character that is computed at run time."""
         slot = self.f.alloca(i8, align=1)
         self.f.store(self.f.trunc(code, i8), slot, 1)
         return slot
 
     def scalar(self, name: str, value: float) -> Value:
-        """The address of a constant of the dtype."""
+        """Return the address of a constant of the dtype."""
         parts = [value, 0.0][: self.element.parts]
         return self.f.module.table(f"{name}_{self.element.letter}", self.element.float, parts, align=16)
 
@@ -131,7 +132,8 @@ class Fortran:
         self.f.call(found, void, *map(self.by_reference, arguments))
 
     def lapack(self, name: str, *arguments: str | int | Value) -> Value:
-        """Call a function of LAPACK, whose last parameter (not among the arguments) is its status; is that not zero?"""
+        """Call a function of LAPACK and return whether it failed. Its last parameter, the status, is not among the
+        arguments."""
         status = self.f.alloca(i32, align=4)
         self.f.store(constant(0, i32), status, 4)
         self.auxiliary(name, *arguments, status)
@@ -144,15 +146,15 @@ class Fortran:
 
 
 class Pieces(Fortran):
-    """Writes what routines do besides calling libraries."""
+    """Writer of the operations of routines between library calls."""
 
     def copy(self, target: Value, source: Value, count: Value | int, size: int | None = None) -> None:
-        """Copy elements that lie side by side."""
+        """Copy contiguous elements."""
         total = self.f.mul(self.integer(count), constant(self.element.bytes if size is None else size, i64))
         self.f.copy(target, source, total)
 
     def clear(self, target: Value, count: Value | int, size: int | None = None) -> None:
-        """Zeros."""
+        """Fill elements with zeros."""
         total = self.f.mul(self.integer(count), constant(self.element.bytes if size is None else size, i64))
         self.f.fill(target, constant(0, i8), total)
 
@@ -165,23 +167,24 @@ class Pieces(Fortran):
         rows: Value,
         columns: Value,
     ) -> None:
-        """target[c, r] = source[r, c]; strides are those of rows."""
+        """Write target[c, r] = source[r, c]; strides are those of rows."""
         name = shared.transpose_name(self.element.bytes)
         self.f.call(name, void, target, target_stride, source, source_stride, rows, columns)
 
     def is_finite(self, elements: Value, count: Value) -> Value:
-        """Whether all are finite."""
+        """Return whether all elements are finite."""
         return self.f.fcmp("olt", self.largest(elements, count), constant(float("inf"), self.element.float))
 
     def largest(self, elements: Value, count: Value) -> Value:
-        """The largest magnitude; of complex numbers, of a part of one. That of nan is beyond all others."""
+        """Return the largest magnitude; for complex numbers, that of a real or imaginary part. A nan exceeds all
+        others."""
         floats = self.f.mul(count, constant(self.element.parts, i64))
         found = self.f.call(shared.largest_name(self.element.float.bits), self.element.float, elements, floats)
         assert found is not None
         return found
 
     def fill_nan(self, target: Value, count: Value, element: ElementType | None = None) -> None:
-        """What a factorisation that failed returns: nan, of complex numbers as the real part."""
+        """Fill the result of a failed factorisation with nan, for complex numbers in the real part."""
         element = element or self.element
         with self.f.loop(constant(0, i64), count) as n:
             address = self.at(target, n, element.bytes)
@@ -191,21 +194,22 @@ class Pieces(Fortran):
                 self.f.store(constant(0.0, element.float), self.f.offset(address, element.float, 1), align)
 
     def unless(self, condition: Value, then: Callable[[], None], otherwise: Callable[[], None]) -> None:
-        """`otherwise` if the condition holds, else `then`, which is the usual case."""
+        """Write `otherwise` for a true condition, else `then`, the usual case."""
         with self.f.when(condition, unlikely=True):
             otherwise()
         with self.f.when(self.f.not_(condition)):
             then()
 
     def count_from_zero(self, indices: Value, count: Value) -> None:
-        """Make 32-bit positions that LAPACK counts from 1 ones from 0."""
+        """Convert 32-bit indices that LAPACK counts from 1 to indices from 0."""
         with self.f.loop(constant(0, i64), count) as n:
             address = self.f.offset(indices, i32, n)
             self.f.store(self.f.sub(self.f.load(i32, address, 4), constant(1, i32)), address, 4)
 
 
 class Writer(Pieces):
-    """One routine: where its operands, results and scratch buffers are for the matrix at hand, and its parameters."""
+    """Writer of one routine: addresses of the current matrix's operands, results and scratch buffers, and its
+    parameters."""
 
     operands: list[Value]
     results: list[Value]
@@ -215,7 +219,7 @@ class Writer(Pieces):
         super().__init__(function, element)
         self.family = family
         self.steps: dict[str, llvm.Module] = {}
-        # Other than 0 once a loop that threads share was interrupted: then nothing else is to be done.
+        # Not 0 after an interrupt of a loop that threads share: then the rest of the routine is skipped.
         self.status = function.alloca(i64, align=8)
         function.store(constant(0, i64), self.status, 8)
         table, parameters, self.tile = function.arguments
@@ -236,7 +240,7 @@ class Writer(Pieces):
         return self.parameters[field]
 
     def write(self) -> None:
-        """The loop over the items of the tile."""
+        """Write the loop over the items of the tile."""
         f, family = self.f, self.family
         items = f.mul(self["matrices"], self["parts"])
         first = f.mul(self.tile, self["per_tile"])
@@ -252,7 +256,7 @@ class Writer(Pieces):
         f.ret(f.load(i64, self.status, 8))
 
     def goes_on(self) -> Value:
-        """Whether nothing was interrupted."""
+        """Return whether no loop was interrupted."""
         return self.f.icmp("eq", self.f.load(i64, self.status, 8), constant(0, i64))
 
     def share(
@@ -262,12 +266,13 @@ class Writer(Pieces):
         captured: Mapping[str, Value],
         write: Callable[[Pieces, Mapping[str, Value], Value], None],
     ) -> None:
-        """Threads share items from 0 to `count`, unless they share tiles already. `write` writes what happens to one,
-        in a function of its own, and gets its index, and the values that are `captured` by their names. Nothing
-        happens if an earlier loop was interrupted.
+        """Share items from 0 to `count` among threads, unless they share tiles already. `write` writes the body for one
+        item as a function of its own, from its index and the `captured` values by name. The loop is skipped if an
+        earlier one was interrupted.
 
-        The function is a module of its own: several threads compile a routine, and with optimization what has loops
-        over elements."""
+        The function is a module of its own, so that several threads can compile a routine, and only the modules with
+        loops over elements are optimised.
+        """
         f = self.f
         context = f.alloca(i64, len(captured), 8)
         for n, value in enumerate(captured.values()):
@@ -297,7 +302,7 @@ class Writer(Pieces):
 
 @dataclass(frozen=True)
 class Family:
-    """A routine for all dtypes of LAPACK. `write` writes what happens to one item."""
+    """Routine for all dtypes of LAPACK. `write` writes the computation of one item."""
 
     name: str
     write: Callable[[Writer], None]
@@ -308,12 +313,12 @@ class Family:
 
     @property
     def buffers(self) -> tuple[str, ...]:
-        """Names of what its table points to."""
+        """Names of the buffers in its table."""
         first = [f"operand {n}" for n in range(self.operands)] + [f"result {n}" for n in range(self.results)]
         return (*first, *self.scratch)
 
     def routine(self, dtype: Any, tiles: bool) -> str:
-        """The name of the routine for a dtype."""
+        """Return the name of the routine for a dtype."""
         return f"weft_{self.name}_{LETTERS[np.dtype(dtype)]}{TILES if tiles else ''}"
 
 
@@ -323,7 +328,7 @@ FAMILIES: dict[str, Family] = {}
 def family(
     name: str, *, operands: int, results: int, scratch: Sequence[str] = (), fields: Sequence[str] = ()
 ) -> Callable[[Callable[[Writer], None]], Family]:
-    """Register what is written for one item as a family."""
+    """Register a function that writes one item as a family."""
 
     def register(write: Callable[[Writer], None]) -> Family:
         FAMILIES[name] = Family(name, write, operands, results, tuple(scratch), tuple(fields))
@@ -333,8 +338,7 @@ def family(
 
 
 def write_family(found: Family, letter: str, target: Target) -> dict[str, str]:
-    """The modules of a routine by their names: as one that is called, and as one that works on some of its tiles; and
-    those of its steps."""
+    """Return the modules of a routine by name: its plain and tiled forms in one module, and its steps."""
     module = llvm.Module(triple=target.triple, vector_bits=target.vector_bits or 128)
     parameters = [Parameter("table", ptr), Parameter("parameters", ptr), Parameter("tile", i64)]
     body = module.function("tile", i64, parameters, linkage="internal")
@@ -356,7 +360,7 @@ def write_family(found: Family, letter: str, target: Target) -> dict[str, str]:
 
 
 def _guarded_loop(f: Function, begin: Value, end: Value, table: Value, passed: Value) -> Value:
-    """Work on tiles, with the library's threads out of the way; returns the status, which is 0 of more than one."""
+    """Run tiles with the library limited to one thread; return the bitwise or of their statuses."""
     f.call(guard.ENTER, void)
     with f.loop(begin, end, carried=[constant(0, i64)]) as tile:
         status = f.call("tile", i64, table, passed, tile)
