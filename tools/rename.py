@@ -74,7 +74,8 @@ def main() -> int:
     for path in files:
         source = path.read_text(encoding="utf-8")
         if path.suffix == ".md":
-            text, left = re.sub(rf"`{re.escape(options.old)}(?=[`(])", f"`{options.new}", source), []
+            left: list[int] = []
+            text = re.sub(rf"`{re.escape(options.old)}(?=[`(])", f"`{options.new}", source)
         else:
             text, left = rename_code(source, options.old, options.new, options.strings)
         if text != source:

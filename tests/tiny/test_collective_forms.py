@@ -131,7 +131,7 @@ def test_sending_and_receiving() -> None:
     def wrong(v: Any) -> Any:
         return lax.precv(lax.psend(v, "x", ring), weft.ShapeDtypeStruct(v.shape, v.dtype), "x", ring[:2])
 
-    with pytest.raises(ArgumentError, match="must be those of lax.psend"):
+    with pytest.raises(ArgumentError, match=r"must be those of lax\.psend"):
         weft.shard_map(wrong, mesh=mesh(), in_specs=P("x"), out_specs=P("x"))(X)
     with pytest.raises(ArgumentTypeError, match="needs the token"):
         lax.precv(3, X, "x", ring)  # type: ignore[arg-type]

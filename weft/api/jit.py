@@ -364,7 +364,9 @@ class JitFunction:
         ]
 
     def _can_be_automatic(self, key: Any, leaves: Sequence[Any]) -> bool:
-        """Return whether sizes of this call may become symbols automatically: only on one CPU and without special options."""
+        """Return whether sizes of this call may become symbols automatically: only on one CPU and without special
+        options.
+        """
         if config.symbolic_sizes != "auto" or type(self) is not JitFunction or self._contract is not None or key[4]:
             return False
         if config.checks == "all":  # checks of indices compare with numbers
@@ -377,7 +379,9 @@ class JitFunction:
     def _stage_for_all_sizes(
         self, key: Any, leaves: Any, in_tree: Any, types: Any, args: Any, kwargs: Any, static: Any
     ) -> StagedFunction | None:
-        """Stage the function for symbolic sizes and instantiate it at those of this call; None if each size has its own."""
+        """Stage the function for symbolic sizes and instantiate it at those of this call; None if each size has its
+        own.
+        """
         families, rest = self._cache.automatic, (in_tree, *key[2:])
         if (found := families.find(rest, types)) is not None:
             return self._at_sizes(key, found[0].staged, found[1])
@@ -469,7 +473,9 @@ class JitFunction:
     # -- static and donated arguments ------------------------------------------------------------------------------
 
     def _split(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any], Any]:
-        """Split off static arguments; return dynamic positional and keyword arguments, and static ones with index or name."""
+        """Split off static arguments; return dynamic positional and keyword arguments, and static ones with index or
+        name.
+        """
         indices = {i % len(args) if i < 0 and args else i for i in self._static_argnums}
         dynamic = tuple(a for i, a in enumerate(args) if i not in indices)
         static = tuple((i, type(a), a) for i, a in enumerate(args) if i in indices)

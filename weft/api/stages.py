@@ -446,7 +446,8 @@ class Compiled(Stage):
                     received=f"{type_of(leaf).short()} for {aval.short()}",
                     fix="call the jitted function, which compiles for new types, or convert the argument",
                     at=user_line(),
-                    jax="Argument types differ from the types for which this computation was compiled. The mismatches are:"
+                    jax="Argument types differ from the types for which this computation was compiled. The "
+                    "mismatches are:"
                     f"\nArgument '{traced._paths[i]}' compiled with {aval.str_short()} and called with "
                     f"{type_of(leaf).str_short()}",
                 )

@@ -276,7 +276,9 @@ def mapped_size(
         fix = "map over axes of one size, or give None in in_axes for arguments that are the same for all elements"
         what = f"{caller} got inconsistent sizes for array axes to be mapped by {name_of(fun)}."
         groups = {
-            size: [(axes[n], _jax_path(path(n), positional is None or n < positional), type_of(leaves[n])) for n in indices]
+            size: [
+                (axes[n], _jax_path(path(n), positional is None or n < positional), type_of(leaves[n])) for n in indices
+            ]
             for size, indices in sizes.items()
         }
         jax = _jax_text_of_sizes(caller, groups)

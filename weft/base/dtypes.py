@@ -189,7 +189,8 @@ def canonicalize_dtype(dtype: Any, allow_extended_dtype: bool = False) -> Dtype:
     if found is None:
         raise ArgumentTypeError(
             f"The dtype {resolved} is not supported: an array holds booleans, integers, floats or complex.",
-            jax=f"Dtype {resolved} is not a valid JAX array type. Only arrays of numeric types are supported by JAX: it "
+            jax=f"Dtype {resolved} is not a valid JAX array type. Only arrays of numeric types are supported by "
+            f"JAX: it "
             "is not a valid JAX type.",
         )
     return found
@@ -511,10 +512,12 @@ def _promote(mode: str, first: Dtype, first_weak: bool, second: Dtype, second_we
     if first not in _KEEP or second not in _KEEP or float0 in (first, second):
         if float0 in (first, second):
             raise ArgumentTypeError(
-                f"An array of float0, the tangent of integers, does not combine with {name(second if first == float0 else first)}.",
+                f"An array of float0, the tangent of integers, does not combine with "
+                f"{name(second if first == float0 else first)}.",
                 fix="leave derivatives of integers out of computations",
                 at=user_line(),
-                jax="Called add with a float0 array. float0s do not support any operations by design because they are not "
+                jax="Called add with a float0 array. float0s do not support any operations by design because "
+                "they are not "
                 "compatible with non-trivial vector spaces. No implicit dtype conversion is done.",
             )
         raise TypePromotionError(

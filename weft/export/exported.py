@@ -19,7 +19,7 @@ from weft.api.vjp import vjp as pull_back
 from weft.base import dtypes, tree
 from weft.base.dataclass import dataclass
 from weft.base.dtypes import float0
-from weft.base.errors import ArgumentError, ArgumentTypeError, FileFormatError, InvalidInputTypeError, NotSupportedError
+from weft.base.errors import ArgumentError, FileFormatError, NotSupportedError
 from weft.base.settings import config, overrides
 from weft.base.source import is_own, user_line
 from weft.compiler.passes.inline import inline
@@ -397,7 +397,9 @@ def export(
     if not isinstance(fun_jit, JitFunction) and not hasattr(fun_jit, "trace"):
         if not is_own(getattr(getattr(fun_jit, "__code__", None), "co_filename", "")):
             raise ArgumentError(
-                "Function to be exported must be the result of `jit`.", received=repr(fun_jit), fix="export(weft.jit(f))"
+                "Function to be exported must be the result of `jit`.",
+                received=repr(fun_jit),
+                fix="export(weft.jit(f))",
             )
         fun_jit = jit(fun_jit)
     if _override_lowering_rules:

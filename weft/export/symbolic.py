@@ -277,7 +277,9 @@ def sizes_of_call(
 
     `names` returns the paths of the arguments, such as `args[0]`, for errors.
     """
-    if any(own.__class__ is not wanted.__class__ or own != wanted for own, wanted in zip(received, expected)):
+    if any(
+        own.__class__ is not wanted.__class__ or own != wanted for own, wanted in zip(received, expected, strict=True)
+    ):
         for i, (wanted, own) in enumerate(zip(expected, received, strict=True)):
             _check_type(name, wanted, own, lambda i=i: names()[i])  # type: ignore[misc]
     if not any(is_symbolic_shape(getattr(t, "shape", ())) for t in expected):

@@ -1,4 +1,6 @@
-"""`ConcreteArray`: an immutable array that holds its values; on the CPU in a NumPy buffer that is never written again."""
+"""`ConcreteArray`: an immutable array that holds its values; on the CPU in a NumPy buffer that is never written
+again.
+"""
 
 from __future__ import annotations
 
@@ -232,7 +234,10 @@ class ConcreteArray(HeldArray):
     def __dlpack__(
         self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None
     ) -> Any:
-        """Export the array. GPU memory is shared with consumers that cannot honour the read-only flag too, as is usual."""
+        """Export the array.
+
+        GPU memory is shared with consumers that cannot honour the read-only flag too, as is usual.
+        """
         backend = self._placement.backend
         if backend.reads_host:
             return super().__dlpack__(stream=stream, max_version=max_version, dl_device=dl_device, copy=copy)
@@ -358,8 +363,8 @@ def copied(value: np.ndarray, aval: ArrayType, placement: Placement) -> Concrete
 def full_of(value: np.ndarray, aval: ArrayType, placement: Placement | None = None) -> ConcreteArray:
     """Return an array of a type with the elements of a NumPy array, broadcast to its shape.
 
-    The memory is allocated as for results of programs (vectors do not straddle cache lines), at a placement (default: on
-    the default device).
+    The memory is allocated as for results of programs (vectors do not straddle cache lines), at a placement (default:
+    on the default device).
     """
     shape: Any = aval.shape
     placement = default_placement() if placement is None else placement

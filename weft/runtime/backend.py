@@ -69,8 +69,8 @@ class QueuedCall(Protocol):
 class Backend(Protocol):
     """Operations of a platform.
 
-    `reads_host`: programs read NumPy arrays in place, and the host reads device memory. `has_flat_programs`: the backend
-    compiles eager operations for arrays of any length.
+    `reads_host`: programs read NumPy arrays in place, and the host reads device memory. `has_flat_programs`: the
+    backend compiles eager operations for arrays of any length.
     """
 
     platform: str
@@ -113,7 +113,9 @@ class Backend(Protocol):
         ...
 
     def gather(self, addresses: bytes, layout: Layout) -> tuple[np.ndarray, Any]:
-        """Return the shards at these addresses as one read-only NumPy array, and its allocation if that can be reused."""
+        """Return the shards at these addresses as one read-only NumPy array, and its allocation if that can be
+        reused.
+        """
         ...
 
     def copy_to_host_later(self, memory: Any, address: int, shape: Any, dtype: np.dtype) -> None:
@@ -186,8 +188,8 @@ class Backend(Protocol):
     ) -> Executable:
         """Compile a jaxpr, whose constants are arguments, to an executable in memory.
 
-        With `again`, all checks share one error flag, and `again` builds the executable with traps that reports which check
-        failed. With a `flat` other than "no", the executable is for arrays of any length.
+        With `again`, all checks share one error flag, and `again` builds the executable with traps that reports which
+        check failed. With a `flat` other than "no", the executable is for arrays of any length.
         """
         ...
 
@@ -203,9 +205,9 @@ class Backend(Protocol):
         """Compile a per-device jaxpr for the devices of a mesh whose axes have these sizes.
 
         Return a function that takes the addresses of each argument's shards, the allocations of donated shards and the
-        placements of the devices, and returns the addresses and allocations of each result's shards; only those on devices of
-        this process. On a mesh of several processes all of them call it, in a section of their `agreement`. With `compilation`,
-        its steps are used and the jaxpr only gives types.
+        placements of the devices, and returns the addresses and allocations of each result's shards; only those on
+        devices of this process. On a mesh of several processes all of them call it, in a section of their
+        `agreement`. With `compilation`, its steps are used and the jaxpr only gives types.
         """
         ...
 
@@ -235,7 +237,8 @@ class Backend(Protocol):
     ) -> Callable[[Sequence[Any]], list[Any]]:
         """Return a function that runs the executable of one operation on arrays and returns arrays at a placement.
 
-        It takes arrays of `types` (or NumPy arrays of their storage). `length` is the length of this call of a flat executable.
+        It takes arrays of `types` (or NumPy arrays of their storage). `length` is the length of this call of a flat
+        executable.
         """
         ...
 
@@ -250,8 +253,8 @@ class Backend(Protocol):
     ) -> list[str]:
         """Write the part of a dispatcher that runs an executable; return an expression for each result.
 
-        The arguments are `constants` and the arrays that the dispatcher names `leaves`, some of them donated. Each result is an
-        array at a placement.
+        The arguments are `constants` and the arrays that the dispatcher names `leaves`, some of them donated. Each
+        result is an array at a placement.
         """
         ...
 

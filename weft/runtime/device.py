@@ -84,9 +84,9 @@ def are_used() -> bool:
 def join(counts: Sequence[int], rank: int, gpus: tuple[int, ...] | None = None) -> None:
     """Make this process number `rank` of several, with `counts` CPU devices each.
 
-    `gpus` are the driver indices of this process's GPUs, if they were specified. Existing arrays are on the first device,
-    which stays the same object with another id. When processes have been lost, all devices get ids that no device had
-    before, so that objects of earlier meshes are not mistaken for current ones.
+    `gpus` are the driver indices of this process's GPUs, if they were specified. Existing arrays are on the first
+    device, which stays the same object with another id. When processes have been lost, all devices get ids that no
+    device had before, so that objects of earlier meshes are not mistaken for current ones.
     """
     global _of_all, _all_gpus, _first_gpu, _chosen_gpus
     _first_gpu = max((d.id + 1 for d in _all_gpus or ()), default=_first_gpu)
@@ -158,8 +158,8 @@ def known(device: Device) -> Device:
 
 
 class Placement:
-    """Device of an array, and whether the array is committed to it. An uncommitted array follows the operands it is used
-    with. Equal placements are one object.
+    """Device of an array, and whether the array is committed to it. An uncommitted array follows the operands it is
+    used with. Equal placements are one object.
     """
 
     __slots__ = ("backend", "committed", "device", "memory", "sharding")

@@ -41,7 +41,9 @@ _dumped = itertools.count()  # files written by `dump_ir_to`
 
 
 def is_compiled(primitive: Primitive) -> bool:
-    """Return whether an eager call of a primitive is compiled: calls of `jit`, and loops, which would be slow otherwise."""
+    """Return whether an eager call of a primitive is compiled: calls of `jit`, and loops, which would be slow
+    otherwise.
+    """
     return primitive.control or primitive.staged_alone
 
 
@@ -71,7 +73,8 @@ def array_bytes(aval: ArrayType) -> int:
 
 
 def memory_taken(jaxpr: Jaxpr, donated: tuple[bool, ...], device: Device) -> tuple[bool, ...]:
-    """Return a flag for each argument: whether it is donated and a program on a device reuses its memory; () if none is.
+    """Return a flag for each argument: whether it is donated and a program on a device reuses its memory; () if none
+    is.
 
     Other donated arguments are only deleted.
     """
@@ -126,7 +129,8 @@ def make(jaxpr: Jaxpr, donated: tuple[bool, ...], device: Device = CPU) -> Execu
     """Compile a jaxpr for a device.
 
     With checks, all of them share one error flag if the program can be run again to find out which one failed: then its
-    arguments must be intact, so donated memory is not reused, unless the program writes in place and would have to copy.
+    arguments must be intact, so donated memory is not reused, unless the program writes in place and would have to
+    copy.
     """
     general = general_of(jaxpr)
     plain = inspected(general.cached("unplaced", lambda: unplaced(general)), SingleDeviceSharding(device))

@@ -19,8 +19,9 @@ from weft.sharding.shardings import Sharding
 class Layout(NamedTuple):
     """Shards of an array on devices of this process, in the order of the mesh.
 
-    For each shard: its placement, the slices that cut it out of the array, and the index of the first shard that is equal
-    to it. `offsets` has the byte offset of each shard in the array, or is None if a shard is not contiguous there.
+    For each shard: its placement, the slices that cut it out of the array, and the index of the first shard that is
+    equal to it. `offsets` has the byte offset of each shard in the array, or is None if a shard is not contiguous
+    there.
     """
 
     shape: tuple[int, ...]

@@ -13,9 +13,9 @@ from weft.base.dataclass import dataclass
 class Limits:
     """Peak rates of a device, over all threads.
 
-    `flops`: float32 operations a second (a fused multiply-add counts two). `bandwidths`: pairs of a data size and the bytes
-    a second at which that much data is read and written, by ascending size. `call_flops`: the rate of libraries with units
-    of their own (such as tensor cores), and of kernels that use these. `source`: origin of the figures.
+    `flops`: float32 operations a second (a fused multiply-add counts two). `bandwidths`: pairs of a data size and the
+    bytes a second at which that much data is read and written, by ascending size. `call_flops`: the rate of libraries
+    with units of their own (such as tensor cores), and of kernels that use these. `source`: origin of the figures.
     """
 
     threads: int
@@ -25,7 +25,7 @@ class Limits:
     source: str = "as measured here"
 
     def bandwidth(self, size: float) -> float:
-        """Return the bytes a second for a working set of `size` bytes: the rate of the smallest memory that holds it."""
+        """Return the bandwidth of the smallest memory that holds a working set of `size` bytes."""
         return next((rate for held, rate in self.bandwidths if size <= held), self.bandwidths[-1][1])
 
     @property

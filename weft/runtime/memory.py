@@ -10,7 +10,10 @@ def out_of_memory(what: str, size: int, received: str | None = None) -> OutOfMem
     return OutOfMemoryError(
         f"There is not enough memory for {what}: {in_units(size)} were requested.",
         received=received,
-        fix=("work on parts of it (lax.map, smaller batches)", "donate arguments that are not used again (donate_argnums)"),
+        fix=(
+            "work on parts of it (lax.map, smaller batches)",
+            "donate arguments that are not used again (donate_argnums)",
+        ),
     )
 
 

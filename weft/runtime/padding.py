@@ -20,7 +20,8 @@ from weft.sharding.shardings import Index, Sharding
 def padded(value: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """Pad a shard to the shape that it has in memory.
 
-    The padding repeats elements of the shard, or is zero if it has none, so that programs compute nothing unusual there.
+    The padding repeats elements of the shard, or is zero if it has none, so that programs compute nothing unusual
+    there.
     """
     if value.shape == shape:
         return value

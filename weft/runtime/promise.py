@@ -36,7 +36,9 @@ class Promise:
 
 
 class _Borrowed:
-    """Marker of arrays over the memory of a NumPy array, whose owner may write to it after the call they are passed to."""
+    """Marker of arrays over the memory of a NumPy array, whose owner may write to it after the call they are passed
+    to.
+    """
 
     address = 0
 

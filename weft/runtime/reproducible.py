@@ -26,7 +26,9 @@ Dims = tuple[tuple[Any, ...], ...]
 
 
 def part_sizes(mesh: Mesh) -> dict[Any, int]:
-    """Return the number of parts along each mesh axis: the number of devices, or what the setting `reproducible` says."""
+    """Return the number of parts along each mesh axis: the number of devices, or what the setting `reproducible`
+    says.
+    """
     sizes = dict(mesh.shape)
     said = config.reproducible
     if said:
@@ -104,8 +106,8 @@ def check_parts(
 class Cut:
     """Slices that cut a device's shard into the parts that it computes.
 
-    It has the shape and dtype of the shard, and for each part of this process its box within its device's shard. A `whole`
-    one is not cut: all parts of the device are the same.
+    It has the shape and dtype of the shard, and for each part of this process its box within its device's shard. A
+    `whole` one is not cut: all parts of the device are the same.
     """
 
     shape: tuple[int, ...]
@@ -158,7 +160,8 @@ class Shares:
     def _raise_scattered(self, name: str, axes: Sequence[Any]) -> None:
         several = [a for a in axes if self._each[a] > 1]
         raise ArgumentError(
-            f"reproducible is not possible: {name} is split over {', '.join(map(repr, axes))} in one dimension, and the "
+            f"reproducible is not possible: {name} is split over {', '.join(map(repr, axes))} in one dimension, "
+            f"and the "
             f"parts along {several[0]!r} that one device computes are not next to each other in it.",
             fix=(
                 f"as many devices along {several[0]!r} as there are parts",

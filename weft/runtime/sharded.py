@@ -300,9 +300,9 @@ def split(array: HeldArray, sharding: NamedSharding) -> ShardedArray:
 def resharded(array: HeldArray, sharding: Sharding | None) -> HeldArray:
     """Reshard an array.
 
-    None keeps its shards where they are and drops the sharding from its type (unreduced terms are summed). A sharding over
-    an abstract mesh gets the devices of the array's mesh, or of the mesh that is set; without either, the array is returned
-    unchanged.
+    None keeps its shards where they are and drops the sharding from its type (unreduced terms are summed). A sharding
+    over an abstract mesh gets the devices of the array's mesh, or of the mesh that is set; without either, the array
+    is returned unchanged.
     """
     if sharding is None:
         if isinstance(array, ShardedArray) and isinstance(array.sharding, NamedSharding):
@@ -328,7 +328,8 @@ def resharded(array: HeldArray, sharding: Sharding | None) -> HeldArray:
 def _moved_parts(array: ShardedArray, sharding: NamedSharding) -> dict[Device, np.ndarray]:
     """Return the shards of a sharding on devices of this process, from an array with shards in several processes.
 
-    The processes send each other the shards they lack. The first term of an unreduced array is all of it, others are zero.
+    The processes send each other the shards they lack. The first term of an unreduced array is all of it, others are
+    zero.
     """
     indices, shape = sharding.devices_indices_map(array.shape), sharding.shard_shape(array.shape)
     terms = first_of_terms(sharding) if sharding.spec.unreduced else indices.keys()
@@ -429,7 +430,8 @@ def make_array_from_single_device_arrays(
     wanted, largest = shapes_here(sharding, shape), sharding.shard_shape(shape)
     if len(arrays) != len(part_devices):
         raise ArgumentError(
-            f"There must be one array for each of the {len(part_devices)} devices that the sharding has in this process.",
+            f"There must be one array for each of the {len(part_devices)} devices that the sharding has in this "
+            f"process.",
             received=f"{len(arrays)} arrays for {sharding!r}",
             fix="an array for each device of sharding.addressable_devices_indices_map(shape)",
         )
@@ -482,8 +484,8 @@ def _in_order(arrays: Sequence[Any], devices: Sequence[Device]) -> list[Concrete
 def make_array_from_callback(
     shape: Sequence[int], sharding: Sharding, data_callback: Callable[[Any], Any], dtype: Any = None
 ) -> HeldArray:
-    """Assemble an array from the shards that `data_callback(index)` returns; it is called once for each different shard of
-    this process.
+    """Assemble an array from the shards that `data_callback(index)` returns; it is called once for each different
+    shard of this process.
 
     Args:
         shape: the shape of the whole array.

@@ -60,8 +60,8 @@ def named_meshes(jaxpr: Jaxpr) -> tuple[Mesh, ...]:
 def mesh_of(jaxpr: Jaxpr, args: Sequence[Any], shardings: Sequence[Any] = ()) -> Mesh | None:
     """Return the mesh that a call runs on, or None if it runs on one device.
 
-    It is the mesh that the jaxpr names, or else the shardings, or else the arguments, which may be on another mesh of the
-    same devices. A jaxpr that takes or returns a tape runs on one device: residuals of a loop belong to a device.
+    It is the mesh that the jaxpr names, or else the shardings, or else the arguments, which may be on another mesh of
+    the same devices. A jaxpr that takes or returns a tape runs on one device: residuals of a loop belong to a device.
     """
     (arrays_only,) = jaxpr.cached("arrays only", lambda: (all(map(is_array, (*jaxpr.invars, *jaxpr.outvars))),))
     if not arrays_only:
@@ -122,8 +122,8 @@ def sharding_dims(sharding: Any, aval: Any, mesh: Mesh) -> Dims | None:
 class SpmdProgram:
     """Jaxpr that is partitioned and compiled for a mesh.
 
-    It has the shardings and types of arguments and results, the executable for all devices, which arguments donate their
-    memory, and the result of partitioning.
+    It has the shardings and types of arguments and results, the executable for all devices, which arguments donate
+    their memory, and the result of partitioning.
     """
 
     in_shardings: tuple[NamedSharding, ...]
@@ -296,7 +296,8 @@ def stored_arguments(
 
 
 def state_of(jaxpr: Jaxpr) -> dict[int, int]:
-    """Find the state of a step, such as parameters and optimizer state: the argument of each result that is its next value.
+    """Find the state of a step, such as parameters and optimizer state: the argument of each result that is its next
+    value.
 
     It is the longest sequence of at least two arguments whose types are those of a sequence of results. A wrong guess
     changes how a program is sharded, not what it computes.
@@ -428,7 +429,9 @@ def run(program: SpmdProgram, args: Sequence[Any], donate: Callable[[], None] | 
 
 
 def owned_memory(value: Any, sharding: NamedSharding) -> list[Any] | None:
-    """Return the allocations of a donated argument's shards if it has the wanted sharding and the only references to them."""
+    """Return the allocations of a donated argument's shards if it has the wanted sharding and the only references to
+    them.
+    """
     if type(value) is not ShardedArray or not value.sharding.is_equivalent_to(sharding, value.ndim):
         return None
     found = value.owned_memory()

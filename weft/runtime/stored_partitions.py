@@ -28,8 +28,8 @@ MOST_CONSTANT_BYTES = 1 << 16
 
 
 class StoredPartition(NamedTuple):
-    """Shardings of arguments and results, their types on one device, which arguments are donated, the constants of the jaxpr
-    of one device, and the key of the steps.
+    """Shardings of arguments and results, their types on one device, which arguments are donated, the constants of
+    the jaxpr of one device, and the key of the steps.
     """
 
     in_dims: tuple[Any, ...]

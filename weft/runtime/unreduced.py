@@ -107,7 +107,9 @@ def as_called(program: Any, args: Sequence[Axes], results: Sequence[Axes], jaxpr
 
 
 def first_of_terms(sharding: NamedSharding) -> set[Device]:
-    """Return the devices that get the elements of an array: all, or the first ones along unreduced axes; others get zeros."""
+    """Return the devices that get the elements of an array: all, or the first ones along unreduced axes; others get
+    zeros.
+    """
     mesh: Any = sharding.mesh
     index = tuple(slice(0, 1) if a in sharding.spec.unreduced else slice(None) for a in mesh.axis_names)
     return set(mesh.devices[index].flat)

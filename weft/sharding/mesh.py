@@ -255,7 +255,8 @@ class Mesh(BaseMesh):
             raise ArgumentError(
                 "Mesh needs a name for each dimension of its array of devices.",
                 received=f"devices of shape {grid.shape} and axis_names {names}",
-                jax="Mesh requires the ndim of its first argument (`devices`) to equal the length of its second argument "
+                jax="Mesh requires the ndim of its first argument (`devices`) to equal the length of its second "
+                "argument "
                 f"(`axis_names`), but got devices.ndim == {grid.ndim} and len(axis_names) == {len(names)}.",
                 fix="Mesh(np.array(weft.devices()).reshape(4, 2), ('x', 'y'))",
             )

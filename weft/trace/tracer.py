@@ -201,7 +201,8 @@ def check_leak(tracer: Tracer, source: Location | None, finished: bool, where: s
 def stray_text(tracer: Tracer) -> str:
     """Return the sentence of JAX for a tracer that is used outside of the function it belongs to."""
     return (
-        "Encountered an unexpected tracer. A function transformed by JAX had a side effect, allowing for a reference to "
+        "Encountered an unexpected tracer. A function transformed by JAX had a side effect, allowing for a "
+        "reference to "
         f"an intermediate value with type {tracer.aval.str_short()} to escape the scope of the transformation; it was "
         "created on line: see above."
     )

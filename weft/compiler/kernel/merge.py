@@ -56,9 +56,7 @@ def _pair(outer: Loop) -> Loop | None:
         return None
     # The inner variable now runs over both loops, so the outer one is removed from every index.
     kind = LoopKind.LANES if inner.kind is LoopKind.LANES else outer.kind
-    return replace(
-        inner, stop=outer.stop * inner.stop, kind=kind, body=substitute(inner.body, outer.variable, Index())
-    )
+    return replace(inner, stop=outer.stop * inner.stop, kind=kind, body=substitute(inner.body, outer.variable, Index()))
 
 
 def _is(size: Integer, value: int) -> bool:

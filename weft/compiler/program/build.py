@@ -23,7 +23,7 @@ from weft.compiler.kernel.cost import choose_grain
 from weft.compiler.program import control, tapes
 from weft.compiler.program.block import Block
 from weft.compiler.program.checks import EnclosingLoop, build_trap
-from weft.compiler.program.emissions import Sizes, emission_at, get_emission, equal_fusions
+from weft.compiler.program.emissions import Sizes, emission_at, equal_fusions, get_emission
 from weft.compiler.program.ir import (
     Begin,
     Call,

@@ -70,7 +70,7 @@ def _structure(kind: str, jaxpr: Jaxpr, hero: int | None, target: Target) -> Has
 
 
 def equal_fusions(jaxpr: Jaxpr, kinds: Collection[str], target: Target) -> dict[Equation, int]:
-    """Return for each fusion of the given kinds outside of loops the number of fusions equal to it, including itself."""
+    """Return the number of equal fusions (itself included) for each fusion of `kinds` outside of loops."""
     keys: dict[Equation, Any] = {}
     for equation in jaxpr.eqns:
         params = equation.params

@@ -201,7 +201,10 @@ class Call(Step):
 
     @property
     def ordered_with(self) -> str:
-        """Name of the state besides slots that the routine changes, or "". Calls with the same name keep their order."""
+        """Name of the state besides slots that the routine changes, or "".
+
+        Calls with the same name keep their order.
+        """
         if self.routine == "host":
             return "Python"
         return "tapes" if self.routine in TAPE_ROUTINES else ""

@@ -158,7 +158,10 @@ class StepProgram:
         return logs
 
     def run_chunk(self, data: Any, order: Any, start: int, stop: int) -> tuple[Any, Any]:
-        """Run batches `start` to `stop` of data in memory. Returns packed logs of the last one, and the table of all."""
+        """Run batches `start` to `stop` of data in memory.
+
+        Returns packed logs of the last one, and the table of all.
+        """
         moving, logs, table = self._many(*self.state.read(), data, order, np.int32(start), np.int32(stop))
         self.state.write(moving)
         return logs, table

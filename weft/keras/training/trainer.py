@@ -584,7 +584,7 @@ class Trainer:
         batch = self._prepare_batch(batch)
         program = program_for(self, mode)(spec_of_batch(batch))
         self.reset_metrics()
-        return evaluating.returned(self, batch_logs(program, batch), return_dict)
+        return evaluating.format_result(self, batch_logs(program, batch), return_dict)
 
     # ----------------------------------------------------------------------------------------- fit, evaluate, predict
 

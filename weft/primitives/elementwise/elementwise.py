@@ -29,7 +29,8 @@ def _jax_text_of_dtypes(name: str, types: Sequence[ArrayType]) -> str:
         )
     found = ", ".join(dtypes.name(t.dtype) for t in types)
     return (
-        f"lax.{name} requires arguments to have the same dtypes, got {found}. (Tip: jnp.{name} is a similar function that "
+        f"lax.{name} requires arguments to have the same dtypes, got {found}. (Tip: jnp.{name} is a similar "
+        f"function that "
         "does automatic type promotion on inputs)."
     )
 

@@ -23,7 +23,8 @@ from weft.runtime.device import HOME, Placement
 class CallWriter:
     """Writer of the call of one executable, whose results have a placement.
 
-    Sizes and addresses are named constants, so that the text is the same for all sizes of a program and is compiled once.
+    Sizes and addresses are named constants, so that the text is the same for all sizes of a program and is compiled
+    once.
     """
 
     def __init__(self, source: Source, executable: Executable, placement: Placement) -> None:
@@ -114,7 +115,8 @@ class CallWriter:
             self.line(f"{name}._pointer, {name}._donated_at = 0, where", indent)
 
     def results(self, blocks: dict[int, str]) -> tuple[list[str], list[str]]:
-        """Write the allocation of results and temporaries; return expressions for the arrays of results and their addresses.
+        """Write the allocation of results and temporaries; return expressions for the arrays of results and their
+        addresses.
 
         `blocks` has the names of donated memory by argument.
         """

@@ -154,7 +154,9 @@ class _Call:
 
     @property
     def name(self) -> str:
-        """Name of the waiting operation: the collective and its line, or the call, if the program was stored without lines."""
+        """Name of the waiting operation: the collective and its line, or the call, if the program was stored without
+        lines.
+        """
         return f"{self._name} at {self._line.describe()}" if self._line else f"{self._name} in {world.current().doing}"
 
     def _addresses(self, slots: Sequence[tuple[int, int]]) -> list[int]:

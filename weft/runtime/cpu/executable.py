@@ -230,9 +230,9 @@ class Executable:
     ) -> list[Any]:
         """Run on arrays in storage dtype (and tapes); return new arrays at a placement.
 
-        Results may reuse the memory of donated arguments, which must be on the same device. `donate` is called after all memory
-        is allocated and before donated memory is overwritten: from then on the arrays must be unusable, even if the run is
-        interrupted.
+        Results may reuse the memory of donated arguments, which must be on the same device. `donate` is called after
+        all memory is allocated and before donated memory is overwritten: from then on the arrays must be unusable,
+        even if the run is interrupted.
         """
         self._calls += 1
         if self.can_improve and (self._calls == CALLS_BEFORE_BETTER_CODE or self._is_one_of_many()):
@@ -328,7 +328,9 @@ class Executable:
         donate: Callable[[], None] | None = None,
         placement: Placement = HOME,
     ) -> tuple[list[Any], timestamps.Log]:
-        """Run like a call; return the results and a log of the time of each step, with at most `events` single events."""
+        """Run like a call; return the results and a log of the time of each step, with at most `events` single
+        events.
+        """
         if not timestamps.can_time(self.compilation.target.triple):
             return self._run(arrays, self.code_address, donate, placement), timestamps.Log([], 0)
         timed = self._timed_code()
@@ -349,12 +351,16 @@ class Executable:
     def entry(self) -> Callable[[int, bytes, int, int], int]:
         """Return the native entry point for dispatchers.
 
-        It takes the code's address, the packed registers, their count and the count of all registers, and returns the status.
+        It takes the code's address, the packed registers, their count and the count of all registers, and returns the
+        status.
         """
         return bytecode.enter()
 
     def enter_timed(self, packed: bytes) -> int:
-        """Run with these registers and record the time of each step; return the status. Dispatchers call it while profiling."""
+        """Run with these registers and record the time of each step; return the status.
+
+        Dispatchers call it while profiling.
+        """
         count = self.frame.registers
         if not timestamps.can_time(self.compilation.target.triple):
             return bytecode.enter()(self.code_address, packed, len(packed) // 8, count)
@@ -440,8 +446,8 @@ class _Superseded(Exception):
 
 
 class InstanceExecutable(Executable):
-    """Program at concrete sizes in memory. It shares its kernels, and its bytecode except for integers, with the program for
-    all sizes of its class.
+    """Program at concrete sizes in memory. It shares its kernels, and its bytecode except for integers, with the
+    program for all sizes of its class.
     """
 
     program: ProgramAtSizes
@@ -577,8 +583,8 @@ def _tune(fused: Jaxpr, target: Target) -> None:
 
 
 class _Timed:
-    """Bytecode with timestamps around the steps, for the current code of a program. It has one register more than the program
-    itself, for the log.
+    """Bytecode with timestamps around the steps, for the current code of a program. It has one register more than the
+    program itself, for the log.
     """
 
     def __init__(self, executable: Executable) -> None:

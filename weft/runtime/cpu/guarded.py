@@ -50,8 +50,8 @@ class Edge(Enum):
 
 @dataclass(frozen=True)
 class Layout:
-    """Pieces of memory one after the other: their offsets, their pages (start, length) and the size in bytes. An empty piece
-    is at the beginning of a guard page.
+    """Pieces of memory one after the other: their offsets, their pages (start, length) and the size in bytes. An
+    empty piece is at the beginning of a guard page.
     """
 
     offsets: list[int]

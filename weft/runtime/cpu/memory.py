@@ -85,7 +85,10 @@ _NO_MEMORY = (MemoryError, OSError, OverflowError, ValueError)
 
 @functools.cache
 def most_memory() -> int:
-    """Return all memory that the machine has, including swap. Some systems promise more and kill processes that use it."""
+    """Return all memory that the machine has, including swap.
+
+    Some systems promise more and kill processes that use it.
+    """
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") + _swap()
     except (AttributeError, ValueError, OSError):
@@ -250,7 +253,10 @@ class Arena(threading.local):
 
 
 class Temporaries(list[Chunk]):
-    """Pool of temporaries of one size class. A run takes a chunk and puts it back afterwards; dispatchers do so inline."""
+    """Pool of temporaries of one size class.
+
+    A run takes a chunk and puts it back afterwards; dispatchers do so inline.
+    """
 
     __slots__ = ("_others", "_size_class")
 

@@ -210,8 +210,8 @@ def _both(functions: Sequence[Callable[[], Any]]) -> None:
 class QueuedCall:
     """Callable that enqueues one executable.
 
-    It takes arrays, one for each argument that is no constant, and returns the arrays of results, or None if the call has
-    to be made synchronously.
+    It takes arrays, one for each argument that is no constant, and returns the arrays of results, or None if the call
+    has to be made synchronously.
     """
 
     flying = flying
@@ -247,8 +247,8 @@ class QueuedCall:
         self._donated = tuple(donated) if any(donated) else ()
         program = executable.program
         self._taken = [program.takes(len(constants) + i) for i in range(len(donated))]
-        # For each result: its type, the argument whose memory it reuses, its size (or minus the index + 1 of its chunk),
-        # and its offset in the chunk.
+        # For each result: its type, the argument whose memory it reuses, its size (or minus the index + 1 of its
+        # chunk), and its offset in the chunk.
         self._results: list[tuple[Any, int | None, int, int]] = []
         self._chunks: list[int] = []
         self._bytes = 0

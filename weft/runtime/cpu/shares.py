@@ -76,7 +76,9 @@ class SharedExecutable:
 
 
 def offsets(cut: Cut) -> np.ndarray | None:
-    """Return the byte offset of each part in its device's shard; None if parts are not contiguous there, or not aligned."""
+    """Return the byte offset of each part in its device's shard; None if parts are not contiguous there, or not
+    aligned.
+    """
     found = []
     strides = [cut.dtype.itemsize * int(np.prod(cut.shape[d + 1 :], dtype=np.int64)) for d in range(len(cut.shape))]
     for box in cut.boxes:

@@ -18,7 +18,7 @@ from weft.compiler import cache
 from weft.compiler.compilation import Compilation
 from weft.compiler.fingerprint import written
 from weft.compiler.load import compiled_again, is_storing, store_program, stored_program, typed_compilation
-from weft.compiler.program.assign import slot_address, assign
+from weft.compiler.program.assign import assign, slot_address
 from weft.compiler.program.frame import FIRST_ARGUMENT, TAPES, TEMPORARIES
 from weft.compiler.program.ir import ALIGNMENT, DEFAULT_SPACE, Communicate, Start, bytes_of
 from weft.compiler.program.overlap import MOST_MERGED, overlap_collectives
@@ -46,7 +46,8 @@ _group_programs: Memo[Any, Executable] = Memo(512)
 class DevicesExecutable:
     """Executable of a per-device jaxpr for the devices of a mesh, whose axes have these sizes.
 
-    `agreement` holds what several processes compare. A call takes the addresses of the shards on devices of this process.
+    `agreement` holds what several processes compare. A call takes the addresses of the shards on devices of this
+    process.
     """
 
     def __init__(
@@ -119,7 +120,9 @@ class DevicesExecutable:
         return sorted(steps, key=lambda s: s.index)
 
     def _group_program(self, equation: Equation, members: int) -> Executable:
-        """Return the program of a collective for groups of `members` devices; equal collectives of all programs share it."""
+        """Return the program of a collective for groups of `members` devices; equal collectives of all programs share
+        it.
+        """
         types = tuple(a.aval for a in equation.invars)
         key = (equation.primitive, types, params_key(equation.params), members, self.target, config.call_key())
         found = _group_programs.get(key)
@@ -187,11 +190,15 @@ class DevicesExecutable:
         return not any(map(self.is_local, self._groups_along(_axes_of(step.equation))))
 
     def is_local(self, group: tuple[int, ...]) -> bool:
-        """Return whether all members of a group are devices of this process, so that native code does its collectives."""
+        """Return whether all members of a group are devices of this process, so that native code does its
+        collectives.
+        """
         return all(self.processes[m] == process_index() for m in group)
 
     def _plan_results(self) -> tuple[list[_Result], np.ndarray, int]:
-        """Plan the memory of results; return it with the offsets of small shards in their shared allocation, and its size."""
+        """Plan the memory of results; return it with the offsets of small shards in their shared allocation, and its
+        size.
+        """
         results: list[_Result] = []
         offsets: list[int] = []
         end = 0
@@ -213,8 +220,8 @@ class DevicesExecutable:
     ) -> list[tuple[bytes, Any]]:
         """Run on shards; return the addresses of each result's shards and their allocations.
 
-        `addresses` has for each argument the address of its shard on each device. `donated` has for donated arguments an
-        allocation on each device.
+        `addresses` has for each argument the address of its shard on each device. `donated` has for donated arguments
+        an allocation on each device.
         """
         self._calls += 1
         if self._calls == CALLS_BEFORE_BETTER_CODE:
@@ -267,8 +274,8 @@ def _debugs() -> bool:
 
 
 class _Result(NamedTuple):
-    """Memory of a result: that of a donated argument (`alias`), or the slice `within` the addresses of small results, which
-    share one allocation, or else an allocation of `bytes` for each shard.
+    """Memory of a result: that of a donated argument (`alias`), or the slice `within` the addresses of small results,
+    which share one allocation, or else an allocation of `bytes` for each shard.
     """
 
     alias: int | None

@@ -150,7 +150,9 @@ class AffineLayer(RandomImageLayer):
         return self._affine(images, transformation, self.interpolation)
 
     def _matrices(self, transformation: dict[str, Any]) -> Array:
-        """Return eight parameters for each image, as `keras.ops.image.affine_transform` expects; subclasses define it."""
+        """Return eight parameters for each image, as `keras.ops.image.affine_transform` expects; subclasses define
+        it.
+        """
         raise NotImplementedError
 
     def _transform_box_dict(self, boxes: dict[str, Any], transformation: dict[str, Any]) -> dict[str, Any]:
