@@ -5,7 +5,6 @@ from __future__ import annotations
 import compileall
 import contextlib
 import gc
-import hashlib
 import importlib
 import importlib.util
 import os
@@ -60,6 +59,9 @@ if importlib.util.find_spec("hypothesis"):
 
 _CACHE = "WEFT_COMPILATION_CACHE_DIR"
 _FUZZ = "WEFT_FUZZ_SEED"
+FIRST_SEED = 10_000_000
+"""Default of WEFT_FUZZ_SEED. A change is judged by the same tests and programs as the one before it, so that a failure
+belongs to the change; the scheduled run sets the variable, and WEFT_TEST_ROTATION=0 to run every test."""
 _folders: list[str] = []
 
 
@@ -80,7 +82,7 @@ def _set_environment() -> None:
     if workers > 1:
         os.environ.setdefault("WEFT_NUM_THREADS", str(max(2, (os.cpu_count() or 1) // workers)))
     _store_bytecode()
-    os.environ.setdefault(_FUZZ, str(_fresh_seed()))
+    os.environ.setdefault(_FUZZ, str(FIRST_SEED))
     if _CACHE not in os.environ:
         _folders.append(tempfile.mkdtemp(prefix="weft-tests-"))
         os.environ[_CACHE] = _folders[0]
@@ -98,18 +100,6 @@ def pytest_configure(config: pytest.Config) -> None:
     """Before workers start, the package is compiled to bytecode by all processors: each worker would do all of it."""
     if getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
         compileall.compile_dir(TESTS.parent / "weft", quiet=2, workers=0)
-
-
-def _fresh_seed() -> int:
-    """Where the fresh random programs start: others after every change of the package, the same for the same package.
-
-    So a change is judged by programs that nobody has seen, and whoever runs the tests again sees what failed elsewhere.
-    """
-    package = TESTS.parent / "weft"
-    digest = hashlib.sha256()
-    for path in sorted(package.rglob("*.py")):
-        digest.update(path.read_bytes())
-    return 10_000_000 + int.from_bytes(digest.digest()[:4], "little") % 100_000_000 * 10
 
 
 def _hear_interrupts() -> None:
@@ -176,12 +166,12 @@ def pytest_collection() -> Iterator[object]:
 # train, or run programs by an interpreter.
 LAUNCHES = "processes/*"
 LONG = ("fuzz/*", "compiler/test_cache.py", "compiler/test_stored.py", "compiler/test_guarded*.py",
-        "tiny/test_examples.py", "tiny/test_checkpointing.py", "tiny/test_parallel.py", "tiny/test_forks.py",
-        "tiny/test_interrupts.py", "compiler/test_lanes.py", "compiler/test_pool.py")  # fmt: skip
+        "unit/test_examples.py", "unit/test_checkpointing.py", "unit/test_parallel.py", "unit/test_forks.py",
+        "unit/test_interrupts.py", "compiler/test_lanes.py", "compiler/test_pool.py")  # fmt: skip
 
 
-# Of these files `make test` runs one of so many tests, others after every change of the package (as the random programs
-# are), and `make test-all` all of them. By the number, the folder and the name between test_ and .py.
+# Of these files `make test` runs a fixed sample, one test in 2, 3, ... 24; `make test-all` runs all of them. Keyed by
+# the number, the folder and the name between test_ and .py.
 _ROTATED = {
     2: {
         "compiler": "ahead emit_argmax emit_matrices events halo_programs halos index_programs kernel_interleaved "
@@ -192,7 +182,7 @@ _ROTATED = {
         "keras": "backup layer_behavior metrics saving",
         "laws": "collectives families",
         "processes": "bits gpus keras resuming",
-        "tiny": "asynchrony bit_generators checkify checkpointing compat convolution devices divergent_lanes "
+        "unit": "asynchrony bit_generators checkify checkpointing compat convolution devices divergent_lanes "
                 "documentation elementwise_values explain export image interrupts jet linen_modules "
                 "optim_optimizers remat reproducible scipy_interpolation scipy_rotations scipy_signal "
                 "strict_promotion tree_code",
@@ -202,7 +192,7 @@ _ROTATED = {
         "cuda": "nodes sorts tensor_cores",
         "keras": "fit ops",
         "processes": "failures",
-        "tiny": "benchmarks contraction control_flow short_floats",
+        "unit": "benchmarks contraction control_flow short_floats",
     },
     4: {
         "compiler": "cache emit_convolution emit_movement emit_row emit_scatter emit_tiles emit_window empty grid "
@@ -211,7 +201,7 @@ _ROTATED = {
         "data": "loader",
         "keras": "distribution",
         "laws": "batching compiled devices explicit_derivatives",
-        "tiny": "docstring_examples examples numpy_functions ode parallel random uneven_arrays",
+        "unit": "docstring_examples examples numpy_functions ode parallel random uneven_arrays",
     },
     6: {
         "compiler": "automatic_families checks emit_contraction emit_cumulative emit_sort families flags "
@@ -220,12 +210,12 @@ _ROTATED = {
         "fuzz": "structure",
         "keras": "layers",
         "laws": "compositions derivatives programs shard_map",
-        "tiny": "linalg scipy_solvers sparse special",
+        "unit": "linalg scipy_solvers sparse special",
     },
     8: {
         "cuda": "ptx",
         "laws": "eager partition",
-        "tiny": "stats",
+        "unit": "stats",
     },
     24: {
         "compiler": "guarded_samples",
@@ -245,7 +235,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[object]:
     for item in items:
         if str(item.path).startswith(peer):
             item.add_marker(pytest.mark.peer)
-    # Whoever needs the same tests every time asks for all of them.
     if os.environ.get("WEFT_TEST_ROTATION", "1") != "0":
         _rotate(items, int(os.environ[_FUZZ]) // 10)
     outcome = yield
@@ -254,8 +243,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[object]:
 
 
 def _rotate(items: list[pytest.Item], offset: int) -> None:
-    """Mark tests of ROTATED slow which are for another time. Some of every file are left, and one at least of every
-    test function with many cases; those of `make tiny` run always."""
+    """Mark the tests of ROTATED outside of the sample slow.
+
+    Every file keeps some tests, and every test function with many cases at least one. Tests of `make tiny` stay.
+    """
     files: dict[pathlib.Path, list[pytest.Item]] = {}
     for item in items:
         if item.path in ROTATED and not any(item.get_closest_marker(name) for name in ("slow", "timing", "tiny")):

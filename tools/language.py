@@ -6,7 +6,7 @@
     python tools/language.py --random 30         functions drawn at random, with their docstrings (--seed N for others)
 
 The counts are a thermometer: they find sentences worth reading again, and a low count does not prove a good text.
-`tests/tiny/test_language.py` keeps them from rising.
+`tests/unit/test_language.py` keeps them from rising.
 """
 
 from __future__ import annotations

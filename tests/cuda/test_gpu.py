@@ -28,7 +28,7 @@ from tests.cuda.test_tensor_cores import operands as factors
 from tests.laws.laws import assert_close
 from tests.laws.samples import Case
 from tests.laws.test_compiled import merged
-from tests.tiny.test_documentation import blocks
+from tests.unit.test_documentation import blocks
 from weft import lax
 from weft.base import dtypes
 from weft.base.settings import overrides

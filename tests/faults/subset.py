@@ -36,12 +36,12 @@ SUBSET: tuple[tuple[str, int], ...] = (
     ("compiler/test_tapes.py", 1),
     ("compiler/test_fuse.py", 1),
     ("compiler/test_kernel_shift.py", 4),
-    ("tiny/test_reproducible.py::test_training_steps_of_an_mlp", 2),
-    ("tiny/test_jit.py", 1),
-    ("tiny/test_memory.py", 1),
-    ("tiny/test_devices_arrays.py", 1),
-    ("tiny/test_callbacks.py", 1),
-    ("tiny/test_differentiate.py", 1),
+    ("unit/test_reproducible.py::test_training_steps_of_an_mlp", 2),
+    ("unit/test_jit.py", 1),
+    ("unit/test_memory.py", 1),
+    ("unit/test_devices_arrays.py", 1),
+    ("unit/test_callbacks.py", 1),
+    ("unit/test_differentiate.py", 1),
     ("fuzz/test_structure.py::test_programs", 3),
     ("fuzz/test_accuracy.py", 1),
     ("laws/test_partition.py", 4),
@@ -49,7 +49,7 @@ SUBSET: tuple[tuple[str, int], ...] = (
     ("laws/test_derivatives.py", 16),
     ("laws/test_programs.py", 10),
     ("laws/test_compositions.py", 12),
-    ("tiny/test_control_flow.py", 2),
+    ("unit/test_control_flow.py", 2),
     ("compiler/test_emit_movement.py::test_results_may_overwrite_the_operands_that_emissions_name", 1),
     ("compiler/test_emit_movement.py", 3),
     ("compiler/test_emit_argmax.py", 2),
@@ -78,7 +78,7 @@ LEFT_OUT = frozenset(
     f"tests/{name}"
     for name in (
         "laws/test_compositions.py::test_a_sample_of_triples",
-        "tiny/test_memory.py::test_a_process_with_little_memory_continues",
+        "unit/test_memory.py::test_a_process_with_little_memory_continues",
         "compiler/test_stored.py::test_a_second_process_does_not_load_the_compiler",
         "compiler/test_kernel_machines.py::test_a_process_may_end_during_background_compilation",
         "compiler/test_library.py::test_importing_loads_nothing_and_capsules_load_little",
@@ -101,8 +101,8 @@ LEFT_OUT = frozenset(
         # These look at the threads of the process, of which tests before them may have left some.
         "compiler/test_pool.py::test_threads_are_created_by_the_first_job_that_can_use_them",
         "compiler/test_pool.py::test_workers_end_before_a_fork",
-        "tiny/test_control_flow.py::test_loops_in_branches_chosen_per_element",
-        "tiny/test_jit.py::test_check_tracer_leaks_finds_it_where_it_happens",
+        "unit/test_control_flow.py::test_loops_in_branches_chosen_per_element",
+        "unit/test_jit.py::test_check_tracer_leaks_finds_it_where_it_happens",
     )
 )
 # Where to write the test that is under way and the one that failed; which test to begin with.
@@ -118,7 +118,7 @@ CORE = tuple(
         "laws/test_compiled",
         "compiler/test_program",
         "compiler/test_stored",
-        "tiny/test_jit",
+        "unit/test_jit",
     )
 )
 

@@ -57,7 +57,7 @@ def test_programs(group: int, request: pytest.FixtureRequest) -> None:
 
 @pytest.mark.parametrize("group", range(FRESH_GROUPS))
 def test_fresh_programs(group: int) -> None:
-    """Other programs after every change of the package; `WEFT_FUZZ_SEED=...` in the environment asks for others."""
+    """Check programs from `WEFT_FUZZ_SEED` on; the scheduled run of CI sets it to a new number."""
     check_group(int(os.environ["WEFT_FUZZ_SEED"]) + TOGETHER * group)
 
 

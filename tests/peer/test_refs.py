@@ -73,7 +73,7 @@ TRANSFORMS = {
 }
 
 
-# JAX does not rematerialise loops and branches that have references; tests/tiny/test_refs.py does.
+# JAX does not rematerialise loops and branches that have references; tests/unit/test_refs.py does.
 CASES = [(f, name) for f in (creates, loops, branches) for name in TRANSFORMS if name != "remat" or f is creates]
 
 

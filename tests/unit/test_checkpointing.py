@@ -24,7 +24,7 @@ import pytest
 
 import weft
 import weft.numpy as wnp
-from tests.tiny.test_safetensors import mutated
+from tests.unit.test_safetensors import mutated
 from weft import checkpointing, optim
 from weft.base import dtypes
 from weft.base.promotion import DTYPES

@@ -7,7 +7,7 @@ import pytest
 
 import weft
 import weft.numpy as jnp
-from tests.tiny.test_export import mutated
+from tests.unit.test_export import mutated
 from weft import lax
 from weft.errors import FileFormatError
 from weft.export import deserialize, export, symbolic_shape

@@ -1,6 +1,6 @@
 """Docstrings: what they say of arguments, results and examples; annotations of public functions.
 
-`python -m tests.tiny.test_docstrings` prints what is missing, by namespace.
+`python -m tests.unit.test_docstrings` prints what is missing, by namespace.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 import weft
 import weft.errors
 import weft.numpy as wnp
-from tests.tiny.test_documentation import reference
+from tests.unit.test_documentation import reference
 from weft.numpy import array_methods
 
 ROOT = pathlib.Path(__file__).parents[2]

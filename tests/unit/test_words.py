@@ -1,6 +1,6 @@
 """Words that people in this field know: what to write instead of what, and how many files still do otherwise.
 
-The counts may only go down: new text and new names use the words on the right. `python tests/tiny/test_words.py` writes
+The counts may only go down: new text and new names use the words on the right. `python tests/unit/test_words.py` writes
 the present counts into the table below, where they are lower.
 """
 
