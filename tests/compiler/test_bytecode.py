@@ -418,8 +418,8 @@ def twice(program: Assembler) -> None:
 
 
 WRONG: dict[str, Callable[[Assembler], object]] = {
-    "does not end": lambda p: p.finish(),
-    "nowhere": nowhere,
+    "must end with END": lambda p: p.finish(),
+    "was never bound": nowhere,
     "already": twice,
     "no register -1": lambda p: p.set(-1, 0),
     "no register -2": lambda p: p.launch(0, 1, [Address(-2)]),
@@ -444,7 +444,7 @@ def test_a_program_may_not_run_off_its_end() -> None:
     after = program.label()
     program.jump(after)
     program.here(after)
-    with pytest.raises(InternalError, match="does not end"):
+    with pytest.raises(InternalError, match="must end with END"):
         program.finish()
 
 

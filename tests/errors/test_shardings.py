@@ -106,7 +106,7 @@ CASES: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "mixed meshes": (
         on_two_meshes,
-        """A call has arguments or constraints on different meshes.
+        """The arguments and constraints of a call must be on one mesh.
   received  Mesh('d': 4, axis_types=(Auto,)) of devices [0, 1, 2, 3] (argument a) and Mesh('d': 4, axis_types=(Auto,))\
  of devices [4, 5, 6, 7] (argument b)
   fix       weft.device_put(x, weft.NamedSharding(mesh, spec))   to bring all arguments to one mesh""",

@@ -241,6 +241,6 @@ def test_summaries_have_operations_and_shapes():
 
 def test_one_value_in_an_array_can_be_monitored():
     stop = keras.callbacks.EarlyStopping("f1_score", mode="max")
-    assert stop.monitored({"f1_score": np.array([0.5])}) == 0.5
+    assert stop.read_monitor({"f1_score": np.array([0.5])}) == 0.5
     with pytest.raises(ValueError, match="must be one value"):
-        stop.monitored({"f1_score": np.array([0.5, 0.6])})
+        stop.read_monitor({"f1_score": np.array([0.5, 0.6])})

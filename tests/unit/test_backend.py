@@ -95,5 +95,5 @@ def test_memory_is_freed_when_nobody_refers_to_it() -> None:
 
 def test_a_device_of_another_platform_has_no_backend() -> None:
     assert platforms() == ["cpu", "gpu"]
-    with pytest.raises(weft.errors.ArgumentError, match="no backend"):
+    with pytest.raises(weft.errors.ArgumentError, match="No backend is registered"):
         backend_of(Device(0, "quantum", 0, "none"))

@@ -242,7 +242,7 @@ def test_devices() -> None:
     got = weft.device_get({"a": x["a"], "n": 3, "s": "text"})
     assert type(got["a"]) is np.ndarray and got["n"] == 3 and got["s"] == "text"
     assert weft.block_until_ready(x) is x
-    with pytest.raises(TypeError, match="device or a sharding") as caught:
+    with pytest.raises(ValueError, match="device or a sharding") as caught:
         weft.device_put(1.0, "gpu")
     assert names_this_file(caught.value)
     with pytest.raises(RuntimeError, match="Unknown backend 'tpu'"):

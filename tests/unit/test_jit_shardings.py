@@ -117,7 +117,7 @@ def test_the_mesh_that_is_set_is_one_of_the_thread(mesh: Mesh) -> None:
 
 def test_arrays_of_one_device_and_of_a_mesh_do_not_mix(mesh: Mesh) -> None:
     x, y = weft.device_put(A, NamedSharding(mesh, P("x"))), weft.device_put(A, weft.devices()[1])
-    with pytest.raises(ArgumentError, match="jit of <lambda> runs on a mesh, and b is committed to a single device"):
+    with pytest.raises(ArgumentError, match="jit of <lambda> runs on a mesh, but b is committed to a single device"):
         weft.jit(lambda a, b: a + b)(x, y)
     with pytest.raises(ArgumentError, match="operand 1 is committed to a single device"):
         x + y

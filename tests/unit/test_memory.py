@@ -179,7 +179,7 @@ def double(x):
 )
 def test_out_of_memory_says_how_much_and_where(call) -> None:
     for _ in range(3):  # the general way, and that of dispatchers
-        with pytest.raises(MemoryError, match=r"256\.0 TiB were asked for") as caught:
+        with pytest.raises(MemoryError, match=r"256\.0 TiB were requested") as caught:
             call(1.0) if call is not wnp.zeros_like else call(1.0, shape=TOO_MANY)
         assert isinstance(caught.value, errors.OutOfMemoryError) and "test_memory.py" in str(caught.value)
 
@@ -226,7 +226,7 @@ LIMITED = """
         while True:
             held.append(f(2.0))
     except weft.errors.OutOfMemoryError as error:
-        assert "32.0 MiB were asked for" in str(error) and "result 0 (f32[8388608])" in str(error), error
+        assert "32.0 MiB were requested" in str(error) and "result 0 (f32[8388608])" in str(error), error
     assert 1 <= len(held) <= 3, len(held)
     assert float(small(numbers)[0]) > 1
     held.clear()
@@ -256,6 +256,6 @@ def test_a_process_with_little_memory_continues() -> None:
 
 def test_more_than_the_machine_has_is_refused_at_once() -> None:
     """Some systems promise any amount, and end the process that uses it."""
-    with pytest.raises(weft.errors.OutOfMemoryError, match="were asked for"):
+    with pytest.raises(weft.errors.OutOfMemoryError, match="were requested"):
         memory.Chunk(memory.most_memory() + 1)
     assert memory.most_memory() > 1 << 28

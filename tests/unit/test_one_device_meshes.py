@@ -118,7 +118,7 @@ def test_parts_of_a_deleted_array() -> None:
 
 def test_data_of_another_dtype_than_was_asked_for() -> None:
     sharding = NamedSharding(EXPLICIT, P("x"))
-    with pytest.raises(ValueError, match=r"(?s)not of the dtype.*int32 for dtype=float32"):
+    with pytest.raises(ValueError, match=r"(?s)does not have the requested dtype.*int32 for dtype=float32"):
         weft.make_array_from_callback((8, 8), sharding, lambda index: X[index].astype(int), dtype=onp.float32)
     same = weft.make_array_from_callback((8, 8), sharding, lambda index: X[index].astype(float), dtype="float32")
     onp.testing.assert_array_equal(same, X)

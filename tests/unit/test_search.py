@@ -118,7 +118,7 @@ def test_jit_searches_for_shardings_at_the_first_call(caplog: pytest.LogCaptureF
     assert sum("in_shardings = (" in record.getMessage() for record in caplog.records) == 1
     with pytest.raises(ArgumentError, match="needs a mesh"):
         weft.jit(step, sharding="search")(params, momentum, x, y)
-    with pytest.raises(ArgumentError, match='sharding is "search"'):
+    with pytest.raises(ArgumentError, match='sharding must be "search"'):
         weft.jit(step, sharding="search", static_argnums=0)
     with pytest.raises(ArgumentError, match="positional"), weft.set_mesh(weft.make_mesh((8,), ("x",))):
         searched(params, momentum, x, y=y)

@@ -294,9 +294,9 @@ def parse_shape(
             result.append(as_dimension(like[i]))
             continue
         size = _evaluate(part, text, names)
-        given = None if like is None else like[i]
-        if isinstance(size, int) and isinstance(given, int) and size != given:
-            raise _syntax_error(text, f"different size {size} for dimension {i}, which is {given} in 'like' shape")
+        expected = None if like is None else like[i]
+        if isinstance(size, int) and isinstance(expected, int) and size != expected:
+            raise _syntax_error(text, f"different size {size} for dimension {i}, which is {expected} in 'like' shape")
         result.append(size if any_sign and isinstance(size, Expression) else as_dimension(size))
     return tuple(result)
 
