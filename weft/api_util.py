@@ -12,7 +12,7 @@ from weft.base.publish import publish as _publish
 from weft.base.sequences import safe_map
 from weft.extend.core import DebugInfo
 from weft.extend.linear_util import Store, WrappedFun, transformation2, transformation_with_aux2
-from weft.ir.types import ShapeDtypeStruct, Type, type_of
+from weft.ir.types import ShapeDtypeStruct, Type, get_aval
 
 __all__ = [
     "argnums_partial",
@@ -180,7 +180,7 @@ def flatten_axes(name: str, treedef: Any, axis_tree: Any, *, kws: bool = False, 
 
 def shaped_abstractify(x: Any) -> Type:
     """The type of a value that may enter a program, or of a `ShapeDtypeStruct`."""
-    return x.aval if isinstance(x, ShapeDtypeStruct) else type_of(x)
+    return x.aval if isinstance(x, ShapeDtypeStruct) else get_aval(x)
 
 
 _publish(__name__)

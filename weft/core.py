@@ -23,7 +23,7 @@ from weft.ir.primitive import Primitive
 from weft.ir.types import FOREIGN as pytype_aval_mappings
 from weft.ir.types import ArrayType as ShapedArray
 from weft.ir.types import Type as AbstractValue
-from weft.ir.types import type_of
+from weft.ir.types import get_aval
 from weft.trace.stage import StagingTrace
 from weft.trace.tracer import Tracer
 
@@ -51,9 +51,8 @@ __all__ = [
 
 ParamDict = dict[str, Any]
 Value = Any
-get_aval = type_of
 # Objects of NumPy and Python's numbers enter programs in any case; entries for other classes are usually one of these.
-pytype_aval_mappings.update(dict.fromkeys((np.ndarray, np.generic, bool, int, float, complex), type_of))
+pytype_aval_mappings.update(dict.fromkeys((np.ndarray, np.generic, bool, int, float, complex), get_aval))
 
 
 class Trace(_Trace):

@@ -12,14 +12,14 @@ from weft.base.errors import CustomRuleError
 from weft.base.publish import publish as _publish
 from weft.base.source import user_line
 from weft.base.tracebacks import boundary
-from weft.ir.context import EVALUATION, context, lifted
+from weft.ir.context import EVALUATION, context, with_aval
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.primitive import Axis
-from weft.ir.types import Type, is_value, type_of
+from weft.ir.types import Type, get_aval, is_value
 from weft.lax.bodies import trace_body
 from weft.lax.control_flow import map as lax_map
 from weft.primitives.control.custom_vmap import Mask, VmapRule, custom_vmap_call
-from weft.trace.closed import stage_closed
+from weft.trace.closed import stage_subjaxpr
 
 __all__ = ["custom_vmap", "sequential_vmap"]
 
@@ -72,10 +72,10 @@ class custom_vmap:
         leaves, in_tree = tree.flatten(args)
         check_leaves(self.fun, "custom_vmap", leaves, args, {})
         if context.trace is EVALUATION:
-            return self.fun(*tree.unflatten(in_tree, map(lifted, leaves)))
-        types = [type_of(leaf) for leaf in leaves]
+            return self.fun(*tree.unflatten(in_tree, map(with_aval, leaves)))
+        types = [get_aval(leaf) for leaf in leaves]
         jaxpr, constants, out_tree, _ = trace_body(self.fun, in_tree, types, "custom_vmap of")
-        rule = _Rule(self, in_tree, out_tree, jaxpr.out_avals, types, [type_of(c) for c in constants])
+        rule = _Rule(self, in_tree, out_tree, jaxpr.out_avals, types, [get_aval(c) for c in constants])
         results = custom_vmap_call(
             *constants, *leaves,
             jaxpr=jaxpr, rule=VmapRule(rule.make, name_of(self.fun), rule.run), num_consts=len(constants),
@@ -132,15 +132,15 @@ class _Rule:
             raise mistake(what, structure_differences(self.out_tree, treedef, ()))
         for i, (leaf, mark, expected) in enumerate(zip(leaves, marks, self.out_types, strict=True)):
             wanted = axis.batched(expected) if mark else expected
-            if not is_value(leaf) or not wanted.matches(type_of(leaf)):
-                found = type_of(leaf).short() if is_value(leaf) else f"{leaf!r} of type {type(leaf).__name__}"
+            if not is_value(leaf) or not wanted.matches(get_aval(leaf)):
+                found = get_aval(leaf).short() if is_value(leaf) else f"{leaf!r} of type {type(leaf).__name__}"
                 word = "mapped" if mark else "not mapped"
                 raise mistake(
                     f"{self.name} must return arrays of the types of the function's results, mapped along their first "
                     "dimension where it says so.",
                     f"{found} for {wanted.short()}, {word}, at {path_in(treedef, i)}",
                 )
-        return [lifted(leaf) for leaf in leaves], tuple(map(bool, marks))
+        return [with_aval(leaf) for leaf in leaves], tuple(map(bool, marks))
 
     def make(self, axis: Axis, batched: Mask) -> tuple[Jaxpr, Mask]:
         """The rule as a jaxpr."""
@@ -152,7 +152,7 @@ class _Rule:
             out.append(marks)
             return results
 
-        jaxpr = stage_closed(function, types, name=name_of(self.rule))
+        jaxpr = stage_subjaxpr(function, types, name=name_of(self.rule))
         return jaxpr, out[0]
 
 

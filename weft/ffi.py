@@ -28,7 +28,7 @@ from weft.base import tree
 from weft.base.capsules import capsule_address, is_capsule, new_capsule
 from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.base.publish import publish as _publish
-from weft.ir.types import is_value, type_of
+from weft.ir.types import get_aval, is_value
 from weft.primitives.control import foreign as _foreign
 from weft.primitives.control.callback import VMAP_METHODS
 from weft.sharding.layout import Layout
@@ -176,7 +176,7 @@ def ffi_call(
             if not is_value(arg):
                 what = f"ffi_call of {target_name!r} takes arrays."
                 raise ArgumentTypeError(what, received=f"argument {i} of type {type(arg).__name__}")
-        in_types = [type_of(a) for a in args]
+        in_types = [get_aval(a) for a in args]
         results = _foreign.ffi_call(
             *args,
             target=target_name,
@@ -233,7 +233,7 @@ class ForeignLowering(LoweredFunction):
         """The function that compiled code runs for a primitive."""
 
         def call(*args: Any, **params: Any) -> Any:
-            types = prim.type(*(type_of(a) for a in args), **params)
+            types = prim.type(*(get_aval(a) for a in args), **params)
             structs = list(types) if prim.multiple_results else [types]
             inputs, outputs = self._layouts
             return ffi_call(self._target, structs, input_layouts=inputs, output_layouts=outputs)(*args, **params)

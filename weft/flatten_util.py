@@ -11,7 +11,7 @@ import numpy as np
 from weft.base import dtypes, tree
 from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.base.publish import publish as _publish
-from weft.ir.types import type_of
+from weft.ir.types import get_aval
 from weft.lax import concatenate, convert_element_type, reshape, slice_in_dim
 from weft.runtime.array import from_numpy
 
@@ -37,7 +37,7 @@ def ravel_pytree(pytree: Any) -> tuple[Any, Callable[[Any], Any]]:
     (1, 2)
     """
     leaves, treedef = tree.flatten(pytree)
-    avals: list[Any] = [type_of(leaf) for leaf in leaves]
+    avals: list[Any] = [get_aval(leaf) for leaf in leaves]
     if not leaves:
         return from_numpy(np.zeros(0, np.float32)), lambda flat: tree.unflatten(treedef, [])
     common = dtypes.result_type(*leaves)
@@ -51,7 +51,7 @@ def ravel_pytree(pytree: Any) -> tuple[Any, Callable[[Any], Any]]:
     sizes = [math.prod(a.shape) for a in avals]
 
     def unravel(vector: Any) -> Any:
-        vector_type = type_of(vector)
+        vector_type = get_aval(vector)
         if vector_type.shape != (sum(sizes),):  # type: ignore[attr-defined]
             raise ArgumentError(f"unravel takes a vector of shape ({sum(sizes)},), got {vector_type.short()}.")
         if vector_type.dtype != common:  # type: ignore[attr-defined]

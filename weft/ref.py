@@ -23,8 +23,8 @@ from weft.base.errors import (
 )
 from weft.base.publish import publish as _publish
 from weft.base.source import user_line
-from weft.ir.context import EVALUATION, context, lifted
-from weft.ir.types import ArrayType, RefType, ShapeDtypeStruct, is_value, type_of
+from weft.ir.context import EVALUATION, context, with_aval
+from weft.ir.types import ArrayType, RefType, ShapeDtypeStruct, get_aval, is_value
 from weft.lax.elementwise import add, convert_element_type, mul
 from weft.lax.shape import broadcasted_iota, reshape, squeeze
 from weft.lax.shape import empty as _empty
@@ -97,11 +97,11 @@ def new_ref(init_val: Any, *, memory_space: Any = None, kind: Any = None) -> Ref
     _check_plain(memory_space, kind)
     if isinstance(init_val, Ref):
         raise ArgumentTypeError("new_ref of a Ref.", received=init_val.short(), fix="new_ref(ref[...])")
-    if not is_value(init_val) or not isinstance(type_of(init_val), ArrayType):
+    if not is_value(init_val) or not isinstance(get_aval(init_val), ArrayType):
         received = f"{init_val!r} of type {type(init_val).__name__}"
         raise ArgumentTypeError("new_ref takes an array or a number.", received=received, fix="one Ref for each array")
-    value = lifted(init_val)
-    aval = type_of(value)
+    value = with_aval(init_val)
+    aval = get_aval(value)
     return Ref.of(_convert(value, new_dtype=aval.dtype, weak_type=False) if aval.weak_type else value)  # type: ignore[attr-defined]
 
 
@@ -194,7 +194,7 @@ def _axes(shape: Any, parts: tuple[Any, ...]) -> Iterator[tuple[int, int]]:
             return
         if part is Ellipsis:
             axis += len(shape) - (len(parts) - 1)
-        elif isinstance(part, (slice, Slice)) or (is_value(part) and type_of(part).shape == ()):  # type: ignore[attr-defined]
+        elif isinstance(part, (slice, Slice)) or (is_value(part) and get_aval(part).shape == ()):  # type: ignore[attr-defined]
             yield i, axis
             axis += 1
         else:
@@ -256,7 +256,7 @@ def _starts(shape: Any, parts: tuple[Any, ...]) -> tuple[list[Any], list[int], l
         elif isinstance(part, slice):
             first, last, stride = part.indices(shape[axis])
             start, size = first, len(range(first, last, stride))
-        elif is_value(part) and not type_of(part).shape and part is not None:  # type: ignore[attr-defined]
+        elif is_value(part) and not get_aval(part).shape and part is not None:  # type: ignore[attr-defined]
             start, size, stride = part, 1, 1
             dropped.append(axis)
         else:
@@ -331,10 +331,10 @@ def _update(ref: Ref, index: Any, value: Any, how: str) -> None:
 
 def _fitting(value: Any, aval: Any, shape: Any, how: str) -> Any:
     """A value to be written, of the dtype of the Ref; an error if it is of another type."""
-    if not is_value(value) or not isinstance(type_of(value), ArrayType):
+    if not is_value(value) or not isinstance(get_aval(value), ArrayType):
         received = f"{value!r} of type {type(value).__name__}"
         raise ArgumentTypeError("What is written to a Ref is an array or a number.", received=received, at=user_line())
-    own: Any = type_of(value)
+    own: Any = get_aval(value)
     if own.shape != tuple(shape):
         raise ShapeMismatchError(
             "What is written to a Ref has the shape of the elements that it replaces.",
@@ -352,8 +352,8 @@ def _fitting(value: Any, aval: Any, shape: Any, how: str) -> Any:
                 at=user_line(),
             )
     if own.dtype == aval.dtype and own.weak_type == aval.weak_type:
-        return lifted(value)
-    return _convert(lifted(value), new_dtype=aval.dtype, weak_type=aval.weak_type)
+        return with_aval(value)
+    return _convert(with_aval(value), new_dtype=aval.dtype, weak_type=aval.weak_type)
 
 
 def _begins_at_traced(shape: Any, parts: tuple[Any, ...]) -> bool:

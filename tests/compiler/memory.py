@@ -11,7 +11,7 @@ from tests.compiler.host import compile_program, interpret
 from weft.compiler.program.ir import Launch, Program
 from weft.compiler.program.verifier import verify
 from weft.compiler.target.target import Target
-from weft.ir.interpreter import storage_of
+from weft.ir.interpreter import storage_array
 from weft.ir.jaxpr import Jaxpr
 
 
@@ -21,7 +21,7 @@ def checked(jaxpr: Jaxpr, arrays: Sequence[Any], target: Target | None = None, m
     program = verify(compile_program(jaxpr, target=target).program)
     if elements(program) > most:
         return None
-    return interpret(program, [np.array(storage_of(a)) for a in arrays])
+    return interpret(program, [np.array(storage_array(a)) for a in arrays])
 
 
 def elements(program: Program) -> int:

@@ -21,7 +21,7 @@ from weft.compiler.partition.verify import verify_local
 from weft.ir.interpreter import literal
 from weft.ir.jaxpr import Equation, Jaxpr, Literal, subjaxprs
 from weft.ir.primitive import lookup
-from weft.trace.closed import stage_closed
+from weft.trace.closed import stage_subjaxpr
 
 SIZES = {"x": 2, "y": 2}
 WHOLE: Dims = ((), ())
@@ -231,7 +231,7 @@ def mutated(jaxpr: Jaxpr, fault: Fault) -> Jaxpr:
                 known.update(zip(equation.outvars, out, strict=True))
             return [of(a) for a in jaxpr.outvars]
 
-        return stage_closed(run, [v.aval for v in jaxpr.invars], name=jaxpr.name)
+        return stage_subjaxpr(run, [v.aval for v in jaxpr.invars], name=jaxpr.name)
 
     found = staged(jaxpr)
     assert done, "the fault is nowhere"

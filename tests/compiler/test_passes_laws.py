@@ -22,9 +22,9 @@ from weft.base.tree import flatten
 from weft.compiler import pipeline
 from weft.compiler.passes.decompose import decompose
 from weft.compiler.target.cpu.targets import host
-from weft.ir.interpreter import storage_of
+from weft.ir.interpreter import storage_array
 from weft.ir.jaxpr import Jaxpr
-from weft.ir.types import type_of
+from weft.ir.types import get_aval
 from weft.ir.verifier import verify
 from weft.scipy.special.primitives.defined import DefinedFunction
 from weft.trace.stage import stage
@@ -100,9 +100,9 @@ def check_function(function: Callable[..., Any], args: Any, monkeypatch: Any) ->
         lambda *flat: [
             wnp.asarray(r) if not hasattr(r, "aval") else r for r in flatten(function(*tree.unflatten(flat)))[0]
         ],
-        [type_of(leaf) for leaf in leaves],
+        [get_aval(leaf) for leaf in leaves],
     )
-    check(program, [np.asarray(storage_of(leaf)) for leaf in leaves], monkeypatch)
+    check(program, [np.asarray(storage_array(leaf)) for leaf in leaves], monkeypatch)
 
 
 def summed(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -17,7 +17,7 @@ from weft.compiler.compile import Compilation
 from weft.compiler.program.ir import Copy, Launch, Loop, nested_steps
 from weft.compiler.program.verifier import verify
 from weft.compiler.target.cpu.link import Tier
-from weft.ir.interpreter import run, storage_of
+from weft.ir.interpreter import run, storage_array
 from weft.ir.jaxpr import constants_to_arguments
 from weft.runtime.cpu.executable import Executable
 from weft.runtime.execute import executable_of
@@ -33,7 +33,7 @@ def compilation_of(function: Callable[..., Any], *args: Any, donated: tuple[bool
 
 def arrays_of(function: Callable[..., Any], *args: Any) -> list[np.ndarray]:
     jaxpr = weft.make_jaxpr(function)(*args)
-    return [np.asarray(storage_of(c)) for c in jaxpr.consts] + [np.asarray(a) for a in weft.tree.leaves(args)]
+    return [np.asarray(storage_array(c)) for c in jaxpr.consts] + [np.asarray(a) for a in weft.tree.leaves(args)]
 
 
 def whole(*shape: int, seed: int = 0) -> np.ndarray:

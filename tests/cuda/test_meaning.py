@@ -15,7 +15,7 @@ from weft.compiler.compile import compile_program
 from weft.compiler.kernel.verifier import verify
 from weft.compiler.program.ir import Launch
 from weft.compiler.target.cuda.targets import hopper
-from weft.ir.interpreter import storage_of
+from weft.ir.interpreter import storage_array
 
 
 @pytest.mark.parametrize("cases", [cases for _, cases in SAME], ids=[name for name, _ in SAME])
@@ -25,8 +25,8 @@ def test_samples_have_their_values(cases: list[Case]) -> None:
     for step in program.all_steps():
         if isinstance(step, Launch):
             verify(step.full)
-    results = iter(interpret(program, [np.array(storage_of(a)) for case in cases for a in case.arrays]))
+    results = iter(interpret(program, [np.array(storage_array(a)) for case in cases for a in case.arrays]))
     for case in cases:
         for i, (expected, aval) in enumerate(zip(case.results, case.result_types, strict=True)):
-            actual = next(results).view(storage_of(expected).dtype).reshape(aval.shape)
+            actual = next(results).view(storage_array(expected).dtype).reshape(aval.shape)
             assert_close(actual, expected, case.tolerance, f"{case}, result {i}")

@@ -62,7 +62,7 @@ def case_of(program: Program) -> Case:
     does, and one that does not is judged without them."""
     with program.settings():
         jaxpr = make_jaxpr(program.function())(*program.arguments)
-        constants = [np.array(interpreter.storage_of(c)) for c in jaxpr.consts]
+        constants = [np.array(interpreter.storage_array(c)) for c in jaxpr.consts]
         verify_jaxpr(jaxpr)
     closed = constants_to_arguments(jaxpr)
     if any(equations_without_value(closed)):
@@ -182,7 +182,7 @@ def run(executable: Executable, case: Case) -> list[np.ndarray]:
     """The results on copies, since donated arguments are overwritten; what is not donated must stay."""
     args = [a.copy() for a in case.arrays]
     with weft.enable_x64(case.wide):
-        results = [np.array(interpreter.storage_of(r)) for r in executable(args)]
+        results = [np.array(interpreter.storage_array(r)) for r in executable(args)]
     for n, (now, before) in enumerate(zip(args, case.arrays, strict=True)):
         if not (case.donated and case.donated[n]) and now.tobytes() != before.tobytes():
             raise Mismatch(f"argument {n} has been overwritten")
@@ -317,7 +317,7 @@ def check_jit(program: Program, expected: Expected | None = None) -> None:
         jitted = weft.jit(program.function(), donate_argnums=donated)
         for count in range(3):
             leaves = weft.tree.leaves(jitted(*(weft.numpy.array(a) for a in program.arguments)))
-            compare([interpreter.storage_of(r) for r in leaves], case, expected, f"jit, call {count}")
+            compare([interpreter.storage_array(r) for r in leaves], case, expected, f"jit, call {count}")
 
 
 def check_checked(program: Program) -> Outcome:
@@ -337,7 +337,7 @@ def check_checked(program: Program) -> Outcome:
             raise Mismatch(f"with checks, compiled code ends with {found!r}, the interpreter with {raised!r}")
         return Outcome(True, False)
     expected = expected_of(case_of(replace(program, checks=False)))
-    compare([interpreter.storage_of(r) for r in leaves], case, expected, "jit with checks")
+    compare([interpreter.storage_array(r) for r in leaves], case, expected, "jit with checks")
     return Outcome(expected.exact, False)
 
 

@@ -23,11 +23,11 @@ from tests.laws.samples import concrete, registered
 from weft.base import dtypes
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.primitive import Primitive
-from weft.ir.types import ArrayType, TapeType, array_type, type_of
+from weft.ir.types import ArrayType, TapeType, array_type, get_aval
 from weft.primitives.control.callback import Callback
 
 NUMBERS = tuple(dict.fromkeys(np.dtype(d) for d in WIDE))
-KEY = type_of(weft.random.key(0)).dtype  # type: ignore[attr-defined]
+KEY = get_aval(weft.random.key(0)).dtype  # type: ignore[attr-defined]
 TAPES = frozenset({"tape_new", "tape_write", "tape_read", "tape_length", "tape_add", "tape_select", "tape_broadcast",
                    "tape_sum", "repeat"})  # fmt: skip
 
@@ -50,7 +50,7 @@ def variants(card: Primitive) -> Iterator[tuple[list[Any], dict[str, Any]]]:
     for sample in card.samples():
         if sample.environment:  # it communicates, which random programs do not
             continue
-        types = [type_of(concrete(a)) for a in sample.args]
+        types = [get_aval(concrete(a)) for a in sample.args]
         yield types, sample.params
         present = {t.dtype for t in types if isinstance(t, ArrayType) and dtypes.kind(t.dtype) != "k"}
         for new in (*NUMBERS, KEY):

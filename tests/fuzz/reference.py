@@ -201,7 +201,7 @@ def _routine(
     outvars = [Var(t) for t in (result if card.multiple_results else [result])]
     equation = Equation(invars, outvars, card, dict(params), NO_EFFECTS)
     executable = Executable(compile_program(Jaxpr([], invars, outvars, [equation])))
-    return lambda arrays: [np.array(interpreter.storage_of(r)) for r in executable(arrays)]
+    return lambda arrays: [np.array(interpreter.storage_array(r)) for r in executable(arrays)]
 
 
 # --------------------------------------------------------------------------------------------------------------- lanes

@@ -104,7 +104,7 @@ def budget(name: str, dtype: Any) -> float:
 def compiled(function: Callable[..., Any], arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
     jaxpr = make_jaxpr(function)(*arrays)
     assert not jaxpr.consts
-    return [np.array(interpreter.storage_of(r)) for r in executable_of(jaxpr)(arrays)]
+    return [np.array(interpreter.storage_array(r)) for r in executable_of(jaxpr)(arrays)]
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: np.dtype(d).name)

@@ -12,7 +12,7 @@ from tests.laws.samples import concrete, is_inexact
 from weft.base import dtypes
 from weft.ir.interpreter import replay
 from weft.ir.primitive import Axis, instantiate
-from weft.ir.types import type_of
+from weft.ir.types import get_aval
 from weft.ir.zeros import Zero
 from weft.runtime.array import ConcreteArray
 from weft.transforms.batch import batch_flat
@@ -72,7 +72,7 @@ class Smooth:
         args: list[Any] = list(self._values)
         for i, x in zip(self.moving, moving, strict=True):
             args[i] = x
-        return [r for r in self._function(*args) if is_inexact(type_of(r).dtype)]
+        return [r for r in self._function(*args) if is_inexact(get_aval(r).dtype)]
 
     def at(self, function: Flat, shift: Sequence[np.ndarray], step: float) -> list[np.ndarray]:
         return [
@@ -146,8 +146,8 @@ def check_jvp(function: Smooth, rng: np.random.Generator) -> None:
         point = [concrete(p) for p in function.point]
         results, tangents = jvp_flat(function, point, input_tangents(mask, direction))
         for result, tangent in zip(results, tangents, strict=True):
-            assert tangent.aval.matches(type_of(result).tangent()), (
-                f"tangent {tangent.aval} of a result {type_of(result)}"
+            assert tangent.aval.matches(get_aval(result).tangent()), (
+                f"tangent {tangent.aval} of a result {get_aval(result)}"
             )
         function.assert_derivative(tangents, function.numerical(function, direction), f"jvp along arguments {mask}")
 

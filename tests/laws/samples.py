@@ -18,12 +18,11 @@ import weft.scipy.special.primitives
 from weft.base import dtypes
 from weft.ir.interpreter import replay
 from weft.ir.jaxpr import Jaxpr
-from weft.ir.primitive import HigherOrder, MissingRule, Primitive, Sample
-from weft.ir.primitive import registered as all_registered
+from weft.ir.primitive import HigherOrder, MissingRule, Primitive, Sample, all_primitives
 from weft.ir.types import ArrayType, array_type
 from weft.primitives.random.bits import BY_STORAGE
 from weft.runtime.array import ConcreteArray
-from weft.trace.closed import stage_closed
+from weft.trace.closed import stage_subjaxpr
 
 assert weft.jit  # importing the package fills in the evaluator
 
@@ -164,21 +163,21 @@ def widen_parameter(value: Any) -> Any:
         return widen_dtype(value)
     if isinstance(value, Jaxpr):
         types = [array_type(t.shape, widen_dtype(t.dtype), t.weak_type) for t in value.in_avals]
-        return stage_closed(lambda *args: replay(value, *args), types, name=value.name)
+        return stage_subjaxpr(lambda *args: replay(value, *args), types, name=value.name)
     return tuple(map(widen_parameter, value)) if type(value) is tuple else value
 
 
 def registered() -> list[Primitive]:
     """The primitives that the compiler knows; tests and users may have added others, and there are special functions,
     which are defined by these."""
-    return [card for card in all_registered() if type(card).__module__.startswith("weft.primitives.")]
+    return [card for card in all_primitives() if type(card).__module__.startswith("weft.primitives.")]
 
 
 def with_special_functions() -> list[Primitive]:
     """The primitives of the package that users' programs have; those that compilers put in their place may be there
     too, if somebody has imported one."""
     owners = ("weft.primitives.", "weft.scipy.special.")
-    return [card for card in all_registered() if type(card).__module__.startswith(owners)]
+    return [card for card in all_primitives() if type(card).__module__.startswith(owners)]
 
 
 def collect() -> tuple[list[Case], dict[str, BaseException | None]]:

@@ -12,7 +12,7 @@ import weft
 from tests.laws.laws import BATCH, assert_close, variants
 from tests.laws.samples import CASES, Case, concrete
 from weft.ir.primitive import Axis
-from weft.ir.staged import staged_type
+from weft.ir.staged import infer_type
 from weft.sharding import ManualAxisType
 from weft.transforms.batch import batch_flat
 
@@ -151,4 +151,4 @@ def test_states_along_manual_axes(case: Case) -> None:
     expected = rest if alike else varying
     if case.primitive.name == "all_gather_reduced":
         expected = rest.update(reduced=over)
-    assert staged_type(case.primitive, types, case.params).manual is expected
+    assert infer_type(case.primitive, types, case.params).manual is expected

@@ -13,7 +13,7 @@ from tests.laws import laws
 from tests.laws.samples import Case, concrete, differentiable, every_sample, is_inexact
 from weft.base.settings import enable_x64
 from weft.ir.primitive import MissingRule
-from weft.ir.types import type_of
+from weft.ir.types import get_aval
 from weft.ir.zeros import Linear
 
 pytestmark = pytest.mark.usefixtures("by_meaning")
@@ -65,13 +65,13 @@ def check_transpose(case: Case, rng: np.random.Generator) -> None:
         def pull(*values: Any, moving: Any = moving) -> list[Any]:
             """Cotangents of the operands that move, from those of results and the operands."""
             cotangents, args = values[: len(before)], values[len(before) :]
-            operands = [Linear(type_of(a)) if i in moving else a for i, a in enumerate(args)]
+            operands = [Linear(get_aval(a)) if i in moving else a for i, a in enumerate(args)]
             inputs = cotangents if case.primitive.multiple_results else cotangents[0]
             pulled = case.primitive.transpose(inputs, *operands, **params)
             assert len(pulled) == len(arrays)
             for i in moving:
-                assert type_of(pulled[i]).matches(operands[i].aval), (
-                    f"cotangent {type_of(pulled[i])} for operand {operands[i]}"
+                assert get_aval(pulled[i]).matches(operands[i].aval), (
+                    f"cotangent {get_aval(pulled[i])} for operand {operands[i]}"
                 )
             return [pulled[i] for i in moving]
 

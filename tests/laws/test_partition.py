@@ -24,7 +24,7 @@ from weft.compiler.partition.rules import Dims
 from weft.ir.context import EVALUATION, active
 from weft.ir.interpreter import replay
 from weft.ir.jaxpr import Jaxpr
-from weft.trace.closed import stage_closed
+from weft.trace.closed import stage_subjaxpr
 
 # Collectives after which results may differ in rounding.
 SUMMED = {"psum", "reduce_scatter"}
@@ -38,7 +38,7 @@ def on_all_devices(function: Callable[..., Any], sizes: Sizes) -> Callable[..., 
 
 
 def jaxpr_of(case: Case) -> Jaxpr:
-    return prepared(stage_closed(case.alone, case.types, name=case.primitive.name))
+    return prepared(stage_subjaxpr(case.alone, case.types, name=case.primitive.name))
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Types with placements: `staged_type` places results as the axis factors say."""
+"""Types with placements: `infer_type` places results as the axis factors say."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from tests.laws.samples import Case, as_list, every_sample
 from weft.base.errors import ShardingTypeError
-from weft.ir.staged import is_constant, staged_type
+from weft.ir.staged import infer_type, is_constant
 from weft.ir.types import ArrayType
 from weft.sharding import AbstractMesh, AxisType, ManualAxisType, NamedSharding, PartitionSpec
 from weft.sharding.device import MemorySpace
@@ -30,7 +30,7 @@ def split(aval: ArrayType, names: Any, factor: str | None, dim: int | None = Non
 
 
 def staged(case: Case, types: Any) -> list[Any]:
-    return as_list(case.primitive, staged_type(case.primitive, types, case.params))
+    return as_list(case.primitive, infer_type(case.primitive, types, case.params))
 
 
 def results(case: Case, state: ManualAxisType) -> list[Any]:

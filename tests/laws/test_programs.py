@@ -19,7 +19,7 @@ from weft.base.settings import enable_x64
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.parser import equal, parse
 from weft.ir.printer import to_text
-from weft.ir.types import type_of
+from weft.ir.types import get_aval
 from weft.ir.verifier import verify
 from weft.trace.stage import stage
 
@@ -426,7 +426,7 @@ def staged_programs(name: str, rng: np.random.Generator) -> list[Jaxpr]:
     """The program, its jvp where it has one, its gradient and its batched form."""
     function = smooth(name)
     args = [concrete(a) for a in PROGRAMS[name][1]]
-    types, moving = [a.aval for a in args], [type_of(concrete(p)) for p in function.point]
+    types, moving = [a.aval for a in args], [get_aval(concrete(p)) for p in function.point]
     result = [stage(flat(name), types)[0], stage(laws.gradient_of(function, rng), moving)[0]]
     if name in FORWARD:
         result.append(stage(lambda *a: laws.pushed_along(function, a, a), moving)[0])

@@ -25,7 +25,7 @@ from weft.runtime.processes.pieces import gathered_pieces, reduced_pieces
 from weft.runtime.processes.transport import SMALL, Message, TransportError
 from weft.runtime.processes.window import ENTRIES, with_windows
 from weft.runtime.processes.world import World
-from weft.trace.closed import stage_closed
+from weft.trace.closed import stage_subjaxpr
 
 TRANSPORTS = ["messages", pytest.param("windows", marks=pytest.mark.skipif(sys.platform != "linux", reason="memfd"))]
 
@@ -103,7 +103,7 @@ def test_parts_of_a_collective_have_the_bits_of_the_whole(case: Case) -> None:
     def group(*args: Any) -> list[Any]:
         return [x for result in card.group_results([args], **case.params) for x in result]
 
-    jaxpr = stage_closed(group, case.types * members, name=card.name)
+    jaxpr = stage_subjaxpr(group, case.types * members, name=card.name)
     expected = [np.asarray(x) for x in weft.evaluate(jaxpr, *operands)]
     owners: Sequence[int]
     for owners in ([0] * (members // 2) + [1] * (members - members // 2), [m % 2 for m in range(members)]):

@@ -13,7 +13,7 @@ import weft
 import weft.numpy as wnp
 from weft import errors, lax
 from weft.base.settings import overrides
-from weft.ir.nans import nans_allowed
+from weft.ir.nans import allow_nans
 
 TABLE = np.arange(10, dtype=np.float32)
 
@@ -187,7 +187,7 @@ def test_transformations_keep_the_checks() -> None:
 
 def test_unused_values() -> None:
     def safe_log(x: Any) -> Any:
-        with nans_allowed():
+        with allow_nans():
             y = wnp.log(x)
         return wnp.where(x > 0, y, 0.0)
 

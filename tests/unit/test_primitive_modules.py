@@ -11,7 +11,7 @@ import numpy as np
 
 import weft
 from weft.export import export
-from weft.ir.primitive import registered
+from weft.ir.primitive import all_primitives
 from weft.lax.primitive_modules import MODULES
 from weft.scipy import special
 
@@ -50,13 +50,13 @@ def names() -> list[str]:
     """The names of all primitives of the package."""
     for path in FILES:
         importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
-    return [card.name for card in registered() if type(card).__module__.startswith("weft.")]
+    return [card.name for card in all_primitives() if type(card).__module__.startswith("weft.")]
 
 
 def test_every_primitive_is_found_by_its_name() -> None:
     fresh(
-        "from weft.ir.primitive import lookup, registered\n"
-        "known = {card.name for card in registered()}\n"
+        "from weft.ir.primitive import lookup, all_primitives\n"
+        "known = {card.name for card in all_primitives()}\n"
         "lost = [n for n in sys.argv[1:] if n not in known and not fork(lambda: lookup(n))]\n"
         "assert not lost, lost\n",
         *names(),
@@ -66,7 +66,7 @@ def test_every_primitive_is_found_by_its_name() -> None:
 def test_modules_define_the_primitives_of_the_table() -> None:
     for module, text in MODULES.items():
         importlib.import_module(module)
-        assert text.split() == sorted(card.name for card in registered() if type(card).__module__ == module)
+        assert text.split() == sorted(card.name for card in all_primitives() if type(card).__module__ == module)
 
 
 def test_programs_whose_primitives_nobody_has_imported(tmp_path: pathlib.Path) -> None:

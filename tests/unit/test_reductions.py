@@ -13,7 +13,7 @@ from weft import lax
 from weft.base.errors import UnexpectedTracerError
 from weft.ir.types import array_type
 from weft.lax.control_flow import cond
-from weft.trace.closed import stage_closed
+from weft.trace.closed import stage_subjaxpr
 
 TIES = np.array([1, 3, 3, 2, 3], np.float32)
 
@@ -130,7 +130,7 @@ def test_log_of_sums_of_exponentials_neither_overflows_nor_loses_minus_infinity(
 )
 def test_known_computations_become_their_own_reduction(computation, initial, name):
     matrix = array_type((2, 3), np.dtype(np.float32))
-    jaxpr = stage_closed(lambda x: [lax.reduce(x, initial, computation, (0,))], [matrix])
+    jaxpr = stage_subjaxpr(lambda x: [lax.reduce(x, initial, computation, (0,))], [matrix])
     assert [e.primitive.name for e in jaxpr.eqns] == [name]
 
 

@@ -14,7 +14,7 @@ from weft.base.errors import MissingRuleError
 from weft.ir.types import array_type
 from weft.primitives.elementwise.compare import ge, le
 from weft.primitives.reduction.window import select_and_gather_add, select_and_scatter, select_and_scatter_add
-from weft.trace.closed import stage_closed
+from weft.trace.closed import stage_subjaxpr
 
 CASES = [
     dict(window_dimensions=(2, 3), window_strides=(1, 1), padding=((0, 0), (0, 0))),
@@ -136,8 +136,8 @@ def test_scattering_by_a_custom_computation():
     x = np.array([1, 5, 2, 4, 3], np.float32)
     scalar = array_type((), np.dtype(np.float32))
     programs = {
-        "select_jaxpr": stage_closed(lambda a, b: [ge(a, b)], [scalar] * 2),
-        "scatter_jaxpr": stage_closed(lambda a, b: [lax.mul(a, b)], [scalar] * 2),
+        "select_jaxpr": stage_subjaxpr(lambda a, b: [ge(a, b)], [scalar] * 2),
+        "scatter_jaxpr": stage_subjaxpr(lambda a, b: [lax.mul(a, b)], [scalar] * 2),
         "select_consts": (),
         "scatter_consts": (),
     }

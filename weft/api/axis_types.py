@@ -13,7 +13,7 @@ from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.base.settings import Scope, config, states
 from weft.base.source import user_line
 from weft.base.tracebacks import boundary
-from weft.ir.types import type_of
+from weft.ir.types import get_aval
 from weft.primitives.movement.sharding_constraint import reshard
 from weft.sharding.mesh import AbstractMesh, AxisType, Mesh
 from weft.sharding.shardings import NamedSharding
@@ -114,7 +114,7 @@ def on_mesh(x: Any, mesh: AnyMesh) -> Any:
     """A value split as it is, on a mesh with the same axes of other kinds."""
     if not isinstance(x, Array):
         return x
-    aval: Any = type_of(x)
+    aval: Any = get_aval(x)
     sharding = aval.explicit_sharding if aval.explicit_sharding is not None else getattr(x, "sharding", None)
     if not isinstance(sharding, NamedSharding) or sharding.mesh.axis_types == mesh.axis_types:
         return x
@@ -137,7 +137,7 @@ def resharded_tree(values: Any, shardings: Any, mesh: AnyMesh, caller: str, word
         if not isinstance(spec, PartitionSpec):
             raise ArgumentTypeError(f"{caller}: {word} is a tree of PartitionSpecs.", received=repr(one), fix="P('x')")
         sharding = NamedSharding(mesh, spec)
-        aval: Any = type_of(leaf)
+        aval: Any = get_aval(leaf)
         checked(sharding, aval.shape, f"{caller}: {aval.short()}")
         results.append(reshard(leaf, sharding=with_all_entries(sharding, aval.ndim), source=aval.explicit_sharding))
     return tree.unflatten(structure, results)

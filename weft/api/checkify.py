@@ -15,8 +15,8 @@ from weft.base.errors import ArgumentTypeError, FailedCheckError
 from weft.base.settings import checks, strict_indices
 from weft.base.source import user_line
 from weft.base.tracebacks import boundary
-from weft.ir.context import lifted
-from weft.ir.types import ArrayType, is_value, type_of
+from weft.ir.context import with_aval
+from weft.ir.types import ArrayType, get_aval, is_value
 from weft.primitives.control.check import check_failures
 from weft.primitives.control.failures import CHECK_FAILED, DIVISION, INDEX, NAN, NOTHING, Sites
 from weft.primitives.elementwise.compare import eq, ne
@@ -134,7 +134,7 @@ def check(pred: Any, msg: str, *fmt_args: Any, debug: bool = False, **fmt_kwargs
         raise ArgumentTypeError(
             "check takes a message, a string.", received=repr(msg), fix="check(pred, 'what failed')"
         )
-    aval: Any = type_of(pred) if is_value(pred) else None
+    aval: Any = get_aval(pred) if is_value(pred) else None
     if not isinstance(aval, ArrayType) or aval.shape or aval.dtype != np.bool_:
         raise ArgumentTypeError(
             "check takes a scalar pred as argument, a bool.",
@@ -143,7 +143,7 @@ def check(pred: Any, msg: str, *fmt_args: Any, debug: bool = False, **fmt_kwargs
         )
     leaves, form = tree.flatten((fmt_args, fmt_kwargs))
     for leaf in leaves:
-        if not is_value(leaf) or not isinstance(type_of(leaf), ArrayType) or dtypes.kind(type_of(leaf).dtype) == "V":  # type: ignore[attr-defined]
+        if not is_value(leaf) or not isinstance(get_aval(leaf), ArrayType) or dtypes.kind(get_aval(leaf).dtype) == "V":  # type: ignore[attr-defined]
             raise ArgumentTypeError(
                 "Formatting arguments to checkify.check need to be PyTrees of arrays.",
                 received=f"{leaf!r} of type {type(leaf).__name__}",
@@ -205,7 +205,7 @@ def checkify(f: Callable[..., Any], errors: Iterable[ErrorCategory] = user_check
     def checked(*args: Any, **kwargs: Any) -> tuple[Error, Any]:
         # Arguments are closed over: those that are known stay known in f, as sizes and static arguments of `jit` are.
         # Floats are no sizes, and as arrays they are checked.
-        args, kwargs = tree.map(lambda leaf: lifted(leaf) if type(leaf) is float else leaf, (args, kwargs))
+        args, kwargs = tree.map(lambda leaf: with_aval(leaf) if type(leaf) is float else leaf, (args, kwargs))
         out = OutTree()
         flat = flat_function(lambda: f(*args, **kwargs), tree.structure(((), {})), out)
         # Functions that index and divide bind their checks where the settings ask for it.

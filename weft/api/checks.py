@@ -14,7 +14,7 @@ from weft.api.vjp import vjp
 from weft.base import dtypes, tree
 from weft.base.dataclass import dataclass
 from weft.base.errors import ArgumentError
-from weft.ir.types import type_of
+from weft.ir.types import get_aval
 
 # By dtype: the step that balances rounding against curvature, and the error that leaves.
 STEP = {"float64": 1e-5, "float32": 1e-2, "float16": 1e-1, "bfloat16": 3e-1}
@@ -161,7 +161,7 @@ def compare_results(expected: Any, actual: Any, limits: Limits, name: str) -> No
 
 
 def is_inexact(x: Any) -> bool:
-    return dtypes.kind(type_of(x).dtype) in "fc"  # type: ignore[attr-defined]
+    return dtypes.kind(get_aval(x).dtype) in "fc"  # type: ignore[attr-defined]
 
 
 def inexact_leaves(values: Any) -> list[Any]:
@@ -171,7 +171,7 @@ def inexact_leaves(values: Any) -> list[Any]:
 
 def real_types(values: Any) -> set[str]:
     """Names of the float types in a tree of values, those of the parts of complex numbers among them."""
-    found = [type_of(v).dtype for v in inexact_leaves(values)]  # type: ignore[attr-defined]
+    found = [get_aval(v).dtype for v in inexact_leaves(values)]  # type: ignore[attr-defined]
     return {dtypes.name(_real(d)) for d in found}
 
 
@@ -179,7 +179,7 @@ def random_tree(rng: np.random.Generator, values: Any) -> Any:
     """Random tangents (or cotangents) for a tree of values; float0 zeros for integers."""
 
     def leaf(x: Any) -> Any:
-        aval: Any = type_of(x)
+        aval: Any = get_aval(x)
         if not is_inexact(x):
             return np.zeros(aval.shape, dtypes.float0)
         tangent = rng.standard_normal(aval.shape)
@@ -197,7 +197,7 @@ def derivatives_along(f: Function, args: Any, direction: Any, limits: Limits) ->
     def at(distance: float) -> list[Any]:
         def shift(x: Any, t: Any) -> Any:
             shifted = widened(x) + distance * widened(t) if is_inexact(x) else x
-            return shifted.astype(type_of(x).dtype) if is_inexact(x) else x  # type: ignore[attr-defined]
+            return shifted.astype(get_aval(x).dtype) if is_inexact(x) else x  # type: ignore[attr-defined]
 
         return inexact_leaves(f(*tree.map(shift, args, direction)))
 

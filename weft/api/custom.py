@@ -40,14 +40,14 @@ from weft.base.memo import Memo
 from weft.base.settings import config
 from weft.base.source import user_line
 from weft.base.tracebacks import boundary
-from weft.ir.context import EVALUATION, Trace, active, context, lifted
+from weft.ir.context import EVALUATION, Trace, active, context, with_aval
 from weft.ir.interpreter import replay
 from weft.ir.jaxpr import Jaxpr, constants_to_arguments
 from weft.ir.primitive import instantiate
-from weft.ir.types import Type, type_of
+from weft.ir.types import Type, get_aval
 from weft.ir.zeros import Zero
 from weft.primitives.control.custom import JvpRule, Mask, Pullback, VjpRule, custom_jvp_call, custom_vjp_call, inexact
-from weft.trace.closed import stage_closed
+from weft.trace.closed import stage_subjaxpr
 from weft.trace.refs import Ref
 from weft.trace.stage import stage
 from weft.trace.tracer import Tracer
@@ -117,10 +117,10 @@ class CustomFunction:
         check_leaves(self.fun, type(self).__name__, leaves, chosen, {}, self.chosen_names(len(args)))
         if isinstance(context.trace, KnownTrace) and not any(isinstance(leaf, Tracer) for leaf in leaves):
             # Computed at once, like everything whose operands are known.
-            chosen, _ = tree.unflatten(in_tree, map(lifted, leaves))
+            chosen, _ = tree.unflatten(in_tree, map(with_aval, leaves))
             return self.with_held(self.fun, held, len(args))(*chosen)
         if all(known(leaf) for leaf in leaves) and running(context.trace):
-            return self.run([lifted(leaf) for leaf in leaves], in_tree, held, len(args))
+            return self.run([with_aval(leaf) for leaf in leaves], in_tree, held, len(args))
         jaxpr, constants, out_tree, rule = self.staged(leaves, in_tree, held, len(args))
         results = self.primitive(*constants, *leaves, call_jaxpr=jaxpr, rule=rule, num_consts=len(constants))
         return tree.unflatten(out_tree, results)
@@ -133,7 +133,7 @@ class CustomFunction:
     def run(self, leaves: Sequence[Any], in_tree: Any, held: tuple[Any, ...], count: int) -> Any:
         """The function, or its rule where it is differentiated, as plain Python on values that are known."""
         promise = Promise()
-        rule = self.make_rule(in_tree, [type_of(leaf) for leaf in leaves], held, count, promise)
+        rule = self.make_rule(in_tree, [get_aval(leaf) for leaf in leaves], held, count, promise)
         out = OutTree()
         results = run_under(
             context.trace, flat_function(self.with_held(self.fun, held, count), in_tree, out), rule, leaves
@@ -142,7 +142,7 @@ class CustomFunction:
 
     def staged(self, leaves: Sequence[Any], in_tree: Any, held: tuple[Any, ...], count: int) -> Any:
         """The function's jaxpr, its constants, its result tree and its rule; cached by signature."""
-        types = tuple(type_of(leaf) for leaf in leaves)
+        types = tuple(get_aval(leaf) for leaf in leaves)
         key = self.cache_key(in_tree, types, held)
         found = self._cache.get(key) if key is not None else None
         if found is None:
@@ -308,7 +308,7 @@ class custom_jvp(CustomFunction):
         def jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
             result = self(*primals)
             parts = [rule(t, result, *primals) for rule, t in zip(jvps, tangents, strict=True) if rule is not None]
-            zero = tree.map(lambda x: instantiate(Zero.of(type_of(x))), result)
+            zero = tree.map(lambda x: instantiate(Zero.of(get_aval(x))), result)
             return result, functools.reduce(lambda a, b: tree.map(_add, a, b), parts) if parts else zero
 
         self.jvp = jvp
@@ -338,7 +338,7 @@ class custom_jvp(CustomFunction):
                 results, pushed = call(flat[:half], tangents)
                 return [*results, *(instantiate(t) for t in pushed)]
 
-            return stage_closed(function, [*types, *(t.tangent() for t in types)], name=f"jvp of {name_of(self.fun)}")
+            return stage_subjaxpr(function, [*types, *(t.tangent() for t in types)], name=f"jvp of {name_of(self.fun)}")
 
         return JvpRule(make, name_of(self.fun), call)
 
@@ -435,10 +435,10 @@ class _UserRules:
     def forward(self, nonzero: Mask) -> Jaxpr:
         def function(*flat: Any) -> list[Any]:
             results, residuals, structure = self.run_forward(nonzero, flat)
-            self.saved[nonzero] = (structure, [type_of(r) for r in residuals])
+            self.saved[nonzero] = (structure, [get_aval(r) for r in residuals])
             return [*results, *residuals]
 
-        return stage_closed(function, self.types, name=f"forward of {name_of(self.function.fun)}")
+        return stage_subjaxpr(function, self.types, name=f"forward of {name_of(self.function.fun)}")
 
     def backward(self, nonzero: Mask, cotangents: Mask) -> Jaxpr:
         if nonzero not in self.saved:
@@ -450,7 +450,7 @@ class _UserRules:
             passed = [ct if n else Zero(ct.aval) for ct, n in zip(flat[len(types) :], cotangents, strict=True)]
             return [instantiate(ct) for ct in self.run_backward(structure, flat[: len(types)], passed)]
 
-        return stage_closed(function, [*types, *incoming], name=f"backward of {name_of(self.function.fun)}")
+        return stage_subjaxpr(function, [*types, *incoming], name=f"backward of {name_of(self.function.fun)}")
 
 
 def custom_gradient(fun: Callable[..., Any]) -> Callable[..., Any]:
@@ -487,7 +487,7 @@ def custom_gradient(fun: Callable[..., Any]) -> Callable[..., Any]:
                 cotangents_in, out.treedef = tree.flatten(found if isinstance(found, (tuple, list)) else (found,))
                 return cotangents_in
 
-            types = [type_of(r).tangent() for r in leaves]
+            types = [get_aval(r).tangent() for r in leaves]
             jaxpr, constants = stage(flat, types, where=f"the pullback of {name_of(fun)}")
             pullbacks[:] = [(constants_to_arguments(jaxpr), out.treedef)]
             return results, constants
@@ -509,11 +509,11 @@ def closure_convert(fun: Callable[..., Any], *example_args: Any) -> tuple[Callab
     leaves, in_tree = tree.flatten((example_args, {}))
     check_leaves(fun, "closure_convert", leaves, example_args, {})
     out = OutTree()
-    types = [type_of(leaf) for leaf in leaves]
+    types = [get_aval(leaf) for leaf in leaves]
     jaxpr, constants = stage(flat_function(fun, in_tree, out), types, where=name_of(fun))
-    hoisted = [isinstance(c, Tracer) and inexact(type_of(c)) for c in constants]
+    hoisted = [isinstance(c, Tracer) and inexact(get_aval(c)) for c in constants]
     held = [c for c, h in zip(constants, hoisted, strict=True) if not h]
-    lifted = constants_to_arguments(jaxpr)
+    opened = constants_to_arguments(jaxpr)
 
     def converted(*args_and_constants: Any) -> Any:
         count = len(example_args)
@@ -524,6 +524,6 @@ def closure_convert(fun: Callable[..., Any], *example_args: Any) -> tuple[Callab
             what = f"The converted {name_of(fun)} takes arguments in the structure of the example."
             raise ArgumentTypeError(what, received=f"{treedef} for {in_tree}")
         values = [next(captured) if h else next(others) for h in hoisted]
-        return tree.unflatten(out.treedef, replay(lifted, *values, *flat))
+        return tree.unflatten(out.treedef, replay(opened, *values, *flat))
 
     return converted, [c for c, h in zip(constants, hoisted, strict=True) if h]

@@ -10,9 +10,9 @@ from weft.base import dtypes, tree
 from weft.base.errors import ArgumentTypeError, CustomRuleError
 from weft.base.source import Location, user_line
 from weft.base.tree import map as map_tree
-from weft.ir.context import lifted
+from weft.ir.context import with_aval
 from weft.ir.primitive import instantiate
-from weft.ir.types import Type, is_value, type_of
+from weft.ir.types import Type, get_aval, is_value
 from weft.ir.zeros import Zero
 from weft.primitives.control.custom import inexact
 from weft.primitives.elementwise.convert import convert_element_type
@@ -52,7 +52,7 @@ class SymbolicZero:
 
     @staticmethod
     def from_primal_value(value: Any) -> SymbolicZero:
-        return SymbolicZero(type_of(value).tangent())
+        return SymbolicZero(get_aval(value).tangent())
 
     def __repr__(self) -> str:
         return f"SymbolicZero({self.aval.short()})"
@@ -105,7 +105,7 @@ class Promise:
             if not is_value(leaf):
                 path_text = f"results{tree.keystr(path)}"
                 raise mistake(f"{rule} must return arrays.", f"{leaf!r} of type {type(leaf).__name__} at {path_text}")
-        types = [type_of(leaf) for leaf in leaves]
+        types = [get_aval(leaf) for leaf in leaves]
         if self.treedef is None:
             self.treedef, self.types = treedef, types
         assert self.types is not None
@@ -116,7 +116,7 @@ class Promise:
             if not expected.accepts(aval):
                 what = f"{rule} must return results of the types of the function's."
                 raise mistake(what, f"{aval.short()} for {expected.short()} at {path_in(self.treedef, i)}")
-        return [lifted(leaf) for leaf in leaves]
+        return [with_aval(leaf) for leaf in leaves]
 
 
 def path_in(treedef: tree.PyTreeDef, i: int, word: str = "result") -> str:
@@ -140,7 +140,7 @@ def in_words(value: Any) -> str:
     """What a rule returned, by kind."""
     if isinstance(value, (tuple, list)):
         return f"a {type(value).__name__} of length {len(value)}"
-    return f"one array of type {type_of(value).short()}" if is_value(value) else f"a {type(value).__name__}"
+    return f"one array of type {get_aval(value).short()}" if is_value(value) else f"a {type(value).__name__}"
 
 
 def pair_of(value: Any, rule: str, parts: str) -> tuple[Any, Any]:
@@ -153,9 +153,9 @@ def pair_of(value: Any, rule: str, parts: str) -> tuple[Any, Any]:
 def converted(value: Any, expected: Any, precision: bool = False) -> Any:
     """A tangent in the type it must have, or None when it is of another: a Python number takes any dtype, and with
     `precision` so does an array of the same kind."""
-    aval: Any = type_of(value)
+    aval: Any = get_aval(value)
     if expected.accepts(aval):
-        return lifted(value)
+        return with_aval(value)
     alike = precision and dtypes.kind(aval.dtype) == dtypes.kind(expected.dtype)
     if aval.shape == expected.shape and (aval.weak_type or alike):
         return convert_element_type(value, new_dtype=expected.dtype, weak_type=False)
@@ -177,11 +177,11 @@ def checked_jvp(rule: str, pair: Any, promise: Promise) -> tuple[list[Any], list
         raise mistake(what, structure_differences(promise.treedef, tangent_tree, ()))
     values = []
     for i, (r, t) in enumerate(zip(results, tangents, strict=True)):
-        expected = type_of(r).tangent()
-        value = Zero(expected) if is_zero(t) or not inexact(type_of(r)) else converted(t, expected)
+        expected = get_aval(r).tangent()
+        value = Zero(expected) if is_zero(t) or not inexact(get_aval(r)) else converted(t, expected)
         if value is None:
             what = f"{rule} must return tangents of the shape and dtype of the results."
-            received = f"{type_of(t).short()} for {expected.short()} at {path_in(promise.treedef, i, 'tangents')}"
+            received = f"{get_aval(t).short()} for {expected.short()} at {path_in(promise.treedef, i, 'tangents')}"
             raise mistake(what, received, "convert the tangent, for example with .astype")
         values.append(value)
     return results, values
@@ -211,7 +211,7 @@ def checked_residuals(rule: str, residuals: Any) -> tuple[list[Any], Residuals]:
             raise mistake(f"{rule} must save arrays.", received, "pass other objects as arguments in nondiff_argnums")
     leaves, treedef = tree.flatten(residuals)
     scalars = {i: leaf for i, leaf in enumerate(leaves) if type(leaf) in (bool, int, float, complex, Ref)}
-    return [lifted(leaf) for i, leaf in enumerate(leaves) if i not in scalars], Residuals(treedef, scalars)
+    return [with_aval(leaf) for i, leaf in enumerate(leaves) if i not in scalars], Residuals(treedef, scalars)
 
 
 def matched(part: tree.PyTreeDef, value: Any) -> list[Any] | None:
@@ -273,6 +273,6 @@ def checked_cotangents(
             if ct is None:
                 argument = path_in(part, k, names(i))
                 what = f"{rule} must return a cotangent of the shape and dtype of `{argument}`."
-                raise mistake(what, f"{type_of(leaf).short()} for {t.cotangent().short()}")
+                raise mistake(what, f"{get_aval(leaf).short()} for {t.cotangent().short()}")
             flat.append(ct)
     return flat

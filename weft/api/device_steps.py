@@ -22,7 +22,7 @@ from weft.base.errors import ArgumentError, JaxRuntimeError
 from weft.base.source import user_line
 from weft.base.tracebacks import boundary
 from weft.ir.context import context
-from weft.ir.interpreter import run, storage_of
+from weft.ir.interpreter import run, storage_array
 from weft.ir.jaxpr import Equation
 from weft.runtime import spmd
 from weft.runtime.sharded import ShardedArray, on_device
@@ -127,7 +127,7 @@ class Steps:
         parts = [spmd.parts_of(a, s) for a, s in zip(args, self.compiled.in_shardings, strict=True)]
         threads = []
         for runner in self.runners:
-            local = [storage_of(own[runner.index]) for own in parts]
+            local = [storage_array(own[runner.index]) for own in parts]
             local = [x.reshape(v.aval.shape) for x, v in zip(local, self.compiled.jaxpr.invars, strict=True)]
             threads.append(threading.Thread(target=self._device, args=(runner, local), daemon=True))
             threads[-1].start()
@@ -172,7 +172,7 @@ class Steps:
             operands = [list(column) for column in zip(*(member.operands for member in group), strict=True)]
             results = card.group_results(operands, **params)  # type: ignore[attr-defined]
             for i, member in enumerate(group):
-                member.answer = [storage_of(own[i]) for own in results]
+                member.answer = [storage_array(own[i]) for own in results]
                 ready.append(member)
         for runner in ready:
             runner.equation = None

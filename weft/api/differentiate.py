@@ -31,11 +31,11 @@ from weft.base.errors import (
 )
 from weft.base.source import user_line, user_location
 from weft.base.tracebacks import boundary
-from weft.ir.context import context, lifted
+from weft.ir.context import context, with_aval
 from weft.ir.interpreter import replay
 from weft.ir.jaxpr import Jaxpr, constants_to_arguments
 from weft.ir.primitive import instantiate
-from weft.ir.types import ArrayType, Type, is_value, type_of
+from weft.ir.types import ArrayType, Type, get_aval, is_value
 from weft.ir.zeros import Zero
 from weft.primitives.elementwise.convert import convert_element_type
 from weft.runtime.array import wrap
@@ -88,13 +88,13 @@ def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]
         )
     check_leaves(fun, "jvp", flat_tangents, tangents, {})
     what = f"jvp of {name_of(fun)}: a tangent must have the shape and dtype of its primal"
-    types = [type_of(p) for p in flat_primals]
+    types = [get_aval(p) for p in flat_primals]
     tangents_in = all_fitting(types, flat_tangents, what, lambda: argument_paths(fun, primals, {}), _jax_text_of_jvp)
     out = OutTree()
     function = flat_with_aux(fun, in_tree, out, has_aux)
     results, out_tangents = jvp_flat(function, flat_primals, tangents_in, f"jvp({name_of(fun)})", user_location())
     value = tree.unflatten(out.treedef, results)
-    pushed = [retyped(instantiate(t), type_of(r).tangent()) for r, t in zip(results, out_tangents, strict=True)]
+    pushed = [retyped(instantiate(t), get_aval(r).tangent()) for r, t in zip(results, out_tangents, strict=True)]
     return (
         (value, tree.unflatten(out.treedef, pushed), out.auxiliary)
         if has_aux
@@ -152,7 +152,7 @@ def fitting(primal: Type, tangent: Any, what: str, path: Callable[[], str], jax:
     """A tangent (or cotangent) of a value of type `primal`, checked; a Python number becomes an array of the dtype."""
     if type(tangent) is Zero:
         return tangent
-    expected, aval = primal.tangent(), type_of(tangent)
+    expected, aval = primal.tangent(), get_aval(tangent)
     if not isinstance(expected, ArrayType) or not isinstance(aval, ArrayType):
         return tangent
     if expected.dtype == dtypes.float0 and aval.dtype == dtypes.float0 and aval.shape == expected.shape:
@@ -182,9 +182,9 @@ def _converts_exactly(number: ArrayType, expected: ArrayType) -> bool:
 
 def retyped(value: Any, aval: Type) -> Any:
     """A value in the dtype and weakness of `aval`, which has its shape."""
-    own = type_of(value)
+    own = get_aval(value)
     if own.plain == aval.plain or not isinstance(aval, ArrayType) or aval.dtype == dtypes.float0:
-        return lifted(value) if isinstance(value, (int, float, complex)) else value
+        return with_aval(value) if isinstance(value, (int, float, complex)) else value
     return convert_element_type(value, new_dtype=aval.dtype, weak_type=aval.weak_type)
 
 
@@ -332,7 +332,7 @@ def linearized(
     linear = Linearization()
     linear.fun_name, linear.in_tree = name_of(fun), in_tree
     linear.names = names or (lambda: argument_names(fun, args))
-    linear.types = [type_of(leaf) for leaf in leaves]
+    linear.types = [get_aval(leaf) for leaf in leaves]
     linear.inexact = [t.tangent().dtype != dtypes.float0 for t in linear.types]  # type: ignore[attr-defined]
     out = OutTree()
     function = flat_with_aux(fun, in_tree, out, has_aux)
@@ -340,7 +340,7 @@ def linearized(
         function, leaves, linear.inexact, f"jvp({name_of(fun)})", user_location()
     )
     linear.out_tree = out.treedef
-    linear.out_types = [type_of(r) for r in results]
+    linear.out_types = [get_aval(r) for r in results]
     linear.jaxpr = constants_to_arguments(jaxpr)
     return results, linear, list(jaxpr.consts), out.auxiliary if has_aux else None
 
@@ -402,7 +402,7 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Sequen
     primals = with_structs(primals)
     leaves, in_tree = tree.flatten((primals, {}))
     check_leaves(fun, "linear_transpose", leaves, primals, {})
-    types = [type_of(leaf) for leaf in leaves]
+    types = [get_aval(leaf) for leaf in leaves]
     out = OutTree()
     jaxpr, constants = stage(flat_function(fun, in_tree, out), types, where=f"linear_transpose of {name_of(fun)}")
     kinds = [{dtypes.kind(t.dtype) in "fc" for t in side} for side in (types, jaxpr.out_avals)]  # type: ignore[attr-defined]
@@ -453,7 +453,7 @@ def with_constants(jaxpr: Jaxpr, constants: Sequence[Any]) -> Jaxpr:
 
 def fitting_linear(name: str, aval: Type, cotangent: Any) -> Any:
     """A cotangent for a result of type `aval`; unlike in differentiation, integers are transposed as integers."""
-    own = type_of(cotangent)
+    own = get_aval(cotangent)
     if aval.accepts(own):
         return cotangent
     if isinstance(own, ArrayType) and isinstance(aval, ArrayType) and own.weak_type and own.shape == aval.shape:
@@ -627,7 +627,7 @@ def check_gradient_inputs(
     """Every leaf of the arguments `indices` must be an array of a kind that has a derivative."""
     for n in indices:
         for leaf in tree.leaves(args[n]):
-            kind = dtypes.kind(type_of(leaf).dtype) if is_value(leaf) else None  # type: ignore[attr-defined]
+            kind = dtypes.kind(get_aval(leaf).dtype) if is_value(leaf) else None  # type: ignore[attr-defined]
             if kind == "c" or (kind == "f" and not holomorphic) or (kind is not None and allow_int and not holomorphic):
                 continue
             path = next(p for p, v in tree.leaves_with_path(args[n]) if v is leaf)
@@ -647,11 +647,11 @@ def reject_gradient_input(
             at=user_line(),
             jax=not_a_jax_type(leaf),
         )
-    received = type_of(leaf).short()
+    received = get_aval(leaf).short()
     if holomorphic:
         what = (
             f"{transformation} with holomorphic=True requires inputs with complex dtype, but got "
-            f"{dtypes.name(type_of(leaf).dtype)}: {path} of {name_of(fun)}."  # type: ignore[attr-defined]
+            f"{dtypes.name(get_aval(leaf).dtype)}: {path} of {name_of(fun)}."  # type: ignore[attr-defined]
         )
         raise ArgumentTypeError(
             what, received=f"{received} at {path}", fix=f"convert {path}, or leave holomorphic=True out"
@@ -659,7 +659,7 @@ def reject_gradient_input(
     other = "; allow_int=True returns float0 gradients" if transformation in ("grad", "jacrev") else ""
     raise IntegerInputGradientError(
         f"{transformation} requires real- or complex-valued inputs (input dtype that is a sub-dtype of np.inexact), "
-        f"but got {dtypes.name(type_of(leaf).dtype)}: {path} of {name_of(fun)}.",  # type: ignore[attr-defined]
+        f"but got {dtypes.name(get_aval(leaf).dtype)}: {path} of {name_of(fun)}.",  # type: ignore[attr-defined]
         received=received,
         fix=f"pass {path} as a float (1.0 instead of 1, x.astype(float)), or choose other argnums{other}",
         at=user_line(),
@@ -674,7 +674,7 @@ def check_scalar(fun: Callable[..., Any], value: Any, results: Sequence[Any], ho
             fix="return the scalar alone, or (scalar, auxiliary) with has_aux=True",
             at=user_line(),
         )
-    aval = type_of(results[0])
+    aval = get_aval(results[0])
     if aval.shape:  # type: ignore[attr-defined]
         raise NonScalarGradientError(
             f"Gradient only defined for scalar-output functions. Output had shape: {aval.shape}.",  # type: ignore[attr-defined]

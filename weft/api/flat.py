@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 from weft.base import tree
 from weft.base.errors import ArgumentError, ArgumentTypeError, InvalidInputTypeError
 from weft.base.source import user_line
-from weft.ir.types import is_value, type_of
-from weft.trace.refs import check_none_returned
+from weft.ir.types import get_aval, is_value
+from weft.trace.refs import check_no_ref_results
 
 
 class OutTree:
@@ -104,7 +104,7 @@ def flat_function(function: Callable[..., Any], in_tree: tree.PyTreeDef, out: Ou
 
 def check_results(function: Callable[..., Any], result: Any, leaves: Sequence[Any], what: str = "The function") -> None:
     """Every leaf of a transformed function's result must be an array or a number. `what` says what the function is."""
-    check_none_returned(leaves, f"{what} {name_of(function)}")
+    check_no_ref_results(leaves, f"{what} {name_of(function)}")
     check_values(
         result,
         leaves,
@@ -232,7 +232,7 @@ Dispatcher = Callable[[tuple[Any, ...], dict[str, Any]], Any]
 
 
 def types_of(leaves: Sequence[Any]) -> tuple[Any, ...]:
-    return tuple([type_of(leaf) for leaf in leaves])
+    return tuple([get_aval(leaf) for leaf in leaves])
 
 
 def resolve(

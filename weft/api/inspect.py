@@ -13,8 +13,8 @@ from weft.api.stages import struct, with_structs
 from weft.base import tree
 from weft.base.errors import ArgumentError
 from weft.base.tracebacks import boundary
-from weft.ir.context import named_axis
-from weft.ir.types import RefType, Type, type_of
+from weft.ir.context import bind_axis
+from weft.ir.types import RefType, Type, get_aval
 from weft.trace.refs import Ref
 from weft.trace.stage import stage
 
@@ -64,10 +64,10 @@ def make_jaxpr(
         check_leaves(fun, "make_jaxpr", leaves, dynamic, rest)
         out = OutTree()
         flat = flat_function(wrapper._with_static(static), in_tree, out)
-        function, types, _, _ = with_ref_arguments(flat, [type_of(leaf) for leaf in leaves])
+        function, types, _, _ = with_ref_arguments(flat, [get_aval(leaf) for leaf in leaves])
         with ExitStack() as scopes:
             for name, size in axis_env or ():
-                scopes.enter_context(named_axis(name, size))
+                scopes.enter_context(bind_axis(name, size))
             names = argument_paths(fun, dynamic, rest)
             jaxpr, _ = stage(function, types, where=name_of(fun), names=names, name=name_of(fun), refs=[])
         if return_shape:
@@ -113,4 +113,4 @@ def typeof(x: Any) -> Type:
     >>> print(weft.typeof(wnp.ones((2, 3))))
     float32[2,3]
     """
-    return RefType(x.inner_aval) if isinstance(x, Ref) else type_of(x)
+    return RefType(x.inner_aval) if isinstance(x, Ref) else get_aval(x)

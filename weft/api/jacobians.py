@@ -17,7 +17,7 @@ from weft.base.errors import ArgumentTypeError, NotSupportedError
 from weft.base.tracebacks import boundary
 from weft.indexing.expression import Expression
 from weft.ir.context import EVALUATION
-from weft.ir.types import type_of
+from weft.ir.types import get_aval
 from weft.primitives.elementwise.arithmetic import add
 from weft.primitives.elementwise.compare import eq
 from weft.primitives.elementwise.convert import convert_element_type
@@ -159,21 +159,21 @@ def hessian(
 
 def check_complex(fun: Callable[..., Any], value: Any) -> None:
     for leaf in tree.leaves(value):
-        if dtypes.kind(type_of(leaf).dtype) != "c":  # type: ignore[attr-defined]
+        if dtypes.kind(get_aval(leaf).dtype) != "c":  # type: ignore[attr-defined]
             what = f"holomorphic=True needs {name_of(fun)} to return complex arrays."
-            raise ArgumentTypeError(what, received=type_of(leaf).short())
+            raise ArgumentTypeError(what, received=get_aval(leaf).short())
 
 
 def check_real(fun: Callable[..., Any], value: Any, word: str, transformation: str) -> None:
     for path, leaf in tree.leaves_with_path(value):
-        if dtypes.kind(type_of(leaf).dtype) != "f":  # type: ignore[attr-defined]
+        if dtypes.kind(get_aval(leaf).dtype) != "f":  # type: ignore[attr-defined]
             what = f"{transformation} of {name_of(fun)} needs real floating-point {word}."
-            received = f"{type_of(leaf).short()} at {tree.keystr(path) or 'the result'}"
+            received = f"{get_aval(leaf).short()} at {tree.keystr(path) or 'the result'}"
             fix = "for a holomorphic function pass holomorphic=True; for others use jvp or vjp directly"
             side = "inputs (input" if word == "arguments" else "outputs (output"
             jax = (
                 f"{transformation} requires real-valued {side} dtype that is a sub-dtype of np.floating), but got "
-                f"{dtypes.name(type_of(leaf).dtype)}."  # type: ignore[attr-defined]
+                f"{dtypes.name(get_aval(leaf).dtype)}."  # type: ignore[attr-defined]
             )
             raise ArgumentTypeError(what, received=received, fix=fix, jax=jax)
 
@@ -181,7 +181,7 @@ def check_real(fun: Callable[..., Any], value: Any, word: str, transformation: s
 def basis(value: Any) -> Any:
     """The standard basis of a tree of arrays, stacked along a new first axis of every leaf."""
     leaves, treedef = tree.flatten(value)
-    avals: list[Any] = [type_of(leaf) for leaf in leaves]
+    avals: list[Any] = [get_aval(leaf) for leaf in leaves]
     sizes = [math.prod(a.shape) for a in avals]
     total, start, blocks = sum(sizes), 0, []
     for aval, size in zip(avals, sizes, strict=True):
@@ -221,7 +221,7 @@ def split_columns(y: Any, arguments: Any) -> Any:
     parts, start = [], 0
     lead = y.shape[:-1]
     for leaf in leaves:
-        shape = type_of(leaf).shape  # type: ignore[attr-defined]
+        shape = get_aval(leaf).shape  # type: ignore[attr-defined]
         size = math.prod(shape)
         part = slice_primitive(
             y, start_indices=(*[0] * len(lead), start), limit_indices=(*lead, start + size), strides=None

@@ -9,12 +9,12 @@ from weft.api.custom_rules import mistake, path_in, rule_name
 from weft.api.flat import OutTree, check_callable, check_values, flat_function, name_of, structure_differences
 from weft.base import tree
 from weft.base.tracebacks import boundary
-from weft.ir.context import lifted
+from weft.ir.context import with_aval
 from weft.ir.jaxpr import Jaxpr, Var, constants_to_arguments
-from weft.ir.types import type_of
+from weft.ir.types import get_aval
 from weft.primitives.control.linear_call import Later
 from weft.primitives.control.linear_call import linear_call as linear_call_primitive
-from weft.trace.closed import stage_closed
+from weft.trace.closed import stage_subjaxpr
 from weft.trace.stage import stage
 
 __all__ = ["linear_call"]
@@ -45,8 +45,8 @@ def linear_call(
             lambda path, word=word: f"linear_call got a value that is not an array at {word}{path}.",  # type: ignore[misc]
             "pass arrays or numbers; close over other objects instead",
         )
-    operands = [lifted(x) for x in (*residuals, *linear)]
-    types = [type_of(x) for x in operands]
+    operands = [with_aval(x) for x in (*residuals, *linear)]
+    types = [get_aval(x) for x in operands]
     out = OutTree()
     in_tree = tree.structure(((residual_args, linear_args), {}))
     jaxpr, constants = stage(flat_function(fun, in_tree, out), types, where=name_of(fun), name=name_of(fun))
@@ -62,15 +62,15 @@ def linear_call(
                 what = f"{rule} must return cotangents in the structure of linear_args."
                 raise mistake(what, structure_differences(linear_tree, found_tree, ()))
             for i, (leaf, aval) in enumerate(zip(leaves, types[len(residuals) :], strict=True)):
-                if not aval.cotangent().accepts(type_of(leaf)):
+                if not aval.cotangent().accepts(get_aval(leaf)):
                     what = f"{rule} must return cotangents of the types of linear_args."
-                    raise mistake(what, f"{type_of(leaf).short()} for {aval.short()} at {path_in(linear_tree, i, '')}")
+                    raise mistake(what, f"{get_aval(leaf).short()} for {aval.short()} at {path_in(linear_tree, i, '')}")
             return leaves
 
         incoming = [t.cotangent() for t in jaxpr.out_avals]
-        back = stage_closed(function, [*held, *incoming], name=name_of(fun_transpose))
+        back = stage_subjaxpr(function, [*held, *incoming], name=name_of(fun_transpose))
         # Like the function, it gets what that closes over.
-        return back.replace(invars=[*(Var(type_of(c)) for c in constants), *back.invars])
+        return back.replace(invars=[*(Var(get_aval(c)) for c in constants), *back.invars])
 
     results = linear_call_primitive(
         *constants,

@@ -7,7 +7,7 @@ from typing import Any
 
 from weft.ir.interpreter import replay
 from weft.ir.jaxpr import Jaxpr, subjaxprs
-from weft.ir.types import RefType, type_of
+from weft.ir.types import RefType, get_aval
 from weft.primitives.control.custom import custom_lin, custom_vjp_call
 from weft.trace.refs import Ref, Touched, write_back
 
@@ -69,7 +69,7 @@ def function_of_values(jaxpr: Jaxpr, name: str) -> Callable[..., list[Any]]:
 
 def types_with_refs(leaves: Sequence[Any]) -> tuple[Any, ...]:
     """The types of leaves of which some are mutable arrays, or describe one."""
-    return tuple(RefType(leaf.inner_aval) if isinstance(leaf, Ref) else type_of(leaf) for leaf in leaves)
+    return tuple(RefType(leaf.inner_aval) if isinstance(leaf, Ref) else get_aval(leaf) for leaf in leaves)
 
 
 def with_ref_arguments(

@@ -12,7 +12,7 @@ from weft.api.staged import StagedFunction
 from weft.base import tree
 from weft.base.errors import ArgumentError
 from weft.base.tracebacks import boundary
-from weft.ir.types import type_of
+from weft.ir.types import get_aval
 from weft.primitives.control.remat import checkpoint as checkpoint_primitive
 from weft.primitives.control.remat import checkpoint_name as name_primitive
 from weft.sharding.device import MEMORY_KINDS
@@ -330,11 +330,11 @@ def saved_residuals(f: Callable[..., Any], *args: Any, **kwargs: Any) -> list[tu
         results, linear, _ = linearize_flat(flat_function(f, in_tree, OutTree()), values)
         stored = {id(c) for c in linear.consts}
         arguments = {id(v): f"from the argument {p}" for v, p in zip(values, paths, strict=True)}
-        found.extend((type_of(v), arguments[id(v)]) for v in values if id(v) in stored)
-        found.extend((type_of(c), origin(c)) for c in linear.consts if id(c) not in arguments)
+        found.extend((get_aval(v), arguments[id(v)]) for v in values if id(v) in stored)
+        found.extend((get_aval(c), origin(c)) for c in linear.consts if id(c) not in arguments)
         return results
 
-    stage(flat, [type_of(leaf) for leaf in leaves], where=f"saved_residuals of {name_of(f)}")
+    stage(flat, [get_aval(leaf) for leaf in leaves], where=f"saved_residuals of {name_of(f)}")
     return found
 
 

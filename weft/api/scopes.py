@@ -10,7 +10,7 @@ from weft.api.flat import name_of, wraps
 from weft.base.errors import ArgumentTypeError
 from weft.base.settings import states
 from weft.base.tracebacks import boundary
-from weft.ir.context import EVALUATION, Trace, active, context, named
+from weft.ir.context import EVALUATION, Trace, active, context, push_names
 from weft.ir.primitive import Primitive
 from weft.trace.tracer import Tracer
 
@@ -35,7 +35,7 @@ def named_scope(name: str) -> Iterator[None]:
     """
     if not isinstance(name, str):
         raise ArgumentTypeError("named_scope takes a string.", received=f"{name!r} of type {type(name).__name__}")
-    with named(name):
+    with push_names(name):
         yield
 
 
@@ -58,7 +58,7 @@ def named_call(fun: Callable[..., Any], *, name: str | None = None) -> Callable[
     @boundary
     @wraps(fun)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        with named(scope):
+        with push_names(scope):
             return fun(*args, **kwargs)
 
     return wrapped

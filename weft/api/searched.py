@@ -15,7 +15,7 @@ from weft.base.settings import Scope, states
 from weft.base.source import user_line
 from weft.base.tracebacks import boundary
 from weft.ir.context import EVALUATION, context
-from weft.ir.types import ShapeDtypeStruct, type_of
+from weft.ir.types import ShapeDtypeStruct, get_aval
 from weft.sharding.mesh import AxisType
 
 logger = logging.getLogger("weft")
@@ -84,5 +84,5 @@ class SearchedFunction:
 
 def struct(leaf: Any) -> ShapeDtypeStruct:
     """The shape and dtype of an argument, without where it is."""
-    aval: Any = type_of(leaf)
+    aval: Any = get_aval(leaf)
     return ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type)

@@ -19,8 +19,8 @@ from weft.ir.context import context
 from weft.ir.context import manual_axes as manual_axes_in_scope
 from weft.ir.jaxpr import Jaxpr, constants_to_arguments
 from weft.ir.primitive import apply_casts
-from weft.ir.types import ArrayType, is_value, type_of
-from weft.ir.varying import casts_to, state_of
+from weft.ir.types import ArrayType, get_aval, is_value
+from weft.ir.varying import casts_to, manual_state
 from weft.primitives.collectives.casts import vary_unreduced_cast
 from weft.primitives.control.shard_map import check_divides, chosen, local_type
 from weft.primitives.control.shard_map import shard_map as shard_map_primitive
@@ -261,7 +261,7 @@ def argument_specs(
 
 def manual_spec(leaf: Any, manual: frozenset[Any]) -> PartitionSpec:
     """Return what the type of an argument says of the manual axes, which come first in an entry."""
-    aval = type_of(leaf) if is_value(leaf) else None
+    aval = get_aval(leaf) if is_value(leaf) else None
     if not isinstance(aval, ArrayType):
         return PartitionSpec()
     entries = []
@@ -291,11 +291,11 @@ def vary_as(value: Any, spec: PartitionSpec, manual: frozenset[Any]) -> Any:
     """Cast a result to varying along the axes that its spec names, so that its cotangent, which is split over them, has
     the type that the body's transpose takes; to unreduced and to reduced along those that the spec says so of."""
     axes = manual.intersection(split_axes(spec.partitions))
-    value = apply_casts(value, casts_to(state_of(type_of(value)), axes, frozenset()))
-    terms = tuple(sorted(spec.unreduced & state_of(type_of(value)).varying, key=str))
+    value = apply_casts(value, casts_to(manual_state(get_aval(value)), axes, frozenset()))
+    terms = tuple(sorted(spec.unreduced & manual_state(get_aval(value)).varying, key=str))
     value = vary_unreduced_cast(value, axes=terms) if terms else value
-    alike = spec.reduced - state_of(type_of(value)).vur
-    return apply_casts(value, casts_to(state_of(type_of(value)), frozenset(), alike)) if alike else value
+    alike = spec.reduced - manual_state(get_aval(value)).vur
+    return apply_casts(value, casts_to(manual_state(get_aval(value)), frozenset(), alike)) if alike else value
 
 
 def check_specs(

@@ -16,8 +16,8 @@ from weft.base.arguments import described
 from weft.base.errors import ArgumentError, ArgumentTypeError, ShardingTypeError
 from weft.base.settings import config
 from weft.base.source import user_line
-from weft.ir.context import EVALUATION, context, lifted
-from weft.ir.types import ShapeDtypeStruct, type_of
+from weft.ir.context import EVALUATION, context, with_aval
+from weft.ir.types import ShapeDtypeStruct, get_aval
 from weft.primitives.control.call import jit as jit_primitive
 from weft.primitives.movement.device_put import device_put as device_put_primitive
 from weft.primitives.movement.sharding_constraint import left_to_compiler
@@ -31,7 +31,7 @@ from weft.sharding.mesh import AxisType, Mesh
 from weft.sharding.shardings import NamedSharding, Sharding, SingleDeviceSharding, in_types
 from weft.sharding.spec import UNCONSTRAINED, PartitionSpec, entry_axes, split_axes
 from weft.trace.array import Array
-from weft.trace.closed import stage_closed
+from weft.trace.closed import stage_subjaxpr
 from weft.trace.tracer import Tracer
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -123,7 +123,7 @@ def argument_shardings(shardings: Any, args: tuple[Any, ...], kwargs: dict[str, 
 
 def placed_argument(leaf: Any, sharding: Sharding, caller: str, name: str) -> Any:
     """An argument as `in_shardings` say: what is nowhere in particular is put there, what is elsewhere is an error."""
-    aval: Any = type_of(leaf)
+    aval: Any = get_aval(leaf)
     checked(sharding, aval.shape, f"{caller}: argument {name} of type {aval.short()}")
     if isinstance(leaf, ShapeDtypeStruct):
         check_where(leaf.sharding, sharding, aval, caller, name)
@@ -165,7 +165,7 @@ def with_out_shardings(function: Callable[..., Any], out_shardings: Any, caller:
         paths = [tree.keystr(path) for path, _ in tree.leaves_with_path(result)]
         for i, (leaf, sharding) in enumerate(zip(leaves, wanted, strict=True)):
             if isinstance(sharding, NamedSharding):
-                aval: Any = type_of(leaf)
+                aval: Any = get_aval(leaf)
                 checked(sharding, aval.shape, f"{caller}: result{paths[i]} of type {aval.short()}")
                 leaves[i] = constrained(leaf, sharding)
         return tree.unflatten(structure, leaves)
@@ -197,7 +197,7 @@ def constrained(x: Any, sharding: Sharding) -> Any:
         return resharded(held(x), sharding)
     if isinstance(sharding, SingleDeviceSharding):
         return device_put_primitive(x, device=sharding.device, source=None)
-    return put_traced(lifted(x), sharding)  # type: ignore[arg-type]
+    return put_traced(with_aval(x), sharding)  # type: ignore[arg-type]
 
 
 def with_sharding_constraint(x: Any, shardings: Any) -> Any:
@@ -234,7 +234,7 @@ def with_sharding_constraint(x: Any, shardings: Any) -> Any:
                 fix="P(P.UNCONSTRAINED) where the compiler is to choose; P() for an array that is not split",
                 at=user_line(),
             )
-        aval: Any = type_of(leaf)
+        aval: Any = get_aval(leaf)
         checked(sharding, aval.shape, f"with_sharding_constraint: {aval.short()}")
         if isinstance(sharding, NamedSharding) and sharding.mesh.explicit_axes:
             sharding = with_own_axes(aval, sharding)
@@ -312,7 +312,7 @@ def split_result(function: Callable[..., Any], out_sharding: Any, *args: Any, **
             found.append(out_tree)
             return leaves
 
-        jaxpr = stage_closed(staged, [type_of(a) for a in arrays], name=function.__name__)
+        jaxpr = stage_subjaxpr(staged, [get_aval(a) for a in arrays], name=function.__name__)
         return tree.unflatten(found[0], jit_primitive(*arrays, jaxpr=jaxpr, name=function.__name__))
     values = [left_to_compiler(v) if isinstance(v, Array) else v for v in values]
     args, kwargs = tree.unflatten(structure, values)
@@ -343,7 +343,7 @@ def takes_out_sharding(function: Function) -> Function:
 
 def typed_result(x: Any, sharding: NamedSharding, caller: str) -> Any:
     """A value that the compiler has split, with the type that a sharding says."""
-    aval: Any = type_of(x)
+    aval: Any = get_aval(x)
     checked(sharding, aval.shape, f"{caller}: the result, {aval.short()},")
     sharding = with_all_entries(sharding, aval.ndim)
     if not isinstance(x, Tracer) and context.trace is EVALUATION:
@@ -385,7 +385,7 @@ def reshard(xs: Any, out_shardings: Any) -> Any:
     results = []
     for leaf, one in zip(leaves, wanted, strict=True):
         sharding = explicit_sharding(one, "reshard", "out_shardings")
-        aval: Any = type_of(leaf)
+        aval: Any = get_aval(leaf)
         checked(sharding, aval.shape, f"reshard: {aval.short()}")
         results.append(constrained(leaf, with_all_entries(sharding, aval.ndim)))
     return tree.unflatten(structure, results)

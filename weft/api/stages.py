@@ -17,7 +17,7 @@ from weft.base.source import user_line
 from weft.base.tracebacks import boundary
 from weft.ir.context import EVALUATION, context
 from weft.ir.jaxpr import Jaxpr
-from weft.ir.types import ArrayType, RefType, ShapeDtypeStruct, is_value, type_of
+from weft.ir.types import ArrayType, RefType, ShapeDtypeStruct, get_aval, is_value
 from weft.primitives.control.call import jit as jit_primitive
 from weft.runtime.device import default_device
 from weft.runtime.evaluate import donate
@@ -436,20 +436,20 @@ class Compiled(Stage):
             pairs = zip(leaves, self._argument_shardings(), traced._paths, strict=True)
             leaves = [placed_argument(leaf, sharding, name, path) for leaf, sharding, path in pairs]
         for i, (leaf, aval) in enumerate(zip(leaves, traced._in_types, strict=True)):
-            if not (type_of(leaf).matches(aval) or type_of(before[i]).matches(aval)):
+            if not (get_aval(leaf).matches(aval) or get_aval(before[i]).matches(aval)):
                 path = [p for p, _ in tree.leaves_with_path(dynamic)][i]
                 by_name = path[0].idx
                 where = f"kwargs{tree.keystr(path[1:])}" if by_name else f"args[{path[1].idx}]{tree.keystr(path[2:])}"
                 raise InvalidInputTypeError(
                     f"{traced.fun_name}: Argument types differ from the types for which this computation was"
                     f" compiled, at {where}.",
-                    received=f"{type_of(leaf).short()} for {aval.short()}",
+                    received=f"{get_aval(leaf).short()} for {aval.short()}",
                     fix="call the jitted function, which compiles for new types, or convert the argument",
                     at=user_line(),
                     jax="Argument types differ from the types for which this computation was compiled. The "
                     "mismatches are:"
                     f"\nArgument '{traced._paths[i]}' compiled with {aval.str_short()} and called with "
-                    f"{type_of(leaf).str_short()}",
+                    f"{get_aval(leaf).str_short()}",
                 )
         operands = (*(self._const_args or traced._constants), *leaves)
         if self._partitioned is not None and context.trace is EVALUATION:

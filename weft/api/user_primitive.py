@@ -13,9 +13,9 @@ from typing import Any
 from weft.base import dtypes
 from weft.base.errors import ArgumentError, ArgumentTypeError, NotSupportedError
 from weft.base.source import user_line
-from weft.ir.context import EVALUATION, active, lifted
-from weft.ir.interpreter import storage_of
-from weft.ir.primitive import Axis, HigherOrder, No, Params, Primitive, missing, registered
+from weft.ir.context import EVALUATION, active, with_aval
+from weft.ir.interpreter import storage_array
+from weft.ir.primitive import Axis, HigherOrder, No, Params, Primitive, all_primitives, missing
 from weft.ir.types import ArrayType, ShapeDtypeStruct, Type, array_type
 from weft.ir.zeros import Zero
 from weft.runtime.held import HeldArray
@@ -107,7 +107,7 @@ class UserPrimitive(Primitive, metaclass=_AnyPrimitive):
         return found if self.is_effectful else (found, ())
 
     def eager(self, types: Sequence[Type], params: Params) -> Callable[[Sequence[Any]], list[Any]]:
-        return lambda args: self._run([lifted(a) for a in args], params)
+        return lambda args: self._run([with_aval(a) for a in args], params)
 
     def _run(self, args: Sequence[Any], params: Params) -> list[Any]:
         """The results on concrete arrays."""
@@ -116,10 +116,10 @@ class UserPrimitive(Primitive, metaclass=_AnyPrimitive):
             raise missing(f"Evaluation rule for '{self.name}' not implemented: say it by def_impl.")
         with active(EVALUATION):
             out = function(*args, **params)
-        return [r if isinstance(r, HeldArray) else lifted(r) for r in (out if self.multiple_results else [out])]
+        return [r if isinstance(r, HeldArray) else with_aval(r) for r in (out if self.multiple_results else [out])]
 
     def eval(self, /, *arrays: Any, **params: Any) -> Any:
-        results = [storage_of(r) for r in self._run([EVALUATION.lift(a) for a in arrays], params)]
+        results = [storage_array(r) for r in self._run([EVALUATION.lift(a) for a in arrays], params)]
         return results if self.multiple_results else results[0]
 
     @property
@@ -135,9 +135,9 @@ class UserPrimitive(Primitive, metaclass=_AnyPrimitive):
         outs, tangents_out = rule(list(primals), list(tangents), **params)
         if not self.multiple_results:
             outs, tangents_out = [outs], [tangents_out]
-        outs = [lifted(o) for o in outs]
+        outs = [with_aval(o) for o in outs]
         pairs = zip(outs, tangents_out, strict=True)
-        return outs, [Zero.of(o.aval) if t is None else t if type(t) is Zero else lifted(t) for o, t in pairs]
+        return outs, [Zero.of(o.aval) if t is None else t if type(t) is Zero else with_aval(t) for o, t in pairs]
 
     def transpose(self, cotangent: Any, /, *args: Any, **params: Any) -> Sequence[Any]:  # type: ignore[override]
         rule = self.rules.get("transpose")
@@ -154,8 +154,8 @@ class UserPrimitive(Primitive, metaclass=_AnyPrimitive):
             raise missing(f"Batching rule for '{self.name}' not implemented: batching.primitive_batchers holds it.")
         outs, out_dims = rule(AxisData(axis), tuple(args), tuple(dims), **params)
         if not self.multiple_results:
-            return lifted(outs), in_range(out_dims, lifted(outs))
-        outs = [lifted(o) for o in outs]
+            return with_aval(outs), in_range(out_dims, with_aval(outs))
+        outs = [with_aval(o) for o in outs]
         if out_dims is None or isinstance(out_dims, int):
             out_dims = [out_dims] * len(outs)
         return outs, [in_range(d, o) for d, o in zip(out_dims, outs, strict=True)]
@@ -240,7 +240,7 @@ class RuleTable(MutableMapping[Primitive, Callable[..., Any]]):
         getattr(primitive, "rules", {}).pop(self._kind, None)
 
     def __iter__(self) -> Iterator[Primitive]:
-        cards = [card for card in registered() if card not in self._own and self._of_card(card) is not None]
+        cards = [card for card in all_primitives() if card not in self._own and self._of_card(card) is not None]
         return iter([*self._own, *cards])
 
     def __len__(self) -> int:
@@ -252,7 +252,7 @@ class RuleTable(MutableMapping[Primitive, Callable[..., Any]]):
 
 def _jvp_of(card: Primitive) -> Callable[..., Any]:
     def rule(primals: Sequence[Any], tangents: Sequence[Any], /, **params: Any) -> Any:
-        outs, out_tangents = push_forward(card, [lifted(p) for p in primals], tangents, params)
+        outs, out_tangents = push_forward(card, [with_aval(p) for p in primals], tangents, params)
         return (outs, out_tangents) if card.multiple_results else (outs[0], out_tangents[0])
 
     return rule
@@ -279,7 +279,7 @@ def _override_transpose(card: Primitive, rule: Callable[..., Any]) -> None:
 def _batch_of(card: Primitive) -> Callable[..., Any]:
     def rule(args: Sequence[Any], dims: Sequence[int | None], /, **params: Any) -> Any:
         sizes = [a.shape[d] for a, d in zip(args, dims, strict=True) if d is not None]
-        outs, out_dims = apply_batched(card, Axis(sizes[0]), [lifted(a) for a in args], dims, params, False)
+        outs, out_dims = apply_batched(card, Axis(sizes[0]), [with_aval(a) for a in args], dims, params, False)
         return (outs, out_dims) if card.multiple_results else (outs[0], out_dims[0])
 
     return rule
@@ -287,7 +287,7 @@ def _batch_of(card: Primitive) -> Callable[..., Any]:
 
 def _fancy_batch_of(card: Primitive) -> Callable[..., Any]:
     def rule(axis: AxisData, args: Sequence[Any], dims: Sequence[int | None], /, **params: Any) -> Any:
-        outs, out_dims = apply_batched(card, axis._axis, [lifted(a) for a in args], dims, params, False)
+        outs, out_dims = apply_batched(card, axis._axis, [with_aval(a) for a in args], dims, params, False)
         return (outs, out_dims) if card.multiple_results else (outs[0], out_dims[0])
 
     return rule

@@ -11,7 +11,7 @@ from weft.base.errors import AxisSpecError, ShardingTypeError
 from weft.base.source import user_line, user_location
 from weft.base.tracebacks import boundary
 from weft.ir.primitive import Axis
-from weft.ir.types import ArrayType, is_value, type_of
+from weft.ir.types import ArrayType, get_aval, is_value
 from weft.primitives.movement.shape import batched_at_front, move_axis
 from weft.primitives.movement.sharding_constraint import reshard
 from weft.primitives.reduction.reduce import reduce_sum
@@ -118,7 +118,7 @@ def mapped_sharding(
     for i, (leaf, dim) in enumerate(zip(leaves, dims, strict=True)):
         if dim is None or not is_value(leaf):
             continue
-        aval: Any = type_of(leaf)
+        aval: Any = get_aval(leaf)
         sharding = getattr(aval, "explicit_sharding", None)
         if sharding is not None and sharding.spec[dim] is not None:
             found[NamedSharding(sharding.mesh, PartitionSpec(sharding.spec[dim]))] = i
@@ -229,7 +229,7 @@ def normalized(
 ) -> int | None:
     if axis is None:
         return None
-    aval = type_of(leaf)
+    aval = get_aval(leaf)
     assert isinstance(aval, ArrayType)
     if not -aval.ndim <= axis < aval.ndim:
         raise AxisSpecError(
@@ -257,7 +257,7 @@ def mapped_size(
     sizes: dict[Any, list[int]] = {}
     for i, (dim, leaf) in enumerate(zip(dims, leaves, strict=True)):
         if dim is not None:
-            sizes.setdefault(type_of(leaf).shape[dim], []).append(i)  # type: ignore[attr-defined]
+            sizes.setdefault(get_aval(leaf).shape[dim], []).append(i)  # type: ignore[attr-defined]
     if axis_size is not None:
         sizes.setdefault(axis_size, [])
     if not sizes:
@@ -268,7 +268,7 @@ def mapped_size(
         )
     if len(sizes) > 1:
         lines = [
-            f"size {size}: axis {axes[n]} of {path(n)}, {type_of(leaves[n]).short()}"
+            f"size {size}: axis {axes[n]} of {path(n)}, {get_aval(leaves[n]).short()}"
             for size, indices in sizes.items()
             for n in indices[:3]
         ]
@@ -277,7 +277,8 @@ def mapped_size(
         what = f"{caller} got inconsistent sizes for array axes to be mapped by {name_of(fun)}."
         groups = {
             size: [
-                (axes[n], _jax_path(path(n), positional is None or n < positional), type_of(leaves[n])) for n in indices
+                (axes[n], _jax_path(path(n), positional is None or n < positional), get_aval(leaves[n]))
+                for n in indices
             ]
             for size, indices in sizes.items()
         }
@@ -314,7 +315,7 @@ def split_batch(value: Any, axis: Axis) -> Any:
     """A result that all elements have alike, one for each element, split as the mapped dimensions of arguments are."""
     if axis.sharding is None:
         return value
-    aval: Any = type_of(value)
+    aval: Any = get_aval(value)
     wanted = axis.batched(aval.without((0,))).explicit_sharding
     return reshard(value, sharding=wanted, source=aval.explicit_sharding)
 
@@ -327,7 +328,7 @@ def move_batch_axis(
         if dim is not None:
             raise AxisSpecError(
                 f"vmap of {name_of(fun)}: out_axes is None for a result that differs between elements of the batch.",
-                received=type_of(value).short(),
+                received=get_aval(value).short(),
                 fix="give the axis, or reduce the result over the batch (for example with lax.psum over a named axis)",
                 at=user_line(),
                 jax=f"vmap has mapped output (axis_name={axis.name}) but out_axes is None, at vmap out_axes",

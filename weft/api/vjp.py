@@ -11,7 +11,7 @@ from weft.base import tree
 from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.base.source import user_line
 from weft.base.tracebacks import boundary
-from weft.ir.context import lifted
+from weft.ir.context import with_aval
 from weft.ir.primitive import accumulate, instantiate
 from weft.ir.types import is_value
 from weft.ir.zeros import Zero
@@ -199,7 +199,7 @@ class VJP:
                 fix="pullback.args_res[i] = value, or saveable_args=True",
                 at=user_line(),
             )
-        return [lifted(saved[i]) if i >= 0 else next(opaque) for i in self.layout.sources]
+        return [with_aval(saved[i]) if i >= 0 else next(opaque) for i in self.layout.sources]
 
 
 tree.register_pytree_node(
@@ -282,7 +282,7 @@ def vjp(
     leaves, structure = tree.flatten(primals)
     refs = [leaf if isinstance(leaf, Ref) else None for leaf in leaves]
     values = [leaf if ref is None else ref.value for leaf, ref in zip(leaves, refs, strict=True)]
-    values = [lifted(x) if is_value(x) else x for x in values]
+    values = [with_aval(x) if is_value(x) else x for x in values]
     args = tree.unflatten(structure, values)
     has_refs = any(ref is not None for ref in refs)
     if has_refs:

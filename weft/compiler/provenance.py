@@ -14,7 +14,7 @@ from weft.compiler.kernel.ir import Compute, If, Loop, Statement
 from weft.compiler.program.cost import launch_work
 from weft.compiler.program.ir import Call, Copy, Fill, Launch, Step
 from weft.compiler.target.target import ANY
-from weft.ir.fusing import size_of
+from weft.ir.fusing import element_count
 from weft.ir.jaxpr import Equation
 from weft.ir.types import ArrayType
 
@@ -81,7 +81,7 @@ def scopes_of(equation: Equation) -> dict[str, float]:
 def _weight(equation: Equation) -> float:
     """How much of a fusion's time an equation is likely to take: its flops, or one for each element that it copies."""
     shapes = [v.aval.shape for v in equation.outvars if isinstance(v.aval, ArrayType)]
-    elements = float(max((size_of(shape) for shape in shapes), default=1))
+    elements = float(max((element_count(shape) for shape in shapes), default=1))
     properties = structure(equation)
     return 0.0 if properties.alias else max(equation_flops(equation), elements)
 

@@ -11,7 +11,7 @@ from weft.base import dtypes, tree
 from weft.base.errors import ArgumentError, ArgumentTypeError, TangentMismatchError
 from weft.base.publish import publish as _publish
 from weft.ir.primitive import instantiate
-from weft.ir.types import type_of
+from weft.ir.types import get_aval
 from weft.ir.zeros import Zero
 from weft.lax import full_like, mul
 from weft.numpy.util import ensure_array
@@ -109,7 +109,7 @@ def _scaled(term: Any, k: int, factor: float, is_scaled: bool) -> Any:
 
 def _finished(x: Any, terms: Terms, order: int, factorial_scaled: bool) -> list[Any]:
     if terms is None:
-        return [instantiate(Zero.of(type_of(x)))] * order
+        return [instantiate(Zero.of(get_aval(x)))] * order
     return [_scaled(t, k, 1 / math.factorial(k), factorial_scaled) for k, t in enumerate(terms, 1)]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from weft.base import tree
 from weft.base.errors import ArgumentError
 from weft.base.publish import publish as _publish
-from weft.ir.types import type_of as _type_of
+from weft.ir.types import get_aval
 from weft.sharding.layout import Format, Layout
 
 __all__ = ["Format", "Layout", "with_layout_constraint"]
@@ -19,7 +19,7 @@ def with_layout_constraint(x: Any, layouts: Any) -> Any:
     is_layout = lambda value: isinstance(value, Layout)
     found = [layouts] * len(tree.leaves(x)) if is_layout(layouts) else tree.broadcast_prefix(layouts, x, is_layout)
     for leaf, layout in zip(tree.leaves(x), found, strict=True):
-        aval: Any = _type_of(leaf)
+        aval: Any = get_aval(leaf)
         layout.check_compatible_aval(aval.shape)
         if layout.major_to_minor != tuple(range(aval.ndim)) or layout.tiling:
             raise ArgumentError(

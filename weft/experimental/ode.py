@@ -24,7 +24,7 @@ from weft.base.sequences import safe_map, safe_zip
 from weft.extend.linear_util import transformation2
 from weft.flatten_util import ravel_pytree
 from weft.ir.interpreter import replay
-from weft.ir.types import type_of
+from weft.ir.types import get_aval
 from weft.lax.bodies import trace_body
 from weft.numpy.elementwise import absolute
 from weft.numpy.indexing import concrete
@@ -159,17 +159,17 @@ def odeint(
                 )
             return ravel_pytree([lax.convert_element_type(part, flat.dtype) for part in parts])[0]
         for out, state in safe_zip(tree.leaves(found), tree.leaves(y0)):
-            if type_of(out).shape != state.shape:  # type: ignore[attr-defined]
+            if get_aval(out).shape != state.shape:  # type: ignore[attr-defined]
                 raise ShapeMismatchError(
                     "odeint: func must return arrays of the shapes of y0.",
-                    received=f"{type_of(out).short()} for {state.aval.short()}",
+                    received=f"{get_aval(out).short()} for {state.aval.short()}",
                 )
         found = [lax.convert_element_type(out, flat.dtype) for out in tree.leaves(found)]
         return ravel_pytree(found)[0]
 
     operands = flat, times[0], *leaves
     in_tree = tree.structure(operands)
-    types = [type_of(x) for x in operands]
+    types = [get_aval(x) for x in operands]
     jaxpr, constants, _, _ = trace_body(flat_func, in_tree, types, "the function of odeint,")
     count = len(constants)
 
@@ -205,7 +205,7 @@ def _unraveled(states: Any, unravel: Callable[[Any], Any], y0: Any) -> Any:
 
 def _integrated(dynamics: Dynamics, options: Any, y0: Any, times: Any, parameters: Sequence[Any]) -> Any:
     """The states at times, one in a row, with derivatives with respect to all of y0, times and parameters."""
-    inexact = [dtypes.kind(type_of(p).dtype) in "fc" for p in parameters]  # type: ignore[attr-defined]
+    inexact = [dtypes.kind(get_aval(p).dtype) in "fc" for p in parameters]  # type: ignore[attr-defined]
 
     def split(parameters: Sequence[Any]) -> list[Any]:
         return [p for p, moves in safe_zip(parameters, inexact) if moves]

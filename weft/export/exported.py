@@ -36,7 +36,7 @@ from weft.ir.context import EVALUATION, context
 from weft.ir.interpreter import replay
 from weft.ir.jaxpr import Jaxpr, drop_dead
 from weft.ir.printer import to_text
-from weft.ir.types import ArrayType, ShapeDtypeStruct, type_of
+from weft.ir.types import ArrayType, ShapeDtypeStruct, get_aval
 from weft.ir.verifier import verify
 from weft.runtime.device import default_device
 from weft.runtime.spmd import mesh_of, result_shardings
@@ -254,7 +254,7 @@ class Exported:
     def _call_flat(self, leaves: Sequence[Any], devices: tuple[Device, ...] = ()) -> list[Any]:
         """Call the function on leaves; on `devices`, if the caller knows them."""
         arrays = [_as_typed(leaf, aval) for leaf, aval in zip(leaves, self.in_avals, strict=True)]
-        sizes = self._sizes([type_of(a) for a in arrays])
+        sizes = self._sizes([get_aval(a) for a in arrays])
         if self._devices:
             devices = devices or devices_of_call(self.fun_name, len(self._devices), arrays)
             renamed = dict(zip(self._devices, devices, strict=True))
@@ -291,7 +291,7 @@ class Exported:
         if found is None:
 
             def function(*leaves: Any) -> tuple[Any, ...]:
-                sizes = self._sizes([type_of(leaf) for leaf in leaves])
+                sizes = self._sizes([get_aval(leaf) for leaf in leaves])
                 if any(isinstance(size, Expression) for size in sizes.values()):
                     # The symbols of a call need not have the bounds of the export, by which types may have been
                     # simplified: such a trace is dropped.

@@ -16,7 +16,7 @@ from weft.ir.context import EVALUATION, context
 from weft.ir.jaxpr import Jaxpr, subjaxprs
 from weft.ir.primitive import Params, Primitive
 from weft.ir.types import ArrayType
-from weft.ir.unplaced import retyped
+from weft.ir.unplaced import map_types
 from weft.runtime.device import default_device, devices
 from weft.runtime.sharded import ShardedArray
 from weft.sharding.device import Device
@@ -72,7 +72,7 @@ def on_devices(jaxpr: Jaxpr, old: Sequence[Device], new: Sequence[Device]) -> Ja
     def parameters(card: Primitive, params: Params) -> Params:
         return {name: moved(value, renamed) for name, value in params.items()}
 
-    return retyped(jaxpr, lambda aval: aval, parameters)
+    return map_types(jaxpr, lambda aval: aval, parameters)
 
 
 def moved(value: Any, renamed: Mapping[Device, Device]) -> Any:

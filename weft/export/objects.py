@@ -19,7 +19,7 @@ from weft.indexing.dimension import Dimension, parse_dimension
 from weft.indexing.expression import Expression, Symbol
 from weft.ir.jaxpr import Equation, Jaxpr, subjaxprs
 from weft.ir.primitive import Primitive, lookup
-from weft.ir.types import ArrayType, array_type, type_of
+from weft.ir.types import ArrayType, array_type, get_aval
 from weft.lax.contraction import RaggedDotDimensionNumbers
 from weft.lax.linalg import EighImplementation, EigImplementation, SvdAlgorithm
 from weft.lax.scaled import AccuracyMode
@@ -191,7 +191,7 @@ class Encoder:
         return found
 
     def array(self, value: Any) -> Any:
-        aval = type_of(value)
+        aval = get_aval(value)
         if not isinstance(aval, ArrayType):
             raise NotData(f"{value!r} of type {type(value).__name__}")
         storage = np.ascontiguousarray(getattr(value, "_value", value))

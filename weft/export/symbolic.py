@@ -25,7 +25,7 @@ from weft.indexing.dimension import (
 from weft.indexing.expression import Expression, Symbol, linear_in, substitute, symbols_of
 from weft.indexing.guards import Assumption
 from weft.indexing.text import dimension_text, shape_text
-from weft.ir.types import ShapeDtypeStruct, Type, type_of
+from weft.ir.types import ShapeDtypeStruct, Type, get_aval
 
 
 class SymbolicScope:
@@ -150,7 +150,7 @@ def symbolic_args_specs(
     for leaf, text in zip(leaves, texts, strict=True):
         if text is not None and not isinstance(text, str):
             raise ArgumentError("A polymorphic shape spec should be None or a string.", received=repr(text))
-        aval: Any = leaf if hasattr(leaf, "shape") and hasattr(leaf, "dtype") else type_of(leaf)
+        aval: Any = leaf if hasattr(leaf, "shape") and hasattr(leaf, "dtype") else get_aval(leaf)
         shape = tuple(aval.shape) if text is None else own.shape(text, aval.shape)
         specs.append(ShapeDtypeStruct(shape, canonicalize_dtype(aval.dtype, allow_extended_dtype=True)))
     return tree.unflatten(structure, specs)

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft.base.publish import publish as _publish
-from weft.ir.context import active, context, lifted
+from weft.ir.context import active, context, with_aval
 from weft.ir.jaxpr import Jaxpr, drop_dead
-from weft.ir.types import Type, type_of
+from weft.ir.types import Type, get_aval
 from weft.trace.stage import StagedTracer, stage
 from weft.transforms.linearize import TangentTrace
 
@@ -52,7 +52,7 @@ class PartialVal(tuple[Any, Any]):
 
     def get_aval(self) -> Type:
         """The type."""
-        return type_of(self[1]) if self.is_known() else self[0]
+        return get_aval(self[1]) if self.is_known() else self[0]
 
 
 def trace_to_jaxpr_nounits(
@@ -67,14 +67,16 @@ def trace_to_jaxpr_nounits(
     function: Callable[..., Any] = getattr(fun, "call_wrapped", fun)
     trace = TangentTrace(context.trace)
     staging = trace.staging
-    arguments = [lifted(p[1]) if p.is_known() else staging.argument(p[0]) for p in pvals]
+    arguments = [with_aval(p[1]) if p.is_known() else staging.argument(p[0]) for p in pvals]
     unknown = [a for a, p in zip(arguments, pvals, strict=True) if not p.is_known()]
     with active(trace):
         results = list(function(*arguments))
     flags = [instantiate] * len(results) if isinstance(instantiate, bool) else list(instantiate)
     recorded = [f or (type(r) is StagedTracer and r._trace is staging) for r, f in zip(results, flags, strict=True)]
     jaxpr, constants = staging.finish(unknown, [r for r, n in zip(results, recorded, strict=True) if n])
-    out = [PartialVal.unknown(type_of(r)) if n else PartialVal.known(r) for r, n in zip(results, recorded, strict=True)]
+    out = [
+        PartialVal.unknown(get_aval(r)) if n else PartialVal.known(r) for r, n in zip(results, recorded, strict=True)
+    ]
     return jaxpr, out, constants
 
 

@@ -80,7 +80,7 @@ def _has_rules(jaxpr: Jaxpr) -> bool:
     return jaxpr.cached("has rules", compute)
 
 
-def general_of(jaxpr: Jaxpr) -> Jaxpr:
+def general_jaxpr(jaxpr: Jaxpr) -> Jaxpr:
     """Return the jaxpr with symbols that a specialised jaxpr comes from, which has the same structure; any other jaxpr
     itself."""
     return jaxpr.general if isinstance(jaxpr, JaxprAtSizes) else jaxpr

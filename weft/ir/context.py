@@ -78,7 +78,7 @@ class Context(threading.local):
 context = Context()
 
 
-def lifted(value: Any) -> Any:
+def with_aval(value: Any) -> Any:
     """Return the value as an object with an `aval`, so that rules can query any operand's shape and dtype."""
     return value if hasattr(value, "aval") else EVALUATION.lift(value)
 
@@ -105,14 +105,14 @@ def active(trace: Trace) -> Iterator[Trace]:
         context.trace = before
 
 
-def merged_stack(around: tuple[str, ...], own: tuple[str, ...]) -> tuple[str, ...]:
+def join_stacks(around: tuple[str, ...], own: tuple[str, ...]) -> tuple[str, ...]:
     """Put the name stack `own` of an equation inside the stack `around`, unless it starts with it because it was staged
     in that scope."""
     return own if own[: len(around)] == around else around + own
 
 
 @contextmanager
-def named(*names: str) -> Iterator[None]:
+def push_names(*names: str) -> Iterator[None]:
     """Push names (a scope, or a transformation) on the name stack that new equations record."""
     before = context.stack
     context.stack = (*before, *names)
@@ -136,7 +136,7 @@ def manual_axes(sizes: dict[Any, int], checked: bool) -> Iterator[None]:
 
 
 @contextmanager
-def named_axis(name: Any, size: Any) -> Iterator[None]:
+def bind_axis(name: Any, size: Any) -> Iterator[None]:
     """Bring a named axis into scope; collectives check their axis names against those in scope."""
     before = context.axes, context.manual, context.device_axes
     context.axes = {**context.axes, name: size}

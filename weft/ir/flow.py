@@ -63,7 +63,7 @@ class Condition(Protocol):
         ...
 
 
-def limits_of(aval: Type) -> Range:
+def dtype_range(aval: Type) -> Range:
     """Return the range of the integers that a type can hold; unbounded for types of other numbers."""
     if not isinstance(aval, ArrayType):
         return Range.EVERYTHING
@@ -75,6 +75,6 @@ def limits_of(aval: Type) -> Range:
     return Range(int(limits.min), int(limits.max))
 
 
-def union_of(ranges: Sequence[Range]) -> Range:
+def union(ranges: Sequence[Range]) -> Range:
     """Return the smallest range that contains all `ranges`."""
     return Range(min(r.lower for r in ranges), max(r.upper for r in ranges))

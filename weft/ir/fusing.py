@@ -128,11 +128,11 @@ def hero(kind: str, materialized: frozenset[int] | None = NONE_MATERIALIZED) -> 
 
 def reduction(kind: str | None, shape: Any, axes: Any) -> Properties:
     """Return the properties of a reduction of `shape` over `axes`, of this kind or of the kind that the axes imply."""
-    full, reduced = reduced_space(shape, axes)
+    full, reduced = reduction_space(shape, axes)
     return Properties(HERO, kind or reduction_kind(len(full), reduced), full=full, reduced=reduced)
 
 
-def size_of(shape: Any) -> int:
+def element_count(shape: Any) -> int:
     """Return the number of elements of a shape, with an estimate for symbolic dimensions."""
     size = 1
     for d in shape:
@@ -149,17 +149,17 @@ def measure(shape: Any) -> tuple[Space, int]:
     Results are memoized, except while guards are recorded: then they may hold for some sizes only.
     """
     if current.answers is not None:
-        return squeezed(shape), size_of(shape)
+        return squeeze_shape(shape), element_count(shape)
     known = _measures.get(shape)
-    return known if known is not None else _measures.keep(shape, (squeezed(shape), size_of(shape)))
+    return known if known is not None else _measures.keep(shape, (squeeze_shape(shape), element_count(shape)))
 
 
-def squeezed(shape: Any) -> Space:
+def squeeze_shape(shape: Any) -> Space:
     """Return a shape without its dimensions of size 1, as loops see it."""
     return tuple([d for d in shape if d != 1])
 
 
-def reduced_space(shape: Any, axes: Any) -> tuple[Space, tuple[int, ...]]:
+def reduction_space(shape: Any, axes: Any) -> tuple[Space, tuple[int, ...]]:
     """Return the iteration space of a reduction without dimensions of size 1, and which of its dimensions are
     reduced."""
     full: list[Any] = []

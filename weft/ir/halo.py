@@ -24,7 +24,7 @@ def with_halo(parts: Parts, x: Any, operand: int, dim: int, fill: Any = None) ->
     assert name is not None
     halo = parts.halo(name, operand)
     position = parts.position(parts.split(name))
-    out = extended(parts, x, operand, dim, name, halo)
+    out = extend_shard(parts, x, operand, dim, name, halo)
     if halo.shifts:
         start = affine(position, halo.stride - halo.own, halo.before - halo.low)
         starts = [start if d == dim else INDEX.type(0) for d in range(len(out.shape))]
@@ -34,21 +34,21 @@ def with_halo(parts: Parts, x: Any, operand: int, dim: int, fill: Any = None) ->
         # Devices without a sender receive zeros, so a zero `fill` needs a mask only after an operand that ends early.
         before, after = halo.reads_padding
         before, after = before and not is_zero(fill), after and (halo.uneven or not is_zero(fill))
-        out = bounded(out, dim, affine(position, halo.stride, -halo.low), halo.reach.size, fill, before, after)
+        out = mask_outside(out, dim, affine(position, halo.stride, -halo.low), halo.reach.size, fill, before, after)
     return out, halo
 
 
-def extended(parts: Parts, x: Any, operand: int, dim: int, name: str, halo: Halo) -> Any:
+def extend_shard(parts: Parts, x: Any, operand: int, dim: int, name: str, halo: Halo) -> Any:
     """Return this device's shard extended by the neighbours' elements; cached for operations that need the same."""
     key = id(x), dim, parts.split(name), halo.before, halo.after, halo.messages
     if key not in parts.received:
-        pieces = list(pieces_of(parts, x, operand, dim, name, halo))
+        pieces = list(shard_pieces(parts, x, operand, dim, name, halo))
         merged = pieces[0] if len(pieces) == 1 else lookup("concatenate")(*pieces, dimension=dim)
         parts.received[key] = merged, x  # keep x alive, so that no other value gets its id
     return parts.received[key][0]
 
 
-def pieces_of(parts: Parts, x: Any, operand: int, dim: int, name: str, halo: Halo) -> Iterator[Any]:
+def shard_pieces(parts: Parts, x: Any, operand: int, dim: int, name: str, halo: Halo) -> Iterator[Any]:
     """Yield the slices of this and other shards that make up the extended shard, in order; zeros where no device needs
     the elements."""
     messages = {m.distance: m for m in halo.messages}
@@ -59,17 +59,17 @@ def pieces_of(parts: Parts, x: Any, operand: int, dim: int, name: str, halo: Hal
         start, stop = at - distance * halo.own, min(halo.own, halo.after - distance * halo.own)
         message = messages.get(distance)
         if distance == 0:
-            yield taken(x, dim, start, stop)
+            yield slice_along(x, dim, start, stop)
         elif message is None:
             yield zeros(x, dim, stop - start)
         else:
             around = message.start - start, stop - message.stop
-            pieces = zeros(x, dim, around[0]), received(parts, x, operand, dim, name, message), zeros(x, dim, around[1])
+            pieces = zeros(x, dim, around[0]), receive(parts, x, operand, dim, name, message), zeros(x, dim, around[1])
             yield from (piece for piece in pieces if piece.shape[dim])
         at += stop - start
 
 
-def received(parts: Parts, x: Any, operand: int, dim: int, name: str, message: Message) -> Any:
+def receive(parts: Parts, x: Any, operand: int, dim: int, name: str, message: Message) -> Any:
     """Return the elements that a message transfers, sending each message only once."""
     key = id(x), dim, parts.split(name), message
     if key not in parts.received:
@@ -79,13 +79,13 @@ def received(parts: Parts, x: Any, operand: int, dim: int, name: str, message: M
         def report(kind: str, axis: Any, count: float, x: Any, operand: int = operand, what: str = what) -> None:
             parts.report(kind, axis, count, x, operand, what)
 
-        edge = taken(x, dim, message.start, message.stop)
+        edge = slice_along(x, dim, message.start, message.stop)
         brought = replace(parts, report=report).moved(edge, name, message.distance, message.pairs)
         parts.received[key] = brought, x
     return parts.received[key][0]
 
 
-def bounded(x: Any, dim: int, first: Any, size: int, fill: Any, before: bool = True, after: bool = True) -> Any:
+def mask_outside(x: Any, dim: int, first: Any, size: int, fill: Any, before: bool = True, after: bool = True) -> Any:
     """Replace elements by `fill` whose index along a dimension, counted from `first`, is negative (if `before`) or at
     least `size` (if `after`)."""
     if before:
@@ -107,7 +107,7 @@ def affine(position: Any, factor: int, offset: int) -> Any:
     return lookup("add")(scaled, INDEX.type(offset)) if offset else scaled
 
 
-def taken(x: Any, dim: int, start: int, stop: int) -> Any:
+def slice_along(x: Any, dim: int, start: int, stop: int) -> Any:
     """Slice the elements from `start` to `stop` along a dimension."""
     if (start, stop) == (0, x.shape[dim]):
         return x

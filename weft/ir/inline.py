@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from weft.ir.context import merged_stack
+from weft.ir.context import join_stacks
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Var
 
 # Variables and values of the constants of a jaxpr under construction, by the id of the value.
 Constants = dict[int, tuple[Var, Any]]
 
 
-def constants_of(jaxpr: Jaxpr) -> Constants:
+def collect_constants(jaxpr: Jaxpr) -> Constants:
     """Collect the constants of a jaxpr, for `copy_equations` to extend."""
     found: Constants = {}
     for var, value in zip(jaxpr.constvars, jaxpr.consts, strict=True):
@@ -48,38 +48,38 @@ def copy_equations(
                 equation.params,
                 equation.effects,
                 equation.source or caller.source,
-                merged_stack(caller.stack, equation.stack),
+                join_stacks(caller.stack, equation.stack),
             )
         )
     return [read(a, a) for a in jaxpr.outvars]
 
 
-def inlined(jaxpr: Jaxpr, only: Any = None) -> Jaxpr:
+def inline_calls(jaxpr: Jaxpr, only: Any = None) -> Jaxpr:
     """Inline calls in a jaxpr, recursively: those of all primitives that are plain calls (`opens`), or those of the
     primitive `only`. Return the same object if there are none."""
-    if not any(is_opened(e, only) for e in jaxpr.eqns):
+    if not any(is_call(e, only) for e in jaxpr.eqns):
         return jaxpr
-    return jaxpr.cached(("inlined", only), lambda: _inlined(jaxpr, only))
+    return jaxpr.cached(("inline_calls", only), lambda: _inline_calls(jaxpr, only))
 
 
-def is_opened(equation: Equation, only: Any) -> bool:
+def is_call(equation: Equation, only: Any) -> bool:
     """Return whether an equation is a plain call that is to be inlined."""
     return equation.primitive.opens is not None and (only is None or equation.primitive is only)
 
 
-def _inlined(jaxpr: Jaxpr, only: Any) -> Jaxpr:
+def _inline_calls(jaxpr: Jaxpr, only: Any) -> Jaxpr:
     equations: list[Equation] = []
-    constants = constants_of(jaxpr)
+    constants = collect_constants(jaxpr)
     renamed: dict[Any, Atom] = {}
     read = renamed.get
     for equation in jaxpr.eqns:
         operands = [read(a, a) for a in equation.invars]
         parameter = equation.primitive.opens
-        if parameter is None or not is_opened(equation, only):
+        if parameter is None or not is_call(equation, only):
             changed = any(a is not b for a, b in zip(operands, equation.invars, strict=True))
             equations.append(equation.replace(invars=operands) if changed else equation)
             continue
-        inner = inlined(equation.params[parameter], only)
+        inner = inline_calls(equation.params[parameter], only)
         results = copy_equations(inner, equation, operands, equations, constants)
         renamed.update(zip(equation.outvars, results, strict=True))
     return jaxpr.replace(

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from weft.base.dtypes import is_canonical
-from weft.ir.context import EVALUATION, context, merged_stack
+from weft.ir.context import EVALUATION, context, join_stacks
 from weft.ir.jaxpr import Equation, Jaxpr, Literal, Var
 from weft.ir.nans import allows_nans, check_finite, checks_for_nans
 from weft.ir.primitive import check_operands, in_state
-from weft.ir.types import ArrayType, type_of
+from weft.ir.types import ArrayType, get_aval
 
 
 def last_uses(jaxpr: Jaxpr) -> list[tuple[Var, ...]]:
@@ -44,7 +44,7 @@ def replay(jaxpr: Jaxpr, *args: Any) -> list[Any]:
     try:
         for equation, finished in zip(jaxpr.eqns, last_uses(jaxpr), strict=True):
             context.source = equation.source or source
-            context.stack = merged_stack(stack, equation.stack)
+            context.stack = join_stacks(stack, equation.stack)
             operands = [literal(a) if type(a) is Literal else values[a] for a in equation.invars]
             results = context.trace.process(equation.primitive, operands, equation.params)
             values.update(zip(equation.outvars, results, strict=True))
@@ -67,7 +67,7 @@ def literal(atom: Literal) -> Any:
 
 def evaluate(jaxpr: Jaxpr, *args: Any) -> list[Any]:
     """Evaluate a jaxpr on arguments. Works under every transformation: `grad(lambda x: evaluate(p, x)[0])`."""
-    check_operands("evaluate", [type_of(a) for a in args], jaxpr.in_avals)
+    check_operands("evaluate", [get_aval(a) for a in args], jaxpr.in_avals)
     return replay(jaxpr, *args)
 
 
@@ -83,7 +83,7 @@ def run(jaxpr: Jaxpr, arrays: Sequence[Any]) -> list[Any]:
 
 def _run(jaxpr: Jaxpr, arrays: Sequence[Any]) -> list[Any]:
     checking = checks_for_nans()
-    values: dict[Any, Any] = {v: storage_of(c) for v, c in zip(jaxpr.constvars, jaxpr.consts, strict=True)}
+    values: dict[Any, Any] = {v: storage_array(c) for v, c in zip(jaxpr.constvars, jaxpr.consts, strict=True)}
     values.update(zip(jaxpr.invars, arrays, strict=True))
     for equation, finished in zip(jaxpr.eqns, last_uses(jaxpr), strict=True):
         operands = [a.val if type(a) is Literal else values[a] for a in equation.invars]
@@ -109,7 +109,7 @@ def run_equation(equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
     return results if equation.primitive.multiple_results else (results,)
 
 
-def storage_of(value: Any) -> Any:
+def storage_array(value: Any) -> Any:
     """Return the NumPy array behind a constant (concrete arrays hold theirs in `_value`)."""
     held = getattr(value, "_value", None)
     return np.asarray(value) if held is None else held

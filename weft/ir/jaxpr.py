@@ -111,7 +111,7 @@ class Jaxpr:
         self.eqns = tuple(eqns)
         self.consts = tuple(consts)
         self.name = name or getattr(debug_info, "func_name", "")
-        self.effects = merged_effects(self.eqns)
+        self.effects = join_effects(self.eqns)
         self._cache: dict[Any, Any] = {}
 
     @property
@@ -159,7 +159,7 @@ def set_printer(function: Callable[[Jaxpr], str]) -> None:
     _printer = function
 
 
-def merged_effects(equations: Sequence[Equation]) -> frozenset[Any]:
+def join_effects(equations: Sequence[Equation]) -> frozenset[Any]:
     """Return the union of the effects of equations."""
     effects = [e.effects for e in equations if e.effects]
     return frozenset().union(*effects) if effects else NO_EFFECTS

@@ -14,7 +14,7 @@ from weft.base import dtypes
 from weft.base.errors import NonFiniteValueError
 from weft.base.settings import config
 from weft.base.source import Location
-from weft.ir.context import context, named
+from weft.ir.context import context, push_names
 from weft.ir.primitive import Params, Primitive
 from weft.ir.types import ArrayType
 
@@ -47,9 +47,9 @@ class _NansAllowed(str):
 _NANS_ALLOWED = _NansAllowed("nans_allowed")
 
 
-def nans_allowed() -> AbstractContextManager[None]:
+def allow_nans() -> AbstractContextManager[None]:
     """Return a scope for operations whose NaNs are masked by a later selection, so they are not reported."""
-    return named(_NANS_ALLOWED)
+    return push_names(_NANS_ALLOWED)
 
 
 def allows_nans(stack: Sequence[str]) -> bool:

@@ -359,7 +359,7 @@ class Reader:
     def placed(self, plain: ArrayType, shape: str, states: str, start: int) -> ArrayType:
         """Return a type with the placement in its text: the axes that split dimensions, `8@x`, and its states, `V:y,
         U:(x,z)`."""
-        sets = {letter: set(axes_of(many, one)) for letter, many, one in STATE.findall(states)}
+        sets = {letter: set(parse_axes(many, one)) for letter, many, one in STATE.findall(states)}
         explicit = set() if self.mesh is None else set(self.mesh.explicit_axes)
         own = {letter: names & explicit for letter, names in sets.items()}
         unreduced, reduced = (sets.get(letter, set()) - explicit for letter in "UR")
@@ -369,7 +369,7 @@ class Reader:
         if self.mesh is None:
             self.fail("a mesh `lambda[mesh:@0]` for the axes that dimensions are split over", start)
         found = [AXES.search(part) for part in split_dimensions(shape)]
-        entries = [() if axes is None else axes_of(axes[1], axes[2]) for axes in found]
+        entries = [() if axes is None else parse_axes(axes[1], axes[2]) for axes in found]
         spec = PartitionSpec(*entries[: len(plain.shape)], unreduced=own.get("U", set()), reduced=own.get("R", set()))
         try:
             return plain.placed(sharding=NamedSharding(self.mesh, spec), manual=state)
@@ -377,7 +377,7 @@ class Reader:
             self.fail(f"axes of the mesh {self.mesh!r}: {str(error).partition(chr(10))[0]}", start)
 
 
-def axes_of(many: str, one: str) -> tuple[str, ...]:
+def parse_axes(many: str, one: str) -> tuple[str, ...]:
     """Split the names in `x` or `(x,y)`; the pattern has matched one of the two."""
     return (one,) if one else tuple(many.split(","))
 

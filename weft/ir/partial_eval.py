@@ -65,14 +65,14 @@ def partial_eval(
             _split(equation, mask, known_equations, unknown_equations, unknown)
 
     unknown_out = tuple(v in unknown or f for v, f in zip(jaxpr.outvars, force, strict=True))
-    known_invars, unknown_invars = _parted(jaxpr.invars, unknown_in)
-    known_outvars, unknown_outvars = _parted(jaxpr.outvars, unknown_out)
+    known_invars, unknown_invars = _partition(jaxpr.invars, unknown_in)
+    known_outvars, unknown_outvars = _partition(jaxpr.outvars, unknown_out)
     masks, unknown_equations = mask_residuals(known_equations, unknown_equations, unknown_outvars, unknown)
     known_equations.extend(masks)
     defined = {v for e in unknown_equations for v in e.outvars}.union(unknown_invars)
     reads: list[Atom] = [v for e in unknown_equations for v in e.invars]
     needed: dict[Var, None] = {v: None for v in (*reads, *unknown_outvars) if type(v) is Var and v not in defined}
-    residuals, recomputed = _stored_and_recomputed(known_equations, needed, saveable, inside)
+    residuals, recomputed = _choose_residuals(known_equations, needed, saveable, inside)
     constants = set(jaxpr.constvars)
     residuals = [v for v in needed if v not in constants] + residuals
 
@@ -85,13 +85,13 @@ def partial_eval(
     return PartialJaxpr(known, rest, unknown_out, tuple(v.aval for v in residuals))
 
 
-def _parted(variables: Sequence[Any], unknown: Sequence[bool]) -> tuple[list[Any], list[Any]]:
+def _partition(variables: Sequence[Any], unknown: Sequence[bool]) -> tuple[list[Any], list[Any]]:
     """Partition into known and unknown variables."""
     known = [v for v, u in zip(variables, unknown, strict=True) if not u]
     return known, [v for v, u in zip(variables, unknown, strict=True) if u]
 
 
-def _stored_and_recomputed(
+def _choose_residuals(
     equations: list[Equation], needed: dict[Var, None], saveable: Callable[[Equation], bool] | None, inside: bool
 ) -> tuple[list[Var], list[Equation]]:
     """Choose the residuals among the results of the known `equations`, and the equations to recompute on the unknown
@@ -112,7 +112,7 @@ def _stored_and_recomputed(
         if saveable is None or equation.effects:
             residuals.extend(hit)
             continue
-        both = stored_inside(equation, hit, saveable) if inside and equation.primitive.higher_order else None
+        both = split_remat(equation, hit, saveable) if inside and equation.primitive.higher_order else None
         if both is not None:
             equations[i], again, stored = both
             residuals.extend(stored)
@@ -127,7 +127,7 @@ def _stored_and_recomputed(
     return residuals[::-1], recomputed[::-1]
 
 
-def stored_inside(
+def split_remat(
     equation: Equation, hit: Sequence[Var], saveable: Callable[[Equation], bool]
 ) -> tuple[Equation, Equation | None, list[Var]] | None:
     """Split a rematerialised equation whose results `hit` are read again, so that values inside of it are saved.
@@ -173,7 +173,7 @@ def remat_split_jaxpr(jaxpr: Jaxpr, saveable: Callable[[Equation], bool]) -> tup
     for equation in jaxpr.eqns:
         both = None
         if equation.primitive.higher_order and not equation.effects:
-            both = stored_inside(equation, [v for v in equation.outvars if type(v) is Var], saveable)
+            both = split_remat(equation, [v for v in equation.outvars if type(v) is Var], saveable)
         if both is not None:
             first.append(both[0])
             stored.extend(both[2])

@@ -101,7 +101,7 @@ class Parts:
         """Concatenate all shards along a factor in dimension `dim`, in order."""
         for axis in reversed(self.split(name)):
             size = self.sizes[axis]
-            self.report("all_gather", axis, bytes_of(x) * (size - 1), x)
+            self.report("all_gather", axis, byte_count(x) * (size - 1), x)
             x = lookup("all_gather")(x, axis_name=axis, axis_size=size, all_gather_dimension=dim, tiled=True)
         return x
 
@@ -139,10 +139,10 @@ class Parts:
 
     def _permuted(self, x: Any, axis: Any, pairs: Sequence[tuple[int, int]]) -> Any:
         if any(s != d for s, d in pairs):
-            self.report("ppermute", axis, float(bytes_of(x)), x)
+            self.report("ppermute", axis, float(byte_count(x)), x)
         return lookup("ppermute")(x, axis_name=axis, perm=tuple(pairs))
 
 
-def bytes_of(x: Any) -> int:
+def byte_count(x: Any) -> int:
     """Return the size of a value in bytes."""
     return math.prod(x.shape) * dtypes.storage(x.dtype).itemsize

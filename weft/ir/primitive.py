@@ -20,11 +20,11 @@ from weft.indexing.ranges import Range
 from weft.ir.carried import Carried
 from weft.ir.context import context, current_line
 from weft.ir.element import Element
-from weft.ir.flow import Condition, OperandRanges, union_of
-from weft.ir.fusing import CONTROLS, UNFUSED, Machine, Properties, size_of
+from weft.ir.flow import Condition, OperandRanges, union
+from weft.ir.fusing import CONTROLS, UNFUSED, Machine, Properties, element_count
 from weft.ir.keys import KeysThrough
-from weft.ir.types import ArrayType, Type, type_of
-from weft.ir.varying import Cast, casts_to, operand_casts, state_of
+from weft.ir.types import ArrayType, Type, get_aval
+from weft.ir.varying import Cast, casts_to, manual_state, operand_casts
 from weft.ir.zeros import Zero
 from weft.sharding.device import Device
 from weft.sharding.factors import AxisFactors
@@ -439,7 +439,7 @@ class Primitive:
         if self.identity:
             return operands(0)
         copied = positions(self.copies, len(operands.types))
-        return union_of([operands.anywhere(i) for i in copied]) if copied else Range.EVERYTHING
+        return union([operands.anywhere(i) for i in copied]) if copied else Range.EVERYTHING
 
     def bounds_where(self, holds: bool, condition: Condition) -> Range:
         """Return the range of the value that `condition` asks about, given that this operation's boolean result is
@@ -474,7 +474,7 @@ class Primitive:
 
     def flops(self, equation: Any) -> float:
         """Return the cost of computing the results, which are arrays, in additions."""
-        return weight_of(equation) * size_of(equation.outvars[0].aval.shape)
+        return element_cost(equation) * element_count(equation.outvars[0].aval.shape)
 
     def traffic(self, operands: Sequence[int], results: Sequence[int]) -> tuple[Sequence[int], int]:
         """Return the bytes read of each operand and the bytes written in total, given the sizes of operands and results
@@ -600,7 +600,7 @@ class HigherOrder(Primitive):
 def cast_operands(card: Primitive, args: Sequence[Any], params: Params) -> Sequence[Any]:
     """Cast operands to their common state along manual axes. Python numbers are left as they are: they fit any state,
     because they have no derivative."""
-    casts = operand_casts(card, [type_of(a) for a in args], params)
+    casts = operand_casts(card, [get_aval(a) for a in args], params)
     if casts is None:
         return args
     return [apply_casts(a, own) if own and hasattr(a, "aval") else a for a, own in zip(args, casts, strict=True)]
@@ -617,8 +617,8 @@ def in_state(value: Any, aval: Type) -> Any:
     """Cast a value to the state of type `aval` along manual axes, as far as that needs no communication."""
     if aval.is_plain:
         return value
-    wanted = state_of(aval)
-    return apply_casts(value, casts_to(state_of(type_of(value)), wanted.varying, wanted.reduced))
+    wanted = manual_state(aval)
+    return apply_casts(value, casts_to(manual_state(get_aval(value)), wanted.varying, wanted.reduced))
 
 
 def check_operands(name: str, types: Sequence[Type], expected: Sequence[Type]) -> None:
@@ -639,7 +639,7 @@ def check_operands(name: str, types: Sequence[Type], expected: Sequence[Type]) -
             )
 
 
-def weight_of(equation: Any) -> float:
+def element_cost(equation: Any) -> float:
     """Return the cost of one element of an equation's result, in additions; complex numbers cost four times as much."""
     weight = equation.primitive.element_weight(equation.params)
     if not weight or not equation.outvars:
@@ -679,7 +679,7 @@ def lookup(name: str) -> Primitive:
     return found
 
 
-def registered() -> list[Primitive]:
+def all_primitives() -> list[Primitive]:
     """Return all primitives in order of registration."""
     return list(_registry.values())
 
@@ -690,7 +690,7 @@ _needs: dict[str, Callable[..., Any]] = {}
 
 
 def provide(name: str, function: Callable[..., Any]) -> None:
-    """Register the implementation that `instantiate` ("zeros"), `accumulate` ("add"), `batched_jaxpr` ("batch") or
+    """Register the implementation that `instantiate` ("zeros"), `accumulate` ("add"), `batch_jaxpr` ("batch") or
     `lookup` ("module") uses."""
     _needs[name] = function
 
@@ -725,7 +725,7 @@ def accumulate(x: Any, y: Any) -> Any:
     return _needs["add"](x, y)
 
 
-def batched_jaxpr(
+def batch_jaxpr(
     jaxpr: Any, axis: Axis, batched: Sequence[bool], forced: bool | Sequence[bool] = True
 ) -> tuple[Any, tuple[bool, ...]]:
     """Batch a sub-jaxpr along dimension 0 of the arguments marked in `batched`. Return it and which of its results are

@@ -1,4 +1,4 @@
-"""Result types of operations whose operands may have placements (`staged_type`).
+"""Result types of operations whose operands may have placements (`infer_type`).
 
 Type rules of most primitives see shapes and dtypes only. Placements are removed from operand types before the rule
 runs, and the placements of results are derived from the primitive's axis factors.
@@ -17,22 +17,24 @@ from weft.sharding.mesh import AbstractMesh
 from weft.sharding.shardings import NamedSharding
 
 
-def staged_type(primitive: Primitive, types: Sequence[Type], params: Params) -> Any:
+def infer_type(primitive: Primitive, types: Sequence[Type], params: Params) -> Any:
     """Return the result type(s) of an operation on operands of these types."""
     for t in types:
         if not t.is_plain:
-            return _placed(primitive, types, params)
+            return _infer_with_placement(primitive, types, params)
     return primitive.type(*types, **params)
 
 
-def raise_named(primitive: Primitive, types: Sequence[Any], params: Params, names: Sequence[tuple[str, str]]) -> None:
+def raise_with_names(
+    primitive: Primitive, types: Sequence[Any], params: Params, names: Sequence[tuple[str, str]]
+) -> None:
     """Raise a sharding error again, now with the names of operands and the source of their shardings; return if there
     is no error."""
     if not primitive.types_placement and any(not t.is_plain for t in types):
-        _placed(primitive, types, params, names)
+        _infer_with_placement(primitive, types, params, names)
 
 
-def _placed(
+def _infer_with_placement(
     primitive: Primitive, types: Sequence[Any], params: Params, names: Sequence[tuple[str, str]] | None = None
 ) -> Any:
     """Return the result type(s) for operands with placements; `names` are used in errors."""

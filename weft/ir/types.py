@@ -411,7 +411,7 @@ def array_type(
 ) -> ArrayType:
     """Return the interned array type of a shape, a (canonical) dtype and a placement."""
     if sharding is not None or manual is not NONE or memory_space is not None:
-        return _placed_type(array_type(shape, dtype, weak_type), sharding, manual, memory_space)
+        return _with_placement(array_type(shape, dtype, weak_type), sharding, manual, memory_space)
     key = (shape, dtype, weak_type)
     known = _interned.get(key)
     if known is not None:
@@ -423,7 +423,7 @@ def array_type(
     return _interned.keep((exact, aval.dtype, aval.weak_type), aval)
 
 
-def _placed_type(
+def _with_placement(
     plain: ArrayType, sharding: Sharding | None, manual: ManualAxisType, memory_space: MemorySpace | None
 ) -> ArrayType:
     """Return the interned type with a placement; `plain` itself if the placement is trivial."""
@@ -624,7 +624,7 @@ class ShapeDtypeStruct:
     @classmethod
     def like(cls, x: Any) -> ShapeDtypeStruct:
         """Return the struct of an array, a tracer, a number or a type."""
-        aval = x if isinstance(x, ArrayType) else type_of(x)
+        aval = x if isinstance(x, ArrayType) else get_aval(x)
         assert isinstance(aval, ArrayType)
         sharding = getattr(x, "sharding", None) if x is not aval else aval.explicit_sharding
         return cls(aval.shape, aval.dtype, sharding=sharding, weak_type=aval.weak_type, manual_axis_type=aval.manual)
@@ -655,7 +655,7 @@ class ShapeDtypeStruct:
         return f"ShapeDtypeStruct(shape={self.shape}, dtype={dtypes.name(self.dtype)}{sharding}{weak}{ref})"
 
 
-def type_of(x: Any) -> Type:
+def get_aval(x: Any) -> Type:
     """Return the type of any value that may enter a program: an array, a tracer, a NumPy value or a Python scalar."""
     try:
         return x.aval

@@ -11,9 +11,9 @@ from weft.ir.types import Type
 from weft.ir.varying import varying_type
 
 
-def unplaced(jaxpr: Jaxpr) -> Jaxpr:
+def drop_placements(jaxpr: Jaxpr) -> Jaxpr:
     """Remove placements from all types, in sub-jaxprs too; return the same object if there are none."""
-    return retyped(jaxpr, lambda aval: aval.plain, lambda card, params: card.unplaced(params))
+    return map_types(jaxpr, lambda aval: aval.plain, lambda card, params: card.unplaced(params))
 
 
 def varying_along(jaxpr: Jaxpr, axes: frozenset[Any]) -> Jaxpr:
@@ -21,10 +21,10 @@ def varying_along(jaxpr: Jaxpr, axes: frozenset[Any]) -> Jaxpr:
     if not axes:
         return jaxpr
     change = lambda aval: varying_type(aval, axes)
-    return jaxpr.cached(("varying along", axes), lambda: retyped(jaxpr, change, cast=axes))
+    return jaxpr.cached(("varying along", axes), lambda: map_types(jaxpr, change, cast=axes))
 
 
-def retyped(
+def map_types(
     jaxpr: Jaxpr,
     change: Callable[[Type], Type],
     parameters: Callable[[Primitive, Params], Params] = lambda card, params: params,
@@ -45,7 +45,7 @@ def retyped(
 
     def parameter(value: Any) -> Any:
         if isinstance(value, Jaxpr):
-            return retyped(value, change, parameters, cast)
+            return map_types(value, change, parameters, cast)
         if isinstance(value, Type):
             return change(value)
         if type(value) in (tuple, list):

@@ -16,10 +16,10 @@ from weft.sharding.manual import NONE, ManualAxisType
 Cast = tuple[str, tuple[Any, ...]]
 
 
-def state_of(aval: Any) -> ManualAxisType:
+def manual_state(aval: Any) -> ManualAxisType:
     """Return the state of a type along manual axes; for a tape, that of its elements."""
     if isinstance(aval, TapeType):
-        return state_of(aval.element)
+        return manual_state(aval.element)
     return aval.manual if isinstance(aval, ArrayType) else NONE
 
 
@@ -53,10 +53,10 @@ def operand_casts(card: Any, types: Sequence[Type], params: Any) -> list[tuple[C
         wanted = card.operand_states(types, params)
         if all(s is NONE for s in wanted):
             return None
-        return [casts_to(state_of(t), s.varying, s.reduced) for t, s in zip(types, wanted, strict=True)]
+        return [casts_to(manual_state(t), s.varying, s.reduced) for t, s in zip(types, wanted, strict=True)]
     if card.types_placement or len(types) < 2:
         return None
-    states = [state_of(t) for t in types]
+    states = [manual_state(t) for t in types]
     if all(s is states[0] for s in states):
         return None
     varying = frozenset[Any]().union(*(s.varying for s in states))

@@ -9,10 +9,10 @@ import numpy as np
 
 from weft.base import dtypes
 from weft.base.errors import JaxprTypeError
-from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal, Var, merged_effects, subjaxprs
+from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal, Var, join_effects, subjaxprs
 from weft.ir.printer import equation_text
-from weft.ir.staged import staged_type
-from weft.ir.types import ArrayType, Type, array_type, type_of
+from weft.ir.staged import infer_type
+from weft.ir.types import ArrayType, Type, array_type, get_aval
 
 
 def verify(jaxpr: Jaxpr) -> Jaxpr:
@@ -33,7 +33,7 @@ def type_of_constant(value: Any) -> Type:
     """Return the type of a constant without canonicalization: float64 stays float64, whatever `enable_x64` is."""
     if isinstance(value, np.ndarray) and value.dtype.names is None:
         return array_type(value.shape, value.dtype)
-    return type_of(value)
+    return get_aval(value)
 
 
 def _verify(jaxpr: Jaxpr) -> bool:
@@ -54,7 +54,7 @@ def _verify(jaxpr: Jaxpr) -> bool:
             define(var, defined, f"a result of {equation.primitive.name}", equation)
     for i, atom in enumerate(jaxpr.outvars):
         check_atom(atom, defined, f"Result {i} of the program", None)
-    if jaxpr.effects != merged_effects(jaxpr.eqns):
+    if jaxpr.effects != join_effects(jaxpr.eqns):
         fail(f"The effects of the jaxpr, {sorted(map(str, jaxpr.effects))}, differ from those of its equations.")
     return True
 
@@ -85,7 +85,7 @@ def check_equation(equation: Equation) -> None:
     for jaxpr in subjaxprs(equation.params):
         verify(jaxpr)
     try:
-        out_types = staged_type(card, operands, equation.params)
+        out_types = infer_type(card, operands, equation.params)
     except Exception as error:
         message = str(error).partition("\n")[0]
         fail(f"The type rule of {card.name} refuses the operands: {message}", equation, error)

@@ -8,8 +8,8 @@ from typing import Any
 from weft.base import tree
 from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.base.tracebacks import boundary
-from weft.ir.context import lifted
-from weft.ir.types import type_of
+from weft.ir.context import with_aval
+from weft.ir.types import get_aval
 from weft.lax.control_flow import flatten_argument
 from weft.primitives.movement.shape import rev
 from weft.primitives.reduction.cumulative import prefixes
@@ -43,12 +43,12 @@ def associative_scan(fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = 
     leaves, treedef = flatten_argument(elems, "lax.associative_scan", "elems")
     if not leaves:
         return elems
-    ranks = [len(type_of(x).shape) for x in leaves]  # type: ignore[attr-defined]
+    ranks = [len(get_aval(x).shape) for x in leaves]  # type: ignore[attr-defined]
     if any(not -r <= axis < r for r in ranks):
         what = f"lax.associative_scan: there is no axis {axis}."
         raise ArgumentError(what, received=f"elements of rank {min(ranks)}")
     axes = [axis % r for r in ranks]
-    sizes = {type_of(x).shape[a] for x, a in zip(leaves, axes, strict=True)}  # type: ignore[attr-defined]
+    sizes = {get_aval(x).shape[a] for x, a in zip(leaves, axes, strict=True)}  # type: ignore[attr-defined]
     if len(sizes) != 1:
         what = "All elements of lax.associative_scan must have the same size along the axis."
         raise ArgumentError(what, received=f"sizes {', '.join(map(str, sorted(sizes)))}")
@@ -62,7 +62,7 @@ def associative_scan(fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = 
         return combined
 
     flipped = [rev(x, dimensions=(a,)) for x, a in zip(leaves, axes, strict=True)] if reverse else leaves
-    results = prefixes(combine, [lifted(x) for x in flipped], axes)
+    results = prefixes(combine, [with_aval(x) for x in flipped], axes)
     if reverse:
         results = [rev(x, dimensions=(a,)) for x, a in zip(results, axes, strict=True)]
     return tree.unflatten(treedef, results)

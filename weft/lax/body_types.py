@@ -9,15 +9,15 @@ from weft.base import dtypes
 from weft.ir.interpreter import replay
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.primitive import in_state
-from weft.ir.types import type_of
-from weft.ir.varying import state_of
+from weft.ir.types import get_aval
+from weft.ir.varying import manual_state
 from weft.primitives.elementwise.convert import convert_element_type
-from weft.trace.closed import stage_closed
+from weft.trace.closed import stage_subjaxpr
 
 
 def merge_types(a: Any, b: Any) -> Any:
     """Return type `a`, made varying along the manual axes of either type and reduced along those of either."""
-    one, other = state_of(a), state_of(b)
+    one, other = manual_state(a), manual_state(b)
     if one is other:
         return a
     varying = one.varying | other.varying
@@ -34,7 +34,7 @@ def with_result_types(jaxpr: Jaxpr, result_types: Sequence[Any]) -> Jaxpr:
         return [convert_type(r, w) for r, w in zip(replay(jaxpr, *args), result_types, strict=True)]
 
     key = ("result types", tuple(result_types))
-    return jaxpr.cached(key, lambda: stage_closed(convert_values, jaxpr.in_avals, name=jaxpr.name))
+    return jaxpr.cached(key, lambda: stage_subjaxpr(convert_values, jaxpr.in_avals, name=jaxpr.name))
 
 
 def with_carry_types(jaxpr: Jaxpr, first: int, types: Sequence[Any]) -> Jaxpr:
@@ -50,13 +50,13 @@ def with_carry_types(jaxpr: Jaxpr, first: int, types: Sequence[Any]) -> Jaxpr:
 
     new_types = [*own[:first], *types, *own[first + len(types) :]]
     key = ("carry types", first, tuple(types))
-    return jaxpr.cached(key, lambda: stage_closed(convert_values, new_types, name=jaxpr.name))
+    return jaxpr.cached(key, lambda: stage_subjaxpr(convert_values, new_types, name=jaxpr.name))
 
 
 def convert_type(value: Any, aval: Any) -> Any:
     """Convert a value to a type of the same shape, including its weakness."""
     value = in_state(value, aval)
-    if type_of(value) == aval:
+    if get_aval(value) == aval:
         return value
     return convert_element_type(value, new_dtype=aval.dtype, weak_type=aval.weak_type)
 
@@ -72,12 +72,14 @@ def fix_carry_types(
     """
     rounds = 0
     while True:
-        types: list[Any] = [type_of(x) for x in init]
+        types: list[Any] = [get_aval(x) for x in init]
         body = stage_body(types)
         outs: list[Any] = [v.aval for v in body[0].outvars[:count]]
-        if len(outs) == len(types) and any(state_of(b) is not state_of(a) for a, b in zip(types, outs, strict=True)):
+        if len(outs) == len(types) and any(
+            manual_state(b) is not manual_state(a) for a, b in zip(types, outs, strict=True)
+        ):
             wider = [in_state(x, merge_types(a, b)) for x, a, b in zip(init, types, outs, strict=True)]
-            if any(type_of(x) != a for x, a in zip(wider, types, strict=True)):
+            if any(get_aval(x) != a for x, a in zip(wider, types, strict=True)):
                 init = wider
                 continue
             outs = [merge_types(b, a) for a, b in zip(types, outs, strict=True)]
@@ -99,7 +101,7 @@ def fix_carry_types(
                 new.append(convert_type(x, a.strong()))
             else:
                 report(body, types, outs)
-        if all(type_of(x) == a for x, a in zip(new, types, strict=True)):
+        if all(get_aval(x) == a for x, a in zip(new, types, strict=True)):
             result_types = [*types, *(v.aval for v in body[0].outvars[count:])]
             return (with_result_types(body[0], result_types), *body[1:]), new
         rounds += 1

@@ -10,7 +10,7 @@ import numpy as np
 from weft.api.shardings import split_result
 from weft.base import dtypes
 from weft.base.arguments import index, parts
-from weft.ir.types import ArrayType, type_of
+from weft.ir.types import ArrayType, get_aval
 from weft.primitives.contraction.contract import DimensionNumbers
 from weft.primitives.contraction.contract import dot_general as dot_general_primitive
 from weft.primitives.contraction.precision import (
@@ -247,7 +247,7 @@ def ragged_dot_general(
         ragged_dot_dimension_numbers.dot_dimension_numbers
     )
     ragged_axes, group_axes = map(_axes, ragged_dot_dimension_numbers[1:])
-    x, y, sizes = (type_of(v) for v in (lhs, rhs, group_sizes))
+    x, y, sizes = (get_aval(v) for v in (lhs, rhs, group_sizes))
     assert isinstance(x, ArrayType) and isinstance(y, ArrayType) and isinstance(sizes, ArrayType)
     free = not set(ragged_axes) & {*lhs_contract, *lhs_batch}
     check_ragged(x, y, sizes, ragged_axes, group_axes, free)

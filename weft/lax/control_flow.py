@@ -25,9 +25,9 @@ from weft.base.source import user_line
 from weft.base.tracebacks import boundary
 from weft.indexing.expression import Expression, maximum
 from weft.ir.jaxpr import Jaxpr, Var, subjaxprs
-from weft.ir.types import ArrayType, is_value, type_of
+from weft.ir.types import ArrayType, get_aval, is_value
 from weft.ir.unplaced import varying_along, with_casts_outside
-from weft.ir.varying import state_of
+from weft.ir.varying import manual_state
 from weft.lax.bodies import adapt_function, lift_arrays, trace_body
 from weft.lax.body_types import fix_carry_types, merge_types, with_result_types
 from weft.primitives.control.cond import cond as cond_primitive
@@ -42,7 +42,7 @@ from weft.primitives.movement.shape import reshape
 from weft.primitives.movement.size import size_of
 from weft.primitives.movement.slicing import slice as slice_primitive
 from weft.trace.ref_bodies import LoopRefs, with_equal_refs
-from weft.trace.refs import Ref, Touched, values_of, write_back
+from weft.trace.refs import Ref, Touched, ref_values, write_back
 from weft.trace.tracer import Tracer
 
 __all__ = ["cond", "fori_loop", "map", "scan", "switch", "while_loop"]
@@ -68,7 +68,7 @@ def type_error(what: str, received: str, fix: str | None = None) -> ArgumentType
 
 
 def in_short(value: Any) -> str:
-    return type_of(value).short() if is_value(value) else f"{value!r} of type {type(value).__name__}"
+    return get_aval(value).short() if is_value(value) else f"{value!r} of type {type(value).__name__}"
 
 
 # -- branches ---------------------------------------------------------------------------------------------------------
@@ -114,7 +114,7 @@ def cond(
         if pred is None:
             what = "cond predicate is None; it must be a boolean or a number"
         raise type_error(f"lax.cond: {what}, got {pred} of type {type(pred)}.", in_short(pred))
-    aval = type_of(pred)
+    aval = get_aval(pred)
     if not isinstance(aval, ArrayType) or aval.shape:
         fix = "weft.numpy.where(c, a, b) chooses per element; c.any() or c.all() is one predicate"
         raise type_error("The predicate of lax.cond must be a scalar.", aval.short(), fix)
@@ -152,7 +152,7 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any, o
         raise ArgumentError("lax.switch got an Empty branch sequence; it needs one function at least.")
     if not all(callable(b) for b in branches):
         raise ArgumentError("lax.switch needs a non-empty sequence of functions.", received=in_short(branches))
-    aval = type_of(index) if is_value(index) else None
+    aval = get_aval(index) if is_value(index) else None
     if not isinstance(aval, ArrayType) or aval.shape or dtypes.kind(aval.dtype) not in "iu":
         fix = "index.astype(int), or an int"
         shape = np.shape(index) if isinstance(index, (tuple, list)) else getattr(aval, "shape", ())
@@ -174,7 +174,7 @@ def branch(
 ) -> Any:
     functions, operands = with_refs_closed_over(functions, operands)
     leaves, in_tree = flatten_argument(tuple(operands), caller, "operands")
-    types = [type_of(leaf) for leaf in leaves]
+    types = [get_aval(leaf) for leaf in leaves]
     order = range(len(functions)) if caller != "lax.cond" else (1, 0)  # in the order of the arguments
     bodies = {i: trace_body(functions[i], in_tree, types, f"a branch of {caller},", takes_refs=True) for i in order}
     jaxprs, constants, trees, touches = (
@@ -183,10 +183,10 @@ def branch(
     touched: list[Touched] = []
     if any(touches):
         jaxprs, touched = with_equal_refs(jaxprs, touches)
-        leaves = [*leaves, *values_of(touched)]
+        leaves = [*leaves, *ref_values(touched)]
     jaxprs = with_equal_results(jaxprs, trees, caller, words)
     # Where each device chooses its own branch, all branches and the results vary along the axes of the choice.
-    decides = state_of(type_of(index)).varying
+    decides = manual_state(get_aval(index)).varying
     check_no_communication(caller, "index" if caller == "lax.switch" else "predicate", decides, jaxprs)
     joint = jaxprs[0].cached(("branches", *jaxprs[1:]), lambda: with_all_constants(jaxprs, constants))
     flat_constants = [c for consts in constants for c in consts]
@@ -223,7 +223,7 @@ def with_all_constants(jaxprs: Sequence[Jaxpr], constants: Sequence[Sequence[Any
         own = len(constants[i])
         arguments: list[Var] = []
         for other, consts in enumerate(constants):
-            arguments.extend(jaxpr.invars[:own] if other == i else [Var(type_of(c)) for c in consts])
+            arguments.extend(jaxpr.invars[:own] if other == i else [Var(get_aval(c)) for c in consts])
         out.append(jaxpr.replace(invars=[*arguments, *jaxpr.invars[own:]]))
     return tuple(out)
 
@@ -394,7 +394,7 @@ def run_while(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], in
     (body, body_consts, body_touched), init = fix_carry_types(
         stage_body, init, in_tree.num_leaves, carry_report(loop, in_tree)
     )
-    types = [type_of(x) for x in init]
+    types = [get_aval(x) for x in init]
     condition, cond_consts, cond_tree, cond_touched = trace_body(
         cond_fun, tupled, types, f"the condition of {loop.caller},", True, True
     )
@@ -411,7 +411,7 @@ def run_while(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], in
             received,
             fix,
         )
-    decides = state_of(result).varying
+    decides = manual_state(result).varying
     check_no_communication(loop.caller, "condition", decides, [condition, body])
     condition, body = varying_along(condition, decides), varying_along(body, decides)
     body = with_casts_outside(body, len(body_consts))
@@ -420,9 +420,9 @@ def run_while(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], in
     if cond_touched or body_touched:
         condition = refs.arranged(condition, cond_touched, len(cond_consts), count, False)
         body = refs.arranged(body, body_touched, len(body_consts), count, True)
-        constants = values_of(refs.constant)
+        constants = ref_values(refs.constant)
         cond_consts, body_consts = [*cond_consts, *constants], [*body_consts, *constants]
-        init = [*init, *values_of(refs.carried)]
+        init = [*init, *ref_values(refs.carried)]
     results = while_primitive(
         *cond_consts, *body_consts, *init,
         cond_jaxpr=condition, cond_nconsts=len(cond_consts), body_jaxpr=body, body_nconsts=len(body_consts),
@@ -434,12 +434,12 @@ def run_while(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], in
 def _check_bounds(lower: Any, upper: Any) -> None:
     """Raise an error unless both bounds are integers, or both floats, without dimensions."""
     for bound in (lower, upper):
-        aval = type_of(bound) if is_value(bound) else None
+        aval = get_aval(bound) if is_value(bound) else None
         if not isinstance(aval, ArrayType) or aval.shape or dtypes.kind(aval.dtype) not in "iuf":
             raise type_error(
                 "The bounds of lax.fori_loop must be integers or floats without dimensions.", in_short(bound)
             )
-    if len({dtypes.kind(type_of(bound).dtype) == "f" for bound in (lower, upper)}) > 1:  # type: ignore[attr-defined]
+    if len({dtypes.kind(get_aval(bound).dtype) == "f" for bound in (lower, upper)}) > 1:  # type: ignore[attr-defined]
         shown = lambda bound: in_short(bound) + (f" ({bound})" if isinstance(bound, (int, float)) else "")
         received = f"{shown(lower)} and {shown(upper)}"
         fix = "fori_loop(0, 3, body, carry), with an int for each bound"
@@ -488,7 +488,7 @@ def fori_loop(
     if last is not None and (isinstance(last, Expression) or last <= np.iinfo(dtypes.default_int_dtype()).max):
         dtype, weak = dtypes.default_int_dtype(), True
     else:
-        weak = type_of(lower).weak_type and type_of(lower).dtype == dtype  # type: ignore[attr-defined]
+        weak = get_aval(lower).weak_type and get_aval(lower).dtype == dtype  # type: ignore[attr-defined]
     one = (1 if dtypes.kind(dtype) in "iu" else 1.0) if weak else np.ones((), dtype)
     loop = Loop("lax.fori_loop", name_of(body_fun), depth=1)
     in_fori_loop = (f"the body of lax.fori_loop, {loop.body},", "lambda i, carry: new_carry; more values make a tuple")
@@ -570,7 +570,7 @@ def run_scan(
     if config.disable_jit and not any(isinstance(x, Tracer) for x in (*carry, *xs_leaves)):
         return scan_in_python(f, init, xs_tree, xs_leaves, count, reverse)
     in_tree = tree.treedef_tuple([carry_tree, xs_tree])
-    slices = [slice_type(loop.caller, type_of(x)) for x in xs_leaves]
+    slices = [slice_type(loop.caller, get_aval(x)) for x in xs_leaves]
 
     def stage_body(types: list[Any]) -> Any:
         what = f"the body of {loop.caller},"
@@ -591,7 +591,7 @@ def run_scan(
     refs = LoopRefs.of(touched)
     if touched:
         body = refs.arranged(body, touched, len(consts), len(carry), True)
-        consts, carry = [*consts, *values_of(refs.constant)], [*carry, *values_of(refs.carried)]
+        consts, carry = [*consts, *ref_values(refs.constant)], [*carry, *ref_values(refs.carried)]
     results = scan_primitive(
         *consts, *carry, *xs_leaves,
         jaxpr=body, length=count, reverse=bool(reverse), unroll=unroll_count(unroll, count),
@@ -653,7 +653,7 @@ def scan_length(xs: Any, leaves: Sequence[Any], length: Any) -> Any:
     """Return the common leading size of all xs, or `length` if there are none; raise an error if they differ."""
     sizes: dict[Any, str] = {}
     for path, leaf in tree.leaves_with_path(xs):
-        shape = type_of(leaf).shape  # type: ignore[attr-defined]
+        shape = get_aval(leaf).shape  # type: ignore[attr-defined]
         if not shape:
             where = f"xs{tree.keystr(path)}"
             what = f"lax.scan got value with no leading axis to scan over: it needs one, but {where} has none."
@@ -693,7 +693,7 @@ def scan_in_python(
         ys.append(y)
     if reverse:
         ys.reverse()
-    return carry, tree.map(lambda *parts: stacked(parts, type_of(parts[0])), *ys)  # type: ignore[arg-type]
+    return carry, tree.map(lambda *parts: stacked(parts, get_aval(parts[0])), *ys)  # type: ignore[arg-type]
 
 
 @boundary
@@ -728,7 +728,7 @@ def map(f: Callable[[Any], Any], xs: Any, *, batch_size: int | None = None) -> A
         blocks = [
             reshape(
                 slice_leading(x, 0, whole * batch_size),
-                new_sizes=(whole, batch_size, *type_of(x).shape[1:]),  # type: ignore[attr-defined]
+                new_sizes=(whole, batch_size, *get_aval(x).shape[1:]),  # type: ignore[attr-defined]
                 dimensions=None,
             )
             for x in leaves
@@ -743,7 +743,7 @@ def map(f: Callable[[Any], Any], xs: Any, *, batch_size: int | None = None) -> A
 
 
 def slice_leading(x: Any, start: int, stop: int) -> Any:
-    shape = type_of(x).shape  # type: ignore[attr-defined]
+    shape = get_aval(x).shape  # type: ignore[attr-defined]
     if (start, stop) == (0, shape[0]):
         return x
     return slice_primitive(

@@ -13,7 +13,7 @@ from weft.base import dtypes
 from weft.base.arguments import index, indices
 from weft.base.errors import ArgumentError, DtypeMismatchError
 from weft.base.source import user_line
-from weft.ir.types import ArrayType, type_of
+from weft.ir.types import ArrayType, get_aval
 from weft.lax.contraction import canonical_element_type, dot_general
 from weft.primitives.contraction.convolution import conv_general_dilated as conv_primitive
 from weft.primitives.contraction.convolution_shapes import (
@@ -105,7 +105,7 @@ def conv_general_dilated(
             *(lhs, rhs, window_strides, padding, lhs_dilation, rhs_dilation, dimension_numbers, feature_group_count),
             *(batch_group_count, precision, preferred_element_type),
         )
-    x, kernel = type_of(lhs), type_of(rhs)
+    x, kernel = get_aval(lhs), get_aval(rhs)
     assert isinstance(x, ArrayType) and isinstance(kernel, ArrayType)
     dims = conv_dimension_numbers(x.shape, kernel.shape, dimension_numbers)
     rank = x.ndim - 2
@@ -330,7 +330,7 @@ def conv_general_dilated_patches(
     >>> lax.conv_general_dilated_patches(wnp.ones((1, 1, 4, 4)), (2, 2), (2, 2), "VALID").shape
     (1, 4, 2, 2)
     """
-    x = type_of(lhs)
+    x = get_aval(lhs)
     assert isinstance(x, ArrayType)
     window = tuple(index(size) for size in filter_shape)
     dims = conv_dimension_numbers(x.shape, (1, 1, *window), dimension_numbers)

@@ -14,7 +14,7 @@ import numpy as np
 from weft.base import dtypes, tree
 from weft.base.arguments import index
 from weft.base.errors import ArgumentError, ArgumentTypeError
-from weft.ir.types import type_of
+from weft.ir.types import get_aval
 from weft.primitives.control.check import check_divisor
 from weft.primitives.elementwise import (
     arithmetic,
@@ -63,7 +63,7 @@ def _convert_scalars(operands: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _dtype(x: Any) -> Any:
-    return type_of(x).dtype  # type: ignore[attr-defined]
+    return get_aval(x).dtype  # type: ignore[attr-defined]
 
 
 def match_operands(*operands: Any) -> Any:
@@ -142,7 +142,7 @@ def mul(x: Any, y: Any, *, out_dtype: Any = None) -> Any:
 
 
 def _as_factor(x: Any, dtype: Any) -> Any:
-    aval: Any = type_of(x)
+    aval: Any = get_aval(x)
     if dtypes.kind(aval.dtype) not in "iufc":
         raise ArgumentTypeError(f"mul does not accept dtype {dtypes.name(aval.dtype)}.")
     return convert.convert_element_type(x, new_dtype=dtypes.requested_dtype(dtype, "mul"), weak_type=aval.weak_type)

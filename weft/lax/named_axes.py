@@ -12,7 +12,7 @@ from weft.base.errors import ArgumentError, UnboundAxisError
 from weft.base.source import user_line
 from weft.ir.context import context
 from weft.ir.primitive import apply_casts
-from weft.ir.types import type_of
+from weft.ir.types import get_aval
 from weft.ir.varying import casts_to
 from weft.primitives import collectives
 from weft.primitives.collectives import Groups, rows_of
@@ -91,7 +91,7 @@ def varying(x: Any, names: Sequence[Any]) -> Any:
     stays so."""
     if not context.manual:
         return x
-    state = type_of(x).manual  # type: ignore[attr-defined]
+    state = get_aval(x).manual  # type: ignore[attr-defined]
     return apply_casts(x, casts_to(state, context.manual.intersection(names), frozenset()))
 
 

@@ -12,7 +12,7 @@ from weft.base.arguments import described
 from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.ir.context import context
 from weft.ir.primitive import apply_casts
-from weft.ir.types import ArrayType, type_of
+from weft.ir.types import ArrayType, get_aval
 from weft.ir.varying import casts_to
 from weft.lax import groups as several
 from weft.lax.named_axes import (
@@ -67,8 +67,8 @@ def psum(x: Any, axis_name: Name, *, axis_index_groups: Any = None) -> Any:
     def one(leaf: Any) -> Any:
         if isinstance(leaf, (int, float, complex)) and len(counts) == 1:
             return leaf * min(counts)
-        if type_of(leaf).dtype == bool:  # type: ignore[attr-defined]
-            leaf = convert_element_type(leaf, new_dtype=type_of(0).dtype, weak_type=False)  # type: ignore[attr-defined]
+        if get_aval(leaf).dtype == bool:  # type: ignore[attr-defined]
+            leaf = convert_element_type(leaf, new_dtype=get_aval(0).dtype, weak_type=False)  # type: ignore[attr-defined]
         if groups is not None and len(names) > 1:
             return several.reduce_groups(collectives.psum, leaf, names, groups)
         return collectives.psum(varying(leaf, names), axes=names, **group_params(groups))
@@ -101,9 +101,9 @@ def pmean(x: Any, axis_name: Name, *, axis_index_groups: Any = None) -> Any:
         size = sizes[0] if equal else by_position(axis_name, [sizes[i] for i in range(size)])
 
     def one(leaf: Any) -> Any:
-        aval = type_of(leaf)
+        aval = get_aval(leaf)
         if not isinstance(leaf, (int, float, complex)) and aval.tangent() != aval:  # integers become floats
-            leaf = convert_element_type(leaf, new_dtype=type_of(0.0).dtype, weak_type=False)  # type: ignore[attr-defined]
+            leaf = convert_element_type(leaf, new_dtype=get_aval(0.0).dtype, weak_type=False)  # type: ignore[attr-defined]
         total = psum(leaf, axis_name, axis_index_groups=axis_index_groups)
         if isinstance(total, (int, float, complex)):
             return total / size
@@ -176,7 +176,7 @@ def pcast(x: Any, axis_name: Name, *, to: str) -> Any:
     axes = context.manual.intersection(names)
 
     def one(leaf: Any) -> Any:
-        aval = type_of(leaf)
+        aval = get_aval(leaf)
         assert isinstance(aval, ArrayType)
         state = aval.manual
         wrong = axes & ({"varying": state.unreduced, "unreduced": state.reduced, "reduced": state.varying}[to])
@@ -248,7 +248,7 @@ def all_gather(
         )
 
     def one(leaf: Any) -> Any:
-        aval = type_of(leaf)
+        aval = get_aval(leaf)
         assert isinstance(aval, ArrayType)
         dim = dimension("all_gather", axis, aval.ndim + (not tiled), aval)
         if groups is not None and len(names) > 1:
@@ -314,7 +314,7 @@ def psum_scatter(
     size = axis_size(axis_name) if groups is None else len(groups[0])
 
     def one(leaf: Any) -> Any:
-        aval = type_of(leaf)
+        aval = get_aval(leaf)
         assert isinstance(aval, ArrayType)
         dim = dimension("psum_scatter", scatter_dimension, aval.ndim, aval)
         check_fits("psum_scatter", axis_name, aval.shape, dim, size, tiled)
@@ -362,7 +362,7 @@ def all_to_all(
     size = axis_size(names) if groups is None else len(groups[0])
 
     def one(leaf: Any) -> Any:
-        aval = type_of(leaf)
+        aval = get_aval(leaf)
         assert isinstance(aval, ArrayType)
         split = dimension("all_to_all", split_axis, aval.ndim, aval)
         concat = dimension("all_to_all", concat_axis, aval.ndim, aval)
@@ -430,7 +430,7 @@ def ppermute(x: Any, axis_name: Name, perm: Sequence[tuple[int, int]]) -> Any:
             )
 
     def one(leaf: Any) -> Any:
-        impl = type_of(leaf).dtype  # type: ignore[attr-defined]
+        impl = get_aval(leaf).dtype  # type: ignore[attr-defined]
         if isinstance(impl, KeyDtype):  # an element that receives nothing gets the key of zeros
             return random_wrap(permute(varying(random_unwrap(leaf), names), names, pairs), impl=impl)
         return permute(varying(leaf, names), names, pairs)

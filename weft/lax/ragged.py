@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from weft.base.errors import ArgumentError
-from weft.ir.types import ArrayType, type_of
+from weft.ir.types import ArrayType, get_aval
 from weft.lax.named_axes import Name, axis_names, axis_size, canonical_groups, varying
 from weft.lax.parallel import all_gather, all_to_all
 from weft.primitives.collectives import rows_of
@@ -65,7 +65,7 @@ def ragged_all_to_all(
     names = axis_names(axis_name)
     groups = canonical_groups("ragged_all_to_all", axis_name, axis_index_groups)
     count = axis_size(names) if groups is None else len(groups[0])
-    x, result = type_of(operand), type_of(output)
+    x, result = get_aval(operand), get_aval(output)
     assert isinstance(x, ArrayType) and isinstance(result, ArrayType)
     if x.dtype != result.dtype or x.shape[1:] != result.shape[1:] or not x.shape:
         what = "lax.ragged_all_to_all: operand and output must have the same dtype and dimensions except the first."
@@ -75,7 +75,7 @@ def ragged_all_to_all(
         "output_offsets": output_offsets, "recv_sizes": recv_sizes,
     }  # fmt: skip
     for word, table in tables.items():
-        aval = type_of(table)
+        aval = get_aval(table)
         if not isinstance(aval, ArrayType) or aval.shape != (count,) or np.dtype(aval.dtype).kind not in "iu":
             raise ArgumentError(
                 f"lax.ragged_all_to_all: {word} must be a vector of {count} integers, one for each element.",

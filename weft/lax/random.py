@@ -14,7 +14,7 @@ from weft.api.callbacks import io_callback
 from weft.api.jit import jit
 from weft.base import dtypes
 from weft.base.errors import ArgumentError, ArgumentTypeError, NotSupportedError
-from weft.ir.types import ShapeDtypeStruct, type_of
+from weft.ir.types import ShapeDtypeStruct, get_aval
 from weft.primitives.elementwise.convert import bitcast_convert_type
 from weft.primitives.movement.concatenate import concatenate
 from weft.primitives.movement.shape import reshape
@@ -68,7 +68,7 @@ def rng_bit_generator(
         >>> state, bits
         (Array([0, 0, 1, 0], dtype=uint32), Array([1713891541, 3781805453], dtype=uint32))
     """
-    aval: Any = type_of(key)
+    aval: Any = get_aval(key)
     wanted = dtypes.requested_dtype(dtype, "rng_bit_generator")
     if (dtypes.name(aval.dtype), aval.shape) not in (("uint32", (4,)), ("uint64", (2,))):
         raise ArgumentTypeError(
@@ -145,7 +145,7 @@ def rng_uniform(a: Any, b: Any, shape: Any) -> Any:
         ((3,), True)
     """
     dtype = dtypes.result_type(a, b)
-    if type_of(a).shape or type_of(b).shape:  # type: ignore[attr-defined]
+    if get_aval(a).shape or get_aval(b).shape:  # type: ignore[attr-defined]
         raise ArgumentError("The bounds of rng_uniform must be scalars.", received=f"{a!r}, {b!r}")
     if dtypes.kind(dtype) not in "iuf":
         raise ArgumentTypeError(

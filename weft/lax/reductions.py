@@ -12,9 +12,9 @@ from weft.base import dtypes, tree
 from weft.base.arguments import function_of, index, indices
 from weft.base.errors import ArgumentError, ArgumentTypeError, UnexpectedTracerError
 from weft.base.source import user_line
-from weft.ir.interpreter import storage_of
+from weft.ir.interpreter import storage_array
 from weft.ir.jaxpr import Jaxpr
-from weft.ir.types import ArrayType, array_type, type_of
+from weft.ir.types import ArrayType, array_type, get_aval
 from weft.primitives.elementwise.convert import convert_element_type
 from weft.primitives.reduction import cumulative as _cumulative
 from weft.primitives.reduction import reduce as _sum
@@ -59,7 +59,7 @@ class FlatReduction:
             )
         if not self.operands:
             raise ArgumentError(f"lax.{name} needs at least one operand.")
-        types: list[ArrayType] = [type_of(x) for x in self.operands]  # type: ignore[misc]
+        types: list[ArrayType] = [get_aval(x) for x in self.operands]  # type: ignore[misc]
         self.initial = [_convert_initial(i, t) for i, t in zip(starts, types, strict=True)]
         self.jaxpr = _scalar_jaxpr(name, computation, self.treedef, [array_type((), t.dtype) for t in types])
         self.monoid = _monoid(self.jaxpr, self.initial) if len(types) == 1 else None
@@ -71,14 +71,14 @@ class FlatReduction:
 
 def _convert_initial(initial: Any, operand: ArrayType) -> Any:
     """Convert an initial value of weak type, such as a Python number, to the operand's dtype."""
-    aval: ArrayType = type_of(initial)  # type: ignore[assignment]
+    aval: ArrayType = get_aval(initial)  # type: ignore[assignment]
     if not aval.weak_type and not isinstance(initial, (bool, int, float, complex)):
         return initial
     if aval.dtype == operand.dtype and isinstance(initial, Tracer):
         return initial
     if isinstance(initial, Tracer) or aval.shape:
         return convert_element_type(initial, new_dtype=operand.dtype, weak_type=False)
-    return np.asarray(storage_of(initial)).astype(dtypes.storage(operand.dtype))
+    return np.asarray(storage_array(initial)).astype(dtypes.storage(operand.dtype))
 
 
 def _scalar_jaxpr(name: str, computation: Callable[[Any, Any], Any], treedef: Any, scalars: list[ArrayType]) -> Jaxpr:
@@ -140,7 +140,7 @@ def _monoid(jaxpr: Jaxpr, initial: Sequence[Any]) -> str | None:
     name = equation.primitive.name
     if name not in _MONOIDS or set(equation.invars) != set(jaxpr.invars) or equation.outvars != jaxpr.outvars:
         return None
-    value, dtype = np.asarray(storage_of(initial[0])), jaxpr.invars[0].aval.dtype  # type: ignore[attr-defined]
+    value, dtype = np.asarray(storage_array(initial[0])), jaxpr.invars[0].aval.dtype  # type: ignore[attr-defined]
     if value.shape or value.dtype != dtypes.storage(dtype) or not np.array_equal(value, _MONOIDS[name][1](dtype)):
         return None
     # A product of booleans is a conjunction, and the reduction is named after that.

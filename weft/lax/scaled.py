@@ -11,7 +11,7 @@ import numpy as np
 from weft.base import dtypes
 from weft.base.errors import ArgumentError, ShapeMismatchError
 from weft.base.source import user_line
-from weft.ir.context import lifted
+from weft.ir.context import with_aval
 from weft.lax.contraction import DotDimensionNumbers, dot_general
 from weft.lax.elementwise import convert_element_type, mul
 from weft.lax.shape import broadcast_in_dim, reshape
@@ -64,7 +64,7 @@ def scaled_dot(
     fewer elements, each the scale of a block. Without `dimension_numbers` the last dimension of `lhs` is contracted
     with the last but one of `rhs`, and those before the last two are a batch.
     """
-    lhs, rhs = lifted(lhs), lifted(rhs)
+    lhs, rhs = with_aval(lhs), with_aval(rhs)
     if dimension_numbers is None:
         batch = tuple(range(lhs.ndim - 2))
         dimension_numbers = (((lhs.ndim - 1,), (rhs.ndim - 2,)), (batch, batch))
@@ -81,7 +81,7 @@ def _apply_scale(word: str, x: Any, scale: Any, contracting: Sequence[int], dtyp
     x = convert_element_type(x, dtype)
     if scale is None:
         return x
-    scale = convert_element_type(lifted(scale), dtype)
+    scale = convert_element_type(with_aval(scale), dtype)
     received = f"{word} of shape {x.shape} and a scale of shape {scale.shape}"
     if scale.ndim != x.ndim:
         raise _misfit(f"scaled_dot: the scale must have as many dimensions as {word}.", received)

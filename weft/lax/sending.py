@@ -10,7 +10,7 @@ from weft.base.arguments import described
 from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.base.source import user_line
 from weft.base.tree_nodes import register_pytree_node
-from weft.ir.types import type_of
+from weft.ir.types import get_aval
 from weft.lax.named_axes import Name, axis_names
 from weft.lax.parallel import ppermute
 
@@ -71,7 +71,7 @@ def precv(token: SendToken, out_shape: Any, axis_name: Name, perm: Sequence[tupl
             at=user_line(),
         )
     shapes = lambda value: tree.map(lambda leaf: (tuple(leaf.shape), str(leaf.dtype)), value)
-    types = tree.map(type_of, token.values)
+    types = tree.map(get_aval, token.values)
     if tree.structure(out_shape) != tree.structure(token.values) or shapes(out_shape) != shapes(types):
         raise ArgumentError(
             "lax.precv: out_shape must match the values that were sent.",

@@ -20,8 +20,8 @@ from weft.base.errors import (
 from weft.base.source import user_line
 from weft.indexing.dimension import as_dimension, index_or_size
 from weft.indexing.expression import Expression
-from weft.ir.context import lifted
-from weft.ir.types import ArrayType, Shape, array_type, type_of
+from weft.ir.context import with_aval
+from weft.ir.types import ArrayType, Shape, array_type, get_aval
 from weft.primitives.elementwise.convert import convert_element_type as _convert_element_type
 from weft.primitives.movement import concatenate as _concatenate
 from weft.primitives.movement import iota as _iota
@@ -73,7 +73,7 @@ def canonical_axes(axes: Any, rank: int) -> tuple[int, ...]:
 
 
 def _type(x: Any) -> ArrayType:
-    aval = type_of(x)
+    aval = get_aval(x)
     if not isinstance(aval, ArrayType):
         raise ArgumentTypeError(f"The operand must be an array, got {aval.short()}.")
     return aval
@@ -146,8 +146,8 @@ def broadcast_like(arr: Any, like_arr: Any) -> Array:
     Array([[1, 2],
            [1, 2]], dtype=int32)
     """
-    own: ArrayType = type_of(arr)  # type: ignore[assignment]
-    like: ArrayType = type_of(like_arr)  # type: ignore[assignment]
+    own: ArrayType = get_aval(arr)  # type: ignore[assignment]
+    like: ArrayType = get_aval(like_arr)  # type: ignore[assignment]
     if broadcast_shapes(own.shape, like.shape) != like.shape:
         raise ShapeMismatchError(
             "lax.broadcast_like: each dimension must be 1 or equal the other's, aligned at the last.",
@@ -168,7 +168,7 @@ def stack(operands: Sequence[Any], axis: int = 0) -> Array:
     arrays = sequence(operands, "The operands of lax.stack", "a sequence of arrays")
     if not arrays:
         raise ArgumentTypeError("lax.stack needs at least one operand.")
-    rank = len(type_of(arrays[0]).shape)  # type: ignore[attr-defined]
+    rank = len(get_aval(arrays[0]).shape)  # type: ignore[attr-defined]
     return _stack.stack(*arrays, axis=canonical_axis(axis, rank + 1))
 
 
@@ -179,7 +179,7 @@ def unstack(x: Any, axis: int = 0) -> tuple[Array, ...]:
     >>> lax.unstack(wnp.array([[1, 2], [3, 4]]), axis=1)
     (Array([1, 3], dtype=int32), Array([2, 4], dtype=int32))
     """
-    rank = len(type_of(x).shape)  # type: ignore[attr-defined]
+    rank = len(get_aval(x).shape)  # type: ignore[attr-defined]
     return tuple(_stack.unstack(x, axis=canonical_axis(axis, rank)))
 
 
@@ -190,7 +190,7 @@ def shape_as_value(shape: Any) -> Array:
         raise TracedShapeError(
             "lax.shape_as_value needs known sizes.", received=str(sizes), fix="call it where sizes are numbers"
         )
-    return lifted(np.array(sizes, np.int32))
+    return with_aval(np.array(sizes, np.int32))
 
 
 def zeros_like_array(x: Any) -> Array:

@@ -13,9 +13,9 @@ from weft.base.errors import ArgumentError, ArgumentTypeError, InvalidIndexError
 from weft.base.settings import config, enable_x64
 from weft.indexing.dimension import index_or_size
 from weft.indexing.expression import Expression
-from weft.ir.context import lifted
+from weft.ir.context import with_aval
 from weft.ir.primitive import lookup
-from weft.ir.types import type_of
+from weft.ir.types import get_aval
 from weft.lax.control_flow import while_loop
 from weft.lax.shape import (
     canonical_axis,
@@ -43,11 +43,11 @@ from weft.trace.tracer import Tracer
 
 
 def _shape(x: Any) -> Any:
-    return type_of(x).shape  # type: ignore[attr-defined]
+    return get_aval(x).shape  # type: ignore[attr-defined]
 
 
 def _dtype(x: Any) -> Any:
-    return type_of(x).dtype  # type: ignore[attr-defined]
+    return get_aval(x).dtype  # type: ignore[attr-defined]
 
 
 # ------------------------------------------------------------------------------------------------------- static slices
@@ -150,7 +150,7 @@ def wrap_negative(index: Any, size: Any) -> Any:
     """Convert an index whose negative values count from the end to one counted from the start."""
     if isinstance(index, Expression):
         index = size_of(index)
-    aval = type_of(index)
+    aval = get_aval(index)
     kind = dtypes.kind(aval.dtype)  # type: ignore[attr-defined]
     if kind not in "iu":
         raise ArgumentTypeError(f"Indices must be integers, got {aval.short()}.")
@@ -274,7 +274,7 @@ def _check_indices(indices: Any, axes: Sequence[int], shape: Sequence[Any], size
 def _one_axis(operand: Any, start_index: Any, axis: int) -> tuple[int, list[Any]]:
     rank = len(_shape(operand))
     axis = canonical_axis(axis, rank)
-    starts: list[Any] = [np.zeros((), type_of(start_index).dtype)] * rank  # type: ignore[attr-defined]
+    starts: list[Any] = [np.zeros((), get_aval(start_index).dtype)] * rank  # type: ignore[attr-defined]
     starts[axis] = start_index
     return axis, starts
 
@@ -400,11 +400,11 @@ def index_take(src: Any, idxs: Sequence[Any], axes: Sequence[int]) -> Array:
     Array([[0, 4, 8],
            [0, 4, 8]], dtype=int32)
     """
-    src = lifted(src)
+    src = with_aval(src)
     axes = tuple(canonical_axis(a, src.ndim) for a in axes)
     columns = []
     for i, axis in zip(idxs, axes, strict=True):
-        i = lifted(i)
+        i = with_aval(i)
         size = np.array(max(src.shape[axis], 1), i.dtype)
         rest = rem(i, size)
         wrapped = select_n(lt(rest, np.array(0, i.dtype)), rest, add(rest, size))

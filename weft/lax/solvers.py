@@ -15,7 +15,7 @@ from weft.base.tracebacks import boundary
 from weft.ir.context import EVALUATION, context
 from weft.ir.interpreter import replay
 from weft.ir.primitive import in_state
-from weft.ir.types import type_of
+from weft.ir.types import get_aval
 from weft.lax.bodies import trace_body
 from weft.lax.body_types import merge_types
 from weft.lax.control_flow import flatten_argument
@@ -44,7 +44,7 @@ def custom_linear_solve(
     if transpose_solve is None and symmetric:
         transpose_solve = solve
     leaves, treedef = flatten_argument(b, "lax.custom_linear_solve", "b")
-    types = [type_of(leaf) for leaf in leaves]
+    types = [get_aval(leaf) for leaf in leaves]
     one = tree.treedef_tuple([treedef])
 
     def stage_function(function: Callable[[Any], Any], word: str, auxiliary: bool = False) -> Any:
@@ -60,10 +60,10 @@ def custom_linear_solve(
 
     operator, operator_constants, _ = stage_function(matvec, "matvec")
     while True:  # results that the operator makes vary along manual axes vary in the system
-        wider = [in_state(x, merge_types(type_of(x), v.aval)) for x, v in zip(leaves, operator.outvars, strict=True)]
-        if [type_of(x) for x in wider] == types:
+        wider = [in_state(x, merge_types(get_aval(x), v.aval)) for x, v in zip(leaves, operator.outvars, strict=True)]
+        if [get_aval(x) for x in wider] == types:
             break
-        leaves, types = wider, [type_of(x) for x in wider]
+        leaves, types = wider, [get_aval(x) for x in wider]
         b = tree.unflatten(treedef, leaves)
         operator, operator_constants, _ = stage_function(matvec, "matvec")
     solver, solver_constants, out_tree = stage_function(lambda right: solve(matvec, right), "solve", has_aux)
@@ -111,7 +111,9 @@ def custom_root(
     """
     leaves, treedef = flatten_argument(initial_guess, "lax.custom_root", "initial_guess")
     one = tree.treedef_tuple([treedef])
-    jaxpr, constants, out_tree, _ = trace_body(f, one, [type_of(x) for x in leaves], "the function of lax.custom_root,")
+    jaxpr, constants, out_tree, _ = trace_body(
+        f, one, [get_aval(x) for x in leaves], "the function of lax.custom_root,"
+    )
     if out_tree != treedef:
         raise TreeMismatchError(
             "lax.custom_root: f must return a value in the structure of initial_guess.",
@@ -177,7 +179,7 @@ def _close_solver(
     if context.trace is EVALUATION:  # nothing is differentiated
         return lambda values, *operands: solve(*operands), []
     leaves, treedef = tree.flatten((parameters, x, x))
-    types = [type_of(leaf) for leaf in leaves]
+    types = [get_aval(leaf) for leaf in leaves]
     jaxpr, values, out_tree, _ = trace_body(solve, treedef, types, "the tangent_solve of lax.custom_root,")
     return lambda values, *operands: tree.unflatten(out_tree, replay(jaxpr, *values, *tree.leaves(operands))), values
 
@@ -190,7 +192,7 @@ def _run_solver(solver: Callable[[Any], Any], guess: Any) -> Any:
     if running(context.trace):
         return stop_gradient(solver(guess))
     leaves, treedef = tree.flatten(guess)
-    types = [type_of(x) for x in leaves]
+    types = [get_aval(x) for x in leaves]
     solve_jaxpr, constants, out_tree, _ = trace_body(
         solver, tree.treedef_tuple([treedef]), types, "the solver of lax.custom_root,"
     )

@@ -8,7 +8,7 @@ from weft.base import dtypes
 from weft.base.arguments import index
 from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.indexing.dimension import index_or_size
-from weft.ir.types import ArrayType, type_of
+from weft.ir.types import ArrayType, get_aval
 from weft.lax.shape import canonical_axis
 from weft.primitives.movement import sort as _sort
 from weft.trace.array import Array
@@ -26,7 +26,7 @@ def sort(operand: Any, dimension: int = -1, is_stable: bool = True, num_keys: in
     operands = list(operand) if many else [operand]
     if not operands:
         raise ArgumentTypeError("lax.sort needs at least one operand.")
-    axis = canonical_axis(dimension, len(type_of(operands[0]).shape))  # type: ignore[attr-defined]
+    axis = canonical_axis(dimension, len(get_aval(operands[0]).shape))  # type: ignore[attr-defined]
     if not 1 <= num_keys <= len(operands):
         raise ArgumentError(f"lax.sort got num_keys={num_keys} for {len(operands)} operands.")
     results = _sort.sort(*operands, dimension=axis, is_stable=bool(is_stable), num_keys=index(num_keys))
@@ -69,7 +69,7 @@ def top_k(operand: Any, k: int, *, axis: int = -1) -> list[Array]:
     >>> lax.top_k(wnp.array([1, 5, 3]), 2)
     [Array([5, 3], dtype=int32), Array([1, 2], dtype=int32)]
     """
-    position = canonical_axis(axis, len(type_of(operand).shape))  # type: ignore[attr-defined]
+    position = canonical_axis(axis, len(get_aval(operand).shape))  # type: ignore[attr-defined]
     return _sort.top_k(operand, k=index_or_size(k), axis=position)
 
 
@@ -117,7 +117,7 @@ def approx_min_k(
 def _approximate(
     name: str, operand: Any, k: int, dimension: int, is_max: bool, hints: tuple[float, int, bool]
 ) -> list[Array]:
-    aval: ArrayType = type_of(operand)  # type: ignore[assignment]
+    aval: ArrayType = get_aval(operand)  # type: ignore[assignment]
     if dtypes.kind(aval.dtype) != "f":
         raise ArgumentError(f"lax.{name} takes an array of floats, got {aval.short()}; use lax.top_k.")
     recall_target, size_override, aggregate = hints

@@ -10,7 +10,7 @@ from weft.api.flat import check_callable, check_values
 from weft.api.jit import jit
 from weft.base import tree
 from weft.base.errors import ArgumentError
-from weft.ir.types import type_of
+from weft.ir.types import get_aval
 from weft.lax.bodies import trace_body
 from weft.lax.control_flow import branch
 from weft.primitives.control import calls, sinks
@@ -44,7 +44,7 @@ def composite(decomposition: Callable[..., Any], name: str, version: int = 0) ->
             "pass it by keyword: those are attributes",
         )
         function = functools.partial(decomposition, **attributes)
-        types = [type_of(leaf) for leaf in leaves]
+        types = [get_aval(leaf) for leaf in leaves]
         jaxpr, constants, out_tree, _ = trace_body(function, in_tree, types, "the decomposition of a composite,")
         shown = tuple(sorted(attributes.items()))
         operands = (*constants, *leaves)

@@ -8,7 +8,7 @@ from typing import Any
 from weft.base.arguments import sequence
 from weft.base.errors import ArgumentError
 from weft.indexing.dimension import index_or_size
-from weft.ir.types import type_of
+from weft.ir.types import get_aval
 from weft.lax.reductions import FlatReduction
 from weft.primitives.contraction.convolution_shapes import dilated_size
 from weft.primitives.contraction.convolution_shapes import padtype_to_pads as _padtype_to_pads
@@ -56,7 +56,7 @@ def reduce_window(
     Array([3, 7], dtype=int32)
     """
     reduction = FlatReduction("reduce_window", operand, init_value, computation)
-    shape = type_of(reduction.operands[0]).shape  # type: ignore[attr-defined]
+    shape = get_aval(reduction.operands[0]).shape  # type: ignore[attr-defined]
     params = _parameters(shape, window_dimensions, window_strides, padding, base_dilation, window_dilation)
     named = _NAMED.get(reduction.monoid) if reduction.monoid is not None else None
     if named is not None:

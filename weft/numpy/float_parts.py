@@ -10,7 +10,7 @@ import numpy as np
 from weft import lax
 from weft.base import dtypes
 from weft.base.errors import ArgumentError, ArgumentTypeError
-from weft.ir.types import type_of
+from weft.ir.types import get_aval
 from weft.numpy.elementwise import SAME_WIDTH, broadcast_full, copysign
 from weft.numpy.util import (
     broadcast_operands,
@@ -51,7 +51,7 @@ def spacing(x: Any, /) -> Array:
     """
     (x,) = promote_args_inexact("spacing", x)
     if dtype_kind(x) == "c":
-        raise ArgumentError("spacing does not support complex-valued inputs.", received=type_of(x).short())
+        raise ArgumentError("spacing does not support complex-valued inputs.", received=get_aval(x).short())
     x = strong(ensure_array(x))
     limit = lax.full_like(x, math.inf)
     return lax.sub(lax.nextafter(x, limit if x.dtype == np.float16 else copysign(limit, x)), x)

@@ -43,7 +43,7 @@ from weft.primitives.movement.slicing import dynamic_slice
 from weft.runtime.array import ConcreteArray, PlacedArray, from_numpy
 from weft.sharding.infer import unsplit
 from weft.trace.array import Array
-from weft.trace.operands import named_operands
+from weft.trace.operands import describe_operands
 from weft.trace.tracer import Tracer
 
 INT32 = np.dtype(np.int32)
@@ -651,7 +651,7 @@ def check_whole(x: Array, entries: Sequence[Entry]) -> None:
         if isinstance(entry, (NewAxis, Gap)) or partitions[entry.axis] is None:
             continue
         if not (isinstance(entry, SliceEntry) and entry.size == x.shape[entry.axis]):
-            operation = operation_on("x[...]", [x.aval], named_operands([x]))
+            operation = operation_on("x[...]", [x.aval], describe_operands([x]))
             operation.fail(
                 f"An index takes a part of dimension {entry.axis} of {operation.named(0)}, which is split over"
                 f" {partitions[entry.axis]!r}: how the result is split is not said.",

@@ -16,9 +16,9 @@ from weft.base.source import user_line
 from weft.indexing.index_map import IndexMap
 from weft.ir.context import EVALUATION, active
 from weft.ir.element import Element
-from weft.ir.fusing import AT_OTHER_INDEX, REDUCED_ONES, Machine, Properties, reduction, size_of
-from weft.ir.interpreter import storage_of
-from weft.ir.nans import nans_allowed
+from weft.ir.fusing import AT_OTHER_INDEX, REDUCED_ONES, Machine, Properties, element_count, reduction
+from weft.ir.interpreter import storage_array
+from weft.ir.nans import allow_nans
 from weft.ir.primitive import Axis, Params, Primitive, primitive
 from weft.ir.types import ArrayType
 from weft.sharding.factors import AxisFactors
@@ -173,7 +173,7 @@ class Reduction(Primitive):
 
     def flops(self, equation: Any) -> float:
         shape, axes = equation.invars[0].aval.shape, equation.params["axes"]
-        return size_of(shape) if any(shape[a] != 1 for a in axes) else super().flops(equation)
+        return element_count(shape) if any(shape[a] != 1 for a in axes) else super().flops(equation)
 
 
 class Composite(Primitive):
@@ -191,8 +191,8 @@ class Composite(Primitive):
         return out_types if self.multiple_results else out_types[0]
 
     def eval(self, *arrays: Any, **params: Any) -> Any:
-        with active(EVALUATION), nans_allowed():  # only the result is checked for nans
-            results = [storage_of(r) for r in self._results([EVALUATION.lift(a) for a in arrays], params)]
+        with active(EVALUATION), allow_nans():  # only the result is checked for nans
+            results = [storage_array(r) for r in self._results([EVALUATION.lift(a) for a in arrays], params)]
         return results if self.multiple_results else results[0]
 
     def _results(self, args: Sequence[Any], params: dict[str, Any]) -> list[Any]:

@@ -13,7 +13,7 @@ from weft import numpy as wnp
 from weft.api.shardings import takes_out_sharding
 from weft.base import dtypes
 from weft.base.errors import ArgumentError
-from weft.ir.nans import nans_allowed
+from weft.ir.nans import allow_nans
 from weft.numpy.util import as_shape, broadcast_shape, get_shape
 from weft.primitives.random.bits import random_clone, random_split
 from weft.random.keys import one_key, split_keys
@@ -196,7 +196,7 @@ def _binomial_rejection(key: Array, n: Array, p: Array, dtype: np.dtype[Any]) ->
         k = wnp.floor((const(2) * a / us + b) * u + c)
         reject = (k < const(0)) | (k > n)
         v = wnp.log(v * alpha / (a / (us * us) + b))
-        with nans_allowed():  # k may be out of range, and is rejected then
+        with allow_nans():  # k may be out of range, and is rejected then
             bound = fixed + (n + one) * wnp.log((n - m + one) / (n - k + one))
             bound = bound + (k + half) * wnp.log(odds * (n - k + one) / (k + one))
             bound = bound + fixed_tails[0] + fixed_tails[1] - tail(k) - tail(n - k)

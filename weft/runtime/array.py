@@ -12,7 +12,7 @@ from weft.base import dtypes
 from weft.base.settings import config
 from weft.base.source import Location
 from weft.ir.context import EVALUATION, context
-from weft.ir.types import ArrayType, array_type, type_of
+from weft.ir.types import ArrayType, array_type, get_aval
 from weft.runtime.backend import Allocation
 from weft.runtime.device import HOME, Placement, default_placement
 from weft.runtime.dlpack import is_exchanged, to_device_capsule
@@ -376,7 +376,7 @@ def lift(value: Any, aval: ArrayType | None = None) -> ConcreteArray:
     """Convert a NumPy value or a Python number to an array; numbers are weakly typed. `aval` is its type, if known."""
     if aval is not None:
         return ConcreteArray(value, aval)
-    found = type_of(value)
+    found = get_aval(value)
     assert isinstance(found, ArrayType)
     converted = dtypes.canonical_array(value)
     if converted is value and converted.flags.writeable:  # the caller may write to it later

@@ -23,8 +23,8 @@ from weft.ir.interpreter import replay
 from weft.ir.nans import check_finite, checks_for_nans
 from weft.ir.parameters import params_key
 from weft.ir.primitive import Params, Primitive
-from weft.ir.staged import raise_named, staged_type
-from weft.ir.types import ArrayType, ShapeDtypeStruct, Type, type_of
+from weft.ir.staged import infer_type, raise_with_names
+from weft.ir.types import ArrayType, ShapeDtypeStruct, Type, get_aval
 from weft.runtime import guards, spmd
 from weft.runtime.array import ConcreteArray, PlacedArray, adopted, put
 from weft.runtime.device import HOME, Placement, default_placement, placement_of
@@ -36,7 +36,7 @@ from weft.runtime.placing import check_on_mesh, common_placement, on_device_of, 
 from weft.runtime.sharded import ShardedArray, resharded
 from weft.sharding.device import Device
 from weft.sharding.shardings import Sharding
-from weft.trace.operands import named_operands
+from weft.trace.operands import describe_operands
 from weft.trace.tracer import Tracer, stray_text
 from weft.transforms.key_reuse import after_evaluation, before_evaluation
 
@@ -92,7 +92,7 @@ class Plan:
         if own is not None:
             self.results, self.run, self.guarded = (), own, guards.are_on()
             return
-        out = staged_type(primitive, types, params)
+        out = infer_type(primitive, types, params)
         self.results = out if primitive.multiple_results else (out,)
         self.guarded = guards.are_on()  # the key of a plan includes the settings
         where = primitive.destination(params)
@@ -152,7 +152,7 @@ def evaluate(primitive: Primitive, args: Sequence[Any], params: Params) -> list[
             raise_stray(a)
         if type(a) is ShardedArray and not primitive.higher_order:
             return evaluate_sharded(primitive, args, params)
-        types.append(type_of(a))
+        types.append(get_aval(a))
     keys = before_evaluation(primitive, args, params) if config.debug_key_reuse else None
     if primitive.higher_order:
         results = evaluate_programs(primitive, args, types, params)
@@ -178,7 +178,7 @@ def evaluate(primitive: Primitive, args: Sequence[Any], params: Params) -> list[
 
 def evaluate_sharded(primitive: Primitive, args: Sequence[Any], params: Params) -> list[Any]:
     """Evaluate an operation with sharded operands: on their mesh, or gathered if it moves data to a device."""
-    types = [type_of(a) for a in args]
+    types = [get_aval(a) for a in args]
     where = primitive.destination(params)
     if primitive.splits:
         return [resharded(args[0], where)]  # type: ignore[arg-type]
@@ -186,7 +186,7 @@ def evaluate_sharded(primitive: Primitive, args: Sequence[Any], params: Params) 
         try:
             jaxpr = jaxpr_of(primitive, types, params)
         except ShardingTypeError:
-            raise_named(primitive, types, params, named_operands(args))
+            raise_with_names(primitive, types, params, describe_operands(args))
             raise
         mesh = spmd.mesh_of(jaxpr, args)
         if mesh is not None:
@@ -233,7 +233,7 @@ def evaluate_by_numpy(
 def evaluate_programs(primitive: Primitive, args: Sequence[Any], types: Sequence[Type], params: Params) -> list[Any]:
     """Evaluate a higher-order operation: compile loops and `jit` calls, replay other calls one operation at a time."""
     if not is_compiled(primitive):
-        staged_type(primitive, types, params)
+        infer_type(primitive, types, params)
         before, context.trace = context.trace, EVALUATION
         try:
             called, operands = primitive.called(args, params)  # type: ignore[attr-defined]

@@ -16,13 +16,13 @@ from weft.base.memo import Memo
 from weft.base.settings import config
 from weft.base.source import user_location
 from weft.base.spans import span
-from weft.ir.at_sizes import JaxprAtSizes, general_of
+from weft.ir.at_sizes import JaxprAtSizes, general_jaxpr
 from weft.ir.jaxpr import Equation, Jaxpr, Var
 from weft.ir.parameters import params_key
 from weft.ir.primitive import Params, Primitive
-from weft.ir.staged import staged_type
+from weft.ir.staged import infer_type
 from weft.ir.types import ArrayType, Type
-from weft.ir.unplaced import unplaced
+from weft.ir.unplaced import drop_placements
 from weft.primitives.control.call import jit
 from weft.primitives.control.check import can_flag, writes_in_place
 from weft.primitives.control.inspect_sharding import inspected
@@ -132,8 +132,8 @@ def make(jaxpr: Jaxpr, donated: tuple[bool, ...], device: Device = CPU) -> Execu
     arguments must be intact, so donated memory is not reused, unless the program writes in place and would have to
     copy.
     """
-    general = general_of(jaxpr)
-    plain = inspected(general.cached("unplaced", lambda: unplaced(general)), SingleDeviceSharding(device))
+    general = general_jaxpr(jaxpr)
+    plain = inspected(general.cached("unplaced", lambda: drop_placements(general)), SingleDeviceSharding(device))
     if plain is not general:
         jaxpr = JaxprAtSizes(plain, jaxpr.sizes) if isinstance(jaxpr, JaxprAtSizes) else plain
     if not can_flag(plain) or (any(donated) and writes_in_place(plain)):
@@ -172,7 +172,7 @@ def dump_jaxpr(jaxpr: Jaxpr, folder: pathlib.Path) -> None:
 
 def record_compilation(jaxpr: Jaxpr, cost: CompileCost) -> None:
     """Record the cost of compiling a jaxpr, and log it with `log_compiles`."""
-    costs = compile_costs(general_of(jaxpr))  # all sizes share one list
+    costs = compile_costs(general_jaxpr(jaxpr))  # all sizes share one list
     if not isinstance(jaxpr, JaxprAtSizes) or not costs or any(stats.compiled for stats in cost.compile_stats):
         costs.append(cost)
     events.took(events.COMPILING, cost.total, fun_name=jaxpr.name)
@@ -215,7 +215,7 @@ def program_of(primitive: Primitive, types: Sequence[Type], params: Params) -> J
 
 def one_equation(primitive: Primitive, types: Sequence[Type], params: Params) -> Jaxpr:
     invars = [Var(t) for t in types]
-    out = staged_type(primitive, types, params)
+    out = infer_type(primitive, types, params)
     outvars = [Var(t) for t in (out if primitive.multiple_results else [out])]
     equation = Equation(invars, outvars, primitive, params, primitive.effects(types, params))
     return Jaxpr((), invars, outvars, [equation], (), primitive.name)

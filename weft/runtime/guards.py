@@ -17,7 +17,7 @@ import numpy as np
 from weft.base.errors import JaxRuntimeError
 from weft.base.settings import config, thread_guard
 from weft.base.source import user_line
-from weft.ir.types import type_of
+from weft.ir.types import get_aval
 from weft.runtime.held import HeldArray
 from weft.sharding.device import Device
 
@@ -99,4 +99,4 @@ def check_call(name: str, operands: Sequence[Any], device: Device, with_scalars:
             if isinstance(there, Device) and there != device:
                 transferred("device_to_device", f"{operand.aval.short()} from {there!r} to {device!r} for {name}")
         elif with_scalars or np.ndim(operand):
-            transferred("host_to_device", f"{type_of(operand).short()}, an operand of {name}")
+            transferred("host_to_device", f"{get_aval(operand).short()}, an operand of {name}")

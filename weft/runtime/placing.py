@@ -7,7 +7,7 @@ from typing import Any
 
 from weft.base.errors import ArgumentError
 from weft.base.source import user_line
-from weft.ir.at_sizes import general_of
+from weft.ir.at_sizes import general_jaxpr
 from weft.ir.jaxpr import Jaxpr, Var
 from weft.runtime.array import ConcreteArray, PlacedArray, put
 from weft.runtime.device import Placement, default_placement, placement_of
@@ -60,7 +60,7 @@ def check_on_mesh(
 
 def used_arguments(jaxpr: Jaxpr) -> tuple[bool, ...]:
     """Return a flag for each argument: whether the jaxpr uses it."""
-    jaxpr = general_of(jaxpr)
+    jaxpr = general_jaxpr(jaxpr)
 
     def find() -> tuple[bool, ...]:
         read: set[Any] = {v for v in jaxpr.outvars if isinstance(v, Var)}

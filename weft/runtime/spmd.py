@@ -19,7 +19,7 @@ from weft.base.errors import ArgumentError
 from weft.base.memo import Memo
 from weft.base.settings import config
 from weft.base.source import user_line
-from weft.ir.at_sizes import general_of
+from weft.ir.at_sizes import general_jaxpr
 from weft.ir.jaxpr import Jaxpr, subjaxprs
 from weft.ir.types import ArrayType
 from weft.runtime.array import ConcreteArray, from_numpy, put
@@ -41,7 +41,7 @@ Dims = tuple[tuple[Any, ...], ...]
 
 def named_meshes(jaxpr: Jaxpr) -> tuple[Mesh, ...]:
     """Return the meshes with devices that a jaxpr names, in sub-jaxprs too."""
-    jaxpr = general_of(jaxpr)
+    jaxpr = general_jaxpr(jaxpr)
 
     def find() -> tuple[Mesh, ...]:
         found: dict[Mesh, None] = {}

@@ -16,7 +16,7 @@ from weft.base import dtypes
 from weft.ir.interpreter import replay
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.types import ArrayType
-from weft.ir.unplaced import unplaced
+from weft.ir.unplaced import drop_placements
 from weft.primitives.collectives import tree_combined
 from weft.primitives.movement.terms import unsum
 from weft.primitives.reduction.reduce import reduce_sum
@@ -24,7 +24,7 @@ from weft.sharding.device import Device
 from weft.sharding.mesh import Mesh
 from weft.sharding.shardings import NamedSharding
 from weft.sharding.spec import PartitionSpec
-from weft.trace.closed import stage_closed
+from weft.trace.closed import stage_subjaxpr
 
 Axes = tuple[Any, ...]
 
@@ -41,7 +41,7 @@ def with_terms(jaxpr: Jaxpr, args: Sequence[Axes], results: Sequence[Axes], mesh
     """Return the jaxpr whose arguments and results have their terms along leading dimensions for these axes."""
 
     def build() -> Jaxpr:
-        plain = unplaced(jaxpr)
+        plain = drop_placements(jaxpr)
         sizes = mesh.shape
 
         def function(*flat: Any) -> list[Any]:
@@ -58,7 +58,7 @@ def with_terms(jaxpr: Jaxpr, args: Sequence[Axes], results: Sequence[Axes], mesh
             v.aval.plain_of_shape((*(sizes[a] for a in axes), *v.aval.shape)) if axes else v.aval  # type: ignore[attr-defined]
             for v, axes in zip(plain.invars, args, strict=True)
         ]
-        found = stage_closed(function, types, name=jaxpr.name)
+        found = stage_subjaxpr(function, types, name=jaxpr.name)
         for key in ("argument names", "contract"):  # properties that the caller has attached to the jaxpr
             known = jaxpr.cached(key, lambda: None)
             if known is not None:

@@ -15,7 +15,7 @@ from weft.trace.stage import stage
 from weft.trace.tracer import Tracer
 
 
-def stage_closed(
+def stage_subjaxpr(
     function: Callable[..., Sequence[Any]],
     types: Sequence[Type],
     *,
@@ -25,7 +25,7 @@ def stage_closed(
 ) -> Jaxpr:
     """Trace a flat function that may close over concrete arrays only. Where it is no function of a user's but what a
     rule binds for an equation, its equations have (`inherits_line`) the line of that one. If it `takes_refs`, it may
-    touch mutable arrays from outside, of which `touched_by` tells."""
+    touch mutable arrays from outside, of which `touched_refs` tells."""
     line = context.source
 
     def of_one_line(*args: Any) -> Sequence[Any]:

@@ -10,16 +10,16 @@ from weft.base.source import user_line
 from weft.trace.tracer import Tracer
 
 
-def _tracers_of(trace: Any) -> list[Any]:
+def _find_tracers(trace: Any) -> list[Any]:
     return [t for t in gc.get_referrers(trace) if isinstance(t, Tracer) and t._trace is trace]
 
 
 def report_leaks(trace: Any) -> None:
     """Raise when tracers of `trace` are still referred to from outside of it."""
-    if not _tracers_of(trace):
+    if not _find_tracers(trace):
         return
     gc.collect()  # those that are left may be garbage that refers to itself
-    held = _tracers_of(trace)
+    held = _find_tracers(trace)
     if not held:
         return
     lines = []

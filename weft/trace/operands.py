@@ -11,11 +11,11 @@ from weft.ir.jaxpr import Atom, Equation, Var
 from weft.sharding.spec import split_axes
 
 
-def named_operands(values: Sequence[Any]) -> list[tuple[str, str]]:
+def describe_operands(values: Sequence[Any]) -> list[tuple[str, str]]:
     """For each operand the name of the variable that holds it, and where it got its sharding; empty texts where that
     is not known."""
     variables = user_variables()
-    return [(name_of(v, variables), origin_of(v)) for v in values]
+    return [(variable_name(v, variables), sharding_origin(v)) for v in values]
 
 
 def user_variables() -> dict[str, Any]:
@@ -29,31 +29,31 @@ def user_variables() -> dict[str, Any]:
     return {}
 
 
-def name_of(value: Any, variables: dict[str, Any]) -> str:
+def variable_name(value: Any, variables: dict[str, Any]) -> str:
     """The name of the variable that holds a value, or the argument that it is."""
-    var = variable_of(value)
+    var = jaxpr_variable(value)
     for name, held in variables.items():
-        if held is value or (var is not None and variable_of(held) is var):
+        if held is value or (var is not None and jaxpr_variable(held) is var):
             return name
-    return "" if var is None else recorded_name(value._trace, var, variables)
+    return "" if var is None else staged_name(value._trace, var, variables)
 
 
-def recorded_name(trace: Any, var: Atom, variables: dict[str, Any]) -> str:
+def staged_name(trace: Any, var: Atom, variables: dict[str, Any]) -> str:
     """The same for a variable of a jaxpr that is being recorded."""
-    equation = defined_by(trace, var)
+    equation = defining_equation(trace, var)
     if equation is None:
         return trace.argument_names.get(var, "")
     sources = [v for v in equation.invars if type(v) is Var]
     # A value in another dtype goes by the name of what it was computed from.
     if not (equation.primitive.pointwise and len(equation.invars) == len(sources) == 1):
         return ""
-    held = next((name for name, x in variables.items() if variable_of(x) is sources[0]), None)
-    return recorded_name(trace, sources[0], variables) if held is None else held
+    held = next((name for name, x in variables.items() if jaxpr_variable(x) is sources[0]), None)
+    return staged_name(trace, sources[0], variables) if held is None else held
 
 
-def origin_of(value: Any) -> str:
+def sharding_origin(value: Any) -> str:
     """Where a value of a program got its sharding: the argument, or the line."""
-    var = variable_of(value)
+    var = jaxpr_variable(value)
     if var is None:
         return ""
     trace, spec = value._trace, value.aval.spec
@@ -61,27 +61,27 @@ def origin_of(value: Any) -> str:
     if not axes:
         return ""
     while True:
-        equation = defined_by(trace, var)
+        equation = defining_equation(trace, var)
         if equation is None:
             name = trace.argument_names.get(var)
             return "" if name is None else f"from argument {name} of {trace.where}"
-        source = next((v for v in equation.invars if not equation.primitive.splits and is_over(v, axes[0])), None)
+        source = next((v for v in equation.invars if not equation.primitive.splits and is_split_over(v, axes[0])), None)
         if source is None:
             return "" if equation.source is None else f"from {equation.source.describe()}"
         var = source
 
 
-def variable_of(value: Any) -> Atom | None:
+def jaxpr_variable(value: Any) -> Atom | None:
     """The variable of the jaxpr that is being recorded which a tracer is."""
     return getattr(value, "_var", None)
 
 
-def is_over(atom: Atom, axis: Any) -> bool:
+def is_split_over(atom: Atom, axis: Any) -> bool:
     """Whether a value is split, or unreduced, over an axis."""
     spec = getattr(atom.aval, "spec", None)
     return spec is not None and (axis in split_axes(spec.partitions) or axis in spec.unreduced)
 
 
-def defined_by(trace: Any, var: Atom) -> Equation | None:
+def defining_equation(trace: Any, var: Atom) -> Equation | None:
     """The equation whose result a variable is."""
     return next((e for e in reversed(trace.equations) if var in e.outvars), None)

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 from weft.base import errors
 from weft.base.source import Location, user_line, user_location
-from weft.ir.context import Trace, context, lifted
+from weft.ir.context import Trace, context, with_aval
 from weft.ir.jaxpr import Jaxpr
-from weft.ir.types import RefType, type_of
+from weft.ir.types import RefType, get_aval
 from weft.trace.stage import Cell, StagingTrace
 from weft.trace.tracer import Tracer
 
@@ -26,11 +26,11 @@ class Ref:
 
     def __init__(self, aval: Any, refs: Any):
         """A Ref whose array is `refs`, of type `aval` (None: of its own)."""
-        self._value = lifted(refs)
+        self._value = with_aval(refs)
         wanted = getattr(aval, "inner_aval", aval)
-        if wanted is not None and not wanted.matches(type_of(self._value)):
+        if wanted is not None and not wanted.matches(get_aval(self._value)):
             what = "A Ref begins as an array of its type."
-            raise errors.ArgumentTypeError(what, received=f"{type_of(self._value).short()} for {wanted.short()}")
+            raise errors.ArgumentTypeError(what, received=f"{get_aval(self._value).short()} for {wanted.short()}")
         self._home = context.trace
         self._source: Location | None = user_location()
         self._closed = ""  # how it ended, if it has
@@ -50,7 +50,7 @@ class Ref:
     @property
     def inner_aval(self) -> Any:
         """The type of the array."""
-        return type_of(self._value)
+        return get_aval(self._value)
 
     @property
     def shape(self) -> tuple[Any, ...]:
@@ -224,13 +224,13 @@ class Touched(NamedTuple):
 NOTHING: list[Touched] = []
 
 
-def touched_by(jaxpr: Jaxpr) -> list[Touched]:
+def touched_refs(jaxpr: Jaxpr) -> list[Touched]:
     """The mutable arrays whose values are the last arguments of a jaxpr that a rule has staged; what it writes to them
     are its last results."""
     return jaxpr._cache.get("touched", NOTHING)
 
 
-def values_of(touched: Sequence[Touched]) -> list[Any]:
+def ref_values(touched: Sequence[Touched]) -> list[Any]:
     """The values of references, as arguments of a jaxpr."""
     return [t.ref.value for t in touched]
 
@@ -270,7 +270,7 @@ def check_not_both(leaves: Sequence[Any], touched: Sequence[Touched], name: str,
                 )
 
 
-def check_none_returned(results: Sequence[Any], what: str) -> None:
+def check_no_ref_results(results: Sequence[Any], what: str) -> None:
     """A traced function cannot return a Ref: it would be another name for an array that somebody else has."""
     for value in results:
         if isinstance(value, Ref):

@@ -14,11 +14,11 @@ from weft.indexing.expression import Expression
 from weft.ir.context import Trace, context, current_source
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal, Var
 from weft.ir.primitive import Primitive, lookup
-from weft.ir.staged import raise_named, staged_type
-from weft.ir.types import ArrayType, ShapeDtypeStruct, Type, type_of
+from weft.ir.staged import infer_type, raise_with_names
+from weft.ir.types import ArrayType, ShapeDtypeStruct, Type, get_aval
 from weft.ir.varying import Cast, operand_casts
 from weft.trace.leaks import report_leaks
-from weft.trace.operands import named_operands
+from weft.trace.operands import describe_operands
 from weft.trace.tracer import Tracer, check_leak, type_text
 
 
@@ -94,7 +94,7 @@ class StagingTrace(Trace):
             check_leak(value, value.source, trace.finished, trace.where)
         if isinstance(value, Expression):
             return self.size(value)
-        aval = type_of(value)
+        aval = get_aval(value)
         if isinstance(aval, ArrayType) and not aval.shape and not isinstance(value, (Tracer, ShapeDtypeStruct)):
             literal = literal_value(value, aval)
             if literal is not None:
@@ -113,9 +113,9 @@ class StagingTrace(Trace):
                 atoms = [self.cast(a, own) if own else a for a, own in zip(atoms, casts, strict=True)]
                 types = [a.aval for a in atoms]
         try:
-            out_types = staged_type(primitive, types, params)
+            out_types = infer_type(primitive, types, params)
         except ShardingTypeError:
-            raise_named(primitive, types, params, named_operands(args))
+            raise_with_names(primitive, types, params, describe_operands(args))
             raise
         effects = primitive.effects(types, params)
         variables = [Var(t) for t in out_types] if primitive.multiple_results else [Var(out_types)]

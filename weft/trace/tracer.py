@@ -33,7 +33,7 @@ _TRUTHS: dict[str, tuple[str, Sequence[str]]] = {
 }
 
 
-def _asked_for_truth(line: str) -> tuple[str, Sequence[str]]:
+def _explain_truth(line: str) -> tuple[str, Sequence[str]]:
     word = line.partition(" ")[0]
     if word == "elif" or " if " in line:
         word = "if"
@@ -70,7 +70,7 @@ class Tracer(Array):
         if any(size != 1 for size in self.aval.shape):
             raise ArgumentError(ambiguous(self.aval), fix="use .any() or .all()", jax=ambiguous_in_jax(self.aval))
         location = user_location()
-        asked, fixes = _asked_for_truth("" if location is None else location.text)
+        asked, fixes = _explain_truth("" if location is None else location.text)
         self._raise(
             errors.TracerBoolConversionError,
             f"{asked} needs a known True or False, but the value is traced.",

@@ -6,17 +6,17 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft.base.source import Location, user_location
-from weft.ir.context import Trace, active, context, lifted, named, named_axis
+from weft.ir.context import Trace, active, bind_axis, context, push_names, with_aval
 from weft.ir.interpreter import replay
 from weft.ir.jaxpr import Jaxpr, named_axes, subjaxprs
 from weft.ir.nans import checks_for_nans
 from weft.ir.primitive import Axis, HigherOrder, Primitive, provide
-from weft.ir.types import ArrayType, TapeType, Type, type_of
+from weft.ir.types import ArrayType, TapeType, Type, get_aval
 from weft.primitives.control.check import MappedAxis
 from weft.primitives.control.tape import batched_value
 from weft.primitives.movement.shape import move_axis
 from weft.primitives.movement.sharding_constraint import split_as
-from weft.trace.closed import stage_closed
+from weft.trace.closed import stage_subjaxpr
 from weft.trace.tracer import Tracer, type_text
 from weft.transforms.jvp import as_list
 
@@ -30,10 +30,10 @@ class BatchTracer(Tracer):
         self._trace = trace
         self.value = value
         self.dim = dim
-        self.aval = unbatched_type(type_of(value), dim)
+        self.aval = unbatched_type(get_aval(value), dim)
 
     def _text(self, aval: Any, depth: int) -> str:
-        return f"VmapTracer(aval={type_text(aval)}, batched={type_text(type_of(self.value).as_seen(depth + 1))})"
+        return f"VmapTracer(aval={type_text(aval)}, batched={type_text(get_aval(self.value).as_seen(depth + 1))})"
 
 
 class BatchTrace(Trace):
@@ -49,14 +49,14 @@ class BatchTrace(Trace):
         self.at = at
 
     def describe(self) -> str:
-        named = f" named {self.axis.name!r}" if self.axis.name is not None else ""
+        label = f" named {self.axis.name!r}" if self.axis.name is not None else ""
         at = f", called at {self.at.describe()}" if self.at is not None else ""
-        return f"one element of {self.axis.size} in {self.name}{named}{at}"
+        return f"one element of {self.axis.size} in {self.name}{label}{at}"
 
     def split(self, value: Any) -> tuple[Any, int | None]:
         if type(value) is BatchTracer and value._trace is self:
             return value.value, value.dim
-        return lifted(value), None
+        return with_aval(value), None
 
     def join(self, value: Any, dim: int | None) -> Any:
         return value if dim is None else BatchTracer(self, value, dim)
@@ -132,15 +132,15 @@ def batch_flat(
     """Results of a flat function over batched arguments, and where each result has its batch dimension. New equations
     are marked with the name of the mapped axis, unless it is known around here."""
     trace = BatchTrace(context.trace, axis, name, at)
-    pairs = [(lifted(v), d) for v, d in zip(values, dims, strict=True)]
+    pairs = [(with_aval(v), d) for v, d in zip(values, dims, strict=True)]
     if checks_for_nans():  # then errors read the lane from the leading dimensions
-        pairs = [(move_axis(v, d, 0), 0) if d and isinstance(type_of(v), ArrayType) else (v, d) for v, d in pairs]
+        pairs = [(move_axis(v, d, 0), 0) if d and isinstance(get_aval(v), ArrayType) else (v, d) for v, d in pairs]
     arguments = [trace.join(v, d) for v, d in pairs]
-    with active(trace), named(*([MappedAxis.of(name, axis.size)] if is_named else [])):
+    with active(trace), push_names(*([MappedAxis.of(name, axis.size)] if is_named else [])):
         if axis.name is None:
             results = function(*arguments)
         else:
-            with named_axis(axis.name, axis.size):
+            with bind_axis(axis.name, axis.size):
                 results = function(*arguments)
     pairs = [trace.split(r) for r in results]
     return [v for v, _ in pairs], [d for _, d in pairs]
@@ -174,7 +174,7 @@ def _batch_jaxpr(
             for v, o, a in zip(found, jaxpr.outvars, alike, strict=True)
         ]
 
-    result = stage_closed(function, types, name=jaxpr.name)
+    result = stage_subjaxpr(function, types, name=jaxpr.name)
     return result, tuple(batched_out)
 
 

@@ -15,12 +15,12 @@ import numpy as np
 
 from weft.base import dtypes
 from weft.base.settings import config
-from weft.ir.context import context, merged_stack
+from weft.ir.context import context, join_stacks
 from weft.ir.interpreter import last_uses, literal, replay
 from weft.ir.jaxpr import Equation, Jaxpr, Literal, drop_dead, subjaxprs
 from weft.ir.nans import allows_nans, can_be
 from weft.ir.primitive import in_state
-from weft.ir.types import ArrayType, Type, array_type, type_of
+from weft.ir.types import ArrayType, Type, array_type, get_aval
 from weft.primitives.control.call import Call
 from weft.primitives.control.check import CHECK, check, split_operands, unchecked, without_checks
 from weft.primitives.control.cond import cond
@@ -43,7 +43,7 @@ from weft.primitives.movement.slicing import dynamic_slice
 from weft.primitives.reduction.reduce_extrema import argmax
 from weft.primitives.reduction.reduce_other import reduce_or
 from weft.sharding.spec import PartitionSpec
-from weft.trace.closed import stage_closed
+from weft.trace.closed import stage_subjaxpr
 
 Kinds = frozenset[str]
 _INT = np.dtype(np.int32)
@@ -74,7 +74,7 @@ def _functionalized(jaxpr: Jaxpr, kinds: Kinds) -> Functional | None:
         sites = run.sites
         return [*results, *run.outputs()]
 
-    staged = stage_closed(function, jaxpr.in_avals, name=jaxpr.name)
+    staged = stage_subjaxpr(function, jaxpr.in_avals, name=jaxpr.name)
     return Functional(staged, sites) if sites.sites else None
 
 
@@ -127,7 +127,7 @@ class Run:
         try:
             for equation, finished in zip(jaxpr.eqns, last_uses(jaxpr), strict=True):
                 context.source = equation.source or source
-                context.stack = merged_stack(stack, equation.stack)
+                context.stack = join_stacks(stack, equation.stack)
                 operands = [literal(a) if type(a) is Literal else values[a] for a in equation.invars]
                 values.update(zip(equation.outvars, self.equation(equation, operands), strict=True))
                 for v in finished:
@@ -169,7 +169,7 @@ class Run:
         for mask in masks:
             bad = and_(bad, wide(mask, bad))
         if kind == CHECK_FAILED:
-            outputs = [first_of(bad, v) for v in shown] if type_of(bad).shape else list(shown)  # type: ignore[attr-defined]
+            outputs = [first_of(bad, v) for v in shown] if get_aval(bad).shape else list(shown)  # type: ignore[attr-defined]
             outputs[0] = where(any_of(bad), outputs[0], np.array(0, _INT))
             self.merge(params["about"], outputs)
         elif kind == DIVISION:
@@ -254,7 +254,7 @@ class Run:
                         run.merge(other.sites, results[count:] if k == i else empty(other.sites))
                 return [*results[:count], *run.outputs()]
 
-            return stage_closed(function, branch.in_avals, name=branch.name)
+            return stage_subjaxpr(function, branch.in_avals, name=branch.name)
 
         new = [reporting(i) for i in range(len(branches))]
         results = context.trace.process(equation.primitive, operands, {"branches": same_states(new)})
@@ -275,10 +275,10 @@ class Run:
             outputs = [in_state(v, t) for v, t in zip(run.outputs(), carried, strict=True)]
             return [*results, *outputs]
 
-        staged = stage_closed(function, [*types, *carried], name=name)
+        staged = stage_subjaxpr(function, [*types, *carried], name=name)
         if any(not t.is_plain for t in staged.out_avals[-count:]):
             carried = list(staged.out_avals[-count:])
-            staged = stage_closed(function, [*types, *carried], name=name)
+            staged = stage_subjaxpr(function, [*types, *carried], name=name)
         return staged, [zeros(t) for t in carried]
 
     def scan(self, equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
@@ -394,7 +394,7 @@ class Run:
                 results = replay(inner.jaxpr, *args)
                 return [*results[:count], *(leading(r) for r in results[count:])]
 
-            body = stage_closed(function, params["jaxpr"].in_avals, name=params["jaxpr"].name)
+            body = stage_subjaxpr(function, params["jaxpr"].in_avals, name=params["jaxpr"].name)
         specs = (*params["out_specs"], *[PartitionSpec(axes)] * (len(body.outvars) - count))
         results = context.trace.process(equation.primitive, operands, {**params, "jaxpr": body, "out_specs": specs})
         failed = ne(results[count], np.array(0, _INT))
@@ -428,7 +428,7 @@ def empty(sites: Sites) -> list[Any]:
 
 def holds_last(types: Sequence[Type], index: int) -> Jaxpr:
     """The condition of a loop that carries whether it holds."""
-    return stage_closed(lambda *args: [args[index]], types, name="condition")
+    return stage_subjaxpr(lambda *args: [args[index]], types, name="condition")
 
 
 def same_states(branches: Sequence[Jaxpr]) -> tuple[Jaxpr, ...]:
@@ -442,7 +442,7 @@ def same_states(branches: Sequence[Jaxpr]) -> tuple[Jaxpr, ...]:
         def function(*args: Any) -> list[Any]:
             return [in_state(r, t) for r, t in zip(replay(branch, *args), wanted, strict=True)]
 
-        return stage_closed(function, branch.in_avals, name=branch.name)
+        return stage_subjaxpr(function, branch.in_avals, name=branch.name)
 
     return tuple(cast(b) for b in branches)
 
@@ -451,7 +451,7 @@ def failing(value: Any, params: Any) -> Any:
     """Which elements fail a check."""
     if params["kind"] in ("user", "debug"):
         return not_(value)
-    dtype = type_of(value).dtype  # type: ignore[attr-defined]
+    dtype = get_aval(value).dtype  # type: ignore[attr-defined]
     if params["kind"] == "divisor":
         return eq(value, np.zeros((), dtype))
     limits = dtypes.iinfo(dtype)
@@ -462,33 +462,33 @@ def failing(value: Any, params: Any) -> Any:
 
 def any_of(flags: Any) -> Any:
     """Whether any element is set."""
-    rank = len(type_of(flags).shape)  # type: ignore[attr-defined]
+    rank = len(get_aval(flags).shape)  # type: ignore[attr-defined]
     return reduce_or(flags, axes=tuple(range(rank))) if rank else flags
 
 
 def strong(value: Any) -> Any:
     """A value whose type is not weak."""
-    aval: Any = type_of(value)
+    aval: Any = get_aval(value)
     return convert_element_type(value, new_dtype=aval.dtype) if aval.weak_type else value
 
 
 def wide(mask: Any, like: Any) -> Any:
     """A mask for the leading dimensions of an array as one for all of them."""
-    shape, rank = type_of(like).shape, len(type_of(mask).shape)  # type: ignore[attr-defined]
+    shape, rank = get_aval(like).shape, len(get_aval(mask).shape)  # type: ignore[attr-defined]
     return broadcast_in_dim(mask, shape=shape, broadcast_dimensions=tuple(range(rank))) if len(shape) > rank else mask
 
 
 def leading(value: Any) -> Any:
     """A value with a leading dimension of size 1."""
-    aval: ArrayType = type_of(value)  # type: ignore[assignment]
+    aval: ArrayType = get_aval(value)  # type: ignore[assignment]
     dims = tuple(range(1, 1 + aval.ndim))
     return broadcast_in_dim(value, shape=(1, *aval.shape), broadcast_dimensions=dims)
 
 
 def first_of(flags: Any, value: Any) -> Any:
     """Of a value for each flag (and further dimensions) that of the first flag that is set."""
-    aval: Any = type_of(value)
-    lead = type_of(flags).shape  # type: ignore[attr-defined]
+    aval: Any = get_aval(value)
+    lead = get_aval(flags).shape  # type: ignore[attr-defined]
     if not lead:
         return value
     own, size = aval.shape[len(lead) :], int(np.prod(lead))

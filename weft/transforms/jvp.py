@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft.base.source import Location, user_location
-from weft.ir.context import Trace, active, context, lifted, named
+from weft.ir.context import Trace, active, context, push_names, with_aval
 from weft.ir.interpreter import replay
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.primitive import HigherOrder, Primitive, instantiate
-from weft.ir.types import Type, type_of
+from weft.ir.types import Type, get_aval
 from weft.ir.zeros import Zero
 from weft.primitives.movement.sharding_constraint import in_type
-from weft.trace.closed import stage_closed
+from weft.trace.closed import stage_subjaxpr
 from weft.trace.tracer import Tracer
 
 
@@ -24,7 +24,7 @@ class JVPTracer(Tracer):
 
     def __init__(self, trace: JVPTrace, primal: Any, tangent: Any):
         self._trace = trace
-        self.aval = type_of(primal)
+        self.aval = get_aval(primal)
         self.primal = primal
         self.tangent = tangent
 
@@ -58,7 +58,7 @@ class JVPTrace(Trace):
     def split(self, value: Any) -> tuple[Any, Any]:
         if type(value) is JVPTracer and value._trace is self:
             return value.primal, value.tangent
-        value = lifted(value)
+        value = with_aval(value)
         return value, Zero.of(value.aval)
 
     def join(self, primal: Any, tangent: Any) -> Any:
@@ -113,8 +113,8 @@ def jvp_flat(
 ) -> tuple[list[Any], list[Any]]:
     """Results and tangents (some `Zero`) of a flat function."""
     trace = JVPTrace(context.trace, name, at)
-    with active(trace), named(name):
-        results = function(*(trace.join(lifted(p), t) for p, t in zip(primals, tangents, strict=True)))
+    with active(trace), push_names(name):
+        results = function(*(trace.join(with_aval(p), t) for p, t in zip(primals, tangents, strict=True)))
     pairs = [trace.split(r) for r in results]
     return [p for p, _ in pairs], [t for _, t in pairs]
 
@@ -144,5 +144,5 @@ def _jvp_jaxpr(jaxpr: Jaxpr, nonzero: tuple[bool, ...], force: tuple[bool, ...])
         live = [(t, v.aval.tangent()) for t, v, n in zip(out_tangents, jaxpr.outvars, nonzero_out, strict=True) if n]
         return [*outs, *(in_type(instantiate(t), aval) for t, aval in live)]
 
-    result = stage_closed(function, [*jaxpr.in_avals, *tangent_types], name=jaxpr.name)
+    result = stage_subjaxpr(function, [*jaxpr.in_avals, *tangent_types], name=jaxpr.name)
     return result, tuple(nonzero_out)

@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft.base.source import Location
-from weft.ir.context import Trace, active, context, lifted, named
+from weft.ir.context import Trace, active, context, push_names, with_aval
 from weft.ir.jaxpr import Jaxpr, drop_dead
 from weft.ir.primitive import Primitive
-from weft.ir.types import type_of
+from weft.ir.types import get_aval
 from weft.ir.zeros import Zero
 from weft.trace.stage import StagedTracer, StagingTrace
 from weft.transforms.jvp import JVPTrace
@@ -34,7 +34,7 @@ class TangentTrace(Trace):
         unknown = [type(a) is StagedTracer and a._trace is staging for a in args]
         if not any(unknown):
             return self.parent.process(primitive, args, params)
-        split = primitive.partial_eval(unknown, [type_of(a) for a in args], params) if primitive.higher_order else None
+        split = primitive.partial_eval(unknown, [get_aval(a) for a in args], params) if primitive.higher_order else None
         if split is None:
             return staging.process(primitive, args, params)
         known: list[Any] = []
@@ -66,13 +66,13 @@ def linearize_flat(
     arguments = []
     inputs = []
     for primal, is_nonzero in zip(primals, mask, strict=True):
-        primal = lifted(primal)
+        primal = with_aval(primal)
         aval = primal.aval.tangent()
         tangent = tangent_trace.staging.argument(aval) if is_nonzero else Zero(aval)
         if is_nonzero:
             arguments.append(tangent)
         inputs.append(trace.join(primal, tangent))
-    with active(trace), named(name):
+    with active(trace), push_names(name):
         results = function(*inputs)
     pairs = [trace.split(r) for r in results]
     live = [type(t) is not Zero for _, t in pairs]

@@ -13,15 +13,15 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from weft.ir.context import Trace, active, context, lifted, named
+from weft.ir.context import Trace, active, context, push_names, with_aval
 from weft.ir.interpreter import replay
 from weft.ir.jaxpr import Jaxpr, drop_dead
 from weft.ir.primitive import HigherOrder, Primitive, accumulate, instantiate
-from weft.ir.types import type_of
+from weft.ir.types import get_aval
 from weft.ir.zeros import Zero
 from weft.primitives.elementwise.arithmetic import mul
 from weft.primitives.elementwise.scalar import constant_like
-from weft.trace.closed import stage_closed
+from weft.trace.closed import stage_subjaxpr
 from weft.trace.tracer import Tracer
 from weft.transforms.jvp import push_forward
 
@@ -35,7 +35,7 @@ class TaylorTracer(Tracer):
 
     def __init__(self, trace: TaylorTrace, primal: Any, terms: list[Any]):
         self._trace = trace
-        self.aval = type_of(primal)
+        self.aval = get_aval(primal)
         self.primal = primal
         self.terms = terms
 
@@ -59,7 +59,7 @@ class TaylorTrace(Trace):
     def split(self, value: Any) -> tuple[Any, Terms]:
         if type(value) is TaylorTracer and value._trace is self:
             return value.primal, value.terms
-        return lifted(value), None
+        return with_aval(value), None
 
     def join(self, primal: Any, terms: Terms) -> Any:
         return primal if terms is None else TaylorTracer(self, primal, terms)
@@ -81,8 +81,8 @@ def taylor_flat(
 ) -> tuple[list[Any], list[Terms]]:
     """Results of a flat function and their derivatives, up to an order of at least 1, for those of its arguments."""
     trace = TaylorTrace(context.trace, order)
-    with active(trace), named("jet"):
-        results = function(*(trace.join(lifted(p), t) for p, t in zip(primals, series, strict=True)))
+    with active(trace), push_names("jet"):
+        results = function(*(trace.join(with_aval(p), t) for p, t in zip(primals, series, strict=True)))
     pairs = [trace.split(r) for r in results]
     return [p for p, _ in pairs], [t for _, t in pairs]
 
@@ -128,7 +128,7 @@ def _propagated(
 
 
 def _zeros(value: Any, count: int) -> list[Any]:
-    return [instantiate(Zero(type_of(value)))] * count
+    return [instantiate(Zero(get_aval(value)))] * count
 
 
 def _derivative(
@@ -137,7 +137,7 @@ def _derivative(
     """The jaxpr from operands and the derivatives of those that have some to the derivatives of the results, and which
     results have some."""
     moving = [terms is not None for terms in series]
-    types = [type_of(p) for p in primals]
+    types = [get_aval(p) for p in primals]
     nonzero: list[bool] = []
 
     def function(*flat: Any) -> list[Any]:
@@ -148,7 +148,7 @@ def _derivative(
         return [t for t in found if type(t) is not Zero]
 
     tangent_types = [aval.tangent() for aval, moves in zip(types, moving, strict=True) if moves]
-    jaxpr = stage_closed(function, [*types, *tangent_types], name=primitive.name, inherits_line=True)
+    jaxpr = stage_subjaxpr(function, [*types, *tangent_types], name=primitive.name, inherits_line=True)
     # The value is computed beside the derivative; where that does not need it, its series would be in vain.
     return drop_dead(jaxpr, [True] * len(jaxpr.outvars))[0], nonzero
 

@@ -6,16 +6,16 @@ from collections.abc import Sequence, Set
 from typing import Any
 
 from weft.base.errors import InternalError
-from weft.ir.context import context, lifted, merged_stack
+from weft.ir.context import context, join_stacks, with_aval
 from weft.ir.interpreter import literal
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal
 from weft.ir.primitive import HigherOrder, instantiate, missing
-from weft.ir.types import ArrayType, Type, type_of
+from weft.ir.types import ArrayType, Type, get_aval
 from weft.ir.zeros import Linear, Zero
 from weft.primitives.movement.sharding_constraint import in_type, left_to_compiler, reshard, split_as
 from weft.sharding.shardings import NamedSharding
 from weft.sharding.spec import PartitionSpec
-from weft.trace.closed import stage_closed
+from weft.trace.closed import stage_subjaxpr
 from weft.transforms.masked import Masked, masked_arguments, masked_operands, masked_result, opened, plain, summed
 
 
@@ -53,7 +53,7 @@ def _backward(
     try:
         equations = run.evaluate_nonlinear(jaxpr.eqns)
         for result, ct in zip(jaxpr.outvars, cotangents, strict=True):
-            run.add(result, ct if ct is None or type(ct) in (Zero, Masked) else lifted(ct))
+            run.add(result, ct if ct is None or type(ct) in (Zero, Masked) else with_aval(ct))
         run.transpose_linear(equations)
     finally:
         context.source, context.stack = run.source, run.stack
@@ -77,12 +77,12 @@ class _Backward:
     def enter(self, equation: Equation) -> list[Any]:
         """Set the line and the names that what is computed for an equation records; returns its operands."""
         context.source = equation.source or self.source
-        context.stack = merged_stack(self.stack, equation.stack)
+        context.stack = join_stacks(self.stack, equation.stack)
         return [self.read(v) for v in equation.invars]
 
     def read(self, atom: Atom) -> Any:
         if type(atom) is Literal:
-            return lifted(literal(atom))
+            return with_aval(literal(atom))
         return Linear(atom.aval) if atom in self.linear else self.values[atom]
 
     def evaluate_nonlinear(self, equations: Sequence[Equation]) -> list[Equation]:
@@ -195,7 +195,7 @@ def _whole(cotangent: Any, aval: Any, mesh: Any) -> Any:
 
 def _adds_up(cotangents: Sequence[Any]) -> bool:
     """Whether sums over axes of a mesh are still to be done for some cotangent."""
-    shardings = [None if type(ct) is Zero else _sharding(type_of(ct)) for ct in cotangents]
+    shardings = [None if type(ct) is Zero else _sharding(get_aval(ct)) for ct in cotangents]
     return any(s is not None and s.spec.unreduced for s in shardings)
 
 
@@ -206,10 +206,13 @@ def transpose_jaxpr(
     instantiated: bool | Sequence[bool] = False,
     takes_refs: bool = False,
 ) -> tuple[Jaxpr, tuple[bool, ...]]:
-    """The jaxpr from the arguments `jaxpr` is not linear in, followed by the nonzero cotangents of its results, to
-    the nonzero cotangents of its linear arguments; and, for each linear argument, whether it is among them. Those
-    marked in `instantiated` (one flag per linear argument) always are. A caller that `takes_refs` asks `touched_by` for
-    mutable arrays that backward rules inside touch."""
+    """Transpose a jaxpr that is linear in the marked arguments.
+
+    Return a jaxpr from its other arguments and the nonzero cotangents of its results, to the nonzero cotangents
+    of its linear arguments, and for each linear argument whether its cotangent is among them; those marked in
+    `instantiated` (one flag per linear argument) always are. If `takes_refs`, the jaxpr may use mutable arrays that
+    backward rules touch: `touched_refs` returns them.
+    """
     count = sum(linear)
     force = (instantiated,) * count if isinstance(instantiated, bool) else tuple(instantiated)
     key = ("transpose", tuple(linear), tuple(nonzero), force, takes_refs)
@@ -232,7 +235,7 @@ def _transpose_jaxpr(
         types = [v.aval.cotangent() for v, n in zip(jaxpr.invars, linear, strict=True) if n]
         return [in_type(instantiate(ct), t) for ct, t, n in zip(outs, types, nonzero_out, strict=True) if n]
 
-    result = stage_closed(function, [*held, *incoming], name=jaxpr.name, takes_refs=takes_refs)
+    result = stage_subjaxpr(function, [*held, *incoming], name=jaxpr.name, takes_refs=takes_refs)
     return result, tuple(nonzero_out)
 
 
@@ -250,5 +253,5 @@ def backward_instantiated(
 def _whole_where(cotangent: Any, aval: Any) -> Any:
     """A cotangent whole on all devices, if the value is. Inside of a backward pass it may be split, as what it was
     multiplied with is, so that it is not sent before it is summed."""
-    sharding = _sharding(type_of(cotangent))
+    sharding = _sharding(get_aval(cotangent))
     return cotangent if sharding is None else _whole(cotangent, aval, sharding.mesh)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from weft.compiler.target.target import ANY, Target
-from weft.ir.fusing import CALLS_BACK, CONTROLS, Properties, Space, squeezed
+from weft.ir.fusing import CALLS_BACK, CONTROLS, Properties, Space, squeeze_shape
 from weft.ir.jaxpr import Equation
 from weft.ir.types import ArrayType
 
@@ -24,4 +24,4 @@ def leading(operand: ArrayType, result: ArrayType, dimensions: tuple[int, ...], 
     """Whether a broadcast puts the operand's dimensions, those of size 1 aside, on the leading ones of the result."""
     placed = [dimensions[i] for i, d in enumerate(operand.shape) if d != 1]
     wide = [i for i, d in enumerate(result.shape) if d != 1]
-    return placed == wide[: len(placed)] and squeezed(operand.shape) == out
+    return placed == wide[: len(placed)] and squeeze_shape(operand.shape) == out

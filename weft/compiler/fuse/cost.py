@@ -15,7 +15,7 @@ from weft.base import dtypes
 from weft.base.memo import Memo
 from weft.compiler.fuse.classify import structure
 from weft.compiler.fuse.fusion import fusion
-from weft.ir.fusing import CONTROL, SYMBOLIC_SIZE, Properties, size_of
+from weft.ir.fusing import CONTROL, SYMBOLIC_SIZE, Properties, element_count
 from weft.ir.jaxpr import Equation, Jaxpr, Var, subjaxprs
 from weft.ir.types import ArrayType, Type
 
@@ -70,7 +70,7 @@ def bytes_of(aval: Type) -> int:
     if known is None:
         known = 0
         if isinstance(aval, ArrayType):
-            known = size_of(aval.shape) * dtypes.storage(aval.dtype).itemsize
+            known = element_count(aval.shape) * dtypes.storage(aval.dtype).itemsize
         _bytes.keep(aval, known)
     return known
 

@@ -22,11 +22,11 @@ from weft.ir.fusing import (
     UNFUSED_ROLES,
     Properties,
     Space,
+    element_count,
     measure,
-    size_of,
 )
 from weft.ir.jaxpr import Equation, Jaxpr, Var
-from weft.ir.primitive import weight_of
+from weft.ir.primitive import element_cost
 from weft.ir.types import ArrayType
 
 REDUCTIONS = frozenset({"row", "column", "all"})
@@ -68,7 +68,7 @@ class Node:
             self.bytes = bytes_of(first)  # type: ignore[arg-type]
         else:
             self.bytes = sum(bytes_of(v.aval) for v in equation.outvars)
-        self.weight = 0.0 if self.unfused else weight_of(equation)
+        self.weight = 0.0 if self.unfused else element_cost(equation)
         self.operands: tuple[Var, ...] = ()
         self.producers: tuple[Node, ...] = ()
         self.users: list[Node] = []
@@ -241,7 +241,7 @@ def demand(user: Node, node: Node, evaluations: float) -> float:
     if user.role == EXPAND:
         dimensions = equation.params["broadcast_dimensions"]
         last = max((dimensions[i] for i, d in enumerate(node.shape) if d != 1), default=-1)
-        return evaluations / max(size_of(user.shape[last + 1 :]), 1)
+        return evaluations / max(element_count(user.shape[last + 1 :]), 1)
     if user.role == MOVE:
         return evaluations if node.equation.outvars[0] is equation.invars[0] else 1.0
     if user.role == LOOKUP:

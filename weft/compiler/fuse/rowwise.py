@@ -13,7 +13,7 @@ from __future__ import annotations
 from weft.compiler.fuse.classify import leading
 from weft.compiler.fuse.cost import Reason
 from weft.compiler.fuse.graph import REDUCTIONS, Graph, Group, Node
-from weft.ir.fusing import EXPAND, HERO, MOVE, POINTWISE, Space, size_of
+from weft.ir.fusing import EXPAND, HERO, MOVE, POINTWISE, Space, element_count
 from weft.ir.jaxpr import Var
 from weft.primitives.families import Reduction
 
@@ -115,7 +115,7 @@ class Rows:
         full, reduced = node.properties.full, node.properties.reduced
         assert full is not None and reduced is not None
         limits = self.graph.limits
-        row = size_of(full[len(full) - len(reduced) :]) * (node.bytes // max(node.size, 1))
+        row = element_count(full[len(full) - len(reduced) :]) * (node.bytes // max(node.size, 1))
         limit = limits.row_bytes if len(reduced) < len(full) else limits.single_row_bytes
         cluster = Cluster(1 << self.count, full, reduced, row <= limit)
         if row > limit:

@@ -18,7 +18,18 @@ from weft.compiler.fuse.fusion import KINDS, fusion
 from weft.compiler.fuse.graph import IN_PLACE_KINDS, REDUCTIONS
 from weft.compiler.fuse.instructions import EPILOGUE_KINDS
 from weft.compiler.target.target import Target
-from weft.ir.fusing import BARRIER, CONTROL, EXPAND, HERO, LOOKUP, POINTWISE, UNFUSED_ROLES, Properties, Space, squeezed
+from weft.ir.fusing import (
+    BARRIER,
+    CONTROL,
+    EXPAND,
+    HERO,
+    LOOKUP,
+    POINTWISE,
+    UNFUSED_ROLES,
+    Properties,
+    Space,
+    squeeze_shape,
+)
 from weft.ir.jaxpr import Equation, Jaxpr, Literal, Var, drop_dead, subjaxprs
 from weft.ir.printer import equation_text
 from weft.ir.verifier import verify
@@ -178,7 +189,7 @@ def _makers(inner: Jaxpr) -> list[Equation]:
 
 
 def space_of(atom: Any) -> Space:
-    return squeezed(getattr(atom.aval, "shape", ()))
+    return squeeze_shape(getattr(atom.aval, "shape", ()))
 
 
 def _same_atoms(first: Any, second: Any) -> bool:

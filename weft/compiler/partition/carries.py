@@ -17,7 +17,7 @@ import numpy as np
 from weft.compiler.partition.rules import Dims
 from weft.ir.carried import Carried
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal, Var
-from weft.ir.parts import Parts, bytes_of
+from weft.ir.parts import Parts, byte_count
 from weft.ir.types import ArrayType
 from weft.primitives.movement.shape import broadcast_in_dim
 
@@ -43,7 +43,7 @@ def can_wait(equation: Equation) -> bool:
     if not all(isinstance(t, ArrayType) and t.dtype == types[0].dtype for t in types):
         return False
     if card.copies == "all" and len(equation.invars) == 1:
-        return bytes_of(types[-1]) <= bytes_of(types[0])  # more would be sent after a broadcast
+        return byte_count(types[-1]) <= byte_count(types[0])  # more would be sent after a broadcast
     literals = sum(type(a) is Literal for a in equation.invars)
     if not card.pointwise or not card.linear:
         return False

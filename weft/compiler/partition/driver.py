@@ -13,7 +13,7 @@ from weft.compiler.passes.merge_equal import merge_equal
 from weft.compiler.passes.simplify import simplify
 from weft.compiler.rewrite import everywhere
 from weft.ir.jaxpr import Jaxpr
-from weft.ir.unplaced import unplaced
+from weft.ir.unplaced import drop_placements
 
 
 @everywhere
@@ -31,7 +31,7 @@ PASSES = (inline, drop_dead, decompose_operations, canonicalize, fold_constants,
 
 def prepared(jaxpr: Jaxpr) -> Jaxpr:
     """A jaxpr in the form that is partitioned. What types say of manual axes has been checked and used by now."""
-    jaxpr = unplaced(jaxpr)
+    jaxpr = drop_placements(jaxpr)
     for function in PASSES:
         jaxpr = function(jaxpr)
     return jaxpr

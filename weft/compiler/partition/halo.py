@@ -10,7 +10,7 @@ from weft.compiler.partition.rules import Dims, Rule, local_shape, parts_of
 from weft.compiler.partition.uneven import can_split
 from weft.compiler.partition.verify import fail
 from weft.ir.jaxpr import Equation
-from weft.ir.parts import bytes_of
+from weft.ir.parts import byte_count
 from weft.ir.types import array_type
 from weft.sharding.halo import Halo, halo_of, needs
 
@@ -52,7 +52,7 @@ def sent(
         if halo.messages:
             aval: Any = equation.invars[i].aval
             local = local_shape(aval.shape, tuple(chosen.get(n or "", ()) for n in rule.names[i]), sizes)
-            slice_ = bytes_of(array_type((*local[:d], 1, *local[d + 1 :]), aval.dtype))
+            slice_ = byte_count(array_type((*local[:d], 1, *local[d + 1 :]), aval.dtype))
             rounds += max(sum(m.distance > 0 for m in halo.messages), sum(m.distance < 0 for m in halo.messages))
             total += slice_ * halo.sent
     return rounds, total

@@ -39,15 +39,15 @@ from weft.compiler.partition.uneven import (
 )
 from weft.compiler.partition.verify import check_axes, check_operation, check_value, manual_axes, verify_local
 from weft.ir.carried import Carried
-from weft.ir.context import context, merged_stack
+from weft.ir.context import context, join_stacks
 from weft.ir.interpreter import literal
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal, Var, subjaxprs
-from weft.ir.parts import Parts, bytes_of
+from weft.ir.parts import Parts, byte_count
 from weft.ir.primitive import Primitive
-from weft.ir.types import ArrayType, array_type, type_of
+from weft.ir.types import ArrayType, array_type, get_aval
 from weft.sharding.routes import LATENCY, LINK
 from weft.sharding.spec import UNCONSTRAINED, dims_of, rename_axes
-from weft.trace.closed import stage_closed
+from weft.trace.closed import stage_subjaxpr
 
 # What costs are compared by, besides collectives: bytes a second of memory, flops a second.
 MEMORY, FLOPS = 1e10, 5e10
@@ -110,7 +110,7 @@ def partition(
         return outs
 
     types = [local_type(v.aval, dims, sizes) for v, dims in zip(jaxpr.invars, found, strict=True)]
-    staged = stage_closed(local, types, name=jaxpr.name)
+    staged = stage_subjaxpr(local, types, name=jaxpr.name)
     if config.enable_checks:
         verify_local(staged, found, split, jaxpr.out_avals, sizes, manual_axes(jaxpr), unsummed_axes(jaxpr))
     return Partitioned(staged, found, split, log.communication, log.inspected)
@@ -221,7 +221,7 @@ class Block:
         try:
             for equation in jaxpr.eqns:
                 context.source = equation.source or source
-                context.stack = merged_stack(stack, equation.stack)
+                context.stack = join_stacks(stack, equation.stack)
                 inspector = equation.primitive.inspector(equation.params)
                 if inspector is not None:
                     self.log.inspected.append((inspector, self.target(equation.invars[0])))
@@ -234,7 +234,7 @@ class Block:
                 if config.enable_checks:
                     for v in equation.outvars:
                         unreduced = self.unreduced[v][0] if v in self.unreduced else ()
-                        check_value(v, self.at[v], unreduced, type_of(self.values[v]), self.sizes, equation)
+                        check_value(v, self.at[v], unreduced, get_aval(self.values[v]), self.sizes, equation)
         finally:
             context.source, context.stack = source, stack
 
@@ -327,7 +327,7 @@ class Block:
         results = self.bind(equation, rule, chosen, args)
         if equation.primitive.named_axes(equation.params):
             pairs = zip(equation.invars, rule.operand_names, strict=True)
-            size = sum(bytes_of(local_type(a.aval, wanted(names, chosen), self.sizes)) for a, names in pairs)
+            size = sum(byte_count(local_type(a.aval, wanted(names, chosen), self.sizes)) for a, names in pairs)
             written = self.log.reasons.written(equation, self.sizes, size, self.times)
             self.log.communication += [] if written is None else [written]
         summed, how = rule.sums(chosen)
@@ -340,7 +340,7 @@ class Block:
             elif summed or axes:
                 self.unreduced[v] = ((*axes, *summed), origin)
                 if config.enable_checks:
-                    check_value(v, self.at[v], self.unreduced[v][0], type_of(x), self.sizes, equation)
+                    check_value(v, self.at[v], self.unreduced[v][0], get_aval(x), self.sizes, equation)
                 if not self.may_wait(v, (*axes, *summed)):
                     self.reduce(v)
 
@@ -502,7 +502,9 @@ class Block:
             seconds += self.inside_cost(equation, rule, factor, slices, chosen)
         rounds, count = sent(equation, rule, chosen, self.sizes) if rule.reach else (0, 0)
         seconds += LATENCY * rounds + count / LINK
-        touched = sum(bytes_of(v.aval) for v in (*equation.invars, *equation.outvars) if isinstance(v.aval, ArrayType))
+        touched = sum(
+            byte_count(v.aval) for v in (*equation.invars, *equation.outvars) if isinstance(v.aval, ArrayType)
+        )
         work = touched / MEMORY + equation.primitive.flops(equation) / FLOPS
         return seconds + work / math.prod(parts_of(axes, self.sizes) for axes in chosen.values())
 
@@ -514,7 +516,7 @@ class Block:
         if count == 1 or not slices or not rule.sizes[factor]:
             return 0.0
         parts = math.prod(parts_of(axes, self.sizes) for axes in wanted(rule.names[0], chosen))
-        size = bytes_of(equation.invars[0].aval) / rule.sizes[factor] * count / parts
+        size = byte_count(equation.invars[0].aval) / rule.sizes[factor] * count / parts
         return LATENCY + size * slices * (count - 1) / LINK
 
     def transfer_cost(self, v: Any, src: Dims, dst: Dims, unreduced: Sequence[Any] = (), how: str = "sum") -> float:
@@ -668,7 +670,7 @@ class Block:
                 for v, own in zip(body.outvars, outs, strict=True)
             ]
 
-        return stage_closed(local, types, name=body.name)
+        return stage_subjaxpr(local, types, name=body.name)
 
 
 def iterations(equation: Equation) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 from weft.base import dtypes
 from weft.base.dataclass import dataclass
 from weft.compiler.partition.rules import Dims
-from weft.ir.parts import bytes_of
+from weft.ir.parts import byte_count
 from weft.primitives import collectives
 from weft.primitives.collectives import merge_dims, split_dim
 from weft.primitives.elementwise.arithmetic import mul
@@ -71,7 +71,7 @@ def reshard(
             else:
                 transfers.append(Transfer("all_gather", axis, bytes=local * (n - 1), reduction=how))
         unreduced = ()
-    hops = route(bytes_of(aval), tuple(aval.shape), src, tuple(unreduced), dst, tuple(sizes.items()))
+    hops = route(byte_count(aval), tuple(aval.shape), src, tuple(unreduced), dst, tuple(sizes.items()))
     return transfers + [
         Transfer(h.kind, h.axis, h.dim, h.source, h.elements * item, "", h.multiple, h.inner) for h in hops
     ]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from weft.indexing.ranges import Range
-from weft.ir.flow import limits_of
+from weft.ir.flow import dtype_range
 from weft.ir.jaxpr import Atom, Equation, Literal
 from weft.ir.types import Type
 
@@ -37,7 +37,7 @@ class Bounds:
         """What an element of a value can be under assumptions about the elements at its index."""
         if (remembered := self._remembered.get((atom, assumed))) is not None:
             return remembered
-        limits = limits_of(atom.aval)
+        limits = dtype_range(atom.aval)
         if limits is Range.EVERYTHING:
             return limits
         found = limits

@@ -11,11 +11,11 @@ from weft.base.settings import config
 from weft.compiler.passes.inline import inline
 from weft.compiler.rewrite import everywhere, with_renamed
 from weft.ir.context import context
-from weft.ir.inline import Constants, constants_of, copy_equations
+from weft.ir.inline import Constants, collect_constants, copy_equations
 from weft.ir.jaxpr import Atom, Equation, Jaxpr
 from weft.ir.parameters import params_key
 from weft.ir.types import Type
-from weft.trace.closed import stage_closed
+from weft.trace.closed import stage_subjaxpr
 
 # Definitions by operation, operand types and parameters; staging one takes a thousand times longer than copying it.
 _staged: Memo[Any, Jaxpr] = Memo(1024)
@@ -50,7 +50,7 @@ def with_definitions(
             equations.append(equation)
             continue
         if constants is None:
-            constants = constants_of(jaxpr)
+            constants = collect_constants(jaxpr)
         body = staged(definition, equation)
         results = copy_equations(body, equation, equation.invars, equations, constants)
         for var, atom in zip(equation.outvars, results, strict=True):
@@ -63,7 +63,7 @@ def with_definitions(
             renamed[var] = atom
     if not renamed and len(equations) == len(jaxpr.eqns):
         return jaxpr
-    found = constants_of(jaxpr) if constants is None else constants
+    found = collect_constants(jaxpr) if constants is None else constants
     return jaxpr.replace(
         constvars=[v for v, _ in found.values()],
         consts=[c for _, c in found.values()],
@@ -93,7 +93,7 @@ def stage_definition(definition: Callable[..., Any], types: Sequence[Type], equa
     before = context.stack
     context.stack = ()
     try:
-        body = inline(stage_closed(function, types, name=equation.primitive.name))
+        body = inline(stage_subjaxpr(function, types, name=equation.primitive.name))
     finally:
         context.stack = before
     # The lines in a definition are not the user's: copies get that of the equation they replace.

@@ -18,8 +18,8 @@ from weft.base.settings import config
 from weft.compiler.passes.checks import NOWHERE, Writer, kinds_of
 from weft.compiler.rewrite import make_literal, new_equation
 from weft.indexing.ranges import Range
-from weft.ir.flow import limits_of
-from weft.ir.inline import Constants, constants_of, copy_equations
+from weft.ir.flow import dtype_range
+from weft.ir.inline import Constants, collect_constants, copy_equations
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal, Var, subjaxprs
 from weft.ir.nans import allows_nans, can_be, checks_for_nans
 from weft.ir.primitive import Params, lookup, positions
@@ -128,7 +128,7 @@ class _Flagged:
         known = {v: r for v, r in zip(jaxpr.invars, ranges, strict=True) if r is not None}
         self.writer = Writer(known)
         self.flags: list[Atom] = []
-        self.constants: Constants = constants_of(jaxpr)
+        self.constants: Constants = collect_constants(jaxpr)
         self.wanted = uncovered(jaxpr, outermost, shown) if checks_for_nans() else set()
         # Checks that a scatter does itself, and the scatters that have something to find.
         self.absorbed = absorbed_checks(jaxpr) if any(e.primitive is check for e in jaxpr.eqns) else {}
@@ -231,7 +231,7 @@ class _Flagged:
         return tuple([self.range_of(a) for a in atoms])
 
     def range_of(self, atom: Atom) -> Range | None:
-        limits = limits_of(atom.aval)
+        limits = dtype_range(atom.aval)
         if limits is Range.EVERYTHING:
             return None
         found = self.writer.bounds.of(atom)
@@ -299,7 +299,7 @@ class _Flagged:
         params = equation.params
         body, start = params["jaxpr"], equation.invars[params["num_consts"] + i]
         before, after = body.invars[params["num_consts"] + i], body.outvars[i]
-        limits = limits_of(start.aval)
+        limits = dtype_range(start.aval)
         if limits is Range.EVERYTHING or type(params["length"]) is not int:
             return None
         from_start, iterations = self.writer.bounds.of(start), max(params["length"] - 1, 0)

@@ -11,10 +11,10 @@ from weft.base import dtypes
 from weft.base.settings import enable_x64
 from weft.compiler.rewrite import everywhere, make_literal, new_equation, resolved, with_renamed
 from weft.ir.context import EVALUATION, active
-from weft.ir.inline import Constants, constants_of, copy_equations
-from weft.ir.interpreter import run_equation, storage_of
+from weft.ir.inline import Constants, collect_constants, copy_equations
+from weft.ir.interpreter import run_equation, storage_array
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal, Var
-from weft.ir.nans import nans_allowed
+from weft.ir.nans import allow_nans
 from weft.ir.primitive import lookup
 from weft.ir.types import ArrayType, array_type
 from weft.primitives.movement.shape import broadcast_in_dim
@@ -42,10 +42,10 @@ class Folder:
         self.uniform: dict[Any, Literal] = {}
         self.renamed: dict[Any, Atom] = {}
         self.equations: list[Equation] = []
-        self.constants: Constants = constants_of(jaxpr)
+        self.constants: Constants = collect_constants(jaxpr)
         for var, value in zip(jaxpr.constvars, jaxpr.consts, strict=True):
             if is_small(var):
-                self.known[var] = storage_of(value)
+                self.known[var] = storage_array(value)
 
     def run(self) -> Jaxpr:
         todo = list(reversed(self.jaxpr.eqns))
@@ -161,9 +161,9 @@ def evaluated(equation: Equation, operands: list[Any]) -> list[np.ndarray]:
             values = [np.array(result) for result in run_equation(equation, operands)]
     else:
         # What programs compute in doubles stays so, whatever the setting is outside of them.
-        with active(EVALUATION), nans_allowed(), enable_x64(True):
+        with active(EVALUATION), allow_nans(), enable_x64(True):
             arrays = [EVALUATION.lift(np.asarray(a)) for a in operands]
-            values = [np.array(storage_of(result)) for result in EVALUATION.process(card, arrays, params)]
+            values = [np.array(storage_array(result)) for result in EVALUATION.process(card, arrays, params)]
     for value in values:
         value.flags.writeable = False
     return values

@@ -16,10 +16,10 @@ from weft.compiler.fuse.cost import bytes_of, equation_flops
 from weft.compiler.passes.merge_equal import has_tapes, merge_equal
 from weft.compiler.rewrite import everywhere
 from weft.compiler.target.target import Target
-from weft.ir.context import merged_stack
+from weft.ir.context import join_stacks
 from weft.ir.fusing import CONTROL, EXPAND, HERO, LIBRARY, LOOKUP, MOVE, POINTWISE, SYMBOLIC_SIZE
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal, Var
-from weft.ir.primitive import weight_of
+from weft.ir.primitive import element_cost
 from weft.primitives.control.repeat import repeat
 from weft.primitives.control.scan import scan
 from weft.primitives.control.while_loop import while_
@@ -115,7 +115,7 @@ def is_expensive(equation: Equation, target: Target) -> bool:
     if properties.alias:
         return False
     if properties.role == POINTWISE:
-        return weight_of(equation) > target.fusion.cheap_weight
+        return element_cost(equation) > target.fusion.cheap_weight
     return properties.role in (HERO, LIBRARY, LOOKUP, CONTROL)
 
 
@@ -234,7 +234,7 @@ def copied(equation: Equation, names: dict[Any, Atom], caller: Equation) -> Equa
         invars=operands,
         outvars=results,
         source=equation.source or caller.source,
-        stack=merged_stack(caller.stack, equation.stack),
+        stack=join_stacks(caller.stack, equation.stack),
     )
 
 

@@ -43,7 +43,7 @@ from weft.compiler.target.library_call import LibraryCall
 from weft.compiler.target.tables import tables_of
 from weft.compiler.target.target import Target
 from weft.ir.fusing import HERO
-from weft.ir.interpreter import storage_of
+from weft.ir.interpreter import storage_array
 from weft.ir.jaxpr import Equation, Jaxpr, Literal, Var
 from weft.ir.primitive import lookup
 from weft.primitives.collectives import Collective
@@ -138,7 +138,7 @@ class Builder:
         """
         jaxpr = block.jaxpr
         for v, value in zip(jaxpr.constvars, jaxpr.consts, strict=True):
-            block.put(v, self.constant(storage_of(value)))
+            block.put(v, self.constant(storage_array(value)))
         targets: dict[Any, Slot] = {}
         for outvar, slot in zip(jaxpr.outvars, results, strict=False):
             if slot is not None and type(outvar) is not Literal and outvar not in block.slots:

@@ -41,7 +41,7 @@ from weft.ir.context import context, current_line
 from weft.ir.interpreter import literal
 from weft.ir.jaxpr import Equation, Jaxpr, Literal
 from weft.ir.primitive import lookup
-from weft.ir.types import array_type, type_of
+from weft.ir.types import array_type, get_aval
 from weft.primitives.control.remat import checkpoint_name
 from weft.trace.stage import stage
 from weft.trace.tracer import Tracer
@@ -96,7 +96,7 @@ def sparsify(f: Callable[..., Any], use_tracer: bool = False) -> Callable[..., A
         leaves, in_tree = tree.flatten((args, kwargs), is_leaf=is_sparse)
         values = [coordinates_of(leaf) for leaf in leaves]
         out = OutTree()
-        types = [array_type(v.shape, v.dtype) if is_sparse(v) else type_of(v) for v in values]
+        types = [array_type(v.shape, v.dtype) if is_sparse(v) else get_aval(v) for v in values]
         jaxpr, _ = stage(flat_function(f, in_tree, out), types, where=name_of(f), name=name_of(f))
         return tree.unflatten(out.treedef, interpret(jaxpr, values))
 
@@ -246,7 +246,7 @@ def _mul(x: Any, y: Any) -> BCOO:
 
 @rule("and")
 def _and(x: Any, y: Any) -> BCOO:
-    if any(type_of(v.data if is_sparse(v) else v).dtype != np.bool_ for v in (x, y)):  # type: ignore[attr-defined]
+    if any(get_aval(v.data if is_sparse(v) else v).dtype != np.bool_ for v in (x, y)):  # type: ignore[attr-defined]
         raise NotSupportedError(
             "A sparse array of integers has no bitwise and.", fix="sparse.todense(x) & y", at=current_line()
         )
@@ -262,7 +262,7 @@ def _div(x: Any, y: Any) -> BCOO:
             fix="x / sparse.todense(y)   if it is meant",
             at=current_line(),
         )
-    one = wnp.ones((), type_of(y).dtype)  # type: ignore[attr-defined]
+    one = wnp.ones((), get_aval(y).dtype)  # type: ignore[attr-defined]
     if not np.shape(y):
         return x.like(x.data / y)
     return x.like(bcoo_multiply_dense(x, one / y))

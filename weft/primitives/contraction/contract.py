@@ -13,7 +13,7 @@ import numpy as np
 from weft.base import dtypes
 from weft.base.errors import DtypeMismatchError
 from weft.base.source import user_line
-from weft.ir.fusing import HERO, UNFUSED, Machine, Properties, size_of
+from weft.ir.fusing import HERO, UNFUSED, Machine, Properties, element_count
 from weft.ir.primitive import Axis, Primitive, Sample, primitive
 from weft.ir.types import ArrayType, Dimension, array_type
 from weft.ir.zeros import is_linear
@@ -141,9 +141,9 @@ def matmul_sizes(equation: Any) -> tuple[int, int, int]:
     """M, N and K of one matrix product."""
     lhs, rhs = (a.aval for a in equation.invars)
     (contracted, _), (batched, _) = equation.params["dimension_numbers"]
-    batch, k = (size_of([lhs.shape[i] for i in dimensions]) for dimensions in (batched, contracted))
+    batch, k = (element_count([lhs.shape[i] for i in dimensions]) for dimensions in (batched, contracted))
     shared = max(batch * k, 1)
-    return size_of(lhs.shape) // shared, size_of(rhs.shape) // shared, k
+    return element_count(lhs.shape) // shared, element_count(rhs.shape) // shared, k
 
 
 def suits_library(equation: Any, target: Machine) -> bool:
@@ -314,8 +314,8 @@ class dot_general(Primitive):
 
     def flops(self, equation: Any) -> float:
         (contracted, _), _ = equation.params["dimension_numbers"]
-        terms = size_of([equation.invars[0].aval.shape[i] for i in contracted])
-        return 2 * size_of(equation.outvars[0].aval.shape) * terms
+        terms = element_count([equation.invars[0].aval.shape[i] for i in contracted])
+        return 2 * element_count(equation.outvars[0].aval.shape) * terms
 
     def samples(self) -> Any:
         plain = (((1,), (0,)), ((), ()))

@@ -16,8 +16,8 @@ import numpy as np
 
 from weft.base import dtypes
 from weft.indexing.dimension import definitely_less
-from weft.ir.fusing import Machine, Properties, hero, size_of
-from weft.ir.halo import bounded, with_halo
+from weft.ir.fusing import Machine, Properties, element_count, hero
+from weft.ir.halo import mask_outside, with_halo
 from weft.ir.parts import Parts
 from weft.ir.primitive import Axis, Params, Primitive, Sample, primitive
 from weft.ir.types import ArrayType, Dimension, array_type
@@ -238,7 +238,7 @@ class conv_general_dilated(Primitive):
             size = halo.reach.count
             if parts.operand_names[1][k] == name and size % halo.parts:
                 start = parts.start(name, rhs.shape[k])
-                rhs = bounded(rhs, k, start, size, np.zeros((), dtypes.storage(rhs.dtype)))
+                rhs = mask_outside(rhs, k, start, size, np.zeros((), dtypes.storage(rhs.dtype)))
         return [conv_general_dilated(lhs, rhs, **{**params, "padding": tuple(padding)})]
 
     def fusion(self, equation: Any, target: Machine) -> Properties:
@@ -248,12 +248,12 @@ class conv_general_dilated(Primitive):
         kernel = equation.invars[1].aval
         features = kernel.shape[equation.params["dimension_numbers"].rhs_spec[0]]
         # Most taps of a dilated operand fall on zeros between its elements, which are left out.
-        dilation = size_of(equation.params["lhs_dilation"])
+        dilation = element_count(equation.params["lhs_dilation"])
         return (
             2
-            * size_of(equation.outvars[0].aval.shape)
-            * size_of(kernel.shape)
-            / max(size_of((features,)) * dilation, 1)
+            * element_count(equation.outvars[0].aval.shape)
+            * element_count(kernel.shape)
+            / max(element_count((features,)) * dilation, 1)
         )
 
     def samples(self) -> Any:

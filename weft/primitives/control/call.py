@@ -11,11 +11,11 @@ from weft.ir.jaxpr import Jaxpr, drop_dead
 from weft.ir.partial_eval import PartialJaxpr, partial_eval, remat_split_jaxpr
 from weft.ir.primitive import Axis, HigherOrder, Params, RematSplit, Split, check_operands, primitive
 from weft.ir.types import Type
-from weft.ir.varying import state_of
+from weft.ir.varying import manual_state
 from weft.ir.zeros import Linear, Zero
 from weft.primitives.movement.shape import move_axis
 from weft.sharding.manual import ManualAxisType
-from weft.trace.refs import touched_by, values_of, write_back
+from weft.trace.refs import ref_values, touched_refs, write_back
 
 
 class Call(HigherOrder):
@@ -29,7 +29,7 @@ class Call(HigherOrder):
         return jaxpr.out_avals
 
     def operand_states(self, types: Sequence[Type], params: Params) -> Sequence[ManualAxisType]:
-        return list(map(state_of, params["jaxpr"].in_avals))
+        return list(map(manual_state, params["jaxpr"].in_avals))
 
     def effects(self, types: Sequence[Type], params: Params) -> frozenset[Any]:
         return params["jaxpr"].effects
@@ -89,8 +89,8 @@ class Call(HigherOrder):
         nonzero = [type(c) is not Zero for c in cotangents]
         pulled, nonzero_out = through(jaxpr, linear, nonzero, takes_refs=True)
         held = [a for a, n in zip(args, linear, strict=True) if not n]
-        touched = touched_by(pulled)
-        incoming = (*(c for c in cotangents if type(c) is not Zero), *values_of(touched))
+        touched = touched_refs(pulled)
+        incoming = (*(c for c in cotangents if type(c) is not Zero), *ref_values(touched))
         found = self(*held, *incoming, jaxpr=pulled, **self.derived(params))
         write_back(touched, found[sum(nonzero_out) :])
         results, flags = iter(found), iter(nonzero_out)

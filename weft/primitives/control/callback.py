@@ -15,7 +15,7 @@ from weft.ir.context import current_line
 from weft.ir.fusing import CALLS_BACK, Machine, Properties
 from weft.ir.parts import Parts
 from weft.ir.primitive import Axis, No, Params, Primitive, lookup, primitive
-from weft.ir.types import ArrayType, Type, type_of
+from weft.ir.types import ArrayType, Type, get_aval
 from weft.ir.zeros import Zero
 from weft.primitives.collectives import all_gather, axis_index, own_slices, without_unit
 from weft.primitives.control.cond import refuse_ordered
@@ -26,7 +26,7 @@ from weft.primitives.elementwise.convert import convert_element_type
 from weft.primitives.movement.concatenate import stacked
 from weft.primitives.movement.shape import batched_at_front, leading_one, squeeze
 from weft.primitives.movement.slicing import slice as slice_primitive
-from weft.trace.closed import stage_closed
+from weft.trace.closed import stage_subjaxpr
 
 
 @dataclass(frozen=True)
@@ -103,9 +103,9 @@ class Callback(Primitive):
             own = axis_index(axis_name=axis)
             position = own if position is None else add(position, own)
         is_first = convert_element_type(eq(position, np.int32(0)), new_dtype=np.dtype(np.int32), weak_type=False)
-        types = [type_of(a) for a in args]
-        called = stage_closed(lambda *a: list(self(*a, **params)), types, name=self.name, inherits_line=True)
-        skipped = stage_closed(lambda *a: [zeros(t) for t in params["result_types"]], types, name=self.name)
+        types = [get_aval(a) for a in args]
+        called = stage_subjaxpr(lambda *a: list(self(*a, **params)), types, name=self.name, inherits_line=True)
+        skipped = stage_subjaxpr(lambda *a: [zeros(t) for t in params["result_types"]], types, name=self.name)
         outs = lookup("cond")(is_first, *args, branches=(skipped, called))
         return [of_first_device(x, parts.sizes) for x in outs]
 

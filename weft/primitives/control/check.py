@@ -25,7 +25,7 @@ from weft.ir.context import EVALUATION, context, current_line, current_source
 from weft.ir.jaxpr import Equation, Jaxpr, subjaxprs
 from weft.ir.nans import checks_for_nans
 from weft.ir.primitive import Axis, Params, Primitive, primitive
-from weft.ir.types import ArrayType, Type, type_of
+from weft.ir.types import ArrayType, Type, get_aval
 from weft.primitives.control.failures import Sites
 from weft.primitives.movement.shape import batched_at_front
 
@@ -116,7 +116,7 @@ def check_index(index: Any, axis: int, shape: Sequence[Any], low: int, high: int
 
 def check_divisor(divisor: Any) -> None:
     """Have an integer divisor checked, under "all": no element is 0. Else a division by 0 has a documented result."""
-    if config.checks == "all" and dtypes.kind(type_of(divisor).dtype) in "iu":  # type: ignore[attr-defined]
+    if config.checks == "all" and dtypes.kind(get_aval(divisor).dtype) in "iu":  # type: ignore[attr-defined]
         _bind(divisor, {"kind": "divisor", "low": 0, "high": 0, "about": (), "lanes": ()})
 
 
@@ -139,7 +139,7 @@ def _bind(value: Any, params: Params) -> None:
         if not bad(array, **params).any():
             return
         value = array
-    if type_of(value).size:  # type: ignore[attr-defined]
+    if get_aval(value).size:  # type: ignore[attr-defined]
         check(value, **params)
 
 
@@ -219,7 +219,7 @@ class check(Check):
         value, shown, active = split_operands([*zip(args, dims, strict=True)], params)
         front = [batched_at_front(a, d, axis) for a, d in (value, *shown)]
         masks = [
-            a if d is None and not type_of(a).shape else batched_at_front(a, d, axis)  # type: ignore[attr-defined]
+            a if d is None and not get_aval(a).shape else batched_at_front(a, d, axis)  # type: ignore[attr-defined]
             for a, d in active
         ]
         name = None if axis.name is None else str(axis.name)

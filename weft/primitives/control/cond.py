@@ -15,9 +15,9 @@ from weft.ir.jaxpr import Jaxpr, Var, drop_dead
 from weft.ir.keys import KeysThrough
 from weft.ir.partial_eval import PartialJaxpr, partial_eval, remat_split_jaxpr
 from weft.ir.primitive import Axis, HigherOrder, Params, RematSplit, Split, check_operands, primitive
-from weft.ir.types import TapeType, Type, type_of
+from weft.ir.types import TapeType, Type, get_aval
 from weft.ir.unplaced import varying_along
-from weft.ir.varying import state_of, varying_type
+from weft.ir.varying import manual_state, varying_type
 from weft.ir.zeros import Linear, Zero
 from weft.primitives.control.call import batch_first
 from weft.primitives.control.lanes import run_lanes, with_flag
@@ -28,9 +28,9 @@ from weft.primitives.elementwise.select import clamp, select_n
 from weft.primitives.movement.shape import broadcast_in_dim
 from weft.primitives.movement.sharding_constraint import in_type
 from weft.sharding.manual import ManualAxisType
-from weft.trace.closed import stage_closed
+from weft.trace.closed import stage_subjaxpr
 from weft.trace.ref_bodies import with_equal_refs
-from weft.trace.refs import NOTHING, touched_by, values_of, write_back
+from weft.trace.refs import NOTHING, ref_values, touched_refs, write_back
 
 
 @primitive
@@ -43,10 +43,10 @@ class cond(HigherOrder):
     def type(self, index: Type, *types: Type, branches: tuple[Jaxpr, ...]) -> list[Type]:
         for branch in branches:
             check_operands(self.name, types, branch.in_avals)
-        return [varying_type(t, state_of(index).varying) for t in branches[0].out_avals]
+        return [varying_type(t, manual_state(index).varying) for t in branches[0].out_avals]
 
     def operand_states(self, types: Sequence[Type], params: Params) -> Sequence[ManualAxisType]:
-        return [state_of(types[0]), *map(state_of, params["branches"][0].in_avals)]
+        return [manual_state(types[0]), *map(manual_state, params["branches"][0].in_avals)]
 
     def carried(self, params: Params) -> Carried:
         branches = params["branches"]
@@ -109,7 +109,7 @@ class cond(HigherOrder):
             return None
         branches, rest = params["branches"], tuple(unknown[1:])
         union = any_of([partial_eval(b, rest).unknown_out for b in branches])
-        decides = state_of(types[0]).varying
+        decides = manual_state(types[0]).varying
         parts = [partial_eval(b, rest, instantiate=union).varying_along(decides) for b in branches]
         slots, slot_indices = shared_slots([p.residual_types for p in parts])
         counts = [len(p.known.outvars) - len(p.residual_types) for p in parts]
@@ -134,7 +134,7 @@ class cond(HigherOrder):
         if not any(found):
             return None
         splits = [f or (b, b, []) for f, b in zip(found, branches, strict=True)]
-        decides = state_of(types[0]).varying
+        decides = manual_state(types[0]).varying
         slots, slot_indices = shared_slots([[varying_type(v.aval, decides) for v in stored] for _, _, stored in splits])
         count = len(branches[0].outvars)
         first = tuple(
@@ -162,10 +162,10 @@ class cond(HigherOrder):
         union = any_of([through(b, linear, nonzero, takes_refs=True)[1] for b in branches])
         pulled = [through(b, linear, nonzero, union, takes_refs=True)[0] for b in branches]
         touched = NOTHING
-        if any(map(touched_by, pulled)):
-            pulled, touched = with_equal_refs(pulled, list(map(touched_by, pulled)))
+        if any(map(touched_refs, pulled)):
+            pulled, touched = with_equal_refs(pulled, list(map(touched_refs, pulled)))
         held = [a for a in operands if type(a) is not Linear]
-        incoming = (*(c for c in cotangents if type(c) is not Zero), *values_of(touched))
+        incoming = (*(c for c in cotangents if type(c) is not Zero), *ref_values(touched))
         found = cond(index, *held, *incoming, branches=tuple(pulled))
         write_back(touched, found[sum(union) :])
         results, flags = iter(found), iter(union)
@@ -225,7 +225,7 @@ def select_lanes(index: Any, cases: Sequence[Any]) -> Any:
     """For each element of the batch, its case."""
     if len(cases) == 1:
         return cases[0]
-    if isinstance(type_of(cases[0]), TapeType):
+    if isinstance(get_aval(cases[0]), TapeType):
         return tape_select(index, *cases)
     shape = cases[0].shape
     if len(shape) > 1:
@@ -273,7 +273,7 @@ def writing_slots(branch: Jaxpr, count: int, slots: Sequence[Type], indices: Seq
         slotted = [in_type(filled[s] if s in filled else zeros(t), t) for s, t in enumerate(slots)]
         return [*results[:count], *slotted]
 
-    return stage_closed(function, branch.in_avals, name=branch.name)
+    return stage_subjaxpr(function, branch.in_avals, name=branch.name)
 
 
 def reading_slots(branch: Jaxpr, slots: Sequence[Type], indices: Sequence[int]) -> Jaxpr:
@@ -283,7 +283,7 @@ def reading_slots(branch: Jaxpr, slots: Sequence[Type], indices: Sequence[int]) 
     def function(*args: Any) -> list[Any]:
         return replay(branch, *args[: len(own)], *(args[len(own) + s] for s in indices))
 
-    return stage_closed(function, [*own, *slots], name=branch.name)
+    return stage_subjaxpr(function, [*own, *slots], name=branch.name)
 
 
 def from_slots(part: PartialJaxpr, slots: Sequence[Type], indices: Sequence[int]) -> Jaxpr:
@@ -292,4 +292,4 @@ def from_slots(part: PartialJaxpr, slots: Sequence[Type], indices: Sequence[int]
     def function(*args: Any) -> list[Any]:
         return replay(part.unknown, *(args[s] for s in indices), *args[len(slots) :])
 
-    return stage_closed(function, [*slots, *part.unknown.in_avals[len(indices) :]], name=part.unknown.name)
+    return stage_subjaxpr(function, [*slots, *part.unknown.in_avals[len(indices) :]], name=part.unknown.name)

@@ -20,20 +20,20 @@ from weft.ir.primitive import (
     No,
     Params,
     Primitive,
-    batched_jaxpr,
+    batch_jaxpr,
     check_operands,
     instantiate,
     primitive,
 )
-from weft.ir.types import Type, type_of
-from weft.ir.varying import state_of
+from weft.ir.types import Type, get_aval
+from weft.ir.varying import manual_state
 from weft.ir.zeros import Linear, Zero
 from weft.primitives.collectives import psum
 from weft.primitives.control.call import batch_first
 from weft.primitives.control.call import jit as jit_primitive
 from weft.primitives.reduction.reduce import reduce_sum
 from weft.sharding.manual import ManualAxisType
-from weft.trace.closed import stage_closed
+from weft.trace.closed import stage_subjaxpr
 from weft.trace.stage import stage
 
 Mask = tuple[bool, ...]
@@ -115,7 +115,7 @@ class VjpRule(Rule):
             results = replay(self.forward(nonzero), *primals)
             outs, residuals = results[: self._count], results[self._count :]
             pull = Pullback(self.name, lambda saved, cts: self.pull(nonzero, saved, cts))
-        types = [type_of(o) for o in outs]
+        types = [get_aval(o) for o in outs]
         nonzero_tangents = [t for t in tangents if type(t) is not Zero]
         pushed = custom_lin(
             *residuals, *nonzero_tangents,
@@ -158,7 +158,7 @@ class CustomCall(HigherOrder):
         return call_jaxpr.out_avals
 
     def operand_states(self, types: Sequence[Type], params: Params) -> Sequence[ManualAxisType]:
-        return list(map(state_of, params["call_jaxpr"].in_avals))
+        return list(map(manual_state, params["call_jaxpr"].in_avals))
 
     def effects(self, types: Sequence[Type], params: Params) -> frozenset[Any]:
         return params["call_jaxpr"].effects
@@ -270,7 +270,7 @@ class custom_vjp_call(CustomCall):
                     ct if b else reduce_sum(ct, axes=(0,)) for ct, b in zip(replay(batch, *values), own, strict=True)
                 ]
 
-            return stage_closed(summed, batch.in_avals, name=plain.name)
+            return stage_subjaxpr(summed, batch.in_avals, name=plain.name)
 
         results = custom_vjp_call(
             *batch_first(args, dims),
@@ -304,7 +304,7 @@ class custom_lin(Primitive):
         """The backward rule of one element is batched when it is needed."""
         batched = [d is not None for d in dims]
         operands = batch_first(args, dims)
-        own = [unbatched(type_of(a), b) for a, b in zip(operands, batched, strict=True)]
+        own = [unbatched(get_aval(a), b) for a, b in zip(operands, batched, strict=True)]
 
         def pull_batch(residuals: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
             present = [type(c) is not Zero for c in cotangents]
@@ -317,7 +317,7 @@ class custom_lin(Primitive):
             types = [*own[:num_residuals], *(t for t, g in zip(out_types, present, strict=True) if g)]
             jaxpr, constants = stage(one, types, where=f"the backward rule of {pull.name}")
             flags = [*[False] * len(constants), *batched[:num_residuals], *[True] * sum(present)]
-            jaxpr, _ = batched_jaxpr(constants_to_arguments(jaxpr), axis, flags)
+            jaxpr, _ = batch_jaxpr(constants_to_arguments(jaxpr), axis, flags)
             values = replay(jaxpr, *constants, *residuals, *(c for c, g in zip(cotangents, present, strict=True) if g))
             shared = iter(not b for b in batched[num_residuals:])
             # An argument that is the same for all elements gets the sum of their cotangents.
@@ -356,7 +356,7 @@ def summed_to(cotangent: Any, tangent: Type) -> Any:
     which the argument is the same on all devices, and its cotangent is not."""
     if type(cotangent) is Zero or cotangent is None:
         return cotangent
-    extra = state_of(type_of(cotangent)).varying - state_of(tangent).vur
+    extra = manual_state(get_aval(cotangent)).varying - manual_state(tangent).vur
     return psum(cotangent, axes=tuple(sorted(extra, key=str))) if extra else cotangent
 
 

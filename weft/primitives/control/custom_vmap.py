@@ -22,7 +22,7 @@ from weft.primitives.control.call import Call, batch_first
 from weft.primitives.control.custom import inexact
 from weft.primitives.control.loop_bodies import others, pick
 from weft.primitives.movement.shape import batched_at_front
-from weft.trace.closed import stage_closed
+from weft.trace.closed import stage_subjaxpr
 
 Mask = tuple[bool, ...]
 # From an axis and which arguments are batched, to the jaxpr over them and which of its results are batched.
@@ -115,7 +115,7 @@ def broadcasting(jaxpr: Jaxpr, axis: Axis, batched: Sequence[bool], wanted: Sequ
 
     types: list[Any] = jaxpr.in_avals
     types = [t.without_dimension(0) if w and not b else t for t, (b, w) in zip(types, flags, strict=True)]
-    return stage_closed(function, types, name=jaxpr.name)
+    return stage_subjaxpr(function, types, name=jaxpr.name)
 
 
 def returning_batched(jaxpr: Jaxpr, axis: Axis, batched: Sequence[bool]) -> Jaxpr:
@@ -127,7 +127,7 @@ def returning_batched(jaxpr: Jaxpr, axis: Axis, batched: Sequence[bool]) -> Jaxp
         outs = zip(replay(jaxpr, *args), batched, strict=True)
         return [r if b else batched_at_front(r, None, axis) for r, b in outs]
 
-    return stage_closed(function, jaxpr.in_avals, name=jaxpr.name)
+    return stage_subjaxpr(function, jaxpr.in_avals, name=jaxpr.name)
 
 
 @primitive

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from weft.base import tree
-from weft.ir.context import lifted
-from weft.ir.types import ArrayType, array_type, type_of
+from weft.ir.context import with_aval
+from weft.ir.types import ArrayType, array_type, get_aval
 
 CHECK_FAILED, NAN, DIVISION, INDEX = "check", "nan", "division", "index"
 KINDS = (CHECK_FAILED, NAN, DIVISION, INDEX)
@@ -36,7 +36,7 @@ class Site(NamedTuple):
         if self.kind == INDEX:
             return self.text.format(*shown)
         # Arrays, as the program has them: inside of a list or a dict the message shows what they say of themselves.
-        args, kwargs = tree.unflatten(self.form, [lifted(v) for v in shown])
+        args, kwargs = tree.unflatten(self.form, [with_aval(v) for v in shown])
         return f"{self.text.format(*args, **kwargs)} (`check` failed)"
 
 
@@ -76,7 +76,7 @@ NOTHING = Sites((), ())
 
 def slot_of(values: Sequence[Any]) -> Slot:
     """The slot for some values: their shapes and dtypes."""
-    types: list[Any] = [type_of(v) for v in values]
+    types: list[Any] = [get_aval(v) for v in values]
     return tuple(array_type(t.shape, t.dtype) for t in types)
 
 

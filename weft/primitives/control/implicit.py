@@ -10,8 +10,8 @@ from weft.base.errors import ArgumentError
 from weft.ir.interpreter import replay, run
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.primitive import Axis, HigherOrder, No, Params, accumulate, check_operands, instantiate, primitive
-from weft.ir.types import Type, type_of
-from weft.ir.varying import state_of
+from weft.ir.types import Type, get_aval
+from weft.ir.varying import manual_state
 from weft.ir.zeros import Linear, Zero
 from weft.primitives.control.call import batch_first
 from weft.primitives.elementwise.arithmetic import neg
@@ -51,7 +51,7 @@ class custom_linear_solve(HigherOrder):
 
     def operand_states(self, types: Sequence[Type], params: Params) -> Sequence[ManualAxisType]:
         _, solve, _, _, b = params["counts"].split(types)
-        return list(map(state_of, [*types[: len(types) - len(b)], *params["solve"].in_avals[len(solve) :]]))
+        return list(map(manual_state, [*types[: len(types) - len(b)], *params["solve"].in_avals[len(solve) :]]))
 
     def effects(self, types: Sequence[Type], params: Params) -> frozenset[Any]:
         return params["solve"].effects
@@ -84,7 +84,7 @@ class custom_linear_solve(HigherOrder):
         operator, _, _, _, b = counts.split(primals)
         d_operator, _, _, _, db = counts.split(tangents)
         size = len(b)
-        x, missing = results[:size], [Zero.of(type_of(r)) for r in results[size:]]
+        x, missing = results[:size], [Zero.of(get_aval(r)) for r in results[size:]]
         right: list[Any] = list(db)
         varies = [type(t) is not Zero for t in d_operator]
         if any(varies):
@@ -93,7 +93,7 @@ class custom_linear_solve(HigherOrder):
             change = iter(replay(pushed, *operator, *x, *operator_tangents)[size:])
             right = [accumulate(t, neg(next(change))) if n else t for t, n in zip(right, nonzero, strict=True)]
         if all(type(t) is Zero for t in right):
-            return results, [*(Zero.of(type_of(v)) for v in x), *missing]
+            return results, [*(Zero.of(get_aval(v)) for v in x), *missing]
         constants = primals[: len(primals) - size]
         solved = self(*constants, *(instantiate(t) for t in right), matvec=matvec, counts=counts, **params)
         return results, [*solved[:size], *missing]

@@ -16,14 +16,14 @@ import numpy as np
 
 from weft.base import dtypes
 from weft.base.dataclass import dataclass
-from weft.ir.context import EVALUATION, context, named_axis
+from weft.ir.context import EVALUATION, bind_axis, context
 from weft.ir.interpreter import replay
 from weft.ir.jaxpr import Jaxpr, Var, drop_dead, named_axes
 from weft.ir.partial_eval import partial_eval, remat_split_jaxpr
-from weft.ir.primitive import Axis, Params, RematSplit, Split, batched_jaxpr, primitive
-from weft.ir.types import ArrayType, Type, type_of
+from weft.ir.primitive import Axis, Params, RematSplit, Split, batch_jaxpr, primitive
+from weft.ir.types import ArrayType, Type, get_aval
 from weft.ir.unplaced import varying_along
-from weft.ir.varying import state_of
+from weft.ir.varying import manual_state
 from weft.ir.zeros import Linear, Zero
 from weft.primitives.control.call import Call, batch_first, forward_residuals
 from weft.primitives.control.call import jit as jit_primitive
@@ -55,7 +55,7 @@ class Lane:
         found: list[Flags] = [() for _ in jaxpr.outvars]
         for i in reversed(range(len(self.axes))):
             batched, forced = [b[i] for b in self.batched], [f[i] for f in self.forced]
-            jaxpr, out = batched_jaxpr(jaxpr, self.axes[i], batched, forced)
+            jaxpr, out = batch_jaxpr(jaxpr, self.axes[i], batched, forced)
             found = [(o, *f) for o, f in zip(out, found, strict=True)]
         return jaxpr, tuple(found)
 
@@ -65,7 +65,7 @@ class Lane:
         with ExitStack() as stack:
             for axis in self.axes:
                 if axis.name is not None:
-                    stack.enter_context(named_axis(axis.name, axis.size))
+                    stack.enter_context(bind_axis(axis.name, axis.size))
             yield
 
     def __repr__(self) -> str:
@@ -74,7 +74,7 @@ class Lane:
 
 def run_lanes(jaxpr: Jaxpr, axis: Axis, flag: Any, operands: Sequence[Any], batched: Sequence[bool]) -> list[Any]:
     """The results, all batched, of a jaxpr of a flag and operands; they count in lanes where the flag holds."""
-    jaxpr = varying_along(jaxpr, state_of(type_of(flag)).varying)
+    jaxpr = varying_along(jaxpr, manual_state(get_aval(flag)).varying)
     forced = ((True,),) * len(jaxpr.outvars)
     lane = Lane(jaxpr, (axis,), ((True,), *((b,) for b in batched)), forced)
     whole, _ = lane.over_all()
@@ -192,7 +192,7 @@ class lanes(Call):
         # Where lanes communicate, what a lane sends counts in others, whether its flag holds or not.
         apart = not any(axis.name in named_axes(lane.jaxpr) for axis in lane.axes if axis.name is not None)
         safe = [
-            safely(args[0], a, b) if apart and is_inexact(type_of(a)) else a
+            safely(args[0], a, b) if apart and is_inexact(get_aval(a)) else a
             for a, b in zip(operands, lane.batched, strict=False)
         ]
         with lane.named():

@@ -8,7 +8,7 @@ from typing import Any
 from weft.indexing.ranges import Range
 from weft.ir.flow import OperandRanges
 from weft.ir.fusing import FENCED, Machine, Properties
-from weft.ir.inline import inlined
+from weft.ir.inline import inline_calls
 from weft.ir.jaxpr import Equation, Jaxpr
 from weft.ir.keys import KeysThrough
 from weft.ir.partial_eval import partial_eval
@@ -29,7 +29,7 @@ class checkpoint(Call):
 
     def partial_eval(self, unknown: Sequence[bool], types: Sequence[Type], params: Params) -> Split | None:
         # Calls are opened, so that a policy sees what is inside them.
-        jaxpr, policy = inlined(params["jaxpr"], jit_primitive), params["policy"]
+        jaxpr, policy = inline_calls(params["jaxpr"], jit_primitive), params["policy"]
 
         def saveable(equation: Equation) -> bool:
             return policy is not None and bool(

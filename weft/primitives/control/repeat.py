@@ -12,8 +12,8 @@ from weft.ir.interpreter import replay, run
 from weft.ir.jaxpr import Jaxpr, drop_dead
 from weft.ir.partial_eval import PartialJaxpr, partial_eval
 from weft.ir.primitive import Axis, HigherOrder, Params, Split, accumulate, check_operands, instantiate, primitive
-from weft.ir.types import TapeType, Type, array_type, type_of
-from weft.ir.varying import state_of, varying_type
+from weft.ir.types import TapeType, Type, array_type, get_aval
+from weft.ir.varying import manual_state, varying_type
 from weft.ir.zeros import Linear, Zero
 from weft.primitives.control.call import jit as jit_primitive
 from weft.primitives.control.cond import select_lanes
@@ -25,7 +25,7 @@ from weft.primitives.elementwise.compare import lt
 from weft.primitives.movement.shape import move_axis
 from weft.primitives.reduction.reduce_extrema import reduce_max
 from weft.sharding.manual import ManualAxisType
-from weft.trace.closed import stage_closed
+from weft.trace.closed import stage_subjaxpr
 
 COUNT = array_type((), np.dtype(np.int32))
 
@@ -42,10 +42,10 @@ class repeat(HigherOrder):
 
     def type(self, count: Type, *types: Type, jaxpr: Jaxpr, nconsts: int, reverse: bool) -> list[Type]:
         check_operands(self.name, [COUNT, *types], jaxpr.in_avals)
-        return [varying_type(t, state_of(count).varying) for t in jaxpr.out_avals]
+        return [varying_type(t, manual_state(count).varying) for t in jaxpr.out_avals]
 
     def operand_states(self, types: Sequence[Type], params: Params) -> Sequence[ManualAxisType]:
-        return [state_of(types[0]), *map(state_of, params["jaxpr"].in_avals[1:])]
+        return [manual_state(types[0]), *map(manual_state, params["jaxpr"].in_avals[1:])]
 
     def carried(self, params: Params) -> Carried:
         body, consts = params["jaxpr"], params["nconsts"]
@@ -127,13 +127,13 @@ class repeat(HigherOrder):
             # What an iteration does for elements that are done is thrown away.
             after = run_lanes(lane_body, axis, left, [step, *values], [False, *const_batched, *batched])
             return [
-                new if isinstance(type_of(new), TapeType) else select_lanes(left, [old, new])
+                new if isinstance(get_aval(new), TapeType) else select_lanes(left, [old, new])
                 for new, old in zip(after, state, strict=True)
             ]
 
         lane_body = masked(jaxpr) if can_mask(jaxpr) else with_flag(jaxpr)
         types = body.in_avals[1:]
-        body_left = stage_closed(step_those_left, [COUNT, type_of(count), *types], name=jaxpr.name)
+        body_left = stage_subjaxpr(step_those_left, [COUNT, get_aval(count), *types], name=jaxpr.name)
         longest = reduce_max(count, axes=(0,))
         return repeat(longest, count, *consts, *carry, jaxpr=body_left, nconsts=nconsts + 1, reverse=reverse), out_dims
 
@@ -148,7 +148,7 @@ class repeat(HigherOrder):
             return split, split.unknown_out
 
         split, carry_mask = fixpoint(split_body, unknown[1 + nconsts :])
-        split = split.varying_along(state_of(types[0]).varying)
+        split = split.varying_along(manual_state(types[0]).varying)
         known_consts = [1 + i for i, u in enumerate(const_unknown) if not u]
         carried = len(carry_mask) - sum(carry_mask)
         invariant = invariant_residuals(split, carried, 1 + len(known_consts))  # argument 0 is the step
@@ -192,8 +192,8 @@ class repeat(HigherOrder):
             outgoing = replay(body, step, *known, *incoming)
             return [*(accumulate(t, o) for t, o in zip(totals, outgoing[:s], strict=True)), *outgoing[s:]]
 
-        backward_jaxpr = stage_closed(
-            backward, [COUNT, *(type_of(a) for a in held), *sums, *carry_types], name=jaxpr.name
+        backward_jaxpr = stage_subjaxpr(
+            backward, [COUNT, *(get_aval(a) for a in held), *sums, *carry_types], name=jaxpr.name
         )
         start = [instantiate(Zero(t)) for t in sums]
         results = repeat(
@@ -243,11 +243,11 @@ def forward_repeat(split: PartialJaxpr, taped: Sequence[int], carried: int, cons
         ]
 
     def forward(count: Any, *values: Any) -> list[Any]:
-        body = stage_closed(known_body, [*types, *map(TapeType, elements)], name=name)
+        body = stage_subjaxpr(known_body, [*types, *map(TapeType, elements)], name=name)
         tapes = [tape_new(element=t) for t in elements]
         return repeat(count, *values, *tapes, jaxpr=body, nconsts=consts, reverse=params["reverse"])
 
-    return stage_closed(forward, types, name="repeat_forward")
+    return stage_subjaxpr(forward, types, name="repeat_forward")
 
 
 def linear_body(split: PartialJaxpr, taped: Sequence[int], held: Sequence[int], name: str) -> Jaxpr:
@@ -262,4 +262,4 @@ def linear_body(split: PartialJaxpr, taped: Sequence[int], held: Sequence[int], 
         residuals.update(zip(held, values[len(taped) : first], strict=True))
         return replay(split.unknown, *(residuals.get(k, step) for k in range(len(types))), *values[first:])
 
-    return stage_closed(body, [*arguments, *split.unknown.in_avals[len(types) :]], name=name)
+    return stage_subjaxpr(body, [*arguments, *split.unknown.in_avals[len(types) :]], name=name)

@@ -24,16 +24,16 @@ from weft.ir.primitive import (
     instantiate,
     primitive,
 )
-from weft.ir.types import ArrayType, TapeType, Type, type_of
-from weft.ir.varying import state_of
+from weft.ir.types import ArrayType, TapeType, Type, get_aval
+from weft.ir.varying import manual_state
 from weft.ir.zeros import Linear, Zero
 from weft.primitives.control.loop_bodies import fixpoint, merged, others, pick, rearranged
 from weft.primitives.control.tape import Tape, batched_value
 from weft.primitives.movement.shape import move_axis
 from weft.sharding.manual import ManualAxisType
-from weft.trace.closed import stage_closed
+from weft.trace.closed import stage_subjaxpr
 from weft.trace.ref_bodies import LoopRefs
-from weft.trace.refs import touched_by, values_of, write_back
+from weft.trace.refs import ref_values, touched_refs, write_back
 
 
 @primitive
@@ -58,7 +58,7 @@ class scan(HigherOrder):
         return [*outs[:num_carry], *(stacked(t, length) for t in outs[num_carry:])]
 
     def operand_states(self, types: Sequence[Type], params: Params) -> Sequence[ManualAxisType]:
-        return list(map(state_of, params["jaxpr"].in_avals))
+        return list(map(manual_state, params["jaxpr"].in_avals))
 
     def carried(self, params: Params) -> Carried:
         body, consts, carry = params["jaxpr"], params["num_consts"], params["num_carry"]
@@ -150,7 +150,7 @@ class scan(HigherOrder):
     ) -> Any:
         first_xs = num_consts + num_carry
         operands = [
-            a if d is None or is_tape(type_of(a)) else move_axis(a, d, 0 if i < first_xs else 1)
+            a if d is None or is_tape(get_aval(a)) else move_axis(a, d, 0 if i < first_xs else 1)
             for i, (a, d) in enumerate(zip(args, dims, strict=True))
         ]
         const_batched, carry_batched, xs_batched = sections([d is not None for d in dims], num_consts, num_carry)
@@ -272,7 +272,7 @@ class scan(HigherOrder):
         ys_nonzero_in = nonzero_mask(ct_ys)
         linear = [*linear_consts, *[True] * num_carry, *linear_xs]
         body, _ = through(jaxpr, linear, [*[True] * num_carry, *ys_nonzero_in], True, takes_refs=True)
-        inner = touched_by(body)
+        inner = touched_refs(body)
         held_consts, held_xs = others(consts, linear_consts), others(xs, linear_xs)
         sums = [a.aval.cotangent() for a in pick(consts, linear_consts)]
         h, s, x = len(held_consts), len(sums), len(held_xs)
@@ -280,7 +280,7 @@ class scan(HigherOrder):
         def backward(*values: Any) -> list[Any]:
             known, totals, incoming = values[:h], values[h : h + s], values[h + s : h + s + num_carry]
             slices, ct_slices = values[h + s + num_carry : h + s + num_carry + x], values[h + s + num_carry + x :]
-            outgoing = replay(body, *known, *slices, *incoming, *ct_slices, *values_of(inner))
+            outgoing = replay(body, *known, *slices, *incoming, *ct_slices, *ref_values(inner))
             count = len(outgoing) - sum(t.written for t in inner)
             write_back(inner, outgoing[count:])
             outgoing = outgoing[:count]
@@ -289,15 +289,15 @@ class scan(HigherOrder):
         carry_types = [v.aval.cotangent() for v in jaxpr.outvars[:num_carry]]
         xs_avals = [v.aval for v in others(jaxpr.invars[num_consts + num_carry :], linear_xs)]
         ys_avals = [v.aval.cotangent() for v in pick(jaxpr.outvars[num_carry:], ys_nonzero_in)]
-        types = [*map(type_of, held_consts), *sums, *carry_types, *xs_avals, *ys_avals]
-        backward_jaxpr = stage_closed(backward, types, name=jaxpr.name, takes_refs=True)
-        touched = touched_by(backward_jaxpr)
+        types = [*map(get_aval, held_consts), *sums, *carry_types, *xs_avals, *ys_avals]
+        backward_jaxpr = stage_subjaxpr(backward, types, name=jaxpr.name, takes_refs=True)
+        touched = touched_refs(backward_jaxpr)
         refs = LoopRefs.of(touched)
         if touched:
             backward_jaxpr = refs.arranged(backward_jaxpr, touched, h, s + num_carry, True)
         results = scan(
-            *held_consts, *values_of(refs.constant),
-            *(instantiate(Zero(t)) for t in sums), *(instantiate(c) for c in ct_carry), *values_of(refs.carried),
+            *held_consts, *ref_values(refs.constant),
+            *(instantiate(Zero(t)) for t in sums), *(instantiate(c) for c in ct_carry), *ref_values(refs.carried),
             *held_xs, *pick(ct_ys, ys_nonzero_in),
             jaxpr=backward_jaxpr, num_consts=h + len(refs.constant), num_carry=s + num_carry + len(refs.carried),
             reverse=not reverse, **params,

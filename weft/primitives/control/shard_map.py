@@ -21,14 +21,14 @@ from weft.ir.primitive import (
     HigherOrder,
     Params,
     Split,
-    batched_jaxpr,
+    batch_jaxpr,
     check_operands,
     in_state,
     primitive,
 )
 from weft.ir.types import ArrayType, Type, array_type
-from weft.ir.unplaced import unplaced, varying_along
-from weft.ir.varying import state_of
+from weft.ir.unplaced import drop_placements, varying_along
+from weft.ir.varying import manual_state
 from weft.ir.zeros import Linear, Zero
 from weft.primitives.collectives import psum
 from weft.primitives.control.call import batch_first, forward_residuals
@@ -42,7 +42,7 @@ from weft.sharding.manual import NONE, ManualAxisType
 from weft.sharding.mesh import AxisType
 from weft.sharding.shardings import NamedSharding
 from weft.sharding.spec import PartitionSpec, entry_axes, split_axes
-from weft.trace.closed import stage_closed
+from weft.trace.closed import stage_subjaxpr
 
 Specs = tuple[PartitionSpec, ...]
 
@@ -77,7 +77,7 @@ class shard_map(HigherOrder):
     def operand_states(self, types: Sequence[Type], params: Params) -> Sequence[ManualAxisType]:
         """Along axes of a `shard_map` around this one; along its own the specs say it."""
         own = params["manual_axes"]
-        states = [state_of(t) for t in params["jaxpr"].in_avals]
+        states = [manual_state(t) for t in params["jaxpr"].in_avals]
         if all(s.vur <= own for s in states):
             return [NONE] * len(states)
         rest = [{k: getattr(s, k) - own for k in ("varying", "unreduced", "reduced")} for s in states]
@@ -101,7 +101,7 @@ class shard_map(HigherOrder):
         """`vmap` of the body over the manual axes, the first one outermost."""
         axes = [a for a in mesh.axis_names if a in manual_axes]
         sizes = mesh.shape
-        body = unplaced(jaxpr)
+        body = drop_placements(jaxpr)
         if any(s.unreduced for s in (*in_specs, *out_specs)):
             body = with_term_dimensions(body, in_specs, out_specs)
             args = tuple(terms_of(a, s, sizes) for a, s in zip(args, in_specs, strict=True))
@@ -112,7 +112,7 @@ class shard_map(HigherOrder):
         for axis in reversed(axes):
             batched = [axis in split_axes(s.partitions) for s in in_specs]
             forced = [axis in w for w in wanted]
-            body, batched_out = batched_jaxpr(body, Axis(sizes[axis], axis), batched, forced)
+            body, batched_out = batch_jaxpr(body, Axis(sizes[axis], axis), batched, forced)
             for own, b in zip(found, batched_out, strict=True):
                 own |= {axis} if b else set()
         stacked = [stack_parts(a, s, sizes, axes) for a, s in zip(args, in_specs, strict=True)]
@@ -154,7 +154,7 @@ class shard_map(HigherOrder):
         with_rank = lambda flat: [reshape(x, new_sizes=(1,), dimensions=None) if not x.shape else x for x in flat]
         first = jaxpr.cached(
             ("shard_map known", tuple(unknown)),
-            lambda: stage_closed(lambda *a: split_at(replay(known, *a), count, with_rank), known.in_avals),
+            lambda: stage_subjaxpr(lambda *a: split_at(replay(known, *a), count, with_rank), known.in_avals),
         )
         waiting = jaxpr.cached(
             ("shard_map unknown", tuple(unknown)), lambda: with_ranked_residuals(parts.unknown, positions)
@@ -312,7 +312,7 @@ def split_batch_body(body: Jaxpr, batched: Sequence[bool], axes: tuple[Any, ...]
         return body
     own = varying_along(body, frozenset(axes))
     types = [v.aval if b else plain.aval for v, plain, b in zip(own.invars, body.invars, batched, strict=True)]
-    return stage_closed(lambda *a: replay(own, *map(in_state, a, own.in_avals)), types, name=body.name)
+    return stage_subjaxpr(lambda *a: replay(own, *map(in_state, a, own.in_avals)), types, name=body.name)
 
 
 def split_at(items: Sequence[Any], count: int, function: Any) -> list[Any]:
@@ -417,7 +417,7 @@ def with_ranked_residuals(unknown: Jaxpr, positions: Sequence[int]) -> Jaxpr:
         ]
         return replay(unknown, *plain)
 
-    return stage_closed(function, types, name=unknown.name)
+    return stage_subjaxpr(function, types, name=unknown.name)
 
 
 def summed_unchecked(body: Jaxpr, held: int, ct_specs: Specs, wanted: Specs, mesh: Any, manual_axes: Any) -> Jaxpr:
@@ -437,7 +437,7 @@ def summed_unchecked(body: Jaxpr, held: int, ct_specs: Specs, wanted: Specs, mes
         results = replay(body, *parts)
         return [psum(r, axes=left_out(s)) if left_out(s) else r for r, s in zip(results, wanted, strict=True)]
 
-    return stage_closed(function, body.in_avals, name=body.name)
+    return stage_subjaxpr(function, body.in_avals, name=body.name)
 
 
 # -- meaning: sums that are still to be done --------------------------------------------------------------------------
@@ -475,7 +475,7 @@ def with_term_dimensions(body: Jaxpr, in_specs: Specs, out_specs: Specs) -> Jaxp
             for r, s in zip(replay(body, *own), out_specs, strict=True)
         ]
 
-    return stage_closed(function, types, name=body.name)
+    return stage_subjaxpr(function, types, name=body.name)
 
 
 # -- meaning: parts stacked along axes -------------------------------------------------------------------------------

@@ -13,11 +13,11 @@ import numpy as np
 
 from weft.base import dtypes
 from weft.ir.primitive import Axis, No, Primitive, in_state, instantiate, lookup, primitive, provide
-from weft.ir.types import ArrayType, TapeType, Type, array_type, type_of
+from weft.ir.types import ArrayType, TapeType, Type, array_type, get_aval
 from weft.ir.zeros import Zero, is_linear
 from weft.primitives.elementwise.arithmetic import add
 from weft.primitives.movement.shape import batched_at_front, broadcast_in_dim
-from weft.trace.closed import stage_closed
+from weft.trace.closed import stage_subjaxpr
 
 _COUNT = array_type((), np.dtype(np.int32))
 
@@ -173,7 +173,7 @@ class tape_add(TapePrimitive):
         return tape_add(*(batched_tape(t, d, axis) for t, d in zip(args, dims, strict=True))), 0
 
     def definition(self, x: Any, y: Any) -> Any:
-        return entrywise(type_of(x), [x, y], [], add_tangents)  # type: ignore[arg-type]
+        return entrywise(get_aval(x), [x, y], [], add_tangents)  # type: ignore[arg-type]
 
 
 @primitive
@@ -218,7 +218,7 @@ class tape_select(TapePrimitive):
     def definition(self, which: Any, *cases: Any) -> Any:
         def choose(*values: Any) -> Any:
             *entries, index = values
-            aval: Any = type_of(entries[0])
+            aval: Any = get_aval(entries[0])
             if isinstance(aval, TapeType):
                 return tape_select(index, *entries)
             rank = len(index.shape)
@@ -226,7 +226,7 @@ class tape_select(TapePrimitive):
                 index = broadcast_in_dim(index, shape=aval.shape, broadcast_dimensions=tuple(range(rank)))
             return lookup("select_n")(index, *entries)
 
-        return entrywise(type_of(cases[0]), cases, [which], choose)  # type: ignore[arg-type]
+        return entrywise(get_aval(cases[0]), cases, [which], choose)  # type: ignore[arg-type]
 
 
 @primitive
@@ -250,14 +250,14 @@ class tape_broadcast(TapePrimitive):
 
     def definition(self, tape: Any, *, size: Any, dim: int) -> Any:
         def repeated(entry: Any) -> Any:
-            aval: Any = type_of(entry)
+            aval: Any = get_aval(entry)
             if isinstance(aval, TapeType):
                 return tape_broadcast(entry, size=size, dim=dim)
             shape = (*aval.shape[:dim], size, *aval.shape[dim:])
             dimensions = tuple(i for i in range(len(shape)) if i != dim)
             return broadcast_in_dim(entry, shape=shape, broadcast_dimensions=dimensions)
 
-        return entrywise(self.type(type_of(tape), size=size, dim=dim), [tape], [], repeated)  # type: ignore[arg-type]
+        return entrywise(self.type(get_aval(tape), size=size, dim=dim), [tape], [], repeated)  # type: ignore[arg-type]
 
 
 @primitive
@@ -283,11 +283,11 @@ class tape_sum(TapePrimitive):
 
     def definition(self, tape: Any, *, dim: int) -> Any:
         def total(entry: Any) -> Any:
-            if isinstance(type_of(entry), TapeType):
+            if isinstance(get_aval(entry), TapeType):
                 return tape_sum(entry, dim=dim)
             return lookup("reduce_sum")(entry, axes=(dim,))
 
-        return entrywise(self.type(type_of(tape), dim=dim), [tape], [], total)  # type: ignore[arg-type]
+        return entrywise(self.type(get_aval(tape), dim=dim), [tape], [], total)  # type: ignore[arg-type]
 
 
 def entrywise(result: TapeType, tapes: Sequence[Any], others: Sequence[Any], function: Callable[..., Any]) -> Any:
@@ -304,7 +304,7 @@ def entrywise(result: TapeType, tapes: Sequence[Any], others: Sequence[Any], fun
         entries = [tape_read(t, step) for t in args[: len(tapes)]]
         return [tape_write(out, step, function(*entries, *args[len(tapes) :]))]
 
-    body = stage_closed(iteration, [_COUNT, *map(type_of, held), result], name="tape")
+    body = stage_subjaxpr(iteration, [_COUNT, *map(get_aval, held), result], name="tape")
     loop: Any = lookup("repeat")
     (out,) = loop(count, *held, tape_new(element=result.element), jaxpr=body, nconsts=len(held), reverse=False)
     return out
@@ -329,7 +329,7 @@ def batched_tape(tape: Any, dim: int | None, axis: Axis) -> Any:
 
 def batched_value(value: Any, dim: int | None, axis: Axis) -> Any:
     """An array or a tape with the batch dimension first."""
-    if isinstance(type_of(value), TapeType):
+    if isinstance(get_aval(value), TapeType):
         return batched_tape(value, dim, axis)
     return batched_at_front(value, dim, axis)
 
@@ -347,7 +347,7 @@ def zeros(aval: Type) -> Any:
 
 def add_tangents(x: Any, y: Any) -> Any:
     """The sum of two tangents of one type."""
-    aval = type_of(x)
+    aval = get_aval(x)
     if isinstance(aval, TapeType):
         return tape_add(x, y)
     if isinstance(aval, ArrayType) and aval.dtype == dtypes.float0:

@@ -20,7 +20,7 @@ from weft.ir.partial_eval import PartialJaxpr, partial_eval, remat_split_jaxpr
 from weft.ir.primitive import Axis, HigherOrder, Params, RematSplit, Split, check_operands, instantiate, primitive
 from weft.ir.types import TapeType, Type
 from weft.ir.unplaced import varying_along
-from weft.ir.varying import state_of, varying_type
+from weft.ir.varying import manual_state, varying_type
 from weft.ir.zeros import Zero
 from weft.primitives.control.call import jit as jit_primitive
 from weft.primitives.control.cond import refuse_ordered, select_lanes
@@ -42,7 +42,7 @@ from weft.primitives.elementwise.arithmetic import add
 from weft.primitives.movement.shape import move_axis
 from weft.primitives.reduction.reduce_other import reduce_or
 from weft.sharding.manual import ManualAxisType
-from weft.trace.closed import stage_closed
+from weft.trace.closed import stage_subjaxpr
 
 
 @primitive
@@ -60,12 +60,12 @@ class while_(HigherOrder):
         cond_consts, body_consts, carry = parts(types, cond_nconsts, body_nconsts)
         check_operands(self.name, [*cond_consts, *carry], cond_jaxpr.in_avals)
         check_operands(self.name, [*body_consts, *carry], body_jaxpr.in_avals)
-        decides = state_of(cond_jaxpr.outvars[0].aval).varying
+        decides = manual_state(cond_jaxpr.outvars[0].aval).varying
         return [varying_type(t, decides) for t in body_jaxpr.out_avals]
 
     def operand_states(self, types: Sequence[Type], params: Params) -> Sequence[ManualAxisType]:
         cond_consts = params["cond_jaxpr"].in_avals[: params["cond_nconsts"]]
-        return list(map(state_of, [*cond_consts, *params["body_jaxpr"].in_avals]))
+        return list(map(manual_state, [*cond_consts, *params["body_jaxpr"].in_avals]))
 
     def carried(self, params: Params) -> Carried:
         condition, body = params["cond_jaxpr"], params["body_jaxpr"]
@@ -178,9 +178,9 @@ class while_(HigherOrder):
             *cond_consts,
             *body_consts,
             *carry,
-            cond_jaxpr=stage_closed(any_left, condition.in_avals, name=cond_jaxpr.name),
+            cond_jaxpr=stage_subjaxpr(any_left, condition.in_avals, name=cond_jaxpr.name),
             cond_nconsts=cond_nconsts,
-            body_jaxpr=stage_closed(
+            body_jaxpr=stage_subjaxpr(
                 step_those_left,
                 [*condition.in_avals[:cond_nconsts], *body.in_avals],
                 name=body_jaxpr.name,
@@ -199,7 +199,7 @@ class while_(HigherOrder):
             return split, split.unknown_out
 
         split, carry_mask = fixpoint(split_body, carry_unknown)
-        split = split.varying_along(state_of(cond_jaxpr.outvars[0].aval).varying)
+        split = split.varying_along(manual_state(cond_jaxpr.outvars[0].aval).varying)
         ignored = unused(cond_jaxpr)
         if any(u and v not in ignored for u, v in zip([*cond_unknown, *carry_mask], cond_jaxpr.invars, strict=True)):
             return None  # whether to go on depends on something unknown
@@ -237,7 +237,7 @@ class while_(HigherOrder):
         if found is None:
             return None
         first, second, stored = found
-        decides = state_of(cond_jaxpr.outvars[0].aval).varying
+        decides = manual_state(cond_jaxpr.outvars[0].aval).varying
         first, second = varying_along(first, decides), varying_along(second, decides)
         carry_types = body_jaxpr.out_avals
         size, tapes = len(carry_types), [TapeType(varying_type(v.aval, decides)) for v in stored]
@@ -252,7 +252,7 @@ class while_(HigherOrder):
             return while_(
                 *values, *(tape_new(element=t.element) for t in tapes), ZERO,
                 cond_jaxpr=with_extra_arguments(cond_jaxpr, [*tapes, COUNT]), cond_nconsts=cond_nconsts,
-                body_jaxpr=stage_closed(writing, [*body_jaxpr.in_avals, *tapes, COUNT], name=body_jaxpr.name),
+                body_jaxpr=stage_subjaxpr(writing, [*body_jaxpr.in_avals, *tapes, COUNT], name=body_jaxpr.name),
                 body_nconsts=body_nconsts,
             )  # fmt: skip
 
@@ -265,7 +265,7 @@ class while_(HigherOrder):
             return while_(
                 *values, ZERO,
                 cond_jaxpr=with_extra_arguments(cond_jaxpr, [COUNT]), cond_nconsts=cond_nconsts,
-                body_jaxpr=stage_closed(
+                body_jaxpr=stage_subjaxpr(
                     reading, [*body_jaxpr.in_avals[:body_nconsts], *tapes, *carry_types, COUNT], name=body_jaxpr.name
                 ),
                 body_nconsts=body_nconsts + len(tapes),
@@ -274,12 +274,12 @@ class while_(HigherOrder):
         before = cond_nconsts + body_nconsts
         operands = [*types[:before], *tapes, *types[before:]]
         name = {"name": "while_stored"}
-        stores = stage_closed(loop, types, name="while_stored")
+        stores = stage_subjaxpr(loop, types, name="while_stored")
         return RematSplit(
             first=(jit_primitive, {**name, "jaxpr": stores}),
             first_types=tuple(stores.out_avals),
             stored=tuple(range(size, size + len(tapes))),
-            second=(jit_primitive, {**name, "jaxpr": stage_closed(again, operands, name="while_stored")}),
+            second=(jit_primitive, {**name, "jaxpr": stage_subjaxpr(again, operands, name="while_stored")}),
             second_in=(*range(before), *(~k for k in range(len(tapes))), *range(before, len(types))),
         )
 
@@ -368,15 +368,15 @@ def forward_loop(
             *values,
             ZERO,
             *tapes,
-            cond_jaxpr=stage_closed(
+            cond_jaxpr=stage_subjaxpr(
                 condition, [*cond_jaxpr.in_avals[:cond_nconsts], *state_types, *extra], name=cond_jaxpr.name
             ),
             cond_nconsts=cond_nconsts,
-            body_jaxpr=stage_closed(body, [*known_types, *extra], name=params["body_jaxpr"].name),
+            body_jaxpr=stage_subjaxpr(body, [*known_types, *extra], name=params["body_jaxpr"].name),
             body_nconsts=const_count,
         )
 
-    return stage_closed(forward, [*cond_jaxpr.in_avals[:cond_nconsts], *known_types], name="while_forward")
+    return stage_subjaxpr(forward, [*cond_jaxpr.in_avals[:cond_nconsts], *known_types], name="while_forward")
 
 
 def placeholder(aval: Type) -> Any:

@@ -8,7 +8,7 @@ import numpy as np
 
 from weft.base import dtypes
 from weft.indexing.ranges import Range
-from weft.ir.flow import Condition, OperandRanges, union_of
+from weft.ir.flow import Condition, OperandRanges, union
 from weft.ir.primitive import Sample, primitive
 from weft.primitives.elementwise.elementwise import Elementwise
 from weft.primitives.elementwise.scalar import rounded
@@ -38,7 +38,7 @@ def both(condition: Condition, holds: bool = True) -> Range:
 
 def either(condition: Condition, holds: bool) -> Range:
     """What a value can be where one of two conditions holds, or does not."""
-    return union_of([condition.where(0, holds), condition.where(1, holds)])
+    return union([condition.where(0, holds), condition.where(1, holds)])
 
 
 @primitive

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from weft.indexing.ranges import INFINITY, Range
-from weft.ir.flow import BOTH, NO, YES, Condition, OperandRanges, limits_of
+from weft.ir.flow import BOTH, NO, YES, Condition, OperandRanges, dtype_range
 from weft.ir.primitive import Sample, lookup, primitive
 from weft.primitives.elementwise.elementwise import Comparison
 from weft.primitives.elementwise.scalar import COMPUTED_IN, bfloat16, complex_ramp
@@ -51,7 +51,7 @@ class PairComparison(Comparison):
         return BOTH if decided is None else YES if decided else NO
 
     def bounds_where(self, holds: bool, condition: Condition) -> Range:
-        if limits_of(condition.types[0]) is BOTH:
+        if dtype_range(condition.types[0]) is BOTH:
             return self.bounds_where_equal(holds, condition)
         for position in (0, 1):
             if condition.is_value(position):

@@ -13,7 +13,7 @@ from weft.base import dtypes
 from weft.base.promotion import DTYPES
 from weft.ir.context import EVALUATION
 from weft.ir.primitive import Sample
-from weft.ir.types import array_type, type_of
+from weft.ir.types import array_type, get_aval
 from weft.primitives.movement.shape import ramp
 
 bfloat16 = np.dtype(ml_dtypes.bfloat16)
@@ -78,7 +78,7 @@ def constant_like(x: Any, value: Any) -> Any:
 
 def dtype_of(x: Any) -> Any:
     """The canonical dtype of an array, a tracer or a Python number."""
-    return type_of(x).dtype  # type: ignore[attr-defined]
+    return get_aval(x).dtype  # type: ignore[attr-defined]
 
 
 def is_complex(x: Any) -> bool:

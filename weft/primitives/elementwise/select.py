@@ -11,7 +11,7 @@ from weft.base import dtypes
 from weft.base.errors import ArgumentTypeError, DtypeMismatchError
 from weft.base.source import user_line
 from weft.indexing.ranges import Range
-from weft.ir.flow import BOTH, OperandRanges, limits_of, union_of
+from weft.ir.flow import BOTH, OperandRanges, dtype_range, union
 from weft.ir.primitive import Axis, Params, Sample, primitive
 from weft.ir.types import ArrayType, array_type
 from weft.ir.zeros import Zero, is_linear
@@ -101,9 +101,9 @@ class select_n(Elementwise):
 
     def bounds(self, operands: OperandRanges) -> Range:
         cases = range(1, len(operands.types))
-        if len(cases) == 2 and limits_of(operands.types[0]) is BOTH:
-            return union_of([operands.where(case, 0, holds) for case, holds in zip(cases, (False, True), strict=True)])
-        return union_of([operands(case) for case in cases])
+        if len(cases) == 2 and dtype_range(operands.types[0]) is BOTH:
+            return union([operands.where(case, 0, holds) for case, holds in zip(cases, (False, True), strict=True)])
+        return union([operands(case) for case in cases])
 
     def never_negative_zero(self, operands: Sequence[Any], known: Callable[[Any], bool], params: Params) -> bool:
         return all(map(known, operands[1:]))

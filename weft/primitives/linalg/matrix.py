@@ -10,7 +10,7 @@ import numpy as np
 
 from weft.base import dtypes
 from weft.base.errors import ArgumentTypeError
-from weft.ir.fusing import UNFUSED, Machine, Properties, hero, size_of
+from weft.ir.fusing import UNFUSED, Machine, Properties, element_count, hero
 from weft.ir.primitive import Axis, Primitive
 from weft.ir.types import ArrayType
 from weft.primitives.contraction.contract import dot_general
@@ -55,12 +55,12 @@ class MatrixFunction(Primitive):
             return UNFUSED
         x = equation.invars[0].aval
         known = all(type(d) is int for a in equation.invars for d in a.aval.shape)
-        filled = all(size_of(v.aval.shape) for v in equation.outvars)
+        filled = all(element_count(v.aval.shape) for v in equation.outvars)
         if not known or not filled or x.dtype not in target.libraries.lane_matrix_dtypes:
             return UNFUSED
         *lead, rows, columns = x.shape
         small = 0 < max(rows, columns) <= target.fusion.lane_matrix
-        return _IN_LANES if small and size_of(lead) >= MANY else UNFUSED
+        return _IN_LANES if small and element_count(lead) >= MANY else UNFUSED
 
     def factors(self, *types: ArrayType, **params: Any) -> AxisFactors:
         out_types = self.type(*types, **params)

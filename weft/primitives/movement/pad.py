@@ -15,7 +15,7 @@ from weft.ir.fusing import PADDED, Machine, Properties
 from weft.ir.halo import with_halo
 from weft.ir.parts import Parts
 from weft.ir.primitive import Axis, Operands, Params, Sample, lookup, primitive
-from weft.ir.types import ArrayType, Shape, type_of
+from weft.ir.types import ArrayType, Shape, get_aval
 from weft.ir.zeros import is_linear
 from weft.primitives.families import Indexing, fail
 from weft.primitives.movement.shape import batched_at_front, broadcast_in_dim, move_axis, ramp
@@ -104,7 +104,7 @@ class pad(Indexing):
         # Each element of the batch has its own padding value: pad with zeros, then select it outside of the operand.
         x = batched_at_front(x, dim, axis)
         config = ((0, 0, 0), *padding_config)
-        aval = type_of(x)
+        aval = get_aval(x)
         padded = pad(x, zero(aval.dtype), padding_config=config)  # type: ignore[attr-defined]
         shape = padded.shape
         inside = broadcast_in_dim(np.ones((), np.bool_), shape=aval.shape, broadcast_dimensions=())  # type: ignore[attr-defined]

@@ -15,10 +15,10 @@ from weft.base import dtypes
 from weft.base.errors import ArgumentTypeError, MissingRuleError
 from weft.base.source import user_line
 from weft.indexing.dimension import definitely_less
-from weft.ir.fusing import FIRST_MATERIALIZED, Machine, Properties, hero, size_of
+from weft.ir.fusing import FIRST_MATERIALIZED, Machine, Properties, element_count, hero
 from weft.ir.parts import Parts
 from weft.ir.primitive import Axis, Operands, Params, Primitive, Sample, accumulate, instantiate, lookup, primitive
-from weft.ir.types import ArrayType, type_of
+from weft.ir.types import ArrayType, get_aval
 from weft.ir.zeros import Zero, is_linear
 from weft.primitives.elementwise.arithmetic import mul, neg
 from weft.primitives.elementwise.compare import eq
@@ -94,7 +94,7 @@ class Scattering(Primitive):
         return _SCATTERED
 
     def flops(self, equation: Any) -> float:
-        return size_of(equation.invars[2].aval.shape)
+        return element_count(equation.invars[2].aval.shape)
 
     def traffic(self, operands: Sequence[int], results: Sequence[int]) -> tuple[Sequence[int], int]:
         return (operands[2], *operands[1:]), operands[2]  # it is done in place
@@ -271,7 +271,7 @@ class Scatter(Scattering):
 
     def read_back(self, values: Any, indices: Any, updates: ArrayType, *, dimension_numbers: Any, **params: Any) -> Any:
         """What `values` (in the operand's shape) holds at the index of each update; zero where an update is dropped."""
-        shape = type_of(values).shape  # type: ignore[attr-defined]
+        shape = get_aval(values).shape  # type: ignore[attr-defined]
         if 0 in shape or 0 in updates.shape:  # no window fits into an empty operand
             return zeros(updates.shape, values.dtype)
         sizes = window_sizes(values.ndim, updates.shape, dimension_numbers)
@@ -337,7 +337,7 @@ class scatter(Scatter):
         matrix[rows] = updates
 
     def transpose(self, cotangent: Any, x: Any, indices: Any, updates: Any, **params: Any) -> Sequence[Any]:
-        aval: Any = type_of(updates)
+        aval: Any = get_aval(updates)
         to_x = to_updates = None
         if is_linear(x):
             to_x = scatter(cotangent, indices, zeros(aval.shape, cotangent.dtype), **params)
@@ -352,7 +352,7 @@ class scatter(Scatter):
         """Whether each update is still there at the end: write an id for each update and read the ids back."""
         count = np.dtype(np.int32)
         ids = reshape(iota(dtype=count, shape=(updates.size,), dimension=0), new_sizes=updates.shape, dimensions=None)
-        written = scatter(zeros(type_of(x).shape, count), indices, ids, **params)  # type: ignore[attr-defined]
+        written = scatter(zeros(get_aval(x).shape, count), indices, ids, **params)  # type: ignore[attr-defined]
         return eq(self.read_back(written, indices, updates, **params), ids)
 
 
@@ -413,7 +413,7 @@ class scatter_mul(Scatter):
         if i == 0:
             return scatter_mul(tangent, indices, updates, **params)
         self.check_unique(indices, params)
-        return mul(x, scatter_add(instantiate(Zero.of(type_of(x))), indices, tangent, **params))
+        return mul(x, scatter_add(instantiate(Zero.of(get_aval(x))), indices, tangent, **params))
 
     def transpose(self, cotangent: Any, x: Any, indices: Any, updates: Any, **params: Any) -> Sequence[Any]:
         if is_linear(x):
@@ -424,8 +424,8 @@ class scatter_mul(Scatter):
     def check_unique(self, indices: Any, params: Params) -> None:
         """With several updates at one index the derivative in one is the product of the others, which is not stored.
         There cannot be several where no more than one index is known to be there."""
-        shape = type_of(indices).shape  # type: ignore[attr-defined]
-        if not params["unique_indices"] and not definitely_less(size_of(shape[:-1]), 2):
+        shape = get_aval(indices).shape  # type: ignore[attr-defined]
+        if not params["unique_indices"] and not definitely_less(element_count(shape[:-1]), 2):
             raise MissingRuleError(
                 "scatter-mul is differentiable in the updates only if no element is multiplied twice.",
                 fix="pass unique_indices=True, x.at[i].multiply(v, unique_indices=True), if no index occurs twice",
@@ -441,7 +441,7 @@ class ScatterExtremum(Scatter):
     def jvp(self, tangents: Sequence[Any], out: Any, x: Any, indices: Any, updates: Any, **params: Any) -> Any:
         if type(tangents[0]) is Zero and type(tangents[2]) is Zero:
             return Zero.of(out.aval)
-        aval: Any = type_of(updates)
+        aval: Any = get_aval(updates)
         dtype = out.dtype
         nothing = zeros(out.shape, dtype)
         here = convert_element_type(eq(x, out), new_dtype=dtype, weak_type=False)

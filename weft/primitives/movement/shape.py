@@ -20,14 +20,14 @@ from weft.ir.fusing import (
     SPLIT_DIMENSIONS,
     Machine,
     Properties,
+    element_count,
     hero,
-    size_of,
     splits_only,
-    squeezed,
+    squeeze_shape,
 )
 from weft.ir.parts import Parts
 from weft.ir.primitive import Axis, Params, Sample, lookup, primitive
-from weft.ir.types import ArrayType, Shape, type_of
+from weft.ir.types import ArrayType, Shape, get_aval
 from weft.primitives.families import Indexing, check_axes, fail, inverse_permutation, remaining_axes, shifted
 from weft.sharding.factors import AxisFactors, by_dimension
 from weft.sharding.infer import Operation
@@ -79,7 +79,7 @@ class transpose(Indexing):
         order = [p for p in equation.params["permutation"] if x.shape[p] != 1]
         if order == sorted(order):
             return MOVED_ONES
-        size = size_of(x.shape) * dtypes.storage(x.dtype).itemsize
+        size = element_count(x.shape) * dtypes.storage(x.dtype).itemsize
         return AT_AFFINE_INDEX if order[-1] == max(order) or size < target.fusion.tiled_transpose_bytes else _TRANSPOSED
 
     def samples(self) -> Any:
@@ -155,7 +155,7 @@ class broadcast_in_dim(Indexing):
 
     def fusion(self, equation: Any, target: Machine) -> Properties:
         before, after = equation.invars[0].aval.shape, equation.outvars[0].aval.shape
-        return EXPANDED_BY_ONES if squeezed(before) == squeezed(after) else REPEATED
+        return EXPANDED_BY_ONES if squeeze_shape(before) == squeeze_shape(after) else REPEATED
 
     def samples(self) -> Any:
         yield Sample(ramp(3), shape=(2, 3), broadcast_dimensions=(1,))
@@ -248,7 +248,7 @@ class reshape(Indexing):
         return [(0, index_map.reshape_map(x.shape, new_sizes))]
 
     def fusion(self, equation: Any, target: Machine) -> Properties:
-        before, after = (squeezed(a.aval.shape) for a in (equation.invars[0], equation.outvars[0]))
+        before, after = (squeeze_shape(a.aval.shape) for a in (equation.invars[0], equation.outvars[0]))
         if before == after:
             return MOVED_ONES
         return SPLIT_DIMENSIONS if splits_only(before, after) else SAME_BYTES
@@ -405,14 +405,14 @@ def move_axis(x: Any, source: int, destination: int) -> Any:
 
 def leading_one(x: Any) -> Any:
     """`x` with a new leading dimension of size 1."""
-    shape = type_of(x).shape  # type: ignore[attr-defined]
+    shape = get_aval(x).shape  # type: ignore[attr-defined]
     return broadcast_in_dim(x, shape=(1, *shape), broadcast_dimensions=tuple(range(1, len(shape) + 1)))
 
 
 def batched_at_front(x: Any, dim: int | None, axis: Axis) -> Any:
     """`x` with its batch dimension first, by broadcasting when it has none."""
     if dim is None:
-        shape = type_of(x).shape  # type: ignore[attr-defined]
+        shape = get_aval(x).shape  # type: ignore[attr-defined]
         return broadcast_in_dim(x, shape=(axis.size, *shape), broadcast_dimensions=tuple(range(1, len(shape) + 1)))
     return move_axis(x, dim, 0)
 

@@ -9,7 +9,7 @@ from weft.base.errors import AxisSpecError, ShardingTypeError
 from weft.ir.context import EVALUATION, context
 from weft.ir.parts import Parts
 from weft.ir.primitive import Axis, Params, Primitive, Sample, in_state, primitive
-from weft.ir.types import ArrayType, type_of
+from weft.ir.types import ArrayType, get_aval
 from weft.primitives.movement.shape import ramp
 from weft.sharding.factors import AxisFactors, elementwise
 from weft.sharding.shardings import NamedSharding, Sharding, compiled_sharding, in_types
@@ -112,7 +112,7 @@ class reshard(Primitive):
 
     def batch(self, axis: Axis, args: Any, dims: Any, *, sharding: Any, source: Any) -> tuple[Any, int]:
         (x,), (dim,) = args, dims
-        aval: Any = type_of(x)
+        aval: Any = get_aval(x)
         entry = aval.spec.partitions[dim] if axis.sharding is None else axis.sharding.spec[0]
         if sharding is not None and set(entry_axes(entry)) & set(split_axes(sharding.spec.partitions)):
             raise ShardingTypeError(
@@ -157,7 +157,7 @@ def cotangent_sharding(sharding: NamedSharding | None) -> NamedSharding | None:
 
 def left_to_compiler(x: Any) -> Any:
     """A value as one whose type does not say how it is split."""
-    aval = type_of(x)
+    aval = get_aval(x)
     sharding = getattr(aval, "explicit_sharding", None)
     return x if sharding is None else reshard(x, sharding=None, source=sharding)
 
@@ -165,7 +165,7 @@ def left_to_compiler(x: Any) -> Any:
 def split_as(x: Any, aval: Any) -> Any:
     """A value split over Explicit axes as a type says; one whose type does not say how, if that does not. Outside of
     programs there is no compiler to leave that to, and it is whole."""
-    now, wanted = (getattr(t, "explicit_sharding", None) for t in (type_of(x), aval))
+    now, wanted = (getattr(t, "explicit_sharding", None) for t in (get_aval(x), aval))
     if now == wanted:
         return x
     if now is not None and wanted is None and context.trace is EVALUATION:
@@ -175,4 +175,4 @@ def split_as(x: Any, aval: Any) -> Any:
 
 def in_type(x: Any, aval: Any) -> Any:
     """A derivative as a type says: zeros and ones do not say how they are split and are the same on all devices."""
-    return x if aval.is_plain and type_of(x).is_plain else split_as(in_state(x, aval), aval)
+    return x if aval.is_plain and get_aval(x).is_plain else split_as(in_state(x, aval), aval)

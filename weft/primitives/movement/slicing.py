@@ -18,7 +18,7 @@ from weft.ir.halo import with_halo
 from weft.ir.keys import KeysThrough
 from weft.ir.parts import Parts
 from weft.ir.primitive import Axis, Params, Primitive, Sample, instantiate, lookup, primitive
-from weft.ir.types import ArrayType, Shape, type_of
+from weft.ir.types import ArrayType, Shape, get_aval
 from weft.ir.zeros import Zero, is_linear
 from weft.primitives.elementwise.convert import convert_element_type
 from weft.primitives.families import Indexing, fail
@@ -202,9 +202,9 @@ def clamped(starts: Sequence[Any], shape: Sequence[int], sizes: Sequence[int]) -
 def stacked_starts(axis: Axis, starts: Sequence[Any], dims: Sequence[int | None]) -> Any:
     """Start indices of which some are batched, as one array of shape (batch, rank)."""
     columns = []
-    dtype = np.dtype(np.int64) if any(type_of(s).dtype.itemsize > 4 for s in starts) else np.dtype(np.int32)  # type: ignore[attr-defined]
+    dtype = np.dtype(np.int64) if any(get_aval(s).dtype.itemsize > 4 for s in starts) else np.dtype(np.int32)  # type: ignore[attr-defined]
     for start, dim in zip(starts, dims, strict=True):
-        if type_of(start).dtype != dtype:  # type: ignore[attr-defined]
+        if get_aval(start).dtype != dtype:  # type: ignore[attr-defined]
             start = convert_element_type(start, new_dtype=dtype, weak_type=False)
         dimensions = (0,) if dim is not None else ()
         columns.append(broadcast_in_dim(start, shape=(axis.size, 1), broadcast_dimensions=dimensions))
@@ -265,7 +265,7 @@ class dynamic_slice(Primitive):
     def batch(self, axis: Axis, args: Any, dims: Any, *, slice_sizes: Any) -> tuple[Any, int]:
         (x, *starts), (dim, *start_dims) = args, dims
         if all(d is None for d in start_dims):
-            first = np.zeros((), type_of(starts[0]).dtype if starts else np.int32)  # type: ignore[attr-defined]
+            first = np.zeros((), get_aval(starts[0]).dtype if starts else np.int32)  # type: ignore[attr-defined]
             return dynamic_slice(
                 x, *_inserted(starts, dim, first), slice_sizes=_inserted(slice_sizes, dim, axis.size)
             ), dim
@@ -364,7 +364,7 @@ class dynamic_update_slice(Primitive):
         return out
 
     def transpose(self, cotangent: Any, x: Any, update: Any, *starts: Any) -> Sequence[Any]:
-        shape = type_of(update).shape  # type: ignore[attr-defined]
+        shape = get_aval(update).shape  # type: ignore[attr-defined]
         to_x = to_update = None
         if is_linear(x):
             hole = broadcast_in_dim(zero(cotangent.dtype), shape=shape, broadcast_dimensions=())
@@ -376,7 +376,7 @@ class dynamic_update_slice(Primitive):
     def batch(self, axis: Axis, args: Any, dims: Any) -> tuple[Any, int]:
         (x, update, *starts), (dim, update_dim, *start_dims) = args, dims
         if all(d is None for d in start_dims):
-            first = np.zeros((), type_of(starts[0]).dtype if starts else np.int32)  # type: ignore[attr-defined]
+            first = np.zeros((), get_aval(starts[0]).dtype if starts else np.int32)  # type: ignore[attr-defined]
             x, update = batched_at_front(x, dim, axis), batched_at_front(update, update_dim, axis)
             return dynamic_update_slice(x, update, first, *starts), 0
         rank = len(starts)

@@ -12,7 +12,7 @@ from weft.base import dtypes
 from weft.ir.fusing import Machine, Properties, hero
 from weft.ir.parts import Parts
 from weft.ir.primitive import Axis, HigherOrder, Params, Primitive, Sample, lookup, primitive
-from weft.ir.types import ArrayType, array_type, type_of
+from weft.ir.types import ArrayType, array_type, get_aval
 from weft.ir.zeros import Zero
 from weft.primitives.families import Composite, check_kind, fail
 from weft.primitives.movement.gather import take_along
@@ -109,7 +109,7 @@ class sort(HigherOrder):
         num_keys: int,
     ) -> tuple[list[Any], list[Any]]:
         params: dict[str, Any] = {"dimension": dimension, "is_stable": is_stable, "num_keys": num_keys}
-        types = [type_of(p) for p in primals]
+        types = [get_aval(p) for p in primals]
         if all(type(t) is Zero for t in tangents):
             return sort(*primals, **params), [Zero.of(t) for t in types]
         shape = types[0].shape  # type: ignore[attr-defined]

@@ -13,10 +13,10 @@ from weft.base import dtypes
 from weft.base.errors import ArgumentTypeError
 from weft.indexing.ranges import Range
 from weft.ir.flow import OperandRanges
-from weft.ir.fusing import Machine, Properties, reduction, size_of
+from weft.ir.fusing import Machine, Properties, element_count, reduction
 from weft.ir.parts import Parts
 from weft.ir.primitive import Axis, Params, Primitive, Sample, primitive
-from weft.ir.types import ArrayType, array_type, type_of
+from weft.ir.types import ArrayType, array_type, get_aval
 from weft.primitives.elementwise.arithmetic import add, div, mul
 from weft.primitives.elementwise.compare import eq
 from weft.primitives.elementwise.convert import convert_element_type
@@ -82,7 +82,7 @@ class Extremum(CheckedReduction):
     def jvp(self, tangents: Sequence[Any], out: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
         # The derivative is the mean of the tangents over the elements that are equal to the extreme.
         (tangent,) = tangents
-        aval: ArrayType = type_of(x)  # type: ignore[assignment]
+        aval: ArrayType = get_aval(x)  # type: ignore[assignment]
         extremes = broadcast_in_dim(out, shape=aval.shape, broadcast_dimensions=remaining_axes(len(aval.shape), axes))
         mask = convert_element_type(eq(x, extremes), new_dtype=aval.dtype, weak_type=aval.weak_type)
         count = reduce_sum(mask, axes=axes)
@@ -200,7 +200,7 @@ class ArgReduce(Primitive):
         return reduction("argmax", equation.invars[0].aval.shape, equation.params["axes"])
 
     def flops(self, equation: Any) -> float:
-        return size_of(equation.invars[0].aval.shape)
+        return element_count(equation.invars[0].aval.shape)
 
     def samples(self) -> Any:
         int32 = np.dtype(np.int32)

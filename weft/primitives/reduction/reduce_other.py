@@ -13,11 +13,11 @@ from weft.base import dtypes
 from weft.base.errors import ArgumentTypeError
 from weft.indexing.inconclusive import not_constant
 from weft.ir.context import EVALUATION, active
-from weft.ir.interpreter import replay, storage_of
+from weft.ir.interpreter import replay, storage_array
 from weft.ir.jaxpr import Equation, Jaxpr
-from weft.ir.nans import nans_allowed
-from weft.ir.primitive import Axis, Primitive, Sample, batched_jaxpr, primitive
-from weft.ir.types import ArrayType, array_type, type_of
+from weft.ir.nans import allow_nans
+from weft.ir.primitive import Axis, Primitive, Sample, batch_jaxpr, primitive
+from weft.ir.types import ArrayType, array_type, get_aval
 from weft.primitives.elementwise.arithmetic import add, mul
 from weft.primitives.elementwise.elementwise import Elementwise
 from weft.primitives.families import check_axes, fail, remaining_axes, wide
@@ -26,7 +26,7 @@ from weft.primitives.movement.shape import batched_at_front, broadcast_in_dim, r
 from weft.primitives.movement.slicing import slice as slice_
 from weft.primitives.reduction.reduce import CheckedReduction
 from weft.sharding.factors import AxisFactors
-from weft.trace.closed import stage_closed
+from weft.trace.closed import stage_subjaxpr
 
 Combine = Callable[[list[Any], list[Any]], list[Any]]
 
@@ -70,17 +70,17 @@ def reduced(combine: Combine, arrays: Sequence[Any]) -> list[Any]:
 
 def apply_everywhere(jaxpr: Jaxpr, args: Sequence[Any]) -> list[Any]:
     """A function of scalars applied to each element of arrays of one shape, under the active trace."""
-    shape = type_of(args[0]).shape  # type: ignore[attr-defined]
+    shape = get_aval(args[0]).shape  # type: ignore[attr-defined]
     if not shape or is_elementwise(jaxpr):
         results = replay(jaxpr, *args)
     else:
         size = math.prod(shape)
-        batched, _ = batched_jaxpr(jaxpr, Axis(size), [True] * len(args))
+        batched, _ = batch_jaxpr(jaxpr, Axis(size), [True] * len(args))
         flat = [reshape(a, new_sizes=(size,), dimensions=None) for a in args]
         results = [reshape(r, new_sizes=shape, dimensions=None) for r in replay(batched, *flat)]
     # A result that depends on no argument is still a scalar.
     return [
-        broadcast_in_dim(r, shape=shape, broadcast_dimensions=()) if type_of(r).shape != shape else r  # type: ignore[attr-defined]
+        broadcast_in_dim(r, shape=shape, broadcast_dimensions=()) if get_aval(r).shape != shape else r  # type: ignore[attr-defined]
         for r in results
     ]
 
@@ -99,8 +99,8 @@ def evaluated(
 ) -> list[np.ndarray]:
     """A definition by other operations, run on NumPy arrays. Values on the way are not checked for nans: compiled
     code combines elements in another order."""
-    with active(EVALUATION), nans_allowed():
-        return [np.asarray(storage_of(r)) for r in definition(*arrays, **params)]
+    with active(EVALUATION), allow_nans():
+        return [np.asarray(storage_array(r)) for r in definition(*arrays, **params)]
 
 
 def check_computation(name: str, jaxpr: Jaxpr, operands: Sequence[ArrayType], initial: Sequence[ArrayType]) -> None:
@@ -142,7 +142,7 @@ class reduce(Primitive):
 
     def decompose(self, *args: Any, jaxpr: Jaxpr, dimensions: tuple[int, ...]) -> list[Any]:
         operands, initial = halves(args)
-        shape = type_of(operands[0]).without(dimensions).shape  # type: ignore[attr-defined]
+        shape = get_aval(operands[0]).without(dimensions).shape  # type: ignore[attr-defined]
         full = [broadcast_in_dim(i, shape=shape, broadcast_dimensions=()) for i in initial]
         return reduce_from(jaxpr, operands, full, dimensions)
 
@@ -159,7 +159,7 @@ class reduce(Primitive):
         if all(d is None for d in initial_dims):
             return reduce(*operands, *initial, jaxpr=jaxpr, dimensions=lifted), out_dims
         # Each element of the batch starts from its own values, which the primitive has no parameter for.
-        shape = type_of(operands[0]).without(lifted).shape  # type: ignore[attr-defined]
+        shape = get_aval(operands[0]).without(lifted).shape  # type: ignore[attr-defined]
         full = [
             broadcast_in_dim(i, shape=shape, broadcast_dimensions=() if d is None else (0,))
             for i, d in zip(initial, initial_dims, strict=True)
@@ -173,10 +173,10 @@ class reduce(Primitive):
 
     def samples(self) -> Any:
         scalar, integer = array_type((), np.dtype(np.float32)), array_type((), np.dtype(np.int32))
-        product = stage_closed(lambda a, b: [mul(a, b)], [scalar, scalar])
+        product = stage_subjaxpr(lambda a, b: [mul(a, b)], [scalar, scalar])
         # Sums of the second element weighted by the first, as pairs (x, y) that mean z -> x * z + y.
-        affine = stage_closed(lambda a, b, c, d: [mul(a, c), add(mul(b, c), d)], [scalar] * 4)
-        total = stage_closed(lambda a, b: [add(a, b)], [integer, integer])
+        affine = stage_subjaxpr(lambda a, b, c, d: [mul(a, c), add(mul(b, c), d)], [scalar] * 4)
+        total = stage_subjaxpr(lambda a, b: [add(a, b)], [integer, integer])
         one, two = np.float32(1), np.float32(2)
         yield Sample(ramp(3, 4), two, jaxpr=product, dimensions=(1,))
         yield Sample(ramp(2, 3, 2), two, jaxpr=product, dimensions=(0, 2))

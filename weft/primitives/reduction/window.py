@@ -11,13 +11,13 @@ import numpy as np
 
 from weft.base.errors import ArgumentTypeError, NotSupportedError
 from weft.ir.context import EVALUATION, active
-from weft.ir.fusing import Machine, Properties, hero, size_of
-from weft.ir.interpreter import storage_of
+from weft.ir.fusing import Machine, Properties, element_count, hero
+from weft.ir.interpreter import storage_array
 from weft.ir.jaxpr import Jaxpr
-from weft.ir.nans import nans_allowed
+from weft.ir.nans import allow_nans
 from weft.ir.parts import Parts
 from weft.ir.primitive import Axis, No, Params, Primitive, Sample, primitive
-from weft.ir.types import ArrayType, Shape, array_type, type_of
+from weft.ir.types import ArrayType, Shape, array_type, get_aval
 from weft.primitives.contraction.convolution_shapes import Window
 from weft.primitives.elementwise.arithmetic import add, mul
 from weft.primitives.elementwise.compare import ge, le
@@ -37,7 +37,7 @@ from weft.primitives.reduction.window_parts import (
     window_factors,
 )
 from weft.sharding.factors import AxisFactors, Names, by_dimension
-from weft.trace.closed import stage_closed
+from weft.trace.closed import stage_subjaxpr
 
 Pads = tuple[tuple[int, int], ...]
 WINDOW_PARAMETERS = ("window_dimensions", "window_strides", "padding", "base_dilation", "window_dilation")
@@ -180,7 +180,7 @@ class WindowReduction(Primitive):
         return WINDOWED
 
     def flops(self, equation: Any) -> float:
-        return size_of(equation.outvars[0].aval.shape) * size_of(equation.params["window_dimensions"])
+        return element_count(equation.outvars[0].aval.shape) * element_count(equation.params["window_dimensions"])
 
     def samples(self) -> Any:
         yield from (Sample(x, **params) for x, params in window_samples())
@@ -292,7 +292,7 @@ class reduce_window(Primitive):
 
     def decompose(self, *args: Any, jaxpr: Jaxpr, consts: tuple[Any, ...] = (), **params: Any) -> list[Any]:
         operands, initial = halves(args)
-        windows = geometry(type_of(operands[0]).shape, **params)  # type: ignore[attr-defined]
+        windows = geometry(get_aval(operands[0]).shape, **params)  # type: ignore[attr-defined]
         config = padding_config(windows)
         padded = [pad(x, i, padding_config=config) for x, i in zip(operands, initial, strict=True)]
         full = [broadcast_in_dim(i, shape=counts(windows), broadcast_dimensions=()) for i in initial]
@@ -311,7 +311,7 @@ class reduce_window(Primitive):
         if all(d is None for d in initial_dims):
             return reduce_window(*operands, *initial, jaxpr=jaxpr, consts=consts, **lifted), out_dims
         # Each element of the batch starts from its own values, which the primitive has no parameter for.
-        windows = geometry(type_of(operands[0]).shape, **lifted)  # type: ignore[attr-defined]
+        windows = geometry(get_aval(operands[0]).shape, **lifted)  # type: ignore[attr-defined]
         inner, shape = padding_config(windows[1:]), counts(windows)
         padded, full = [], []
         card: Any = pad
@@ -334,8 +334,8 @@ class reduce_window(Primitive):
 
     def samples(self) -> Any:
         scalar = array_type((), np.dtype(np.float32))
-        product = stage_closed(lambda a, b: [mul(a, b)], [scalar, scalar])
-        affine = stage_closed(lambda a, b, c, d: [mul(a, c), add(mul(b, c), d)], [scalar] * 4)
+        product = stage_subjaxpr(lambda a, b: [mul(a, b)], [scalar, scalar])
+        affine = stage_subjaxpr(lambda a, b, c, d: [mul(a, c), add(mul(b, c), d)], [scalar] * 4)
         zero, one = np.zeros((), np.float32), np.ones((), np.float32)
         for x, params in window_samples():
             yield Sample(x, one, jaxpr=product, consts=(), **params)
@@ -539,8 +539,8 @@ class select_and_scatter(Primitive):
         self, operand: Any, source: Any, initial: Any, *, select_jaxpr: Jaxpr, scatter_jaxpr: Jaxpr, **params: Any
     ) -> Any:
         def everywhere(jaxpr: Jaxpr, *arrays: Any) -> np.ndarray:
-            with active(EVALUATION), nans_allowed():
-                return np.asarray(storage_of(apply_everywhere(jaxpr, arrays)[0]))
+            with active(EVALUATION), allow_nans():
+                return np.asarray(storage_array(apply_everywhere(jaxpr, arrays)[0]))
 
         windows = geometry(operand.shape, **_windows_of(params))
         position = chosen(operand, lambda a, b: everywhere(select_jaxpr, a, b), windows).reshape(-1)
@@ -584,8 +584,8 @@ class select_and_scatter(Primitive):
 
     def samples(self) -> Any:
         scalar = array_type((), np.dtype(np.float32))
-        selects = stage_closed(lambda a, b: [ge(a, b)], [scalar, scalar])
-        scatters = stage_closed(lambda a, b: [mul(a, b)], [scalar, scalar])
+        selects = stage_subjaxpr(lambda a, b: [ge(a, b)], [scalar, scalar])
+        scatters = stage_subjaxpr(lambda a, b: [mul(a, b)], [scalar, scalar])
         for x, params in window_samples():
             if not math.prod(params["base_dilation"]) == math.prod(params["window_dilation"]) == 1:
                 continue

@@ -23,7 +23,7 @@ from weft.runtime.processes import world
 from weft.runtime.processes.parts import ProcessParts, process_parts
 from weft.runtime.processes.pieces import gathered_pieces, is_in_pieces, reduced_pieces
 from weft.runtime.processes.transport import SMALL, Message, Request, SharedChunk
-from weft.trace.closed import stage_closed
+from weft.trace.closed import stage_subjaxpr
 
 if TYPE_CHECKING:
     from weft.runtime.cpu.spmd import DevicesExecutable, _State
@@ -39,7 +39,7 @@ def group_jaxpr(equation: Equation, members: int) -> Jaxpr:
         operands = [args[i * members : (i + 1) * members] for i in range(len(equation.invars))]
         return [x for result in card.group_results(operands, **equation.params) for x in result]
 
-    return stage_closed(function, types, name=f"{card.name} of {members}")
+    return stage_subjaxpr(function, types, name=f"{card.name} of {members}")
 
 
 class Exchange:

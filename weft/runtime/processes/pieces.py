@@ -14,7 +14,7 @@ from weft.primitives.collectives import AllReduce
 from weft.primitives.movement.concatenate import concatenate
 from weft.primitives.movement.shape import reshape
 from weft.primitives.movement.slicing import slice as slice_primitive
-from weft.trace.closed import stage_closed
+from weft.trace.closed import stage_subjaxpr
 
 # Reductions of so many bytes over at least so many processes are done in pieces: of n bytes over P processes each sends
 # 2 n (P - 1) / P instead of n (P - 1), in two exchanges instead of one.
@@ -45,7 +45,7 @@ def reduced_pieces(equation: Equation, members: int, pieces: int) -> Jaxpr:
             start += size
         return results
 
-    return stage_closed(function, [aval] * members, name=f"pieces of {card.name} of {members}")
+    return stage_subjaxpr(function, [aval] * members, name=f"pieces of {card.name} of {members}")
 
 
 def gathered_pieces(aval: Any, members: int, pieces: int) -> Jaxpr:
@@ -55,7 +55,7 @@ def gathered_pieces(aval: Any, members: int, pieces: int) -> Jaxpr:
     def function(*args: Any) -> list[Any]:
         return [reshape(concatenate(*args, dimension=0), new_sizes=aval.shape, dimensions=None)] * members
 
-    return stage_closed(function, types, name=f"gathered pieces for {members}")
+    return stage_subjaxpr(function, types, name=f"gathered pieces for {members}")
 
 
 def _sizes(count: int, pieces: int) -> list[int]:

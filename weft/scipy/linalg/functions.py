@@ -13,7 +13,7 @@ from weft.api.custom import custom_jvp
 from weft.api.differentiate import jvp
 from weft.base import dtypes
 from weft.base.errors import ArgumentError
-from weft.ir.nans import nans_allowed
+from weft.ir.nans import allow_nans
 from weft.lax import linalg as lax_linalg
 from weft.numpy.elementwise import absolute
 from weft.numpy.linalg.inputs import inexact, matrix, same_batch, square_matrix
@@ -222,7 +222,7 @@ def funm(A: Any, func: Callable[[Array], Array], disp: bool = True) -> Any:
     def element(t: Any, s: Any) -> Any:
         return lax.div(lax.add(lax.mul(t, steps), lax.sub(matmul(above, s), matmul(s, above))), gaps)
 
-    with nans_allowed():  # on the diagonal there is no gap, and what is there is not taken
+    with allow_nans():  # on the diagonal there is no gap, and what is there is not taken
         found = _by_superdiagonals(t, values, element)
     result = matmul(matmul(z, found), adjoint(z))
     if disp:

@@ -14,7 +14,7 @@ from weft.api.vectorize import vmap
 from weft.base import dtypes
 from weft.base.arguments import described
 from weft.base.errors import ArgumentError, ArgumentTypeError, NonScalarGradientError
-from weft.ir.types import type_of
+from weft.ir.types import get_aval
 from weft.numpy.linalg.solving import solve
 from weft.numpy.util import ensure_arrays
 from weft.scipy.optimize.quasi_newton import CONVERGED, State, bfgs, lbfgs
@@ -111,7 +111,7 @@ def minimize(
 
     def objective(x: Any) -> Any:
         value = fun(combined(x), *args)
-        aval: Any = type_of(value)
+        aval: Any = get_aval(value)
         if getattr(aval, "shape", None) != () or dtypes.kind(aval.dtype) not in "f":
             raise NonScalarGradientError("minimize: fun must return a real number.", received=aval.short())
         return lax.convert_element_type(value, start.dtype if not is_complex else dtypes.to_real_dtype(start.dtype))

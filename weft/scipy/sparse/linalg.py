@@ -19,7 +19,7 @@ from weft.base import dtypes, tree
 from weft.base.arguments import described, index
 from weft.base.errors import ArgumentError, ArgumentTypeError, MissingRuleError, ShapeMismatchError, TreeMismatchError
 from weft.base.publish import publish as _publish
-from weft.ir.types import type_of
+from weft.ir.types import get_aval
 from weft.numpy.complex_parts import conjugate
 from weft.numpy.linalg.decompositions import qr
 from weft.numpy.util import ensure_array
@@ -228,10 +228,10 @@ def _start(name: str, x0: Any, b: Any) -> Any:
         )
     pairs = list(zip(tree.leaves(x0), tree.leaves(b), strict=True))
     for start, right in pairs:
-        if type_of(start).shape != right.shape:  # type: ignore[attr-defined]
+        if get_aval(start).shape != right.shape:  # type: ignore[attr-defined]
             raise ShapeMismatchError(
                 f"{name}: arrays in x0 and b must have matching shapes.",
-                received=f"{type_of(start).short()} for {right.aval.short()}",
+                received=f"{get_aval(start).short()} for {right.aval.short()}",
             )
     return tree.map(lambda start, right: lax.convert_element_type(start, right.dtype), x0, b)
 

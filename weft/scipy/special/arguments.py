@@ -10,7 +10,7 @@ from typing import Any
 from weft.api.jit import jit
 from weft.base import dtypes
 from weft.base.errors import ArgumentTypeError
-from weft.ir.types import type_of
+from weft.ir.types import get_aval
 from weft.numpy.util import cast, check_arraylike, ensure_array, promote_args_inexact, promote_dtypes_inexact
 from weft.primitives.elementwise.convert import convert_element_type
 from weft.trace.array import Array
@@ -29,14 +29,14 @@ def promoted(name: str, *args: Any, kinds: str = "f") -> list[Any]:
     """The arguments of the function `name` in one dtype of floats, of one shape or scalars. It takes real numbers; with
     `kinds` "fc" complex ones too."""
     values = promote_args_inexact(name, *args)
-    found = type_of(values[0]).dtype  # type: ignore[attr-defined]
+    found = get_aval(values[0]).dtype  # type: ignore[attr-defined]
     if dtypes.kind(found) not in kinds:
         raise ArgumentTypeError(
             f"{name} is a function of real numbers.",
-            received=", ".join(type_of(x).short() for x in values),
+            received=", ".join(get_aval(x).short() for x in values),
             fix="real(x) and imag(x) are the parts of a complex number",
         )
-    if name in STRONG and type_of(values[0]).weak_type:  # type: ignore[attr-defined]
+    if name in STRONG and get_aval(values[0]).weak_type:  # type: ignore[attr-defined]
         return [convert_element_type(ensure_array(x), new_dtype=found, weak_type=False) for x in values]
     return values
 
@@ -58,7 +58,7 @@ def of_floats(function: Callable[..., Any] | None = None, *, kinds: str = "f", c
             bound.apply_defaults()
             args = bound.args
         values = promoted(name, *args, kinds=kinds)
-        dtype = type_of(values[0]).dtype  # type: ignore[attr-defined]
+        dtype = get_aval(values[0]).dtype  # type: ignore[attr-defined]
         if dtype not in SHORT:
             return body(*values)
         weak = all(getattr(x, "weak_type", False) for x in values)

@@ -47,7 +47,7 @@ from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Buffer, Index, LoopKind, Value
 from weft.indexing.dimension import ceil_divide, definitely_less_equal
 from weft.indexing.expression import Expression, Integer, maximum
-from weft.ir.primitive import weight_of
+from weft.ir.primitive import element_cost
 
 # Rows of tiles that one iteration of a loop over threads takes: enough that a panel is read from the first cache.
 BLOCK_ROWS = 48
@@ -121,7 +121,7 @@ def _epilogue_weight(fusion: Fusion) -> float:
     for equation in fusion.jaxpr.eqns:
         if any(a in known for a in equation.invars):
             known.update(equation.outvars)
-            weight += weight_of(equation)
+            weight += element_cost(equation)
     return weight
 
 

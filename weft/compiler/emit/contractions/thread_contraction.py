@@ -24,7 +24,7 @@ from weft.compiler.emit.contractions.contraction_loops import (
 from weft.compiler.emit.contractions.symbolic_plan import is_symbolic
 from weft.compiler.emit.emission import Fusion, Writer
 from weft.compiler.kernel.ir import Index, LoopKind, Value
-from weft.ir.primitive import weight_of
+from weft.ir.primitive import element_cost
 
 # Rows and columns of a tile at most, and terms of a sum that are read at once.
 MOST_ROWS, MOST_COLUMNS, MOST_TERMS = 4, 4, 16
@@ -55,7 +55,7 @@ def thread_plan(fusion: Fusion, contraction: ContractionLoops) -> ThreadPlan | N
         return None
     k = math.prod(axis.size for axis in contraction.k_axes)
     rows, columns = _own_axis(contraction, *found), _own_axis(contraction, *reversed(found))
-    around = sum(weight_of(equation) for equation in fusion.jaxpr.eqns if equation is not fusion.hero)
+    around = sum(element_cost(equation) for equation in fusion.jaxpr.eqns if equation is not fusion.hero)
     if k > LONGEST or rows is None or columns is None or around > HEAVIEST:
         return None
     # Of 64 bits, half as many elements are read at once.

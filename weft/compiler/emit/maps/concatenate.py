@@ -11,7 +11,7 @@ from weft.compiler.emit.emission import Emission, Fusion, Writer
 from weft.compiler.emit.in_place import pointwise_pairs
 from weft.compiler.emit.pieces import Piece, emit_pieces
 from weft.compiler.emit.values import MultiIndex, expanded, space_of
-from weft.ir.fusing import squeezed
+from weft.ir.fusing import squeeze_shape
 
 
 def emit_concatenate(fusion: Fusion) -> Emission:
@@ -19,7 +19,7 @@ def emit_concatenate(fusion: Fusion) -> Emission:
     hero = fusion.hero
     assert hero is not None
     dimension = hero.params["dimension"]
-    shared = len(squeezed(hero.outvars[0].aval.shape[:dimension]))  # type: ignore[attr-defined]
+    shared = len(squeeze_shape(hero.outvars[0].aval.shape[:dimension]))  # type: ignore[attr-defined]
     pieces, before = [], 0
     for operand in hero.invars:
         pieces.append(Piece(space_of(operand), shared, _storing(fusion, operand, dimension, before)))

@@ -21,7 +21,7 @@ from weft.compiler.emit.in_place import pointwise_pairs
 from weft.compiler.emit.values import MultiIndex, expanded, row_major, space_of
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Index, LoopKind, Value
-from weft.ir.primitive import weight_of
+from weft.ir.primitive import element_cost
 from weft.primitives.elementwise.elementwise import Elementwise
 from weft.primitives.families import inverse_permutation
 
@@ -132,9 +132,9 @@ def _work(fusion: Fusion) -> tuple[float, float]:
             needed.update(equation.invars)
         elif needed.intersection(equation.outvars):
             needed.update(equation.invars)
-            before += weight_of(equation)
+            before += element_cost(equation)
         else:
-            after += weight_of(equation)
+            after += element_cost(equation)
     return before, after
 
 

@@ -16,7 +16,7 @@ from weft.compiler.emit.emission import Writer, storage
 from weft.compiler.emit.in_place import read_elsewhere
 from weft.compiler.emit.values import MultiIndex, expanded, row_major, space_of
 from weft.ir.jaxpr import Equation, Jaxpr, Var
-from weft.ir.primitive import weight_of
+from weft.ir.primitive import element_cost
 
 # Values are stored if that saves at least this weight.
 EXPENSIVE = 8
@@ -57,7 +57,7 @@ class Passes:
         computed = [
             self.defined[v] for v in self.needed(pass_index) if v in self.defined and not self._is_stored(v, pass_index)
         ]
-        return sum(weight_of(e) for e in computed if self.is_full(e.outvars[0])) + sum(
+        return sum(element_cost(e) for e in computed if self.is_full(e.outvars[0])) + sum(
             self.level(e.invars[0]) == pass_index for e in self.heroes
         )
 
@@ -152,7 +152,7 @@ class Passes:
         for equation in self.jaxpr.eqns:
             v = equation.outvars[0]
             if v not in self.stored_in and self.is_full(v) and not self._is_hero(equation):
-                costs[v] = weight_of(equation) + sum(costs.get(a, 0) for a in {*equation.invars})
+                costs[v] = element_cost(equation) + sum(costs.get(a, 0) for a in {*equation.invars})
         return costs
 
     # -- memory ----------------------------------------------------------------------------------------------------
