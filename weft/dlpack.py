@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from weft.api.devices import device_put
-from weft.base import dtypes
+from weft.base import conversion
 from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.base.publish import publish as _publish
 from weft.ir.types import array_type
@@ -61,7 +61,7 @@ def from_dlpack(external_array: Any, device: Any = None, copy: bool | None = Non
     if value is None:
         found = from_gpu(external_array, copy)
         return found if device is None else device_put(found, device)
-    converted = dtypes.canonical_array(value)
+    converted = conversion.canonical_array(value)
     if converted is not value and copy is False:
         raise ArgumentError(
             f"An array of {value.dtype} becomes one of {converted.dtype}, which needs a copy; copy=False forbids it.",

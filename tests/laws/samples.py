@@ -15,7 +15,7 @@ import pytest
 import weft
 import weft.primitives
 import weft.scipy.special.primitives
-from weft.base import dtypes
+from weft.base import conversion, dtypes
 from weft.ir.interpreter import replay
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.primitive import HigherOrder, MissingRule, Primitive, Sample, all_primitives
@@ -145,7 +145,7 @@ def concrete(value: Any) -> ConcreteArray:
     array = np.asarray(value)
     if array.dtype.names and array.dtype != dtypes.float0:
         return ConcreteArray(array, array_type(array.shape, BY_STORAGE[array.dtype]))
-    array = dtypes.canonical_array(array)
+    array = conversion.canonical_array(array)
     return ConcreteArray(array, array_type(array.shape, array.dtype))
 
 

@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from weft.base import dtypes
+from weft.base import conversion, dtypes
 from weft.base.dtypes import DTYPES, ExtendedDtype, float0, prng_key
 from weft.base.errors import InvalidInputTypeError, NarrowingOverflowError, TypePromotionError
 from weft.base.settings import enable_x64, explicit_x64_dtypes, numpy_dtype_promotion
@@ -295,24 +295,24 @@ INFINITY, NAN = float("inf"), float("nan")
     ],
 )
 def test_canonical_array_preserves_the_value(value, name, weak):
-    array, got_weak = dtypes.canonical_value(value)
+    array, got_weak = conversion.canonical_value(value)
     assert (dtypes.name(array.dtype), got_weak) == (name, weak)
     assert array.shape == np.shape(value)
     if array.dtype != float0:
         np.testing.assert_allclose(np.asarray(array, complex), np.asarray(value, complex), rtol=1e-5)
     with enable_x64(True):
-        assert dtypes.canonical_array(value).dtype == np.asarray(value).dtype.newbyteorder("=")
+        assert conversion.canonical_array(value).dtype == np.asarray(value).dtype.newbyteorder("=")
 
 
 def test_nan_and_signed_zero_survive():
-    assert np.isnan(dtypes.canonical_array(NAN)) and np.isnan(dtypes.canonical_array(np.array([NAN]))).all()
-    assert np.signbit(dtypes.canonical_array(-0.0)) and np.signbit(dtypes.canonical_array(np.array(-0.0)))
+    assert np.isnan(conversion.canonical_array(NAN)) and np.isnan(conversion.canonical_array(np.array([NAN]))).all()
+    assert np.signbit(conversion.canonical_array(-0.0)) and np.signbit(conversion.canonical_array(np.array(-0.0)))
 
 
 def test_an_array_that_is_canonical_is_returned_itself():
     for name in ("float32", "bool", "bfloat16", "int4"):
         array = np.zeros(3, name if name in ("float32", "bool") else DTYPES[name])
-        assert dtypes.canonical_array(array) is array
+        assert conversion.canonical_array(array) is array
 
 
 UNFIT = [
@@ -338,34 +338,34 @@ UNFIT = [
 )
 def test_a_value_that_32_bits_cannot_hold_raises_with_value_type_and_fix(value, shown, name):
     with pytest.raises(NarrowingOverflowError, match=f"(?s){shown}.*{name}.*enable_x64") as caught:
-        dtypes.canonical_array(value)
+        conversion.canonical_array(value)
     assert isinstance(caught.value, OverflowError)
     with enable_x64(True):
-        np.testing.assert_array_equal(dtypes.canonical_array(value), value)
+        np.testing.assert_array_equal(conversion.canonical_array(value), value)
 
 
 def test_the_error_says_where_in_the_array():
     with pytest.raises(NarrowingOverflowError, match=r"index \(1, 0\)"):
-        dtypes.canonical_array(np.array([[1, 2], [2**40, 3]]))
+        conversion.canonical_array(np.array([[1, 2], [2**40, 3]]))
 
 
 def test_integers_beyond_64_bits_raise_always():
     for value in (2**70, [2**70]):
         for x64 in (False, True):
             with enable_x64(x64), pytest.raises(NarrowingOverflowError, match=str(2**70)) as caught:
-                dtypes.canonical_array(value)
+                conversion.canonical_array(value)
             assert "enable_x64" not in str(caught.value)
 
 
 @pytest.mark.parametrize("value", [["a"], np.array([None]), np.longdouble(3), np.datetime64("2020-01-01")])
 def test_values_that_are_not_numbers_raise(value):
     with pytest.raises(InvalidInputTypeError):
-        dtypes.canonical_array(value)
+        conversion.canonical_array(value)
 
 
 def test_lists_of_different_length_raise():
     with pytest.raises(ValueError, match="same length"):
-        dtypes.canonical_array([[1], [1, 2]])
+        conversion.canonical_array([[1], [1, 2]])
 
 
 @pytest.mark.parametrize(
@@ -385,7 +385,7 @@ def test_lists_of_different_length_raise():
     ],
 )
 def test_coerce_value_converts_as_asked(value, name, want):
-    array = dtypes.coerce_value(value, name)
+    array = conversion.coerce_value(value, name)
     assert array.dtype == DTYPES[name]
     np.testing.assert_array_equal(array.astype("float64"), np.asarray(want, "float64"))
 
@@ -397,14 +397,14 @@ def test_coerce_value_converts_as_asked(value, name, want):
 )
 def test_coerce_value_rejects_changed_values(value, name):
     with pytest.raises(NarrowingOverflowError, match=name):
-        dtypes.coerce_value(value, name)
+        conversion.coerce_value(value, name)
 
 
 def test_coerce_value_takes_keys_only_as_they_are_stored():
     stored = np.zeros(2, dtypes.storage(Key()))
-    assert dtypes.coerce_value(stored, Key()) is stored
+    assert conversion.coerce_value(stored, Key()) is stored
     with pytest.raises(TypeError, match="key<test>"):
-        dtypes.coerce_value(np.zeros(2, "uint32"), Key())
+        conversion.coerce_value(np.zeros(2, "uint32"), Key())
 
 
 def test_promotion_from_many_threads_in_both_modes():

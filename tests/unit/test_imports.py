@@ -125,7 +125,7 @@ LOADED_LATER = {
         "weft.runtime.cpu.tuning",
         "weft.compiler.target.cpu.dump",
     ),
-    "weft/api/jit.py": ("weft.api.dispatch",),
+    "weft/api/jit_function.py": ("weft.api.dispatch",),
     # A program has few kinds of fusions, and hardly any needs a library, or exact fractions.
     "weft/compiler/emit/emitters.py": (
         "weft.compiler.emit.maps.tile",

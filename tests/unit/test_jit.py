@@ -631,7 +631,7 @@ def test_scalars_and_arrays_of_one_type_share_a_dispatcher() -> None:
 
 
 def test_hints_that_are_forgotten_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("weft.api.jit.MOST_HINTS", 3)
+    monkeypatch.setattr("weft.api.jit_function.MOST_HINTS", 3)
     jitted = weft.jit(lambda x: x + 1)
     for _ in range(4):
         for n in range(1, 8):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft.api.flat import MISS, Dispatcher
-from weft.base import dtypes
+from weft.base import conversion, dtypes
 from weft.base.codegen import Source
 from weft.base.settings import config, generation
 from weft.base.source import user_location
@@ -171,7 +171,7 @@ def adopted(value: Any, aval: ArrayType) -> ConcreteArray | None:
         if value.dtype == aval.dtype:
             return ConcreteArray(np.asarray(value), aval, BORROWED)
         if dtypes.canonicalize_dtype(value.dtype) == aval.dtype:  # 64 bits, which become 32
-            return ConcreteArray(dtypes.canonical_array(np.asarray(value)), aval)
+            return ConcreteArray(conversion.canonical_array(np.asarray(value)), aval)
     elif kind is float:
         if aval is _WEAK_FLOAT:
             return ConcreteArray(np.asarray(value, np.float32), aval)

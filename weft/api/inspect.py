@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from weft.api.flat import OutTree, argument_paths, check_callable, check_leaves, flat_function, name_of, wraps
-from weft.api.jit import JitFunction, as_tuple
+from weft.api.flat import OutTree, argument_paths, as_tuple, check_callable, check_leaves, flat_function, name_of, wraps
+from weft.api.jit_function import JitFunction
 from weft.api.ref_arguments import with_ref_arguments
 from weft.api.stages import struct, with_structs
 from weft.base import tree

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from weft.api.flat import OutTree, argument_paths, check_callable, check_leaves, flat_function, name_of, wraps
-from weft.api.jit import as_tuple, jit
+from weft.api.flat import OutTree, argument_paths, as_tuple, check_callable, check_leaves, flat_function, name_of, wraps
+from weft.api.jit import jit
 from weft.api.shard_map import shard_map
 from weft.api.vectorize import argument_axes, checked_axes, mapped_size, move_batch_axis, normalized, result_axes, vmap
 from weft.base import tree

@@ -6,8 +6,8 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from weft.api.flat import OutTree, argument_paths, check_callable, check_leaves, flat_function, name_of
-from weft.api.jit import JitFunction, as_tuple
+from weft.api.flat import OutTree, argument_paths, as_tuple, check_callable, check_leaves, flat_function, name_of
+from weft.api.jit_function import JitFunction
 from weft.api.staged import StagedFunction
 from weft.base import tree
 from weft.base.errors import ArgumentError

@@ -1,10 +1,10 @@
-"""Dtypes: those of NumPy and ml_dtypes, and extended ones such as random keys; canonicalization and conversion.
+"""Dtypes: those of NumPy and ml_dtypes, and extended ones such as random keys; canonicalization and promotion.
 
 Three ideas run through this file:
 
 * **canonical**: unless `enable_x64` is on, a 64-bit dtype means the 32-bit dtype of its kind;
 * **weak**: a Python number has a kind but no width, so it takes the width of the array it is combined with;
-* **checked narrowing**: converting a 64-bit number raises an error if its value does not fit into 32 bits.
+* **checked narrowing** (`conversion.py`): a 64-bit number whose value does not fit into 32 bits raises an error.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 import builtins
 import difflib
 import functools
-import math
 import warnings
 from collections.abc import Hashable
 from typing import Any, TypeAlias
@@ -23,8 +22,6 @@ import numpy as np
 from weft.base.errors import (
     ArgumentError,
     ArgumentTypeError,
-    InvalidInputTypeError,
-    NarrowingOverflowError,
     TypePromotionError,
 )
 from weft.base.promotion import DTYPES, INTEGERS_BELOW_A_BYTE, SMALL_FLOATS, Node, join, node_name, weak_node
@@ -98,15 +95,16 @@ float0 = np.dtype([("float0", np.void, 0)])
 _PYTHON_DTYPES: dict[type, np.dtype[Any]] = {bool: bool_, int: int64, float: float64, complex: complex128}
 _WEAK_SCALARS: set[type] = {int, float, complex}
 
-_KEEP: dict[Hashable, np.dtype[Any]] = {dtype: dtype for dtype in (*DTYPES.values(), float0)}
-_NARROW: dict[Hashable, np.dtype[Any]] = _KEEP | {
+# The canonical dtype of every supported one, while `enable_x64` is on and while it is off.
+WITH_X64: dict[Hashable, np.dtype[Any]] = {dtype: dtype for dtype in (*DTYPES.values(), float0)}
+WITHOUT_X64: dict[Hashable, np.dtype[Any]] = WITH_X64 | {
     int64: int32,
     uint64: uint32,
     float64: float32,
     complex128: complex64,
 }
-_NARROWED = {_NARROW[wide]: wide for wide in (int64, uint64, float64, complex128)}
-"""The 64-bit types by the 32-bit ones that replace them."""
+WIDE_DTYPES = {WITHOUT_X64[wide]: wide for wide in (int64, uint64, float64, complex128)}
+"""The 64-bit dtype of each 32-bit dtype that replaces one."""
 
 
 def register_integer(kind: type) -> None:
@@ -150,7 +148,7 @@ def dtype(x: Any, *, canonicalize: bool = False) -> Dtype:
     return canonicalize_dtype(found, allow_extended_dtype=True) if canonicalize else found
 
 
-_WIDE = frozenset(_NARROWED.values())
+_WIDE = frozenset(WIDE_DTYPES.values())
 
 
 def is_canonical(dtype: Any) -> bool:
@@ -174,7 +172,7 @@ def canonicalize_dtype(dtype: Any, allow_extended_dtype: bool = False) -> Dtype:
     dtype('float32')
     """
     try:
-        found = (_KEEP if config.enable_x64 else _NARROW).get(dtype)
+        found = (WITH_X64 if config.enable_x64 else WITHOUT_X64).get(dtype)
     except TypeError:  # not hashable
         found = None
         dtype = as_dtype(dtype)
@@ -185,7 +183,7 @@ def canonicalize_dtype(dtype: Any, allow_extended_dtype: bool = False) -> Dtype:
         if allow_extended_dtype:
             return resolved
         raise ArgumentError(f"The dtype must be that of numbers or booleans; got the extended dtype {resolved}.")
-    found = (_KEEP if config.enable_x64 else _NARROW).get(_native(resolved))
+    found = (WITH_X64 if config.enable_x64 else WITHOUT_X64).get(native(resolved))
     if found is None:
         raise ArgumentTypeError(
             f"The dtype {resolved} is not supported: an array holds booleans, integers, floats or complex.",
@@ -196,7 +194,7 @@ def canonicalize_dtype(dtype: Any, allow_extended_dtype: bool = False) -> Dtype:
     return found
 
 
-def _native(dtype: Any) -> Any:
+def native(dtype: Any) -> Any:
     """Return the dtype in the byte order of this machine."""
     return dtype if isinstance(dtype, ExtendedDtype) or dtype.isnative else dtype.newbyteorder("=")
 
@@ -307,7 +305,7 @@ def name(dtype: Dtype) -> str:
 def scalar_dtype(kind: builtins.type) -> np.dtype[Any]:
     """Return the canonical dtype of a Python scalar type."""
     wide = _PYTHON_DTYPES[kind]
-    return wide if config.enable_x64 else _NARROW[wide]
+    return wide if config.enable_x64 else WITHOUT_X64[wide]
 
 
 def scalar_type_of(x: Any) -> type:
@@ -465,11 +463,11 @@ def _dtype_and_weak(x: Any) -> tuple[Dtype, bool]:
         return _PYTHON_DTYPES[kind], kind in _WEAK_SCALARS
     if isinstance(x, (np.ndarray, np.generic)):
         refuse_masked(x)
-        return _native(x.dtype), False
+        return native(x.dtype), False
     if isinstance(x, (np.dtype, ExtendedDtype)):
-        return _native(x), False
+        return native(x), False
     if isinstance(x, (str, type)) or x is None:
-        return (float64 if x is None else _native(as_dtype(x))), x in _WEAK_SCALARS
+        return (float64 if x is None else native(as_dtype(x))), x in _WEAK_SCALARS
     found = getattr(x, "dtype", None)
     if isinstance(found, (np.dtype, ExtendedDtype)):
         return found, bool(getattr(x, "weak_type", False))
@@ -477,6 +475,19 @@ def _dtype_and_weak(x: Any) -> tuple[Dtype, bool]:
         if isinstance(x, python):
             return _PYTHON_DTYPES[python], python in _WEAK_SCALARS
     raise ArgumentTypeError(f"Cannot determine the dtype of {x!r}; an array, a number or a dtype is expected.")
+
+
+def refuse_masked(value: Any) -> None:
+    """Raise for an array of `numpy.ma`: arrays have no mask, so masked elements would be used as values."""
+    if isinstance(value, np.ma.MaskedArray):
+        raise ArgumentError(
+            "An array of numpy.ma cannot become an array: its mask would be lost.",
+            at=user_line(),
+            received=f"a masked array of shape {value.shape} and dtype {value.dtype}",
+            jax="numpy masked arrays are not supported as direct inputs to JAX functions. Use arr.filled() to convert "
+            "the value to a standard numpy array.",
+            fix="x.filled(value), or weft.numpy.where with the mask as an array",
+        )
 
 
 def is_weakly_typed(x: Any) -> bool:
@@ -509,7 +520,7 @@ def promote_pair(first: Dtype, first_weak: bool, second: Dtype, second_weak: boo
 def _promote(mode: str, first: Dtype, first_weak: bool, second: Dtype, second_weak: bool) -> tuple[Dtype, bool]:
     if first == second and not (first_weak and second_weak):
         return first, False
-    if first not in _KEEP or second not in _KEEP or float0 in (first, second):
+    if first not in WITH_X64 or second not in WITH_X64 or float0 in (first, second):
         if float0 in (first, second):
             raise ArgumentTypeError(
                 f"An array of float0, the tangent of integers, does not combine with "
@@ -567,11 +578,11 @@ def promote_types(a: Any, b: Any) -> Dtype:
     >>> wnp.promote_types(wnp.int32, wnp.bfloat16) == wnp.bfloat16
     True
     """
-    if a is b and a in _KEEP:
+    if a is b and a in WITH_X64:
         return a
-    first, second = _native(as_dtype(a)), _native(as_dtype(b))
+    first, second = native(as_dtype(a)), native(as_dtype(b))
     for found in (first, second):
-        if found not in _KEEP and not isinstance(found, ExtendedDtype):
+        if found not in WITH_X64 and not isinstance(found, ExtendedDtype):
             raise ArgumentError(f"The dtype {found} does not promote: it must be a boolean or number type.")
     found, weak = promote_pair(first, a in _WEAK_SCALARS, second, b in _WEAK_SCALARS)
     if found is int64 and not weak and not config.enable_x64 and int64 not in (first, second):
@@ -596,7 +607,7 @@ def result_type(*args: Any, return_weak_type_flag: bool = False) -> Any:
     """
     if not args:
         raise ArgumentError("result_type needs at least one array or dtype.")
-    canonical = _KEEP if config.enable_x64 else _NARROW
+    canonical = WITH_X64 if config.enable_x64 else WITHOUT_X64
     found, weak = _dtype_and_weak(args[0])
     if weak:
         found, weak = promote_pair(found, weak, found, weak)
@@ -606,210 +617,3 @@ def result_type(*args: Any, return_weak_type_flag: bool = False) -> Any:
         found, weak = promote_pair(found, weak, canonical.get(next_found, next_found), next_weak)
     found = canonical.get(found) or canonicalize_dtype(found, allow_extended_dtype=True)
     return (found, weak) if return_weak_type_flag else found
-
-
-# ------------------------------------------------------------------------------------------------ values into arrays
-
-_LEAST_NORMAL = float(np.finfo(np.float32).tiny)
-_GREATEST = float(np.finfo(np.float32).max)
-
-
-def canonical_array(value: Any) -> np.ndarray:
-    """Convert a NumPy array, a number or nested lists of numbers to a NumPy array of canonical dtype.
-
-    An array that already has one is returned as it is. A number that 32 bits cannot hold raises an error.
-    """
-    kind = type(value)
-    if kind is np.ndarray:
-        canonical = (_KEEP if config.enable_x64 else _NARROW).get(value.dtype)
-        if canonical is value.dtype:
-            return value
-        return _unusual_array(value) if canonical is None else convert(value, canonical)
-    if kind is float or kind is np.float64:
-        if config.enable_x64:
-            return np.array(value, float64)
-        if _LEAST_NORMAL < value < _GREATEST or -_GREATEST < value < -_LEAST_NORMAL or value == 0.0:
-            return np.array(value, float32)
-        return convert(np.array(value, float64), float32)
-    if kind is int or kind is np.int64:
-        canonical = int64 if config.enable_x64 else int32
-        try:
-            return np.array(int(value), canonical)
-        except OverflowError:
-            if kind is np.int64 and not config.strict_narrowing:
-                return np.array(value).astype(canonical)
-            raise _does_not_fit(int(value), canonical) from None
-    if kind is bool:
-        return np.array(value, bool_)
-    refuse_masked(value)
-    if isinstance(value, np.generic):
-        return canonical_array(np.asarray(value))
-    if isinstance(value, int):
-        return canonical_array(int(value))
-    try:
-        array = np.asarray(value)
-    except ValueError as error:
-        raise ArgumentError(
-            "Nested lists must have the same length at each level.",
-            received=str(error).partition(". ")[0],
-            fix="pad the rows to the same length, or keep a list of arrays",
-        ) from None
-    if array.dtype == int64 and not config.enable_x64:
-        return _narrow_integers(array, int32)  # Python integers must not wrap
-    return canonical_array(array)
-
-
-def refuse_masked(value: Any) -> None:
-    """Raise for an array of `numpy.ma`: arrays have no mask, so masked elements would be used as values."""
-    if isinstance(value, np.ma.MaskedArray):
-        raise ArgumentError(
-            "An array of numpy.ma cannot become an array: its mask would be lost.",
-            at=user_line(),
-            received=f"a masked array of shape {value.shape} and dtype {value.dtype}",
-            jax="numpy masked arrays are not supported as direct inputs to JAX functions. Use arr.filled() to convert "
-            "the value to a standard numpy array.",
-            fix="x.filled(value), or weft.numpy.where with the mask as an array",
-        )
-
-
-def canonical_value(value: Any) -> tuple[np.ndarray, bool]:
-    """Return `canonical_array(value)`, and whether the value is weakly typed."""
-    return canonical_array(value), is_weakly_typed(value)
-
-
-def coerce_value(value: Any, dtype: Any) -> np.ndarray:
-    """Convert `value` to a NumPy array of `dtype`, which the program requested.
-
-    A Python integer must be in the range of the dtype, and 64-bit numbers must fit into 32 bits. Other conversions
-    behave like `astype`.
-    """
-    found = as_dtype(dtype)
-    refuse_masked(value)
-    if isinstance(found, ExtendedDtype):
-        array = np.asarray(value)
-        if array.dtype != found.storage:
-            raise ArgumentTypeError(f"A value of dtype {array.dtype} cannot become {found}.")
-        return array
-    if isinstance(value, int) and not isinstance(value, (bool, np.generic)):
-        if issubdtype(found, np.integer):
-            return _integer_array(int(value), found)
-        # A float may hold an integer that is too large for NumPy's 64-bit integers.
-        value = float(value) if issubdtype(found, np.inexact) else bool(value)
-    array = np.asarray(value)
-    if array.dtype == float64 and array is not value and not isinstance(value, np.generic):
-        if issubdtype(found, np.integer):
-            return _truncated(array, found)  # Python numbers, or lists of them
-    if array.dtype == object and issubdtype(found, np.inexact):
-        array = array.astype(float64)
-    if array.dtype not in _KEEP:
-        array = _unusual_array(array, found)
-    if array is not value and array.dtype in (int64, uint64) and issubdtype(found, np.integer):
-        return _narrow_integers(array, found)  # check lists of Python integers like a single one
-    return convert(array, found)
-
-
-def _truncated(array: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
-    """Convert floats to integers, rounding towards zero; raise for values outside of the dtype's range."""
-    limits, whole = iinfo(dtype), np.trunc(array)
-    outside = array[~((whole >= float(limits.min)) & (whole < float(limits.max) + 1.0))]
-    for value in outside.tolist():
-        if not math.isfinite(value):
-            raise ArgumentError(f"The number {value} cannot become an integer of dtype {dtype}.")
-        return _integer_array(int(value), dtype)
-    return whole.astype(np.int64 if limits.min < 0 else np.uint64).astype(dtype)
-
-
-def convert(array: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
-    """Return `array.astype(dtype)` without warnings. With `strict_narrowing`, conversions from 64 to 32 bits of one
-    kind raise for values that do not fit."""
-    source = array.dtype
-    if source is dtype:
-        return array
-    if config.strict_narrowing:
-        if source in (int64, uint64) and dtype in (int32, uint32):
-            return _narrow_integers(array, dtype)
-        if (source is float64 and dtype is float32) or (source is complex128 and dtype is complex64):
-            return _narrow_floats(array, dtype)
-    with np.errstate(all="ignore"):
-        return array.astype(dtype, copy=False)
-
-
-def _integer_array(value: int, dtype: np.dtype[Any]) -> np.ndarray:
-    """Convert a Python integer to an array of rank 0; raise if it is out of range."""
-    if dtype.kind == "V":
-        limits = iinfo(dtype)
-        if not limits.min <= value <= limits.max:
-            raise _does_not_fit(value, dtype)
-    try:
-        return np.array(value, dtype)
-    except OverflowError:
-        raise _does_not_fit(value, dtype) from None
-
-
-def _narrow_integers(array: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
-    limits = iinfo(dtype)
-    if array.size:
-        # Compare Python integers: NumPy would compare int64 with uint64 limits in float64.
-        low, high = int(array.min()), int(array.max())
-        if low < limits.min or high > limits.max:
-            raise _does_not_fit(low if low < limits.min else high, dtype, array)
-    return array.astype(dtype)
-
-
-def _narrow_floats(array: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
-    # The processor flags overflow and underflow during the conversion, so numbers in range need no second pass.
-    # Denormal results set the flag too without being lost, so the second pass looks for real losses.
-    try:
-        with np.errstate(over="raise", under="raise", invalid="ignore"):
-            return array.astype(dtype)
-    except FloatingPointError:
-        pass
-    with np.errstate(all="ignore"):
-        narrowed = array.astype(dtype)
-    lost = np.zeros(array.shape, bool)
-    parts = [(array, narrowed)]
-    if dtype.kind == "c":
-        parts = [(array.real, narrowed.real), (array.imag, narrowed.imag)]
-    for before, after in parts:
-        lost |= (np.isinf(after) & ~np.isinf(before)) | ((after == 0) & (before != 0))
-    if lost.any():
-        raise _does_not_fit(array[lost][0].item(), dtype, array)
-    return narrowed
-
-
-def _does_not_fit(value: complex, dtype: np.dtype[Any], array: np.ndarray | None = None) -> NarrowingOverflowError:
-    """Create the error for a number that is out of the range of `dtype`."""
-    if isinstance(value, int):
-        limits = iinfo(dtype)
-        reason = f"The integer {value} does not fit into {dtype}, which goes from {limits.min} to {limits.max}."
-    else:
-        zero = abs(value) < 1
-        reason = f"The number {value!r} does not fit into {dtype}: it would become {'zero' if zero else 'infinite'}."
-    received = None
-    if array is not None and array.ndim:
-        index = np.unravel_index(int(np.argmax(array == value)), array.shape)
-        received = f"{array.dtype} of shape {array.shape}; the first such number is at index {tuple(map(int, index))}"
-    fix = "another dtype, whose range includes it"
-    if not config.enable_x64 and dtype in _NARROWED:
-        wide = _NARROWED[dtype]
-        if not isinstance(value, int) or np.iinfo(wide).min <= value <= np.iinfo(wide).max:
-            fix = f"with weft.enable_x64(True):   to keep it as {wide}"
-    return NarrowingOverflowError(reason, at=user_line(), received=received, fix=fix)
-
-
-def _unusual_array(array: np.ndarray, dtype: np.dtype[Any] | None = None) -> np.ndarray:
-    """Convert an array of foreign byte order; raise for integers beyond 64 bits and for all other dtypes that arrays
-    cannot have."""
-    if _native(array.dtype) in _KEEP:
-        native = array.astype(_native(array.dtype))
-        return native if dtype is not None else canonical_array(native)
-    if array.dtype == object and array.size:
-        integers = [item for item in array.flat if type(item) is int]
-        if len(integers) == array.size:
-            raise _does_not_fit(max(integers, key=abs), dtype or default_int_dtype())
-    raise InvalidInputTypeError(
-        f"A value of dtype {array.dtype} cannot become an array: it holds no booleans or numbers of a supported type.",
-        at=user_line(),
-        received=np.array2string(array, threshold=5) if array.size < 1000 else f"an array of shape {array.shape}",
-        fix="x.astype('float32')   or another numeric dtype, in NumPy, before it is handed over",
-    )

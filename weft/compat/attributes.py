@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from weft.api.jit import JitFunction
+from weft.api.jit_function import JitFunction
 from weft.sharding.device import Device, is_addressable
 from weft.sharding.shardings import Sharding
 

@@ -11,7 +11,7 @@ import numpy as np
 
 import weft.runtime.processes.world as _world
 from weft.api.process_data import make_array_from_process_local_data, process_slices
-from weft.base import dtypes, tree
+from weft.base import conversion, dtypes, tree
 from weft.base.arguments import described
 from weft.base.errors import ArgumentError, ArgumentTypeError, ProcessFailureError, ProgramMismatchError
 from weft.base.publish import publish as _publish
@@ -92,7 +92,7 @@ def _gathered_leaf(tiled: bool, leaf: Any) -> np.ndarray:
 
 
 def _host_array(leaf: Any) -> np.ndarray:
-    value = dtypes.canonical_array(np.asarray(leaf))
+    value = conversion.canonical_array(np.asarray(leaf))
     if value.dtype.hasobject:
         raise ArgumentTypeError("Processes exchange arrays and numbers.", received=described(leaf))
     return np.ascontiguousarray(value).reshape(value.shape)

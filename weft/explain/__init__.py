@@ -17,7 +17,8 @@ from collections.abc import Callable
 from typing import Any
 
 from weft.api.flat import name_of
-from weft.api.jit import JitFunction, jit
+from weft.api.jit import jit
+from weft.api.jit_function import JitFunction
 from weft.base import tree
 from weft.base.publish import suggest as _suggest
 from weft.explain.collect import Collector

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-import weft.api.jit
+import weft.api.jit_function
 from weft.api.flat import name_of
-from weft.api.jit import JitFunction
+from weft.api.jit_function import JitFunction
 from weft.base import tree
 from weft.explain import Explanation, explain
 from weft.trace.array import Array
@@ -60,7 +60,7 @@ def find_call(
         if expression is None and not traced and name_of(function).rpartition(".")[2] == name:
             raise Found(function, args, kwargs)
 
-    weft.api.jit.watchers.append(watch)
+    weft.api.jit_function.watchers.append(watch)
     # The script finds its own folder and arguments as if it were run alone.
     before, path = sys.argv, list(sys.path)
     sys.argv, sys.path[:0] = [file], [os.path.dirname(os.path.abspath(file))]
@@ -69,7 +69,7 @@ def find_call(
     except Found as found:
         return found.function, found.arguments, found.keywords
     finally:
-        weft.api.jit.watchers.remove(watch)
+        weft.api.jit_function.watchers.remove(watch)
         sys.argv, sys.path[:] = before, path
     if not callable(names.get(name)):
         return fail(f"{file} has no function {name}")

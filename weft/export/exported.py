@@ -12,7 +12,8 @@ import numpy as np
 
 from weft.api.custom import custom_vjp
 from weft.api.flat import structure_differences
-from weft.api.jit import JitFunction, jit
+from weft.api.jit import jit
+from weft.api.jit_function import JitFunction
 from weft.api.shardings import constrained
 from weft.api.stages import Traced
 from weft.api.vjp import vjp as pull_back

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.base import dtypes
+from weft.base import conversion
 from weft.base.publish import publish as _publish
 from weft.core import pytype_aval_mappings
 from weft.ir.context import EVALUATION
@@ -20,7 +20,7 @@ __all__ = ["Backend", "apply_primitive", "canonicalize_dtype_handlers", "pytype_
 # How objects of a class become arrays of canonical dtype. A class of `pytype_aval_mappings` needs no entry: NumPy
 # converts its objects.
 canonicalize_dtype_handlers: dict[type, Callable[[Any], Any]] = {
-    kind: dtypes.canonical_array for kind in (np.ndarray, np.generic, bool, int, float, complex)
+    kind: conversion.canonical_array for kind in (np.ndarray, np.generic, bool, int, float, complex)
 }
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from weft.api.shardings import split_result
-from weft.base import dtypes
+from weft.base import conversion, dtypes
 from weft.base.arguments import index, parts
 from weft.ir.types import ArrayType, get_aval
 from weft.primitives.contraction.contract import DimensionNumbers
@@ -309,7 +309,7 @@ def in_group(x: ArrayType, sizes: Any, outer: tuple[int, ...], ragged: int, grou
     """Return a mask, for each group and element of `x`: whether its index along `ragged` lies in the group."""
     shape = (groups, *x.shape)
     if not hasattr(sizes, "aval"):
-        sizes = dtypes.canonical_array(sizes)
+        sizes = conversion.canonical_array(sizes)
     ends = cumsum(sizes, axis=len(sizes.shape) - 1, reverse=False)
     starts = sub(ends, sizes)
     rank = len(ends.shape)

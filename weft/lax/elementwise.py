@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.base import dtypes, tree
+from weft.base import conversion, dtypes, tree
 from weft.base.arguments import index
 from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.ir.types import get_aval
@@ -51,7 +51,7 @@ def _as_scalar(value: Any, dtype: Any) -> Any:
     """Convert a Python number to `dtype` if that is of its kind, else return it unchanged."""
     if dtypes.kind(dtype) not in _KINDS_TAKEN[type(value)] or _dtype(value) == dtype:
         return value
-    return dtypes.coerce_value(value, dtype)
+    return conversion.coerce_value(value, dtype)
 
 
 def _convert_scalars(operands: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -571,7 +571,7 @@ def convert_element_type(operand: Any, new_dtype: Any) -> Any:
         return convert.convert_element_type(operand, new_dtype=dtype, weak_type=False)
     value = np.asarray(operand)
     if isinstance(dtype, dtypes.ExtendedDtype) or value.dtype == object:
-        value = dtypes.coerce_value(operand, dtype)
+        value = conversion.coerce_value(operand, dtype)
         return from_numpy(value)
     with np.errstate(all="ignore"):
         return from_numpy(convert.converted(value, dtype))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from weft.api.shardings import as_sharding, checked, constrained, split_like, split_result
-from weft.base import dtypes
+from weft.base import conversion, dtypes
 from weft.base.arguments import index, indices, parts, sequence
 from weft.base.errors import (
     ArgumentError,
@@ -95,7 +95,7 @@ def constant(value: Any, dtype: Any, weak_type: bool = False) -> Any:
         equation: Any = _convert_element_type
         out = equation.eval(np.asarray(value), new_dtype=dtype)
     else:
-        out = dtypes.coerce_value(value, dtype)
+        out = conversion.coerce_value(value, dtype)
     return wrap(out, array_type(out.shape, dtype, True)) if weak_type else out
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from weft import lax
-from weft.base import dtypes
+from weft.base import conversion, dtypes
 from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.indexing.dimension import index_or_size
 from weft.indexing.expression import Expression
@@ -88,7 +88,7 @@ def _range(start: Any, stop: Any, step: Any, dtype: Any) -> Array:
         scaled = count if by == 1 else lax.mul(count, cast(by, out_dtype))
         return scaled if low == 0 else lax.add(scaled, cast(low, out_dtype))
     if dtypes.kind(out_dtype) in "iu" and all(isinstance(x, int) for x in (low, high, by)):
-        values = dtypes.convert(np.arange(low, high, by), out_dtype)
+        values = conversion.convert(np.arange(low, high, by), out_dtype)
     else:
         values = convert_value(np.arange(low, high, by), out_dtype)
     return wrap(values, array_type(values.shape, out_dtype))  # not a value of the user's that is transferred

@@ -14,7 +14,7 @@ import numpy as np
 from weft import lax
 from weft.api.devices import device_put
 from weft.api.shardings import explicit_sharding, split_like, typed_result
-from weft.base import dtypes
+from weft.base import conversion, dtypes
 from weft.base.arguments import described
 from weft.base.errors import ArgumentError, ArgumentTypeError, NotSupportedError
 from weft.indexing.expression import Expression
@@ -220,7 +220,7 @@ def _array(value: Any, dtype: Any, name: str) -> Array:
     if isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic):
         if out_dtype is None:
             return from_numpy(value, weak_type=type(value) is not bool)
-        return from_numpy(dtypes.coerce_value(value, out_dtype))
+        return from_numpy(conversion.coerce_value(value, out_dtype))
     if not isinstance(value, (np.ndarray, np.generic)):
         value = np.asarray(value)  # buffers, data frames and the like
         if value.dtype == object:
@@ -231,7 +231,7 @@ def _array(value: Any, dtype: Any, name: str) -> Array:
 def _from_numpy(value: Any, out_dtype: Any) -> Array:
     if out_dtype is None:
         return from_numpy(value)
-    out = dtypes.coerce_value(value, out_dtype)
+    out = conversion.coerce_value(value, out_dtype)
     return from_numpy(out, copy=out is value or np.may_share_memory(out, value))
 
 
@@ -247,7 +247,8 @@ def _from_sequence(value: Sequence[Any], out_dtype: Any) -> Array:
         if not leaves and out_dtype is None:
             out_dtype = dtypes.default_float_dtype()
         return from_numpy(
-            dtypes.canonical_array(value) if out_dtype is None else dtypes.coerce_value(value, out_dtype), copy=False
+            conversion.canonical_array(value) if out_dtype is None else conversion.coerce_value(value, out_dtype),
+            copy=False,
         )
     for kind in kinds:
         if kind is type(None):

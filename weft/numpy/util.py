@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from weft.base import dtypes
+from weft.base import conversion, dtypes
 from weft.base.arguments import described, index
 from weft.base.errors import (
     ArgumentError,
@@ -164,7 +164,7 @@ def cast(x: Any, dtype: Any, weak: bool = False) -> Any:
             return _constant(convert_value(np.asarray(x), dtype), weak)
         return _constant(scalar_value(x, dtype), weak)
     if isinstance(x, (np.ndarray, np.generic)):
-        value = dtypes.canonical_array(x)
+        value = conversion.canonical_array(x)
         if value.dtype != dtype:
             value = convert_value(value, dtype)
         if not value.shape:
@@ -212,7 +212,7 @@ def scalar_value(value: Any, dtype: Any) -> np.ndarray:
             return np.array(value, dtype)
     elif kind is int and -128 <= value <= 127 and dtype in _NUMERIC and (value >= 0 or dtype not in _UNSIGNED):
         return np.array(value, dtype)
-    return dtypes.coerce_value(value, dtype)
+    return conversion.coerce_value(value, dtype)
 
 
 _LEAST, _GREATEST = 1.2e-38, 3.4e38

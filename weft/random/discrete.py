@@ -12,7 +12,7 @@ from weft import lax
 from weft import numpy as wnp
 from weft.api.jit import jit
 from weft.api.shardings import takes_out_sharding
-from weft.base import dtypes
+from weft.base import conversion, dtypes
 from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.indexing.expression import Expression
 from weft.indexing.guards import decided
@@ -84,7 +84,7 @@ def _check_bound(bound: Any, dtype: np.dtype[Any]) -> None:
     if isinstance(bound, (int, np.integer)) and not isinstance(bound, bool):
         wide = max(dtype, dtypes.default_int_dtype(), key=lambda d: int(dtypes.iinfo(d).max))
         if int(bound) != int(dtypes.iinfo(wide).max) + 1:
-            dtypes.coerce_value(int(bound), dtypes.default_int_dtype() if bound < 0 else wide)
+            conversion.coerce_value(int(bound), dtypes.default_int_dtype() if bound < 0 else wide)
 
 
 def _bound(bound: Any, dtype: np.dtype[Any], least: int, greatest: int) -> Any:

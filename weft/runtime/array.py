@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.base import dtypes
+from weft.base import conversion, dtypes
 from weft.base.settings import config
 from weft.base.source import Location
 from weft.ir.context import EVALUATION, context
@@ -346,7 +346,7 @@ def from_numpy(
 
     The elements are copied by default, since NumPy arrays can change.
     """
-    converted = dtypes.canonical_array(value)
+    converted = conversion.canonical_array(value)
     aval = array_type(converted.shape, converted.dtype, weak_type)
     if config.transfer_guard_host_to_device != "allow" and context.trace is EVALUATION:  # else it is a constant
         transferred("host_to_device", aval.short())
@@ -378,7 +378,7 @@ def lift(value: Any, aval: ArrayType | None = None) -> ConcreteArray:
         return ConcreteArray(value, aval)
     found = get_aval(value)
     assert isinstance(found, ArrayType)
-    converted = dtypes.canonical_array(value)
+    converted = conversion.canonical_array(value)
     if converted is value and converted.flags.writeable:  # the caller may write to it later
         return copied(converted, found, default_placement())
     return adopted(converted, found, default_placement())

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.base import dtypes
+from weft.base import conversion, dtypes
 from weft.base.errors import (
     DonatedArrayError,
     InvalidInputTypeError,
@@ -54,7 +54,7 @@ def storage(value: Any, aval: Type) -> Any:
             fix="pass an array; to look at types only, use eval_shape, make_jaxpr or jit(f).lower",
             at=user_line(),
         )
-    return dtypes.canonical_array(value)
+    return conversion.canonical_array(value)
 
 
 def on_any_device(value: Any, aval: Type) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.base import dtypes
+from weft.base import conversion, dtypes
 from weft.base.arguments import described, indices
 from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.base.memo import Memo
@@ -512,7 +512,7 @@ def make_array_from_callback(
         key = tuple((s.start, s.stop) for s in index)
         if key not in values:
             part = data_callback(index)
-            values[key] = dtypes.canonical_array(np.asarray(part, None if hasattr(part, "dtype") else dtype))
+            values[key] = conversion.canonical_array(np.asarray(part, None if hasattr(part, "dtype") else dtype))
             wanted = None if dtype is None else dtypes.canonicalize_dtype(dtype)
             if wanted not in (None, values[key].dtype):
                 raise ArgumentError(

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.base import dtypes
+from weft.base import conversion, dtypes
 from weft.base.dataclass import dataclass
 from weft.base.errors import JaxRuntimeError, MissingRuleError, WeftError
 from weft.ir.context import current_line
@@ -143,7 +143,7 @@ def checked(results: Sequence[Any], types: Sequence[ArrayType], name: str) -> li
                 fix="make result_shape_dtypes agree with what the function returns",
                 at=current_line(),
             )
-        out.append(dtypes.convert(array, wanted) if array.dtype != wanted else array.astype(wanted))
+        out.append(conversion.convert(array, wanted) if array.dtype != wanted else array.astype(wanted))
     return out
 
 

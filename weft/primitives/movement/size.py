@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.base import dtypes
+from weft.base import conversion, dtypes
 from weft.base.errors import ArgumentTypeError
 from weft.indexing.dimension import Dimension
 from weft.indexing.expression import Expression, range_of
@@ -70,5 +70,5 @@ def size_of(expression: Expression, dtype: Any = None, weak: bool = True) -> Any
     if answers is not None and dtypes.kind(found) in "iu" and answers.cover(expression):
         limits = dtypes.iinfo(found)
         if not limits.min <= expression <= limits.max:
-            dtypes.coerce_value(answers.value(expression), found)
+            conversion.coerce_value(answers.value(expression), found)
     return size(expression=expression, dtype=found, weak_type=weak)

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from weft.base import dtypes
+from weft.base import conversion, dtypes
 from weft.base.errors import ArgumentTypeError
 from weft.indexing.expression import Expression
 from weft.ir.element import Element
@@ -248,7 +248,7 @@ class random_wrap(KeyOperation):
 
 def key_of_words(word: Any, impl: KeyDtype) -> Any:
     """The key all of whose words are one integer."""
-    return random_wrap(np.full(impl.key_shape, dtypes.coerce_value(word, dtypes.uint32)), impl=impl)
+    return random_wrap(np.full(impl.key_shape, conversion.coerce_value(word, dtypes.uint32)), impl=impl)
 
 
 @primitive
