@@ -173,11 +173,11 @@ def fitting(primal: Type, tangent: Any, what: str, path: Callable[[], str], jax:
     )
 
 
-def _converts_exactly(number: ArrayType, expected: ArrayType) -> bool:
-    """Whether a Python number of one type is also one of another: not a complex number where a real one is expected."""
+def _converts_exactly(given: ArrayType, expected: ArrayType) -> bool:
+    """Return whether a Python number of one type converts to another without loss; complex to real does not."""
     if expected.dtype == dtypes.float0:
         return False
-    return dtypes.kind(number.dtype) != "c" or dtypes.kind(expected.dtype) == "c"
+    return dtypes.kind(given.dtype) != "c" or dtypes.kind(expected.dtype) == "c"
 
 
 def retyped(value: Any, aval: Type) -> Any:
