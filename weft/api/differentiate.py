@@ -173,11 +173,11 @@ def fitting(primal: Type, tangent: Any, what: str, path: Callable[[], str], jax:
     )
 
 
-def _converts_exactly(given: ArrayType, expected: ArrayType) -> bool:
+def _converts_exactly(found: ArrayType, expected: ArrayType) -> bool:
     """Return whether a Python number of one type converts to another without loss; complex to real does not."""
     if expected.dtype == dtypes.float0:
         return False
-    return dtypes.kind(given.dtype) != "c" or dtypes.kind(expected.dtype) == "c"
+    return dtypes.kind(found.dtype) != "c" or dtypes.kind(expected.dtype) == "c"
 
 
 def retyped(value: Any, aval: Type) -> Any:
