@@ -15,12 +15,12 @@ UINT32, UINT64 = np.dtype(np.uint32), np.dtype(np.uint64)
 
 
 def unsigned(bits: int) -> np.dtype[Any]:
-    """The unsigned integer of so many bits."""
+    """Return the unsigned integer dtype with `bits` bits."""
     return dtypes.storage(dtypes.as_dtype(f"uint{bits}"))
 
 
 def piece(k: KernelBuilder, value: Value, i: Index, dtype: np.dtype[Any]) -> Value:
-    """One of the narrower elements that a value consists of, the lowest bits first."""
+    """Extract the i-th narrower element of a bitcast value, counted from the lowest bits."""
     width = dtypes.itemsize_bits(dtype)
     code = k.scalars.bitcast(value, unsigned(dtypes.itemsize_bits(value.dtype)))
     amount = k.scalars.convert(k.position(i * width, np.dtype(np.int32)), code.dtype)
@@ -31,7 +31,7 @@ def piece(k: KernelBuilder, value: Value, i: Index, dtype: np.dtype[Any]) -> Val
 
 
 def concatenated(k: KernelBuilder, values: Sequence[Value], dtype: np.dtype[Any]) -> Value:
-    """Narrower elements as one, the first in the lowest bits."""
+    """Concatenate narrower elements into one of `dtype`, the first in the lowest bits."""
     width = dtypes.itemsize_bits(values[0].dtype)
     wide = unsigned(dtypes.itemsize_bits(dtype))
     total: Value | None = None
@@ -45,8 +45,9 @@ def concatenated(k: KernelBuilder, values: Sequence[Value], dtype: np.dtype[Any]
 
 
 def key_word(k: KernelBuilder, key: Value, i: Index) -> Value:
-    """A word of a random key. A key of 8 bytes is one integer in kernels, one of 16 bytes two floats of the same
-    bits."""
+    """Return the i-th 32-bit word of a random key. In kernels a key of 8 bytes is one integer, a key of 16 bytes a
+    complex number of two float64 with the same bits.
+    """
     if key.dtype == UINT64:
         return piece(k, key, i, UINT32)
     low, high = (k.scalars.bitcast(k.compute(part, key), UINT64) for part in ("real", "imag"))
@@ -57,7 +58,7 @@ def key_word(k: KernelBuilder, key: Value, i: Index) -> Value:
 
 
 def pack_key(k: KernelBuilder, parts: Sequence[Value]) -> Value:
-    """A random key from its words."""
+    """Build a random key from its 32-bit words."""
     halves = [concatenated(k, parts[start : start + 2], UINT64) for start in range(0, len(parts), 2)]
     if len(halves) == 1:
         return halves[0]

@@ -18,8 +18,9 @@ from weft.ir.jaxpr import Jaxpr
 
 
 def copied_dtypes(jaxpr: Jaxpr) -> dict[Any, np.dtype[Any] | None]:
-    """The dtypes that a jaxpr only copies, and for each the integer dtype that is used for it in kernels, or None where
-    it is copied as it is."""
+    """Return the dtypes that a jaxpr only copies, each with the integer dtype that kernels use for it, or None if
+    they use the dtype itself.
+    """
     copied: set[Any] = set()
     others: set[Any] = set()
     for equation in jaxpr.eqns:
@@ -29,7 +30,9 @@ def copied_dtypes(jaxpr: Jaxpr) -> dict[Any, np.dtype[Any] | None]:
 
 
 def bits_dtype(dtype: Any) -> np.dtype[Any] | None:
-    """The integer with the bits of a dtype that lanes hold in another way than memory does; None for all others."""
+    """Return the integer dtype with the bits of a dtype whose representation in lanes differs from memory; None for
+    all others.
+    """
     kind = dtypes.kind(dtype)
     if kind == "b" or (kind == "f" and dtypes.itemsize_bits(dtype) in (8, 16)):
         return unsigned(dtype.itemsize * 8)
@@ -37,7 +40,7 @@ def bits_dtype(dtype: Any) -> np.dtype[Any] | None:
 
 
 def bits_of(k: KernelBuilder, value: Value) -> Value:
-    """The bits of a value as an integer."""
+    """Return the bits of a value as an integer."""
     if value.dtype == dtypes.bool_:
         return k.scalars.convert(value, unsigned(8))
     if value.dtype == dtypes.complex64:

@@ -33,24 +33,24 @@ _KEY_STORAGE = {8: dtypes.uint64, 16: dtypes.complex128}
 
 
 def storage(atom: Any) -> np.dtype[Any]:
-    """The dtype of a value's elements in memory. Random keys are plain numbers of their size."""
+    """Return the dtype of a value's elements in memory. Random keys are plain numbers of their size."""
     dtype = dtypes.storage(atom.aval.dtype)
     return _KEY_STORAGE[dtype.itemsize] if dtype.names is not None else dtype
 
 
 def kernel_dtype(atom: Any, copied: Mapping[Any, Any]) -> np.dtype[Any]:
-    """The dtype of a value's elements in kernels: what is only copied is an integer of the same bits."""
+    """Return the dtype of a value's elements in kernels: elements that are only copied are integers of equal bits."""
     dtype = storage(atom)
     return copied.get(dtype) or dtype
 
 
 def size_of(atom: Any) -> Integer:
-    """How many elements a value has."""
+    """Return the number of elements of a value."""
     return math.prod(atom.aval.shape)
 
 
 def literals_of(jaxpr: Jaxpr) -> list[tuple[Literal, np.dtype[Any]]]:
-    """The literals of a fusion that are operands of its kernels: floats, in the order of their first use."""
+    """List the literals of a fusion that are operands of its kernels: floats, in the order of their first use."""
     found: dict[int, tuple[Literal, np.dtype[Any]]] = {}
     for atom in (a for e in jaxpr.eqns for a in e.invars if type(a) is Literal):
         dtype = storage(atom)
@@ -60,7 +60,7 @@ def literals_of(jaxpr: Jaxpr) -> list[tuple[Literal, np.dtype[Any]]]:
 
 
 def literal_arrays(jaxpr: Jaxpr) -> list[np.ndarray]:
-    """The values of a fusion's literals, an array for each dtype: the last operands of its emission."""
+    """Return the values of a fusion's literals, one array for each dtype: the last operands of its emission."""
     by_dtype: dict[np.dtype[Any], list[Any]] = {}
     for atom, dtype in literals_of(jaxpr):
         by_dtype.setdefault(dtype, []).append(atom.val)
@@ -127,7 +127,7 @@ class Fusion:
             self.literals[dtype] = self.literals.get(dtype, 0) + 1
 
     def kernel_dtype(self, atom: Any) -> np.dtype[Any]:
-        """The dtype of a value's elements in the kernels."""
+        """Return the dtype of a value's elements in the kernels."""
         return kernel_dtype(atom, self.copied)
 
     def new_scratch(self, dtype: Any, size: Integer) -> int:
@@ -136,15 +136,15 @@ class Fusion:
         return len(self.scratch) - 1
 
     def writer(self, name: str, final: bool = False, copied: Mapping[Any, Any] | None = None) -> Writer:
-        """The next kernel. Kernels are launched in the order in which they were asked for. The loops of one that is
-        `final` are neither merged nor split. `copied` are dtypes that this kernel only copies, where these are more
-        than in the whole fusion."""
+        """Start the next kernel; kernels are launched in this order. The loops of a `final` kernel are neither merged
+        nor split. `copied` are dtypes that this kernel only copies, beyond those of the whole fusion.
+        """
         writer = Writer(self, name, final, copied)
         self._launches.append(writer)
         return writer
 
     def finish(self, in_place: Sequence[tuple[int, int]] = (), updated: Sequence[tuple[int, int]] = ()) -> Emission:
-        """All kernels. Pairs are positions among the arguments and among the results."""
+        """Finish all kernels. Pairs are positions among the arguments and among the results."""
         dtypes_of_literals = list(self.literals)
         first = len(self.jaxpr.invars) + len(self.jaxpr.outvars) + len(self.scratch)
         launches = []
@@ -176,33 +176,33 @@ class Writer:
         self.values = Values(self.k, fusion.jaxpr, self.argument, self.literal)
 
     def kernel_dtype(self, atom: Any) -> np.dtype[Any]:
-        """The dtype of a value's elements in this kernel."""
+        """Return the dtype of a value's elements in this kernel."""
         return kernel_dtype(atom, self.copied)
 
     def argument(self, v: Any) -> Buffer:
-        """The buffer of an argument of the fusion."""
+        """Return the buffer of an argument of the fusion."""
         i = self.fusion.arguments[v]
         return self._buffer(i, f"in{i}", self.kernel_dtype(v), size_of(v), False)
 
     def result(self, v: Any) -> Buffer:
-        """The buffer of a result of the fusion. It can be read too."""
+        """Return the buffer of a result of the fusion, which can also be read."""
         i = self.fusion.results[v]
         return self._buffer(i, f"out{i - len(self.fusion.arguments)}", self.kernel_dtype(v), size_of(v), True)
 
     def scratch(self, i: int) -> Buffer:
-        """A scratch buffer, written and read."""
+        """Return a scratch buffer that this kernel writes and may read."""
         scratch = self.fusion.scratch[i]
         operand = len(self.fusion.arguments) + len(self.fusion.jaxpr.outvars) + i
         return self._buffer(operand, f"scratch{i}", scratch.dtype, scratch.size, True)
 
     def scratch_input(self, i: int, padded: bool = False) -> Buffer:
-        """A scratch buffer that an earlier kernel wrote and this one only reads."""
+        """Return a scratch buffer that an earlier kernel wrote and this one only reads."""
         scratch = self.fusion.scratch[i]
         operand = len(self.fusion.arguments) + len(self.fusion.jaxpr.outvars) + i
         return self._buffer(operand, f"scratch{i}", scratch.dtype, scratch.size, False, padded)
 
     def literal(self, literal: Literal) -> Value:
-        """The value of a literal: floats from memory, others in the code."""
+        """Return the value of a literal: floats are loaded from memory, others are constants in the code."""
         dtype = storage(literal)
         value = self._literal(literal, dtype)
         return bits_of(self.k, value) if self.kernel_dtype(literal) != dtype else value
@@ -234,7 +234,7 @@ class Writer:
         return max(1, self.fusion.target.vector_bytes // max(4, min(widest, 8)))
 
     def kernel(self) -> Kernel:
-        """The finished kernel: loops merged where that is possible, and split for threads."""
+        """Return the finished kernel, with loops merged where possible and split for threads."""
         if self._finished is None:
             kernel = self.k.finish()
             merged = kernel if self.final else merge_loops(kernel)

@@ -8,8 +8,9 @@ from weft.compiler.emit.emission import Emission, Fusion
 
 
 def emitter_of(kind: str) -> Callable[[Fusion], Emission] | None:
-    """The emitter of a kind of fusion, or None if there is none. It is loaded with the first fusion of its kind, since
-    to load all of them takes longer than to compile a small program."""
+    """Return the emitter of a kind of fusion, or None if the kind is unknown. Emitters are imported on first use,
+    because importing all of them takes longer than compiling a small program.
+    """
     match kind:
         case "loop":
             from weft.compiler.emit.maps.tile import emit_loop_kind

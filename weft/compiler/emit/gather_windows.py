@@ -19,10 +19,11 @@ def first_of_window(
     limits: Sequence[int],
     clip: bool,
 ) -> tuple[list[Index], Value | None]:
-    """From the components of an index vector, where its window starts, and whether it lies inside.
+    """Convert the components of an index vector to the start of its window; also return the condition that it is in
+    bounds.
 
-    With `clip` (and where a start may be anything) starts are clamped to the range, and the condition is None. A limit
-    is the greatest start; it is negative where no start is inside.
+    With `clip` (and where a start may be anything) starts are clamped to the range, without a condition. A
+    limit is the greatest start; it is negative if no start is in bounds.
     """
     starts: list[Index] = []
     inside: Value | None = None
@@ -41,12 +42,12 @@ def first_of_window(
 
 
 def as_index(k: KernelBuilder, component: Value, limit: int) -> Value:
-    """A component of an index as int32 where that holds it and its limit, else as int64."""
+    """Convert a component of an index to int32 if that holds the component and its limit, else to int64."""
     narrow = component.dtype == INT32 or component.dtype.itemsize < 4
     return k.scalars.convert(component, INT32 if narrow and limit < 1 << 31 else INT64)
 
 
 def _fits(k: KernelBuilder, start: Value, limit: int) -> Value:
-    """Whether 0 <= start <= limit, by one comparison: as an unsigned integer a negative one is a large one."""
+    """Return whether 0 <= start <= limit by one unsigned comparison, in which a negative start is large."""
     unsigned = dtypes.uint32 if start.dtype == INT32 else dtypes.uint64
     return k.compute("le", k.scalars.convert(start, unsigned), k.constant(limit, unsigned))

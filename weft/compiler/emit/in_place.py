@@ -40,7 +40,7 @@ def read_elsewhere(jaxpr: Jaxpr, space: tuple[int, ...], heroes: Sequence[Equati
 
 
 def _reads_same_index(equation: Equation, space: tuple[int, ...]) -> bool:
-    """Whether the equation reads its operands at the index of its result."""
+    """Return whether an equation reads its operands at the index of its result."""
     if space_of(equation.outvars[0]) != space:
         return False
     properties = structure(equation)

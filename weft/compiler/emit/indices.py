@@ -30,8 +30,9 @@ INT64 = np.dtype(np.int64)
 
 
 def sources(primitive: Primitive, types: tuple[Any, ...], params: tuple[tuple[str, Any], ...]) -> tuple[Any, ...]:
-    """Where the elements of a result come from. Cached, because maps are expensive to build and shapes repeat; where
-    questions are answered for some sizes, every emission asks for itself, once."""
+    """Return the index maps from a result's elements to their sources. Cached, because maps are expensive to build
+    and shapes repeat; while sizes are assumed (`current.answers`), the cache belongs to the emission.
+    """
     answers = current.answers
     if answers is None:
         return _sources(primitive, types, params)
@@ -49,13 +50,13 @@ def _sources(primitive: Primitive, types: tuple[Any, ...], params: tuple[tuple[s
 
 
 def applied(k: KernelBuilder, index_map: IndexMap, index: Sequence[Index]) -> tuple[Index, ...]:
-    """The results of a map at an index."""
+    """Evaluate an index map at an index."""
     bound = dict(zip(index_map.symbols, index, strict=True))
     return tuple(lowered(k, result, bound) for result in index_map.results)
 
 
 def lowered(k: KernelBuilder, expression: Any, bound: dict[Symbol, Index]) -> Index:
-    """An expression over bound symbols as an index: affine where it is affine, integer values where it is not."""
+    """Convert an expression over bound symbols to an index: affine where it is affine, integer values elsewhere."""
     if not isinstance(expression, Expression):
         return Index(int(expression))
     if isinstance(expression, Symbol) and expression in bound:
@@ -91,9 +92,11 @@ def _atom(k: KernelBuilder, atom: Expression, bound: dict[Symbol, Index]) -> Ind
 
 
 def divided(k: KernelBuilder, dividend: Index, divisor: Integer) -> Index:
-    """An index divided by a positive integer and rounded down: nothing is computed for terms that are multiples of the
-    divisor, nor where the rest has one quotient only; elsewhere by a multiplication and a shift, or by a division where
-    the divisor is a symbolic size."""
+    """Divide an index by a positive integer, rounding down.
+
+    Terms that are multiples of the divisor cost nothing, nor does a rest with only one possible quotient. Other rests
+    take a multiplication and a shift, or a division if the divisor is a symbolic size.
+    """
     whole, left = Index(), Index(dividend.constant)
     for term, coefficient in dividend.terms:
         if is_zero(coefficient % divisor):
@@ -125,7 +128,9 @@ def divided(k: KernelBuilder, dividend: Index, divisor: Integer) -> Index:
 
 
 def _reciprocal(divisor: int, high: int) -> tuple[np.dtype[Any], int | None, int]:
-    """A dtype, a multiplier and a shift so that x * multiplier >> shift is x // divisor for all x from 0 to `high`."""
+    """Return a dtype, a multiplier and a shift such that x * multiplier >> shift is x // divisor for all x from 0 to
+    `high`.
+    """
     for dtype, limit in ((INT32, 1 << 31), (INT64, 1 << 63)):
         for bits in range(63):
             multiplier = -(-(1 << bits) // divisor)
@@ -139,7 +144,7 @@ def _reciprocal(divisor: int, high: int) -> tuple[np.dtype[Any], int | None, int
 
 
 def position_dtype(k: KernelBuilder, index: Index) -> np.dtype[Any]:
-    """The narrowest dtype that holds an index: vectors of int32 are half as long."""
+    """Return the narrowest integer dtype that holds an index: vectors of int32 are half as long."""
     bounds = k.bounds(index)
     return INT32 if bounds is not None and bounds[0] >= -(1 << 31) and bounds[1] < 1 << 31 else INT64
 
@@ -147,7 +152,7 @@ def position_dtype(k: KernelBuilder, index: Index) -> np.dtype[Any]:
 def condition(
     k: KernelBuilder, constraints: Sequence[Constraint], index_map: IndexMap, index: Sequence[Index]
 ) -> Value | None:
-    """Whether all constraints hold at an index; None when they always do."""
+    """Return whether all constraints hold at an index, or None if they always do."""
     bound = dict(zip(index_map.symbols, index, strict=True))
     result: Value | None = None
     for constraint in constraints:
@@ -158,7 +163,7 @@ def condition(
 
 
 def within(k: KernelBuilder, index: Index, low: Integer, high: Integer) -> Value | None:
-    """Whether an index is from `low` to `high`; None when it always is."""
+    """Return whether low <= index <= high, or None if that always holds."""
     bounds, dtype = k.bounds(index), position_dtype(k, index)
     if low > high or (bounds is not None and (bounds[1] < low or bounds[0] > high)):
         return k.constant(False, np.bool_)
@@ -171,7 +176,7 @@ def within(k: KernelBuilder, index: Index, low: Integer, high: Integer) -> Value
 
 
 def both(k: KernelBuilder, first: Value | None, second: Value | None) -> Value | None:
-    """Two conditions, of which None always holds."""
+    """Return the conjunction of two conditions; None stands for a condition that always holds."""
     if first is None or second is None:
         return second if first is None else first
     never = k.constant(False, np.bool_)
@@ -179,7 +184,7 @@ def both(k: KernelBuilder, first: Value | None, second: Value | None) -> Value |
 
 
 def constant_divisor(divisor: Integer, bound: dict[Symbol, Index]) -> Integer:
-    """A divisor, which may be a size but must not vary."""
+    """Check that a divisor does not depend on loop variables and return it; it may be a symbolic size."""
     if not bound.keys().isdisjoint(symbols_of(divisor)):
-        raise InternalError(f"An index is divided by {divisor}, which varies.")
+        raise InternalError(f"The divisor of an index must not vary in a loop; got {divisor}.")
     return divisor

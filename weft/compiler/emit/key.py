@@ -50,13 +50,14 @@ def fusion_key(kind: str, jaxpr: Jaxpr, hero: int | None, target: Target) -> Has
 
 
 def is_written_on_demand(equation: Equation) -> bool:
-    """Whether a kernel computes elements of a result where it needs them."""
+    """Return whether kernels compute elements of an equation's result only where they are needed."""
     return not equation.invars or isinstance(equation.primitive, (Elementwise, Indexing))
 
 
 def in_order_of_use(jaxpr: Jaxpr) -> list[Equation]:
-    """The equations, each after those that it needs, in the order in which results ask for them; what no result needs
-    comes last."""
+    """Sort equations so that each follows its operands, in the order in which results need them; equations that no
+    result needs come last.
+    """
     defined = {v: e for e in jaxpr.eqns for v in e.outvars}
     found: dict[Equation, None] = {}
     # What is wanted, and whether its operands were seen to; the next is at the end.

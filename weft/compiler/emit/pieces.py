@@ -1,8 +1,7 @@
 """Kernels of several pieces: each has a space of its own and is stored by loops of its own.
 
-Pieces share a kernel, because a kernel costs more to compile than a loop. What they have in common are leading
-dimensions, over which threads run; without such dimensions a long piece has a kernel to itself, so that it can be
-split.
+Pieces share a kernel, because a kernel costs more to compile than a loop. They may share leading dimensions, over which
+threads run; without such dimensions a long piece has a kernel to itself, so that it can be split.
 """
 
 from __future__ import annotations
@@ -34,8 +33,9 @@ class Piece:
 
 
 def copy_lanes(fusion: Fusion) -> int:
-    """The width of vectors: a register of the widest results. What is computed takes at least four bytes in a register,
-    but what is only copied does not. Indices do not count, since they are the same along a row."""
+    """Return the lanes of a register for the widest results. Computed elements take at least four bytes in a
+    register, copied ones do not. Indices do not count, since they are the same along a row.
+    """
     results = fusion.jaxpr.outvars
     only_copied = all(v.aval.dtype in fusion.copied for v in results)  # type: ignore[attr-defined]
     widest = max((storage(v).itemsize for v in results), default=4)
@@ -43,7 +43,7 @@ def copy_lanes(fusion: Fusion) -> int:
 
 
 def lane_axis(space: Sequence[int], strided_dims: int, width: int) -> int:
-    """The dimension of lanes: the last, or the longest if a contiguous run does not fill half a register."""
+    """Return the dimension of lanes: the last, or the longest if a contiguous run does not fill half a register."""
     last = len(space) - 1
     if math.prod(space[strided_dims:]) * 2 >= width:
         return last
@@ -76,7 +76,7 @@ def visit(
 
 
 def emit_pieces(fusion: Fusion, name: str, pieces: Sequence[Piece], shared: int) -> None:
-    """The kernels of all pieces, whose first `shared` dimensions are the same."""
+    """Emit the kernels of all pieces, which have their first `shared` dimensions in common."""
     pieces = [piece for piece in pieces if piece.size]
     rows = math.prod(pieces[0].space[:shared]) if pieces else 0
     if shared and rows >= FEW and len(pieces) > 1:
@@ -91,7 +91,7 @@ def emit_pieces(fusion: Fusion, name: str, pieces: Sequence[Piece], shared: int)
 
 
 def _emit_rows(fusion: Fusion, name: str, pieces: Sequence[Piece], shared: int) -> None:
-    """One kernel: loops over what is shared, and in each iteration over the rest of every piece."""
+    """Emit one kernel: loops over the shared dimensions, and in each iteration over the rest of every piece."""
     writer = fusion.writer(name)
     width = copy_lanes(fusion)
     common = pieces[0].space[:shared]
@@ -130,7 +130,7 @@ def _unraveled(flat: int, shape: Sequence[int]) -> MultiIndex:
 
 
 def _emit_alone(fusion: Fusion, name: str, pieces: Sequence[Piece]) -> None:
-    """One kernel with a nest of loops for each piece, over threads if there is one only."""
+    """Emit one kernel with a nest of loops for each piece, over threads if there is only one piece."""
     writer = fusion.writer(name)
     width = copy_lanes(fusion)
     for piece in pieces:

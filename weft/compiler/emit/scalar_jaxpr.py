@@ -13,7 +13,7 @@ from weft.primitives.elementwise.elementwise import Elementwise
 
 
 def run_on_scalars(k: KernelBuilder, jaxpr: Jaxpr, values: Sequence[Value]) -> list[Value]:
-    """The results of a jaxpr of elementwise operations on scalars."""
+    """Emit a jaxpr of elementwise operations on scalars; return its results."""
     known: dict[Any, Value] = dict(zip(jaxpr.invars, values, strict=True))
     for v, const in zip(jaxpr.constvars, jaxpr.consts, strict=True):
         known[v] = k.constant(const, v.aval.dtype)  # type: ignore[attr-defined]

@@ -26,7 +26,7 @@ MultiIndex = tuple[Index, ...]
 
 
 def row_major(shape: Sequence[int], index: Sequence[Index]) -> Index:
-    """The offset of an element in a flat buffer."""
+    """Return the row-major offset of an index in a flat buffer."""
     total, stride = Index(), 1
     for size, i in zip(reversed(shape), reversed(index), strict=True):
         if size != 1:
@@ -36,12 +36,12 @@ def row_major(shape: Sequence[int], index: Sequence[Index]) -> Index:
 
 
 def space_of(v: Any) -> tuple[int, ...]:
-    """The shape without dimensions of size 1: what loops see of it."""
+    """Return the shape of a value without dimensions of size 1, which have no loops."""
     return tuple(d for d in v.aval.shape if d != 1)
 
 
 def expanded(v: Any, index: MultiIndex) -> MultiIndex:
-    """An index of a value's space as one of its shape."""
+    """Expand an index of a value's space to one of its shape."""
     rest = iter(index)
     return tuple(Index() if d == 1 else next(rest) for d in v.aval.shape)
 
@@ -63,8 +63,9 @@ class Values:
         self.overrides: dict[Any, Value] = {}  # results of heroes, known at the index being visited
 
     def at(self, atom: Atom, index: MultiIndex, guard: Value | None = None) -> Value:
-        """The element of a value at an index. Where the guard does not hold, memory is not touched and the value may be
-        anything."""
+        """Return the element of a value at an index. Where the guard does not hold, memory is not touched and the
+        element is arbitrary.
+        """
         k = self.k
         if isinstance(atom, Literal):
             return self.literal(atom)
@@ -90,7 +91,7 @@ class Values:
         return equation.primitive.value_at(_Element(self, equation, atom, index, guard), **equation.params)
 
     def clamped_starts(self, starts: Sequence[Atom], shape: Sequence[int], sizes: Sequence[int]) -> list[Index]:
-        """Where a slice of `sizes` starts: the scalars `starts`, clamped so that it lies inside."""
+        """Clamp the scalars `starts` so that a slice of `sizes` lies inside of `shape`; return its start."""
         k, clamped = self.k, []
         for start, size, extent in zip(starts, sizes, shape, strict=True):
             if size == extent:
@@ -143,7 +144,7 @@ class _Element:
             value = self._values.at(equation.invars[i], applied(k, index_map, self.index), guard)
             result = value if result is None or holds is None else k.compute("select_n", holds, result, value)
         if result is None:
-            raise InternalError(f"`{equation.primitive.name}` has an element that comes from nowhere.")
+            raise InternalError(f"Every element of `{equation.primitive.name}` must have a source; got one without.")
         return result
 
     def position(self, index: Any) -> Value:

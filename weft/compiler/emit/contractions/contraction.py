@@ -38,7 +38,7 @@ def emit_contraction(fusion: Fusion) -> Emission:
     k_axes = [ContractionAxis(f"k{n}", left.shape[i]) for n, i in enumerate(lhs_contract)]
 
     def element(operand: Any, axes: dict[int, ContractionAxis]) -> OperandReader:
-        """The element of an operand in its own dtype."""
+        """Read an operand's element in its storage dtype."""
         ordered = [axes[i] for i in range(len(axes))]
 
         def at(writer: Writer, coords: Coordinates) -> Value:
@@ -47,7 +47,7 @@ def emit_contraction(fusion: Fusion) -> Emission:
         return at
 
     def converted(of: OperandReader) -> OperandReader:
-        """An element in the dtype of the multiplication."""
+        """Convert an operand's elements to the dtype of the multiplication."""
         return lambda writer, coords: operand_value(writer, of(writer, coords), form.compute)
 
     lhs_axes = dict(zip((*lhs_batch, *lhs_free, *lhs_contract), (*batch, *rows, *k_axes), strict=True))

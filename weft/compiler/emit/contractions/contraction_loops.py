@@ -45,7 +45,7 @@ class Coordinates:
     lane: Index = field(default_factory=Index)
 
     def at(self, axis: ContractionAxis, index: Index) -> Coordinates:
-        """The same with another index along one axis."""
+        """Return the coordinates with the index along one axis replaced."""
         return Coordinates({**self.indices, axis: index}, self.panel, self.lane)
 
 
@@ -61,7 +61,7 @@ class Source:
     strides: dict[ContractionAxis, Any]
 
     def index(self, indices: dict[ContractionAxis, Index]) -> Index:
-        """The index of an element in the argument's buffer, from indices along the axes (where there is none, 0)."""
+        """Return the offset in the argument's buffer of the element at `indices`; axes that are missing count as 0."""
         total = Index(self.offset)
         for axis, stride in self.strides.items():
             total = total + indices.get(axis, Index()) * stride
@@ -78,11 +78,11 @@ class Access:
     source: Source | None = None
 
     def stride(self, axis: ContractionAxis) -> int:
-        """The stride along an axis; 0 if the operand does not depend on it."""
+        """Return the stride along an axis, 0 if the operand does not depend on it."""
         return self.strides.get(axis, 0)
 
     def elements(self, axes: Sequence[ContractionAxis]) -> int:
-        """How many different elements there are."""
+        """Return the number of different elements that loops over `axes` read."""
         return prod(a.size for a in axes if a in self.strides)
 
 
@@ -111,11 +111,11 @@ class ContractionLoops:
         return prod(a.size for a in self.axes)
 
     def result_offset(self, indices: dict[ContractionAxis, Index]) -> Index:
-        """The offset of an element of the result in a flat array of its shape."""
+        """Return the row-major offset of a result element."""
         return row_major(self.shape, self.result_index(indices))
 
     def result_strides(self) -> dict[ContractionAxis, Any]:
-        """The stride of the result along each free axis."""
+        """Return the stride of the result along each free axis."""
         variables = {axis: Variable(axis.name) for axis in self.free}
         index = self.result_offset({axis: Index.of(v) for axis, v in variables.items()})
         return {axis: index.coefficient(v) for axis, v in variables.items()}
@@ -125,30 +125,30 @@ class ContractionLoops:
 
 
 def divides(part: Integer, size: Integer) -> bool:
-    """Whether parts cover a size with nothing left over; of symbolic sizes, whether that is so for all."""
+    """Return whether `part` divides `size`; of symbolic sizes, whether it does so for all of them."""
     rest = 0 if part is size else size % part
     return not isinstance(rest, Expression) and rest == 0
 
 
 def may_be_several(count: Integer) -> bool:
-    """Whether a loop is needed for so many iterations. Symbolic ones have a loop for any number."""
+    """Return whether a loop is needed for `count` iterations. A symbolic count always has one."""
     return isinstance(count, Expression) or count > 1
 
 
 def sum_dtype(compute: np.dtype[Any]) -> np.dtype[Any]:
-    """The dtype in which sums are stored: bools as bytes, which the machine has vectors of."""
+    """Return the storage dtype of sums: booleans are summed as bytes, for which the machine has vectors."""
     return np.dtype(np.uint8) if compute == dtypes.bool_ else compute
 
 
 def rounded(writer: Writer, value: Value, dtype: np.dtype[Any]) -> Value:
-    """A value in another dtype; of a complex one that must be real, the real part."""
+    """Convert a value to a dtype. Complex values lose their imaginary part if the dtype is real."""
     if dtypes.kind(value.dtype) == "c" and dtypes.kind(dtype) != "c":
         value = writer.k.compute("real", value)
     return writer.k.scalars.convert(value, dtype)
 
 
 def operand_value(writer: Writer, value: Value, compute: np.dtype[Any]) -> Value:
-    """An element of an operand in the dtype of the multiplication."""
+    """Convert an operand's element to the dtype of the multiplication, in the form in which it is summed."""
     return rounded(writer, rounded(writer, value, compute), sum_dtype(compute))
 
 
@@ -163,12 +163,12 @@ def multiply_add(writer: Writer, a: Value, b: Value, total: Value, compute: np.d
 
 
 def add_sums(writer: Writer, a: Value, b: Value, compute: np.dtype[Any]) -> Value:
-    """The sum of two sums."""
+    """Add two partial sums."""
     return writer.k.compute(sum_operation(compute), a, b)
 
 
 def sum_operation(compute: np.dtype[Any]) -> str:
-    """The operation by which two sums are added."""
+    """Return the name of the operation that adds two sums."""
     return "or" if compute == dtypes.bool_ else "add"
 
 
@@ -205,7 +205,7 @@ def access(fusion: Fusion, operand: OperandReader, axes: Sequence[ContractionAxi
 
 
 def _source(writer: Writer, body: Sequence[Statement], variables: dict[Any, ContractionAxis]) -> Source | None:
-    """The source of an operand: nothing but one load of an argument."""
+    """Return the source of an operand if its element is a single unconditional load of an argument, else None."""
     statements = list(body)
     while len(statements) == 1 and isinstance(statements[0], Loop):
         statements = list(statements[0].body)

@@ -77,7 +77,7 @@ class Border:
 
 
 def phases_of(window: Window) -> tuple[list[Phase], int]:
-    """The phases of a dimension, and the dilation that the copy of the operand needs for them."""
+    """Split the windows of a dimension into phases; also return the dilation that the operand's copy needs."""
     w: Any = window
     step = w.lhs_dilation
     if step == 1 or w.stride != 1 or w.rhs_dilation != 1 or w.size == 0:
@@ -91,7 +91,7 @@ def phases_of(window: Window) -> tuple[list[Phase], int]:
 
 
 def border_of(window: Window, phases: Sequence[Phase], dilation: int) -> Border:
-    """The padding of a dimension in the copy."""
+    """Compute the padding of a dimension in the operand's copy."""
     size: Any = window.size
     asked = [p for p in phases if p.count and p.taps]
     before = max(0, *(-p.offset for p in asked), 0)
@@ -126,7 +126,7 @@ def emit_convolution(fusion: Fusion) -> Emission:
 
 
 def _window(form: Any, rhs: Any) -> Reader:
-    """The window at an index: the feature of the result, that of the operand, and where in the window."""
+    """Return a reader of the kernel at (output feature, input feature, *taps)."""
 
     def read(writer: Writer, index: tuple[Index, ...]) -> Value:
         return operand_value(writer, writer.values.at(rhs, _permuted(index, form.rhs_axes)), form.compute)
@@ -135,7 +135,7 @@ def _window(form: Any, rhs: Any) -> Reader:
 
 
 def _copied_window(fusion: Fusion, form: Any, window: Reader) -> Reader:
-    """The window from a copy whose last dimension is the features of the result."""
+    """Copy the kernel with output features last; return a reader of the copy."""
     inside, outside = ContractionAxis("in", form.in_features), ContractionAxis(OUT, form.groups * form.out_features)
     taps = [ContractionAxis(f"tap{n}", w.window) for n, w in enumerate(form.windows)]
 
@@ -149,7 +149,7 @@ def _copied_window(fusion: Fusion, form: Any, window: Reader) -> Reader:
 def _contraction(
     form: Any, phases: Sequence[Phase], borders: Sequence[Border], read: Any, window: Reader
 ) -> ContractionLoops:
-    """The contraction of one phase in each dimension."""
+    """Build the contraction of one phase in each dimension."""
     group, batch = ContractionAxis("group", form.groups), ContractionAxis("batch", form.batch)
     inside, outside = ContractionAxis("in", form.in_features), ContractionAxis(OUT, form.out_features)
     positions = [ContractionAxis(f"position{n}", p.count) for n, p in enumerate(phases)]
@@ -192,7 +192,7 @@ def _contraction(
 
 
 def at(indices: dict[ContractionAxis, Index], axis: ContractionAxis) -> Index:
-    """The index along an axis; along one of size 1 there is only the first."""
+    """Return the index along an axis; an axis of size 1 has no entry and index 0."""
     return indices.get(axis, Index())
 
 
@@ -207,7 +207,7 @@ def _permuted(index: Sequence[Index], axes: Sequence[int]) -> tuple[Index, ...]:
 
 
 def _operand(fusion: Fusion, form: Any, lhs: Any, borders: Sequence[Border]) -> Reader:
-    """The left operand at an index of its copy, or at its own where it needs no copy."""
+    """Return a reader of the left operand: of a padded copy if one is needed, else of the operand itself."""
     dtype = sum_dtype(form.compute)
     if not prod(lhs.aval.shape):
         return lambda writer, index: writer.k.constant(0, dtype)  # windows read padding only
@@ -246,7 +246,7 @@ def _operand(fusion: Fusion, form: Any, lhs: Any, borders: Sequence[Border]) -> 
 
 
 def _loops(writer: Writer, shape: Sequence[int], body: Callable[[tuple[Index, ...]], None]) -> None:
-    """Loops over a shape of which no dimension is left out; the last one that is longer than 1 has the lanes."""
+    """Emit loops over the dimensions of `shape` that are longer than 1; the last of them has the lanes."""
     k = writer.k
     long = [axis for axis, size in enumerate(shape) if size > 1]
 

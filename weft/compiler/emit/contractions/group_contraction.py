@@ -48,7 +48,7 @@ class GroupPlan:
 
 
 def group_plan(fusion: Fusion, contraction: ContractionLoops) -> GroupPlan | None:
-    """How groups of threads compute a contraction; None if they do not."""
+    """Plan a contraction by groups of threads; return None if the target or the shape does not suit it."""
     if not fusion.target.group_lanes or not contraction.free or not math.prod(contraction.shape):
         return None
     found = [access(fusion, operand, contraction.axes) for operand in (contraction.left, contraction.right)]
@@ -67,7 +67,7 @@ def group_plan(fusion: Fusion, contraction: ContractionLoops) -> GroupPlan | Non
 
 
 def _rows(contraction: ContractionLoops, found: list[Access], columns: ContractionAxis) -> ContractionAxis | None:
-    """The longest axis that only the left operand has."""
+    """Return the longest free axis that only the left operand depends on."""
     left, right = found
     axes = [axis for axis in contraction.free if axis is not columns and left.stride(axis) and not right.stride(axis)]
     return max(axes, key=lambda axis: axis.size, default=None)
@@ -92,12 +92,12 @@ def emit_contraction_by_groups(fusion: Fusion, contraction: ContractionLoops, pl
         limit = None if columns.size % length == 0 else Index(columns.size) - first[columns]
 
         def element(row: Index | int, lane: Index) -> dict[ContractionAxis, Index]:
-            """The indices along the free axes of an element of the tile."""
+            """Return the indices along the free axes of an element of the tile."""
             found = {**first, columns: first[columns] + lane}
             return found if plan.rows is None else {**found, plan.rows: first[plan.rows] + row}
 
         def stored(part: Index | int, row: Index | int) -> Index:
-            """Where the sums of a part are."""
+            """Return the offset in local memory of the sums of one part."""
             return (Index.of(part) * plan.count + row) * COLUMNS
 
         with (
@@ -126,7 +126,7 @@ def _sums(
     part: Index,
     at: list[dict[ContractionAxis, Index]],
 ) -> tuple[Value, ...]:
-    """The sums over one part of K, at each of these elements."""
+    """Sum over one part of K for each element of the tile."""
     k, sizes = writer.k, [axis.size for axis in contraction.k_axes]
     left_over = math.prod(sizes) % plan.terms
     at_once = 1 if left_over else max(n for n in range(1, MOST_AT_ONCE + 1) if plan.terms % n == 0)

@@ -23,7 +23,7 @@ from weft.primitives.linalg.lu import linear_solve, lu
 from weft.primitives.linalg.triangular import triangular_solve
 
 INT32 = dtypes.int32
-# The loop over threads has at most so many iterations, each with scratch of its own.
+# Limit on the iterations of the loop over threads, each with its own scratch memory.
 MOST_TILES = 64
 
 # An element of a matrix by its row and its column.
@@ -66,7 +66,7 @@ class Systems:
                     yield
 
     def element(self, atom: Any, row: AnyIndex, column: AnyIndex = 0) -> Value:
-        """An element of an operand's matrix (or vector)."""
+        """Load an element of an operand's matrix (or vector)."""
         return self.k.load(self.writer.argument(atom), self._offset(atom, row, column))
 
     def store_result(self, v: Any, row: AnyIndex, column: AnyIndex, value: Value) -> None:
@@ -104,12 +104,13 @@ class Grid:
 
 
 def emit_matrices(fusion: Fusion) -> Emission:
-    """One kernel over a batch of small matrices. A result may share the memory of the operand that it replaces: what is
-    read there is read before it is written."""
+    """Emit one kernel over a batch of small matrices. The result may reuse the memory of the operand that it
+    replaces, because each matrix is read completely before it is written.
+    """
     systems = Systems(fusion)
     found = EMITTERS.get(systems.hero.primitive)
     if found is None:
-        raise InternalError(f"`{systems.hero.primitive.name}` is not worked on in lanes.", stage="emit")
+        raise InternalError(f"`{systems.hero.primitive.name}` has no kernel that works in lanes.", stage="emit")
     emit, becomes = found
     emit(systems)
     operand: Any = systems.hero.invars[becomes]
@@ -157,13 +158,15 @@ def _emit_lu(systems: Systems) -> None:
 
 @contextmanager
 def _after(systems: Systems, size: int, first: Any) -> Iterator[Index]:
-    """A loop over the indices below `size` that come after the variable of a loop."""
+    """Open a loop over the indices from `first + 1` to `size - 1`."""
     with systems.k.loop(size - 1, limit=Index(size - 1) - first) as n:
         yield first + 1 + n
 
 
 def _pivot(systems: Systems, a: Grid, j: Any) -> Value:
-    """The row, from the diagonal on, of the largest element of a column; the first of equal ones, or of nans."""
+    """Find the row, from the diagonal on, of the element of column `j` with the largest magnitude. The first of equal
+    ones wins, and the first NaN beats all numbers.
+    """
     k, s, rows = systems.k, systems.s, systems.rows
     start = (s.abs(a.load(j, j)), k.position(j, INT32))
     with k.loop(rows - 1, limit=Index(rows - 1) - j, carries=start) as (n, (best, at)):
@@ -189,7 +192,7 @@ def _emit_cholesky(systems: Systems) -> None:
     a = Grid(systems, dtype, size, size)
 
     def rest(i: AnyIndex, j: Any) -> Value:
-        """An element minus the contributions of the columns before j."""
+        """Subtract the contributions of the columns before `j` from an element."""
         with k.loop(size - 1, limit=Index.of(j), carries=[a.load(i, j)]) as (n, (value,)):
             (value,) = k.carry(systems.multiply_subtract(value, a.load(i, n), a.load(j, n)))
         return value
@@ -226,8 +229,9 @@ def _substitute(systems: Systems, entry: Entry, x: Grid, lower: bool, unit: bool
 
 
 def _entry_of(systems: Systems, atom: Any, swapped: bool, columns: int) -> tuple[Entry, Callable[[], None]]:
-    """Elements of a square operand, transposed if `swapped`; and a function that copies it, since it is read once per
-    column."""
+    """Return a reader of a square operand (transposed if `swapped`), and a function that first copies it to scratch
+    where several columns read it again.
+    """
 
     def direct(row: AnyIndex, column: AnyIndex) -> Value:
         return systems.element(atom, column, row) if swapped else systems.element(atom, row, column)
@@ -263,7 +267,9 @@ def _emit_triangular(systems: Systems) -> None:
 
 
 def _emit_factored(systems: Systems) -> None:
-    """a x = b: rows in the order of the permutation, then L, then U. aᵀ x = b: Uᵀ, Lᵀ, and rows back."""
+    """Solve a x = b from an LU factorization: permute rows, then substitute with L and U. For aᵀ x = b substitute
+    with Uᵀ and Lᵀ, then permute rows back.
+    """
     k, (_, lu_operand, permutation, b), (out,) = systems.k, systems.hero.invars, systems.hero.outvars
     size, transposed = systems.rows, systems.hero.params["transposed"]
     others = b.aval.shape[-1]  # type: ignore[attr-defined]
@@ -285,7 +291,7 @@ def _emit_factored(systems: Systems) -> None:
 
 
 def _row_of(systems: Systems, index: Value) -> Value:
-    """A row from an entry of a permutation, clamped to the matrix."""
+    """Convert an entry of a permutation to a row, clamped to the matrix."""
     k, s, size = systems.k, systems.s, systems.rows
     zero = k.constant(0, INT32)
     whole = s.select_n(s.lt(index, zero), index, s.add(index, k.constant(size, INT32)))

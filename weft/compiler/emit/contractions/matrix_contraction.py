@@ -37,11 +37,11 @@ LEAST_WORK, LEAST_MATRIX, MOST_PADDING = 1 << 21, 1 << 17, 4.0
 # The same in loops, where threads that share sums end earlier; and from how many on a loop need not be one kernel, for
 # which tiles are small.
 LEAST_LOOP_WORK, LARGE_WORK = 1 << 24, 1 << 28
-# The processors of a large machine; a tile alone on one takes longer than half of two that share it. Computing a tile
-# for one element of K takes as long as its elements say, or as reading its rows and columns, of which each takes as
-# long as so many elements; what comes before and after takes as long as so many elements of K.
+# Cost model. PROCESSORS of a large GPU. ALONE: rounds that a tile takes if it has a processor to itself, relative to
+# two tiles that share one. READING: cost of loading one row or column of a tile per element of K, in multiply-adds.
+# FINISHING: cost of a tile's prologue and epilogue, in elements of K.
 PROCESSORS, ALONE, READING, FINISHING = 132, 5 / 3, 56, 256
-# The parts that K can be split into, with so many terms at least. Their sums are added by another kernel.
+# Numbers of parts that K may be split into, each of at least LEAST_TERMS terms. Another kernel adds their sums.
 PARTS, LEAST_TERMS, ADDING, ANOTHER_KERNEL = (1, 2, 4, 8, 16), 512, 5, 1 << 21
 # Bytes that operands are copied by, and elements between rows of sums besides these.
 PIECE, SUM_PADDING = 16, 8
@@ -107,8 +107,9 @@ class MatrixPlan:
 def matrix_plan(
     fusion: Fusion, contraction: ContractionLoops, atoms: tuple[Any, Any], elements: tuple[OperandReader, OperandReader]
 ) -> MatrixPlan | None:
-    """How matrix units compute a contraction; None if they do not. `elements` are the operands' elements in their own
-    dtypes."""
+    """Plan a contraction by matrix units; return None if they cannot or should not compute it. `elements` read the
+    operands' elements in their own dtypes.
+    """
     units, hero = fusion.target.matrices, fusion.hero
     assert hero is not None
     kinds = {kernel_dtype(atom, fusion.copied) for atom in atoms}
@@ -143,8 +144,9 @@ def _shape(
     axes: tuple[ContractionAxis, ContractionAxis],
     dtype: np.dtype[Any],
 ) -> tuple[Tile, int] | None:
-    """The tile, and the parts of K that are summed apart, by which all processors together take the least time; None if
-    there is too much padding."""
+    """Choose the tile and the number of parts of K with the least estimated time over all processors; return None if
+    there is too much padding.
+    """
     units = fusion.target.matrices
     in_loop = units.in_loops and contraction.multiplications < LARGE_WORK
     room = units.loop_bytes if in_loop else units.local_bytes
@@ -175,7 +177,7 @@ def _shape(
 def _operand(
     element: OperandReader, found: Access, dtype: np.dtype[Any], own: ContractionAxis, contraction: ContractionLoops
 ) -> Operand:
-    """An operand where it is, if it can be read there."""
+    """Describe an operand: with its source if matrix units can read it in place, else without."""
     source = found.source
     k_stride = 0 if source is None else _merged_stride(contraction.k_axes, source)
     if source is None or not k_stride:
@@ -191,7 +193,7 @@ def _operand(
 
 
 def _merged_stride(axes: tuple[ContractionAxis, ...], source: Source) -> int:
-    """The stride of several axes as one; 0 if they are not one."""
+    """Return the stride of several axes collapsed into one, 0 if they cannot be collapsed."""
     strides = [source.strides.get(axis, 0) for axis in axes]
     together = all(
         stride == inner * axis.size for stride, inner, axis in zip(strides, strides[1:], axes[1:], strict=False)
@@ -209,7 +211,7 @@ class _Copied:
 
 
 def _copy(fusion: Fusion, contraction: ContractionLoops, operand: Operand) -> _Copied:
-    """A kernel that copies an operand, in the order that it has, so that rows are at multiples of 16 bytes."""
+    """Emit a kernel that copies an operand, in its own order, so that rows start at multiples of 16 bytes."""
     writer = fusion.writer("pack")
     own, k_axes = operand.own, contraction.k_axes
     leading = [a for a in contraction.free if a in operand.access.strides and a is not own]
@@ -292,7 +294,7 @@ def emit_contraction_by_matrix_units(fusion: Fusion, contraction: ContractionLoo
 
 
 def _digits(k: KernelBuilder, index: Index, counts: list[int]) -> list[Index]:
-    """The indices that an index in row-major order consists of; nothing is divided where there is one only."""
+    """Unravel a row-major index into indices below `counts`; counts of 1 need no division."""
     several = [count for count in counts if count > 1]
     found = iter(k.digits(index, several) if several else ())
     return [next(found) if count > 1 else Index() for count in counts]
@@ -306,7 +308,7 @@ def _matmul_operand(
     k: Index,
     limit: Index | None,
 ) -> MatmulOperand:
-    """An operand of a tile, from these indices on."""
+    """Build the `GroupMatmul` operand of a tile that starts at indices `at` and index `k` along K."""
     buffer: Buffer
     if copied is None:
         assert side.source is not None

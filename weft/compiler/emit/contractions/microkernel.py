@@ -51,7 +51,7 @@ from weft.ir.primitive import element_cost
 
 # Rows of tiles that one iteration of a loop over threads takes: enough that a panel is read from the first cache.
 BLOCK_ROWS = 48
-# Sums of so few terms, and tiles of so many fused sums, are unrolled.
+# Sums of at most UNROLLED_TERMS terms are unrolled, in tiles with at most UNROLLED_SUMS multiply-adds in all.
 UNROLLED_TERMS, UNROLLED_SUMS = 4, 36
 
 # Schedules of a contraction that can be chosen.
@@ -74,7 +74,7 @@ def emit_contraction_kernels(fusion: Fusion, contraction: ContractionLoops) -> N
     if is_symbolic(contraction, (left, right)):
         plans = [symbolic_plan(contraction, (left, right), fusion.target)]
     else:
-        most = MOST_SCHEDULES if fusion.schedule else 1  # who measures asks for others than the first
+        most = MOST_SCHEDULES if fusion.schedule else 1  # only measurements ask for schedules other than the first
         plans = same_bits(candidates(contraction, left, right, fusion.target, most))
     fusion.schedules = len(plans)
     chosen = plans[min(fusion.schedule, len(plans) - 1)]
@@ -95,7 +95,7 @@ def emit_contraction_kernels(fusion: Fusion, contraction: ContractionLoops) -> N
 
 
 def copies_along(fusion: Fusion, contraction: ContractionLoops, name: str) -> bool:
-    """Whether the right operand would be copied so that lanes along the axis of this name lie side by side."""
+    """Return whether the right operand would be copied so that lanes along the named axis are contiguous."""
     left, right = (access(fusion, operand, contraction.axes) for operand in (contraction.left, contraction.right))
     if is_symbolic(contraction, (left, right)):
         first = symbolic_plan(contraction, (left, right), fusion.target)
@@ -105,8 +105,9 @@ def copies_along(fusion: Fusion, contraction: ContractionLoops, name: str) -> bo
 
 
 def _separate_epilogue(fusion: Fusion, contraction: ContractionLoops, chosen: Plan) -> bool:
-    """Whether the epilogue has a kernel of its own: where sums are reduced from lanes it would be scalar, which
-    expensive work should not be."""
+    """Return whether the epilogue gets a kernel of its own: where sums are reduced from lanes it would run on
+    scalars, which is slow for expensive work.
+    """
     lanes = fusion.target.vector_bytes // contraction.exact.itemsize
     if not (chosen.lanes_along_k or chosen.lanes is None) or not contraction.whole or prod(contraction.shape) < lanes:
         return False
@@ -114,7 +115,7 @@ def _separate_epilogue(fusion: Fusion, contraction: ContractionLoops, chosen: Pl
 
 
 def _epilogue_weight(fusion: Fusion) -> float:
-    """What one element of all that is computed from the sums weighs, in additions."""
+    """Return the weight of computing one element of everything that depends on the sums, in additions."""
     assert fusion.hero is not None
     known: set[Any] = set(fusion.hero.outvars)
     weight = 0.0
@@ -131,8 +132,9 @@ def result_pairs(fusion: Fusion) -> list[tuple[int, int]]:
 
 
 def add_parts(fusion: Fusion, contraction: ContractionLoops, count: int, scratch: int) -> None:
-    """A kernel that adds the sums of all parts, in order, and computes the epilogue. `scratch` has them, one after the
-    other, each as the result is stored."""
+    """Emit a kernel that adds the sums of all parts in order and computes the epilogue. `scratch` holds the parts one
+    after the other, each laid out as the result.
+    """
     writer = fusion.writer("contraction_sum")
     size = prod(contraction.shape)
 
@@ -246,12 +248,13 @@ class _Kernel:
             self.panel(coords)
 
     def suffices(self, count: Integer, enough: int) -> bool:
-        """Whether there are enough iterations to share. If that depends on symbolic sizes, more loops are shared, which
-        costs little; but not those inside of chunks of K, which read what stays in the cache."""
+        """Return whether `count` iterations are enough to share. If that depends on symbolic sizes, more loops are
+        shared, which costs little; but not loops inside chunks of K, which reread what stays in the cache.
+        """
         return definitely_less_equal(enough, count) if self.split_k is None else count >= enough
 
     def levels(self) -> list[_Level]:
-        """The loops around a panel of tiles, outermost first."""
+        """List the loops around a panel of tiles, outermost first."""
         levels: list[_Level] = []
         if self.split_k is not None and self.split_k.parts > 1:
             levels.append(_Level(self.split_k.parts, self.enter_part))
@@ -288,7 +291,7 @@ class _Kernel:
         return coords
 
     def chunks(self, stack: ExitStack) -> None:
-        """The loops over chunks of K, where it is split; they are around all tiles, which go on summing."""
+        """Open the loops over chunks of K, if it is split. They enclose all tiles, which continue their sums."""
         if self.split_k is None or self.parts is None:
             return
         k_axes, ends = self.plan.k_axes, []
@@ -314,7 +317,7 @@ class _Kernel:
     # -- one panel ---------------------------------------------------------------------------------------------------
 
     def panel(self, coords: Coordinates) -> None:
-        """All lanes of a panel, whole or at the edge."""
+        """Emit the lanes of a panel, whole or at the edge."""
         axis, width = self.free_lanes, self.plan.width
         if axis is None:
             self.tiles(coords)
@@ -337,15 +340,17 @@ class _Kernel:
             self.pieces(Coordinates(coords.indices, Index(whole)), axis, rest)
 
     def fills_panels(self, axis: ContractionAxis) -> bool:
-        """Whether no lanes are left over. Small symbolic sizes have masks in any case: kernels of their own would gain
-        less than they take to compile."""
+        """Return whether no lanes are left over. Small symbolic sizes always use masks: kernels of their own would
+        gain less than they take to compile.
+        """
         if isinstance(axis.size, Expression) and axis.size < WORTH_WHOLE_PANELS:
             return False
         return not axis.size % self.plan.width
 
     def pieces(self, coords: Coordinates, axis: ContractionAxis, rest: Integer) -> None:
-        """The lanes at the edge, without masks: full registers, then the remainder. If that is symbolic, as many lanes
-        as a power of two, each of which may be there or not."""
+        """Emit the lanes at the edge without masks: full registers, then the remainder. A symbolic remainder is a
+        sequence of powers of two, each with a condition.
+        """
         if isinstance(rest, Expression):
             width = 1 << (self.plan.width - 1).bit_length() >> 1
             while width:
@@ -369,7 +374,7 @@ class _Kernel:
             self.tiles(there.at(axis, coords.panel * self.plan.width + start + j))
 
     def tiles(self, coords: Coordinates) -> None:
-        """The tiles of a block, and the one at the edge after the last of them."""
+        """Emit the tiles of a block, then the tile at the edge."""
         k, last = self.k, self.at_block - (self.blocks - 2)
         if self.tile is None:
             self.sums(coords, self.offsets(1))
@@ -390,8 +395,9 @@ class _Kernel:
                 self.sums(coords.at(self.tile, Index(start)), self.offsets(rows))
 
     def edges(self) -> Iterator[tuple[int, Integer, Integer]]:
-        """The tiles at the edge: how many rows one has, where it starts, and whether it is there. If the size is
-        symbolic they have as many rows as a power of two, and each may be there or not."""
+        """Yield (rows, start, count) of the tiles at the edge, where count 0 means absent. A symbolic size has one
+        candidate for each power of two.
+        """
         first, height = self.whole * self.height, self.height
         if not isinstance(self.edge, Expression):
             if self.edge:
@@ -405,7 +411,7 @@ class _Kernel:
             rows //= 2
 
     def offsets(self, height: int) -> list[Offsets]:
-        """The offsets of the elements of a tile."""
+        """List the offsets of a tile's elements along its axes."""
         heights = [(axis, h) for axis, h in self.plan.tiles]
         if heights:
             heights[0] = (heights[0][0], height)
@@ -472,11 +478,11 @@ class _Kernel:
         return Coordinates(indices, coords.panel, coords.lane)
 
     def partial_offset(self, coords: Coordinates) -> Index:
-        """The offset at which the sum of this part is stored."""
+        """Return the offset at which the sum of the current part is stored."""
         return self.contraction.result_offset(coords.indices) + self.at_part * prod(self.contraction.shape)
 
     def summed_before(self, coords: Coordinates, zero: Value) -> Value:
-        """The sum of the chunks before this one."""
+        """Load the sum of the chunks before the current one, `zero` at the first chunk."""
         assert self.parts is not None
         if not self.at_chunk:
             return zero
@@ -487,7 +493,7 @@ class _Kernel:
         return self.k.load(self.writer.scratch(self.parts), self.partial_offset(coords), begun, zero)
 
     def reduce_k(self, position: int, tile_coords: Sequence[Coordinates], totals: Sequence[Value]) -> Sequence[Value]:
-        """The sums after the loops over the axes of K from a position on."""
+        """Emit the loops over the axes of K from `position` on; return the sums."""
         if position == len(self.plan.k_axes):
             return [self.multiply_add(coords, total) for coords, total in zip(tile_coords, totals, strict=True)]
         axis = self.plan.k_axes[position]
@@ -503,12 +509,12 @@ class _Kernel:
             return self.k.carry(*self.reduce_k(position + 1, there, inside))
 
     def unrolled(self, position: int, sums: int) -> bool:
-        """Whether the rest of K is unrolled: where it is short, and the tile small."""
+        """Return whether the rest of K is unrolled: it is short, and the tile is small."""
         terms = prod(axis.size for axis in self.plan.k_axes[position:])
         return not self.plan.lanes_along_k and terms <= UNROLLED_TERMS and terms * sums <= UNROLLED_SUMS
 
     def span(self, position: int, axis: ContractionAxis) -> tuple[int, Index, Index | None]:
-        """How many elements along an axis of K are summed here, from where on, and what limits them at the end."""
+        """Return (count, start, limit) of the loop along an axis of K in the current chunk and part."""
         if self.split_k is None or position > self.split_k.axis:
             return axis.size, Index(), None
         start = self.at_chunk.get(axis, Index())
@@ -532,7 +538,7 @@ class _Kernel:
 
 
 def unravelled(k: KernelBuilder, flat: Index, counts: Sequence[int]) -> list[Index]:
-    """The indices of several loops from the flat index of all of them."""
+    """Unravel the flat index of a loop into indices below `counts`."""
     several = [may_be_several(count) for count in counts]
     if sum(several) <= 1:
         return [flat if loops else Index() for loops in several]

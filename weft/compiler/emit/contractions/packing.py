@@ -39,10 +39,10 @@ SMALL_COPY_BYTES = 1 << 18
 def packed(
     fusion: Fusion, contraction: ContractionLoops, plan: Plan, operand: OperandReader, access: Access
 ) -> OperandReader:
-    """An operand that is read from a copy, which a kernel that is emitted here writes.
+    """Emit a kernel that packs an operand for a plan; return a reader of the copy.
 
-    The order is: free axes that have no lanes, panels of lanes, the axes of K, and last the lanes of a panel. The last
-    panel is padded with zeros, so that it can be read without masks, and its sums cost no more than others.
+    The order is: free axes without lanes, panels of lanes, the axes of K, and last the lanes of a panel. The last
+    panel is padded with zeros, so that it is read without masks, and its sums cost no more than others.
     """
     dtype = sum_dtype(contraction.compute)
     lanes = plan.lanes if plan.lanes is not None and plan.lanes in access.strides and not plan.lanes_along_k else None
@@ -71,7 +71,7 @@ def packed(
 def rearranged(
     fusion: Fusion, operand: OperandReader, axes: Sequence[ContractionAxis], dtype: np.dtype[Any]
 ) -> OperandReader:
-    """An operand that is read from a copy in the order of these axes, which a kernel that is emitted here writes."""
+    """Emit a kernel that copies an operand in the order of `axes`; return a reader of the copy."""
     long = [a for a in axes if a.size > 1]
     scratch = fusion.new_scratch(dtype, prod(a.size for a in axes))
 
@@ -83,7 +83,7 @@ def rearranged(
 
 
 def rows_of_block(size: Integer) -> int:
-    """How many rows of so many are written together."""
+    """Return how many of `size` rows are written together."""
     return ROWS if isinstance(size, Expression) else min(size, ROWS)
 
 
@@ -133,7 +133,7 @@ class _Copy:
         return self.register if isinstance(self.width, Expression) else min(self.register, self.width)
 
     def side_of_squares(self, fusion: Fusion) -> int:
-        """The side of the squares that are transposed, or 0; short ones in a small copy."""
+        """Return the side of the squares that are transposed in registers, 0 for none; a small copy has short ones."""
         size = self.dtype.itemsize
         small = isinstance(self.target.size, Expression) or self.target.size * size <= SMALL_COPY_BYTES
         side = min(SHORT_SIDE if small else SIDE, fusion.target.vector_bytes // size)
@@ -147,7 +147,7 @@ class _Copy:
         self.loops(self.outer, Coordinates({}), LoopKind.THREADS)
 
     def loops(self, left: Sequence[ContractionAxis | None], coords: Coordinates, kind: LoopKind) -> None:
-        """One loop after the other. Squares, or blocks of rows, come last."""
+        """Emit the remaining loops in order. Squares, or blocks of rows, come last."""
         if left:
             axis, *rest = left
             with self.k.loop(self.panels if axis is None else axis.size, kind=kind) as i:
@@ -160,7 +160,7 @@ class _Copy:
             self.rows(coords, 0, kind)
 
     def rows(self, coords: Coordinates, start: Any, kind: LoopKind) -> None:
-        """All rows along `inner`, in blocks, from an index of the panel on."""
+        """Emit all rows along `inner`, in blocks, from an index of the panel on."""
         if self.inner is None or definitely_less_equal(self.inner.size, self.block):
             self.apart(coords, Index(), start)
             return
@@ -185,7 +185,7 @@ class _Copy:
             self.rows(Coordinates(coords.indices, Index(last)), edge - last * self.width, LoopKind.SERIAL)
 
     def column(self, coords: Coordinates, start: Index) -> None:
-        """The squares from an index of the panel on, and the rows that are left."""
+        """Emit the squares from an index of the panel on, then the remaining rows."""
         k, side, inner = self.k, self.side, self.inner
         assert inner is not None
         whole = inner.size // side
@@ -253,12 +253,12 @@ class _Copy:
         return self.operand(self.writer, coords)
 
     def at(self, coords: Coordinates, index: Index) -> Coordinates:
-        """An index along `across`: in a panel, if there are panels."""
+        """Set the index along `across`: in a panel if there are panels."""
         assert self.across is not None
         if self.lanes is None:
             return coords.at(self.across, index)
         return Coordinates(coords.indices, coords.panel, index).at(self.across, coords.panel * self.width + index)
 
     def in_last(self, coords: Coordinates) -> Value:
-        """Whether this is the last panel."""
+        """Return whether the current panel is the last."""
         return self.k.compute("ge", self.k.position(coords.panel), self.k.constant(self.panels - 1, "int64"))

@@ -52,13 +52,13 @@ class Choice(NamedTuple):
 
 
 def is_symbolic(contraction: ContractionLoops, operands: tuple[Access, Access]) -> bool:
-    """Whether a size or a stride of a contraction is an expression."""
+    """Return whether a size or a stride of a contraction is an expression."""
     sizes = [a.size for a in contraction.axes]
     return any(isinstance(i, Expression) for i in (*sizes, *(s for f in operands for s in f.strides.values())))
 
 
 def symbolic_plan(contraction: ContractionLoops, operands: tuple[Access, Access], target: Target) -> Plan:
-    """The plan for the class of the sizes that are decided for."""
+    """Choose a plan that holds for the whole class of sizes."""
     axes, result = contraction.axes, contraction.result_strides()
     integers = [a.size for a in axes] + [f.stride(a) for f in operands for a in axes]
     integers += [result[a] for a in contraction.free]
@@ -96,7 +96,7 @@ def _split_k(plan: Plan, split: Split) -> SplitK:
 
 @lru_cache(maxsize=8192)
 def _choice(fixed: Any, integers: tuple[int, ...]) -> Choice:
-    """The reference plan for sizes and strides."""
+    """Return the reference plan for concrete sizes and strides, in positions instead of axes."""
     free, count, works, compute, is_whole, target = fixed
     axes = [ContractionAxis(str(n), size) for n, size in enumerate(integers[:count])]
     left, right = [
@@ -132,8 +132,9 @@ def _split(chooser: Chooser, plan: Plan) -> Split | None:
 
 
 def _blocks(chooser: Chooser, plan: Plan) -> tuple[int, int] | None:
-    """How tiles are shared among threads. There is one answer for many sizes: where little is to be shared, blocks cost
-    next to nothing."""
+    """Choose how threads share tiles, coarsely, so that the answer is the same for many sizes: where there is little
+    to share, blocks cost next to nothing.
+    """
     if plan.lanes_along_k or plan.lanes is None or not plan.tiles:
         return None
     if plan.split_k is not None and plan.split_k.parts > 1:
@@ -151,5 +152,5 @@ def _blocks(chooser: Chooser, plan: Plan) -> tuple[int, int] | None:
 
 
 def _power(size: int) -> int:
-    """The greatest power of two that is not more."""
+    """Round down to a power of two."""
     return 1 << (size.bit_length() - 1)

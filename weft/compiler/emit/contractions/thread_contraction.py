@@ -2,7 +2,7 @@
 
 A thread has a tile of a few rows and columns of the result in registers, and reads what it multiplies where it is: the
 threads of one matrix are neighbours, so all but one of them find it in the cache of their processor. Nothing is
-exchanged, nobody waits, and sums are in the order of K.
+exchanged, no thread waits for another, and sums are in the order of K.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from weft.ir.primitive import element_cost
 MOST_ROWS, MOST_COLUMNS, MOST_TERMS = 4, 4, 16
 # Taller tiles, for which the right operand is read less often, with fewer terms.
 TALL_ROWS, TALL_TERMS = 8, 4
-# From so many bytes of a row on, neighbouring threads read from different lines of the cache, and one at a time.
+# From this row size on, neighbouring threads read different cache lines, one at a time.
 LINE_BYTES = 96
 # The results of a tile at least, the longest sum, and the threads that keep a machine busy without sharing sums.
 LEAST_RESULTS, LONGEST, LEAST_THREADS = 4, 64, 1 << 15
@@ -47,7 +47,7 @@ class ThreadPlan:
 
 
 def thread_plan(fusion: Fusion, contraction: ContractionLoops) -> ThreadPlan | None:
-    """How single threads compute a contraction; None if they do not."""
+    """Plan a contraction by single threads; return None if the target or the shape does not suit it."""
     if not fusion.target.grid_bytes or not contraction.free or not math.prod(contraction.shape):
         return None
     found = [access(fusion, operand, contraction.axes) for operand in (contraction.left, contraction.right)]
@@ -70,12 +70,12 @@ def thread_plan(fusion: Fusion, contraction: ContractionLoops) -> ThreadPlan | N
 
 
 def _own_axis(contraction: ContractionLoops, mine: Access, other: Access) -> ContractionAxis | None:
-    """The last axis of the result that only one operand has."""
+    """Return the last free axis that only the first operand depends on."""
     return next((a for a in reversed(contraction.free) if mine.stride(a) and not other.stride(a)), None)
 
 
 def _divisor(size: int, most: int) -> int:
-    """The largest divisor of a size up to a number."""
+    """Return the largest divisor of `size` that is at most `most`."""
     return next(n for n in range(most, 0, -1) if size % n == 0)
 
 
@@ -101,7 +101,7 @@ def _sums(
     rows: list[dict[ContractionAxis, Index]],
     columns: list[dict[ContractionAxis, Index]],
 ) -> tuple[Value, ...]:
-    """The sums of a tile, row by row."""
+    """Sum over K for each element of a tile, in row-major order."""
     k, sizes = writer.k, [axis.size for axis in contraction.k_axes]
     zeros = [k.constant(0, sum_dtype(contraction.compute)) for _ in range(len(rows) * len(columns))]
     with k.loop(math.prod(sizes), step=plan.terms, carries=zeros) as (term, inside):

@@ -43,7 +43,9 @@ class Operand:
 
 @dataclass(frozen=True)
 class Matrices:
-    """What is multiplied: `k_axes` are the axes along K, the last of which tiles run along."""
+    """Operands of a contraction as matrices of tiles. `k_axes` are the axes along K; tiles run along the last of
+    them.
+    """
 
     contraction: ContractionLoops
     left: Operand
@@ -83,7 +85,7 @@ class Matrices:
         )
 
     def tiles(self, operand: Operand) -> int:
-        """How many tiles are multiplied side by side: two, if there are two."""
+        """Return how many tiles of an operand are multiplied together: 2, or 1 if there is only one."""
         return 2 if operand.across.size > TILE_ROWS else 1
 
     def panels(self, operand: Operand) -> int:
@@ -95,8 +97,9 @@ class Matrices:
 def matrices(
     fusion: Fusion, contraction: ContractionLoops, atoms: tuple[Any, Any], elements: tuple[OperandReader, OperandReader]
 ) -> Matrices | None:
-    """The contraction as a matmul of packed matrices, if that is possible and pays. `elements` are the operands'
-    elements in their own dtypes."""
+    """Describe the contraction as a matmul of packed matrices; return None if that is impossible or does not pay.
+    `elements` read the operands' elements in their own dtypes.
+    """
     kinds = [np.dtype(a.aval.dtype) for a in atoms]
     if any(d not in SUPPORTED for d in kinds) or (kinds[0] == dtypes.bfloat16) != (kinds[1] == dtypes.bfloat16):
         return None

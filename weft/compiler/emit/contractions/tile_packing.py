@@ -24,8 +24,9 @@ from weft.ir.jaxpr import Jaxpr, Literal
 
 
 def pack(fusion: Fusion, m: Matrices, steps: int) -> list[int]:
-    """The kernel that packs both operands, each into `steps` tiles along K (those beyond it are zeros); returns the
-    scratch memory of each. One iteration of its loop over threads writes the tiles of 16 rows or columns."""
+    """Emit the kernel that packs both operands, each into `steps` tiles along K (missing ones are zeros), and return
+    their scratch buffers. An iteration of its loop over threads writes the tiles of 16 rows or columns.
+    """
     writer = fusion.writer("pack", final=True, copied=_only_copied(fusion.jaxpr, (m.left.atom, m.right.atom)))
     k = writer.k
     parts = [PackedOperand(writer, m, operand, steps) for operand in (m.left, m.right)]
@@ -41,7 +42,7 @@ def pack(fusion: Fusion, m: Matrices, steps: int) -> list[int]:
 
 
 def _only_copied(jaxpr: Jaxpr, atoms: Sequence[Any]) -> dict[Any, Any]:
-    """Dtypes of values that are only copied, from arguments of the fusion to these values."""
+    """Return the kernel dtypes of values that are only copied on the way from the fusion's arguments to `atoms`."""
     needed, chosen = set(atoms), []
     for equation in reversed(jaxpr.eqns):
         if any(v in needed for v in equation.outvars):
@@ -70,7 +71,7 @@ class PackedOperand:
         self.target: Buffer
 
     def write(self, target: Buffer, task: Index) -> None:
-        """Pack a panel, all of which are counted, to where it is among all of them."""
+        """Pack panel number `task`, counted over all leading axes, to its offset in `target`."""
         *indices, panel = unravelled(self.k, task, self.counts)
         leading = dict(zip(self.operand.leading, indices, strict=True))
         self.panel(target, task * self.panel_size, leading, panel)
@@ -78,8 +79,9 @@ class PackedOperand:
     def panel(
         self, target: Buffer, begin: Index, leading: dict[ContractionAxis, Index], panel: Index, count: int = 1
     ) -> None:
-        """Pack the tiles of `count` panels, of 16 rows or columns each, to where `begin` says, one after the other.
-        What they have in one line of memory is read in one step along K."""
+        """Pack the tiles of `count` panels, of 16 rows or columns each, one after the other from offset `begin` on.
+        Panels that share lines of memory are read in the same step along K.
+        """
         self.target = target
         m, k = self.m, self.k
         outer, inner_steps = m.k_axes[:-1], -(-self.inner.size // self.row)
@@ -106,7 +108,7 @@ class PackedOperand:
         whole: tuple[int, int],
         counts: Any,
     ) -> None:
-        """One tile: a whole one, or one at an edge."""
+        """Pack one tile, whole or at an edge."""
         k = self.k
         if whole == counts:
             self.whole_tile(coords, panel, step, start)
@@ -124,7 +126,7 @@ class PackedOperand:
             self.edge_tile(coords, panel, step, start)
 
     def value(self, coords: dict[ContractionAxis, Index], across: Index, inner: Index) -> Value:
-        """An element, as it is stored."""
+        """Read an element in the dtype in which it is stored."""
         value = self.operand.element(self.writer, Coordinates({**coords, self.across: across, self.inner: inner}))
         return value if value.dtype == self.dtype else bits_of(self.k, value)
 
@@ -143,7 +145,7 @@ class PackedOperand:
                     k.store(self.target, start + offset, self.value(coords, first + i, begin + j * group + e))
 
     def groups_left(self, begin: Index) -> Index:
-        """How many groups there are from an index along K on, the last of which need not be whole."""
+        """Return the number of groups from an index along K to the end; the last may be partial."""
         k = self.k
         left = k.position(Index(self.inner.size + self.group - 1) - begin)
         return Index.of(k.compute("div", left, k.constant(self.group, "int64")))
@@ -176,7 +178,7 @@ class PackedOperand:
             return list(k.carry(*(value(n, lane) for n in range(count))))
 
     def interleaved(self, vectors: Sequence[Value]) -> Value:
-        """Element by element of all vectors: a group of each lane."""
+        """Interleave vectors so that each lane's elements form a group."""
         k, lanes, size = self.k, TILE_ROWS, 1
         rows = list(vectors)
         while len(rows) > 1:
@@ -190,8 +192,9 @@ class PackedOperand:
 
 
 def transposed_groups(k: KernelBuilder, rows: Sequence[Value], group: int) -> list[Value]:
-    """A square of vectors transposed, where `group` lanes stay together: blocks are exchanged in rounds, each half as
-    long as those before."""
+    """Transpose a square of vectors in which `group` lanes stay together. Each round exchanges blocks half as long as
+    the round before.
+    """
     vectors, side = list(rows), len(rows)
     distance = side // 2
     while distance:

@@ -28,12 +28,12 @@ from weft.compiler.kernel.ir import TILE_BYTES, TILE_ROW_BYTES, TILE_ROWS, Buffe
 # and the least tiles along K of such a chunk.
 MOST_TASK, TASKS = 512 * 512, 96
 CHUNK_BYTES, LEAST_CHUNK = 768 << 10, 8
-# In tasks that pack: bytes of the left operand and of a panel of the right one, which stay in the second cache, and the
-# most rows. So many tasks are enough, if each has so many multiplications, and fewer if they are smaller, since each
-# packs a panel; with many of them each has several panels.
+# Tasks that pack: bytes of the left operand and of a panel of the right one, which stay in the second cache, and the
+# most rows. ENOUGH_TASKS: pairs of a number of tasks and the least multiplications of each (every task packs a panel,
+# so smaller tasks should be fewer). From MANY_TASKS on each task gets several panels.
 LEFT_BYTES, PANEL_BYTES, MOST_ROWS = 1 << 20, 1 << 19, 512
 ENOUGH_TASKS, MANY_TASKS = ((32, 1 << 22), (16, 1 << 20)), 64
-# Up to so many bytes that are multiplied one task is quicker than several, whose results go from one cache to another.
+# Up to this product of bytes one task is quicker than several, whose results would travel between caches.
 ONE_TASK = 1 << 22
 # Bytes of all panels of a task, up to which it packs all of them first: then what an epilogue computes is written row
 # by row, and not in columns of one cache line, whose rows are pages apart.
@@ -54,8 +54,9 @@ class Schedule:
 
 
 def schedule(m: Matrices, others: int) -> Schedule:
-    """The largest tasks of which there are enough, since a task reads its operands from beyond the second cache. They
-    are as near to squares as they can be; a chunk of K stays in that cache."""
+    """Choose the largest tasks that are still enough to share, since a task reads its operands from beyond the second
+    cache. Tasks are nearly square; a chunk of K stays in that cache.
+    """
     sides = [m.panels(operand) // m.tiles(operand) for operand in (m.left, m.right)]
     elements = [m.tiles(operand) * TILE_ROWS for operand in (m.left, m.right)]
     task = [1, 1]
@@ -83,8 +84,9 @@ def schedule(m: Matrices, others: int) -> Schedule:
 
 
 def packing_schedule(m: Matrices, others: int) -> Schedule | None:
-    """A schedule of tasks that pack panels of the right operand themselves, if that is less than packing everything
-    before: as many rows as stay in the cache, or fewer, so that there are enough tasks."""
+    """Choose a schedule of tasks that pack panels of the right operand themselves; return None if packing everything
+    beforehand is cheaper. A task has as many rows as stay in the cache, or fewer to get enough tasks.
+    """
     itemsize, length = m.left.dtype.itemsize, m.steps * m.row
     sides = [m.panels(operand) // m.tiles(operand) for operand in (m.left, m.right)]
     sizes = [m.tiles(operand) * TILE_ROWS for operand in (m.left, m.right)]
@@ -127,7 +129,7 @@ def emit_matrices_by_tiles(fusion: Fusion, m: Matrices) -> None:
 
 
 def _ravel(axes: Sequence[ContractionAxis], indices: dict[ContractionAxis, Index]) -> Index:
-    """The indices along several axes as one."""
+    """Combine the indices along several axes into one row-major index."""
     total = Index()
     for axis in axes:
         total = total * axis.size + indices[axis]
@@ -196,7 +198,7 @@ class _Multiply:
         return np.dtype(np.float32 if self.m.left.dtype == dtypes.bfloat16 else np.int32)
 
     def results_are_sums(self, fusion: Fusion) -> bool:
-        """Whether tiles of sums are the result: there is no epilogue, and the result consists of whole blocks."""
+        """Return whether tiles of sums are the result: no epilogue, and only whole blocks."""
         contraction, hero = self.m.contraction, fusion.hero
         assert hero is not None
         strides = contraction.result_strides()
@@ -230,8 +232,9 @@ class _Multiply:
                 self.finish(row, column)
 
     def pack_and_multiply(self, packing: PackedOperand) -> None:
-        """A panel of the right operand, and all blocks of rows with it, one panel after the other; or all panels, and
-        then one block of rows after the other."""
+        """Pack a panel of the right operand and multiply all blocks of rows by it, panel by panel; or pack all panels
+        first, then go through the blocks of rows.
+        """
         leading = {axis: self.at[axis] for axis in self.m.right.leading}
         count = self.together[1]
 
@@ -253,7 +256,7 @@ class _Multiply:
                 self.finish(row, column)
 
     def packed_at(self, column: Index) -> Index:
-        """Where a task has packed a block of columns."""
+        """Return the offset at which a task has packed a block of columns."""
         panels = self.together[1] * self.panel
         return self.task * (self.panels_before * panels) + (column * panels if self.panels_before > 1 else 0)
 
@@ -274,11 +277,11 @@ class _Multiply:
             yield Index.of(column)
 
     def end(self, side: int, first: Index) -> Index | None:
-        """How many blocks there are from the first one of a task on, where tasks do not fill a side."""
+        """Return the number of blocks left from the first one of a task, or None where tasks fill the side."""
         return Index(self.sides[side]) - first if self.sides[side] % self.plan.blocks[side] else None
 
     def corner(self, row: Index, column: Index) -> Index:
-        """Where the sums of a block begin."""
+        """Return the offset of the sums of a block."""
         if self.stores_tiles:
             firsts = (self.first_row + row) * self.sizes[0], (self.first_column + column) * self.sizes[1]
             return self.m.contraction.result_offset(
@@ -290,7 +293,7 @@ class _Multiply:
         return self.task * self.area + inside
 
     def multiply(self, row: Index, column: Index, chunk: Index, accumulate: bool) -> None:
-        """A block of tiles over a chunk of K."""
+        """Multiply a block of tiles over a chunk of K."""
         m, plan = self.m, self.plan
         tile = TILE_BYTES // m.left.dtype.itemsize
         blocks = self.first_row + row, self.first_column + column
@@ -315,7 +318,7 @@ class _Multiply:
         )  # fmt: skip
 
     def finish(self, row: Index, column: Index, blocks: int = 1) -> None:
-        """Write the results of so many blocks side by side, row by row, if tiles are not."""
+        """Write the results of `blocks` adjacent blocks row by row, unless tiles are stored directly."""
         if self.stores_tiles:
             return
         k, m = self.k, self.m

@@ -6,8 +6,8 @@ A plan is chosen by a count of cycles from shapes and strides alone, so that equ
 - lanes along an axis of K: a tile of rows along up to two free axes, each sum reduced from lanes in the end.
 
 An operand that would be gathered, or computed, again and again is first copied to scratch memory in the order in which
-it is read. Where few results have long sums, K is split: into parts, which threads sum on their own, and into chunks of
-which the operands stay in the cache.
+it is read. Where few results have long sums, K is split: into parts, which threads sum on their own, and into chunks,
+whose operands stay in the cache.
 """
 
 from __future__ import annotations
@@ -47,8 +47,7 @@ class Blocks:
 
 
 class Plan(NamedTuple):
-    """The loops of a contraction. `lanes` is None for sums of scalars; with `lanes_along_k`, lanes are reduced in the
-    end."""
+    """Loops of a contraction. Without `lanes` sums are scalars; with `lanes_along_k`, lanes are reduced in the end."""
 
     lanes: ContractionAxis | None
     width: int
@@ -62,19 +61,22 @@ class Plan(NamedTuple):
 
 
 def lanes_of(target: Target, dtype: np.dtype[Any]) -> int:
-    """How many elements one register holds, as they are stored: short floats too, which `Target.lanes` counts as they
-    are computed. The parts of complex ones have registers of their own."""
+    """Return how many elements one register holds in their storage form. `Target.lanes` counts short floats as
+    computed; the parts of complex numbers have separate registers.
+    """
     size = dtype.itemsize // (2 if dtypes.kind(dtype) == "c" else 1)
     return max(1, target.vector_bytes // size)
 
 
 def accumulators(target: Target, dtype: np.dtype[Any]) -> int:
-    """How many scalars or vectors can be summed in registers, with some left for operands."""
+    """Return how many scalars or vectors can be summed in registers, with some left for operands."""
     return target.accumulators // 2 if dtypes.kind(dtype) == "c" else target.accumulators
 
 
 def fits(target: Target, dtype: np.dtype[Any], height: int, vectors: int) -> bool:
-    """Whether a tile of sums is in registers, together with one row of an operand and a scalar of the other."""
+    """Return whether a tile of sums fits the registers, together with one row of an operand and a scalar of the
+    other.
+    """
     parts = 2 if dtypes.kind(dtype) == "c" else 1
     row = vectors if height > 1 else 2  # what only one sum reads needs no register of its own
     needed = (height * vectors + row + 1) * parts
@@ -83,29 +85,29 @@ def fits(target: Target, dtype: np.dtype[Any], height: int, vectors: int) -> boo
 
 @lru_cache(maxsize=256)
 def heights_that_fit(target: Target, dtype: np.dtype[Any], vectors: int) -> tuple[int, ...]:
-    """The rows that a tile of so many vectors may have."""
+    """Return the numbers of rows that a tile of `vectors` vectors may have."""
     return tuple(h for h in target.matmul.heights if fits(target, dtype, h, vectors))
 
 
 def panels_of(needed: int, vectors: int) -> int:
-    """How many panels of so many vectors there are."""
+    """Return the number of panels of `vectors` vectors that cover `needed` vectors."""
     return -(-needed // vectors)
 
 
 def candidates(contraction: ContractionLoops, left: Access, right: Access, target: Target, most: int) -> list[Plan]:
-    """So many plans that may be the quickest, the default one first, for callers that can measure them.
+    """Return up to `most` plans that may be the quickest, the default one first, for callers that can measure them.
 
-    Those of one `order_of_sums` compute the same bits: an element is one chain of sums over K, from zero on, and goes
-    on where the chunk before stopped; tiles, widths, blocks, chunks and copies only change when each is computed. All
-    that are listed have the order of the reference plan, whose choice takes so little that programs for symbolic sizes
-    take it for each size.
+    Plans with the same `order_of_sums` compute the same bits: an element is one chain of sums over K, from zero on,
+    which each chunk continues; tiles, widths, blocks, chunks and copies only change when each is computed. All listed
+    plans have the order of the reference plan, whose choice is cheap enough that programs for symbolic sizes repeat
+    it for each size.
     """
     chooser = _chooser(contraction, left, right, target)
     return [chooser.finished(p) for p in chooser.quickest(most)]
 
 
 def reference_plan(contraction: ContractionLoops, left: Access, right: Access, target: Target) -> Plan:
-    """The plan whose order of sums all plans of a contraction have."""
+    """Return the plan that determines the order of sums of a contraction."""
     return _chooser(contraction, left, right, target).reference
 
 
@@ -113,13 +115,14 @@ _cycles, _size = attrgetter("cycles"), attrgetter("size")
 
 
 def _chain(plan: Plan) -> tuple[Any, ...]:
-    """The order of sums but for the parts of K."""
+    """Return the order of sums except for the parts of K."""
     return plan.k_axes, (plan.lanes, plan.width) if plan.lanes_along_k else None
 
 
 def order_of_sums(plan: Plan) -> tuple[Any, ...]:
-    """What the bits of a result depend on: the order of the axes of K, lanes along them that are reduced in the end,
-    and parts of it that are summed on their own."""
+    """Return what the bits of a result depend on: the order of the axes of K, lanes along them that are reduced in
+    the end, and the parts that are summed separately.
+    """
     along_k = (plan.lanes, plan.width) if plan.lanes_along_k else None
     return (
         plan.k_axes,
@@ -129,7 +132,7 @@ def order_of_sums(plan: Plan) -> tuple[Any, ...]:
 
 
 def same_bits(plans: Sequence[Plan]) -> list[Plan]:
-    """Those plans that compute the same bits as the first."""
+    """Filter the plans that compute the same bits as the first one."""
     return [p for p in plans if order_of_sums(p) == order_of_sums(plans[0])]
 
 
@@ -194,7 +197,7 @@ class Chooser:
         """Plans with the order of sums of the reference plan, those with the fewest cycles first."""
         reference = self.reference
         chain = _chain(reference)
-        # The reference plan is one of them: who wants one only can leave out what takes more.
+        # The reference plan is one of them, so a caller that wants one plan can skip all slower ones.
         limit = reference.cycles if most == 1 else inf
         plans = self.all_along_k(limit) if reference.lanes_along_k else self.candidates(limit)
         return sorted([p for p in plans if _chain(p) == chain], key=_cycles)[:most] or [reference]
@@ -223,7 +226,7 @@ class Chooser:
                 yield from self.along_k(axis, limit)
 
     def is_contiguous(self, axis: ContractionAxis) -> bool:
-        """Whether lanes along an axis would read or write elements that are side by side."""
+        """Return whether lanes along an axis would read or write contiguous elements."""
         return bool(self.result[axis] == 1) or any([strides.get(axis, 0) == 1 for strides in self.strides])
 
     @cached_property
@@ -244,7 +247,7 @@ class Chooser:
         return min([self.scalar(), *self.all_along_k(limit), *tiled], key=_cycles)
 
     def largest_tile(self, axis: ContractionAxis, tile: ContractionAxis | None) -> list[tuple[int, int]]:
-        """The rows and vectors of the largest tile, with rows at most as many as there are."""
+        """Return (rows, vectors) of the largest tile, with at most as many rows as the axis has; empty if none fits."""
         costs, needed = self.costs, -(-axis.size // self.lanes)
         most = costs.masked_vectors if tile else costs.vectors[-1]
         for vectors in reversed(costs.vectors):
@@ -255,17 +258,17 @@ class Chooser:
         return []
 
     def scalar(self) -> Plan:
-        """One element at a time: for what is too small for anything else."""
+        """Return the plan that computes one element at a time, for contractions too small for anything else."""
         cycles = self.sums * (self.terms * 4.0 + 4.0)
         return Plan(None, 1, (), (False, False), self.k_axes, cycles=cycles)
 
     # -- operands --------------------------------------------------------------------------------------------------
 
     def choose_copy(self, n: int, axis: ContractionAxis, repeats: float, beside: int) -> tuple[bool, float]:
-        """Whether to copy an operand first, and the cycles of the copy or of reading the operand where it is.
+        """Decide whether to copy an operand first; also return the cycles of the copy or of reading it in place.
 
-        `repeats` is how often the loops, whose lanes are along `axis`, read each element; `beside` is how many vectors
-        or scalars of it one iteration of the innermost loop reads.
+        `repeats` is how often the loops, whose lanes are along `axis`, read each element; `beside` is how many
+        vectors or scalars of it one iteration of the innermost loop reads.
         """
         costs = self.costs
         operand, strides, elements, repeats = self.operands[n], self.strides[n], self.elements[n], max(repeats, 1.0)
@@ -294,13 +297,13 @@ class Chooser:
         return (True, copied) if copied < direct else (False, direct)
 
     def transposes(self, operand: Access, last: ContractionAxis) -> bool:
-        """Whether a copy with another last axis can be built of squares that are transposed in registers."""
+        """Return whether a copy with another last axis can be built from squares transposed in registers."""
         inner = next((a for a, stride in operand.strides.items() if stride == 1), None)
         simple = self.itemsize in (4, 8) and dtypes.kind(self.dtype) != "c"
         return simple and inner is not None and min(inner.size, last.size) >= self.lanes
 
     def unaligned(self, n: int, axis: ContractionAxis) -> bool:
-        """Whether vectors of an operand straddle cache lines, or are evicted by set conflicts."""
+        """Return whether vectors of an operand straddle cache lines, or are evicted by set conflicts."""
         if self.set_conflicts[n]:
             return True
         return any([s % self.lanes for a, s in self.strides[n].items() if a is not axis])
@@ -308,7 +311,7 @@ class Chooser:
     # -- lanes along a free axis -------------------------------------------------------------------------------------
 
     def tile_sizes(self, axis: ContractionAxis, tile: ContractionAxis | None) -> Iterator[tuple[int, int]]:
-        """How many rows along `tile` and vectors along `axis` a tile may have."""
+        """Yield the possible (rows along `tile`, vectors along `axis`) of a tile."""
         costs = self.costs
         needed = -(-axis.size // self.lanes)
         for height in costs.heights if tile else (1,):
@@ -337,7 +340,7 @@ class Chooser:
         sizes: Iterable[tuple[int, int]],
         limit: float = inf,
     ) -> Iterator[Plan]:
-        """Tiles for two axes, of these sizes; those that take more cycles than a limit may be left out."""
+        """Yield plans for two axes with tiles of the given sizes; plans above `limit` cycles may be left out."""
         costs = self.costs
         needed = -(-axis.size // self.lanes)
         rest = self.sums // (axis.size * (tile.size if tile else 1))
@@ -432,7 +435,9 @@ class Chooser:
         registers: int,
         limit: float,
     ) -> Iterator[Plan]:
-        """The plan for a tile of sums along K, with so many registers for each; none above the limit."""
+        """Yield the plan for a tile of sums along K with `registers` registers for each sum, if it is within the
+        limit.
+        """
         costs = self.costs
         sums = prod(heights)
         iterations = -(-axis.size // (registers * self.lanes)) * (self.terms // axis.size)
@@ -460,8 +465,9 @@ class Chooser:
         yield Plan(axis, width, tuple(tiles), (packed[0], packed[1]), k_axes, lanes_along_k=True, cycles=cycles)
 
     def streams(self, best: Plan) -> bool:
-        """Whether a vector is multiplied with rows from beyond the cache that are longer than a panel: then few rows at
-        a time are streamed from end to end, and sums stay in the cache."""
+        """Return whether a vector is multiplied with rows from beyond the cache that are longer than a panel. Then
+        few rows at a time are streamed from end to end, and the sums stay in the cache.
+        """
         costs = self.costs
         if best.lanes_along_k or best.lanes is None or len(best.k_axes) != 1 or prod(h for _, h in best.tiles) != 1:
             return False
@@ -478,13 +484,14 @@ class Chooser:
     # -- blocks, and splitting K ------------------------------------------------------------------------------------
 
     def finished(self, best: Plan) -> Plan:
-        """A plan with how its work is shared and how K is split."""
+        """Complete a plan with its blocks and the split of K."""
         best = best._replace(split_k=self.choose_split_k(best))
         return best._replace(blocks=self.blocks(best))
 
     def blocks(self, best: Plan) -> Blocks | None:
-        """Blocks that are as large as the cache allows, but of which there are enough to share; None if something else
-        is shared, or there is too little work."""
+        """Choose blocks as large as the cache allows while there are enough to share; return None if something else
+        is shared, or there is too little work.
+        """
         costs = self.costs
         if best.lanes_along_k or best.lanes is None or not best.tiles or self.terms * self.sums < costs.shared_work:
             return None
@@ -518,8 +525,9 @@ class Chooser:
         return Blocks(tiles, group)
 
     def reads_conflict(self, best: Plan) -> bool:
-        """Whether vectors are read where they are, from rows that fall into few sets of the cache, or have pages of
-        their own."""
+        """Return whether vectors are read in place from rows that fall into few sets of the cache or lie on a page
+        each.
+        """
         lanes = best.lanes
         assert lanes is not None
         return any(
@@ -571,7 +579,7 @@ class Chooser:
         return -(-first.size // length), length, parts
 
     def chunks_of(self, best: Plan, parts: int, length: int) -> SplitK:
-        """Parts in chunks, of which a panel stays in the cache."""
+        """Split parts of K into chunks such that a panel stays in the cache."""
         costs, size = self.costs, self.dtype.itemsize
         inside, position = 1, len(best.k_axes) - 1
         # A part is summed by one thread through one panel; else a panel is used by one block at a time.
@@ -586,7 +594,7 @@ class Chooser:
 
 
 def part_length(size: Any, parts: int, plan: Plan) -> Any:
-    """How long a part of the first axis of K is, of so many: whole vectors, if lanes are along it."""
+    """Return the length of each of `parts` parts of the first axis of K, in whole vectors if it has the lanes."""
     length = -(-size // parts)
     if plan.lanes_along_k and plan.lanes is plan.k_axes[0]:
         length = -(-length // plan.width) * plan.width
@@ -594,5 +602,5 @@ def part_length(size: Any, parts: int, plan: Plan) -> Any:
 
 
 def _even(size: int, most: int) -> int:
-    """Pieces of about equal size, none of which has more than `most`."""
+    """Return the size of equal pieces of `size`, at most `most`."""
     return -(-size // -(-size // max(1, most)))

@@ -29,7 +29,7 @@ def emit_concatenate(fusion: Fusion) -> Emission:
 
 
 def _storing(fusion: Fusion, operand: Any, dimension: int, before: int) -> Any:
-    """What to do at an index of an operand: compute with its element and store it at its index in the result."""
+    """Return a function that computes with an element of an operand and stores it at its index in the result."""
     hero: Any = fusion.hero
     out = hero.outvars[0]
     shape = out.aval.shape

@@ -20,7 +20,7 @@ REGISTERS = 4
 
 
 def emit_gather(fusion: Fusion) -> Emission:
-    """A kernel that computes all results, which have one space."""
+    """Emit a kernel that computes all results, which have the same space."""
     writer = fusion.writer("gather")
     space = space_of(fusion.jaxpr.outvars[0])
     width = _width(fusion, space)
@@ -29,8 +29,9 @@ def emit_gather(fusion: Fusion) -> Emission:
 
 
 def _width(fusion: Fusion, space: Sequence[int]) -> int:
-    """The lanes of a row: as many registers as it fills, up to a few, and no more than it has elements. Where each lane
-    has an index of its own, a register."""
+    """Return the lanes of a row: up to a few registers, and no more lanes than the row has elements. If each lane has
+    an index of its own, one register.
+    """
     hero, width = fusion.hero, copy_lanes(fusion)
     if hero is None or hero.primitive is not gather or space_of(hero.outvars[0]) != space or not space:
         return width

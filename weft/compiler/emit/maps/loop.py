@@ -28,7 +28,7 @@ def nest(k: KernelBuilder, shape: Sequence[int], width: int | None, body: Callab
 
 
 def emit_loop(fusion: Fusion) -> Emission:
-    """A kernel that computes all results, which have one space."""
+    """Emit a kernel that computes all results, which have the same space."""
     writer = fusion.writer("loop")
     only_copied = all(v.aval.dtype in fusion.copied for v in fusion.jaxpr.outvars)  # type: ignore[attr-defined]
     width = copy_lanes(fusion) if only_copied else writer.lanes

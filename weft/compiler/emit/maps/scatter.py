@@ -37,7 +37,7 @@ GRID_THREADS = 1 << 15
 
 
 def emit_scatter(fusion: Fusion) -> Emission:
-    """A kernel that changes the hero's first operand; with short floats, two more that widen and round."""
+    """Emit a kernel that updates the hero's first operand; short floats take two more, which widen and round it."""
     hero: Any = fusion.hero
     operand, _, updates = hero.invars
     out = hero.outvars[0]
@@ -78,7 +78,7 @@ def emit_scatter(fusion: Fusion) -> Emission:
 
 
 def _clear_flag(fusion: Fusion) -> None:
-    """A kernel that clears the flag, if there is one: the kernel that sets it may run in several threads."""
+    """Emit a kernel that clears the flag, if there is one, since the kernel that sets it may run in several threads."""
     hero: Any = fusion.hero
     for flag in (v for v in hero.outvars[1:] if v in fusion.results):
         writer = fusion.writer("clear")
@@ -86,7 +86,7 @@ def _clear_flag(fusion: Fusion) -> None:
 
 
 def _emit(fusion: Fusion, buffer_of: Callable[[Writer], Buffer], wide: Any) -> None:
-    """One kernel, or several for many scalars, that store into a buffer."""
+    """Emit one kernel, or several for many scalars, that store into the buffer that `buffer_of` returns."""
 
     def scattering_of(writer: Writer) -> Scattering:
         return Scattering(fusion, writer, buffer_of, wide)
@@ -131,7 +131,7 @@ class Scattering:
             self.op = BOOL_OPERATIONS[self.op]
 
     def emit(self) -> None:
-        """The loop over threads, if there is one, then batches, indices in order, and the window."""
+        """Emit the loop over threads if there is one, then loops over batches, indices in order, and the window."""
         batched = [e for _, e in self.pairs if self.many[e] != 1]
         # No two windows overlap, unless they were clamped.
         apart = self.hero.params["unique_indices"] and not self.clip
@@ -174,8 +174,9 @@ class Scattering:
         nest(self.k, [size for size in self.many if size != 1], self.writer.lanes, body)
 
     def _blocks(self) -> tuple[int, int] | None:
-        """A window dimension that may be split for threads, and the length of a part: where windows cover a dimension
-        whole, equal parts of all of them are disjoint from the others."""
+        """Return a window dimension to split for threads and the length of a part. If windows cover a dimension
+        completely, equal parts of all windows are disjoint from the others.
+        """
         width = REGISTERS * self.width
         for d in self.window_dims:
             covered = d not in self.dimension_numbers.scatter_dims_to_operand_dims
@@ -185,8 +186,9 @@ class Scattering:
         return None
 
     def _shares(self, parts: int) -> int:
-        """How many threads take turns with each part of windows: one has those that start at multiples of this, the
-        next one those after them, so that all updates of an element are one thread's, in order. On CPUs it is one."""
+        """Return among how many threads the windows of each part are divided. A thread has the windows whose start is
+        congruent to its number, so all updates of an element belong to one thread, in order. 1 on CPUs.
+        """
         count = math.prod(self.many)
         if not self.fusion.target.grid_bytes or self.flags or not self.dimension_numbers.scatter_dims_to_operand_dims:
             return 1
@@ -194,7 +196,7 @@ class Scattering:
         return 1 << max(wanted.bit_length() - 1, 0)
 
     def _lane_dim(self) -> int | None:
-        """The last dimension in which a window is more than one element."""
+        """Return the last dimension in which a window has more than one element."""
         return next((d for d in reversed(self.window_dims) if self.sizes[d] != 1), None)
 
     def _over_indices(self, order: Sequence[int], indices: dict[int, Index], threads: bool, part: Any) -> None:
@@ -209,7 +211,7 @@ class Scattering:
             self._over_indices(rest, {**indices, dimension: Index.of(i)}, False, part)
 
     def _window(self, many: MultiIndex, part: Any) -> None:
-        """One window: where it starts, and loops over its elements."""
+        """Emit one window: its start, and loops over its elements."""
         k = self.k
         begin, inside = self.start(many)
         dims = [d for d in self.window_dims if self.sizes[d] != 1]
@@ -229,14 +231,16 @@ class Scattering:
             self._over_window(dims, {}, part, store)
 
     def _is_own(self, begin: dict[int, Index], share: Value, shares: int) -> Value:
-        """Whether a window is one of those that a thread takes."""
+        """Return whether a window belongs to a share."""
         k = self.k
         first = self.dimension_numbers.scatter_dims_to_operand_dims[0]
         index = k.scalars.convert(k.position(begin[first]), dtypes.uint32)
         return k.compute("eq", k.compute("and", index, k.constant(shares - 1, dtypes.uint32)), share)
 
     def start(self, many: MultiIndex) -> tuple[dict[int, Index], Value | None]:
-        """Where a window starts, in the indexed dimensions, and whether it is in bounds (None: it is)."""
+        """Return the start of a window in the indexed dimensions, and the condition that it is in bounds (None:
+        always).
+        """
         starts = self.dimension_numbers.scatter_dims_to_operand_dims
         vector = [self.writer.values.at(self.indices, (*many, Index(c))) for c in range(len(starts))]
         limits = [self.shape[d] - self.sizes[d] for d in starts]
@@ -272,7 +276,7 @@ class Scattering:
             self._over_window(rest, {**inner, d: offset + i}, part, store)
 
     def _row_width(self, size: int) -> int:
-        """As many registers as a row fills, up to a few, and no more lanes than it has elements."""
+        """Return the lanes for a row: up to a few registers, and no more lanes than the row has elements."""
         return min(REGISTERS * self.width, 1 << max(size.bit_length() - 1, 0))
 
     def _element(self, many: MultiIndex, inner: dict[int, Index], begin: dict[int, Index]) -> Value:
@@ -280,12 +284,12 @@ class Scattering:
         return self._combine(self.offset(many, inner, begin), self.update(many, inner))
 
     def offset(self, many: MultiIndex, inner: dict[int, Index], begin: dict[int, Index]) -> Index:
-        """The offset of an element of a window in the buffer."""
+        """Return the offset in the buffer of an element of a window."""
         index = window_index(len(self.shape), (begin, inner, {d: many[e] for d, e in self.pairs}))
         return row_major(self.shape, [Index.of(i) for i in index])
 
     def update(self, many: MultiIndex, inner: dict[int, Index]) -> Value:
-        """An element of an update, at index 0 of dimensions that are left out."""
+        """Read an element of an update, at index 0 of dimensions that are missing."""
         rank = len(self.updates.aval.shape)
         window = self.dimension_numbers.update_window_dims
         found = dict(zip(remaining_axes(rank, window), many, strict=True))

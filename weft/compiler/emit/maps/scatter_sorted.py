@@ -32,7 +32,7 @@ TOGETHER, FEW, MOST_CELLS = 8, 4, 2
 
 
 def fits_sorted(scattering: Scattering) -> bool:
-    """Whether there are many windows, and any two of them have all elements in common or none."""
+    """Return whether there are many windows, and any two of them have all elements in common or none."""
     params, count = scattering.hero.params, math.prod(scattering.many)
     indexed = scattering.dimension_numbers.scatter_dims_to_operand_dims
     if not scattering.fusion.target.group_lanes or scattering.flags_nan or not LEAST <= count < 1 << 31:
@@ -43,7 +43,7 @@ def fits_sorted(scattering: Scattering) -> bool:
 
 
 def cell_dims(scattering: Scattering) -> list[int]:
-    """The dimensions in which cells differ: those that are indexed, and those of batches."""
+    """Return the dimensions in which cells differ: the indexed ones and those of batches."""
     return [*scattering.dimension_numbers.scatter_dims_to_operand_dims, *(d for d, _ in scattering.pairs)]
 
 
@@ -89,7 +89,7 @@ class SortedUpdates(LongRows):
 
 
 def emit_sorted(fusion: Fusion, scattering_of: Callable[[Writer], Scattering]) -> None:
-    """Kernels that sort updates and apply them. `scattering_of` returns what a kernel knows of the scatter."""
+    """Emit kernels that sort updates and apply them. `scattering_of` returns the scatter as seen by one kernel."""
     updates = SortedUpdates(fusion, scattering_of)
     updates.emit()
     if scattering_of(Writer(fusion, "none")).flags_outside:
@@ -109,7 +109,7 @@ def _flag_outside(updates: SortedUpdates) -> None:
 
 
 def _apply_by_cells(updates: SortedUpdates) -> None:
-    """Where the updates of each cell begin; and a thread for each element of each cell."""
+    """Find the first update of each cell, then combine updates with one thread for each element of each cell."""
     fusion, cells, count = updates.fusion, updates.cells, updates.count
     starts = fusion.new_scratch(UINT32, cells + 1)
     writer = fusion.writer("scatter_starts", final=True)
@@ -131,8 +131,9 @@ def _apply_by_cells(updates: SortedUpdates) -> None:
 
 
 def _apply_by_updates(updates: SortedUpdates) -> None:
-    """A thread for each element of each update, of which those that are the first of a cell do all of it: a few updates
-    at once, and what is left, of which there mostly is nothing."""
+    """Combine updates with one thread for each element of each update; only the thread of a cell's first update
+    works. A few updates are combined at once, the rest (mostly none) in a loop.
+    """
     count, applied = updates.count, Apply(updates, "scatter")
     k, codes = applied.k, applied.codes
     with k.loop(count * applied.size, kind=LoopKind.THREADS) as i:
@@ -173,12 +174,12 @@ class Apply:
         self.size = math.prod(self.scattering.sizes[d] for d in self.dims)
 
     def split(self, i: Index, count: int) -> tuple[Index, dict[int, Index]]:
-        """The cell or update of a thread, of so many, and its index in the window."""
+        """Split an iteration into the cell or update, below `count`, and the index in its window."""
         at, *inner = self.k.digits(i, (count, *(self.scattering.sizes[d] for d in self.dims)))
         return at, dict(zip(self.dims, inner, strict=True))
 
     def update_at(self, at: Value, inner: dict[int, Index]) -> Value:
-        """An element of the update at an index of the sorted ones."""
+        """Read an element of the update at an index of the sorted updates."""
         k, scattering = self.k, self.scattering
         found = k.scalars.convert(k.load(self.codes, Index.of(at)), UINT32)
         if self.updates.payload == "element":
@@ -186,7 +187,7 @@ class Apply:
         return scattering.update(k.digits(Index.of(found), scattering.many), inner)
 
     def offset(self, cell: Value, inner: dict[int, Index]) -> Index:
-        """The offset of an element of a cell in the buffer."""
+        """Return the offset in the buffer of an element of a cell."""
         scattering = self.scattering
         begin = self.k.digits(Index.of(cell), cell_shape(scattering))
         found = {**dict.fromkeys(range(len(scattering.shape)), Index()), **inner}
@@ -212,7 +213,9 @@ class Apply:
         k.store(buffer, offset, s.convert(total, buffer.dtype))
 
     def several(self, count: int, begin: Value, j: Index, last: Value, total: Value, inner: dict[int, Index]) -> Value:
-        """A total with so many updates more. All are read before the first is added, and beyond the last that again."""
+        """Combine a total with up to `count` further updates. All are read before the first is added; beyond the last
+        one it is read again and ignored.
+        """
         k, s, scattering = self.k, self.k.scalars, self.scattering
         found = []
         for n in range(count):
@@ -226,12 +229,12 @@ class Apply:
 
 
 def _cell(k: KernelBuilder, word: Value) -> Value:
-    """The cell of a sorted word."""
+    """Return the cell of a sorted word."""
     return k.scalars.convert(k.compute("shift_right_logical", word, k.constant(32, UINT64)), UINT32)
 
 
 def _first_of(k: KernelBuilder, codes: Buffer, cell: Value, begin: Value, count: int) -> Value:
-    """The index of the first of `count` sorted words, from `begin` on, whose cell is not less."""
+    """Find by bisection the first of `count` sorted words, from `begin` on, whose cell is not less than `cell`."""
     one = k.constant(1, UINT32)
     with k.loop(count.bit_length(), carries=[begin, k.constant(count, UINT32)]) as (_, (low, high)):
         middle = k.compute("shift_right_logical", k.compute("add", low, high), one)

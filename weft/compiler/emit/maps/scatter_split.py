@@ -32,7 +32,7 @@ LINE = 64
 
 
 def fits_split(scattering: Scattering) -> bool:
-    """Whether updates are single elements, many of them, that may go anywhere in a large array."""
+    """Return whether updates are single elements, many of them, that may go anywhere in a large array."""
     params, size = scattering.hero.params, math.prod(scattering.shape)
     if params["unique_indices"] or params["indices_are_sorted"] or scattering.pairs:
         return False
@@ -59,7 +59,7 @@ class ScatterSplit:
     updates: int
 
     def written_by(self, name: str) -> Scattering:
-        """What the next kernel knows of the scatter."""
+        """Start the next kernel; return the scatter as seen by it."""
         return self.scattering_of(self.fusion.writer(name, final=True))
 
 
@@ -105,7 +105,9 @@ def _over_block(scattering: Scattering, block: Index, visit: Callable[[MultiInde
 
 
 def _target(split: ScatterSplit, scattering: Scattering, index: MultiIndex) -> tuple[Value, Index]:
-    """The offset that an update goes to, and its part. What is out of bounds has a part of its own, the last."""
+    """Return the offset of an update in the array and its part. Updates out of bounds have the last part to
+    themselves.
+    """
     k = scattering.k
     begin, inside = scattering.start(index)
     offset = k.scalars.convert(k.position(scattering.offset(index, {}, begin)), dtypes.uint32)
@@ -116,8 +118,9 @@ def _target(split: ScatterSplit, scattering: Scattering, index: MultiIndex) -> t
 
 
 def _count(split: ScatterSplit) -> None:
-    """How many updates of each block go to each part, and for each update, how many before it go to the same: so no
-    later kernel needs a value that it stored to know where to store next."""
+    """Emit the kernel that counts each block's updates of each part, and for each update those before it in the same
+    part. So no later kernel waits for a value that it stored to know where to store next.
+    """
     scattering = split.written_by("scatter_count")
     k, writer = scattering.k, scattering.writer
     counts, ranks = writer.scratch(split.counts), writer.scratch(split.ranks)
@@ -139,7 +142,7 @@ def _count(split: ScatterSplit) -> None:
 
 
 def _scan_counts(split: ScatterSplit) -> None:
-    """Where each block puts the first update of each part, and where parts begin."""
+    """Emit the kernel that computes where each block puts its first update of each part, and where parts begin."""
     scattering = split.written_by("scatter_scan")
     k, writer = scattering.k, scattering.writer
     counts, starts = writer.scratch(split.counts), writer.scratch(split.starts)

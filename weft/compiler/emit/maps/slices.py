@@ -25,8 +25,9 @@ def emit_slices(fusion: Fusion) -> Emission:
 
 
 def _strided_dims(equation: Equation, v: Any) -> int:
-    """How many leading dimensions of a result, those of size 1 aside, are not contiguous in the operand with those
-    after them."""
+    """Return how many leading dimensions of a result, ignoring those of size 1, are not contiguous in the operand
+    with the dimensions after them.
+    """
     shape = equation.invars[0].aval.shape  # type: ignore[attr-defined]
     cut = [axis for axis, (a, b) in enumerate(zip(shape, v.aval.shape, strict=True)) if a != b]
     return sum(1 for d in v.aval.shape[: cut[-1] if cut else 0] if d != 1)

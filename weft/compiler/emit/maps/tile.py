@@ -17,8 +17,9 @@ from weft.primitives.movement.shape import tile
 
 
 def emit_loop_kind(fusion: Fusion) -> Emission:
-    """The kernel of a loop. A `tile` that is alone has loops of its own, and so has a `concatenate` if all that
-    follows it is at its own index."""
+    """Emit the kernel of a loop. A lone `tile` has loops of its own, and so has a `concatenate` that is followed only
+    by elementwise operations.
+    """
     if fusion.hero is not None and fusion.hero.primitive is tile and len(fusion.jaxpr.eqns) == 1:
         return emit_tile(fusion)
     hero = _concatenate_of(fusion.jaxpr)
@@ -28,7 +29,7 @@ def emit_loop_kind(fusion: Fusion) -> Emission:
 
 
 def _concatenate_of(jaxpr: Jaxpr) -> int | None:
-    """The position of the one `concatenate` of a jaxpr, if it can be the hero."""
+    """Return the position of the only `concatenate` of a jaxpr if it can be the hero, else None."""
     found = [n for n, e in enumerate(jaxpr.eqns) if e.primitive is concatenate]
     if len(found) != 1:
         return None
@@ -44,7 +45,7 @@ def _concatenate_of(jaxpr: Jaxpr) -> int | None:
 
 
 def emit_tile(fusion: Fusion) -> Emission:
-    """A kernel that stores every copy; the operand is in memory."""
+    """Emit a kernel that stores every copy of an operand in memory."""
     hero: Any = fusion.hero
     (operand,), (out,) = hero.invars, hero.outvars
     shape, counts = operand.aval.shape, hero.params["reps"]

@@ -68,13 +68,13 @@ class Axes:
         self.others = [n for n in range(len(groups)) if n not in (self.read, self.written)]
 
     def index(self, k: KernelBuilder, indices: dict[int, Index]) -> MultiIndex:
-        """An index of the result's space, from indices along the groups."""
+        """Return the index in the result's space for indices along the groups of dimensions."""
         parts = [k.unravel(indices[n], [self.full[axis] for axis in group]) for n, group in enumerate(self.groups)]
         return tuple(i for part in parts for i in part)
 
 
 def _uniform(fusion: Fusion) -> bool:
-    """Whether everything is read at the index of the result or of the hero's operand, as it is in memory."""
+    """Return whether everything is read at the index of the result or of the hero's operand, in memory order."""
     hero: Any = fusion.hero
     jaxpr = fusion.jaxpr
     spaces = (space_of(hero.outvars[0]), space_of(hero.invars[0]), ())
@@ -124,7 +124,7 @@ def emit_transpose(fusion: Fusion) -> Emission:
 
 
 def _work(fusion: Fusion) -> tuple[float, float]:
-    """What is computed for an element before the heroes and after them."""
+    """Return the weight of computing an element before the heroes and after them."""
     needed: set[Any] = set()
     before = after = 0.0
     for equation in reversed(fusion.jaxpr.eqns):
@@ -139,7 +139,9 @@ def _work(fusion: Fusion) -> tuple[float, float]:
 
 
 def _parking(fusion: Fusion) -> Any:
-    """A result in whose memory a tile can be stored for a while: one with the elements of the only hero."""
+    """Return a result whose memory can hold a tile for a while, None if none can: it must have the elements of the
+    only hero.
+    """
     heroes = [e for e in fusion.jaxpr.eqns if _is_hero(fusion, e)]
     dtype = fusion.kernel_dtype(heroes[0].outvars[0])
     same = (v for v in fusion.jaxpr.outvars if fusion.kernel_dtype(v) == dtype)
@@ -147,7 +149,7 @@ def _parking(fusion: Fusion) -> Any:
 
 
 def tile_side(fusion: Fusion) -> int:
-    """The side of a tile: the lanes of a register, of the widest elements that are transposed."""
+    """Return the side of a tile: the lanes of a register for the widest elements that are transposed."""
     widest = max((e.outvars[0] for e in fusion.jaxpr.eqns if _is_hero(fusion, e)), key=lambda v: storage(v).itemsize)
     size = storage(widest).itemsize
     longest = SHORT_SIDE if size > 2 and size_of(widest) * size < SMALL_BYTES else SIDE
@@ -171,7 +173,7 @@ class _Tiles:
         self.inverse = inverse_permutation(self.heroes[0].params["permutation"])
 
     def visit(self) -> None:
-        """The innermost loop goes along the operand's rows, the longest of the others over threads."""
+        """Emit loops over all tiles: the longest over threads, the innermost along the operand's rows."""
         axes, side = self.axes, self.side
         counts = {n: axes.sizes[n] for n in axes.others}
         counts |= {n: axes.sizes[n] // side for n in (axes.written, axes.read)}
@@ -219,18 +221,18 @@ class _Tiles:
                 self.store(index, [self.parked(self.after, index)])
 
     def index(self, indices: dict[int, Index], row: Any, column: Any) -> MultiIndex:
-        """The result's index of an element of a tile; its rows are along what is written."""
+        """Return the result's index of an element of a tile, whose rows are along the written axis."""
         axes = self.axes
         shifted = {axes.read: indices[axes.read] + row, axes.written: indices[axes.written] + column}
         return axes.index(self.writer.k, {**indices, **shifted})
 
     def operand(self, hero: Any, indices: dict[int, Index], row: Any, column: Any) -> Value:
-        """The element of the hero's operand that belongs at an element of a tile."""
+        """Read the element of the hero's operand that belongs at an element of a tile."""
         full = expanded(hero.outvars[0], self.index(indices, row, column))
         return self.writer.values.at(hero.invars[0], tuple(full[axis] for axis in self.inverse))
 
     def read(self, hero: Any, indices: dict[int, Index], i: int, lane: Any) -> Value:
-        """A lane of one of the vectors that are transposed."""
+        """Read a lane of one of the vectors that are transposed."""
         if self.before is not None:
             return self.parked(self.before, self.index(indices, i, lane))
         return self.operand(hero, indices, lane, i)
@@ -251,7 +253,7 @@ class _Tiles:
 
 
 def transposed(k: KernelBuilder, rows: Sequence[Value]) -> list[Value]:
-    """The columns of a square of vectors.
+    """Transpose a square of vectors.
 
     Registers consist of parts, between which elements move less easily. So squares as long as a part are transposed
     first, side by side in all parts, and then the parts are exchanged.
@@ -266,8 +268,9 @@ def transposed(k: KernelBuilder, rows: Sequence[Value]) -> list[Value]:
 
 
 def _transposed_parts(k: KernelBuilder, rows: Sequence[Value], side: int) -> list[Value]:
-    """As many vectors as a part has elements, with the square in each part transposed. A round interleaves vectors that
-    are half of them apart, which moves the highest bit of a vector's index to the end of the index of an element."""
+    """Transpose the square in each part of as many vectors as a part has elements. A round interleaves vectors that
+    are half of them apart, which moves the highest bit of a vector's index to the end of the index of an element.
+    """
     vectors, part = list(rows), len(rows)
     half = part // 2
     halves = [
@@ -281,8 +284,9 @@ def _transposed_parts(k: KernelBuilder, rows: Sequence[Value], side: int) -> lis
 
 
 def _exchanged(k: KernelBuilder, vectors: Sequence[Value], part: int, side: int) -> list[Value]:
-    """The first parts of all vectors, their second parts, and so on: the even parts of neighbours, and the odd ones,
-    are concatenated until each vector has parts of one index only."""
+    """Collect the first parts of all vectors, their second parts, and so on: even parts of neighbours, and odd ones,
+    are concatenated until each vector has parts of one index only.
+    """
     if len(vectors) == 1:
         return list(vectors)
     sorted_parts = []
@@ -294,8 +298,9 @@ def _exchanged(k: KernelBuilder, vectors: Sequence[Value], part: int, side: int)
 
 
 def code_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The dtype that elements have while they are transposed: where lanes have other sizes than memory, integers of its
-    size."""
+    """Return the dtype of elements while they are transposed: where lanes and memory differ in size, an integer of
+    the size in memory.
+    """
     bits = bits_dtype(dtype)
     return dtype if bits is None or dtypes.kind(dtype) == "c" else bits
 
@@ -312,8 +317,9 @@ def _decoded(k: KernelBuilder, code: Value, dtype: np.dtype[Any]) -> Value:
 
 
 def _visit_by_groups(fusion: Fusion, axes: Axes) -> None:
-    """A group of threads has a tile: it reads its rows into local memory, and writes columns of that. Rows there are
-    one element longer, so that columns are not all in the same banks of memory."""
+    """Transpose one tile per group of threads: read rows into local memory, then write its columns. Rows there are
+    one element longer, so that a column spreads over the banks of memory.
+    """
     writer = fusion.writer("transpose", final=True)
     k, tiles = writer.k, _Tiles(writer, axes, 0, None, None)
     stored_dtypes = [fusion.kernel_dtype(e.outvars[0]) for e in tiles.heroes]
@@ -330,8 +336,9 @@ def _visit_by_groups(fusion: Fusion, axes: Axes) -> None:
         indices = dict(zip(axes.others, others, strict=True)) | first
 
         def vectors(rows: int, lanes: int, visit: Any) -> None:
-            """Rows of the tile along one axis, some at a time, and lanes along the other. Rows of a tile that is whole
-            are so far apart that neighbouring ones are read by threads of one warp."""
+            """Visit rows of the tile along one axis, several at a time, with lanes along the other. Rows of a whole
+            tile are spaced so that threads of one warp read neighbouring ones.
+            """
             step = math.gcd(most, sizes[rows], lengths[rows])
             limits = {n: None if sizes[n] % lengths[n] == 0 else Index(sizes[n]) - first[n] for n in sizes}
             whole = limits[rows] is None
@@ -399,6 +406,6 @@ def _visit_strided(writer: Writer, axes: Axes, rows: tuple[int, int], columns: t
 
 
 def _longest_first(axes: Sequence[int], counts: dict[int, int]) -> list[int]:
-    """The order of loops: the longest outermost, for threads, and the others as they are."""
+    """Order loops with the longest outermost, for threads, and the others unchanged."""
     first = max(axes, key=lambda n: counts[n])
     return [first, *(n for n in axes if n != first)]

@@ -13,7 +13,7 @@ from weft.ir.jaxpr import Literal
 
 
 def emit_update(fusion: Fusion) -> Emission:
-    """A kernel that overwrites a slice of the hero's first operand with the update."""
+    """Emit a kernel that overwrites a slice of the hero's first operand with the update."""
     hero = fusion.hero
     assert hero is not None
     operand, update, *starts = hero.invars
@@ -51,7 +51,7 @@ def begin_update(fusion: Fusion) -> list[tuple[int, int]]:
 
 
 def copy_operand(fusion: Fusion, writer: Writer) -> None:
-    """A loop that stores the hero's first operand as the result."""
+    """Emit a loop that stores the hero's first operand as the result."""
     hero: Any = fusion.hero
     operand, out = hero.invars[0], hero.outvars[0]
 

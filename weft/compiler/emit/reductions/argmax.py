@@ -61,12 +61,12 @@ class Search:
         self.lanes = register_lanes(fusion, besides=hero)
 
     def plan(self, space: Space) -> Schedule:
-        """How loops over a space of this search are bound."""
+        """Choose how loops over a space of this search are bound to lanes."""
         most = self.fusion.target.group_lanes
         return group_schedule(space, most) if most else schedule(space, self.lanes)
 
     def block(self, plan: Schedule) -> int:
-        """The size of the blocks into which the axis is split for partial results; 0 if it is not."""
+        """Return the size of the blocks into which the axis is split for partial results, 0 if it is not split."""
         space, target = self.space, self.fusion.target
         for axis in space.reduced:
             if target.group_lanes:
@@ -85,7 +85,7 @@ class Search:
         return k.constant(worst, self.wide), k.constant(0, self.index_dtype)
 
     def better(self, writer: Writer, new: Pair, best: Pair) -> Pair:
-        """The better one of two pairs, the second if they are equal."""
+        """Return the better one of two pairs, the second if they are equal."""
         s = writer.k.scalars
         takes = (s.gt if self.largest else s.lt)(new[0], best[0])
         if dtypes.kind(self.wide) == "f":
@@ -95,7 +95,7 @@ class Search:
         return s.select_n(takes, best[0], new[0]), s.select_n(takes, best[1], new[1])
 
     def best_of_lanes(self, writer: Writer, pair: Pair, width: int) -> Pair:
-        """The best of all lanes and the first of its indices."""
+        """Reduce the lanes of a pair to the best value and the first of its indices."""
         k, s = writer.k, writer.k.scalars
         best = k.reduce_lanes("max" if self.largest else "min", pair[0], width)
         holds = s.eq(pair[0], best)
@@ -105,7 +105,7 @@ class Search:
         return best, k.reduce_lanes("min", s.select_n(holds, beyond, pair[1]), width)
 
     def element(self, writer: Writer) -> Element:
-        """The pair of an element and its index."""
+        """Return a reader of the pair of an element and its index."""
         (axis,) = self.space.reduced or (None,)
 
         def pair_at(indices: dict[CollapsedAxis, Index]) -> Pair:
@@ -125,7 +125,7 @@ class Search:
         element: Element,
         part: tuple[Index, int] | None = None,
     ) -> Pair:
-        """The best pair along an axis (or the only element), or along a block of it."""
+        """Find the best pair along an axis or a block of it (or the only element)."""
         k = writer.k
         if not axes:
             return element(dict(indices))
@@ -147,7 +147,7 @@ class Search:
 
 
 def emit_argmax(fusion: Fusion) -> Emission:
-    """One kernel; or for few and long rows a kernel over blocks, and one that compares their results."""
+    """Emit one kernel; for few and long rows, a kernel over blocks and one that compares their results."""
     search = Search(fusion)
     space = search.space
     plan = search.plan(space)

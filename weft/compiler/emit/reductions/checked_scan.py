@@ -92,16 +92,19 @@ class CheckedScan:
         return self.both(s.ge(magnitude, self.constant(bounds.low)), s.le(magnitude, self.constant(bounds.high)))
 
     def is_absorbing(self, x: Value) -> Value:
-        """Whether a product stays what it is, up to its sign, or becomes NaN: zero, infinity and NaN."""
+        """Return whether a factor is zero, infinite or NaN: a running product from it on keeps its magnitude or
+        becomes NaN.
+        """
         return self.negated(self.is_between(self.k.scalars.abs(x), self.finite))
 
     def magnitude_bits(self, x: Value) -> Value:
-        """The bits of a magnitude, which are in the order of numbers; those of NaN are the largest."""
+        """Return the bits of a magnitude, which have the order of numbers; those of NaN are the largest."""
         return self.k.scalars.bitcast(self.k.scalars.abs(x), self.unsigned)
 
     def distance(self, x: Value, bounds: Bounds) -> Value:
-        """How far the bits of a magnitude are above those of the lower bound; the largest numbers are below it. So one
-        maximum of these says whether all numbers were between the bounds."""
+        """Return how far the bits of a magnitude are above those of the lower bound. Magnitudes below it wrap around
+        to the largest numbers, so one maximum tells whether all were between the bounds.
+        """
         return self.k.scalars.sub(self.magnitude_bits(x), self.k.constant(self.bits(bounds.low), self.unsigned))
 
     def bits(self, x: Any) -> int:
@@ -125,7 +128,7 @@ class CheckedScan:
     def scanned(
         self, indices: AxisIndices, start: Value, part: tuple[Index, Any] | None = None, stored: bool = True
     ) -> Value:
-        """The scan with vectors along the axis or a block of whole chunks of it; returns the last product."""
+        """Scan with vectors along the axis, or along a block of whole chunks of it; return the last product."""
         scan, axis = self.scan, self.scan.axis
         assert axis is not None
         first, size = part or (Index(), axis.size)
@@ -142,7 +145,7 @@ class CheckedScan:
     def vectors(
         self, indices: AxisIndices, before: Value, absorbing: Value, begin: Index, chunk: Any, stored: bool
     ) -> tuple[Value, Value]:
-        """A chunk by vectors: the last product, and whether one of them left the safe range."""
+        """Scan a chunk by vectors; return the last product and whether one of them left the safe range."""
         scan, k, s = self.scan, self.k, self.k.scalars
         axis, width = scan.axis, scan.width
         assert axis is not None
@@ -206,7 +209,7 @@ class CheckedScan:
         )
 
     def after(self, before: Value, block: Summary, indices: AxisIndices, along: bool, part: tuple[Index, Any]) -> Value:
-        """The product of a block and of what comes before it."""
+        """Combine the product of everything before a block with the block."""
         k, s, smallest = self.k, self.k.scalars, self.constant(self.smallest)
         magnitude, absorbing = s.abs(before), self.is_absorbing(before)
         digits = k.compute("or", s.lt(magnitude, smallest), s.ge(s.mul(magnitude, block.least), smallest))
@@ -221,13 +224,13 @@ class CheckedScan:
 
 
 def chunk_size(scan: Scan, size: Any) -> Any:
-    """The elements of a chunk of a row or block."""
+    """Return the number of elements in a chunk of a row or block."""
     chunk = CHUNK_VECTORS * scan.width
     return chunk if isinstance(size, Expression) else min(chunk, size)
 
 
 def whole_chunks(scan: Scan, block: int) -> int:
-    """The size of a block, in whole chunks."""
+    """Round the size of a block up to whole chunks."""
     chunk = CHUNK_VECTORS * scan.width
     return -(-block // chunk) * chunk
 

@@ -43,7 +43,7 @@ from weft.primitives.reduction.cumulative import Cumulative
 TILE = 1024
 # Rows that a block of them has at least.
 LEAST_ROWS = 32
-# Blocks of a row for groups of threads, of which each combines the totals of all before it; and of products, where one
+# Blocks of a row for groups of threads, where each combines the totals of all before it; and of products, where one
 # group does that for all blocks.
 MOST_GROUP_BLOCKS, MOST_CHECKED_BLOCKS = 4096, 256
 # What is known of a block of products.
@@ -87,14 +87,14 @@ class Scan:
     # -- one element -----------------------------------------------------------------------------------------------
 
     def neutral(self, writer: Writer) -> Value:
-        """The neutral element: for sums -0, which leaves the sign of a zero."""
+        """Return the neutral element; for sums it is -0, which preserves the sign of a zero."""
         return writer.k.constant(self.card.neutral(self.wide), self.wide)
 
     def combine(self, writer: Writer, left: Value, right: Value) -> Value:
         return self.card.emit(writer.k.scalars, left, right)
 
     def index(self, writer: Writer, indices: AxisIndices) -> MultiIndex:
-        """The index of an element, of which the one along the axis is counted in the order of the scan."""
+        """Return the index of an element whose index along the axis is counted in the order of the scan."""
         assert self.axis is not None
         if self.reverse:
             indices = {**indices, self.axis: Index(self.axis.size - 1) - indices[self.axis]}
@@ -120,7 +120,7 @@ class Scan:
         part: tuple[Index, int] | None = None,
         stored: bool = True,
     ) -> Value:
-        """The scan as a loop along the axis or a block of it; returns the last result."""
+        """Scan in a loop along the axis or a block of it; return the last result."""
         k, axis = writer.k, self.axis
         assert axis is not None
         first, size = part or (Index(), axis.size)
@@ -141,7 +141,7 @@ class Scan:
     def scanned(
         self, writer: Writer, indices: AxisIndices, start: Value, part: tuple[Index, int] | None = None
     ) -> None:
-        """The scan with vectors along the axis or a block of it."""
+        """Scan with vectors along the axis or a block of it."""
         k, axis, width = writer.k, self.axis, self.width
         assert axis is not None
         if self.checked:
@@ -156,7 +156,7 @@ class Scan:
             k.carry(self.combine(writer, before, k.last(lanes)))
 
     def prefixes(self, writer: Writer, lanes: Value, position: Any) -> Value:
-        """The scan of the lanes of one vector; `position` is the variable of the loop over lanes."""
+        """Scan the lanes of one vector; `position` is the variable of the loop over lanes."""
         k, width, step = writer.k, self.width, 1
         while step < width:
             if self.card.operation is None:
@@ -172,7 +172,7 @@ class Scan:
         return lanes
 
     def total(self, writer: Writer, indices: AxisIndices, plan: Schedule, first: Index, size: int) -> Value:
-        """All elements of a block along the axis combined. Order does not matter, so each lane has an accumulator."""
+        """Combine all elements of a block along the axis. Order does not matter, so each lane has an accumulator."""
         k, axis = writer.k, self.axis
         assert axis is not None
         width = plan.width if plan.lanes is axis else 1
@@ -195,7 +195,7 @@ class Scan:
 
 
 def emit_cumulative(fusion: Fusion) -> Emission:
-    """The kernels of a fusion with a cumulative operation, whose results have one space."""
+    """Emit the kernels of a fusion with a cumulative operation, whose results all have the same space."""
     scan = Scan(fusion)
     space, axis = scan.space, scan.axis
     passes = Passes(fusion.jaxpr, [scan.hero], scan.full)
@@ -279,8 +279,9 @@ def _store_totals(
 
 
 def _emit_by_groups(scan: Scan) -> None:
-    """One kernel; or if there are few rows, the totals of blocks and then the blocks, each of which combines the totals
-    before it for itself."""
+    """Emit one kernel; for few rows, one for the totals of blocks and one for the blocks, each combining the totals
+    before it.
+    """
     fusion, space, axis, rows = scan.fusion, scan.space, scan.axis, scan.rows
     assert axis is not None
     plan = group_schedule(space, scan.group)
@@ -340,7 +341,7 @@ def _emit_checked_groups(scan: Scan, plan: Schedule, block: int, blocks: int) ->
 
 
 def _block_and_row(scan: Scan, writer: Writer, thread: Any, blocks: int) -> tuple[Index, dict[CollapsedAxis, Index]]:
-    """The block of an iteration over all blocks of all rows, and the indices of its row."""
+    """Split an iteration over all blocks of all rows into the block and the indices of its row."""
     free = scan.space.free
     block, *row = writer.k.digits(Index.of(thread), [blocks, *(a.size for a in free)])
     return block, dict(zip(free, row, strict=True))
@@ -349,7 +350,7 @@ def _block_and_row(scan: Scan, writer: Writer, thread: Any, blocks: int) -> tupl
 def _emit_before(
     scan: Scan, plan: Schedule, scratch: Sequence[int], blocks: int, block: int = 0, along: bool = False
 ) -> None:
-    """The kernel that scans the totals of blocks, each stored one block further, to the prefix of each block."""
+    """Emit the kernel that scans the totals of blocks, each stored one block further, into the prefix of each block."""
     writer = scan.fusion.writer("block_prefixes", final=True)
     with free_nest(writer.k, scan.space, plan, blocks) as indices:
         _scan_totals(scan, writer, indices, scratch, blocks, block, along)
@@ -358,7 +359,7 @@ def _emit_before(
 def _scan_totals(
     scan: Scan, writer: Writer, indices: AxisIndices, scratch: Sequence[int], blocks: int, block: int, along: bool
 ) -> None:
-    """The prefixes of the blocks of one row."""
+    """Scan the totals of one row's blocks into their prefixes."""
     k, before, position = writer.k, scratch[0], scan.space.free_position(indices)
     k.store(writer.scratch(before), position, scan.neutral(writer))
     with k.loop(blocks - 1, carries=[scan.neutral(writer)]) as (b, (so_far,)):
@@ -375,7 +376,7 @@ def _scan_totals(
 
 
 def _streams(scan: Scan, plan: Schedule) -> bool:
-    """Whether accumulators should be an array: long columns side by side."""
+    """Return whether accumulators should be an array in memory: for long columns side by side."""
     lanes, axis = plan.lanes, scan.axis
     if lanes is None or lanes is axis or axis is None or lanes is not scan.space.axes[-1] or scan.no_neutral:
         return False
@@ -383,7 +384,7 @@ def _streams(scan: Scan, plan: Schedule) -> bool:
 
 
 def _streamed_blocks(scan: Scan, plan: Schedule) -> int:
-    """How many blocks of rows there should be, so that threads have enough to do."""
+    """Return the number of blocks of rows that gives threads enough to do."""
     axis, lanes = scan.axis, plan.lanes
     assert axis is not None and lanes is not None
     pieces = scan.rows // lanes.size * -(-lanes.size // min(TILE, lanes.size))

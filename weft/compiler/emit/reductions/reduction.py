@@ -73,10 +73,10 @@ class Hero:
 
     @staticmethod
     def of(equation: Equation) -> Hero:
-        """The reduction of an equation."""
+        """Describe the reduction of an equation."""
         card = equation.primitive
         if not isinstance(card, Reduction):
-            raise InternalError(f"`{card.name}` is no reduction.")
+            raise InternalError(f"The hero must be a reduction; got `{card.name}`.")
         exact = storage(equation.invars[0])
         return Hero(equation, card, exact, dtypes.accumulation_dtype(exact))
 
@@ -86,8 +86,9 @@ class Hero:
         return self.equation.outvars[0]
 
     def neutral(self, empty: bool) -> np.ndarray:
-        """What the reduction starts from. It is the result of an empty reduction, so that it must be a number of the
-        exact dtype."""
+        """Return the initial value of accumulators. It is the result of an empty reduction, where it must be
+        representable in the exact dtype.
+        """
         found = self.card.initial(self.exact) if empty else self.card.neutral(self.wide)
         return np.asarray(found).astype(self.wide)
 
@@ -111,13 +112,14 @@ class Reductions:
         self.length = size_of_axes(self.space.reduced)
 
     def plan(self, space: Space) -> Schedule:
-        """How loops over a space of these reductions are bound."""
+        """Choose how loops over a space of these reductions are bound to lanes."""
         most = self.fusion.target.group_lanes
         return group_schedule(space, most, self.passes.count) if most else schedule(space, self.lanes)
 
     def position(self, block: Index, indices: dict[CollapsedAxis, Index], apart: int = 0) -> Index:
-        """Where the partial result of a block of rows is: beside others of the block, or of the same row, if rows are
-        so far apart."""
+        """Return the offset of the partial result of a block of rows: side by side with the others of the block, or
+        with those of the same row if rows are `apart`.
+        """
         free = self.space.free_position(indices)
         return free * apart + block if apart else block * self.rows + free
 
@@ -135,7 +137,7 @@ class Reductions:
     # -- one pass --------------------------------------------------------------------------------------------------
 
     def starts(self, writer: Writer, heroes: Sequence[Hero]) -> list[Value]:
-        """The accumulators before the first element."""
+        """Return the accumulators before the first element."""
         return [writer.k.constant(hero.neutral(self.empty), hero.wide) for hero in heroes]
 
     def step(
@@ -146,8 +148,7 @@ class Reductions:
         accumulators: Sequence[Value],
         indices: AxisIndices,
     ) -> list[Value]:
-        """One element of the full space: returns the accumulators after it, and stores the results that are known by
-        now."""
+        """Combine one element of the full space into the accumulators; store the results that are known by now."""
         k, values = writer.k, writer.values
         index = self.space.full_index(writer.k, indices)
         with self.passes.stored_values(writer, pass_index, index):
@@ -198,8 +199,9 @@ def reduce_loops(
     step: Step,
     part: tuple[CollapsedAxis, Index, int] | None = None,
 ) -> list[Value]:
-    """The accumulators after loops over reduced axes, with lanes combined where vectors went along one of them. With
-    `part`, only a block of its axis is visited: (axis, first index, size)."""
+    """Emit loops over reduced axes; return the accumulators, with lanes combined if vectors went along one of the
+    axes. With `part`, only a block of its axis is visited: (axis, first index, size).
+    """
     k = writer.k
 
     def inner(level: int, accumulators: Sequence[Value], indices: dict[CollapsedAxis, Index]) -> list[Value]:
@@ -232,7 +234,7 @@ def reduce_loops(
 
 
 def emit_reduction(fusion: Fusion) -> Emission:
-    """The kernels of a fusion of reductions."""
+    """Emit the kernels of a fusion of reductions."""
     reductions = Reductions(fusion)
     plan = reductions.plan(reductions.space)
     single = reductions.passes.count == 1
@@ -256,7 +258,7 @@ def emit_reduction(fusion: Fusion) -> Emission:
 
 
 def _emit_whole(reductions: Reductions, plan: Schedule) -> None:
-    """One kernel: all passes for each free index."""
+    """Emit one kernel: all passes for each free index."""
     writer = reductions.fusion.writer("reduction", final=True)
     space, passes = reductions.space, reductions.passes
     with free_nest(writer.k, space, plan, reductions.length) as indices:
@@ -281,7 +283,7 @@ def _emit_whole(reductions: Reductions, plan: Schedule) -> None:
 
 
 def _row_plan(reductions: Reductions, plan: Schedule, weight: float) -> Schedule:
-    """The vectors of one pass along a row: as many registers as its own work allows."""
+    """Choose the vectors of one pass along a row: as many registers as the work of the pass allows."""
     if plan.lanes is None or not plan.lanes.reduced or reductions.fusion.target.group_lanes:
         return plan
     return Schedule(plan.lanes, width_for(plan.lanes.size, reductions.lanes, weight))
@@ -309,7 +311,7 @@ def _emit_split(reductions: Reductions, plan: Schedule, block: int) -> None:
 
 
 def _has_columns(space: Space) -> bool:
-    """Whether columns lie side by side, and are reduced along one axis."""
+    """Return whether columns lie side by side and are reduced along one axis."""
     return len(space.reduced) == 1 and not space.axes[-1].reduced and space.axes[-1].size >= LEAST_GROUP
 
 
@@ -355,7 +357,9 @@ def _emit_columns(reductions: Reductions) -> None:
 
 
 def _streams(reductions: Reductions, plan: Schedule) -> bool:
-    """Whether accumulators should be an array: long columns side by side, more of them than fit registers."""
+    """Return whether accumulators should be an array in memory: for long columns side by side, more than fit
+    registers.
+    """
     lanes, reduced = plan.lanes, reductions.space.reduced
     if lanes is None or lanes.reduced or len(reduced) != 1 or lanes is not reductions.space.axes[-1]:
         return False
@@ -367,8 +371,9 @@ def _streams(reductions: Reductions, plan: Schedule) -> bool:
 
 
 def _emit_streamed(reductions: Reductions, plan: Schedule) -> None:
-    """Rows are read in the order of memory, a group of them into each vector of accumulators while that is in
-    registers. Blocks of rows have accumulators of their own if there are too few columns to share out."""
+    """Read rows in the order of memory, a group of them into each vector of accumulators while that is in registers.
+    Blocks of rows have accumulators of their own if there are too few columns to share.
+    """
     space, heroes, lanes = reductions.space, reductions.heroes, plan.lanes
     assert lanes is not None
     (axis,) = space.reduced
@@ -417,8 +422,9 @@ def _emit_streamed(reductions: Reductions, plan: Schedule) -> None:
 
 
 def _emit_final(reductions: Reductions, partial: Sequence[int], blocks: int, apart: int = 0) -> None:
-    """The second kernel: partial results of blocks, in order, and what is computed from the totals. Those of a block
-    lie side by side, or, if rows are `apart`, those of a row."""
+    """Emit the second kernel: combine the partial results of blocks in order, and compute the rest from the totals.
+    Partial results of a block lie side by side, or, if rows are `apart`, those of a row.
+    """
     writer = reductions.fusion.writer("final_reduction", final=True)
     k, heroes = writer.k, reductions.heroes
     axis = CollapsedAxis(-1, (blocks,), reduced=True)

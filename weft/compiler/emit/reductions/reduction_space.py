@@ -30,12 +30,12 @@ ENOUGH_ITERATIONS = 16
 SPLIT_WORK, STREAMED_WORK = 131072, 262144
 # Partial results of one reduction: enough to balance the load, few enough to reduce again.
 MOST_BLOCKS = 128
-# Groups of threads: the shortest rows that have one, the threads that keep a GPU busy, and at most so many partial
-# results of a reduction, each of at least so many rows.
+# Groups of threads: the shortest rows that have one, the threads that keep a GPU busy, and for partial results of a
+# reduction their greatest number and the least rows of each.
 LEAST_GROUP, ENOUGH_THREADS, MOST_GROUP_BLOCKS, LEAST_ROWS = 32, 1 << 17, 1024, 32
-# A row is vectors of whole groups if groups of at least so many lanes divide it.
+# A row consists of vectors of whole groups if groups of at least this many lanes divide it.
 LEAST_WHOLE_GROUP = 128
-# Rows so long have groups of so many lanes, if they are read in several passes.
+# Rows of this length that are read in several passes have groups of LONG_ROW_LANES lanes.
 LONG_ROW, LONG_ROW_LANES = 1 << 15, 2048
 # Weight of the work for an element up to which it pays to have four (two) registers of accumulators.
 LIGHT_WORK, MEDIUM_WORK = 6, 14
@@ -76,15 +76,15 @@ class Space:
         return tuple(a for a in self.axes if a.reduced)
 
     def full_index(self, k: KernelBuilder, indices: AxisIndices) -> MultiIndex:
-        """An index of the full space, with an entry for each dimension."""
+        """Return the index of the full space, with an entry for each dimension, for indices along the axes."""
         return _index(k, self.axes, indices)
 
     def free_index(self, k: KernelBuilder, indices: AxisIndices) -> MultiIndex:
-        """An index of the free axes."""
+        """Return the index of the free dimensions for indices along the free axes."""
         return _index(k, self.free, indices)
 
     def free_position(self, indices: AxisIndices) -> Index:
-        """The offset in a flat array over the free axes."""
+        """Return the offset in a flat array over the free axes."""
         total = Index()
         for axis in self.free:
             total = total * axis.size + indices[axis]
@@ -96,7 +96,7 @@ def _index(k: KernelBuilder, axes: Sequence[CollapsedAxis], indices: AxisIndices
 
 
 def size_of_axes(axes: Sequence[CollapsedAxis]) -> int:
-    """How many indices some axes have together."""
+    """Return the number of elements of a space over some axes."""
     return math.prod(a.size for a in axes)
 
 
@@ -106,8 +106,9 @@ def collapsed(
     reduced: Sequence[int],
     emit_trial: Callable[[Writer, MultiIndex, MultiIndex], None],
 ) -> Space:
-    """The axes of a full space whose dimensions `reduced` are reduced. `emit_trial` emits all values that the kernels
-    compute, at an index of the full space and one of the free dimensions."""
+    """Collapse the dimensions of a full space to axes, where the dimensions `reduced` are reduced. `emit_trial` emits
+    all values that the kernels compute, at an index of the full space and one of the free dimensions.
+    """
     writer = Writer(fusion, "trial")
     with ExitStack() as stack:
         variables = [stack.enter_context(writer.k.loop(d)) for d in full]
@@ -128,7 +129,7 @@ def collapsed(
 
 
 def _weight(body: Sequence[Statement]) -> float:
-    """The work in the innermost loop."""
+    """Return the weight of the work in the innermost loop."""
     inner = next((s for s in body if isinstance(s, Loop)), None)
     if inner is not None:
         return _weight(inner.body)
@@ -139,15 +140,18 @@ def _weight(body: Sequence[Statement]) -> float:
 
 
 def register_lanes(fusion: Fusion, besides: Any = None) -> int:
-    """How many elements fit a register in the widest type that is computed with, results of one equation aside."""
+    """Return how many elements of the widest computed type fit a register, ignoring the results of equation
+    `besides`.
+    """
     sizes = [storage(v).itemsize for e in fusion.jaxpr.eqns if e is not besides for v in e.outvars]
     sizes += [storage(v).itemsize for v in fusion.jaxpr.invars if v.aval.shape]  # type: ignore[attr-defined]
     return max(1, fusion.target.vector_bytes // max(4, min(max(sizes, default=4), 8)))
 
 
 def width_for(size: int, lanes: int, weight: float) -> int:
-    """How many lanes go together along an axis: several registers where the work is light, so that sums do not wait for
-    each other, but not many more than there are elements."""
+    """Return the lanes of a vector along an axis: several registers where the work is light, so that sums do not wait
+    for each other, but not many more lanes than elements.
+    """
     most = 4 if weight <= LIGHT_WORK else 2 if weight <= MEDIUM_WORK else 1
     width = lanes * most
     # A vector that is not whole takes as long as one that is.
@@ -198,8 +202,9 @@ def group_schedule(space: Space, most: int, passes: int = 1) -> Schedule:
 def group_block(
     space: Space, plan: Schedule, axis: CollapsedAxis, target: Target, most: int = MOST_GROUP_BLOCKS
 ) -> int:
-    """The size of the blocks into which a reduced axis is split for partial results, at most so many, so that there are
-    threads enough; all of it, if there are."""
+    """Return the size of the blocks, at most `most` of them, into which a reduced axis is split for partial results
+    so that there are enough threads; the whole axis if there are enough anyway.
+    """
     each = 1 if plan.lanes is None else plan.width // target.thread_lanes
     wanted = min(most, -(-ENOUGH_THREADS // max(1, size_of_axes(space.free) * each)))
     # Rows are of all reduced axes together.
@@ -244,14 +249,16 @@ def free_nest(
 
 
 def thread_block(width: int, work: int) -> int:
-    """How many elements of a vectorised axis make enough work for an iteration of a loop over threads, in whole
-    vectors."""
+    """Return how many elements of a vectorised axis make enough work for an iteration of a loop over threads, in
+    whole vectors.
+    """
     return max(1, -(-THREAD_WORK // (max(1, work) * width))) * width
 
 
 def should_split(space: Space, plan: Schedule) -> bool:
-    """Whether the reduced axes should be split into blocks with partial results: if the loop over threads of
-    `free_nest` has few and long iterations."""
+    """Return whether the reduced axes should be split into blocks with partial results: if the loop over threads of
+    `free_nest` has few and long iterations.
+    """
     length, rows = size_of_axes(space.reduced), size_of_axes(space.free)
     sizes = [a.size for a in space.free if a is not plan.lanes]
     if plan.lanes is not None and not plan.lanes.reduced:
@@ -261,8 +268,9 @@ def should_split(space: Space, plan: Schedule) -> bool:
 
 
 def split_block(axis: CollapsedAxis, plan: Schedule, work: int) -> int:
-    """The size of the blocks into which a reduced axis is split for partial results; `work` is what there is to do for
-    one index on it. In whole vectors if they go along it."""
+    """Return the size of the blocks into which a reduced axis is split for partial results, in whole vectors if they
+    go along it; `work` is the work for one index on it.
+    """
     step = plan.width if axis is plan.lanes else 1
     least = -(-2 * THREAD_WORK // max(1, work))
     return -(-max(least, -(-axis.size // MOST_BLOCKS)) // step) * step

@@ -1,9 +1,9 @@
 """Passes over a row: which reduction and which result can be computed in which pass, and what is stored between passes.
 
 A reduction whose operand needs no other reduction is computed in the first pass; one that needs those of the first
-pass, in the second; and so on: softmax takes three passes, of which the last only stores. Values are computed again in
-each pass that needs them, except for expensive ones (the exponential of softmax): these are stored in the memory of a
-result that is written later, and read from there.
+pass, in the second; and so on: softmax takes three passes, and the last of them only stores. Values are computed again
+in each pass that needs them, except for expensive ones (the exponential of softmax): these are stored in the memory of
+a result that is written later, and read from there.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ class Passes:
             self._choose_stored()
 
     def level(self, atom: Any) -> int:
-        """The first pass in which a value can be computed."""
+        """Return the first pass in which a value can be computed."""
         return self.levels.get(atom, 0)
 
     def is_full(self, v: Any) -> bool:
-        """Whether a value has an element for each that is reduced."""
+        """Return whether a value has an element for each element that is reduced."""
         return space_of(v) == self.full
 
     def weight(self, pass_index: int) -> float:
-        """The work of a pass for one element."""
+        """Return the weight of a pass for one element."""
         computed = [
             self.defined[v] for v in self.needed(pass_index) if v in self.defined and not self._is_stored(v, pass_index)
         ]
@@ -62,7 +62,7 @@ class Passes:
         )
 
     def needed(self, pass_index: int) -> set[Any]:
-        """All values that a pass computes or reads."""
+        """Return all values that a pass computes or reads."""
         found = self._needed.get(pass_index)
         if found is None:
             found = self._needed[pass_index] = set()
@@ -136,8 +136,9 @@ class Passes:
                 taken.add(result)
 
     def _result_for(self, v: Any, passes: Sequence[int], taken: set[Any]) -> Any:
-        """A result that is written after the first of the passes that need a value, and not before the last; or the
-        value itself, if it is one."""
+        """Return a result whose memory can hold a value between passes: written after the first pass that needs the
+        value and not before the last; or the value itself, if it is a result.
+        """
         if v in self.results:
             return v
         for result in self.results:
@@ -147,7 +148,7 @@ class Passes:
         return None
 
     def _costs(self) -> dict[Any, float]:
-        """The work to compute an element of each full value again, from what is read."""
+        """Return the weight of recomputing an element of each full value from what is read."""
         costs: dict[Any, float] = {}
         for equation in self.jaxpr.eqns:
             v = equation.outvars[0]

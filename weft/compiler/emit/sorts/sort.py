@@ -1,4 +1,4 @@
-"""The sort emitter. Heroes: `sort` and `top_k`, which is a sort in descending order of which the first are taken.
+"""The sort emitter. Heroes: `sort` and `top_k`, which takes the first elements of a sort in descending order.
 
 Both work on rows: the elements along the sorted dimension. Short rows are sorted by ranks, a few of the largest
 elements are found in registers, and all else is radix sort: of one long row by several threads.
@@ -19,14 +19,14 @@ from weft.compiler.emit.sorts.sort_split import emit_split, fits_split
 # Rows up to this long are sorted by ranks.
 RANKED = 128
 RANKED_BY_GROUPS = 64
-# So many of the largest are held in registers.
+# Up to this many of the largest elements are held in registers.
 SELECTED = 16
-# A few more are found by reading a row twice, if it is so many times longer.
+# A few more are found by reading a row twice, if it is at least this many times longer than `k`.
 SCANNING = 8
 
 
 def emit_sort(fusion: Fusion) -> Emission:
-    """The kernel of a sort or of the k largest; none where there is nothing to write."""
+    """Emit the kernels of a sort or of the k largest elements, none if there is nothing to write."""
     task = task_of(fusion)
     if not task.rows.count or not task.taken or not task.results:
         return fusion.finish()

@@ -36,7 +36,7 @@ class Order(Enum):
 
 @dataclass(frozen=True)
 class Part:
-    """One word of an element: of which key, which half of a complex number ("" for others), and how many bits."""
+    """One word of an element: its key, which half of a complex number ("" for others), and the number of bits."""
 
     key: int
     half: str
@@ -44,7 +44,7 @@ class Part:
 
 
 def bits_of(dtype: np.dtype[Any]) -> int:
-    """How many bits the word of a real number needs."""
+    """Return the number of bits in the word of a real number."""
     match dtypes.kind(dtype):
         case "b":
             return 1
@@ -56,7 +56,7 @@ def bits_of(dtype: np.dtype[Any]) -> int:
 
 
 def stages_of(keys: Sequence[np.dtype[Any]]) -> list[list[Part]]:
-    """The words of several keys, the most significant first, in groups that fit 64 bits."""
+    """Divide the words of several keys, the most significant first, into groups that fit 64 bits."""
     parts: list[Part] = []
     for key, dtype in enumerate(keys):
         if dtypes.kind(dtype) == "c":
@@ -74,17 +74,17 @@ def stages_of(keys: Sequence[np.dtype[Any]]) -> list[list[Part]]:
 
 
 def stage_bits(stage: Sequence[Part]) -> int:
-    """How many bits a group of words has."""
+    """Return the number of bits of a group of words."""
     return sum(part.bits for part in stage)
 
 
 def stage_dtype(stage: Sequence[Part]) -> np.dtype[Any]:
-    """The dtype of a group of words."""
+    """Return the dtype of a group of words."""
     return dtypes.uint32 if stage_bits(stage) <= 32 else dtypes.uint64
 
 
 def packed(s: Scalars, stage: Sequence[Part], element: Callable[[int], Value], order: Order) -> Value:
-    """A group of words as one; `element` returns the element of a key."""
+    """Pack a group of words into one; `element` returns the element of a key."""
     dtype = stage_dtype(stage)
     total: Value | None = None
     for part in stage:
@@ -100,7 +100,7 @@ def packed(s: Scalars, stage: Sequence[Part], element: Callable[[int], Value], o
 
 
 def encoded(s: Scalars, x: Value, order: Order) -> Value:
-    """A real number as a word."""
+    """Encode a real number as a word."""
     bits = bits_of(x.dtype)
     match dtypes.kind(x.dtype):
         case "b" | "u":
@@ -141,7 +141,7 @@ def _encoded_float(s: Scalars, x: Value, order: Order) -> Value:
 
 
 def is_negative_zero(s: Scalars, x: Value) -> Value:
-    """Whether a float is -0, which has the word of 0 in ascending order."""
+    """Return whether a float is -0, which has the word of 0 in ascending order."""
     if x.dtype.itemsize < 4:
         x = s.convert(x, dtypes.float32)
     signed = _SIGNED[x.dtype.itemsize]
@@ -149,7 +149,7 @@ def is_negative_zero(s: Scalars, x: Value) -> Value:
 
 
 def _flipped(s: Scalars, code: Value) -> Value:
-    """All bits of a negative number flipped, the sign of others."""
+    """Flip all bits of negative numbers, and the sign bit of others."""
     size = code.dtype.itemsize
     signed = s.bitcast(code, _SIGNED[size])
     ones = s.bitcast(s.shift_right_arithmetic(signed, s.constant(8 * size - 1, signed.dtype)), code.dtype)
@@ -157,7 +157,7 @@ def _flipped(s: Scalars, code: Value) -> Value:
 
 
 def decoded(s: Scalars, code: Value, dtype: np.dtype[Any]) -> Value:
-    """The number that a word in ascending order encodes. A nan comes back as some nan, -0 as 0."""
+    """Decode a word in ascending order. A NaN comes back as some NaN, -0 as 0."""
     bits = bits_of(dtype)
     match dtypes.kind(dtype):
         case "b" | "u":
@@ -188,12 +188,12 @@ _FLOAT = {4: dtypes.float32, 8: dtypes.float64}
 
 
 def fits_word(dtype: np.dtype[Any]) -> bool:
-    """Whether an element can be copied as 32 bits."""
+    """Return whether an element can be copied as 32 bits."""
     return dtypes.kind(dtype) in ("b", "i", "u", "f") and dtype.itemsize <= 4
 
 
 def as_uint32(s: Scalars, x: Value) -> Value:
-    """An element as 32 bits."""
+    """Convert an element to 32 bits."""
     match dtypes.kind(x.dtype):
         case "f":
             return s.bitcast(s.convert(x, dtypes.float32), dtypes.uint32)
@@ -203,7 +203,7 @@ def as_uint32(s: Scalars, x: Value) -> Value:
 
 
 def from_uint32(s: Scalars, bits: Value, dtype: np.dtype[Any]) -> Value:
-    """The element of 32 bits."""
+    """Convert 32 bits back to the element."""
     match dtypes.kind(dtype):
         case "f":
             return s.convert(s.bitcast(bits, dtypes.float32), dtype)

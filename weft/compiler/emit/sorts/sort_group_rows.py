@@ -18,19 +18,19 @@ from weft.compiler.kernel.ir import Buffer, Index, LoopKind, Value, Variable
 LANES, ELEMENTS, DIGIT = 256, 4, 8
 # Elements of a tile: of words of 32 and of 64 bits.
 TILE, TILE_OF_LONG = 4096, 2048
-# So many are found tile by tile.
+# Up to this many elements are selected tile by tile.
 MOST_SELECTED = 512
 # What is no element of a row.
 NONE = (1 << 32) - 1
 
 
 def most_elements(task: Task) -> int:
-    """How many elements a group of threads sorts."""
+    """Return the greatest number of elements that a group of threads sorts."""
     return TILE if all(stage_dtype(stage) == UINT32 for stage in task.stages) else TILE_OF_LONG
 
 
 def emit_group_rows(task: Task) -> None:
-    """A kernel with a group of threads for each row."""
+    """Emit a kernel with a group of threads for each row."""
     rows = task.rows
     sorter = TileSort(task, "sort_rows", rows.length)
     with sorter.k.loop(rows.count, kind=LoopKind.THREADS) as i:
@@ -66,7 +66,7 @@ Origins = Callable[[Index], tuple[Index, Value | None]]
 
 
 class TileSort:
-    """Writes a kernel that sorts tiles of at most so many elements."""
+    """Writer of a kernel that sorts tiles of at most `most` elements."""
 
     def __init__(self, task: Task, name: str, most: int) -> None:
         self.task, self.writer = task, task.fusion.writer(name, final=True)
@@ -134,7 +134,7 @@ class TileSort:
                     k.store(self.order, ranks.index(i, k.load(digits, i)), k.load(held, i))
 
     def word(self, stage: list[Part], row: Row, i: Variable) -> Value:
-        """The word of an element; beyond the last one, one that is behind all others."""
+        """Return the word of an element; an index past the end has the greatest word, which sorts last."""
         k, s = self.k, self.k.scalars
         assert self.origin_of is not None
         at, inside = self.clamped(k.position(i, INT32))
@@ -147,7 +147,7 @@ class TileSort:
         return word
 
     def clamped(self, at: Value) -> tuple[Index, Value | None]:
-        """The index of an element, and whether it is one."""
+        """Clamp the index of an element to the tile; also return the condition that it was inside (None: always)."""
         if self.whole:
             return Index.of(at), None
         k = self.k

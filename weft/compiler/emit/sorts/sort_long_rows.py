@@ -39,14 +39,16 @@ LANES, ELEMENTS, ELEMENTS_OF_LONG = 256, 16, 8
 LEAST_SUMS = 128
 DIGIT = 8
 BUCKETS = 1 << DIGIT
-# Elements of which there are counts, where words do not tell everything: those below zero, zeros, nans, and the latter
-# two but for 0.
+# Classes of elements that are counted where words lose information: those below zero, zeros, NaNs, and zeros or NaNs
+# other than 0.
 BELOW, ZERO, NAN, SPECIAL = range(4)
 
 
 @dataclass(frozen=True)
 class Pass:
-    """One digit: of which words, from which bit on; whether it is the first of these, and of all."""
+    """One digit: the stage of words that it belongs to and its bit offset there; whether it is the first of the
+    stage, and of all.
+    """
 
     stage: list[Part]
     shift: int
@@ -88,25 +90,26 @@ class LongRows(ABC):
 
     @abstractmethod
     def word(self, writer: Writer, stage: list[Part], row: Row, i: Index) -> Value:
-        """The word of an element of a row."""
+        """Return the word of an element of a row."""
 
     def other(self, writer: Writer, row: Row, i: Index) -> Value:
-        """What goes with a word: its index, or what others say."""
+        """Return the payload of a word: its index by default."""
         return writer.k.scalars.convert(writer.k.position(i), UINT32)
 
     @abstractmethod
     def store_sorted(
         self, writer: Writer, row: Row, at: Value, word: Value, other: Value | None, condition: Value | None
     ) -> None:
-        """Do something with a word at its index in the sorted row, if a condition holds."""
+        """Store a word at its index in the sorted row, where a condition holds."""
 
     def specials_at(self, writer: Writer, row: Row, i: Index) -> list[Value]:
-        """Whether an element is below zero, a zero, a nan, or something that words do not tell; for rows that have
-        specials."""
+        """Return whether an element is below zero, a zero, a NaN, or something that words do not encode; only for
+        rows that have specials.
+        """
         return []
 
     def emit(self) -> None:
-        """All kernels."""
+        """Emit all kernels."""
         for n, own in enumerate(self.passes):
             source = self.halves[(n - 1) % 2] if n else []
             self.emit_count(own, source)
@@ -116,14 +119,14 @@ class LongRows(ABC):
     # -- elements --------------------------------------------------------------------------------------------------
 
     def tile_of(self, k: KernelBuilder, thread: Variable) -> tuple[Index, Index]:
-        """The row and the tile of an iteration over all tiles."""
+        """Split an iteration over all tiles into the row and the tile."""
         if self.rows.count == 1:
             return Index(), Index.of(thread)
         row, tile = k.digits(Index.of(thread), (self.rows.count, self.tiles))
         return row, tile
 
     def moving(self, writer: Writer, own: Pass, source: list[int], row: Row, r: Index, i: Index) -> list[Value]:
-        """What moves at an index of a row: the word, and what goes with it."""
+        """Return the values that move from an index of a row: the word and its payload."""
         k, s = writer.k, writer.k.scalars
         if own.first_of_all:
             word = s.convert(self.word(writer, own.stage, row, i), self.dtypes[0])
@@ -139,7 +142,7 @@ class LongRows(ABC):
         return loaded
 
     def digit(self, k: KernelBuilder, own: Pass, word: Value) -> Value:
-        """The digit of a word."""
+        """Extract the digit of a word."""
         s, dtype = k.scalars, word.dtype
         shifted = s.shift_right_logical(word, s.constant(own.shift + (32 if self.combined else 0), dtype))
         return s.convert(getattr(s, "and")(shifted, s.constant(BUCKETS - 1, dtype)), UINT32)
@@ -147,7 +150,7 @@ class LongRows(ABC):
     # -- kernels ---------------------------------------------------------------------------------------------------
 
     def emit_count(self, own: Pass, source: list[int]) -> None:
-        """How often each digit occurs in each tile; in the first pass also what is special."""
+        """Emit the kernel that counts each digit in each tile; in the first pass also the special elements."""
         writer = self.fusion.writer("sort_count", final=True)
         k, s, rows = writer.k, writer.k.scalars, self.rows
         width = self.fusion.target.group_lanes
@@ -185,8 +188,9 @@ class LongRows(ABC):
                 k.store(writer.scratch(self.special_counts), at, k.reduce_lanes("add", total, width))
 
     def emit_sums(self, counts: int, totals: int, count: int) -> None:
-        """Sums of what comes before each tile, and of all tiles, for so many digits. Each lane has some tiles that
-        follow each other, and lanes add up what others have."""
+        """Emit the kernel that sums each of `count` counters over the tiles: exclusive prefixes, and the total. Each
+        lane has consecutive tiles, and lanes add up each other's sums.
+        """
         writer = self.fusion.writer("sort_sums", final=True)
         k, s, width = writer.k, writer.k.scalars, LEAST_SUMS
         while width < min(self.tiles, self.fusion.target.group_lanes):
@@ -199,7 +203,7 @@ class LongRows(ABC):
             return k.loop(width, kind=LoopKind.LANES, width=width)
 
         def own(i: Variable, j: Variable) -> tuple[Index, Value | None]:
-            """The j-th tile of a lane, and whether there is one."""
+            """Return the j-th tile of a lane, and the condition that it exists (None: always)."""
             at, inside = i * each + j, None
             if each * width != self.tiles:
                 inside = k.compute("lt", k.position(at, INT32), k.constant(self.tiles, INT32))
@@ -229,7 +233,9 @@ class LongRows(ABC):
             k.store(writer.scratch(totals), digit, k.load(sums[0], width - 1))
 
     def emit_scatter(self, own: Pass, source: list[int], target: list[int] | None) -> None:
-        """Each tile to where it belongs: into scratch, or if there is none, into the results."""
+        """Emit the kernel that writes each tile in the order of its digits: to scratch, or without `target` to the
+        results.
+        """
         writer = self.fusion.writer("sort_scatter", final=True)
         k, s, rows, length = writer.k, writer.k.scalars, self.rows, self.rows.length
         ranks = TileRanks(k, LANES, self.elements, DIGIT, UINT64)
@@ -279,7 +285,7 @@ class LongRows(ABC):
                         k.store(writer.scratch(scratch), r * length + to, value, inside)
 
     def store_apart(self, writer: Writer, row: Row, at: Value, values: list[Value], inside: Value | None) -> None:
-        """What is done with sorted words, taken apart."""
+        """Store a sorted word, split into its key and its payload."""
         s, word, other = writer.k.scalars, values[0], values[-1] if self.payload else None
         if self.combined:
             other = s.convert(word, UINT32)
@@ -319,7 +325,7 @@ class TaskRows(LongRows):
         return self.specials_of(writer.k, self.task.element(writer, self.task.keys[0], row, i))
 
     def specials_of(self, k: KernelBuilder, x: Value) -> list[Value]:
-        """What holds of an element, as `specials_at` says."""
+        """Classify an element as `specials_at` does."""
         s, zero = k.scalars, k.constant(0, x.dtype)
         nan = s.ne(x, x)
         return [s.lt(x, zero), s.eq(x, zero), nan, getattr(s, "or")(nan, is_negative_zero(s, x))]
@@ -347,7 +353,7 @@ class TaskRows(LongRows):
             task.store(writer, v, row, at, value, condition)
 
     def in_tile(self, k: KernelBuilder, counts: Buffer, totals: Buffer, i: Index, tile: Index) -> Value:
-        """What is counted in a tile, from the sums of what comes before."""
+        """Return the count of a digit in a tile, from the prefix sums."""
         following = k.compute("lt", k.position(tile + 1), k.constant(self.tiles, dtypes.int64))
         after = k.load(counts, i * self.tiles + tile + 1, following, k.load(totals, i))
         return k.compute("sub", after, k.load(counts, i * self.tiles + tile))
@@ -367,7 +373,7 @@ class TaskRows(LongRows):
             row = row_of(k, rows, r)
 
             def digit_of(i: Variable, element: Index) -> Value:
-                """0 for zeros, 1 for nans, 2 for others."""
+                """Return 0 for zeros, 1 for NaNs, 2 for others."""
                 position, last = k.position(tile * self.tile + element, INT32), k.constant(rows.length - 1, INT32)
                 x = task.element(writer, task.keys[0], row, Index.of(k.compute("min", position, last)))
                 _, zero, nan, _ = self.specials_of(k, x)

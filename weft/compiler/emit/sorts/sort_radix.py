@@ -93,23 +93,23 @@ class Radix:
         return -(-(self.bits or stage_bits(stage)) // self.digit)
 
     def base(self, block: Index) -> Index:
-        """Where the words of a row begin in scratch."""
+        """Return the offset in scratch of a row's words."""
         return block * (2 * self.length)
 
     def table(self, block: Index) -> Index:
-        """Where the counts of a row begin in scratch."""
+        """Return the offset in scratch of a row's counts."""
         return block * (max(map(self.passes, self.task.stages)) << self.digit)
 
 
 def emit_radix(task: Task) -> None:
-    """A kernel that sorts rows of any length."""
+    """Emit a kernel that sorts rows of any length."""
     radix = radix_of(task, task.fusion.writer("sort_radix"))
     with task.rows.each(radix.k) as (block, row):
         _sort_row(radix, block, row)
 
 
 def radix_of(task: Task, writer: Writer) -> Radix:
-    """How the rows of a task are sorted, with scratch for it."""
+    """Choose how the rows of a task are sorted, and allocate scratch for it."""
     stages, length = task.stages, task.rows.length
     payload = payload_of(task)
     index_dtype = dtypes.uint32 if length <= NARROW else dtypes.uint64
@@ -133,7 +133,7 @@ def radix_of(task: Task, writer: Writer) -> Radix:
 
 
 def payload_of(task: Task) -> str:
-    """What moves with the words."""
+    """Return what moves with the words: "index", "element" or "" for nothing."""
     if task.order is Order.DESCENDING or len(task.keys) > 1 or dtypes.kind(storage(task.keys[0])) == "c":
         return "index"
     others = [source for _, source in task.results if source is not task.keys[0]]
@@ -197,12 +197,12 @@ def fill(radix: Radix, stage: list[Part], row: Row, base: Index, part: Range | N
 
 
 def has_specials(radix: Radix) -> bool:
-    """Whether some elements cannot be decoded from their words."""
+    """Return whether some elements cannot be decoded from their words."""
     return radix.payload != "index" and dtypes.kind(storage(radix.task.keys[0])) == "f"
 
 
 def _payload_at(radix: Radix, row: Row, i: Any) -> Value | None:
-    """What moves with the word of an element."""
+    """Return the payload of an element's word."""
     k = radix.k
     match radix.payload:
         case "index":
@@ -237,14 +237,14 @@ def _fill_again(radix: Radix, stage: list[Part], row: Row, base: Index, half: Va
 
 
 def digit_of(radix: Radix, word: Value, shift: Value) -> Value:
-    """A digit of a word, as an index."""
+    """Extract a digit of a word, as an index."""
     s = radix.k.scalars
     mask = s.constant(radix.buckets - 1, word.dtype)
     return getattr(s, "and")(s.shift_right_logical(word, shift), mask)
 
 
 def _shift(radix: Radix, stage: list[Part], number_of_pass: Any) -> Value:
-    """The bit offset of the digit of a pass in its word."""
+    """Return the bit offset of the digit of a pass in its word."""
     k, dtype = radix.k, radix.buffers()[0].dtype
     shift = Index.of(number_of_pass) * radix.digit + (32 if radix.combined else 0)
     if isinstance(number_of_pass, int):
@@ -255,7 +255,7 @@ def _shift(radix: Radix, stage: list[Part], number_of_pass: Any) -> Value:
 
 
 def count(radix: Radix, stage: list[Part], base: Index, half: Value, counts: Index) -> None:
-    """The histograms of the digits, for all passes at once."""
+    """Count the digits of all passes at once."""
     k, passes = radix.k, radix.passes(stage)
     table, (word_buffer, *_) = radix.writer.scratch(radix.counts), radix.buffers()
     with k.loop(passes << radix.digit, kind=LoopKind.LANES, width=radix.writer.lanes) as i:

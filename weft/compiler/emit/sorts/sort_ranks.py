@@ -22,7 +22,7 @@ INT32 = dtypes.int32
 
 
 def emit_ranks(task: Task) -> None:
-    """A kernel that sorts rows by ranks."""
+    """Emit a kernel that sorts rows by ranks."""
     writer = task.fusion.writer("sort_ranks")
     ranks = Ranks(task, writer)
     if task.fusion.target.group_lanes:
@@ -108,8 +108,9 @@ class Ranks:
                 self.task.store_results(self.writer, row, rank, i, taken)
 
     def in_lane(self, first: Index, lane: Variable, whole: bool) -> tuple[Row, Index, Value | None]:
-        """The row that a lane has an element of, which element, and whether there is one, unless all have one. A lane
-        that has none reads the last one."""
+        """Return the row and the element of a lane, and the condition that it exists (None: all do). Lanes past the
+        end read the last element.
+        """
         k, rows = self.k, self.task.rows
         at = k.position(lane, INT32)
         i = k.compute("and", at, k.constant((1 << self.index_bits) - 1, INT32))
@@ -122,7 +123,7 @@ class Ranks:
         return row_of(k, rows, Index.of(row)), Index.of(i), inside
 
     def columns(self, size: int) -> list[Buffer]:
-        """Scratch for the words of so many elements."""
+        """Allocate scratch for the words of `size` elements."""
         return [self.writer.scratch(self.task.fusion.new_scratch(dtype, size)) for dtype in self.dtypes]
 
     def write(self, columns: Sequence[Buffer], at: Index, row: Row, i: Any, index: Any) -> None:
@@ -136,12 +137,12 @@ class Ranks:
             k.store(buffer, at, word)
 
     def read(self, columns: Sequence[Buffer], at: Index, i: Any) -> list[Value]:
-        """The words of an element, all of which are equal only for the element itself."""
+        """Load the words of an element; no two elements have all words equal."""
         parts = [self.k.load(buffer, at) for buffer in columns]
         return parts if self.combined else [*parts, self.k.position(i, INT32)]
 
     def counted(self, count: Value, others: Sequence[Value], own: Sequence[Value]) -> Value:
-        """The count plus one if another element comes before the own one."""
+        """Increment a count if another element comes before the own one."""
         k = self.k
         *upper, last = zip(others, own, strict=True)
         before = k.compute("lt", *last)
@@ -151,7 +152,7 @@ class Ranks:
         return k.compute("add", count, k.scalars.convert(before, self.rank))
 
     def taken(self, rank: Value) -> Value | None:
-        """Whether an element of a rank is among those that are taken; None if all are."""
+        """Return whether an element of this rank is among those taken, or None if all are."""
         if self.task.taken == self.task.rows.length:
             return None
         return self.k.compute("lt", rank, self.k.constant(self.task.taken, self.rank))

@@ -15,10 +15,10 @@ from weft.compiler.kernel.ir import Index, LoopKind, Value
 from weft.ir.jaxpr import Var
 from weft.primitives.movement.sort import top_k
 
-# Rows are shared out to threads in at most so many blocks, each with scratch of its own.
+# Threads share rows in at most this many blocks, each with scratch of its own.
 BLOCKS = 16
 
-# Where a row begins in an array whose rows have so many elements.
+# Maps the length of an array's rows to the offset of this row in the array.
 Row = Callable[[int], Index]
 
 
@@ -55,8 +55,9 @@ class Rows:
 
     @contextmanager
     def across(self, k: KernelBuilder, width: int) -> Iterator[tuple[Index, Row]]:
-        """A loop over lanes, one row a lane, of rows that lie side by side. Yields the offset of a row's first element
-        in scratch for `pieces(width) * width` rows, where its elements are `width` apart; and the row."""
+        """Open loops over rows that lie side by side, one row a lane. Yield the offset of a row's first element in
+        scratch for `pieces(width) * width` rows, where its elements are `width` apart, and the row.
+        """
         with k.loop(self.pieces(width), kind=LoopKind.THREADS) as piece:
             outer, part = divided(k, Index.of(piece), self.pieces(width) // self.outer)
             whole = self.inner % width == 0
@@ -67,18 +68,18 @@ class Rows:
                 yield offset, lambda length: outer * (length * self.inner) + start
 
     def pieces(self, width: int) -> int:
-        """How many loops over lanes there are, each of at most `width` rows that lie side by side."""
+        """Return the number of loops over lanes, each of at most `width` rows that lie side by side."""
         return self.outer * -(-self.inner // width)
 
 
 def row_of(k: KernelBuilder, rows: Rows, i: Index) -> Row:
-    """The i-th of some rows."""
+    """Return the i-th row."""
     outer, inner = (Index(), i) if rows.outer == 1 else divided(k, i, rows.inner)
     return lambda length: outer * (length * rows.inner) + inner
 
 
 def divided(k: KernelBuilder, index: Index, by: int) -> tuple[Index, Index]:
-    """Quotient and remainder of an index that is not negative."""
+    """Return quotient and remainder of an index that is not negative."""
     if by == 1:
         return index, Index()
     dividend, divisor = k.position(index), k.constant(by, dtypes.int64)
@@ -103,11 +104,11 @@ class Task:
         return stages_of([storage(key) for key in self.keys])
 
     def element(self, writer: Writer, atom: Any, row: Row, i: Any) -> Value:
-        """An element of an operand."""
+        """Load an element of an operand."""
         return writer.k.load(writer.argument(atom), row(self.rows.length) + Index.of(i) * self.rows.inner)
 
     def word(self, writer: Writer, stage: list[Part], row: Row, i: Any) -> Value:
-        """The word of an element that a stage compares."""
+        """Return the word of an element that a stage compares."""
         return packed(writer.k.scalars, stage, lambda key: self.element(writer, self.keys[key], row, i), self.order)
 
     def store(self, writer: Writer, v: Var, row: Row, i: Any, value: Value, condition: Value | None = None) -> None:
@@ -128,7 +129,7 @@ class Task:
 
 
 def task_of(fusion: Fusion) -> Task:
-    """The hero's operands, parameters and those results that are wanted."""
+    """Describe the hero: its operands, parameters and the results that are needed."""
     hero = fusion.hero
     assert hero is not None
     params, operands = hero.params, tuple(hero.invars)

@@ -22,19 +22,19 @@ from weft.compiler.kernel.ir import Index, LoopKind, Value
 WORD = dtypes.int64  # with the highest bit flipped, since not every machine has the lesser of two unsigned numbers
 _LAST = 2**63 - 1  # behind every element
 INDEX_BITS = 32
-# All lanes together hold so many words if they do not hold all that are wanted: enough for `MORE`.
+# Words that all lanes together hold where they cannot hold all that are wanted: enough for `MORE`.
 COLLECTED, MORE = 128, 96
 # Elements that are scanned together for a word that is not behind the bound.
 SCANNED = 256
 
 
 def fits_selection(task: Task) -> bool:
-    """Whether an element and its index fit one word."""
+    """Return whether an element and its index fit one word."""
     return stage_bits(task.stages[0]) <= 64 - INDEX_BITS and task.rows.length < 2**INDEX_BITS
 
 
 def emit_selection(task: Task) -> None:
-    """A kernel that finds the first `taken` elements of rows."""
+    """Emit a kernel that finds the first `taken` elements of rows."""
     writer = task.fusion.writer("select")
     if task.rows.inner >= writer.lanes:
         _across(task, writer)
@@ -55,7 +55,7 @@ def _along(task: Task, writer: Writer) -> None:
 
 
 def _best_per_lane(task: Task, writer: Writer, row: Row, count: int, width: int) -> tuple[Value, ...]:
-    """The first `count` words that each lane sees, in order."""
+    """Find the first `count` words that each lane sees, in order."""
     k = writer.k
     last = k.constant(_LAST, WORD)
     with k.loop(task.rows.length, kind=LoopKind.LANES, width=width, carries=[last] * count) as (i, best):
@@ -64,7 +64,7 @@ def _best_per_lane(task: Task, writer: Writer, row: Row, count: int, width: int)
 
 
 def _first(k: KernelBuilder, best: Sequence[Value], width: int) -> tuple[Value, list[Value]]:
-    """The first word of all lanes, and what the lanes hold without it."""
+    """Take the first word of all lanes; also return the words that the lanes hold without it."""
     first = k.reduce_lanes("min", best[0], width)
     taken = k.compute("eq", best[0], first)
     following = [*best[1:], k.constant(_LAST, WORD)]
@@ -86,7 +86,7 @@ def _across(task: Task, writer: Writer) -> None:
 
 
 def emit_threshold(task: Task) -> None:
-    """A kernel that finds the first `taken` elements of rows, more than lanes can hold."""
+    """Emit a kernel that finds the first `taken` elements of rows, more than lanes can hold."""
     writer = task.fusion.writer("select_more")
     k, rows = writer.k, task.rows
     radix = radix_of(task, writer)
@@ -131,7 +131,7 @@ def _collect(
 
 
 def _indexed_word(task: Task, writer: Writer, row: Row, i: Any) -> Value:
-    """The word of an element, and below it its index; the highest bit flipped."""
+    """Return the word of an element with its index in the low bits, the highest bit flipped."""
     k, s = writer.k, writer.k.scalars
     (stage,) = task.stages
     word = s.bitcast(s.convert(task.word(writer, stage, row, i), dtypes.uint64), WORD)
@@ -140,7 +140,7 @@ def _indexed_word(task: Task, writer: Writer, row: Row, i: Any) -> Value:
 
 
 def _flipped(k: KernelBuilder, word: Value) -> Value:
-    """A word with the highest bit flipped back, for radix sort."""
+    """Flip the highest bit of a word back, for radix sort."""
     return k.scalars.bitcast(k.compute("xor", word, k.constant(-(2**63), WORD)), dtypes.uint64)
 
 
@@ -149,7 +149,7 @@ def _index_of(k: KernelBuilder, word: Value) -> Value:
 
 
 def _inserted(k: KernelBuilder, best: tuple[Value, ...], word: Value) -> list[Value]:
-    """Sorted words with another one inserted; the last is dropped."""
+    """Insert a word into sorted words, dropping the last."""
     result = []
     for one in best:
         result.append(k.compute("min", one, word))

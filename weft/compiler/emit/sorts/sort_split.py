@@ -36,14 +36,14 @@ from weft.compiler.kernel.ir import Index, LoopKind, Value
 LEAST = 1 << 16
 # Blocks that threads share, and tiles of buckets.
 BLOCKS, TILES = 16, 64
-# Bits of the upper digit, and of a digit inside of a bucket: of a small one, and of one that has so many elements that
-# fewer passes are worth longer tables.
+# Bits of the upper digit, and of a digit inside of a bucket: a small bucket, and one with at least MANY elements, for
+# which fewer passes are worth longer tables.
 UPPER, LOWER, WIDE = 11, 7, 11
 MANY = 1 << 12
 
 
 def fits_split(task: Task) -> bool:
-    """Whether a task is one long row that is sorted by one word, of which enough is left below the upper digit."""
+    """Return whether a task is one long row sorted by one word, with enough bits below the upper digit."""
     rows, stages = task.rows, task.stages
     long = rows.count == 1 and task.taken == rows.length and LEAST <= rows.length < 1 << 31
     return long and len(stages) == 1 and stage_bits(stages[0]) >= UPPER + LOWER
@@ -72,7 +72,7 @@ class SortSplit:
         return -(-self.length // BLOCKS)
 
     def written_by(self, name: str) -> SortSplit:
-        """The same for the next kernel."""
+        """Start the next kernel; return the same sort as written by it."""
         writer = self.radix.task.fusion.writer(name, final=True)
         return replace(self, radix=replace(self.radix, writer=writer))
 
@@ -90,7 +90,7 @@ class SortSplit:
         return replace(self.radix, digit=UPPER, counts=self.counts, far=True)
 
     def below(self) -> Value:
-        """How many bits below the upper digit words differ in."""
+        """Return how many of the bits below the upper digit differ between words."""
         k, radix = self.k, self.radix
         found = self.writer.scratch_input(self.differing)
         word = found.dtype
@@ -103,7 +103,7 @@ class SortSplit:
         return k.compute("sub", k.compute("max", length, upper), upper)
 
     def shift(self) -> Value:
-        """The bit offset of the upper digit in a word."""
+        """Return the bit offset of the upper digit in a word."""
         k, below = self.k, self.below()
         word = below.dtype
         if self.radix.combined:
@@ -112,12 +112,12 @@ class SortSplit:
         return k.compute("and", below, k.constant(8 * word.itemsize - 1, word))
 
     def part(self, block: Any) -> Range:
-        """The elements of a block."""
+        """Return the range of elements of a block."""
         first = Index.of(block) * self.block
         return first, self.block, None if self.block * BLOCKS == self.length else Index(self.length) - first
 
     def size_of(self, block: Any) -> Index:
-        """How many elements a block has."""
+        """Return the number of elements of a block."""
         k = self.k
         left = k.position(Index(self.length) - Index.of(block) * self.block)
         return Index.of(k.compute("min", left, k.constant(self.block, INT64)))
@@ -150,7 +150,7 @@ def emit_split(task: Task) -> None:
 
 
 def _row(length: int) -> Index:
-    """Where the only row begins."""
+    """Return the offset of the only row."""
     return Index()
 
 
@@ -172,7 +172,7 @@ def _fill_blocks(split: SortSplit) -> None:
 
 
 def _count_blocks(split: SortSplit) -> None:
-    """How often each upper digit occurs in each block."""
+    """Emit the kernel that counts each upper digit in each block."""
     k, radix, counts = split.k, split.upper, split.writer.scratch(split.counts)
     one, zero, shift = k.constant(1, radix.count), k.constant(0, radix.count), split.shift()
     word_buffer = split.writer.scratch_input(radix.word_scratch[0])
@@ -186,7 +186,7 @@ def _count_blocks(split: SortSplit) -> None:
 
 
 def _scan_counts(split: SortSplit) -> None:
-    """Where each block puts the first word with each digit, and where buckets begin."""
+    """Emit the kernel that computes where each block puts its first word with each digit, and where buckets begin."""
     k, radix = split.k, split.upper
     counts, starts = split.writer.scratch(split.counts), split.writer.scratch(split.starts)
     with k.loop(radix.buckets, carries=[k.constant(0, radix.count)]) as (digit, (total,)):
@@ -228,7 +228,7 @@ def _sort_buckets(split: SortSplit) -> None:
 
 
 def _rounded_up(k: KernelBuilder, bits: Value, digit: int) -> Value:
-    """How many digits so many bits are."""
+    """Return how many digits of `digit` bits hold `bits` bits."""
     more = k.compute("add", bits, k.constant(digit - 1, bits.dtype))
     return k.compute("div", more, k.constant(digit, bits.dtype))
 

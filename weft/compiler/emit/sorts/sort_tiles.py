@@ -35,12 +35,12 @@ class TileRanks:
         self.sums = [k.local(f"sums{n}", sums, self.entries) for n in range(2)]
 
     def over(self, count: int) -> AbstractContextManager[Variable]:
-        """A loop over lanes, all of whose vectors are whole."""
+        """Open a loop over lanes whose vectors are all whole."""
         assert count % self.lanes == 0
         return self.k.loop(count, kind=LoopKind.LANES, width=self.lanes)
 
     def element(self, i: Variable) -> tuple[Index, Index]:
-        """Where the table of a lane begins, and which element it has in the i-th iteration over all elements."""
+        """Return the offset of a lane's table, and the element that the lane has in the i-th iteration."""
         k = self.k
         at = k.position(i, INT32)
 
@@ -90,13 +90,13 @@ class TileRanks:
                 start = s.add(start, held)
 
     def before(self, digit: Variable) -> Value:
-        """The sum of what comes before a digit."""
+        """Return the sum of the counts before a digit."""
         k = self.k
         later = k.compute("ge", k.position(digit, INT32), k.constant(1, INT32))
         return k.load(self.sums[0], digit - 1, later, k.constant(0, self.sums[0].dtype))
 
     def index(self, i: Variable, digit: Value) -> Value:
-        """Where the element of an iteration belongs in the tile."""
+        """Return the index in the sorted tile of an iteration's element."""
         k = self.k
         table, _ = self.element(i)
         return k.compute("add", k.load(self.counters, table + digit), k.load(self.ranks, i))

@@ -34,15 +34,17 @@ from weft.primitives.reduction.window import (
 )
 
 BOOL, INDEX = dtypes.bool_, dtypes.int32
-# Writing an element to scratch and reading it again costs as much as adding so many; taking the greater of two with
-# the order of zeros and with nan costs as much as these additions.
+# Costs in additions: writing an element to scratch and reading it again; taking the greater of two, with the order of
+# zeros and with NaN.
 SEPARATED, EXTREMUM = 4, 3
 # Whether the element chosen so far stays, given it and the next one.
 Keeps = Callable[[Value, Value], Value]
 
 
 def emit_window(fusion: Fusion) -> Emission:
-    """The kernels of a jaxpr with one reduction over windows, or one choice in windows, and pointwise work after it."""
+    """Emit the kernels of a jaxpr with one reduction over windows, or one choice in windows, and pointwise work after
+    it.
+    """
     hero = fusion.hero
     assert hero is not None
     if any(0 in v.aval.shape for v in fusion.jaxpr.outvars):  # type: ignore[attr-defined]
@@ -55,23 +57,23 @@ def emit_window(fusion: Fusion) -> Emission:
 
 
 def windows_of(hero: Any, operand: Any) -> list[Window]:
-    """The windows over an operand of the hero."""
+    """Return the windows over an operand of the hero."""
     params = {key: hero.params[key] for key in WINDOW_PARAMETERS if key in hero.params}
     return geometry(operand.aval.shape, **params)
 
 
 def sizes_of(windows: Sequence[Any]) -> list[int]:
-    """How many elements a window has along each dimension."""
+    """Return the number of elements of a window along each dimension."""
     return [int(w.window) for w in windows]
 
 
 def counts_of(windows: Sequence[Any]) -> list[int]:
-    """How many windows there are along each dimension."""
+    """Return the number of windows along each dimension."""
     return [int(w.count) for w in windows]
 
 
 def element(writer: Writer, atom: Any, index: Sequence[Index], taken: Value | None, otherwise: Any) -> Value:
-    """An element of an operand of the hero; `otherwise` where the condition does not hold."""
+    """Read an element of an operand of the hero, `otherwise` where the condition does not hold."""
     if isinstance(atom, Literal):
         return writer.literal(atom)
     k, dtype = writer.k, storage(atom)
@@ -94,7 +96,9 @@ def store_at(writer: Writer, at: At, value: Value) -> None:
 
 
 def _emit_reduction(fusion: Fusion, windows: list[Window]) -> None:
-    """One kernel, or one for each dimension that is reduced, if that is much less work; sums between them stay wide."""
+    """Emit one kernel, or one for each dimension that is reduced if that is much less work; sums between them stay
+    wide.
+    """
     hero = fusion.hero
     assert hero is not None
     card: Any = hero.primitive
@@ -110,8 +114,9 @@ def _emit_reduction(fusion: Fusion, windows: list[Window]) -> None:
 
 
 def _stages(windows: list[Window], cost: int) -> list[list[Window]]:
-    """The windows, or windows over one dimension after the other, each over the results of those before; `cost` is
-    that of combining one element."""
+    """Return the windows, or windows over one dimension after the other, each over the results of those before;
+    `cost` is that of combining one element.
+    """
     windowed = [axis for axis, window in enumerate(windows) if window[1:] != (1, 1, 0, 0, 1, 1)]
     stages, shape = [], [w.size for w in windows]
     for axis in windowed:
@@ -166,7 +171,7 @@ def _reduce_stage(fusion: Fusion, windows: list[Window], source: int | None, tar
 
 
 def keeps_of(k: KernelBuilder, hero: Any) -> Keeps:
-    """How the hero chooses."""
+    """Return the hero's predicate that decides whether the element chosen so far stays."""
     if hero.primitive is select_and_scatter:
         jaxpr = hero.params["select_jaxpr"]
         return lambda a, b: run_on_scalars(k, jaxpr, [a, b])[0]
@@ -181,7 +186,7 @@ def choose(
     payload_at: Callable[[Sequence[Index], Value | None], Value],
     none: Value,
 ) -> tuple[Value, Value]:
-    """Go through a window: whether it has an element, and the payload of the chosen one (`none` if there is none)."""
+    """Visit the taps of a window; return whether it has an element, and the payload of the chosen one (else `none`)."""
     k = writer.k
     dtype = storage(operand)
     no, yes = k.constant(False, BOOL), k.constant(True, BOOL)
@@ -212,7 +217,7 @@ def choose(
 
 
 def _emit_chosen(fusion: Fusion, windows: list[Window]) -> None:
-    """The element of one operand at the index of the element chosen in the other."""
+    """Emit the kernel that reads one operand at the index of the element chosen in the other."""
     hero = fusion.hero
     assert hero is not None
     tangents, operand = hero.invars

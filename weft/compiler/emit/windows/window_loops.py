@@ -10,10 +10,10 @@ from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Index, LoopKind, Value
 from weft.primitives.contraction.convolution_shapes import Window
 
-# Phases are unrolled if there are at most so many in all dimensions together, taps if a window has at most so many;
-# else they are loops.
+# Phases are unrolled if all dimensions together have at most PHASES, taps if a window has at most TAPS; else they are
+# loops.
 PHASES, TAPS = 16, 32
-# The taps of the last dimension are always unrolled up to so many.
+# The taps of the last dimension are always unrolled up to this many.
 LAST_TAPS = 8
 
 
@@ -40,18 +40,18 @@ class At:
         return any(taps.condition is not None for taps in self.taps)
 
     def operand_index(self, tap: Sequence[Index]) -> tuple[Index, ...]:
-        """The index of a tap in the operand."""
+        """Return the index of a tap in the operand."""
         rows = zip(self.taps, self.phase_indices, tap, strict=True)
         return tuple(taps.operand_index(q, t) for taps, q, t in rows)
 
     def taken(self, k: KernelBuilder, tap: Sequence[Index]) -> Value | None:
-        """Whether a tap is an element of the operand; None if it always is."""
+        """Return whether a tap is an element of the operand, or None if it always is."""
         rows = zip(self.taps, self.phase_indices, tap, strict=True)
         checks = [taps.taken(k, q, t) for taps, q, t in rows]
         return all_of(k, [check for check in checks if check is not None])
 
     def elements(self, tap: Sequence[Index]) -> list[Index]:
-        """The index of a tap in the window along each dimension."""
+        """Return the index of a tap in the window along each dimension."""
         return [taps.element(t) for taps, t in zip(self.taps, tap, strict=True)]
 
 
@@ -79,7 +79,7 @@ class _Visit:
         self.written = prod(map(period_of, windows)) <= PHASES
 
     def dimension(self, taps: tuple[Taps, ...], indices: tuple[Index, ...], outermost: bool) -> None:
-        """The loops over the next dimension; `taps` and `indices` are those of the dimensions around."""
+        """Emit the loops over the next dimension; `taps` and `indices` are those of the enclosing dimensions."""
         axis = len(taps)
         if axis == len(self.windows):
             self.body(At([phase.narrowed(self.k, q) for phase, q in zip(taps, indices, strict=True)], indices))

@@ -19,7 +19,7 @@ from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Index, Value
 from weft.primitives.contraction.convolution_shapes import Window
 
-# A window with so many times more taps than the operand has elements is narrowed.
+# A window with this many times more taps than the operand has elements is narrowed.
 NARROWED = 4
 
 
@@ -48,19 +48,19 @@ class Taps:
     condition: Value | None = None
 
     def window(self, q: Index) -> Index:
-        """The index of a window."""
+        """Return the index of a window."""
         return q * self.period + self.phase
 
     def operand_index(self, q: Index, t: Index) -> Index:
-        """The index of a tap in the operand."""
+        """Return the index of a tap in the operand."""
         return q * self.per_window + t * self.per_tap + self.base
 
     def element(self, t: Index) -> Index:
-        """The index of a tap among all elements of its window."""
+        """Return the index of a tap among all elements of its window."""
         return t * self.step + self.first
 
     def taken(self, k: KernelBuilder, q: Index, t: Index) -> Value | None:
-        """Whether a tap is an element of the operand; None if it always is."""
+        """Return whether a tap is an element of the operand, or None if it always is."""
         low, high = self.lowest, self.highest
         for i, stride, count in ((q, self.per_window, self.windows), (t, self.per_tap, self.count)):
             last = stride * (count - 1)
@@ -76,8 +76,9 @@ class Taps:
         return all_of(k, checks)
 
     def narrowed(self, k: KernelBuilder, q: Index) -> Taps:
-        """The taps of window q that can be elements of the operand, where these are few: from the first that is not
-        before it, as many as it has elements. Unchanged where that is no gain."""
+        """Narrow the taps of window q to those that can be elements of the operand, if these are few: from the first
+        that is not before it, as many as the operand has elements. Return the taps unchanged if that is no gain.
+        """
         room = -(-self.size // self.per_tap)
         if self.count < NARROWED * max(room, 1):
             return self
@@ -103,7 +104,7 @@ def _compared(k: KernelBuilder, index: Index, op: str, bound: int) -> Value:
 
 
 def all_of(k: KernelBuilder, checks: list[Value]) -> Value | None:
-    """Whether all hold; None if there are none."""
+    """Return the conjunction of conditions, or None for an empty list."""
     result: Value | None = None
     for check in checks:
         result = check if result is None else k.compute("and", result, check)
@@ -111,12 +112,12 @@ def all_of(k: KernelBuilder, checks: list[Value]) -> Value | None:
 
 
 def period_of(window: Window) -> int:
-    """How many phases there are."""
+    """Return the number of phases."""
     return window.lhs_dilation // gcd(window.stride, window.lhs_dilation)
 
 
 def phases(window: Window) -> list[Taps]:
-    """The taps of each phase of the windows along one dimension."""
+    """Return the taps of each phase of the windows along one dimension."""
     count, dilation = _static(window.count), window.lhs_dilation
     wanted, low = _static(window.window), _static(window.low)
     period = period_of(window)
@@ -148,7 +149,7 @@ def phases(window: Window) -> list[Taps]:
 
 
 def running_phase(k: KernelBuilder, window: Window, phase: Index) -> Taps:
-    """The taps of a phase whose index is a loop variable, where there are too many phases to unroll."""
+    """Return the taps of a phase whose index is a loop variable, where there are too many phases to unroll."""
     count, dilation, stride = _static(window.count), window.lhs_dilation, window.stride
     wanted, low, rhs_dilation = _static(window.window), _static(window.low), window.rhs_dilation
     period, common = period_of(window), gcd(rhs_dilation, dilation)
@@ -185,8 +186,9 @@ def running_phase(k: KernelBuilder, window: Window, phase: Index) -> Taps:
 
 
 def transposed(window: Window) -> Window:
-    """The windows over windows: for each element of the operand, the windows that read it, in their order. Element r
-    of such a window is the element `window - 1 - r` of the original window."""
+    """Return the windows over windows: for each element of the operand, the windows that read it, in their order.
+    Element r of such a window is the element `window - 1 - r` of the original window.
+    """
     return Window(
         window.count, window.window, window.lhs_dilation, *window.pads_for_lhs(), window.stride, window.rhs_dilation
     )
