@@ -131,7 +131,7 @@ class _Rule:
             what = f"{self.name} must return a result in the structure of the function's."
             raise mistake(what, structure_differences(self.out_tree, treedef, ()))
         for i, (leaf, mark, expected) in enumerate(zip(leaves, marks, self.out_types, strict=True)):
-            wanted = axis.batched(expected) if mark else expected
+            wanted = axis.insert_into(expected) if mark else expected
             if not is_value(leaf) or not wanted.matches(get_aval(leaf)):
                 found = get_aval(leaf).short() if is_value(leaf) else f"{leaf!r} of type {type(leaf).__name__}"
                 word = "mapped" if mark else "not mapped"
@@ -144,7 +144,7 @@ class _Rule:
 
     def make(self, axis: Axis, batched: Mask) -> tuple[Jaxpr, Mask]:
         """The rule as a jaxpr."""
-        types = [axis.batched(t) if b else t for t, b in zip([*self.constants, *self.types], batched, strict=True)]
+        types = [axis.insert_into(t) if b else t for t, b in zip([*self.constants, *self.types], batched, strict=True)]
         out: list[Mask] = []
 
         def function(*args: Any) -> list[Any]:

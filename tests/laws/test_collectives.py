@@ -144,7 +144,7 @@ def test_states_along_manual_axes(case: Case) -> None:
     if not case.types:
         return
     varying = ManualAxisType(varying={*case.environment, "other"})
-    types = [t.placed(manual=varying) for t in case.types]
+    types = [t.with_placement(manual=varying) for t in case.types]
     over = set(case.primitive.named_axes(case.params))
     rest = ManualAxisType(varying={*case.environment, "other"} - over)
     alike = case.primitive.name in (*REDUCTIONS, "all_gather_invariant") and "axis_index_groups" not in case.params

@@ -26,7 +26,7 @@ def factors_of(case: Case) -> AxisFactors | None:
 def split(aval: ArrayType, names: Any, factor: str | None, dim: int | None = None) -> ArrayType:
     """A type split over x along a factor, or one dimension."""
     entries = ["x" if (name == factor if dim is None else i == dim) else None for i, name in enumerate(names)]
-    return aval.placed(sharding=NamedSharding(MESH, PartitionSpec(*entries)))
+    return aval.with_placement(sharding=NamedSharding(MESH, PartitionSpec(*entries)))
 
 
 def staged(case: Case, types: Any) -> list[Any]:
@@ -35,7 +35,7 @@ def staged(case: Case, types: Any) -> list[Any]:
 
 def results(case: Case, state: ManualAxisType) -> list[Any]:
     """The types of results of operands in this state; communication changes it along the axes it goes over."""
-    return [t.placed(manual=case.primitive.manual(state, case.params)) for t in case.result_types]
+    return [t.with_placement(manual=case.primitive.manual(state, case.params)) for t in case.result_types]
 
 
 @every_sample()
@@ -103,24 +103,24 @@ def check_operands_split_differently_are_refused(case: Case, factors: AxisFactor
         types = [split(t, names, name) for t, names in zip(case.types, factors.operands, strict=True)]
         last = carriers[-1]
         entries = ["y" if n == name else None for n in factors.operands[last]]
-        types[last] = case.types[last].placed(sharding=NamedSharding(MESH, PartitionSpec(*entries)))
+        types[last] = case.types[last].with_placement(sharding=NamedSharding(MESH, PartitionSpec(*entries)))
         with pytest.raises(ShardingTypeError, match="belong together"):
             staged(case, types)
 
 
 def check_results_vary_where_an_operand_does(case: Case) -> None:
     for i in range(len(case.types)):
-        types = [t.placed(manual=V) if i == j else t for j, t in enumerate(case.types)]
+        types = [t.with_placement(manual=V) if i == j else t for j, t in enumerate(case.types)]
         assert staged(case, types) == results(case, V)
-    types = [t.placed(manual=R, memory_space=MemorySpace.Host) for t in case.types]
-    assert staged(case, types) == [t.placed(memory_space=MemorySpace.Host) for t in results(case, R)]
+    types = [t.with_placement(manual=R, memory_space=MemorySpace.Host) for t in case.types]
+    assert staged(case, types) == [t.with_placement(memory_space=MemorySpace.Host) for t in results(case, R)]
 
 
 def check_sums_wait_only_where_the_operation_is_linear(case: Case) -> None:
     primitive, types = case.primitive, case.types
     linear = set(primitive.linear_operands(types, case.params))
     for i in range(len(types)):
-        alone = [t.placed(manual=U) if i == j else t for j, t in enumerate(types)]
+        alone = [t.with_placement(manual=U) if i == j else t for j, t in enumerate(types)]
         others = [j for j in range(len(types)) if j != i and not is_constant(types[j])]
         passes = i in linear and (not others if primitive.multilinear else linear == {i})
         if passes:
@@ -129,8 +129,8 @@ def check_sums_wait_only_where_the_operation_is_linear(case: Case) -> None:
             with pytest.raises(ShardingTypeError):
                 staged(case, alone)
     if primitive.multilinear:
-        types = [t.placed(manual=U if i == min(linear) else R) for i, t in enumerate(types)]
+        types = [t.with_placement(manual=U if i == min(linear) else R) for i, t in enumerate(types)]
         assert staged(case, types) == results(case, U)
     elif linear:
-        types = [t.placed(manual=U) if i in linear else t for i, t in enumerate(types)]
+        types = [t.with_placement(manual=U) if i in linear else t for i, t in enumerate(types)]
         assert staged(case, types) == results(case, U)

@@ -199,7 +199,7 @@ def test_a_type_says_where_its_array_is(text: str) -> None:
     aval = TYPES[text]
     assert aval.short() == text and not aval.is_plain
     assert aval.plain is array_type(aval.shape, F32, aval.weak_type) and aval.plain.is_plain
-    assert aval.placed() is aval and pickle.loads(pickle.dumps(aval)) is aval
+    assert aval.with_placement() is aval and pickle.loads(pickle.dumps(aval)) is aval
     assert aval != aval.plain and not aval.matches(aval.plain)
 
 

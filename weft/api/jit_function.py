@@ -447,8 +447,8 @@ class JitFunction:
         if isinstance(answers, Assumptions):
             staged.assumptions = tuple(answers.assumed.values())
         if self._contract is not None:
-            staged.jaxpr.cached("contract", lambda: self._contract)
-        staged.jaxpr.cached("argument names", lambda: ("constant",) * len(constants) + tuple(paths))
+            staged.jaxpr.memoize("contract", lambda: self._contract)
+        staged.jaxpr.memoize("argument names", lambda: ("constant",) * len(constants) + tuple(paths))
         # A jaxpr with traced constants belongs to the trace around this call.
         cached = not any(isinstance(c, Tracer) for c in constants) and self._can_keep(static)
         cached = cached and all(ref.is_outside for ref, _ in touched)

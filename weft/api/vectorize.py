@@ -316,7 +316,7 @@ def split_batch(value: Any, axis: Axis) -> Any:
     if axis.sharding is None:
         return value
     aval: Any = get_aval(value)
-    wanted = axis.batched(aval.without((0,))).explicit_sharding
+    wanted = axis.insert_into(aval.without((0,))).explicit_sharding
     return reshard(value, sharding=wanted, source=aval.explicit_sharding)
 
 

@@ -36,13 +36,13 @@ def compile_instance(jaxpr: JaxprAtSizes, donated: Sequence[bool], target: Targe
     general, seconds = jaxpr.general, dict[str, float]()
     with measured(seconds, "compile", "passes"):
         key = ("family", target, flagged, config.key())
-        stages, fused = general.cached(key, lambda: _fused(general, target, flagged))
-    if fused is None or fused.cached("single", lambda: _reduces_single(fused))(jaxpr.sizes):
+        stages, fused = general.memoize(key, lambda: _fused(general, target, flagged))
+    if fused is None or fused.memoize("single", lambda: _reduces_single(fused))(jaxpr.sizes):
         compilation = compile_program(jaxpr.plain(), donated, target, flagged)
         compilation.traced = jaxpr
         return compilation
     with measured(seconds, "compile", "emit"):
-        prepared = fused.cached(("prepared", donated, target), lambda: PreparedPrograms(fused, donated, target))
+        prepared = fused.memoize(("prepared", donated, target), lambda: PreparedPrograms(fused, donated, target))
         found = prepared.at(jaxpr.sizes)
     program: Program
     details: Details

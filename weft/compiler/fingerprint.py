@@ -32,7 +32,7 @@ class _NoFingerprint(Exception):
 def fingerprint(jaxpr: Jaxpr) -> str | None:
     """A digest of the jaxpr, or None if it has no fingerprint."""
     # Cached on the jaxpr: sub-jaxprs are shared, and asked for again and again.
-    found: list[str | None] = jaxpr.cached("fingerprint", lambda: [_digest(jaxpr)])
+    found: list[str | None] = jaxpr.memoize("fingerprint", lambda: [_digest(jaxpr)])
     return found[0]
 
 

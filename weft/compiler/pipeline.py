@@ -97,7 +97,7 @@ def is_call(equation: Equation) -> str | None:
 
 def is_defined_by_others(equation: Equation) -> str | None:
     card = equation.primitive
-    if card.identity or card.definition_of(equation) is not None:
+    if card.identity or card.define(equation) is not None:
         return f"{card.name} is defined by other operations"
     return None
 

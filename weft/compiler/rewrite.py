@@ -393,7 +393,7 @@ def everywhere(function: Callable[..., Jaxpr]) -> Callable[..., Jaxpr]:
     def apply(jaxpr: Jaxpr, *target: Target) -> Jaxpr:
         def inside(equation: Equation, inner: Jaxpr) -> Jaxpr:
             within = [machine.inside(equation) for machine in target]
-            return inner.cached((function, config.key(), *within), lambda: apply(inner, *within))
+            return inner.memoize((function, config.key(), *within), lambda: apply(inner, *within))
 
         return function(map_subjaxprs(jaxpr, inside), *target)
 

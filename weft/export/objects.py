@@ -259,7 +259,7 @@ class Decoder:
             and isinstance(space, (MemorySpace, type(None)))
         ):
             raise FileFormatError("A type in the file says in no known way how values are split.")
-        return plain.placed(sharding=sharding, manual=manual, memory_space=space)
+        return plain.with_placement(sharding=sharding, manual=manual, memory_space=space)
 
     def _mesh(self, value: Any) -> Any:
         sizes, names, kinds, at = value["mesh"], self._names(value["names"]), value["kinds"], value["at"]

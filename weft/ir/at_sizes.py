@@ -51,7 +51,7 @@ def symbols_of_jaxpr(jaxpr: Jaxpr) -> tuple[Symbol, ...]:
             for item in value:
                 visit(item)
         elif isinstance(value, Jaxpr):
-            found.update(value.cached("symbols", lambda: symbols_of_jaxpr(value)))
+            found.update(value.memoize("symbols", lambda: symbols_of_jaxpr(value)))
         elif isinstance(value, ArrayType):
             visit(value.shape)
         elif isinstance(value, TapeType):
@@ -77,7 +77,7 @@ def _has_rules(jaxpr: Jaxpr) -> bool:
     def compute() -> bool:
         return any("rule" in e.params or any(map(_has_rules, subjaxprs(e.params))) for e in jaxpr.eqns)
 
-    return jaxpr.cached("has rules", compute)
+    return jaxpr.memoize("has rules", compute)
 
 
 def general_jaxpr(jaxpr: Jaxpr) -> Jaxpr:
@@ -111,7 +111,7 @@ class JaxprAtSizes(Jaxpr):
 
     def plain(self) -> Jaxpr:
         """Return a copy as an ordinary `Jaxpr`."""
-        return self.cached("plain", self.replace)
+        return self.memoize("plain", self.replace)
 
     def __getattr__(self, name: str) -> Any:
         if name != "eqns":

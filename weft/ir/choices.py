@@ -75,7 +75,7 @@ class OperandCase(NamedTuple):
 
 def operand_cases(jaxpr: Jaxpr) -> list[list[OperandCase]]:
     """Find for each argument the selections by other arguments that read it in one case only."""
-    return jaxpr.cached("operand_cases", lambda: _operand_cases(jaxpr))
+    return jaxpr.memoize("operand_cases", lambda: _operand_cases(jaxpr))
 
 
 def _operand_cases(jaxpr: Jaxpr) -> list[list[OperandCase]]:

@@ -44,7 +44,7 @@ class Element(Protocol):
         """Convert an index to a value of an integer dtype that can hold it."""
         ...
 
-    def clamped_starts(self, starts: Sequence[int], shape: Sequence[Any], sizes: Sequence[Any]) -> list[Any]:
+    def clamp_starts(self, starts: Sequence[int], shape: Sequence[Any], sizes: Sequence[Any]) -> list[Any]:
         """Return the start indices of a slice of `sizes`, which are the scalar operands `starts` clamped so that the
         slice lies inside `shape`."""
         ...
@@ -65,7 +65,7 @@ class Element(Protocol):
         """Return part `i` of a value that is split into narrower elements, counted from the lowest bits."""
         ...
 
-    def concatenated(self, values: Sequence[Any], dtype: Any) -> Any:
+    def concatenate(self, values: Sequence[Any], dtype: Any) -> Any:
         """Concatenate narrower elements to one value, the first in the lowest bits."""
         ...
 

@@ -80,7 +80,7 @@ def receive(parts: Parts, x: Any, operand: int, dim: int, name: str, message: Me
             parts.report(kind, axis, count, x, operand, what)
 
         edge = slice_along(x, dim, message.start, message.stop)
-        brought = replace(parts, report=report).moved(edge, name, message.distance, message.pairs)
+        brought = replace(parts, report=report).shift(edge, name, message.distance, message.pairs)
         parts.received[key] = brought, x
     return parts.received[key][0]
 

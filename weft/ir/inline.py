@@ -59,7 +59,7 @@ def inline_calls(jaxpr: Jaxpr, only: Any = None) -> Jaxpr:
     primitive `only`. Return the same object if there are none."""
     if not any(is_call(e, only) for e in jaxpr.eqns):
         return jaxpr
-    return jaxpr.cached(("inline_calls", only), lambda: _inline_calls(jaxpr, only))
+    return jaxpr.memoize(("inline_calls", only), lambda: _inline_calls(jaxpr, only))
 
 
 def is_call(equation: Equation, only: Any) -> bool:

@@ -31,7 +31,7 @@ def last_uses(jaxpr: Jaxpr) -> list[tuple[Var, ...]]:
             uses.append(tuple(last))
         return uses[::-1]
 
-    return jaxpr.cached("last_uses", compute)
+    return jaxpr.memoize("last_uses", compute)
 
 
 def replay(jaxpr: Jaxpr, *args: Any) -> list[Any]:

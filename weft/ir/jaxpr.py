@@ -88,7 +88,7 @@ class Jaxpr:
     For compatibility with JAX, `effects` and `debug_info` may be passed. Effects are always computed from the
     equations; of `debug_info` only the function's name is kept.
 
-    Jaxprs are immutable once built; `cached` memoizes what is derived from them.
+    Jaxprs are immutable once built; `memoize` stores what is derived from them.
     """
 
     __slots__ = ("__weakref__", "_cache", "constvars", "consts", "effects", "eqns", "invars", "name", "outvars")
@@ -136,7 +136,7 @@ class Jaxpr:
         parts = {n: getattr(self, n) for n in ("constvars", "invars", "outvars", "eqns", "consts", "name")}
         return Jaxpr(**{**parts, **changes})
 
-    def cached(self, key: Any, make: Callable[[], Any]) -> Any:
+    def memoize(self, key: Any, make: Callable[[], Any]) -> Any:
         """Return `make()`, memoized under `key` for the lifetime of this jaxpr."""
         found = self._cache.get(key)
         if found is None:
@@ -188,14 +188,14 @@ def named_axes(jaxpr: Jaxpr) -> tuple[Any, ...]:
                 found.update(dict.fromkeys(name for name in named_axes(inner) if name not in bound))
         return tuple(found)
 
-    return jaxpr.cached("named_axes", compute)
+    return jaxpr.memoize("named_axes", compute)
 
 
 def constants_to_arguments(jaxpr: Jaxpr) -> Jaxpr:
     """Turn the constants into leading arguments, for equations that pass them as operands."""
     if not jaxpr.constvars:
         return jaxpr
-    return jaxpr.cached(
+    return jaxpr.memoize(
         "constants_to_arguments",
         lambda: jaxpr.replace(constvars=(), consts=(), invars=(*jaxpr.constvars, *jaxpr.invars)),
     )

@@ -354,9 +354,9 @@ class Reader:
         if memory is None and states is None and "@" not in shape:
             return plain
         space = None if memory is None else MemorySpace[memory[1].capitalize()]
-        return self.placed(plain, shape, states or "", start).placed(memory_space=space)
+        return self.parse_placement(plain, shape, states or "", start).with_placement(memory_space=space)
 
-    def placed(self, plain: ArrayType, shape: str, states: str, start: int) -> ArrayType:
+    def parse_placement(self, plain: ArrayType, shape: str, states: str, start: int) -> ArrayType:
         """Return a type with the placement in its text: the axes that split dimensions, `8@x`, and its states, `V:y,
         U:(x,z)`."""
         sets = {letter: set(parse_axes(many, one)) for letter, many, one in STATE.findall(states)}
@@ -365,14 +365,14 @@ class Reader:
         unreduced, reduced = (sets.get(letter, set()) - explicit for letter in "UR")
         state = ManualAxisType(varying=sets.get("V", set()), unreduced=unreduced, reduced=reduced)
         if "@" not in shape and not (own.get("U") or own.get("R")):
-            return plain.placed(manual=state)
+            return plain.with_placement(manual=state)
         if self.mesh is None:
             self.fail("a mesh `lambda[mesh:@0]` for the axes that dimensions are split over", start)
         found = [AXES.search(part) for part in split_dimensions(shape)]
         entries = [() if axes is None else parse_axes(axes[1], axes[2]) for axes in found]
         spec = PartitionSpec(*entries[: len(plain.shape)], unreduced=own.get("U", set()), reduced=own.get("R", set()))
         try:
-            return plain.placed(sharding=NamedSharding(self.mesh, spec), manual=state)
+            return plain.with_placement(sharding=NamedSharding(self.mesh, spec), manual=state)
         except ValueError as error:
             self.fail(f"axes of the mesh {self.mesh!r}: {str(error).partition(chr(10))[0]}", start)
 

@@ -105,39 +105,39 @@ class Parts:
             x = lookup("all_gather")(x, axis_name=axis, axis_size=size, all_gather_dimension=dim, tiled=True)
         return x
 
-    def mirrored(self, x: Any, name: str) -> Any:
+    def mirror(self, x: Any, name: str) -> Any:
         """Return the shard at the same distance from the other end."""
         for axis in self.split(name):
             size = self.sizes[axis]
-            x = self._permuted(x, axis, [(i, size - 1 - i) for i in range(size)])
+            x = self._permute(x, axis, [(i, size - 1 - i) for i in range(size)])
         return x
 
-    def moved(self, x: Any, name: str, distance: int, pairs: Sequence[tuple[int, int]]) -> Any:
+    def shift(self, x: Any, name: str, distance: int, pairs: Sequence[tuple[int, int]]) -> Any:
         """Return the shard `distance` after this one, or zeros if there is none.
 
         For a factor over one mesh axis, (source, destination) `pairs` lists the transfers; other shards receive zeros.
         """
         axes = self.split(name)
         if len(axes) == 1:
-            return self._permuted(x, axes[0], pairs)
-        return self._moved(x, axes, -distance)
+            return self._permute(x, axes[0], pairs)
+        return self._shift(x, axes, -distance)
 
-    def _moved(self, x: Any, axes: tuple[Any, ...], by: int) -> Any:
+    def _shift(self, x: Any, axes: tuple[Any, ...], by: int) -> Any:
         *major, axis = axes
         size = self.sizes[axis]
         if not major:
             pairs = [(i, i + by) for i in range(size) if 0 <= i + by < size]
-            return x if not by else self._permuted(x, axis, pairs)
+            return x if not by else self._permute(x, axis, pairs)
         carry, by = divmod(by, size)
         if not by:
-            return self._moved(x, tuple(major), carry)
+            return self._shift(x, tuple(major), carry)
         # Shards that wrap around the minor axis belong to the next index along the major ones.
-        x = self._permuted(x, axis, [(i, (i + by) % size) for i in range(size)])
+        x = self._permute(x, axis, [(i, (i + by) % size) for i in range(size)])
         wrapped = lookup("lt")(lookup("axis_index")(axis_name=axis), INDEX.type(by))
-        further = self._moved(x, tuple(major), carry + 1)
-        return lookup("select_n")(wrapped, self._moved(x, tuple(major), carry), further)
+        further = self._shift(x, tuple(major), carry + 1)
+        return lookup("select_n")(wrapped, self._shift(x, tuple(major), carry), further)
 
-    def _permuted(self, x: Any, axis: Any, pairs: Sequence[tuple[int, int]]) -> Any:
+    def _permute(self, x: Any, axis: Any, pairs: Sequence[tuple[int, int]]) -> Any:
         if any(s != d for s, d in pairs):
             self.report("ppermute", axis, float(byte_count(x)), x)
         return lookup("ppermute")(x, axis_name=axis, perm=tuple(pairs))

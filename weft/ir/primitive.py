@@ -17,7 +17,7 @@ from weft.base import dtypes
 from weft.base.dataclass import dataclass
 from weft.base.errors import InternalError, JaxprTypeError, MissingRuleError, ShardingTypeError
 from weft.indexing.ranges import Range
-from weft.ir.carried import Carried
+from weft.ir.body_map import BodyMap
 from weft.ir.context import context, current_line
 from weft.ir.element import Element
 from weft.ir.flow import Condition, OperandRanges, union
@@ -84,14 +84,14 @@ class Axis:
     # The sharding of this one dimension over Explicit mesh axes, as types record it; None if it is not split.
     sharding: NamedSharding | None = None
 
-    def batched(self, aval: Any, dim: int = 0) -> Any:
+    def insert_into(self, aval: Any, dim: int = 0) -> Any:
         """Return the type `aval` with this axis inserted at dimension `dim`."""
         found = aval.with_dimension(dim, self.size)
         if self.sharding is None:
             return found
         entries = (*found.spec.partitions[:dim], self.sharding.spec[0], *found.spec.partitions[dim + 1 :])
         spec = found.spec.update(partitions=entries)
-        return found.placed(sharding=(found.explicit_sharding or self.sharding).update(spec=spec))
+        return found.with_placement(sharding=(found.explicit_sharding or self.sharding).update(spec=spec))
 
 
 @dataclass(frozen=True)
@@ -394,11 +394,11 @@ class Primitive:
         """Return the parameters for one shard, whose results have the types `local_results`."""
         return params
 
-    def unplaced(self, params: Params) -> Params:
+    def drop_placement(self, params: Params) -> Params:
         """Return the parameters without the parts that describe placement, for jaxprs with plain types."""
         return params
 
-    def fixed_spec(self, params: Params) -> PartitionSpec | None:
+    def user_spec(self, params: Params) -> PartitionSpec | None:
         """Return the spec that the user set for the result (sharding_constraint, reshard), else None."""
         return None
 
@@ -417,7 +417,7 @@ class Primitive:
         if self.identity:
             return operands
         if self.copies == "all" and len(operands) == 1:
-            return [operands[0].copied(self, params)]
+            return [operands[0].copy_keys(self, params)]
         return None
 
     def on_platform(self, platform: str, params: Params) -> Any:
@@ -459,7 +459,7 @@ class Primitive:
         can be proved."""
         return not self.negative_zero
 
-    def definition_of(self, equation: Any) -> Callable[..., Any] | None:
+    def define(self, equation: Any) -> Callable[..., Any] | None:
         """Return the function that defines the equation in terms of other operations, or None if it is compiled as it
         is."""
         return self.definition
@@ -546,7 +546,7 @@ class HigherOrder(Primitive):
     types_placement = True
     # Only one of the jaxprs runs.
     exclusive: ClassVar[bool] = False
-    # Taylor mode differentiates the jaxpr that `called` returns.
+    # Taylor mode differentiates the jaxpr that `as_call` returns.
     taylor_inside: ClassVar[bool] = False
 
     def operand_states(self, types: Sequence[Type], params: Params) -> Sequence[ManualAxisType]:
@@ -557,21 +557,21 @@ class HigherOrder(Primitive):
         """Return how often the sub-jaxprs run, an integer or a dimension; 1 if it is not known."""
         return 1
 
-    def carried(self, params: Params) -> Carried:
+    def body_map(self, params: Params) -> BodyMap:
         """Return how arguments and results of the sub-jaxprs correspond to operands and results."""
-        raise missing(f"`{self.name}` needs a `carried` rule: how values of its sub-jaxprs correspond to its operands.")
+        raise missing(f"`{self.name}` must have a `body_map` rule, which maps its operands to its sub-jaxprs.")
 
     def with_bodies(self, bodies: Sequence[Any], params: Params) -> Params:
-        """Return the parameters with other sub-jaxprs, given in the order of `carried`."""
+        """Return the parameters with other sub-jaxprs, given in the order of `body_map`."""
         return {**params, "jaxpr": bodies[0]}
 
     def chosen(self, index: int, params: Params) -> Any:
         """Return the sub-jaxpr that runs if the first operand is `index`, for `exclusive` operations."""
         raise missing(f"`{self.name}` does not choose between sub-jaxprs, so it has no `chosen` rule.")
 
-    def called(self, operands: Sequence[Any], params: Params) -> tuple[Any, Sequence[Any]]:
+    def as_call(self, operands: Sequence[Any], params: Params) -> tuple[Any, Sequence[Any]]:
         """Return the jaxpr and the operands of the call that this operation is equivalent to, if it is a plain call."""
-        raise missing(f"`{self.name}` is not a plain call of a jaxpr, so it has no `called` rule.")
+        raise missing(f"`{self.name}` is not a plain call of a jaxpr, so it has no `as_call` rule.")
 
     def keys_through(self, through: KeysThrough, operands: Sequence[Any], params: Params) -> Sequence[Any] | None:
         return None if self.opens is None else through(params[self.opens], operands)

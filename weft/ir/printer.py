@@ -45,7 +45,7 @@ def to_text(
     body = printer.jaxpr(jaxpr, 0)
     if not (printer.symbols or printer.mesh):
         return body
-    return body.replace("{ lambda", "{ lambda" + printer.declared(), 1)
+    return body.replace("{ lambda", "{ lambda" + printer.declarations(), 1)
 
 
 def equation_text(equation: Equation) -> str:
@@ -144,7 +144,7 @@ class Printer:
         names = (*manual.vur, *(() if sharding is None else sharding.mesh.axis_names))
         return all(isinstance(name, str) and name.isidentifier() for name in names)
 
-    def declared(self) -> str:
+    def declarations(self) -> str:
         """Format the declarations of the mesh and of symbolic sizes, whose values are in the table."""
         mesh = [] if self.mesh is None else [f"mesh:{self.handle(self.mesh)}"]
         return f"[{' '.join([*mesh, *(f'{name}={self.handle(symbol)}' for name, symbol in self.symbols.items())])}]"

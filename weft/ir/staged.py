@@ -53,7 +53,7 @@ def _infer_with_placement(
     manual = primitive.manual(merged_state(operation), params)
     memory = common_memory(operation, types)
     placed = [
-        t.placed(sharding=sharding, manual=manual, memory_space=memory)
+        t.with_placement(sharding=sharding, manual=manual, memory_space=memory)
         for t, sharding in zip(results, shardings, strict=True)
     ]
     return placed if primitive.multiple_results else placed[0]

@@ -222,7 +222,7 @@ class ArrayType(Type, metaclass=_Interned):
             PartitionSpec(*[None] * len(self.shape)) if self.explicit_sharding is None else self.explicit_sharding.spec
         )
 
-    def placed(self, **changes: Any) -> ArrayType:
+    def with_placement(self, **changes: Any) -> ArrayType:
         """Return the type with another `sharding`, `manual` state or `memory_space`."""
         own = {"sharding": self.explicit_sharding, "manual": self.manual, "memory_space": self.memory_space}
         return array_type(self.shape, self.dtype, self.weak_type, **{**own, **changes})
@@ -317,7 +317,7 @@ class ArrayType(Type, metaclass=_Interned):
                 sharding = tangent.explicit_sharding
                 if sharding is not None:
                     sharding = sharding.update(spec=sharding.spec.to_ct_spec())
-                tangent = tangent.placed(sharding=sharding, manual=tangent.manual.to_ct_mat())
+                tangent = tangent.with_placement(sharding=sharding, manual=tangent.manual.to_ct_mat())
             self._cotangent = tangent
         return self._cotangent
 

@@ -13,7 +13,7 @@ from weft.ir.varying import varying_type
 
 def drop_placements(jaxpr: Jaxpr) -> Jaxpr:
     """Remove placements from all types, in sub-jaxprs too; return the same object if there are none."""
-    return map_types(jaxpr, lambda aval: aval.plain, lambda card, params: card.unplaced(params))
+    return map_types(jaxpr, lambda aval: aval.plain, lambda card, params: card.drop_placement(params))
 
 
 def varying_along(jaxpr: Jaxpr, axes: frozenset[Any]) -> Jaxpr:
@@ -21,7 +21,7 @@ def varying_along(jaxpr: Jaxpr, axes: frozenset[Any]) -> Jaxpr:
     if not axes:
         return jaxpr
     change = lambda aval: varying_type(aval, axes)
-    return jaxpr.cached(("varying along", axes), lambda: map_types(jaxpr, change, cast=axes))
+    return jaxpr.memoize(("varying along", axes), lambda: map_types(jaxpr, change, cast=axes))
 
 
 def map_types(

@@ -32,7 +32,7 @@ def varying_type(aval: Type, axes: frozenset[Any]) -> Type:
     if not isinstance(aval, ArrayType) or axes <= aval.vma:
         return aval
     state = aval.manual
-    return aval.placed(manual=state.update(varying=state.varying | axes, reduced=state.reduced - axes))
+    return aval.with_placement(manual=state.update(varying=state.varying | axes, reduced=state.reduced - axes))
 
 
 def casts_to(own: ManualAxisType, varying: frozenset[Any], reduced: frozenset[Any]) -> tuple[Cast, ...]:

@@ -22,7 +22,7 @@ def verify(jaxpr: Jaxpr) -> Jaxpr:
     primitive's rules return; constants match their variables; sub-jaxprs are well formed too. Weak types may differ:
     they matter for promotion only.
     """
-    jaxpr.cached("verified", lambda: _verify(jaxpr))
+    jaxpr.memoize("verified", lambda: _verify(jaxpr))
     return jaxpr
 
 

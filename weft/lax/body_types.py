@@ -22,7 +22,7 @@ def merge_types(a: Any, b: Any) -> Any:
         return a
     varying = one.varying | other.varying
     reduced = (one.reduced | other.reduced) - varying - one.unreduced
-    return a.placed(manual=one.update(varying=varying - one.unreduced, reduced=reduced))
+    return a.with_placement(manual=one.update(varying=varying - one.unreduced, reduced=reduced))
 
 
 def with_result_types(jaxpr: Jaxpr, result_types: Sequence[Any]) -> Jaxpr:
@@ -34,7 +34,7 @@ def with_result_types(jaxpr: Jaxpr, result_types: Sequence[Any]) -> Jaxpr:
         return [convert_type(r, w) for r, w in zip(replay(jaxpr, *args), result_types, strict=True)]
 
     key = ("result types", tuple(result_types))
-    return jaxpr.cached(key, lambda: stage_subjaxpr(convert_values, jaxpr.in_avals, name=jaxpr.name))
+    return jaxpr.memoize(key, lambda: stage_subjaxpr(convert_values, jaxpr.in_avals, name=jaxpr.name))
 
 
 def with_carry_types(jaxpr: Jaxpr, first: int, types: Sequence[Any]) -> Jaxpr:
@@ -50,7 +50,7 @@ def with_carry_types(jaxpr: Jaxpr, first: int, types: Sequence[Any]) -> Jaxpr:
 
     new_types = [*own[:first], *types, *own[first + len(types) :]]
     key = ("carry types", first, tuple(types))
-    return jaxpr.cached(key, lambda: stage_subjaxpr(convert_values, new_types, name=jaxpr.name))
+    return jaxpr.memoize(key, lambda: stage_subjaxpr(convert_values, new_types, name=jaxpr.name))
 
 
 def convert_type(value: Any, aval: Any) -> Any:

@@ -188,7 +188,7 @@ def branch(
     # Where each device chooses its own branch, all branches and the results vary along the axes of the choice.
     decides = manual_state(get_aval(index)).varying
     check_no_communication(caller, "index" if caller == "lax.switch" else "predicate", decides, jaxprs)
-    joint = jaxprs[0].cached(("branches", *jaxprs[1:]), lambda: with_all_constants(jaxprs, constants))
+    joint = jaxprs[0].memoize(("branches", *jaxprs[1:]), lambda: with_all_constants(jaxprs, constants))
     flat_constants = [c for consts in constants for c in consts]
     branches = tuple(varying_along(p, decides) for p in joint)
     results = cond_primitive(index, *flat_constants, *leaves, branches=branches)

@@ -236,7 +236,7 @@ def evaluate_programs(primitive: Primitive, args: Sequence[Any], types: Sequence
         infer_type(primitive, types, params)
         before, context.trace = context.trace, EVALUATION
         try:
-            called, operands = primitive.called(args, params)  # type: ignore[attr-defined]
+            called, operands = primitive.as_call(args, params)  # type: ignore[attr-defined]
             return replay(called, *[a if hasattr(a, "aval") else EVALUATION.lift(a) for a in operands])
         finally:
             context.trace = before

@@ -56,7 +56,7 @@ def executable_of(jaxpr: Jaxpr, donated: tuple[bool, ...] = (), device: Device |
     donated = memory_taken(jaxpr, donated, device) if donated else ()
     key = ("executable", device.platform, donated, *checks_key())
     with _lock.current:
-        return jaxpr.cached(key, lambda: make(jaxpr, donated, device))
+        return jaxpr.memoize(key, lambda: make(jaxpr, donated, device))
 
 
 def checks_key() -> tuple[bool, ...]:
@@ -85,7 +85,7 @@ def memory_taken(jaxpr: Jaxpr, donated: tuple[bool, ...], device: Device) -> tup
         flags = tuple(flag and size for flag, size in zip(donated, large, strict=True))
         return flags if any(flags) else ()
 
-    return jaxpr.cached(("memory taken", donated, device.platform), taken)
+    return jaxpr.memoize(("memory taken", donated, device.platform), taken)
 
 
 def flat_executable(jaxpr: Jaxpr, threads: bool, device: Device) -> Executable:
@@ -93,7 +93,7 @@ def flat_executable(jaxpr: Jaxpr, threads: bool, device: Device) -> Executable:
     way = "threads" if threads else "alone"
     with _lock.current:
         key = ("flat", device.platform, way, config.enable_checks)
-        return jaxpr.cached(key, lambda: compiled(jaxpr, (), device, flat=way))
+        return jaxpr.memoize(key, lambda: compiled(jaxpr, (), device, flat=way))
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class CompileCost:
 
 def compile_costs(jaxpr: Jaxpr) -> list[CompileCost]:
     """Return the costs of all compilations of the jaxpr so far; the list grows."""
-    return jaxpr.cached("compile costs", list)
+    return jaxpr.memoize("compile costs", list)
 
 
 def make(jaxpr: Jaxpr, donated: tuple[bool, ...], device: Device = CPU) -> Executable:
@@ -133,7 +133,7 @@ def make(jaxpr: Jaxpr, donated: tuple[bool, ...], device: Device = CPU) -> Execu
     copy.
     """
     general = general_jaxpr(jaxpr)
-    plain = inspected(general.cached("unplaced", lambda: drop_placements(general)), SingleDeviceSharding(device))
+    plain = inspected(general.memoize("unplaced", lambda: drop_placements(general)), SingleDeviceSharding(device))
     if plain is not general:
         jaxpr = JaxprAtSizes(plain, jaxpr.sizes) if isinstance(jaxpr, JaxprAtSizes) else plain
     if not can_flag(plain) or (any(donated) and writes_in_place(plain)):
@@ -142,7 +142,7 @@ def make(jaxpr: Jaxpr, donated: tuple[bool, ...], device: Device = CPU) -> Execu
     def with_traps() -> Executable:
         with _lock.current:
             key = ("with traps", device.platform, config.key())
-            return jaxpr.cached(key, lambda: compiled(jaxpr, (), device))
+            return jaxpr.memoize(key, lambda: compiled(jaxpr, (), device))
 
     return compiled(jaxpr, (), device, with_traps)
 

@@ -68,7 +68,7 @@ def used_arguments(jaxpr: Jaxpr) -> tuple[bool, ...]:
             read.update(v for v in equation.invars if isinstance(v, Var))
         return tuple(v in read for v in jaxpr.invars)
 
-    return jaxpr.cached("used arguments", find)
+    return jaxpr.memoize("used arguments", find)
 
 
 def on_device_of(operands: Sequence[Any], placement: Placement) -> list[Any]:

@@ -54,7 +54,7 @@ def named_meshes(jaxpr: Jaxpr) -> tuple[Mesh, ...]:
                 found.update(dict.fromkeys(named_meshes(inner)))
         return tuple(found)
 
-    return jaxpr.cached("named meshes", find)
+    return jaxpr.memoize("named meshes", find)
 
 
 def mesh_of(jaxpr: Jaxpr, args: Sequence[Any], shardings: Sequence[Any] = ()) -> Mesh | None:
@@ -63,7 +63,7 @@ def mesh_of(jaxpr: Jaxpr, args: Sequence[Any], shardings: Sequence[Any] = ()) ->
     It is the mesh that the jaxpr names, or else the shardings, or else the arguments, which may be on another mesh of
     the same devices. A jaxpr that takes or returns a tape runs on one device: residuals of a loop belong to a device.
     """
-    (arrays_only,) = jaxpr.cached("arrays only", lambda: (all(map(is_array, (*jaxpr.invars, *jaxpr.outvars))),))
+    (arrays_only,) = jaxpr.memoize("arrays only", lambda: (all(map(is_array, (*jaxpr.invars, *jaxpr.outvars))),))
     if not arrays_only:
         return None
     named = dict.fromkeys(named_meshes(jaxpr))
@@ -93,7 +93,7 @@ def mesh_of(jaxpr: Jaxpr, args: Sequence[Any], shardings: Sequence[Any] = ()) ->
 
 def described_mesh(mesh: Mesh, jaxpr: Jaxpr, args: Sequence[Any]) -> str:
     """Describe a mesh with its devices, and the first argument that is on it."""
-    names = jaxpr.cached("argument names", tuple)
+    names = jaxpr.memoize("argument names", tuple)
     first = len(jaxpr.invars) - len(names)  # constants come first
     on_it = [i for i, a in enumerate(args) if type(a) is ShardedArray and getattr(a.sharding, "mesh", None) is mesh]
     ids = [d.id for d in mesh.device_tuple]
@@ -151,7 +151,7 @@ def spmd_program(
 ) -> SpmdProgram:
     """Return the program of a jaxpr for a mesh, compiled once for each combination of shardings."""
     key = ("spmd", mesh, tuple(in_dims), tuple(out_dims), donated, config.key(), checks_key())
-    return jaxpr.cached(key, lambda: _compiled(jaxpr, mesh, in_dims, out_dims, donated))
+    return jaxpr.memoize(key, lambda: _compiled(jaxpr, mesh, in_dims, out_dims, donated))
 
 
 @collector.without_collection
@@ -162,7 +162,7 @@ def _compiled(
     from weft.runtime import stored_partitions
 
     sizes = part_sizes(mesh)
-    names = jaxpr.cached("argument names", tuple)
+    names = jaxpr.memoize("argument names", tuple)
     stored, outs = stored_arguments(jaxpr, in_dims, out_dims, donated)
     args = [*names, *(f"argument {i}" for i in range(len(names), len(in_dims)))]
     shares = None if sizes == dict(mesh.shape) else Shares(mesh, sizes)
@@ -277,9 +277,9 @@ def _recorded(jaxpr: Jaxpr, program: SpmdProgram, args: Sequence[str]) -> SpmdPr
     record_compilation(
         jaxpr, CompileCost(compiled.compilation.seconds, compiled.compile_stats, split_as or "no arguments")
     )
-    contract = jaxpr.cached("contract", lambda: None)
+    contract = jaxpr.memoize("contract", lambda: None)
     if contract is not None:
-        contract.check(program, jaxpr.cached("argument names", tuple))
+        contract.check(program, jaxpr.memoize("argument names", tuple))
     return program
 
 
@@ -317,7 +317,7 @@ def state_of(jaxpr: Jaxpr) -> dict[int, int]:
         length, i, k = best[0], -best[1], -best[2]
         return {k - n: i - n for n in range(length)} if length > 1 else {}
 
-    return jaxpr.cached("state", find)
+    return jaxpr.memoize("state", find)
 
 
 def compiled_for(
@@ -361,7 +361,7 @@ def result_shardings(jaxpr: Jaxpr, mesh: Mesh) -> list[Sharding | None]:
 
     If all axes of the mesh are Explicit, types determine them completely.
     """
-    said = jaxpr.cached("constraints", lambda: constraints(jaxpr))
+    said = jaxpr.memoize("constraints", lambda: constraints(jaxpr))
     if mesh.are_all_axes_explicit:
         whole = NamedSharding(mesh, PartitionSpec())
         return [getattr(v.aval, "explicit_sharding", None) or said.get(v, whole) for v in jaxpr.outvars]

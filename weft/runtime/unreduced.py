@@ -60,12 +60,12 @@ def with_terms(jaxpr: Jaxpr, args: Sequence[Axes], results: Sequence[Axes], mesh
         ]
         found = stage_subjaxpr(function, types, name=jaxpr.name)
         for key in ("argument names", "contract"):  # properties that the caller has attached to the jaxpr
-            known = jaxpr.cached(key, lambda: None)
+            known = jaxpr.memoize(key, lambda: None)
             if known is not None:
-                found.cached(key, lambda known=known: known)  # type: ignore[misc]
+                found.memoize(key, lambda known=known: known)  # type: ignore[misc]
         return found
 
-    return jaxpr.cached(("with terms", tuple(args), tuple(results), mesh), build)
+    return jaxpr.memoize(("with terms", tuple(args), tuple(results), mesh), build)
 
 
 def as_terms(shardings: Sequence[Any], axes: Sequence[Axes]) -> list[Any]:

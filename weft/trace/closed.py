@@ -37,7 +37,7 @@ def stage_subjaxpr(
     jaxpr, constants = stage(flat, types, where=name or "a rule", name=name, refs=refs)
     if refs:
         touched = [Touched(*pair) for pair in refs]
-        jaxpr.cached("touched", lambda: touched)
+        jaxpr.memoize("touched", lambda: touched)
     for value in constants:
         if isinstance(value, Tracer):
             raise errors.UnexpectedTracerError(

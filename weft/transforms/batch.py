@@ -116,7 +116,7 @@ def batched_type(aval: Type, axis: Axis) -> Type:
     if isinstance(aval, TapeType):
         return TapeType(batched_type(aval.element, axis))
     assert isinstance(aval, ArrayType)
-    batched: Type = axis.batched(aval)
+    batched: Type = axis.insert_into(aval)
     return batched
 
 
@@ -153,7 +153,7 @@ def batch_jaxpr(
     batched."""
     force = (instantiated,) * len(jaxpr.outvars) if isinstance(instantiated, bool) else tuple(instantiated)
     key = ("batch", axis, tuple(batched), force)
-    return jaxpr.cached(key, lambda: _batch_jaxpr(jaxpr, axis, tuple(batched), force))
+    return jaxpr.memoize(key, lambda: _batch_jaxpr(jaxpr, axis, tuple(batched), force))
 
 
 def _batch_jaxpr(

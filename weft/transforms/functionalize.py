@@ -61,7 +61,7 @@ class Functional(NamedTuple):
 
 def functionalized(jaxpr: Jaxpr, kinds: Kinds) -> Functional | None:
     """A sub-jaxpr with its errors as results; None if nothing in it can fail."""
-    return jaxpr.cached(("functionalized", kinds, config.checks), lambda: (_functionalized(jaxpr, kinds),))[0]
+    return jaxpr.memoize(("functionalized", kinds, config.checks), lambda: (_functionalized(jaxpr, kinds),))[0]
 
 
 def _functionalized(jaxpr: Jaxpr, kinds: Kinds) -> Functional | None:

@@ -128,7 +128,7 @@ def jvp_jaxpr(
     Tangents of results marked in `instantiated` are always among them.
     """
     force = (instantiated,) * len(jaxpr.outvars) if isinstance(instantiated, bool) else tuple(instantiated)
-    return jaxpr.cached(("jvp", tuple(nonzero), force), lambda: _jvp_jaxpr(jaxpr, tuple(nonzero), force))
+    return jaxpr.memoize(("jvp", tuple(nonzero), force), lambda: _jvp_jaxpr(jaxpr, tuple(nonzero), force))
 
 
 def _jvp_jaxpr(jaxpr: Jaxpr, nonzero: tuple[bool, ...], force: tuple[bool, ...]) -> tuple[Jaxpr, tuple[bool, ...]]:

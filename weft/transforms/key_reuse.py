@@ -65,7 +65,7 @@ class Keys:
         store.used |= mask
         store.lines.append((mask, at))
 
-    def copied(self, card: Primitive, params: Params) -> Keys:
+    def copy_keys(self, card: Primitive, params: Params) -> Keys:
         """The same keys at the indices to which an operation copies them."""
         if self.indices is None:
             return self

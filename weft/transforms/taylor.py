@@ -95,7 +95,7 @@ def _propagated(
     if found is not None:
         return list(found[0]), list(found[1])
     if isinstance(primitive, HigherOrder) and primitive.taylor_inside:
-        jaxpr, operands = primitive.called(primals, params)
+        jaxpr, operands = primitive.as_call(primals, params)
         return taylor_flat(lambda *a: replay(jaxpr, *a), operands, series, order)
     positions = [i for i, terms in enumerate(series) if terms is not None]
     linear = range(len(primals)) if primitive.linear == "all" else primitive.linear

@@ -172,7 +172,7 @@ def _sharding(aval: Any) -> Any:
 def _unsplit(aval: Any) -> Any:
     """A type that does not say how a value is split over Explicit axes. What it says of Manual ones stays: collectives
     are transposed by it."""
-    return aval.placed(sharding=None) if isinstance(aval, ArrayType) else aval.plain
+    return aval.with_placement(sharding=None) if isinstance(aval, ArrayType) else aval.plain
 
 
 def _mesh(v: Atom) -> Any:
@@ -216,7 +216,7 @@ def transpose_jaxpr(
     count = sum(linear)
     force = (instantiated,) * count if isinstance(instantiated, bool) else tuple(instantiated)
     key = ("transpose", tuple(linear), tuple(nonzero), force, takes_refs)
-    return jaxpr.cached(key, lambda: _transpose_jaxpr(jaxpr, tuple(linear), tuple(nonzero), force, takes_refs))
+    return jaxpr.memoize(key, lambda: _transpose_jaxpr(jaxpr, tuple(linear), tuple(nonzero), force, takes_refs))
 
 
 def _transpose_jaxpr(

@@ -90,7 +90,7 @@ class Values:
             return self.k.load(self.argument(atom), row_major(shape, index), guard)
         return equation.primitive.value_at(_Element(self, equation, atom, index, guard), **equation.params)
 
-    def clamped_starts(self, starts: Sequence[Atom], shape: Sequence[int], sizes: Sequence[int]) -> list[Index]:
+    def clamp_starts(self, starts: Sequence[Atom], shape: Sequence[int], sizes: Sequence[int]) -> list[Index]:
         """Clamp the scalars `starts` so that a slice of `sizes` lies inside of `shape`; return its start."""
         k, clamped = self.k, []
         for start, size, extent in zip(starts, sizes, shape, strict=True):
@@ -151,8 +151,8 @@ class _Element:
         offset = Index.of(index)
         return self._values.k.position(offset, position_dtype(self._values.k, offset))
 
-    def clamped_starts(self, starts: Sequence[int], shape: Sequence[Any], sizes: Sequence[Any]) -> list[Index]:
-        return self._values.clamped_starts([self._equation.invars[i] for i in starts], shape, sizes)
+    def clamp_starts(self, starts: Sequence[int], shape: Sequence[Any], sizes: Sequence[Any]) -> list[Index]:
+        return self._values.clamp_starts([self._equation.invars[i] for i in starts], shape, sizes)
 
     def window_start(
         self, components: Sequence[Value], limits: Sequence[int], clip: bool
@@ -166,7 +166,7 @@ class _Element:
     def piece(self, value: Value, i: Any, dtype: Any) -> Value:
         return bits.piece(self._values.k, value, Index.of(i), dtype)
 
-    def concatenated(self, values: Sequence[Value], dtype: Any) -> Value:
+    def concatenate(self, values: Sequence[Value], dtype: Any) -> Value:
         return bits.concatenated(self._values.k, values, dtype)
 
     def key_word(self, key: Value, i: Any) -> Value:

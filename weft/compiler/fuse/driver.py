@@ -34,12 +34,12 @@ from weft.ir.jaxpr import Equation, Jaxpr, drop_dead
 
 def fuse(jaxpr: Jaxpr, target: Target) -> Jaxpr:
     """The jaxpr with its equations in fusions for a machine, and the same in its sub-jaxprs."""
-    return jaxpr.cached(("fuse", target), lambda: _fuse(jaxpr, target)[0])
+    return jaxpr.memoize(("fuse", target), lambda: _fuse(jaxpr, target)[0])
 
 
 def refusals(jaxpr: Jaxpr, target: Target) -> tuple[Reason, ...]:
     """Why operations of the jaxpr were not fused, in the order in which it was decided."""
-    return jaxpr.cached(("fusion refusals", target), lambda: _fuse(jaxpr, target)[1])
+    return jaxpr.memoize(("fusion refusals", target), lambda: _fuse(jaxpr, target)[1])
 
 
 def _fuse(jaxpr: Jaxpr, target: Target) -> tuple[Jaxpr, tuple[Reason, ...]]:

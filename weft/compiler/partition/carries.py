@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft.compiler.partition.rules import Dims
-from weft.ir.carried import Carried
+from weft.ir.body_map import BodyMap
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal, Var
 from weft.ir.parts import Parts, byte_count
 from weft.ir.types import ArrayType
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Axes = tuple[Any, ...]
 # Over which axes a value is still to be summed, and for which equation.
 Sum = tuple[Axes, Equation]
-# (body, argument, result), as `Carried` has them.
+# (body, argument, result), as `BodyMap` has them.
 Carry = tuple[int, int, int]
 
 
@@ -54,7 +54,7 @@ def is_used(v: Var, jaxpr: Jaxpr) -> bool:
     return v in jaxpr.outvars or any(v in e.invars for e in jaxpr.eqns)
 
 
-def candidates(carried: Carried, blocks: Sequence[Block]) -> dict[Carry, Sum]:
+def candidates(carried: BodyMap, blocks: Sequence[Block]) -> dict[Carry, Sum]:
     """The carries whose sums may wait, and over which axes, by what the bodies have summed: the only use of the carry
     leads to its next value, and on the way values are added that were summed over these axes."""
     found: dict[Carry, Sum] = {}
@@ -106,20 +106,20 @@ def first_value(equation: Equation, v: Var) -> Atom | None:
     card: Any = equation.primitive
     if not card.higher_order or card.bound_axes(equation.params):  # what a `shard_map` returns is not a carry
         return None
-    carried = card.carried(equation.params)
+    carried = card.body_map(equation.params)
     sources = carried.results[equation.outvars.index(v)]
     found = [carried.arguments[b][i] for b, i, r in carried.carries if (b, r, False) in sources]
     return equation.invars[found[0]] if len(found) == 1 and found[0] is not None else None
 
 
-def leaves(carried: Carried, blocks: Sequence[Block], carry: Carry, axes: Axes) -> bool:
+def leaves(carried: BodyMap, blocks: Sequence[Block], carry: Carry, axes: Axes) -> bool:
     """Whether the sum of a carry is left to the loop."""
     body, _, result = carry
     known = blocks[body].unreduced.get(carried.bodies[body].outvars[result])
     return known is not None and known[0] == axes
 
 
-def used_elsewhere(carried: Carried, body: int, operand: int) -> bool:
+def used_elsewhere(carried: BodyMap, body: int, operand: int) -> bool:
     """Whether another body, one that decides, reads an operand."""
     for b, (other, arguments) in enumerate(zip(carried.bodies, carried.arguments, strict=True)):
         if b != body and any(i == operand and is_used(other.invars[k], other) for k, i in enumerate(arguments)):
@@ -127,12 +127,12 @@ def used_elsewhere(carried: Carried, body: int, operand: int) -> bool:
     return False
 
 
-def results_of(carried: Carried, carry: Carry) -> list[int]:
+def results_of(carried: BodyMap, carry: Carry) -> list[int]:
     """The results of a loop that are the last value of a carry."""
     return [k for k, sources in enumerate(carried.results) if (carry[0], carry[2], False) in sources]
 
 
-def stacked_results(carried: Carried) -> dict[int, tuple[int, int]]:
+def stacked_results(carried: BodyMap) -> dict[int, tuple[int, int]]:
     """The results of a loop that are stacked, and which result of which body each is."""
     return {k: sources[0][:2] for k, sources in enumerate(carried.results) if len(sources) == 1 and sources[0][2]}
 

@@ -19,7 +19,7 @@ from weft.ir.unplaced import drop_placements
 @everywhere
 def decompose_operations(jaxpr: Jaxpr) -> Jaxpr:
     """Replace operations that are defined by others, but for those that partitioning reads."""
-    # The definition of a primitive, not `definition_of` an equation: a product of complex numbers is split as the
+    # The definition of a primitive, not `define` of an equation: a product of complex numbers is split as the
     # reduction that it is, and each device writes its part in pairs.
     return with_definitions(
         jaxpr, lambda e: None if e.primitive.partitions else e.primitive.definition, identities=True

@@ -38,7 +38,7 @@ from weft.compiler.partition.uneven import (
     within_manual,
 )
 from weft.compiler.partition.verify import check_axes, check_operation, check_value, manual_axes, verify_local
-from weft.ir.carried import Carried
+from weft.ir.body_map import BodyMap
 from weft.ir.context import context, join_stacks
 from weft.ir.interpreter import literal
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal, Var, subjaxprs
@@ -124,8 +124,8 @@ def unsummed_axes(jaxpr: Jaxpr) -> list[frozenset[Any]]:
 
 def fix_constraints(shardings: Propagation, jaxpr: Jaxpr) -> None:
     """Fix what `sharding_constraint`s say, in bodies too, and begin with what specs of `shard_map` say."""
-    for equation in jaxpr.cached("constraining", lambda: list(filter(constrains, jaxpr.eqns))):
-        spec = equation.primitive.fixed_spec(equation.params)
+    for equation in jaxpr.memoize("constraining", lambda: list(filter(constrains, jaxpr.eqns))):
+        spec = equation.primitive.user_spec(equation.params)
         if spec is not None:
             (v,) = equation.outvars
             named: Any = equation.primitive.destination(equation.params)
@@ -149,7 +149,7 @@ def fix_constraints(shardings: Propagation, jaxpr: Jaxpr) -> None:
 def constrains(equation: Equation) -> bool:
     """Whether an equation, or one in its bodies, may say how values are split."""
     card, params = equation.primitive, equation.params
-    return card.fixed_spec(params) is not None or bool(card.bound_axes(params)) or bool(subjaxprs(params))
+    return card.user_spec(params) is not None or bool(card.bound_axes(params)) or bool(subjaxprs(params))
 
 
 def local_type(aval: Any, dims: Dims, sizes: Mapping[Any, int]) -> Any:
@@ -561,7 +561,7 @@ class Block:
         """A loop or a branch: what goes into bodies and comes out of them is split as propagation says, so that carries
         are split alike before and after."""
         card: Any = equation.primitive
-        carried = card.carried(equation.params)
+        carried = card.body_map(equation.params)
         operands: list[Dims] = [whole(a.aval) for a in equation.invars]
         for body, arguments in zip(carried.bodies, carried.arguments, strict=True):
             for v, i in zip(body.invars, arguments, strict=True):
@@ -608,7 +608,7 @@ class Block:
     def local_bodies(
         self,
         equation: Equation,
-        carried: Carried,
+        carried: BodyMap,
         results: Sequence[Sequence[Dims]],
         waiting: Mapping[carries.Carry, carries.Sum],
     ) -> tuple[list[Jaxpr], list[Block], Log]:
@@ -629,7 +629,7 @@ class Block:
             blocks.append(inner)
         return bodies, blocks, log
 
-    def argument_dims(self, carried: Carried, body: Jaxpr, v: Var) -> Dims:
+    def argument_dims(self, carried: BodyMap, body: Jaxpr, v: Var) -> Dims:
         """How an argument of a body is split: those of several bodies that are one operand agree with the last body."""
         last = carried.bodies[-1]
         if body is last:
@@ -638,7 +638,7 @@ class Block:
         theirs = carried.arguments[-1]
         return self.target(last.invars[theirs.index(mine)]) if mine in theirs else self.target(v)
 
-    def result_dims(self, equation: Equation, carried: Carried) -> tuple[list[Dims], list[list[Dims]]]:
+    def result_dims(self, equation: Equation, carried: BodyMap) -> tuple[list[Dims], list[list[Dims]]]:
         """How the results of the equation are split, and those of its bodies."""
         inner: list[list[Dims]] = [[self.target(v) for v in body.outvars] for body in carried.bodies]
         for b, argument, result in carried.carries:

@@ -49,7 +49,7 @@ class Propagation:
 
     def __init__(self, jaxpr: Jaxpr, sizes: Mapping[Any, int]) -> None:
         self.jaxpr, self.sizes = jaxpr, sizes
-        found: Ties = jaxpr.cached("ties", lambda: Ties(jaxpr))  # the same for all that is tried in a search
+        found: Ties = jaxpr.memoize("ties", lambda: Ties(jaxpr))  # the same for all that is tried in a search
         self.rules, self.ties, self._values, self._users = found.rules, found.all, found.values, found.users
         self.dims: dict[Var, Dims] = {}
         self.fixed: set[Var] = set()

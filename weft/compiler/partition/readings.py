@@ -267,7 +267,7 @@ class Reader:
     def control(self, equation: Equation, operands: Sequence[Readings]) -> list[Readings]:
         """A loop or a branch: carries have the readings that they have before and after every iteration."""
         card: Any = equation.primitive
-        carried = card.carried(equation.params)
+        carried = card.body_map(equation.params)
         arguments = [
             [ONLY_WHOLE if i is None else operands[i] if i >= 0 else shifted(operands[~i], -1) for i in own]
             for own in carried.arguments

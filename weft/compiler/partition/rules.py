@@ -194,7 +194,7 @@ def all_ties(jaxpr: Jaxpr, rules: Rules) -> Iterator[Tie]:
 
 def carried_ties(equation: Equation, rules: Rules) -> Iterator[Tie]:
     card: Any = equation.primitive
-    carried = card.carried(equation.params)
+    carried = card.body_map(equation.params)
     for body, arguments in zip(carried.bodies, carried.arguments, strict=True):
         for v, i in zip(body.invars, arguments, strict=True):
             if i is not None:

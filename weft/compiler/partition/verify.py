@@ -150,7 +150,7 @@ def differences(jaxpr: Jaxpr, arguments: Sequence[Axes], manual: Axes = NOWHERE)
 def through_bodies(equation: Equation, operands: Sequence[Axes], manual: Axes) -> list[Axes]:
     """The same for a loop or a branch: carries are looked at until nothing changes."""
     card: Any = equation.primitive
-    carried = card.carried(equation.params)
+    carried = card.body_map(equation.params)
     arguments = [[NOWHERE if i is None else operands[i if i >= 0 else ~i] for i in own] for own in carried.arguments]
     used = {i if i >= 0 else ~i for own in carried.arguments for i in own if i is not None}
     decides = NOWHERE.union(*(axes for i, axes in enumerate(operands) if i not in used))

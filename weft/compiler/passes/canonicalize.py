@@ -90,7 +90,7 @@ def broadcast_literal(m: Match, atom: Atom) -> Literal | None:
 def constant_right(m: Match, c: Literal, x: Atom) -> Any:
     """Literals are second operands, where that makes no difference to the bits."""
     card: Any = m.equation.primitive
-    name = card.mirrored(c.val) if type(x) is Var else None
+    name = card.mirror(c.val) if type(x) is Var else None
     return None if name is None else m.make(name, x, c, **m.params)
 
 

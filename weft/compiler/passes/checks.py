@@ -36,7 +36,7 @@ def insert_checks(jaxpr: Jaxpr) -> Jaxpr:
 
 def with_traps(jaxpr: Jaxpr) -> Jaxpr:
     """The jaxpr, and those of its loops and branches, with traps after the operations."""
-    return jaxpr.cached(("with_traps", config.key()), lambda: _with_traps(jaxpr))
+    return jaxpr.memoize(("with_traps", config.key()), lambda: _with_traps(jaxpr))
 
 
 def _with_traps(jaxpr: Jaxpr) -> Jaxpr:

@@ -27,7 +27,7 @@ def decompose(jaxpr: Jaxpr) -> Jaxpr:
 
     Needs: no calls. Makes: primitives that can be emitted.
     """
-    return with_definitions(jaxpr, lambda equation: equation.primitive.definition_of(equation), identities=True)
+    return with_definitions(jaxpr, lambda equation: equation.primitive.define(equation), identities=True)
 
 
 def with_definitions(

@@ -58,7 +58,7 @@ def with_flag(
 ) -> Jaxpr | None:
     """The jaxpr with one more result, whether something was found in it; None if nothing can be. `ranges` are those of
     integers among its arguments; the results with an index in `shown` need no test for nan."""
-    return jaxpr.cached(
+    return jaxpr.memoize(
         ("with_flag", config.key(), ranges, outermost, shown),
         lambda: _Flagged(jaxpr, ranges, outermost, shown).flagged(),
     )
@@ -92,7 +92,7 @@ def lasting_carries(loop: Equation) -> frozenset[int]:
     params = loop.params
     if type(params["length"]) is not int or params["length"] < 1:
         return frozenset()
-    return params["jaxpr"].cached(
+    return params["jaxpr"].memoize(
         ("lasting carries", config.key(), params["num_consts"], params["num_carry"]),
         lambda: frozenset(
             n for n in range(params["num_carry"]) if _lasts(params["jaxpr"], params["num_consts"] + n, n)

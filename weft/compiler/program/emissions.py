@@ -66,7 +66,7 @@ def get_emission(kind: str, jaxpr: Jaxpr, hero: int | None, target: Target, sche
 
 def _structure(kind: str, jaxpr: Jaxpr, hero: int | None, target: Target) -> Hashable | None:
     """Return the key that fusions with the same kernels have in common. It is cached because it is needed twice."""
-    return jaxpr.cached(("fusion key", kind, hero, target), lambda: fusion_key(kind, jaxpr, hero, target))
+    return jaxpr.memoize(("fusion key", kind, hero, target), lambda: fusion_key(kind, jaxpr, hero, target))
 
 
 def equal_fusions(jaxpr: Jaxpr, kinds: Collection[str], target: Target) -> dict[Equation, int]:
@@ -91,7 +91,7 @@ def emission_at(kind: str, jaxpr: Jaxpr, hero: int | None, target: Target, sched
 def get_emissions(kind: str, jaxpr: Jaxpr, hero: int | None, target: Target, schedule: int) -> Emissions:
     """Return all emissions of a fusion that may have symbolic sizes. Equal fusions share them."""
     key = ("emissions", kind, hero, target, schedule)
-    return jaxpr.cached(key, lambda: _emissions_for(kind, jaxpr, hero, target, schedule))
+    return jaxpr.memoize(key, lambda: _emissions_for(kind, jaxpr, hero, target, schedule))
 
 
 def _emissions_for(kind: str, jaxpr: Jaxpr, hero: int | None, target: Target, schedule: int) -> Emissions:

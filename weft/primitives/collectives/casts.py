@@ -37,7 +37,7 @@ class Cast(Collective):
         own[self.before] = own[self.before].difference(axes)
         own[self.after] = own[self.after].union(axes)
         del own["invariant"]
-        return x.placed(manual=ManualAxisType(**own))
+        return x.with_placement(manual=ManualAxisType(**own))
 
     def eval(self, x: Any, *, axes: Names) -> Any:
         return x
@@ -86,7 +86,9 @@ class reduced_vary_cast(Cast):
     before, after = "reduced", "varying"
 
     def transpose(self, cotangent: Any, x: Any, *, axes: Names) -> Sequence[Any]:
-        return [vary_unreduced_cast(in_state(cotangent, x.aval.placed(manual=varying_state(x, axes))), axes=axes)]
+        return [
+            vary_unreduced_cast(in_state(cotangent, x.aval.with_placement(manual=varying_state(x, axes))), axes=axes)
+        ]
 
 
 @primitive

@@ -138,7 +138,9 @@ class all_gather_invariant(GatherAlike):
             params = {"axis_name": axis_name, "axis_size": axis_size, "tiled": tiled}
             return [reduce_scatter(cotangent, scatter_dimension=all_gather_dimension, **params)]
         state = cotangent.aval.manual
-        cotangent = in_state(cotangent, cotangent.aval.placed(manual=state.update(varying=state.varying | {axis_name})))
+        cotangent = in_state(
+            cotangent, cotangent.aval.with_placement(manual=state.update(varying=state.varying | {axis_name}))
+        )
         sizes = list(cotangent.shape)
         sizes[all_gather_dimension] //= axis_size
         own = mul(axis_index(axis_name=axis_name, varying=True), np.int32(sizes[all_gather_dimension]))

@@ -37,7 +37,7 @@ class axis_index(Collective):
         state = ManualAxisType(varying=[axis_name]) if varying else NONE
         return array_type((), np.dtype(np.int32), manual=state)
 
-    def unplaced(self, params: Params) -> Params:
+    def drop_placement(self, params: Params) -> Params:
         return {"axis_name": params["axis_name"]}
 
     def batch_collective(self, axis: Axis, args: Any, dims: Any, **params: Any) -> tuple[Any, int]:

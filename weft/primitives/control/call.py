@@ -37,7 +37,7 @@ class Call(HigherOrder):
     def eval(self, *arrays: Any, jaxpr: Jaxpr, **params: Any) -> list[Any]:
         return run(jaxpr, arrays)
 
-    def called(self, operands: Sequence[Any], params: Params) -> tuple[Jaxpr, Sequence[Any]]:
+    def as_call(self, operands: Sequence[Any], params: Params) -> tuple[Jaxpr, Sequence[Any]]:
         return params["jaxpr"], operands
 
     def jvp_through(
@@ -58,7 +58,7 @@ class Call(HigherOrder):
 
     def partial_eval(self, unknown: Sequence[bool], types: Sequence[Type], params: Params) -> Split | None:
         jaxpr: Jaxpr = params["jaxpr"]
-        known, parts, residuals = jaxpr.cached(
+        known, parts, residuals = jaxpr.memoize(
             ("partial_eval", tuple(unknown)), lambda: forward_residuals(partial_eval(jaxpr, unknown), unknown)
         )
         rest = self.derived({k: v for k, v in params.items() if k != "jaxpr"})
@@ -101,7 +101,7 @@ class Call(HigherOrder):
 
     def live_operands(self, live_results: Sequence[bool], params: Params) -> Any:
         jaxpr: Jaxpr = params["jaxpr"]
-        smaller, used = jaxpr.cached(("drop_dead", tuple(live_results)), lambda: drop_dead(jaxpr, live_results, False))
+        smaller, used = jaxpr.memoize(("drop_dead", tuple(live_results)), lambda: drop_dead(jaxpr, live_results, False))
         return used, self.derived({**params, "jaxpr": smaller}), list(live_results)
 
     def derived(self, params: Params) -> Params:

@@ -154,7 +154,7 @@ def can_flag(jaxpr: Jaxpr) -> bool:
 
 def writes_in_place(jaxpr: Jaxpr) -> bool:
     """Whether a jaxpr updates parts of arrays: then it matters whose memory it may write to."""
-    return jaxpr.cached("writes in place", lambda: _updates(jaxpr))
+    return jaxpr.memoize("writes in place", lambda: _updates(jaxpr))
 
 
 def _updates(jaxpr: Jaxpr) -> bool:

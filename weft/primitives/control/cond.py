@@ -9,7 +9,7 @@ import numpy as np
 
 from weft.base.errors import OrderedEffectError
 from weft.base.source import user_line
-from weft.ir.carried import Carried
+from weft.ir.body_map import BodyMap
 from weft.ir.interpreter import replay, run
 from weft.ir.jaxpr import Jaxpr, Var, drop_dead
 from weft.ir.keys import KeysThrough
@@ -48,12 +48,12 @@ class cond(HigherOrder):
     def operand_states(self, types: Sequence[Type], params: Params) -> Sequence[ManualAxisType]:
         return [manual_state(types[0]), *map(manual_state, params["branches"][0].in_avals)]
 
-    def carried(self, params: Params) -> Carried:
+    def body_map(self, params: Params) -> BodyMap:
         branches = params["branches"]
         arguments = tuple(range(1, 1 + len(branches[0].invars)))
         count = len(branches[0].outvars)
         results = tuple(tuple((b, i, False) for b in range(len(branches))) for i in range(count))
-        return Carried(branches, (arguments,) * len(branches), results)
+        return BodyMap(branches, (arguments,) * len(branches), results)
 
     def with_bodies(self, bodies: Sequence[Any], params: Params) -> Params:
         return {**params, "branches": tuple(bodies)}

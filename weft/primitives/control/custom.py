@@ -166,7 +166,7 @@ class CustomCall(HigherOrder):
     def eval(self, *arrays: Any, call_jaxpr: Jaxpr, **params: Any) -> list[Any]:
         return run(call_jaxpr, arrays)
 
-    def called(self, operands: Sequence[Any], params: Params) -> tuple[Jaxpr, Sequence[Any]]:
+    def as_call(self, operands: Sequence[Any], params: Params) -> tuple[Jaxpr, Sequence[Any]]:
         return params["call_jaxpr"], operands
 
     def jvp_through(
@@ -330,7 +330,7 @@ class custom_lin(Primitive):
             pull=Pullback(pull.name, pull_batch),
             nonzero=nonzero,
             num_residuals=num_residuals,
-            out_types=tuple(axis.batched(t) for t in out_types),
+            out_types=tuple(axis.insert_into(t) for t in out_types),
         )
         return results, [0] * len(results)
 

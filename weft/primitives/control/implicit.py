@@ -65,7 +65,7 @@ class custom_linear_solve(HigherOrder):
         _, constants, _, _, b = counts.split(args)
         return replay(solve, *constants, *b)
 
-    def called(self, operands: Sequence[Any], params: Params) -> tuple[Jaxpr, Sequence[Any]]:
+    def as_call(self, operands: Sequence[Any], params: Params) -> tuple[Jaxpr, Sequence[Any]]:
         _, constants, _, _, b = params["counts"].split(operands)
         return params["solve"], (*constants, *b)
 

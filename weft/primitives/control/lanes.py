@@ -48,7 +48,7 @@ class Lane:
 
     def over_all(self) -> tuple[Jaxpr, tuple[Flags, ...]]:
         """The jaxpr of all lanes, and over which axes each of its results has a leading dimension."""
-        return self.jaxpr.cached(("lanes", self.axes, self.batched, self.forced), self._over_all)
+        return self.jaxpr.memoize(("lanes", self.axes, self.batched, self.forced), self._over_all)
 
     def _over_all(self) -> tuple[Jaxpr, tuple[Flags, ...]]:
         jaxpr = self.jaxpr
@@ -140,7 +140,7 @@ class lanes(Call):
         lane: Lane = params["lane"]
         if unknown[0]:
             return None
-        known, waiting, residual_in, out = lane.jaxpr.cached(
+        known, waiting, residual_in, out = lane.jaxpr.memoize(
             ("split lanes", lane.axes, lane.batched, lane.forced, tuple(unknown)), lambda: split(lane, unknown)
         )
         known_params = self.params_of(known, params["name"])

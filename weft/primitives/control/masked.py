@@ -43,12 +43,12 @@ def reads_flag(equation: Equation) -> bool:
 
 def can_mask(jaxpr: Jaxpr) -> bool:
     """Whether a flag makes a difference to a jaxpr."""
-    return jaxpr.cached("reads a flag", lambda: (any(reads_flag(e) for e in jaxpr.eqns),))[0]
+    return jaxpr.memoize("reads a flag", lambda: (any(reads_flag(e) for e in jaxpr.eqns),))[0]
 
 
 def masked(jaxpr: Jaxpr) -> Jaxpr:
     """The jaxpr with one more argument, the first: the flag."""
-    return jaxpr.cached("masked", lambda: _masked(jaxpr))
+    return jaxpr.memoize("masked", lambda: _masked(jaxpr))
 
 
 def _masked(jaxpr: Jaxpr) -> Jaxpr:

@@ -36,7 +36,7 @@ class checkpoint(Call):
                 policy(equation.primitive, *(v.aval for v in equation.invars), **equation.params)
             )
 
-        known, parts, residuals = jaxpr.cached(
+        known, parts, residuals = jaxpr.memoize(
             ("remat", tuple(unknown), policy),
             lambda: forward_residuals(partial_eval(jaxpr, unknown, saveable=saveable, inside=True), unknown),
         )

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.ir.carried import Carried
+from weft.ir.body_map import BodyMap
 from weft.ir.interpreter import replay, run
 from weft.ir.jaxpr import Jaxpr, drop_dead
 from weft.ir.partial_eval import PartialJaxpr, partial_eval
@@ -47,11 +47,11 @@ class repeat(HigherOrder):
     def operand_states(self, types: Sequence[Type], params: Params) -> Sequence[ManualAxisType]:
         return [manual_state(types[0]), *map(manual_state, params["jaxpr"].in_avals[1:])]
 
-    def carried(self, params: Params) -> Carried:
+    def body_map(self, params: Params) -> BodyMap:
         body, consts = params["jaxpr"], params["nconsts"]
         arguments = tuple(i or None for i in range(len(body.invars)))
         results = tuple(((0, i, False),) for i in range(len(body.outvars)))
-        return Carried((body,), (arguments,), results, tuple((0, 1 + consts + i, i) for i in range(len(results))))
+        return BodyMap((body,), (arguments,), results, tuple((0, 1 + consts + i, i) for i in range(len(results))))
 
     def effects(self, types: Sequence[Type], params: Params) -> frozenset[Any]:
         return params["jaxpr"].effects

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from weft.base import dtypes
-from weft.ir.carried import Carried
+from weft.ir.body_map import BodyMap
 from weft.ir.interpreter import replay, run
 from weft.ir.jaxpr import Equation, Jaxpr, drop_dead
 from weft.ir.keys import KeysThrough
@@ -60,11 +60,11 @@ class scan(HigherOrder):
     def operand_states(self, types: Sequence[Type], params: Params) -> Sequence[ManualAxisType]:
         return list(map(manual_state, params["jaxpr"].in_avals))
 
-    def carried(self, params: Params) -> Carried:
+    def body_map(self, params: Params) -> BodyMap:
         body, consts, carry = params["jaxpr"], params["num_consts"], params["num_carry"]
         arguments = tuple(i if i < consts + carry else ~i for i in range(len(body.invars)))
         results = tuple(((0, i, i >= carry),) for i in range(len(body.outvars)))
-        return Carried((body,), (arguments,), results, tuple((0, consts + i, i) for i in range(carry)))
+        return BodyMap((body,), (arguments,), results, tuple((0, consts + i, i) for i in range(carry)))
 
     def effects(self, types: Sequence[Type], params: Params) -> frozenset[Any]:
         return params["jaxpr"].effects

@@ -86,7 +86,7 @@ class shard_map(HigherOrder):
     def effects(self, types: Sequence[Type], params: Params) -> frozenset[Any]:
         return params["jaxpr"].effects
 
-    def unplaced(self, params: Params) -> Params:
+    def drop_placement(self, params: Params) -> Params:
         return {**params, "check_vma": False}
 
     def bound_axes(self, params: Params) -> frozenset[Any]:
@@ -144,7 +144,7 @@ class shard_map(HigherOrder):
         jaxpr: Jaxpr = params["jaxpr"]
         mesh, check, in_specs = params["mesh"], params["check_vma"], params["in_specs"]
         with in_scope(params):
-            known, parts, positions = jaxpr.cached(
+            known, parts, positions = jaxpr.memoize(
                 ("shard_map partial_eval", tuple(unknown)),
                 lambda: forward_residuals(split_body(jaxpr, unknown), unknown),
             )
@@ -152,11 +152,11 @@ class shard_map(HigherOrder):
         count = len(known.outvars) - len(stored)
         specs = tuple(residual_spec(t, mesh, params["manual_axes"], check) for t in stored)
         with_rank = lambda flat: [reshape(x, new_sizes=(1,), dimensions=None) if not x.shape else x for x in flat]
-        first = jaxpr.cached(
+        first = jaxpr.memoize(
             ("shard_map known", tuple(unknown)),
             lambda: stage_subjaxpr(lambda *a: split_at(replay(known, *a), count, with_rank), known.in_avals),
         )
-        waiting = jaxpr.cached(
+        waiting = jaxpr.memoize(
             ("shard_map unknown", tuple(unknown)), lambda: with_ranked_residuals(parts.unknown, positions)
         )
         rest = {k: v for k, v in params.items() if k not in ("jaxpr", "in_specs", "out_specs")}
@@ -203,7 +203,7 @@ class shard_map(HigherOrder):
         out_ct_specs = chosen(out_specs, nonzero)
         wanted = chosen(chosen(in_specs, linear), nonzero_out)
         if not params["check_vma"]:
-            pulled = jaxpr.cached(
+            pulled = jaxpr.memoize(
                 ("shard_map unchecked", tuple(linear), tuple(nonzero), in_specs, out_specs, mesh),
                 lambda: summed_unchecked(pulled, len(held_specs), out_ct_specs, wanted, mesh, params["manual_axes"]),
             )
@@ -268,7 +268,7 @@ class shard_map(HigherOrder):
 
     def live_operands(self, live_results: Sequence[bool], params: Params) -> Any:
         jaxpr: Jaxpr = params["jaxpr"]
-        smaller, used = jaxpr.cached(("drop_dead", tuple(live_results)), lambda: drop_dead(jaxpr, live_results, False))
+        smaller, used = jaxpr.memoize(("drop_dead", tuple(live_results)), lambda: drop_dead(jaxpr, live_results, False))
         changed = {
             "jaxpr": smaller,
             "in_specs": chosen(params["in_specs"], used),

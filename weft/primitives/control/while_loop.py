@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.ir.carried import Carried
+from weft.ir.body_map import BodyMap
 from weft.ir.interpreter import replay, run
 from weft.ir.jaxpr import Jaxpr, drop_dead
 from weft.ir.keys import KeysThrough
@@ -67,14 +67,14 @@ class while_(HigherOrder):
         cond_consts = params["cond_jaxpr"].in_avals[: params["cond_nconsts"]]
         return list(map(manual_state, [*cond_consts, *params["body_jaxpr"].in_avals]))
 
-    def carried(self, params: Params) -> Carried:
+    def body_map(self, params: Params) -> BodyMap:
         condition, body = params["cond_jaxpr"], params["body_jaxpr"]
         first, second = params["cond_nconsts"], params["body_nconsts"]
         count = len(body.outvars)
         carry = range(first + second, first + second + count)
         arguments = ((*range(first), *carry), (*range(first, first + second), *carry))
         results = tuple(((1, i, False),) for i in range(count))
-        return Carried((condition, body), arguments, results, tuple((1, second + i, i) for i in range(count)), (0,))
+        return BodyMap((condition, body), arguments, results, tuple((1, second + i, i) for i in range(count)), (0,))
 
     def with_bodies(self, bodies: Sequence[Any], params: Params) -> Params:
         return {**params, "cond_jaxpr": bodies[0], "body_jaxpr": bodies[1]}

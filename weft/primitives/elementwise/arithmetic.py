@@ -73,7 +73,7 @@ class add(Elementwise):
             return broadcast_tangent(dy if type(dx) is Zero else dx, out)
         return add(dx, dy)
 
-    def mirrored(self, constant: Any) -> str | None:
+    def mirror(self, constant: Any) -> str | None:
         return None if is_nan(constant) else self.name
 
     def bounds(self, operands: OperandRanges) -> Range:
@@ -102,7 +102,7 @@ class mul(Elementwise):
             return [unbroadcast(mul(cotangent, y), x.aval), None]
         return [None, unbroadcast(mul(x, cotangent), y.aval)]
 
-    def mirrored(self, constant: Any) -> str | None:
+    def mirror(self, constant: Any) -> str | None:
         return None if is_nan(constant) or dtypes.kind(constant.dtype) == "c" else self.name
 
     def bounds(self, operands: OperandRanges) -> Range:
@@ -362,7 +362,7 @@ class Extreme(Elementwise):
         share = where(eq(other, out), constant_like(out, 0.5), constant_like(out, 1))
         return mul(tangent, where(eq(chosen, out), share, constant_like(out, 0)))
 
-    def mirrored(self, constant: Any) -> str | None:
+    def mirror(self, constant: Any) -> str | None:
         kind = dtypes.kind(constant.dtype)
         # Of 0.0 and -0.0 either may be the greater one.
         free = kind in "biu" or (kind == "f" and not is_nan(constant) and np.float64(constant) != 0)

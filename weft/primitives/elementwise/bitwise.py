@@ -48,7 +48,7 @@ class and_(Bitwise):
     name = "and"
     eval = rounded(np.bitwise_and)
 
-    def mirrored(self, constant: Any) -> str | None:
+    def mirror(self, constant: Any) -> str | None:
         return self.name
 
     def bounds(self, operands: OperandRanges) -> Range:
@@ -66,7 +66,7 @@ class or_(Bitwise):
     name = "or"
     eval = rounded(np.bitwise_or)
 
-    def mirrored(self, constant: Any) -> str | None:
+    def mirror(self, constant: Any) -> str | None:
         return self.name
 
     def bounds_where(self, holds: bool, condition: Condition) -> Range:
@@ -79,7 +79,7 @@ class xor(Bitwise):
 
     eval = rounded(np.bitwise_xor)
 
-    def mirrored(self, constant: Any) -> str | None:
+    def mirror(self, constant: Any) -> str | None:
         return self.name
 
 

@@ -35,7 +35,7 @@ class PairComparison(Comparison):
     other_side: ClassVar[str]
     opposite: ClassVar[str]
 
-    def mirrored(self, constant: Any) -> str | None:
+    def mirror(self, constant: Any) -> str | None:
         return self.other_side
 
     def decided(self, first: Range, second: Range) -> bool | None:

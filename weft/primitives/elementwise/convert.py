@@ -234,7 +234,7 @@ class bitcast_convert_type(Primitive):
         if old > new:
             *index, last = element.index
             return element.piece(element.operand(0, index), last, dtype)
-        return element.concatenated([element.operand(0, (*element.index, i)) for i in range(new // old)], dtype)
+        return element.concatenate([element.operand(0, (*element.index, i)) for i in range(new // old)], dtype)
 
     def fusion(self, equation: Any, target: Machine) -> Properties:
         same = equation.invars[0].aval.shape == equation.outvars[0].aval.shape

@@ -87,7 +87,7 @@ class Elementwise(Primitive):
     def factors(self, *types: ArrayType, **params: Any) -> Any:
         return axis_factors.elementwise([t.ndim for t in types])
 
-    def mirrored(self, constant: Any) -> str | None:
+    def mirror(self, constant: Any) -> str | None:
         """The name of the operation that returns the same bits with the two operands exchanged, where the first is
         this constant; None if there is none."""
         return None

@@ -331,7 +331,7 @@ class rev(Indexing):
         (x,) = args
         for d, name in parts.split_dims(0).items():
             if d in params["dimensions"]:
-                x = parts.mirrored(x, name)
+                x = parts.mirror(x, name)
         return [rev(x, **params)]
 
     def sources(self, x: ArrayType, *, dimensions: tuple[int, ...]) -> list[tuple[int, Any]]:

@@ -41,7 +41,7 @@ class sharding_constraint(Primitive):
     def destination(self, params: Params) -> Sharding | None:
         return params["sharding"]
 
-    def fixed_spec(self, params: Params) -> PartitionSpec | None:
+    def user_spec(self, params: Params) -> PartitionSpec | None:
         sharding = params["sharding"]
         return sharding.spec if isinstance(sharding, NamedSharding) else None
 
@@ -85,7 +85,7 @@ class reshard(Primitive):
 
     def type(self, x: ArrayType, *, sharding: Any, source: Any) -> ArrayType:
         check_split(x, sharding)
-        return x.placed(sharding=in_types(sharding, x.ndim))
+        return x.with_placement(sharding=in_types(sharding, x.ndim))
 
     def eval(self, x: Any, *, sharding: Any, source: Any) -> Any:
         return x
@@ -93,14 +93,14 @@ class reshard(Primitive):
     def definition(self, x: Any, *, sharding: Any, source: Any) -> Any:
         return x
 
-    def unplaced(self, params: Params) -> Params:
+    def drop_placement(self, params: Params) -> Params:
         """The compiler is to split it so; its type is plain."""
         return {key: None if s is None else compiled_sharding(s) for key, s in params.items()}
 
     def destination(self, params: Params) -> Sharding | None:
         return params["sharding"]
 
-    def fixed_spec(self, params: Params) -> PartitionSpec | None:
+    def user_spec(self, params: Params) -> PartitionSpec | None:
         sharding = params["sharding"]
         return None if sharding is None else sharding.spec
 

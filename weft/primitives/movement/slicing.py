@@ -161,7 +161,7 @@ class slice(Indexing):
         return (results[0], *operands[1:]), results[0]
 
     def keys_through(self, through: KeysThrough, operands: Sequence[Any], params: Params) -> Sequence[Any] | None:
-        operands[0].copied(self, params).use(through.at, "indexing")
+        operands[0].copy_keys(self, params).use(through.at, "indexing")
         return None
 
     def samples(self) -> Any:
@@ -312,7 +312,7 @@ class dynamic_slice(Primitive):
 
     def value_at(self, element: Element, *, slice_sizes: Any) -> Any:
         x = element.types[0]
-        starts = element.clamped_starts(range(1, x.ndim + 1), x.shape, slice_sizes)
+        starts = element.clamp_starts(range(1, x.ndim + 1), x.shape, slice_sizes)
         return element.operand(0, [i + start for i, start in zip(element.index, starts, strict=True)])
 
     def fusion(self, equation: Any, target: Machine) -> Properties:

@@ -91,7 +91,7 @@ def is_elementwise(jaxpr: Jaxpr) -> bool:
     def compute() -> tuple[bool]:
         return (not jaxpr.constvars and all(isinstance(e.primitive, Elementwise) for e in jaxpr.eqns),)
 
-    return jaxpr.cached("is_elementwise", compute)[0]
+    return jaxpr.memoize("is_elementwise", compute)[0]
 
 
 def evaluated(
@@ -222,7 +222,7 @@ class reduce_prod(CheckedReduction):
             return evaluated(lambda x: [self.decompose(x, axes=axes)], [operand])[0]
         return np.prod(operand, axis=axes, dtype=operand.dtype).astype(x.dtype)
 
-    def definition_of(self, equation: Equation) -> Callable[..., Any] | None:
+    def define(self, equation: Equation) -> Callable[..., Any] | None:
         return self.decompose if dtypes.kind(equation.invars[0].aval.dtype) == "c" else None  # type: ignore[attr-defined]
 
     def initial(self, dtype: Any) -> Any:

@@ -106,7 +106,7 @@ class RunsOfAllSizes:
 
 def runs_of_all_sizes(general: Jaxpr) -> RunsOfAllSizes:
     """Return the run statistics of all programs of a jaxpr with symbolic sizes."""
-    return general.cached("runs", RunsOfAllSizes)
+    return general.memoize("runs", RunsOfAllSizes)
 
 
 class Executable:

@@ -29,7 +29,7 @@ def emit_update(fusion: Fusion) -> Emission:
 
     def store(index: MultiIndex) -> None:
         inside = expanded(update, index)
-        first = writer.values.clamped_starts(starts, shape, sizes)
+        first = writer.values.clamp_starts(starts, shape, sizes)
         target = tuple(i + start for i, start in zip(inside, first, strict=True))
         writer.k.store(writer.result(out), row_major(shape, target), writer.values.at(update, inside))
 

@@ -1,4 +1,4 @@
-"""`Carried`: the correspondence between arguments and results of sub-jaxprs and those of their equation."""
+"""`BodyMap`: the correspondence between arguments and results of sub-jaxprs and those of their equation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from weft.base.dataclass import dataclass
 
 
 @dataclass(frozen=True)
-class Carried:
+class BodyMap:
     """How the sub-jaxprs (`bodies`) of an equation use its operands and produce its results.
 
     `arguments`: for each body, the operand of each argument: an index, `~index` for slices along the operand's first
