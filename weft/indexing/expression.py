@@ -8,7 +8,6 @@ ranges, so unequal normal forms do not prove that two divisions differ.
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 import operator
@@ -22,9 +21,8 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 
 from weft.base.forks import held
-from weft.base.memo import Memo
 from weft.indexing import polynomial
-from weft.indexing.guards import current
+from weft.indexing.memoized import ask_for_all_sizes, memoize_binary
 from weft.indexing.operators import Algebra, IntegerOperators, as_integer
 from weft.indexing.polynomial import Coefficients, Monomial, Term, Terms
 from weft.indexing.ranges import INFINITY, Range
@@ -37,60 +35,6 @@ Substitution: TypeAlias = Mapping[Any, Any]
 # Expressions live as long as they are referenced; the lock makes look-up-or-insert one step for all threads.
 _interned: weakref.WeakValueDictionary[tuple[Any, ...], Expression] = weakref.WeakValueDictionary()
 _interning = held(threading.Lock())
-# Results of each operation on two expressions that are remembered.
-MOST_REMEMBERED = 1 << 13
-
-
-def _algebra(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that computes with expressions and compares them by identity: what it returns does not depend on the
-    sizes for which questions are answered."""
-
-    @functools.wraps(function)
-    def method(*args: Any) -> Any:
-        answers = current.answers
-        if answers is None:
-            return function(*args)
-        current.answers = None
-        try:
-            return function(*args)
-        finally:
-            current.answers = answers
-
-    return method
-
-
-def _binary(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """The same for an operation on two integers, which remembers what it returned: emitters compute the same indices
-    again and again."""
-    known: Memo[tuple[Any, Any], Any] = Memo(MOST_REMEMBERED)
-
-    @functools.wraps(function)
-    def method(left: Any, right: Any) -> Any:
-        answers = current.answers
-        current.answers = None
-        try:
-            key = (left, right)
-            found = known.get(key)
-            if found is None:
-                check_one_scope(left, right)
-                found = known.keep(key, function(left, right))
-            return found
-        finally:
-            current.answers = answers
-
-    return method
-
-
-def check_one_scope(left: Any, right: Any) -> None:
-    """Raise an error if two sizes were declared in different scopes of exports."""
-    if not (isinstance(left, Expression) and isinstance(right, Expression)):
-        return
-    own, other = left.scope, right.scope
-    if own is not other and own is not None and other is not None:
-        raise ValueError(
-            f"Invalid mixing of symbolic scopes: sizes that are computed with must have one scope.\n"
-            f"Expected scope {own}\nand found for '{right}' scope {other}."
-        )
 
 
 class Expression(IntegerOperators):
@@ -389,7 +333,7 @@ def range_of(value: Integer) -> Range:
     return value.range if isinstance(value, Expression) else Range(value, value)
 
 
-@_algebra
+@ask_for_all_sizes
 def _range_of_parts(expression: Expression) -> Range:
     return expression._compute_range()
 
@@ -406,13 +350,13 @@ def terms_of(value: Integer) -> Terms:
     return (((), value),) if value else ()
 
 
-@_algebra
+@ask_for_all_sizes
 def definitely_nonnegative(value: Integer) -> bool:
     """Whether the value is known to be at least zero, by ranges and by bounds that are expressions themselves."""
     return is_nonnegative(value)
 
 
-@_algebra
+@ask_for_all_sizes
 def linear_in(value: Integer, symbol: Symbol) -> tuple[Integer, Integer] | None:
     """`(coefficient, rest)`, free of the symbol, with `value == coefficient * symbol + rest`, or None."""
     linear: list[Term] = []
@@ -453,7 +397,7 @@ def _normal_form(total: Coefficients) -> Integer:
     return result
 
 
-@_binary
+@memoize_binary
 def add(left: Integer, right: Integer) -> Integer:
     """Sum in normal form."""
     if isinstance(left, int) and isinstance(right, int):
@@ -465,7 +409,7 @@ def add(left: Integer, right: Integer) -> Integer:
     return from_terms(terms_of(left) + terms_of(right))
 
 
-@_binary
+@memoize_binary
 def multiply(left: Integer, right: Integer) -> Integer:
     """Product in normal form, multiplied out."""
     if isinstance(left, int) and isinstance(right, int):
@@ -581,7 +525,7 @@ def _single_term(divisor: Integer) -> Term | None:
 # --- division -----------------------------------------------------------------------------------------------------
 
 
-@_binary
+@memoize_binary
 def floor_divide(dividend: Integer, divisor: Integer) -> Integer:
     """`dividend // divisor`, simplified. A divisor that may be zero is left alone."""
     if isinstance(dividend, int) and isinstance(divisor, int):
@@ -640,7 +584,7 @@ def _divide_extremum(dividend: Integer, divisor: Integer) -> Integer | None:
     return _extremum(atom.sign if coefficient > 0 else -atom.sign, quotients)
 
 
-@_binary
+@memoize_binary
 def modulo(dividend: Integer, divisor: Integer) -> Integer:
     """`dividend % divisor`, simplified. A divisor that may be zero is left alone."""
     if isinstance(dividend, int) and isinstance(divisor, int):
@@ -764,7 +708,7 @@ def _unwrap_remainders(dividend: Integer, divisor: Integer) -> Integer:
 # --- minima, maxima, substitution -----------------------------------------------------------------------------------
 
 
-@_algebra
+@ask_for_all_sizes
 def minimum(*values: Integer) -> Integer:
     """The smallest of the values; those known not to be the smallest are dropped."""
     if all(type(value) is int for value in values):
@@ -772,7 +716,7 @@ def minimum(*values: Integer) -> Integer:
     return _extremum(1, values)
 
 
-@_algebra
+@ask_for_all_sizes
 def maximum(*values: Integer) -> Integer:
     """The largest of the values; those known not to be the largest are dropped."""
     if all(type(value) is int for value in values):
@@ -812,7 +756,7 @@ def _replacement(key: Any, replacement: Any, value: Integer, values: Substitutio
     return replacement.astype(np.int64)
 
 
-@_algebra
+@ask_for_all_sizes
 def substitute(value: Integer, values: Substitution) -> Any:
     """Replace symbols (keys: Symbol or name) by ints, expressions, or NumPy integer arrays."""
     if not any(symbol in values or symbol.name in values for symbol in symbols_of(value)):
