@@ -15,8 +15,7 @@ import picture
 
 import weft
 import weft.numpy as wnp
-from weft import linen as nn
-from weft import optim, random
+from weft import linen as nn, optim, random
 from weft.linen import train_state
 
 BATCH = 64

@@ -12,8 +12,7 @@ import digits
 
 import weft
 import weft.numpy as wnp
-from weft import linen as nn
-from weft import optim, random
+from weft import linen as nn, optim, random
 from weft.linen.train_state import TrainState
 
 BATCH = 64

@@ -15,8 +15,7 @@ import picture
 
 import weft
 import weft.numpy as wnp
-from weft import lax, optim, random
-from weft import linen as nn
+from weft import lax, linen as nn, optim, random
 
 LAYERS, WIDTH, HEADS, LENGTH, BATCH = 3, 64, 4, 64, 16
 

@@ -13,8 +13,7 @@ import picture
 
 import weft
 import weft.numpy as wnp
-from weft import linen as nn
-from weft import optim, random
+from weft import linen as nn, optim, random
 from weft.linen.train_state import TrainState
 
 SIDE, LATENT, BATCH = 12, 2, 128

@@ -12,18 +12,13 @@ import numpy as np
 
 from weft.api.scopes import ensure_compile_time_eval
 from weft.base.publish import publish as _publish
-from weft.indexing.expression import maximum as max_dim
-from weft.indexing.expression import minimum as min_dim
+from weft.indexing.expression import maximum as max_dim, minimum as min_dim
 from weft.ir import parser, printer, verifier
-from weft.ir.context import EVALUATION, active, context
-from weft.ir.context import Trace as _Trace
+from weft.ir.context import EVALUATION, Trace as _Trace, active, context
 from weft.ir.interpreter import replay
 from weft.ir.jaxpr import Atom, Jaxpr
 from weft.ir.primitive import Primitive
-from weft.ir.types import FOREIGN as pytype_aval_mappings
-from weft.ir.types import ArrayType as ShapedArray
-from weft.ir.types import Type as AbstractValue
-from weft.ir.types import get_aval
+from weft.ir.types import FOREIGN as pytype_aval_mappings, ArrayType as ShapedArray, Type as AbstractValue, get_aval
 from weft.trace.stage import StagingTrace
 from weft.trace.tracer import Tracer
 

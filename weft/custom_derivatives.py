@@ -12,8 +12,7 @@ from weft.api.custom import (
 )
 from weft.api.linear_call import linear_call
 from weft.base.publish import publish as _publish
-from weft.primitives.control.custom import custom_jvp_call as custom_jvp_call_p
-from weft.primitives.control.custom import custom_vjp_call as custom_vjp_call_p
+from weft.primitives.control.custom import custom_jvp_call as custom_jvp_call_p, custom_vjp_call as custom_vjp_call_p
 
 __all__ = [
     "CustomVJPPrimal",

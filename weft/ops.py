@@ -18,10 +18,7 @@ from weft.indexing.dimension import index_or_size
 from weft.lax.slicing import GatherScatterMode
 from weft.numpy.at import AtIndex
 from weft.numpy.manipulation import broadcast_to
-from weft.numpy.reductions import max as max_
-from weft.numpy.reductions import min as min_
-from weft.numpy.reductions import prod as prod_
-from weft.numpy.reductions import sum as sum_
+from weft.numpy.reductions import max as max_, min as min_, prod as prod_, sum as sum_
 from weft.numpy.selection import take_in_bounds, where
 from weft.numpy.sorting import argsort, searchsorted
 from weft.numpy.util import concrete_or_error, dtype_kind, ensure_arrays

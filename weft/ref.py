@@ -26,8 +26,7 @@ from weft.base.source import user_line
 from weft.ir.context import EVALUATION, context, with_aval
 from weft.ir.types import ArrayType, RefType, ShapeDtypeStruct, get_aval, is_value
 from weft.lax.elementwise import add, convert_element_type, mul
-from weft.lax.shape import broadcasted_iota, reshape, squeeze
-from weft.lax.shape import empty as _empty
+from weft.lax.shape import broadcasted_iota, empty as _empty, reshape, squeeze
 from weft.lax.slicing import dynamic_slice, dynamic_update_slice
 from weft.numpy.indexing import concrete, raises_when_known
 from weft.primitives.elementwise.convert import convert_element_type as _convert

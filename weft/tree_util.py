@@ -10,35 +10,35 @@ from weft.base.tree import (
     Partial,
     PyTreeDef,
     SequenceKey,
+    all as tree_all,
     all_leaves,
+    broadcast as tree_broadcast,
     default_registry,
+    flatten as tree_flatten,
     flatten_one_level,
     flatten_one_level_with_keys,
+    flatten_with_path as tree_flatten_with_path,
     is_tree_node,
     keystr,
+    leaves as tree_leaves,
+    leaves_with_path as tree_leaves_with_path,
+    map as tree_map,
+    map_with_path as tree_map_with_path,
+    reduce as tree_reduce,
+    reduce_associative as tree_reduce_associative,
     register_dataclass,
     register_pytree_node,
     register_pytree_node_class,
     register_pytree_with_keys,
     register_pytree_with_keys_class,
     register_static,
+    structure as tree_structure,
+    transpose as tree_transpose,
     treedef_children,
     treedef_is_leaf,
     treedef_tuple,
+    unflatten as tree_unflatten,
 )
-from weft.base.tree import all as tree_all
-from weft.base.tree import broadcast as tree_broadcast
-from weft.base.tree import flatten as tree_flatten
-from weft.base.tree import flatten_with_path as tree_flatten_with_path
-from weft.base.tree import leaves as tree_leaves
-from weft.base.tree import leaves_with_path as tree_leaves_with_path
-from weft.base.tree import map as tree_map
-from weft.base.tree import map_with_path as tree_map_with_path
-from weft.base.tree import reduce as tree_reduce
-from weft.base.tree import reduce_associative as tree_reduce_associative
-from weft.base.tree import structure as tree_structure
-from weft.base.tree import transpose as tree_transpose
-from weft.base.tree import unflatten as tree_unflatten
 
 __all__ = [
     "DictKey",

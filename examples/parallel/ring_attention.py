@@ -9,8 +9,7 @@ from training import mesh, report, sgd, train, transformer_batches, transformer_
 
 import weft
 from weft import parallel
-from weft.sharding import NamedSharding
-from weft.sharding import PartitionSpec as P
+from weft.sharding import NamedSharding, PartitionSpec as P
 
 
 def main(short: bool = False) -> None:

@@ -19,8 +19,7 @@ from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Kernel, LoopKind
 from weft.compiler.kernel.printer import kernel_symbol
 from weft.compiler.program.cost import launches
-from weft.compiler.target.cpu import ahead as ahead_module
-from weft.compiler.target.cpu import link
+from weft.compiler.target.cpu import ahead as ahead_module, link
 from weft.compiler.target.cpu.ahead import Ahead, hot_kernels
 from weft.compiler.target.cpu.kernels import compiled
 from weft.compiler.target.cpu.link import Tier

@@ -14,8 +14,7 @@ from tests.compiler.running import assert_same, compiled
 from weft.base import dtypes
 from weft.base.settings import num_threads
 from weft.compiler.emit.dispatch import emit
-from weft.compiler.emit.sorts import sort as emitter
-from weft.compiler.emit.sorts import sort_radix, sort_split
+from weft.compiler.emit.sorts import sort as emitter, sort_radix, sort_split
 from weft.compiler.target.cpu.targets import host
 from weft.primitives.movement.sort import sort, top_k
 

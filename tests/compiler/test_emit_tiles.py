@@ -27,8 +27,7 @@ from weft.compiler.kernel.printer import to_text
 from weft.compiler.kernel.tiles import tile_matmul
 from weft.compiler.kernel.verifier import verify
 from weft.compiler.program.cost import launches
-from weft.compiler.target.cpu import link
-from weft.compiler.target.cpu import tiles as cpu_tiles
+from weft.compiler.target.cpu import link, tiles as cpu_tiles
 from weft.compiler.target.cpu.lower import lower
 from weft.compiler.target.cpu.targets import host, sapphire_rapids
 from weft.ir.interpreter import run

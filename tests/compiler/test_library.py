@@ -18,8 +18,17 @@ import weft.numpy as wnp
 from tests.compiler.library_calls import computed, equation_of, execute, expected, guarded
 from weft.base.errors import CustomRuleError, InternalError
 from weft.compiler.target.cpu import link
-from weft.compiler.target.cpu.library import batches, capsules, guard, hermitian, matmuls, routines, shared, singular
-from weft.compiler.target.cpu.library import host as host_calls
+from weft.compiler.target.cpu.library import (
+    batches,
+    capsules,
+    guard,
+    hermitian,
+    host as host_calls,
+    matmuls,
+    routines,
+    shared,
+    singular,
+)
 from weft.compiler.target.cpu.library.blas import MATMULS
 from weft.compiler.target.cpu.library.host import PublicTransforms, transforms
 from weft.compiler.target.cpu.library.planning import PLANS, plan

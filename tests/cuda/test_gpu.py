@@ -11,8 +11,15 @@ import pytest
 import weft
 import weft.numpy as wnp
 from tests.cuda.test_arrays import CREATED
-from tests.cuda.test_attention import CASES as ATTENTION
-from tests.cuda.test_attention import MASKED, WITH_COTANGENTS, compared, operands, wide, with_cotangents
+from tests.cuda.test_attention import (
+    CASES as ATTENTION,
+    MASKED,
+    WITH_COTANGENTS,
+    compared,
+    operands,
+    wide,
+    with_cotangents,
+)
 from tests.cuda.test_convolutions import CASES, convolution
 from tests.cuda.test_linear_algebra import MATRICES, compare
 from tests.cuda.test_matmuls import FLOAT8, LAYOUTS, SMALL_BATCHES, ramps, widened_einsum
@@ -21,10 +28,8 @@ from tests.cuda.test_ptx import SAME
 from tests.cuda.test_runtime import nested
 from tests.cuda.test_scatters import SCATTERS, rows
 from tests.cuda.test_sorts import DTYPES, SHAPES, SORTS, by_two, same_bits, values
-from tests.cuda.test_tapes import X as START
-from tests.cuda.test_tapes import cases as tape_cases
-from tests.cuda.test_tensor_cores import PAIRS, product
-from tests.cuda.test_tensor_cores import operands as factors
+from tests.cuda.test_tapes import X as START, cases as tape_cases
+from tests.cuda.test_tensor_cores import PAIRS, operands as factors, product
 from tests.laws.laws import assert_close
 from tests.laws.samples import Case
 from tests.laws.test_compiled import merged

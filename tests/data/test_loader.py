@@ -18,8 +18,7 @@ import pytest
 import weft
 from weft.data import Buckets, Filter, Loader, RandomMap, WorkerFailureError
 from weft.errors import ArgumentError, ArgumentTypeError, ShapeMismatchError
-from weft.sharding import NamedSharding
-from weft.sharding import PartitionSpec as P
+from weft.sharding import NamedSharding, PartitionSpec as P
 
 WORKERS = [
     {"workers": 0, "prefetch": 0},

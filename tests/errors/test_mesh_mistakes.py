@@ -11,8 +11,7 @@ import pytest
 import weft
 import weft.lax as lax
 import weft.numpy as np
-from weft.sharding import AxisType, Mesh, NamedSharding
-from weft.sharding import PartitionSpec as P
+from weft.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P
 
 X = onp.ones((8, 8), onp.float32)
 AUTO, X_ROWS = AxisType.Auto, P("x")

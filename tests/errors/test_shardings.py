@@ -15,8 +15,7 @@ import weft
 import weft.numpy as np
 from weft import lax
 from weft.errors import WeftError
-from weft.sharding import AxisType, Mesh, NamedSharding
-from weft.sharding import PartitionSpec as P
+from weft.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P
 
 ONES = onp.ones((512, 512), onp.float32)
 

@@ -12,8 +12,7 @@ import pytest
 import weft
 import weft.lax as lax
 import weft.numpy as np
-from weft.sharding import AxisType, NamedSharding
-from weft.sharding import PartitionSpec as P
+from weft.sharding import AxisType, NamedSharding, PartitionSpec as P
 
 MESH = weft.make_mesh((4, 2), ("x", "y"), (AxisType.Explicit,) * 2)
 X = onp.cos(onp.arange(16, dtype=onp.float32)).reshape(8, 2)

@@ -17,8 +17,7 @@ import weft.numpy as np
 from weft.ir.jaxpr import Jaxpr, Var, subjaxprs
 from weft.ir.types import ArrayType
 from weft.ir.varying import operand_casts
-from weft.sharding import AxisType, Mesh
-from weft.sharding import PartitionSpec as P
+from weft.sharding import AxisType, Mesh, PartitionSpec as P
 
 PARTS = 4
 X = onp.linspace(-0.6, 1.3, 8, dtype=onp.float32)

@@ -18,8 +18,7 @@ from weft.base import dtypes
 from weft.base.settings import overrides
 from weft.primitives.collectives.base import Collective
 from weft.runtime.cpu import spmd
-from weft.sharding import AxisType, Mesh, NamedSharding
-from weft.sharding import PartitionSpec as P
+from weft.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P
 
 RANDOM = onp.random.RandomState(2)
 A, W = RANDOM.randn(16, 16).astype(onp.float32), RANDOM.randn(16, 16).astype(onp.float32)

@@ -20,8 +20,7 @@ import weft.numpy as wnp
 from weft import checkpointing, optim
 from weft.checkpointing import orbax, tensor_file
 from weft.errors import CheckpointMismatchError, FileFormatError
-from weft.sharding import Mesh, NamedSharding
-from weft.sharding import PartitionSpec as P
+from weft.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.keras.layer_table import INPUTS, Row, identity
-from tests.keras.layer_table import TABLE as ALL
+from tests.keras.layer_table import INPUTS, TABLE as ALL, Row, identity
 from tests.peer.compare import jax  # first of all: it says how JAX compiles
 
 import weft  # isort: skip

@@ -29,15 +29,13 @@ def namespace(library: str) -> types.SimpleNamespace:
         import haiku
         import jax as lib
         import optax as optim
-        from jax import lax, nn
-        from jax import numpy as np
+        from jax import lax, nn, numpy as np
         from jax.ad_checkpoint import checkpoint_name
         from jax.experimental.pjit import pjit
         from jax.experimental.shard_map import shard_map
     else:
         import weft as lib
-        from weft import haiku, lax, linen, nn, optim
-        from weft import numpy as np
+        from weft import haiku, lax, linen, nn, numpy as np, optim
         from weft.ad_checkpoint import checkpoint_name
         from weft.experimental.pjit import pjit
         from weft.experimental.shard_map import shard_map

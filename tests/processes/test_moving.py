@@ -11,8 +11,7 @@ from tests.processes.recording import RecordingTransport
 from tests.processes.test_transport import TRANSPORTS, on_ranks
 from weft.runtime.processes.moving import Box, box_of, moved, pieces
 from weft.runtime.processes.world import World
-from weft.sharding import Mesh, NamedSharding
-from weft.sharding import PartitionSpec as P
+from weft.sharding import Mesh, NamedSharding, PartitionSpec as P
 from weft.sharding.device import Device
 
 # Eight devices in four processes, in this order and in another one.

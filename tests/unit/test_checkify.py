@@ -14,8 +14,7 @@ from weft import lax
 from weft.api import checkify as api
 from weft.errors import FailedCheckError
 from weft.experimental import checkify
-from weft.sharding import Mesh
-from weft.sharding import PartitionSpec as P
+from weft.sharding import Mesh, PartitionSpec as P
 
 
 def positive(x: Any) -> Any:

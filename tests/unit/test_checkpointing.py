@@ -40,9 +40,14 @@ from weft.ir.types import array_type
 from weft.modules import safetensors
 from weft.runtime.device import placement_of
 from weft.runtime.sharded import ShardedArray, on_device, placed_type
-from weft.sharding import AxisType, Mesh, NamedSharding, SingleDeviceSharding
-from weft.sharding import PartitionSpec as P
-from weft.sharding import device as sharding_device
+from weft.sharding import (
+    AxisType,
+    Mesh,
+    NamedSharding,
+    PartitionSpec as P,
+    SingleDeviceSharding,
+    device as sharding_device,
+)
 
 ROOT = pathlib.Path(__file__).parents[2]
 DEVICES = weft.devices()

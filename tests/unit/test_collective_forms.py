@@ -13,8 +13,7 @@ import weft
 import weft.numpy as np
 from weft import lax
 from weft.base.errors import ArgumentError, ArgumentTypeError
-from weft.sharding import AxisType, Mesh
-from weft.sharding import PartitionSpec as P
+from weft.sharding import AxisType, Mesh, PartitionSpec as P
 
 NAMES = ("x", "y")
 X = onp.cos(onp.arange(16, dtype=onp.float32)).reshape(8, 2)

@@ -9,8 +9,7 @@ import pytest
 
 import weft
 from tests.messages import without_source
-from weft import lax
-from weft import numpy as wnp
+from weft import lax, numpy as wnp
 from weft.base.settings import config
 from weft.ir.types import array_type
 from weft.numpy import einsum_plan

@@ -12,8 +12,7 @@ import weft
 import weft.numpy as np
 from weft import lax
 from weft.errors import ArgumentError
-from weft.sharding import AxisType, Mesh, NamedSharding
-from weft.sharding import PartitionSpec as P
+from weft.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P
 
 X = onp.cos(onp.arange(64, dtype=onp.float32)).reshape(8, 8)
 W = onp.sin(onp.arange(64, dtype=onp.float32)).reshape(8, 8)

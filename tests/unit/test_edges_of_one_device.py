@@ -19,8 +19,7 @@ from weft import lax
 from weft.base.settings import check_static_indices, strict_indices
 from weft.experimental import checkify
 from weft.experimental.ode import odeint
-from weft.scipy import linalg as sl
-from weft.scipy import special, stats
+from weft.scipy import linalg as sl, special, stats
 from weft.test_util import check_grads
 
 

@@ -12,8 +12,16 @@ import weft
 import weft.lax as lax
 import weft.numpy as np
 from weft.errors import ArgumentError, ShardingTypeError
-from weft.sharding import AxisType, Mesh, NamedSharding, auto_axes, explicit_axes, get_abstract_mesh, reshard
-from weft.sharding import PartitionSpec as P
+from weft.sharding import (
+    AxisType,
+    Mesh,
+    NamedSharding,
+    PartitionSpec as P,
+    auto_axes,
+    explicit_axes,
+    get_abstract_mesh,
+    reshard,
+)
 
 RANDOM = onp.random.RandomState(2)
 X, W, V = (RANDOM.randn(*shape).astype(onp.float32) * 0.3 for shape in ((8, 16), (16, 32), (32, 16)))

@@ -11,8 +11,7 @@ from tests.unit.test_export import mutated
 from weft import lax
 from weft.errors import FileFormatError
 from weft.export import deserialize, export, symbolic_shape
-from weft.sharding import AxisType, Mesh, NamedSharding
-from weft.sharding import PartitionSpec as P
+from weft.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P
 
 struct = weft.ShapeDtypeStruct
 EIGHT = struct((8,), np.float32)

@@ -12,8 +12,15 @@ import weft
 import weft.lax as lax
 import weft.numpy as np
 from weft.errors import ArgumentError
-from weft.sharding import AxisType, Mesh, NamedSharding, SingleDeviceSharding, get_abstract_mesh, get_mesh
-from weft.sharding import PartitionSpec as P
+from weft.sharding import (
+    AxisType,
+    Mesh,
+    NamedSharding,
+    PartitionSpec as P,
+    SingleDeviceSharding,
+    get_abstract_mesh,
+    get_mesh,
+)
 
 A = onp.arange(128, dtype=onp.float32).reshape(8, 16)
 

@@ -14,8 +14,7 @@ import pytest
 import weft
 import weft.linen as nn
 import weft.numpy as wnp
-from weft.linen import PartitionSpec as P
-from weft.linen import partitioning
+from weft.linen import PartitionSpec as P, partitioning
 from weft.modules import safetensors, serialization
 from weft.modules.struct import PyTreeNode, field
 

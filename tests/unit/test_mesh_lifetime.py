@@ -20,8 +20,7 @@ import weft
 import weft.lax as lax
 import weft.numpy as np
 from weft import errors
-from weft.sharding import AxisType, Mesh, NamedSharding
-from weft.sharding import PartitionSpec as P
+from weft.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P
 
 X = onp.random.RandomState(0).randn(64, 32).astype(onp.float32)
 SUMS = X.reshape(8, 8, 32).sum(0)

@@ -9,8 +9,7 @@ import pytest
 
 import weft
 import weft.numpy as wnp
-from weft.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
-from weft.sharding import PartitionSpec as P
+from weft.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec as P
 
 
 class Checker(html.parser.HTMLParser):

@@ -13,8 +13,7 @@ import weft
 import weft.lax as lax
 import weft.numpy as np
 from weft.errors import ArgumentError
-from weft.sharding import AxisType, Mesh, NamedSharding
-from weft.sharding import PartitionSpec as P
+from weft.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P
 
 DEVICES = weft.devices()
 ALONE = Mesh(onp.array(DEVICES[5:6]).reshape(1, 1), ("x", "y"))

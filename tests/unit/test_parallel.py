@@ -14,8 +14,7 @@ import weft
 import weft.numpy as np
 from weft import parallel
 from weft.errors import ArgumentError
-from weft.sharding import AbstractMesh, AxisType, Mesh
-from weft.sharding import PartitionSpec as P
+from weft.sharding import AbstractMesh, AxisType, Mesh, PartitionSpec as P
 
 EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "examples" / "parallel"
 SCRIPTS = sorted(path.stem for path in EXAMPLES.glob("*.py") if path.stem != "training")

@@ -15,8 +15,7 @@ import weft.numpy as np
 from weft.api.communication import Communication
 from weft.compiler.partition.reasons import wire_bytes
 from weft.errors import ArgumentError
-from weft.sharding import AbstractMesh, AxisType, NamedSharding
-from weft.sharding import PartitionSpec as P
+from weft.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec as P
 from weft.sharding.spec import dims_of
 
 Struct = weft.ShapeDtypeStruct

@@ -9,8 +9,7 @@ import pytest
 
 import weft
 import weft.numpy as wnp
-from weft import errors, lax
-from weft import ref as refs
+from weft import errors, lax, ref as refs
 from weft.base.settings import overrides
 
 X = wnp.arange(3.0)

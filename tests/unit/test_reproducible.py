@@ -12,8 +12,7 @@ import weft
 import weft.lax as lax
 import weft.numpy as np
 from weft.errors import ArgumentError
-from weft.sharding import AxisType, Mesh, NamedSharding
-from weft.sharding import PartitionSpec as P
+from weft.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P
 
 RANDOM = onp.random.default_rng(0)
 X = RANDOM.normal(size=(32, 24)).astype(onp.float32)

@@ -10,8 +10,7 @@ import pytest
 import weft
 import weft.numpy as np
 from weft.errors import ArgumentError
-from weft.sharding import AbstractMesh, AxisType, search
-from weft.sharding import PartitionSpec as P
+from weft.sharding import AbstractMesh, AxisType, PartitionSpec as P, search
 
 Struct = weft.ShapeDtypeStruct
 MESH = AbstractMesh((8,), ("x",))

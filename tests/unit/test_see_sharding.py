@@ -11,8 +11,7 @@ import weft
 import weft.lax as lax
 import weft.numpy as np
 from weft.errors import ArgumentError, CommunicationError
-from weft.sharding import AxisType, Mesh, NamedSharding, Sharding
-from weft.sharding import PartitionSpec as P
+from weft.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P, Sharding
 
 
 @pytest.fixture(scope="module")

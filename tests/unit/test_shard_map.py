@@ -12,8 +12,7 @@ import weft.lax as lax
 import weft.numpy as np
 from weft.errors import ArgumentError, WeftError
 from weft.ir.jaxpr import subjaxprs
-from weft.sharding import AxisType, Mesh, NamedSharding
-from weft.sharding import PartitionSpec as P
+from weft.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,7 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft.errors import ArgumentError, ArgumentTypeError, DonatedArrayError, ImmutableArrayError, ShardingTypeError
-from weft.sharding import AxisType, Mesh, NamedSharding, SingleDeviceSharding
-from weft.sharding import PartitionSpec as P
+from weft.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P, SingleDeviceSharding
 
 DEVICES = [weft.Device(i, "cpu") for i in range(8)]
 MESH = Mesh(np.array(DEVICES).reshape(4, 2), ("x", "y"))

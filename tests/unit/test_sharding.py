@@ -24,9 +24,9 @@ from weft.sharding import (
     Mesh,
     NamedSharding,
     PartitionSpec,
+    PartitionSpec as P,
     SingleDeviceSharding,
 )
-from weft.sharding import PartitionSpec as P
 from weft.sharding.device import MemorySpace
 from weft.sharding.layout import Layout, Shard
 from weft.sharding.manual import NONE

@@ -12,8 +12,7 @@ import weft.lax as lax
 import weft.numpy as np
 from weft.base.settings import overrides
 from weft.errors import JaxRuntimeError
-from weft.sharding import AxisType, Mesh, NamedSharding
-from weft.sharding import PartitionSpec as P
+from weft.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P
 
 RANDOM = onp.random.RandomState(1)
 A, W = RANDOM.randn(8, 16).astype(onp.float32), RANDOM.randn(16, 32).astype(onp.float32)

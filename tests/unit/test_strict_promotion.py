@@ -12,9 +12,7 @@ import weft.numpy as wnp
 from weft import image, lax, nn, random
 from weft.experimental import sparse
 from weft.experimental.sparse import linalg as sparse_linalg
-from weft.scipy import fft as scipy_fft
-from weft.scipy import linalg as scipy_linalg
-from weft.scipy import ndimage, signal, stats
+from weft.scipy import fft as scipy_fft, linalg as scipy_linalg, ndimage, signal, stats
 from weft.scipy.sparse import linalg as krylov
 from weft.scipy.spatial.transform import Rotation, Slerp
 

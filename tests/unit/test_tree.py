@@ -15,8 +15,7 @@ from typing import NamedTuple
 import pytest
 
 import weft
-from weft import tree as public_tree
-from weft import tree_util
+from weft import tree as public_tree, tree_util
 from weft.base import tree
 from weft.base.tree_def import _INTERNED_BY_IDENTITY
 

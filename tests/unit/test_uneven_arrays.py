@@ -16,8 +16,7 @@ import weft.numpy as wnp
 from tests.laws.parts import poisoned
 from weft.errors import ArgumentError, NonFiniteValueError
 from weft.runtime import spmd
-from weft.sharding import AxisType, Mesh, NamedSharding
-from weft.sharding import PartitionSpec as P
+from weft.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P
 
 DEVICES = [weft.Device(i, "cpu") for i in range(8)]
 MESH = Mesh(np.array(DEVICES).reshape(4, 2), ("x", "y"), (AxisType.Auto,) * 2)

@@ -13,8 +13,7 @@ import weft.numpy as np
 from weft.base.errors import ShardingTypeError
 from weft.checkpointing import save
 from weft.primitives.movement.sharding_constraint import left_to_compiler
-from weft.sharding import Mesh, NamedSharding
-from weft.sharding import PartitionSpec as P
+from weft.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 A = onp.arange(128, dtype=onp.float32).reshape(8, 16) / 50
 B = onp.arange(128, dtype=onp.float32).reshape(16, 8) / 50

@@ -12,8 +12,7 @@ import weft
 import weft.lax as lax
 import weft.numpy as np
 from weft.errors import ArgumentError
-from weft.sharding import AxisType
-from weft.sharding import PartitionSpec as P
+from weft.sharding import AxisType, PartitionSpec as P
 
 R, U = P(reduced={"x"}), P(unreduced={"x"})
 A = onp.arange(8, dtype=onp.float32).reshape(4, 2)

@@ -17,8 +17,7 @@ from weft.runtime import device as runtime_device
 from weft.runtime.array import ConcreteArray, from_numpy, put
 from weft.runtime.device import Placement, placement_of
 from weft.runtime.guards import explicit_transfers, transferred
-from weft.runtime.held import HeldArray
-from weft.runtime.held import live_arrays as all_live_arrays
+from weft.runtime.held import HeldArray, live_arrays as all_live_arrays
 from weft.runtime.processes import world
 from weft.runtime.sharded import ShardedArray, split
 from weft.sharding import Mesh, NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding

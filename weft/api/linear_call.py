@@ -12,8 +12,7 @@ from weft.base.tracebacks import boundary
 from weft.ir.context import with_aval
 from weft.ir.jaxpr import Jaxpr, Var, constants_to_arguments
 from weft.ir.types import get_aval
-from weft.primitives.control.linear_call import Later
-from weft.primitives.control.linear_call import linear_call as linear_call_primitive
+from weft.primitives.control.linear_call import Later, linear_call as linear_call_primitive
 from weft.trace.closed import stage_subjaxpr
 from weft.trace.stage import stage
 

@@ -13,8 +13,7 @@ from weft.base import tree
 from weft.base.errors import ArgumentError
 from weft.base.tracebacks import boundary
 from weft.ir.types import get_aval
-from weft.primitives.control.remat import checkpoint as checkpoint_primitive
-from weft.primitives.control.remat import checkpoint_name as name_primitive
+from weft.primitives.control.remat import checkpoint as checkpoint_primitive, checkpoint_name as name_primitive
 from weft.sharding.device import MEMORY_KINDS
 from weft.trace.stage import StagedTracer, stage
 from weft.transforms.linearize import linearize_flat

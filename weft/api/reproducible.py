@@ -12,9 +12,7 @@ from weft.api.shardings import is_sharding
 from weft.base import tree
 from weft.base.arguments import described
 from weft.base.errors import ArgumentError
-from weft.base.settings import Scope, config
-from weft.base.settings import mesh as mesh_setting
-from weft.base.settings import reproducible as setting
+from weft.base.settings import Scope, config, mesh as mesh_setting, reproducible as setting
 from weft.base.source import user_line
 from weft.runtime.device import default_device
 from weft.sharding.mesh import Mesh

@@ -15,15 +15,13 @@ from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.base.settings import Scope, config, states
 from weft.base.source import user_line
 from weft.base.tracebacks import boundary
-from weft.ir.context import context
-from weft.ir.context import manual_axes as manual_axes_in_scope
+from weft.ir.context import context, manual_axes as manual_axes_in_scope
 from weft.ir.jaxpr import Jaxpr, constants_to_arguments
 from weft.ir.primitive import apply_casts
 from weft.ir.types import ArrayType, get_aval, is_value
 from weft.ir.varying import casts_to, manual_state
 from weft.primitives.collectives.casts import vary_unreduced_cast
-from weft.primitives.control.shard_map import check_divides, chosen, local_type
-from weft.primitives.control.shard_map import shard_map as shard_map_primitive
+from weft.primitives.control.shard_map import check_divides, chosen, local_type, shard_map as shard_map_primitive
 from weft.runtime.sharded import ShardedArray
 from weft.sharding.current import current_mesh
 from weft.sharding.mesh import AbstractMesh, AxisType, Mesh

@@ -20,8 +20,7 @@ from weft.ir.context import EVALUATION, context, with_aval
 from weft.ir.types import ShapeDtypeStruct, get_aval
 from weft.primitives.control.call import jit as jit_primitive
 from weft.primitives.movement.device_put import device_put as device_put_primitive
-from weft.primitives.movement.sharding_constraint import left_to_compiler
-from weft.primitives.movement.sharding_constraint import reshard as reshard_primitive
+from weft.primitives.movement.sharding_constraint import left_to_compiler, reshard as reshard_primitive
 from weft.runtime.array import PlacedArray
 from weft.runtime.sharded import ShardedArray, resharded
 from weft.sharding.current import current_mesh

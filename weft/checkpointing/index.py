@@ -25,8 +25,7 @@ from typing import Any, NamedTuple
 from weft.base import dtypes
 from weft.base.dtypes import Dtype
 from weft.base.errors import ArgumentTypeError, FileFormatError
-from weft.checkpointing import structure as structures
-from weft.checkpointing import tensor_file
+from weft.checkpointing import structure as structures, tensor_file
 from weft.checkpointing.encoding import dtype_named, stored_form
 
 NAME = "index.json"

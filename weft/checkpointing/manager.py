@@ -13,8 +13,7 @@ from typing import Any, Literal
 
 from weft.base.arguments import described, function_of
 from weft.base.errors import ArgumentError, ArgumentTypeError
-from weft.checkpointing import index as indices
-from weft.checkpointing import orbax, orbax_writing, tensor_file
+from weft.checkpointing import index as indices, orbax, orbax_writing, tensor_file
 from weft.checkpointing.restoring import Metadata, metadata_of, restore
 from weft.checkpointing.saving import MAX_FILE_BYTES, Processes, delete, snapshot, write
 

@@ -20,8 +20,7 @@ from weft.api.devices import is_destination
 from weft.base.dtypes import Dtype
 from weft.base.errors import ArgumentError, FileFormatError
 from weft.base.tree import DictKey
-from weft.checkpointing import index as indices
-from weft.checkpointing import orbax_writing, restoring, tensor_file, zarr
+from weft.checkpointing import index as indices, orbax_writing, restoring, tensor_file, zarr
 from weft.checkpointing.encoding import from_stored
 from weft.checkpointing.index import ArrayEntry, Box, Index
 from weft.checkpointing.restoring import Metadata

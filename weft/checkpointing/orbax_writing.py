@@ -17,12 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from weft.base import dtypes
-from weft.base import tree as trees
+from weft.base import dtypes, tree as trees
 from weft.base.errors import ArgumentTypeError
-from weft.checkpointing import index as indices
-from weft.checkpointing import structure as structures
-from weft.checkpointing import tensor_file, zarr
+from weft.checkpointing import index as indices, structure as structures, tensor_file, zarr
 from weft.checkpointing.encoding import from_stored
 from weft.checkpointing.saving import Processes, Snapshot, snapshot
 

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from weft.api.devices import is_destination
-from weft.base import dtypes
-from weft.base import tree as trees
+from weft.base import dtypes, tree as trees
 from weft.base.arguments import described
 from weft.base.errors import ArgumentError, ArgumentTypeError, CheckpointMismatchError
 from weft.checkpointing import structure as structures

@@ -28,16 +28,13 @@ from weft.base.arguments import described
 from weft.base.dtypes import Dtype
 from weft.base.errors import ArgumentError, ArgumentTypeError, DonatedArrayError
 from weft.base.promotion import DTYPES
-from weft.checkpointing import index as indices
-from weft.checkpointing import structure as structures
-from weft.checkpointing import tensor_file
+from weft.checkpointing import index as indices, structure as structures, tensor_file
 from weft.checkpointing.encoding import stored_form, to_stored
 from weft.checkpointing.index import ArrayEntry, Box, Index, Piece
 from weft.runtime.held import HeldArray
 from weft.runtime.processes import world
 from weft.runtime.sharded import ShardedArray
-from weft.sharding.shardings import Index as Slices
-from weft.sharding.shardings import NamedSharding
+from weft.sharding.shardings import Index as Slices, NamedSharding
 from weft.trace.tracer import Tracer
 
 MAX_FILE_BYTES = 4_000_000_000

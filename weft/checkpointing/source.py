@@ -11,8 +11,7 @@ from typing import Protocol
 import numpy as np
 
 from weft.base import dtypes
-from weft.checkpointing import index as indices
-from weft.checkpointing import tensor_file
+from weft.checkpointing import index as indices, tensor_file
 from weft.checkpointing.encoding import from_stored, stored_form
 from weft.checkpointing.index import Box, Index, Piece
 

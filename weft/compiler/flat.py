@@ -22,8 +22,7 @@ from weft.compiler.kernel.ir import Buffer, Index, Kernel, Load, Loop, LoopKind,
 from weft.compiler.kernel.substitute import substitute
 from weft.compiler.kernel.threads import BLOCK
 from weft.compiler.program.assign import assign
-from weft.compiler.program.ir import Kind as SlotKind
-from weft.compiler.program.ir import Launch, Program, Slot
+from weft.compiler.program.ir import Kind as SlotKind, Launch, Program, Slot
 from weft.compiler.target.target import Target
 from weft.compiler.verify import verify_program
 from weft.ir.jaxpr import Jaxpr

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 import weft
-from weft.sharding import Mesh, NamedSharding
-from weft.sharding import PartitionSpec as P
+from weft.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 
 def sharding_of(device: Any) -> NamedSharding | None:

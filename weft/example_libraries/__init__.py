@@ -2,11 +2,9 @@
 `weft.haiku`."""
 
 import importlib as _importlib
-from typing import TYPE_CHECKING as _TYPE_CHECKING
-from typing import Any as _Any
+from typing import TYPE_CHECKING as _TYPE_CHECKING, Any as _Any
 
-from weft.base.publish import MissingNameError as _MissingNameError
-from weft.base.publish import publish as _publish
+from weft.base.publish import MissingNameError as _MissingNameError, publish as _publish
 
 if _TYPE_CHECKING:
     from weft.example_libraries import optimizers, stax

@@ -1,12 +1,10 @@
 """Modules that JAX has under `jax.experimental`; those after the first few are loaded when they are asked for."""
 
 import importlib as _importlib
-from typing import TYPE_CHECKING as _TYPE_CHECKING
-from typing import Any as _Any
+from typing import TYPE_CHECKING as _TYPE_CHECKING, Any as _Any
 
 from weft.api.callbacks import io_callback
-from weft.base.publish import MissingNameError as _MissingNameError
-from weft.base.publish import publish as _publish
+from weft.base.publish import MissingNameError as _MissingNameError, publish as _publish
 from weft.experimental import checkify, layout, mesh_utils, multihost_utils, pjit, shard_map, sparse
 from weft.experimental.extended import EArray, cur_qdd
 

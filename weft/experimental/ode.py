@@ -30,8 +30,7 @@ from weft.numpy.elementwise import absolute
 from weft.numpy.indexing import concrete
 from weft.numpy.joining import stack
 from weft.numpy.polynomial import polyval
-from weft.numpy.reductions import mean
-from weft.numpy.reductions import sum as sum_
+from weft.numpy.reductions import mean, sum as sum_
 from weft.numpy.selection import where
 from weft.numpy.ufuncs import maximum, minimum
 from weft.numpy.util import ensure_array, ensure_arrays, promote_dtypes_inexact

@@ -8,8 +8,7 @@ from typing import Any
 from weft.api.cache_report import clear_caches
 from weft.api.devices import live_arrays
 from weft.base.publish import publish as _publish
-from weft.runtime import backend as runtime_backend
-from weft.runtime import device as runtime_device
+from weft.runtime import backend as runtime_backend, device as runtime_device
 from weft.sharding.device import Device
 
 __all__ = [

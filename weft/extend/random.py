@@ -7,11 +7,8 @@ from typing import Any
 from weft import numpy as _np
 from weft.base.errors import ArgumentError
 from weft.base.publish import publish as _publish
-from weft.primitives.random.bits import IMPLEMENTATIONS, KeyDtype
-from weft.primitives.random.bits import random_seed as _seed
-from weft.primitives.random.bits import threefry2x32 as threefry2x32_p
-from weft.random.keys import key_dtype
-from weft.random.keys import seed_value as _seed_value
+from weft.primitives.random.bits import IMPLEMENTATIONS, KeyDtype, random_seed as _seed, threefry2x32 as threefry2x32_p
+from weft.random.keys import key_dtype, seed_value as _seed_value
 
 __all__ = [
     "random_seed",

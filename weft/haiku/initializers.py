@@ -10,8 +10,7 @@ import numpy as np
 
 import weft
 from weft import numpy as wnp
-from weft.errors import ArgumentError
-from weft.errors import suggest as _suggest
+from weft.errors import ArgumentError, suggest as _suggest
 from weft.haiku.parameters import next_rng_key
 from weft.haiku.typing import Initializer
 

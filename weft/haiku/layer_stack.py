@@ -8,8 +8,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 import weft
-from weft import lax
-from weft import numpy as wnp
+from weft import lax, numpy as wnp
 from weft.errors import ArgumentError, ModuleDefinitionError, ParameterNotFoundError, user_line
 from weft.haiku.frames import current_frame
 from weft.haiku.lifting import _add, lift_with_state

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from weft.errors import ArgumentError, ArgumentTypeError, user_line
-from weft.errors import suggest as _suggest
+from weft.errors import ArgumentError, ArgumentTypeError, suggest as _suggest, user_line
 from weft.haiku.frames import ThreadStack, frames
 from weft.haiku.module import MethodContext, Module, global_interceptors
 from weft.haiku.parameters import GetterContext, custom_creator, custom_getter

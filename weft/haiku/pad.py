@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from weft.errors import ArgumentError
-from weft.errors import suggest as _suggest
+from weft.errors import ArgumentError, suggest as _suggest
 
 PadFn: TypeAlias = Callable[[int], tuple[int, int]]
 

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 import weft
-from weft import lax
-from weft import numpy as wnp
+from weft import lax, numpy as wnp
 from weft.errors import ArgumentError
 
 _SHORT = {

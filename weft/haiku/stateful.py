@@ -12,8 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import weft
-from weft import lax
-from weft import numpy as wnp
+from weft import lax, numpy as wnp
 from weft.errors import (
     ArgumentError,
     ArgumentTypeError,

@@ -16,9 +16,7 @@ from weft.base.publish import publish as _publish
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.primitive import Primitive, accumulate, instantiate, lookup
 from weft.ir.types import Type
-from weft.ir.zeros import Linear as UndefinedPrimal
-from weft.ir.zeros import Zero
-from weft.ir.zeros import is_linear as is_undefined_primal
+from weft.ir.zeros import Linear as UndefinedPrimal, Zero, is_linear as is_undefined_primal
 from weft.transforms.jvp import JVPTrace, JVPTracer, jvp_flat
 from weft.transforms.linearize import linearize_flat
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import weft.numpy as wnp
 from weft import nn
-from weft.errors import ArgumentError
-from weft.errors import publish as _publish
+from weft.errors import ArgumentError, publish as _publish
 from weft.keras import ops
 from weft.keras.core import registry
 from weft.keras.ops.dispatch import operation, register_operations, tensor

@@ -17,8 +17,7 @@ import numpy as np
 
 from weft.errors import ArgumentError, NotSupportedError
 from weft.keras.core.variable import Variable
-from weft.modules import convert as modules
-from weft.modules import safetensors
+from weft.modules import convert as modules, safetensors
 
 __all__ = [
     "from_haiku",

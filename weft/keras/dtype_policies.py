@@ -4,8 +4,7 @@ from typing import Any
 
 from weft.errors import publish as _publish
 from weft.keras.core import registry as _registry
-from weft.keras.core.policy import DTypePolicy, DTypePolicyMap, FloatDTypePolicy
-from weft.keras.core.policy import get_policy as _get_policy
+from weft.keras.core.policy import DTypePolicy, DTypePolicyMap, FloatDTypePolicy, get_policy as _get_policy
 
 __all__ = ["DTypePolicy", "DTypePolicyMap", "FloatDTypePolicy", "deserialize", "get", "serialize"]
 

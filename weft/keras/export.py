@@ -11,8 +11,7 @@ from typing import Any
 import weft
 from weft import export as programs
 from weft.checkpointing import tensor_file
-from weft.errors import ArgumentError, InconclusiveDimensionOperation, NotSupportedError
-from weft.errors import publish as _publish
+from weft.errors import ArgumentError, InconclusiveDimensionOperation, NotSupportedError, publish as _publish
 from weft.keras.core.config import floatx
 from weft.keras.core.scope import StatelessScope
 from weft.keras.core.together import write_once

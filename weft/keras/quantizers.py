@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import weft.numpy as wnp
-from weft.errors import ArgumentError, ArgumentTypeError
-from weft.errors import publish as _publish
+from weft.errors import ArgumentError, ArgumentTypeError, publish as _publish
 from weft.keras.core import registry
 from weft.keras.core.tables import find
 

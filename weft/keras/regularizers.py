@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import weft.numpy as wnp
-from weft.errors import ArgumentError
-from weft.errors import publish as _publish
+from weft.errors import ArgumentError, publish as _publish
 from weft.keras.core import registry
 from weft.keras.numerics.normalization import normalize
 from weft.keras.ops.dispatch import tensor

@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import weft
-from weft.errors import ArgumentError, ArgumentTypeError
-from weft.errors import publish as _publish
+from weft.errors import ArgumentError, ArgumentTypeError, publish as _publish
 
 __all__ = [
     "MAP_TO_NONE",

@@ -3,8 +3,7 @@
 from typing import Any as _Any
 
 from weft.api.shardings import with_sharding_constraint
-from weft.base.publish import MissingNameError as _MissingNameError
-from weft.base.publish import publish as _publish
+from weft.base.publish import MissingNameError as _MissingNameError, publish as _publish
 from weft.lax import linalg
 from weft.lax.associative import associative_scan
 from weft.lax.barriers import optimization_barrier
@@ -105,8 +104,7 @@ from weft.lax.parallel import (
     psum_scatter,
     pswapaxes,
 )
-from weft.lax.primitive_objects import LAX as _PRIMITIVES
-from weft.lax.primitive_objects import primitive_object as _primitive_object
+from weft.lax.primitive_objects import LAX as _PRIMITIVES, primitive_object as _primitive_object
 from weft.lax.ragged import ragged_all_to_all
 from weft.lax.random import RandomAlgorithm, rng_bit_generator, rng_uniform
 from weft.lax.reductions import (

@@ -11,8 +11,7 @@ from weft.api.shardings import split_result
 from weft.base import conversion, dtypes
 from weft.base.arguments import index, parts
 from weft.ir.types import ArrayType, get_aval
-from weft.primitives.contraction.contract import DimensionNumbers
-from weft.primitives.contraction.contract import dot_general as dot_general_primitive
+from weft.primitives.contraction.contract import DimensionNumbers, dot_general as dot_general_primitive
 from weft.primitives.contraction.precision import (
     DotAlgorithm,
     DotAlgorithmPreset,

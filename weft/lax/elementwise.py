@@ -18,11 +18,11 @@ from weft.ir.types import get_aval
 from weft.primitives.control.check import check_divisor
 from weft.primitives.elementwise import (
     arithmetic,
+    complex as complex_ops,
     convert,
     rounding,
+    select as selection,
 )
-from weft.primitives.elementwise import complex as complex_ops
-from weft.primitives.elementwise import select as selection
 from weft.primitives.elementwise.rounding import RoundingMethod
 from weft.primitives.families import fail
 from weft.primitives.movement.shape import broadcast_in_dim

@@ -19,14 +19,16 @@ from weft.primitives.elementwise.compare import lt
 from weft.primitives.elementwise.scalar import is_complex
 from weft.primitives.elementwise.select import select_n
 from weft.primitives.families import fail
-from weft.primitives.linalg import cholesky as _cholesky
-from weft.primitives.linalg import condensed as linalg_reduce
-from weft.primitives.linalg import eigen as linalg_eigen
-from weft.primitives.linalg import lu as _lu
-from weft.primitives.linalg import qr as _qr
-from weft.primitives.linalg import reflectors as _reflectors
-from weft.primitives.linalg import svd as linalg_svd
-from weft.primitives.linalg import triangular as _triangular
+from weft.primitives.linalg import (
+    cholesky as _cholesky,
+    condensed as linalg_reduce,
+    eigen as linalg_eigen,
+    lu as _lu,
+    qr as _qr,
+    reflectors as _reflectors,
+    svd as linalg_svd,
+    triangular as _triangular,
+)
 from weft.primitives.linalg.matrix import (
     adjoint,
     as_columns,

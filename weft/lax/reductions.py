@@ -16,10 +16,12 @@ from weft.ir.interpreter import storage_array
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.types import ArrayType, array_type, get_aval
 from weft.primitives.elementwise.convert import convert_element_type
-from weft.primitives.reduction import cumulative as _cumulative
-from weft.primitives.reduction import reduce as _sum
-from weft.primitives.reduction import reduce_extrema as _extrema
-from weft.primitives.reduction import reduce_other as _other
+from weft.primitives.reduction import (
+    cumulative as _cumulative,
+    reduce as _sum,
+    reduce_extrema as _extrema,
+    reduce_other as _other,
+)
 from weft.trace.array import Array
 from weft.trace.stage import stage
 from weft.trace.tracer import Tracer

@@ -23,11 +23,13 @@ from weft.indexing.expression import Expression
 from weft.ir.context import with_aval
 from weft.ir.types import ArrayType, Shape, array_type, get_aval
 from weft.primitives.elementwise.convert import convert_element_type as _convert_element_type
-from weft.primitives.movement import concatenate as _concatenate
-from weft.primitives.movement import iota as _iota
-from weft.primitives.movement import pad as _pad
-from weft.primitives.movement import shape as _shape
-from weft.primitives.movement import stack as _stack
+from weft.primitives.movement import (
+    concatenate as _concatenate,
+    iota as _iota,
+    pad as _pad,
+    shape as _shape,
+    stack as _stack,
+)
 from weft.primitives.random.bits import KeyDtype, key_of_words
 from weft.runtime.array import wrap
 from weft.trace.array import Array

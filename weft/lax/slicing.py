@@ -30,9 +30,7 @@ from weft.primitives.control.check import asked, check_index
 from weft.primitives.elementwise.arithmetic import add, rem
 from weft.primitives.elementwise.compare import gt, lt
 from weft.primitives.elementwise.select import select_n
-from weft.primitives.movement import gather as _gather
-from weft.primitives.movement import scatter as _scatter
-from weft.primitives.movement import slicing as _slicing
+from weft.primitives.movement import gather as _gather, scatter as _scatter, slicing as _slicing
 from weft.primitives.movement.gather import GatherDimensionNumbers, GatherScatterMode
 from weft.primitives.movement.scatter import ScatterDimensionNumbers, window_sizes
 from weft.primitives.movement.size import size_of

@@ -21,8 +21,7 @@ from weft.lax.body_types import merge_types
 from weft.lax.control_flow import flatten_argument
 from weft.lax.elementwise import stop_gradient
 from weft.primitives.control.call import jit as jit_primitive
-from weft.primitives.control.implicit import Counts
-from weft.primitives.control.implicit import custom_linear_solve as solve_primitive
+from weft.primitives.control.implicit import Counts, custom_linear_solve as solve_primitive
 
 __all__ = ["custom_linear_solve", "custom_root"]
 

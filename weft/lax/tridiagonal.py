@@ -7,8 +7,7 @@ from typing import Any
 from weft.base import dtypes
 from weft.lax.bits import eq, ge
 from weft.lax.control_flow import scan
-from weft.lax.elementwise import abs as absolute
-from weft.lax.elementwise import div, max, mul, select, sub
+from weft.lax.elementwise import abs as absolute, div, max, mul, select, sub
 from weft.lax.reductions import reduce_max
 from weft.lax.shape import broadcast_in_dim, concatenate, expand_dims, full_like
 from weft.lax.slicing import index_in_dim, slice_in_dim

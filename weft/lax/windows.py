@@ -10,8 +10,7 @@ from weft.base.errors import ArgumentError
 from weft.indexing.dimension import index_or_size
 from weft.ir.types import get_aval
 from weft.lax.reductions import FlatReduction
-from weft.primitives.contraction.convolution_shapes import dilated_size
-from weft.primitives.contraction.convolution_shapes import padtype_to_pads as _padtype_to_pads
+from weft.primitives.contraction.convolution_shapes import dilated_size, padtype_to_pads as _padtype_to_pads
 from weft.primitives.reduction import window as _window
 
 __all__ = ["padtype_to_pads", "reduce_window", "reduce_window_shape_tuple"]

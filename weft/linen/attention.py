@@ -8,8 +8,7 @@ from typing import Any
 
 import weft.numpy as wnp
 from weft import lax, nn
-from weft.errors import ArgumentError, ShapeMismatchError, user_line
-from weft.errors import suggest as _suggest
+from weft.errors import ArgumentError, ShapeMismatchError, suggest as _suggest, user_line
 from weft.linen import initializers
 from weft.linen.dtypes import promote_dtype
 from weft.linen.linear import DenseGeneral, default_kernel_init

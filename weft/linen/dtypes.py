@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import weft.numpy as wnp
-from weft.errors import ArgumentError
-from weft.errors import suggest as _suggest
+from weft.errors import ArgumentError, suggest as _suggest
 
 
 def canonicalize_dtype(*args: Any, dtype: Any = None, inexact: bool = True) -> Any:

@@ -8,8 +8,7 @@ from typing import Any
 
 import weft
 import weft.numpy as wnp
-from weft.errors import ArgumentError, ModuleDefinitionError, user_line
-from weft.errors import suggest as _suggest
+from weft.errors import ArgumentError, ModuleDefinitionError, suggest as _suggest, user_line
 from weft.linen.module import Module
 from weft.linen.spmd import (
     RulesFallback,

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import weft
-from weft.errors import ArgumentError
-from weft.errors import suggest as _suggest
+from weft.errors import ArgumentError, suggest as _suggest
 from weft.modules.partitions import NamedSharding, Names, Partitioned, PartitionSpec, register_box
 
 Rules = Sequence[tuple[str, Any]]

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from weft import lax
-from weft import numpy as wnp
+from weft import lax, numpy as wnp
 from weft.base import dtypes
 from weft.base.errors import ArgumentError
 from weft.nn.normalize import logsumexp, softmax

@@ -8,8 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from weft import numpy as wnp
-from weft import random
+from weft import numpy as wnp, random
 from weft.base import dtypes
 from weft.base.errors import ArgumentError
 from weft.base.publish import publish as _publish

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from weft import lax, random
-from weft import numpy as wnp
+from weft import lax, numpy as wnp, random
 from weft.base.errors import ArgumentError
 from weft.trace.array import Array
 

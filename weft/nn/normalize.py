@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from weft import lax
-from weft import numpy as wnp
+from weft import lax, numpy as wnp
 from weft.api.jit import jit
 from weft.base import dtypes
 from weft.base.errors import ArgumentError

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from weft import lax
-from weft import numpy as wnp
+from weft import lax, numpy as wnp
 from weft.base.arguments import indices
 from weft.base.errors import ArgumentError
 from weft.numpy.util import ensure_arrays

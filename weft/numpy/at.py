@@ -14,8 +14,7 @@ from weft.base.errors import ArgumentTypeError, ShapeMismatchError
 from weft.base.settings import config
 from weft.base.source import user_line, user_stacklevel
 from weft.ir.types import ArrayType
-from weft.lax import shape as lax_shape
-from weft.lax import slicing as lax_slicing
+from weft.lax import shape as lax_shape, slicing as lax_slicing
 from weft.lax.slicing import GatherScatterMode, ScatterDimensionNumbers
 from weft.numpy.elementwise import power, true_divide
 from weft.numpy.indexing import (
@@ -32,10 +31,7 @@ from weft.numpy.indexing import (
     read_index,
 )
 from weft.numpy.util import cast, ensure_array, strong
-from weft.primitives.elementwise.arithmetic import add, sub
-from weft.primitives.elementwise.arithmetic import max as max_
-from weft.primitives.elementwise.arithmetic import min as min_
-from weft.primitives.elementwise.arithmetic import mul as times
+from weft.primitives.elementwise.arithmetic import add, max as max_, min as min_, mul as times, sub
 from weft.primitives.elementwise.select import select_n
 from weft.primitives.movement.shape import broadcast_in_dim
 from weft.trace.array import Array

@@ -14,8 +14,7 @@ from weft.base.arguments import index
 from weft.base.errors import ArgumentError
 from weft.base.publish import publish as _publish
 from weft.indexing.dimension import is_symbolic
-from weft.lax.fft import FftType
-from weft.lax.fft import fft as transform
+from weft.lax.fft import FftType, fft as transform
 from weft.numpy.complex_parts import conjugate
 from weft.numpy.creation import put_array
 from weft.numpy.elementwise import true_divide

@@ -29,8 +29,7 @@ from weft.indexing.expression import Expression
 from weft.indexing.guards import is_answered, is_covered
 from weft.ir.staged import operation_on
 from weft.ir.types import ArrayType
-from weft.lax import shape as lax_shape
-from weft.lax import slicing as lax_slicing
+from weft.lax import shape as lax_shape, slicing as lax_slicing
 from weft.lax.slicing import GatherDimensionNumbers, GatherScatterMode, wrap_negative
 from weft.numpy.util import broadcast_shape, cast, ensure_array, follow_device
 from weft.primitives.control.check import check_index

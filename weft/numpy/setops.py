@@ -20,8 +20,7 @@ from weft.numpy.logic import logical_not
 from weft.numpy.manipulation import moveaxis, ravel
 from weft.numpy.reductions import any as reduce_any
 from weft.numpy.selection import flat_positions, known_size, needs_size, take_in_bounds, where
-from weft.numpy.sorting import searchsorted
-from weft.numpy.sorting import sort as sort_array
+from weft.numpy.sorting import searchsorted, sort as sort_array
 from weft.numpy.util import (
     canonicalize_axis,
     cast,

@@ -17,8 +17,7 @@ from weft.base.source import user_stacklevel
 from weft.numpy.creation import convert_dtype, full_array
 from weft.numpy.extremes import clip
 from weft.numpy.manipulation import ravel
-from weft.numpy.selection import known_size, take_in_bounds
-from weft.numpy.selection import where as choose_where
+from weft.numpy.selection import known_size, take_in_bounds, where as choose_where
 from weft.numpy.util import (
     canonical_dtype,
     canonicalize_axis,

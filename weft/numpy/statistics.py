@@ -20,9 +20,7 @@ from weft.numpy.elementwise import add, multiply, subtract, true_divide
 from weft.numpy.extremes import clip as clip_values
 from weft.numpy.joining import concatenate
 from weft.numpy.logic import isnan
-from weft.numpy.reductions import any as reduce_any
-from weft.numpy.reductions import average
-from weft.numpy.reductions import sum as reduce_sum
+from weft.numpy.reductions import any as reduce_any, average, sum as reduce_sum
 from weft.numpy.selection import where
 from weft.numpy.transcendental import sqrt
 from weft.numpy.util import (

@@ -292,10 +292,12 @@ from weft.optim.tree_mapping import (
 from weft.optim.tree_utils.arithmetic import (
     global_norm,
 )
-from weft.optim.tree_utils.moments import tree_bias_correction as bias_correction
-from weft.optim.tree_utils.moments import tree_update_infinity_moment as update_infinity_moment
-from weft.optim.tree_utils.moments import tree_update_moment as update_moment
-from weft.optim.tree_utils.moments import tree_update_moment_per_elem_norm as update_moment_per_elem_norm
+from weft.optim.tree_utils.moments import (
+    tree_bias_correction as bias_correction,
+    tree_update_infinity_moment as update_infinity_moment,
+    tree_update_moment as update_moment,
+    tree_update_moment_per_elem_norm as update_moment_per_elem_norm,
+)
 from weft.optim.tree_utils.state import (
     tree_map_params,
 )

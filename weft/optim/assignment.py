@@ -6,8 +6,7 @@ from typing import Any
 
 import weft.numpy as wnp
 from weft import Array, lax
-from weft.errors import ArgumentError
-from weft.errors import suggest as _suggest
+from weft.errors import ArgumentError, suggest as _suggest
 from weft.typing import ArrayLike
 
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import weft.numpy as wnp
 from weft import Array, lax, random
-from weft.errors import ArgumentError
-from weft.errors import suggest as _suggest
+from weft.errors import ArgumentError, suggest as _suggest
 from weft.optim.tree_utils.arithmetic import global_norm, tree_norm, tree_scale, tree_sub, tree_vdot
 from weft.optim.tree_utils.randomness import tree_random_like
 from weft.typing import ArrayLike

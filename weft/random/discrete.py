@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from weft import lax
-from weft import numpy as wnp
+from weft import lax, numpy as wnp
 from weft.api.jit import jit
 from weft.api.shardings import takes_out_sharding
 from weft.base import conversion, dtypes

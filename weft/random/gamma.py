@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from weft import lax
-from weft import numpy as wnp
+from weft import lax, numpy as wnp
 from weft.api.custom import custom_jvp
 from weft.api.jit import jit
 from weft.api.shardings import takes_out_sharding

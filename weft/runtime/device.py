@@ -15,8 +15,7 @@ from weft.runtime.cpu.backend import CpuBackend
 from weft.runtime.processes import world
 from weft.runtime.processes.gpus import Gpu, gpus_of_all
 from weft.sharding import SingleDeviceSharding
-from weft.sharding.device import Device, is_addressable, set_memory_statistics
-from weft.sharding.device import process_index as current_process
+from weft.sharding.device import Device, is_addressable, process_index as current_process, set_memory_statistics
 
 
 def _cpu(index: int) -> Device:

@@ -1,11 +1,9 @@
 """SciPy on arrays that can be traced, differentiated and vectorised. Each module is loaded when it is asked for."""
 
 import importlib as _importlib
-from typing import TYPE_CHECKING as _TYPE_CHECKING
-from typing import Any as _Any
+from typing import TYPE_CHECKING as _TYPE_CHECKING, Any as _Any
 
-from weft.base.publish import MissingNameError as _MissingNameError
-from weft.base.publish import publish as _publish
+from weft.base.publish import MissingNameError as _MissingNameError, publish as _publish
 
 if _TYPE_CHECKING:
     from weft.scipy import (

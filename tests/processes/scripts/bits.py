@@ -15,8 +15,7 @@ import weft.numpy as np
 from weft import lax
 from weft.experimental import multihost_utils
 from weft.primitives.collectives.base import Collective
-from weft.sharding import AxisType, Mesh, NamedSharding
-from weft.sharding import PartitionSpec as P
+from weft.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P
 
 PLATFORM = "gpu" if len(sys.argv) > 2 else "cpu"
 if PLATFORM == "gpu":

@@ -18,8 +18,7 @@ from weft.base.settings import distributed_checks
 from weft.errors import ProcessFailureError, ProgramMismatchError
 from weft.experimental import multihost_utils
 from weft.runtime.processes import world
-from weft.sharding import AxisType, NamedSharding
-from weft.sharding import PartitionSpec as P
+from weft.sharding import AxisType, NamedSharding, PartitionSpec as P
 
 PLATFORM = "gpu" if len(sys.argv) > 3 else "cpu"
 if PLATFORM == "gpu":

@@ -19,8 +19,7 @@ from tests.cuda.queued import install
 from weft import checkpointing, lax
 from weft.errors import ProgramMismatchError
 from weft.experimental import multihost_utils
-from weft.sharding import AxisType, NamedSharding
-from weft.sharding import PartitionSpec as P
+from weft.sharding import AxisType, NamedSharding, PartitionSpec as P
 
 COUNT, FOLDER = int(sys.argv[1]), pathlib.Path(sys.argv[2])
 DRIVERS, NCCL = install(COUNT)

@@ -17,8 +17,7 @@ import weft
 import weft.numpy as np
 from weft.runtime.processes import world
 from weft.runtime.processes.transport import Message, Messages, NothingBorrowed, Request, Transport
-from weft.sharding import AxisType, NamedSharding
-from weft.sharding import PartitionSpec as P
+from weft.sharding import AxisType, NamedSharding, PartitionSpec as P
 
 PATIENCE = 20.0  # seconds, after which no other message will come
 

@@ -10,8 +10,7 @@ import numpy as onp
 import weft
 import weft.numpy as np
 from weft.experimental import multihost_utils
-from weft.sharding import AxisType, NamedSharding
-from weft.sharding import PartitionSpec as P
+from weft.sharding import AxisType, NamedSharding, PartitionSpec as P
 
 weft.distributed.initialize()
 mesh = weft.make_mesh((weft.device_count(),), ("d",), (AxisType.Auto,))

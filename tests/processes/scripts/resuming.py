@@ -17,8 +17,7 @@ import weft
 import weft.numpy as np
 from weft.checkpointing import CheckpointManager
 from weft.errors import ProcessFailureError
-from weft.sharding import AxisType, NamedSharding
-from weft.sharding import PartitionSpec as P
+from weft.sharding import AxisType, NamedSharding, PartitionSpec as P
 
 FOLDER, DIES, SHRINKS = pathlib.Path(sys.argv[1]), sys.argv[2], "shrink" in sys.argv[3:]
 STEPS = 6

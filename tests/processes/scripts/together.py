@@ -16,8 +16,7 @@ from weft import checkpointing
 from weft.data import Loader
 from weft.experimental import multihost_utils
 from weft.runtime.processes import world
-from weft.sharding import AxisType, NamedSharding
-from weft.sharding import PartitionSpec as P
+from weft.sharding import AxisType, NamedSharding, PartitionSpec as P
 
 FOLDER = pathlib.Path(sys.argv[1])
 assert not weft.distributed.is_initialized()

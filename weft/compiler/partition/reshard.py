@@ -15,8 +15,7 @@ from weft.primitives import collectives
 from weft.primitives.collectives import merge_dims, split_dim
 from weft.primitives.elementwise.arithmetic import mul
 from weft.primitives.movement.concatenate import concatenate
-from weft.primitives.movement.slicing import dynamic_slice
-from weft.primitives.movement.slicing import slice as slice_
+from weft.primitives.movement.slicing import dynamic_slice, slice as slice_
 from weft.primitives.reduction.reduce_other import reduce_and, reduce_or, reduce_prod, reduce_xor
 from weft.sharding.routes import local_elements, route
 

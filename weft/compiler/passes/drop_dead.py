@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from weft.compiler.rewrite import everywhere
-from weft.ir.jaxpr import Equation, Jaxpr
-from weft.ir.jaxpr import drop_dead as live_part
+from weft.ir.jaxpr import Equation, Jaxpr, drop_dead as live_part
 
 
 @everywhere

@@ -22,8 +22,7 @@ from weft.primitives.control.remat import optimization_barrier
 from weft.primitives.elementwise.arithmetic import add, mul, sub
 from weft.primitives.elementwise.bitwise import and_, or_
 from weft.primitives.elementwise.compare import eq, ge
-from weft.primitives.elementwise.complex import complex as complex_
-from weft.primitives.elementwise.complex import conj, imag, real
+from weft.primitives.elementwise.complex import complex as complex_, conj, imag, real
 from weft.primitives.elementwise.convert import convert_element_type
 from weft.primitives.elementwise.select import select_n
 from weft.primitives.elementwise.trigonometric import cos, sin

@@ -36,8 +36,7 @@ from weft.extend.core.jaxprs import (
     unsafe_get_axis_names_DO_NOT_USE,
     valid_jaxtype,
 )
-from weft.ir.jaxpr import Equation as JaxprEqn
-from weft.ir.jaxpr import Jaxpr, Literal, Var
+from weft.ir.jaxpr import Equation as JaxprEqn, Jaxpr, Literal, Var
 
 __all__ = [
     "AbstractToken",

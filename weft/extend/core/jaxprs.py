@@ -14,8 +14,7 @@ from weft.base.errors import ConcretizationTypeError
 from weft.base.source import Location, user_line
 from weft.ir.context import EVALUATION, Trace, active, context
 from weft.ir.interpreter import replay
-from weft.ir.jaxpr import Equation, Jaxpr, Var
-from weft.ir.jaxpr import subjaxprs as _in_params
+from weft.ir.jaxpr import Equation, Jaxpr, Var, subjaxprs as _in_params
 from weft.ir.primitive import NO_EFFECTS, Params, Primitive
 from weft.ir.types import ArrayType, Type, is_value
 from weft.trace.array import Array

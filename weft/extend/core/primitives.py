@@ -2,10 +2,8 @@
 
 from typing import Any as _Any
 
-from weft.base.publish import MissingNameError as _MissingNameError
-from weft.base.publish import publish as _publish
-from weft.lax.primitive_objects import EXTENDED as _PRIMITIVES
-from weft.lax.primitive_objects import primitive_object as _primitive_object
+from weft.base.publish import MissingNameError as _MissingNameError, publish as _publish
+from weft.lax.primitive_objects import EXTENDED as _PRIMITIVES, primitive_object as _primitive_object
 
 
 def __getattr__(name: str) -> _Any:

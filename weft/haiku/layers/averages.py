@@ -6,8 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from weft import lax
-from weft import numpy as wnp
+from weft import lax, numpy as wnp
 from weft.errors import ArgumentError
 from weft.haiku.data_structures import map as map_values
 from weft.haiku.initializers import Constant, RandomNormal

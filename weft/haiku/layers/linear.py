@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 import weft
-from weft import lax
-from weft import numpy as wnp
+from weft import lax, numpy as wnp
 from weft.errors import ArgumentError, ArgumentTypeError
 from weft.haiku.initializers import Constant, TruncatedNormal, VarianceScaling
 from weft.haiku.module import Module, transparent

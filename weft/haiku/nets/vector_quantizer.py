@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import weft
-from weft import lax
-from weft import numpy as wnp
+from weft import lax, numpy as wnp
 from weft.errors import ArgumentError
 from weft.haiku.initializers import VarianceScaling
 from weft.haiku.layers.averages import ExponentialMovingAverage

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 import weft.numpy as wnp
-from weft.errors import ArgumentError, ShapeMismatchError
-from weft.errors import publish as _publish
+from weft.errors import ArgumentError, ShapeMismatchError, publish as _publish
 from weft.keras import ops, utils
 from weft.keras.core.config import floatx, is_float_dtype, standardize_data_format
 from weft.keras.graph.tensor import is_keras_tensor

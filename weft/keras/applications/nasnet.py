@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from weft.errors import ArgumentError
-from weft.errors import publish as _publish
+from weft.errors import ArgumentError, publish as _publish
 from weft.keras import layers
 from weft.keras.applications.backbone import Backbone, document
-from weft.keras.applications.imagenet_utils import decode_predictions
-from weft.keras.applications.imagenet_utils import preprocess_input as _preprocess
+from weft.keras.applications.imagenet_utils import decode_predictions, preprocess_input as _preprocess
 from weft.keras.core.names import name_scope
 
 __all__ = ["NASNetLarge", "NASNetMobile", "decode_predictions", "preprocess_input"]

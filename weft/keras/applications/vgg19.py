@@ -1,8 +1,7 @@
 """VGG19."""
 
 from weft.errors import publish as _publish
-from weft.keras.applications.vgg16 import constructor as _constructor
-from weft.keras.applications.vgg16 import decode_predictions, preprocess_input
+from weft.keras.applications.vgg16 import constructor as _constructor, decode_predictions, preprocess_input
 
 __all__ = ["VGG19", "decode_predictions", "preprocess_input"]
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import weft.numpy as wnp
 from weft.errors import ArgumentError
-from weft.keras.ops.dispatch import operation
-from weft.keras.ops.dispatch import tensor as as_array
+from weft.keras.ops.dispatch import operation, tensor as as_array
 
 _TOKENS = re.compile(r"\(|\)|\.\.\.|\w+")
 

@@ -7,11 +7,9 @@ from typing import Any
 
 import weft
 import weft.numpy as wnp
-from weft.errors import ArgumentError
-from weft.errors import publish as _publish
+from weft.errors import ArgumentError, publish as _publish
 from weft.keras.ops.dispatch import inexact, operation, tensor
-from weft.scipy.linalg import lu_factor as _lu_factor
-from weft.scipy.linalg import solve_triangular as _solve_triangular
+from weft.scipy.linalg import lu_factor as _lu_factor, solve_triangular as _solve_triangular
 
 __all__ = [
     "cholesky",

@@ -7,15 +7,13 @@ from typing import Any
 import numpy as np
 
 import weft.numpy as wnp
-from weft import lax
-from weft import ops as segments
+from weft import lax, ops as segments
 from weft.errors import ArgumentError
 from weft.keras.core.spec import check_positive
 from weft.keras.graph.shapes import compute_output_spec
 from weft.keras.graph.tensor import KerasTensor
 from weft.keras.ops.dispatch import inexact, operation, symbolic_as, tensor, unary
-from weft.scipy.special import erfinv as _erfinv
-from weft.scipy.special import logsumexp as _logsumexp
+from weft.scipy.special import erfinv as _erfinv, logsumexp as _logsumexp
 
 erf = unary("erf", lambda x: lax.erf(x), "The error function of each element.", "[0.0, 1.0] -> [0. 0.84270084]", True)
 erfc = unary("erfc", lambda x: lax.erfc(x), "1 minus the error function.", "[0.0] -> [1.]", True)

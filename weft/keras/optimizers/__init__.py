@@ -3,13 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from weft.errors import ArgumentError as _ArgumentError
-from weft.errors import publish as _publish
+from weft.errors import ArgumentError as _ArgumentError, publish as _publish
 from weft.keras.core import registry as _registry
 from weft.keras.optimizers import schedules
 from weft.keras.optimizers.adam import Adam, Adamax, AdamW, Lamb, Nadam, ScheduleFreeAdamW
-from weft.keras.optimizers.adapter import TransformOptimizer
-from weft.keras.optimizers.adapter import is_transformation as _is_transformation
+from weft.keras.optimizers.adapter import TransformOptimizer, is_transformation as _is_transformation
 from weft.keras.optimizers.base import Optimizer
 from weft.keras.optimizers.loss_scale import LossScaleOptimizer
 from weft.keras.optimizers.matrices import Adafactor, Muon

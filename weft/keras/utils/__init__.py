@@ -1,8 +1,7 @@
 """Helpers around models: data, files, images, names, and objects as plain data."""
 
 import importlib as _importlib
-from typing import TYPE_CHECKING as _TYPE_CHECKING
-from typing import Any as _Any
+from typing import TYPE_CHECKING as _TYPE_CHECKING, Any as _Any
 
 from weft.errors import publish as _publish
 from weft.keras.core.config import (

@@ -14,10 +14,7 @@ from weft.numpy.linalg.decompositions import svdvals
 from weft.numpy.linalg.inputs import inexact, matrix
 from weft.numpy.linalg.solving import inv
 from weft.numpy.logic import isnan, logical_and, logical_not, not_equal
-from weft.numpy.reductions import any as any_
-from weft.numpy.reductions import max as max_
-from weft.numpy.reductions import min as min_
-from weft.numpy.reductions import sum as sum_
+from weft.numpy.reductions import any as any_, max as max_, min as min_, sum as sum_
 from weft.numpy.transcendental import sqrt
 from weft.numpy.util import canonicalize_axes, canonicalize_axis
 from weft.primitives.elementwise.scalar import is_complex

@@ -14,8 +14,7 @@ from weft.numpy import contraction
 from weft.numpy.reductions import sum as sum_
 from weft.numpy.util import broadcast_shape, canonicalize_axis, ensure_arrays, expand_to, promote_dtypes_numeric
 from weft.primitives.contraction.precision import PrecisionLike
-from weft.primitives.linalg.matrix import diagonal as diagonal_of
-from weft.primitives.linalg.matrix import flip, part
+from weft.primitives.linalg.matrix import diagonal as diagonal_of, flip, part
 from weft.primitives.movement.shape import move_axis
 from weft.trace.array import Array
 

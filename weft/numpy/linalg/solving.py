@@ -18,9 +18,7 @@ from weft.numpy.elementwise import absolute, multiply
 from weft.numpy.linalg.decompositions import eigvalsh, svdvals
 from weft.numpy.linalg.inputs import inexact, matrix, same_batch, square_matrix
 from weft.numpy.logic import greater, greater_equal, logical_and, not_equal
-from weft.numpy.reductions import any as any_
-from weft.numpy.reductions import max as max_
-from weft.numpy.reductions import sum as sum_
+from weft.numpy.reductions import any as any_, max as max_, sum as sum_
 from weft.numpy.util import canonicalize_axis, concrete_or_error, ensure_array, ensure_arrays, expand_to
 from weft.primitives.linalg.lu import solve as solve_matrices
 from weft.primitives.linalg.matrix import (

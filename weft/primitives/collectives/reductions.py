@@ -12,9 +12,7 @@ from weft.ir.primitive import Axis, Params, Sample, in_state, primitive
 from weft.ir.types import ArrayType
 from weft.primitives.collectives.base import Collective, Groups, Names, values
 from weft.primitives.collectives.members import alike, by_group, repeated_sum, tree_combined, tree_sum
-from weft.primitives.elementwise.arithmetic import div, mul
-from weft.primitives.elementwise.arithmetic import max as max_
-from weft.primitives.elementwise.arithmetic import min as min_
+from weft.primitives.elementwise.arithmetic import div, max as max_, min as min_, mul
 from weft.primitives.elementwise.compare import eq
 from weft.primitives.elementwise.convert import convert_element_type
 from weft.primitives.movement.shape import batched_at_front

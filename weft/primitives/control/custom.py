@@ -29,8 +29,7 @@ from weft.ir.types import Type, get_aval
 from weft.ir.varying import manual_state
 from weft.ir.zeros import Linear, Zero
 from weft.primitives.collectives import psum
-from weft.primitives.control.call import batch_first
-from weft.primitives.control.call import jit as jit_primitive
+from weft.primitives.control.call import batch_first, jit as jit_primitive
 from weft.primitives.reduction.reduce import reduce_sum
 from weft.sharding.manual import ManualAxisType
 from weft.trace.closed import stage_subjaxpr

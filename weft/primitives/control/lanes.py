@@ -25,8 +25,7 @@ from weft.ir.types import ArrayType, Type, get_aval
 from weft.ir.unplaced import varying_along
 from weft.ir.varying import manual_state
 from weft.ir.zeros import Linear, Zero
-from weft.primitives.control.call import Call, batch_first, forward_residuals
-from weft.primitives.control.call import jit as jit_primitive
+from weft.primitives.control.call import Call, batch_first, forward_residuals, jit as jit_primitive
 from weft.primitives.control.masked import FLAG
 from weft.primitives.elementwise.select import select_n
 from weft.primitives.movement.shape import batched_at_front, broadcast_in_dim

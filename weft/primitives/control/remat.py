@@ -15,8 +15,7 @@ from weft.ir.partial_eval import partial_eval
 from weft.ir.primitive import Axis, Params, Primitive, Sample, Split, instantiate, primitive
 from weft.ir.types import Type
 from weft.ir.zeros import Linear, Zero, is_linear
-from weft.primitives.control.call import Call, forward_residuals, split_call
-from weft.primitives.control.call import jit as jit_primitive
+from weft.primitives.control.call import Call, forward_residuals, jit as jit_primitive, split_call
 from weft.primitives.elementwise.elementwise import Elementwise
 from weft.primitives.movement.shape import ramp
 

@@ -12,8 +12,7 @@ from weft.base.errors import ArgumentTypeError
 from weft.ir.primitive import Operands, Sample, primitive
 from weft.ir.types import array_type
 from weft.primitives.elementwise import complex_values
-from weft.primitives.elementwise.arithmetic import abs as magnitude
-from weft.primitives.elementwise.arithmetic import add, div, integer_pow, mul, sub, without_zeros
+from weft.primitives.elementwise.arithmetic import abs as magnitude, add, div, integer_pow, mul, sub, without_zeros
 from weft.primitives.elementwise.bitwise import and_
 from weft.primitives.elementwise.compare import eq, lt
 from weft.primitives.elementwise.complex_values import of_complex

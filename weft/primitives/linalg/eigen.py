@@ -11,8 +11,7 @@ from weft.ir.primitive import Sample, primitive
 from weft.ir.types import ArrayType, array_type
 from weft.primitives.elementwise.arithmetic import mul, sub
 from weft.primitives.elementwise.compare import eq
-from weft.primitives.elementwise.complex import complex as complex_
-from weft.primitives.elementwise.complex import imag
+from weft.primitives.elementwise.complex import complex as complex_, imag
 from weft.primitives.elementwise.select import select_n
 from weft.primitives.families import fail
 from weft.primitives.linalg.cholesky import general, positive_definite

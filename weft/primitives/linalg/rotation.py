@@ -9,8 +9,7 @@ import numpy as np
 
 from weft.ir.primitive import Sample, primitive
 from weft.ir.zeros import Zero, is_linear
-from weft.primitives.elementwise.arithmetic import abs as abs_
-from weft.primitives.elementwise.arithmetic import mul, sub
+from weft.primitives.elementwise.arithmetic import abs as abs_, mul, sub
 from weft.primitives.elementwise.bitwise import and_, or_
 from weft.primitives.elementwise.compare import le
 from weft.primitives.elementwise.select import select_n

@@ -17,13 +17,9 @@ from weft.ir.fusing import Machine, Properties, hero
 from weft.ir.parts import Parts
 from weft.ir.primitive import Axis, Params, Primitive, Sample, lookup, primitive
 from weft.ir.types import ArrayType
-from weft.primitives.elementwise.arithmetic import abs as abs_
-from weft.primitives.elementwise.arithmetic import add, mul, neg, sub
-from weft.primitives.elementwise.arithmetic import max as max_
-from weft.primitives.elementwise.arithmetic import min as min_
+from weft.primitives.elementwise.arithmetic import abs as abs_, add, max as max_, min as min_, mul, neg, sub
 from weft.primitives.elementwise.compare import is_finite, ne
-from weft.primitives.elementwise.complex import complex as complex_
-from weft.primitives.elementwise.complex import real
+from weft.primitives.elementwise.complex import complex as complex_, real
 from weft.primitives.elementwise.exponential import exp, log, log1p
 from weft.primitives.elementwise.extremes import maximum, minimum
 from weft.primitives.elementwise.scalar import constant_like

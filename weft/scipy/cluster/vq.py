@@ -11,8 +11,7 @@ from weft.base.errors import ArgumentError, ShapeMismatchError
 from weft.base.publish import publish as _publish
 from weft.numpy.indexing import concrete
 from weft.numpy.linalg.norms import norm
-from weft.numpy.reductions import argmin
-from weft.numpy.reductions import sum as sum_
+from weft.numpy.reductions import argmin, sum as sum_
 from weft.numpy.selection import take_in_bounds, where
 from weft.numpy.util import ensure_array, ensure_arrays, promote_dtypes_inexact
 from weft.trace.array import Array

@@ -15,8 +15,16 @@ from weft.base.errors import ArgumentError
 from weft.lax import linalg as lax_linalg
 from weft.numpy import linalg
 from weft.numpy.linalg.inputs import inexact, matrix, same_batch, square_matrix
-from weft.primitives.linalg.matrix import adjoint, identity_like, matmul, real_dtype, resized, take_rows, triangle
-from weft.primitives.linalg.matrix import conjugate as conjugated
+from weft.primitives.linalg.matrix import (
+    adjoint,
+    conjugate as conjugated,
+    identity_like,
+    matmul,
+    real_dtype,
+    resized,
+    take_rows,
+    triangle,
+)
 from weft.trace.array import Array
 
 

@@ -17,8 +17,7 @@ from weft.ir.nans import allow_nans
 from weft.lax import linalg as lax_linalg
 from weft.numpy.elementwise import absolute
 from weft.numpy.linalg.inputs import inexact, matrix, same_batch, square_matrix
-from weft.numpy.reductions import max as max_
-from weft.numpy.reductions import sum as sum_
+from weft.numpy.reductions import max as max_, sum as sum_
 from weft.numpy.util import concrete_or_error, ensure_array
 from weft.primitives.linalg.lu import solve
 from weft.primitives.linalg.matrix import (

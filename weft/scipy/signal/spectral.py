@@ -17,8 +17,7 @@ from weft.base.source import user_stacklevel
 from weft.numpy import fft
 from weft.numpy.complex_parts import conjugate
 from weft.numpy.manipulation import broadcast_to, flip, moveaxis
-from weft.numpy.reductions import mean
-from weft.numpy.reductions import sum as sum_
+from weft.numpy.reductions import mean, sum as sum_
 from weft.numpy.selection import take_in_bounds, where
 from weft.numpy.statistics import median
 from weft.numpy.util import (

@@ -11,8 +11,7 @@ from weft import lax
 from weft.base.arguments import index
 from weft.base.errors import ArgumentError, NotSupportedError
 from weft.numpy.manipulation import moveaxis
-from weft.numpy.reductions import mean
-from weft.numpy.reductions import sum as sum_
+from weft.numpy.reductions import mean, sum as sum_
 from weft.numpy.util import canonicalize_axis, combining_ranks, ensure_array, ensure_arrays, promote_dtypes_inexact
 from weft.trace.array import Array
 

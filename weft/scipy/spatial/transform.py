@@ -22,8 +22,7 @@ from weft.numpy.indexing import concrete
 from weft.numpy.joining import concatenate, stack
 from weft.numpy.linalg.decompositions import eigh
 from weft.numpy.manipulation import broadcast_to
-from weft.numpy.reductions import argmax
-from weft.numpy.reductions import sum as sum_
+from weft.numpy.reductions import argmax, sum as sum_
 from weft.numpy.selection import where
 from weft.numpy.sorting import searchsorted
 from weft.numpy.taking import take_along_axis

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from weft import lax
-from weft import numpy as wnp
+from weft import lax, numpy as wnp
 from weft.base.arguments import index
 from weft.base.errors import ArgumentError
 from weft.scipy.special.arguments import promoted

@@ -6,8 +6,7 @@ import functools
 import math
 from typing import Any
 
-from weft import lax
-from weft import numpy as wnp
+from weft import lax, numpy as wnp
 from weft.api.jit import jit
 from weft.base import dtypes
 from weft.base.arguments import index

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from weft import lax
-from weft import numpy as wnp
+from weft import lax, numpy as wnp
 from weft.scipy.special.primitives.gamma import log_gamma_density
 from weft.scipy.stats.edges import gamma_density
 from weft.scipy.stats.families import density, domain, is_positive, log_density, probability, within

@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from weft import lax
-from weft import numpy as wnp
+from weft import lax, numpy as wnp
 from weft.base import dtypes
 from weft.base.arguments import index
 from weft.base.errors import ArgumentError, NotSupportedError

@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from weft import lax
-from weft import numpy as wnp
+from weft import lax, numpy as wnp
 from weft.scipy.special.primitives.gamma import log_beta_density, log_gamma_density
 
 __all__ = ["beta_density", "gamma_density"]

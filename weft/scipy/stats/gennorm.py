@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from weft import lax
-from weft import numpy as wnp
+from weft import lax, numpy as wnp
 from weft.scipy.stats.families import domain, exponential_of, is_positive, plain
 
 __all__ = ["cdf", "logpdf", "pdf"]

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from weft import numpy as wnp
-from weft import random
+from weft import numpy as wnp, random
 from weft.base import tree
 from weft.base.errors import ArgumentError, NotSupportedError, ShapeMismatchError
 from weft.nn import logsumexp

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from weft import lax
-from weft import numpy as wnp
+from weft import lax, numpy as wnp
 from weft.scipy.special.primitives.information import logit
 from weft.scipy.stats.families import exponential_of, log_density, probability, quantile
 

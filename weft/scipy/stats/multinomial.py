@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from weft import lax
-from weft import numpy as wnp
+from weft import lax, numpy as wnp
 from weft.api.jit import jit
 from weft.base.settings import numpy_dtype_promotion
 from weft.numpy.util import check_arraylike, combining_ranks

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from weft import lax
-from weft import numpy as wnp
+from weft import lax, numpy as wnp
 from weft.scipy.special.arguments import of_floats
 from weft.scipy.special.primitives.gamma import log_gamma_density
 from weft.scipy.special.primitives.information import entr

@@ -15,11 +15,11 @@ from weft.compiler.emit.contractions.contraction_loops import (
     ContractionLoops,
     Coordinates,
     OperandReader,
+    access as access_of,
     divides,
     may_be_several,
     sum_dtype,
 )
-from weft.compiler.emit.contractions.contraction_loops import access as access_of
 from weft.compiler.emit.contractions.tiling import Plan
 from weft.compiler.emit.emission import Fusion, Writer
 from weft.compiler.emit.maps.transpose import SHORT_SIDE, SIDE, transposed

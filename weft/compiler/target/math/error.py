@@ -8,9 +8,15 @@ from collections.abc import Sequence
 from weft.compiler.target.math.exponential import reduced
 from weft.compiler.target.math.logarithm import log
 from weft.compiler.target.math.term import Term, polynomial, polynomial_pair, power_of_two, scaled
-from weft.primitives.elementwise.special import CENTRAL as GILES_CENTRAL
-from weft.primitives.elementwise.special import LOG1P_BOUND, LOG1P_DENOMINATOR, LOG1P_NUMERATOR, LOG_LN2, LOG_PARTS
-from weft.primitives.elementwise.special import TAIL as GILES_TAIL
+from weft.primitives.elementwise.special import (
+    CENTRAL as GILES_CENTRAL,
+    LOG1P_BOUND,
+    LOG1P_DENOMINATOR,
+    LOG1P_NUMERATOR,
+    LOG_LN2,
+    LOG_PARTS,
+    TAIL as GILES_TAIL,
+)
 
 # erf(x) = x + x*P(x*x) for |x| up to this bound.
 NEAREST = 0.9375

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from weft import lax
-from weft import numpy as wnp
+from weft import lax, numpy as wnp
 from weft.ir.primitive import Sample, primitive
 from weft.primitives.elementwise.scalar import unit_ramp
 from weft.scipy.special.primitives.defined import DoubleFunction

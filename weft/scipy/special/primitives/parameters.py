@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from weft import lax
-from weft import numpy as wnp
+from weft import lax, numpy as wnp
 from weft.api.differentiate import jvp
 from weft.ir.primitive import Sample, primitive
 from weft.primitives.elementwise.scalar import positive_ramp, precise, unit_ramp

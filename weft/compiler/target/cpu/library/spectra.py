@@ -11,8 +11,7 @@ from typing import Any
 from weft.compiler.target.cpu.library.batches import ITERATION_WORK, Work, batched
 from weft.compiler.target.cpu.library.writer import Writer, family
 from weft.compiler.target.library_call import LibraryCall, arrays_of
-from weft.compiler.target.llvm import Value, constant, i64, zero
-from weft.compiler.target.llvm import ptr as pointer
+from weft.compiler.target.llvm import Value, constant, i64, ptr as pointer, zero
 from weft.ir.jaxpr import Equation
 
 
