@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import weft
 from weft import keras
 
 L = keras.layers
@@ -381,3 +382,63 @@ def test_layers_that_were_frozen_before_they_were_built_stay_so(how):
     np.testing.assert_array_equal(model.layers[0].kernel, np.ones((2, 2)))
     model.layers[0].trainable = True
     assert len(model.trainable_weights) == 4
+
+
+class Stepping(keras.Model):
+    """A model whose step updates its weights and calls `self.more`, whose result is one of the logs."""
+
+    def __init__(self, more, **kwargs):
+        super().__init__(**kwargs)
+        self.dense, self.more = keras.layers.Dense(1), more
+
+    def call(self, x):
+        return self.dense(x)
+
+    def train_step(self, data):
+        x, y = data
+        loss, _, gradients = self.gradients(lambda: self.compute_loss(x, y, self(x)), self.trainable_variables)
+        self.optimizer.apply(gradients, self.trainable_variables)
+        return {"loss": loss, "more": self.more(self)}
+
+
+def _fit_once(model):
+    return model.fit(np.ones((8, 3)), np.ones((8, 1)), verbose=0).history
+
+
+def test_a_step_that_creates_variables_each_time_is_an_error():
+    model = Stepping(lambda model: keras.Variable(2.0) + 1.0)
+    model.compile("sgd", "mse")
+    with pytest.raises(weft.errors.ArgumentError, match="must use the same variables each time"):
+        _fit_once(model)
+
+
+def test_variables_that_the_first_step_creates_are_state():
+    created = []
+
+    def count(model):
+        if not created:
+            created.append(keras.Variable(0.0, trainable=False))
+        created[0].assign_add(1.0)
+        return created[0].value
+
+    model = Stepping(count)
+    model.compile("sgd", "mse")
+    assert [_fit_once(model)["more"], _fit_once(model)["more"]] == [[1.0], [2.0]]
+    assert float(created[0].value) == 2.0
+
+
+def test_a_variable_that_only_a_metric_reads_is_no_constant():
+    scale = keras.Variable(1.0, trainable=False)
+
+    class Scaled(keras.metrics.Mean):
+        def result(self):
+            return super().result() * scale
+
+        def update_state(self, y_true, y_pred, sample_weight=None):
+            return super().update_state(y_true)
+
+    model = keras.Sequential([keras.layers.Dense(1)])
+    model.compile("sgd", "mse", metrics=[Scaled(name="scaled")])
+    first = _fit_once(model)["scaled"]
+    scale.assign(3.0)
+    assert [first, _fit_once(model)["scaled"]] == [[1.0], [3.0]]

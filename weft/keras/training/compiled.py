@@ -16,7 +16,7 @@ from weft.keras.training.feed import batch_key
 from weft.keras.training.loop import TABLE
 from weft.keras.training.predicting import PredictProgram
 from weft.keras.training.program import LogsOf, StepProgram
-from weft.keras.training.step import Step
+from weft.keras.training.step import Step, trace_step
 
 
 @dataclass
@@ -99,24 +99,30 @@ def make_program(model: Any, mode: str, batch: Any, table: bool) -> Any:
             model.optimizer.distribute()
     if compiled.eager:
         return EagerProgram(function, variables, logs=mode != "predict")
-    step = Step(function, variables, batch)
+    step = trace_step(function, variables, batch)
     if distribution is not None:
         if mode == "train" and distribution.choose(step):
             compiled.programs.clear()
-            step = Step(function, step.variables, batch)
+            step = trace_step(function, step.variables, batch)
         distribution.check_matched()
         check_agreement(step.variables)
     count = next((leaf.shape[0] for leaf in weft.tree.leaves(batch) if leaf.shape), 0)
     if mode == "predict":
         return PredictProgram(step, count)
-    return StepProgram(step, LogsOf(step, metric_results(model, step)), count, TABLE if table else 0)
+    results, unlisted = metric_results(model, step)
+    if unlisted:
+        step = trace_step(function, [*step.variables, *unlisted], batch)
+    return StepProgram(step, LogsOf(step, results), count, TABLE if table else 0)
 
 
-def metric_results(model: Any, step: Step) -> Callable[[], Any] | None:
-    """Return a function for the results of metrics if a step updates metrics and returns exactly those; else None."""
+def metric_results(model: Any, step: Step) -> tuple[Callable[[], Any] | None, tuple[Any, ...]]:
+    """Return a function for the results of metrics, and the variables that it reads but the step does not list.
+
+    The function is None unless the step updates metrics and returns exactly their results.
+    """
     written = {id(step.variables[i]) for i in step.written}
     if not any(id(variable) in written for variable in model.metrics_variables):
-        return None
+        return None, ()
     results = model.get_metrics_result
-    names = weft.eval_shape(lambda values: step.read(results, values), step.value_specs())
-    return results if set(names) == set(step.result) else None
+    names, unlisted = step.trace_read(results)
+    return (results, unlisted) if set(names) == set(step.result) else (None, ())

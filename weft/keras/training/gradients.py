@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,6 +10,35 @@ import weft
 from weft.errors import ArgumentError
 from weft.keras.core.context import get_keras_mask, set_keras_mask
 from weft.keras.core.scope import StatelessScope
+from weft.tree_util import register_dataclass, register_static
+
+
+@register_static
+@dataclasses.dataclass(frozen=True, eq=False)
+class Written:
+    """The variables that a closure wrote, in the order of their new values. It compares by identity."""
+
+    variables: tuple[Any, ...]
+
+
+@register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What a differentiated closure returns beside its loss.
+
+    Attributes:
+        loss: the loss, not scaled.
+        aux: further outputs of the closure, or None.
+        masks: the Keras mask of each leaf of `aux`: masks belong to objects, which do not leave a transformation.
+        values: the new values of written variables.
+        written: these variables.
+    """
+
+    loss: Any
+    aux: Any
+    masks: list[Any]
+    values: list[Any]
+    written: Written
 
 
 def gradients(
@@ -34,32 +64,30 @@ def gradients(
     (9.0, None, 6.0)
     """
     variables = list(variables)
-    written: list[Any] = []
 
-    def pure(values: list[Any]) -> tuple[Any, Any]:
+    def pure(values: list[Any]) -> tuple[Any, Outcome]:
         with StatelessScope(zip(variables, values, strict=True)) as scope:
             result = loss_fn()
             loss, aux = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
             loss = weft.numpy.asarray(loss)
             if loss.ndim:
                 raise ArgumentError(
-                    "A loss that is differentiated is a scalar.",
+                    "A loss that is differentiated must be a scalar.",
                     received=f"an array of shape {loss.shape}",
                     fix="ops.mean(loss)",
                 )
             scaled = loss if scale is None else scale(loss)
-        # Masks belong to objects, and these do not leave the transformation: they go beside their values.
         masks = [get_keras_mask(leaf) for leaf in weft.tree.leaves(aux)]
         started = dict(zip(map(id, variables), values, strict=True))
-        changed = [(v, new) for v, new in scope._values.values() if started.get(id(v)) is not new]
-        written[:] = [variable for variable, _ in changed]
-        return scaled, (loss, aux, masks, [value for _, value in changed])
+        changed = [(v, new) for v, new in scope.updates() if started.get(id(v)) is not new]
+        written = Written(tuple(variable for variable, _ in changed))
+        return scaled, Outcome(loss, aux, masks, [value for _, value in changed], written)
 
     values = [variable.value for variable in variables]
-    (_, (loss, aux, masks, new)), found = weft.value_and_grad(pure, has_aux=True)(values)
-    for variable, value in zip(written, new, strict=True):
+    (_, outcome), found = weft.value_and_grad(pure, has_aux=True)(values)
+    for variable, value in zip(outcome.written.variables, outcome.values, strict=True):
         variable.assign(value)
-    for leaf, mask in zip(weft.tree.leaves(aux), masks, strict=True):
+    for leaf, mask in zip(weft.tree.leaves(outcome.aux), outcome.masks, strict=True):
         if mask is not None:
             set_keras_mask(leaf, mask)
-    return loss, aux, found
+    return outcome.loss, outcome.aux, found
