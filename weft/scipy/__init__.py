@@ -1,4 +1,4 @@
-"""SciPy on arrays that can be traced, differentiated and vectorised. Each module is loaded when it is asked for."""
+"""SciPy on arrays that can be traced, differentiated and vectorised. Each module is imported on first access."""
 
 import importlib as _importlib
 from typing import TYPE_CHECKING as _TYPE_CHECKING, Any as _Any

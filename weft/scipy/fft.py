@@ -33,7 +33,7 @@ _NORMS = (None, "backward", "ortho", "forward")
 
 
 def dct(x: Any, type: int = 2, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
-    """The discrete cosine transform along an axis.
+    """Compute the discrete cosine transform along an axis.
 
     Args:
         x: an array, real or complex.
@@ -51,7 +51,7 @@ def dct(x: Any, type: int = 2, n: int | None = None, axis: int = -1, norm: str |
 
 
 def idct(x: Any, type: int = 2, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
-    """The inverse of `dct`, with the same arguments.
+    """Compute the inverse of `dct`. The arguments are the same.
 
     >>> import weft.numpy as np
     >>> from weft.scipy.fft import dct, idct
@@ -64,15 +64,16 @@ def idct(x: Any, type: int = 2, n: int | None = None, axis: int = -1, norm: str 
 def dctn(
     x: Any, type: int = 2, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str | None = None
 ) -> Array:
-    """The discrete cosine transform along several axes, by default all (or the last ones, as many as `s` has sizes);
-    the other arguments are those of `dct`."""
+    """Compute the discrete cosine transform along several axes: by default all, or the last `len(s)` if `s` is given.
+    The other arguments are those of `dct`.
+    """
     return _over("dctn", x, type, s, axes, norm, inverse=False)
 
 
 def idctn(
     x: Any, type: int = 2, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str | None = None
 ) -> Array:
-    """The inverse of `dctn`, with the same arguments."""
+    """Compute the inverse of `dctn`. The arguments are the same."""
     return _over("idctn", x, type, s, axes, norm, inverse=True)
 
 
@@ -112,12 +113,12 @@ def _along(name: str, x: Any, type: int, n: int | None, axis: int, norm: str | N
     if size != x.shape[-1]:
         x = lax.pad(x, np.zeros((), dtype), [(0, 0, 0)] * (x.ndim - 1) + [(0, size - x.shape[-1], 0)])
     wide = cast(x, np.dtype(np.float32)) if dtype.itemsize < 4 else x
-    out = _scaled(wide, _INVERSE_TYPE[type] if inverse else type, norm, inverse)
+    out = _scale_transform(wide, _INVERSE_TYPE[type] if inverse else type, norm, inverse)
     return moveaxis(cast(out, dtype), -1, axis)
 
 
-def _scaled(x: Array, type: int, norm: str | None, inverse: bool) -> Array:
-    """A transform along the last axis, with its factors."""
+def _scale_transform(x: Array, type: int, norm: str | None, inverse: bool) -> Array:
+    """Apply an unnormalised transform along the last axis, with the scale factors of `norm`."""
     count = x.shape[-1]
     length = 2 * (count - 1) if type == 1 else 2 * count
     if norm == "ortho":
@@ -143,13 +144,15 @@ def _rotation(angles: np.ndarray, dtype: Any) -> np.ndarray:
 
 
 def _first(x: Array) -> Array:
-    """Of a signal that is even around both its ends."""
+    """Compute the type-1 transform, as the Fourier transform of the signal mirrored at both ends."""
     both = lax.concatenate([x, lax.rev(x[..., 1:-1], (x.ndim - 1,))], x.ndim - 1)
     return lax.real(_fft.rfft(both))
 
 
 def _second(x: Array) -> Array:
-    """The even elements, then the odd ones backwards: the Fourier transform of these has all that is needed."""
+    """Compute the type-2 transform, as the Fourier transform of the even elements followed by the odd ones in reverse
+    order (Makhoul's permutation).
+    """
     count, last = x.shape[-1], x.ndim - 1
     shuffled = lax.concatenate([x[..., ::2], lax.rev(x[..., 1::2], (last,))], last)
     spectrum = _fft.rfft(shuffled)
@@ -160,7 +163,7 @@ def _second(x: Array) -> Array:
 
 
 def _third(x: Array) -> Array:
-    """The inverse of `_second`, times twice the length."""
+    """Compute the type-3 transform: the inverse of `_second`, times twice the length."""
     count, last = x.shape[-1], x.ndim - 1
     half = count // 2 + 1
     padded = lax.concatenate([x, lax.full_like(x[..., :1], 0)], last)

@@ -12,7 +12,7 @@ __all__ = ["trapezoid"]
 
 
 def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Array:
-    """The integral along an axis by the trapezoidal rule.
+    """Integrate along an axis by the trapezoidal rule.
 
     Args:
         y: values of a function.

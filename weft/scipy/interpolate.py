@@ -66,8 +66,7 @@ class RegularGridInterpolator:
         grid = [ensure_array(p) for p in sequence(points, "points")]
         if len(grid) > self.values.ndim or not grid:
             raise ShapeMismatchError(
-                f"RegularGridInterpolator: there are {len(grid)} point arrays, but values has {self.values.ndim} "
-                "dimensions.",
+                f"RegularGridInterpolator needs one to {self.values.ndim} point arrays (its rank), got {len(grid)}.",
                 fix="a vector of positions for each of the first axes of values",
             )
         self.grid: tuple[Array, ...] = tuple(self._axis(axis, p) for axis, p in enumerate(grid))
@@ -105,7 +104,7 @@ class RegularGridInterpolator:
         return points
 
     def __call__(self, xi: Any, method: str | None = None) -> Array:
-        """The values at positions; NaN where a position is NaN."""
+        """Values at positions; NaN where a position is NaN."""
         method = self.method if method is None else _method(method)
         ndim = len(self.grid)
         if isinstance(xi, (tuple, list)):
@@ -117,8 +116,7 @@ class RegularGridInterpolator:
             xi = xi[..., None]
         if xi.shape[-1] != ndim:
             raise ShapeMismatchError(
-                f"the requested sample points xi have dimension {xi.shape[-1]}, but this RegularGridInterpolator has "
-                f"dimension {ndim}.",
+                f"The sample points xi must have dimension {ndim}, as the interpolator, got dimension {xi.shape[-1]}.",
                 received=xi.aval.short(),
             )
         found = self._at(reshape(xi, (-1, ndim)), method)

@@ -24,30 +24,30 @@ from weft.trace.array import Array
 __all__ = ["map_coordinates"]
 
 
-def _mirrored(i: Any, size: int) -> Any:
-    """Reflected at the centres of the first and the last element."""
+def _mirror(i: Any, size: int) -> Any:
+    """Reflect an index at the centres of the first and the last element."""
     inner = max(size - 1, 1)
     return inner - lax.abs(remainder(i, 2 * inner) - inner) if size > 1 else lax.full_like(i, 0)
 
 
-def _reflected(i: Any, size: int) -> Any:
-    """Reflected at the outer edges of the first and the last element."""
+def _reflect(i: Any, size: int) -> Any:
+    """Reflect an index at the outer edges of the first and the last element."""
     position = remainder(i, 2 * size)
     return lax.min(position, 2 * size - 1 - position)
 
 
-# Where the elements outside of an array are.
+# Index of the element that stands for a position outside of the array.
 _OUTSIDE: dict[str, Callable[[Any, int], Any]] = {
     "constant": lambda i, size: i,
     "nearest": lambda i, size: lax.clamp(np.zeros((), i.dtype), i, np.asarray(size - 1, i.dtype)),
     "wrap": remainder,
-    "mirror": _mirrored,
-    "reflect": _reflected,
+    "mirror": _mirror,
+    "reflect": _reflect,
 }
 
 
 def map_coordinates(input: Any, coordinates: Any, order: int, mode: str = "constant", cval: Any = 0.0) -> Array:
-    """The values of an array at any positions, by interpolation.
+    """Interpolate an array at the given positions.
 
     Args:
         input: an array.
@@ -76,7 +76,7 @@ def map_coordinates(input: Any, coordinates: Any, order: int, mode: str = "const
     if mode not in _OUTSIDE:
         raise NotSupportedError(f"map_coordinates has no mode {mode!r}.", fix=f"one of {', '.join(_OUTSIDE)}")
     if index(order) not in (0, 1):
-        raise NotSupportedError("map_coordinates interpolates with order 0 or 1.", received=f"order={order}")
+        raise NotSupportedError("map_coordinates only interpolates with order 0 or 1.", received=f"order={order}")
     if any(not size for size in array.shape) and mode != "constant":
         raise ArgumentError("map_coordinates: an array without elements has no values.", received=array.aval.short())
     if not array.ndim:
@@ -103,7 +103,7 @@ def map_coordinates(input: Any, coordinates: Any, order: int, mode: str = "const
 
 
 def _corners(position: Any, order: int) -> list[tuple[Any, Any]]:
-    """The elements along an axis that count, and how much; no weight is one."""
+    """Return the elements along an axis that contribute to an interpolated value, each with its weight (None for 1)."""
     if order == 0:
         nearest = lax.round(position, lax.RoundingMethod.AWAY_FROM_ZERO)
         return [(lax.convert_element_type(nearest, np.int32), None)]

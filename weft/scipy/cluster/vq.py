@@ -52,7 +52,9 @@ def vq(obs: Any, code_book: Any, check_finite: bool = True) -> tuple[Array, Arra
     for name, x in (("obs", obs), ("code_book", codes)):
         values = concrete(x) if check_finite else None
         if values is not None and not np.isfinite(values).all():
-            raise ArgumentError(f"vq: {name} has infinities or NaN.", fix="check_finite=False if they are meant")
+            raise ArgumentError(
+                f"vq: {name} must not have infinities or NaN.", fix="check_finite=False if they are meant"
+            )
     squares = sum_(lax.square(lax.abs(obs[:, None] - codes[None])), axis=-1)
     nearest = argmin(squares, axis=1)
     difference = obs - take_in_bounds(codes, nearest, 0)

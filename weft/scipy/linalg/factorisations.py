@@ -29,7 +29,8 @@ from weft.trace.array import Array
 
 
 def cholesky(a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> Array:
-    """The factor of a positive definite matrix: U with Uᴴ U = a, or L with L Lᴴ = a if `lower`; reads that triangle.
+    """Compute the Cholesky factor of a positive definite matrix: U with Uᴴ U = a, or L with L Lᴴ = a if `lower`. Only
+    that triangle is read.
 
     Args:
         a: square matrices of shape (..., n, n).
@@ -50,7 +51,7 @@ def cholesky(a: Any, lower: bool = False, overwrite_a: bool = False, check_finit
 
 
 def cho_factor(a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> tuple[Array, bool]:
-    """The factor that `cholesky` returns, and which triangle it is: what `cho_solve` takes.
+    """Return the Cholesky factor and whether it is the lower one, as `cho_solve` expects them.
 
     Args:
         a: square matrices of shape (..., n, n).
@@ -71,7 +72,7 @@ def cho_factor(a: Any, lower: bool = False, overwrite_a: bool = False, check_fin
 
 
 def cho_solve(c_and_lower: tuple[Any, bool], b: Any, overwrite_b: bool = False, check_finite: bool = True) -> Array:
-    """The x with a x = b, from what `cho_factor` returned for a.
+    """Solve a x = b, given the result of `cho_factor(a)`.
 
     Args:
         c_and_lower: what `cho_factor` returned.
@@ -124,7 +125,7 @@ def solve_triangular(
     debug: Any = None,
     check_finite: bool = True,
 ) -> Array:
-    """The x with op(a) x = b for triangular a.
+    """Solve op(a) x = b for triangular a.
 
     `trans` is 0 or "N" for a itself, 1 or "T" for its transposed, 2 or "C" for its adjoint.
 
@@ -189,7 +190,7 @@ def lu_factor(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> t
 def lu_solve(
     lu_and_piv: tuple[Any, Any], b: Any, trans: int = 0, overwrite_b: bool = False, check_finite: bool = True
 ) -> Array:
-    """The x with op(a) x = b, from what `lu_factor` returned for a; `trans` is 0 for a, 1 for aᵀ, 2 for aᴴ.
+    """Solve op(a) x = b, given the result of `lu_factor(a)`; `trans` is 0 for a, 1 for aᵀ, 2 for aᴴ.
 
     Args:
         lu_and_piv: what `lu_factor` returned.
@@ -231,14 +232,14 @@ def lu_solve(
 
 
 def _inverse(order: Any) -> Any:
-    """The inverse of permutations."""
+    """Invert permutations along the last axis."""
     axis = order.ndim - 1
     _, inverse = lax.sort((order, lax.broadcasted_iota(np.int32, order.shape, axis)), dimension=axis, num_keys=1)
     return inverse
 
 
 def lu(a: Any, permute_l: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> tuple[Array, ...]:
-    """P, L and U with a = P L U; with `permute_l`, P L and U."""
+    """Return P, L and U with a = P L U; with `permute_l`, P L and U."""
     x = matrix("lu", a)
     factors, _, permutation = lax_linalg.lu(x)
     rows, columns = x.shape[-2:]
@@ -354,12 +355,12 @@ def eigh(
 
 
 def det(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> Array:
-    """The determinant."""
+    """Compute the determinant."""
     return linalg.det(a)
 
 
 def inv(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> Array:
-    """The inverse of square matrices."""
+    """Invert square matrices."""
     return linalg.inv(a)
 
 
@@ -373,7 +374,7 @@ def solve(
     check_finite: bool = True,
     assume_a: str = "gen",
 ) -> Array:
-    """The x with a x = b; `assume_a` may say that a is positive definite ("pos"), which uses its Cholesky factor.
+    """Solve a x = b. With `assume_a="pos"` a is positive definite and its Cholesky factor is used.
 
     Args:
         a: square matrices of shape (..., n, n).

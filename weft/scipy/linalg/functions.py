@@ -68,7 +68,7 @@ _PADE = {
 
 
 def expm(A: Any, *, upper_triangular: bool = False, max_squarings: int = 16) -> Array:
-    """The matrix exponential, by a Padé approximant of the scaled matrix and repeated squaring.
+    """Compute the matrix exponential, by a Padé approximant of the scaled matrix and repeated squaring.
 
     The result is NaN for a matrix whose norm needs more than `max_squarings` squarings.
 
@@ -113,7 +113,7 @@ def expm(A: Any, *, upper_triangular: bool = False, max_squarings: int = 16) -> 
 
 
 def _broadcast_batch(x: Any, shape: Any) -> Any:
-    """One number for each matrix, repeated over its elements."""
+    """Broadcast a number for each matrix of a batch over the elements of the matrix."""
     return lax.broadcast_in_dim(x, shape, tuple(range(len(shape) - 2)))
 
 
@@ -136,7 +136,9 @@ def _approximant(x: Any, coefficients: tuple[float, ...], upper_triangular: bool
 
 
 def expm_frechet(A: Any, E: Any, *, method: str | None = None, compute_expm: bool = True) -> Any:
-    """The exponential of A and its derivative in the direction E; the derivative alone unless `compute_expm`."""
+    """Compute the exponential of A and its derivative in the direction E; only the derivative if `compute_expm` is
+    False.
+    """
     a, e = inexact("expm_frechet", A, E)
     if a.shape != e.shape or a.ndim < 2 or a.shape[-1] != a.shape[-2]:
         raise ArgumentError(f"expm_frechet takes square matrices of one shape, got {a.shape} and {e.shape}.")
@@ -156,14 +158,15 @@ def schur(a: Any, output: str = "real") -> tuple[Array, Array]:
 
 
 def rsf2csf(T: Any, Z: Any, check_finite: bool = True) -> tuple[Array, Array]:
-    """The triangular complex Schur form from a real one with 2x2 blocks."""
+    """Convert a real Schur form with 2x2 blocks to the complex triangular one."""
     t, z = inexact("rsf2csf", T, Z)
     triangular, rotation = schur(t, output="complex")
     return triangular, matmul(as_dtype(z, rotation.dtype), rotation)
 
 
 def _by_superdiagonals(t: Any, values: Any, element: Callable[[Any, Any], Any]) -> Any:
-    """An upper triangular function of the upper triangular t, from its diagonal `values`, one superdiagonal at a time.
+    """Compute a function of an upper triangular matrix, itself upper triangular, from its diagonal `values`, one
+    superdiagonal at a time.
 
     `element(t, strict)` computes all elements from what is known above the diagonal so far.
     """
@@ -178,8 +181,9 @@ def _by_superdiagonals(t: Any, values: Any, element: Callable[[Any, Any], Any]) 
 
 
 def sqrtm(A: Any, blocksize: int = 1) -> Array:
-    """The principal square root of a square matrix, complex, by its Schur form. It has derivatives wherever no
-    eigenvalue is zero, repeated ones included."""
+    """Compute the principal square root of a square matrix, complex, by its Schur form. It has derivatives wherever no
+    eigenvalue is zero, repeated ones included.
+    """
     if blocksize != 1:
         raise ArgumentError(f"sqrtm got blocksize={blocksize!r}; only 1 is used.")
     x = square_matrix("sqrtm", A)
@@ -210,7 +214,7 @@ def _square_root_jvp(primals: Any, tangents: Any) -> Any:
 
 
 def funm(A: Any, func: Callable[[Array], Array], disp: bool = True) -> Any:
-    """The function `func` of a matrix with distinct eigenvalues; with disp=False also an estimate of the error."""
+    """Evaluate the function `func` of a matrix with distinct eigenvalues; with disp=False also estimate the error."""
     t, z = schur(A, output="complex")
     values = func(diagonal(t))
     eigenvalues = diagonal(t)
@@ -282,7 +286,7 @@ def _polar_jvp(primals: Any, tangents: Any) -> Any:
 
 
 def _lyapunov(p: Any, c: Any) -> Any:
-    """The x with p x + x p = c, for Hermitian p. Derivatives are those of the equation, not of how it is solved."""
+    """Solve p x + x p = c for Hermitian p. Differentiation uses the equation, not the iterations of the solver."""
 
     def by_eigenvalues(p: Any, _: Any, c: Any) -> Any:
         v, w = lax_linalg.eigh(p, symmetrize_input=False)
@@ -294,7 +298,7 @@ def _lyapunov(p: Any, c: Any) -> Any:
 
 
 def _implicit(a: Any, b: Any, c: Any, solve: Callable[..., Any]) -> Any:
-    """The x with a x + x b = c, which `solve(a, b, c)` finds."""
+    """Solve a x + x b = c by `solve(a, b, c)`, with the derivatives of the equation."""
     flipped_a, flipped_b = flip(a), flip(b)
     return lax.custom_linear_solve(
         lambda x: lax.add(matmul(a, x), matmul(x, b)),
@@ -305,9 +309,9 @@ def _implicit(a: Any, b: Any, c: Any, solve: Callable[..., Any]) -> Any:
 
 
 def solve_sylvester(A: Any, B: Any, C: Any, *, method: str = "schur", tol: float = 1e-8) -> Array:
-    """The X with A X + X B = C, by the Schur forms of A and B whatever `method` and `tol` say."""
+    """Solve A X + X B = C by the Schur forms of A and B. `method` and `tol` are accepted for compatibility."""
     if method not in ("schur", "eigen"):
-        raise ArgumentError(f"Unrecognized method {method!r}; it is 'schur' or 'eigen'.")
+        raise ArgumentError(f"Expected method to be 'schur' or 'eigen', got {method!r}.")
     a, b, c = inexact("solve_sylvester", A, B, C)
     if (
         min(x.ndim for x in (a, b, c)) < 2
@@ -323,7 +327,7 @@ def solve_sylvester(A: Any, B: Any, C: Any, *, method: str = "schur", tol: float
 
 
 def _sylvester(a: Any, b: Any, c: Any) -> Any:
-    """The x with a x + x b = c, all complex. Derivatives are those of the equation, not of how it is solved."""
+    """Solve a x + x b = c for complex matrices. Differentiation uses the equation, not the Schur forms."""
     return _implicit(a, b, c, _by_schur_forms)
 
 
@@ -390,7 +394,7 @@ def eigh_tridiagonal(
     size = d.shape[0]
     middle = lax.mul(as_rows(d, (size, size)), identity_like(lax.full((size, size), 0, d.dtype)))
     below = lax.pad(e, np.zeros((), e.dtype), [(0, 1, 0)])
-    beside = lax.mul(as_rows(below, (size, size)), _shifted_identity(size, e.dtype))
+    beside = lax.mul(as_rows(below, (size, size)), _subdiagonal(size, e.dtype))
     v, w = lax_linalg.eigh(lax.add(lax.add(middle, beside), adjoint(beside)), symmetrize_input=False)
     if select == "i":
         assert select_range is not None
@@ -409,6 +413,6 @@ def eigh_tridiagonal(
     return w if eigvals_only else (w, v)
 
 
-def _shifted_identity(size: int, dtype: Any) -> Any:
-    """Ones below the diagonal."""
+def _subdiagonal(size: int, dtype: Any) -> Any:
+    """Return a matrix with ones on the first subdiagonal and zeros elsewhere."""
     return ensure_array(np.eye(size, k=-1, dtype=dtype))

@@ -39,7 +39,7 @@ def _take(x: Array, indices: np.ndarray) -> Array:
 
 
 def toeplitz(c: Any, r: Any = None) -> Array:
-    """The matrix with constant diagonals, first column c and first row r (by default the conjugate of c)."""
+    """Build the Toeplitz matrix with first column c and first row r (by default the conjugate of c)."""
     if r is None:
         (c,) = ensure_arrays("toeplitz", c)
         r = conjugate(c)
@@ -50,7 +50,7 @@ def toeplitz(c: Any, r: Any = None) -> Array:
 
 
 def hankel(c: Any, r: Any = None) -> Array:
-    """The matrix with constant antidiagonals whose first column is c and whose last row is r (by default zeros)."""
+    """Build the Hankel matrix whose first column is c and whose last row is r (by default zeros)."""
     if r is None:
         (c,) = ensure_arrays("hankel", c)
         r = lax.full_like(c, 0)
@@ -71,14 +71,14 @@ def _after_first(x: Array) -> Array:
 
 
 def circulant(c: Any) -> Array:
-    """The matrix whose columns are c rotated by one more position each."""
+    """Build the circulant matrix with first column c: each further column is rotated by one more position."""
     (c,) = (_as_vectors(x) for x in ensure_arrays("circulant", c))
     size = c.shape[-1]
     return _take(c, (np.arange(size)[:, None] - np.arange(size)) % max(size, 1))
 
 
 def block_diag(*arrs: Any) -> Array:
-    """The matrix with the given ones along its diagonal and zeros elsewhere; numbers and vectors are single rows.
+    """Build a block diagonal matrix from the given ones; numbers and vectors count as single rows.
 
     Args:
         *arrs: matrices, vectors and numbers.
@@ -109,7 +109,9 @@ def block_diag(*arrs: Any) -> Array:
 
 
 def companion(a: Any) -> Array:
-    """The matrix whose eigenvalues are the roots of the polynomial with the coefficients a, highest power first."""
+    """Build the companion matrix, whose eigenvalues are the roots of the polynomial with coefficients a, highest power
+    first.
+    """
     (a,) = ensure_arrays("companion", a)
     if a.ndim < 1 or a.shape[-1] < 2:
         raise ArgumentError(f"companion takes a vector of two or more coefficients, got shape {a.shape}.")
@@ -120,7 +122,7 @@ def companion(a: Any) -> Array:
 
 
 def convolution_matrix(a: Any, n: int, mode: str = "full") -> Array:
-    """The matrix whose product with a vector of size n is its convolution with a."""
+    """Build the matrix whose product with a vector of size n is its convolution with a."""
     (a,) = ensure_arrays("convolution_matrix", a)
     if a.ndim < 1 or not a.shape[-1]:
         raise ArgumentError(f"convolution_matrix takes a vector that is not empty, got shape {a.shape}.")
@@ -141,7 +143,9 @@ def convolution_matrix(a: Any, n: int, mode: str = "full") -> Array:
 
 
 def leslie(f: Any, s: Any) -> Array:
-    """The matrix of a population by age: birth rates f in the first row, survival rates s below the diagonal."""
+    """Build a Leslie matrix of a population by age: birth rates f in the first row, survival rates s below the
+    diagonal.
+    """
     f, s = _vector_pair("leslie", f, s)
     size = f.shape[-1]
     if s.shape[-1] != size - 1:
@@ -157,14 +161,16 @@ def _check_vector(name: str, a: Array) -> None:
 
 
 def fiedler(a: Any) -> Array:
-    """The matrix of distances |a[i] - a[j]|."""
+    """Build the Fiedler matrix of distances |a[i] - a[j]|."""
     (a,) = ensure_arrays("fiedler", a)
     _check_vector("fiedler", a)
     return absolute(subtract(expand_dims(a, -1), expand_dims(a, -2)))
 
 
 def fiedler_companion(a: Any) -> Array:
-    """The pentadiagonal matrix whose eigenvalues are the roots of the polynomial with the coefficients a."""
+    """Build the pentadiagonal Fiedler companion matrix, whose eigenvalues are the roots of the polynomial with
+    coefficients a.
+    """
     (a,) = ensure_arrays("fiedler_companion", a)
     _check_vector("fiedler_companion", a)
     size, lead = a.shape[-1] - 1, a.shape[:-1]
@@ -192,13 +198,13 @@ def fiedler_companion(a: Any) -> Array:
 
 
 def hilbert(n: int) -> Array:
-    """The matrix 1 / (i + j + 1), notorious for its condition."""
+    """Build the Hilbert matrix 1 / (i + j + 1), notorious for its condition."""
     i = np.arange(index(n))
     return ensure_array((1.0 / (i[:, None] + i + 1.0)).astype(dtypes.default_float_dtype()))
 
 
 def invhilbert(n: int) -> Array:
-    """The inverse of `hilbert`, exact as long as its integers are."""
+    """Build the inverse of `hilbert`, exact as long as its integers are."""
     n = index(n)
     out = np.zeros((n, n))
     for i in range(n):
@@ -223,17 +229,17 @@ def _pascal(n: int, kind: str | None, sign: int) -> Array:
 
 
 def pascal(n: int, kind: str | None = None) -> Array:
-    """The matrix of binomial coefficients: symmetric, or its "lower" or "upper" factor."""
+    """Build the matrix of binomial coefficients: symmetric, or its "lower" or "upper" factor."""
     return _pascal(n, kind, 1)
 
 
 def invpascal(n: int, kind: str | None = None) -> Array:
-    """The inverse of `pascal`."""
+    """Build the inverse of `pascal`."""
     return _pascal(n, kind, -1)
 
 
 def hadamard(n: int, dtype: Any = int) -> Array:
-    """The matrix of 1 and -1 with orthogonal rows; n is a power of two."""
+    """Build a Hadamard matrix: 1 and -1 with orthogonal rows; n is a power of two."""
     n = index(n)
     if n < 1 or n & (n - 1):
         raise ArgumentError(f"n must be a positive integer and a power of 2, got {n}.")
@@ -244,7 +250,9 @@ def hadamard(n: int, dtype: Any = int) -> Array:
 
 
 def helmert(n: int, full: bool = False) -> Array:
-    """The orthogonal matrix of contrasts between each element and those before; with `full` also the mean."""
+    """Build the orthogonal Helmert matrix of contrasts between each element and those before; with `full` also the
+    mean.
+    """
     n = index(n)
     if n < 1:
         raise ArgumentError(f"n must be a positive integer, got {n}.")
@@ -255,7 +263,7 @@ def helmert(n: int, full: bool = False) -> Array:
 
 
 def dft(n: int, scale: str | None = None, *, dtype: Any = None) -> Array:
-    """The matrix of the Fourier transform; `scale` may be "sqrtn" or "n"."""
+    """Build the matrix of the discrete Fourier transform; `scale` may be "sqrtn" or "n"."""
     n = index(n)
     if scale not in (None, "sqrtn", "n"):
         raise ArgumentError(f"scale must be None, 'sqrtn' or 'n', got {scale!r}.")

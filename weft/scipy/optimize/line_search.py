@@ -1,5 +1,6 @@
-"""A step along a direction that satisfies the strong Wolfe conditions: bracket it, then narrow the bracket down
-(Nocedal and Wright, Numerical Optimization, algorithms 3.5 and 3.6)."""
+"""Line search for a step that satisfies the strong Wolfe conditions: bracket it, then narrow the bracket down (Nocedal
+and Wright, Numerical Optimization, algorithms 3.5 and 3.6).
+"""
 
 from __future__ import annotations
 
@@ -11,12 +12,12 @@ import numpy as np
 from weft import lax
 from weft.base import dtypes, tree
 
-DECREASE = 1e-4  # of what the derivative promises, how much the value must decrease
-CURVATURE = 0.9  # how much of the derivative may be left
+DECREASE = 1e-4  # fraction of the decrease predicted by the derivative that the value must reach
+CURVATURE = 0.9  # fraction of the derivative that may be left
 
 
 class Sample(NamedTuple):
-    """What is known of a step: the value there, its derivative along the direction, and the gradient."""
+    """Evaluation of a step: value there, derivative along the direction, gradient."""
 
     step: Any
     value: Any
@@ -36,15 +37,16 @@ class Bracket(NamedTuple):
 
 
 def choose(condition: Any, a: Any, b: Any) -> Any:
-    """One of two trees."""
+    """Select one of two trees by a scalar condition."""
     return tree.map(lambda x, y: lax.select(lax.broadcast(condition, x.shape), x, y), a, b)
 
 
 def line_search(
     evaluate: Callable[[Any], Sample], start: Sample, first_step: Any, maxiter: Any
 ) -> tuple[Sample, Any, Any]:
-    """A good step, or the best one found, which may be `start`; how many steps were evaluated; whether the bracket was
-    closed."""
+    """Search for a step that satisfies the strong Wolfe conditions. Return the best step found, which may be `start`,
+    the number of evaluations, and whether the bracket was closed.
+    """
     slack = np.asarray(4 * float(dtypes.finfo(start.value.dtype).eps), start.value.dtype) * lax.abs(start.value)
 
     def too_high(sample: Sample) -> Any:
@@ -65,12 +67,12 @@ def line_search(
         low = choose(beyond, bracket.low, new)
         return Bracket(low, high, high, beyond | rising, accepted, bracket.count + 1), step + step
 
-    def unbracketed(state: tuple[Bracket, Any]) -> Any:
+    def needs_bracket(state: tuple[Bracket, Any]) -> Any:
         bracket, step = state
         return ~bracket.closed & ~bracket.accepted & (bracket.count < maxiter) & lax.is_finite(step)
 
     first = Bracket(start, start, start, np.zeros((), bool), np.zeros((), bool), np.zeros((), np.int32))
-    bracket, _ = lax.while_loop(unbracketed, open_bracket, (first, first_step))
+    bracket, _ = lax.while_loop(needs_bracket, open_bracket, (first, first_step))
 
     def narrow(state: tuple[Bracket, Any]) -> tuple[Bracket, Any]:
         bracket, k = state
@@ -95,8 +97,9 @@ def line_search(
 
 
 def _inside(bracket: Bracket, k: Any) -> Any:
-    """The next step to try: the minimum of a cubic through what is known, or of a parabola, or the middle, whichever is
-    the first that is well inside."""
+    """Choose the next step to try: the minimum of a cubic through the samples, else of a parabola, else the middle,
+    whichever first lies well inside the bracket.
+    """
     low, high, recent = bracket.low, bracket.high, bracket.recent
     width = high.step - low.step
     smallest, largest = lax.min(low.step, high.step), lax.max(low.step, high.step)

@@ -21,7 +21,7 @@ from weft.scipy.optimize.quasi_newton import CONVERGED, State, bfgs, lbfgs
 
 
 class OptimizeResults(NamedTuple):
-    """What `minimize` returns.
+    """Result of `minimize`.
 
     x: where the function is least; success: whether it converged; status: 0 if it converged, 1 after the most
     iterations, 2 after the most evaluations, 3 and 5 if no step along a direction was good enough, by narrowing an
@@ -57,7 +57,7 @@ def minimize(
     tol: float | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> OptimizeResults:
-    """A local minimum of a function of a vector.
+    """Minimise a function of a vector locally.
 
     The minimum and its value have derivatives with respect to `args`, and to whatever else `fun` uses: those of the
     solution of `grad(fun) = 0`. They do not depend on how it was found, and mean nothing where it did not converge.
@@ -106,11 +106,11 @@ def minimize(
     size = start.shape[0]
     is_complex = dtypes.kind(start.dtype) == "c"
 
-    def combined(x: Any) -> Any:
+    def to_complex(x: Any) -> Any:
         return lax.complex(x[:size], x[size:]) if is_complex else x
 
     def objective(x: Any) -> Any:
-        value = fun(combined(x), *args)
+        value = fun(to_complex(x), *args)
         aval: Any = get_aval(value)
         if getattr(aval, "shape", None) != () or dtypes.kind(aval.dtype) not in "f":
             raise NonScalarGradientError("minimize: fun must return a real number.", received=aval.short())
@@ -125,7 +125,7 @@ def minimize(
     x, found = lax.custom_root(grad(objective), start, search, _solve_densely, has_aux=True)
     gradient = found.gradient
     return OptimizeResults(
-        x=combined(x),
+        x=to_complex(x),
         success=found.status == CONVERGED,
         status=found.status,
         fun=objective(x),
@@ -138,6 +138,6 @@ def minimize(
 
 
 def _solve_densely(operator: Callable[[Any], Any], right: Any) -> Any:
-    """The solution of a linear system by the matrix of its operator: here, of second derivatives."""
+    """Solve a linear system by materialising the matrix of its operator, here of second derivatives."""
     columns = vmap(operator)(np.eye(right.shape[0], dtype=right.dtype))
     return solve(columns.T, right)

@@ -18,7 +18,7 @@ CONVERGED, MOST_ITERATIONS, MOST_EVALUATIONS, NARROWED, UNBRACKETED = 0, 1, 2, 3
 
 
 class State(NamedTuple):
-    """An iteration: where it is, and what the method remembers of the function's curvature."""
+    """State of an iteration: position and the method's model of the curvature."""
 
     x: Any
     value: Any
@@ -27,14 +27,14 @@ class State(NamedTuple):
     memory: Any
     iterations: Any
     evaluations: Any
-    status: Any  # -1 as long as it goes on
+    status: Any  # -1 while the iteration continues
 
 
 class Method(NamedTuple):
-    """What tells the methods apart: how they remember, and the direction to go."""
+    """Parts in which quasi-Newton methods differ: search direction and update of the memory."""
 
     direction: Callable[[Any, Any], Any]  # of memory and gradient
-    remember: Callable[[Any, Any, Any], Any]  # memory after a step, and the change of the gradient over it
+    remember: Callable[[Any, Any, Any], Any]  # of memory, step and change of the gradient: the new memory
 
 
 def bfgs(
@@ -58,11 +58,11 @@ def bfgs(
 
     method = Method(lambda inverse, gradient: -(inverse @ gradient), remember)
     limit = 200 * x0.shape[0] if maxiter is None else maxiter
-    return _minimized(fun, x0, method, lax.full_like(x0, 0)[:, None] + identity, limit, norm, gtol, line_search_maxiter)
+    return _minimize(fun, x0, method, lax.full_like(x0, 0)[:, None] + identity, limit, norm, gtol, line_search_maxiter)
 
 
 class Pairs(NamedTuple):
-    """The last steps and changes of the gradient, oldest first; rows of zeros where there were none."""
+    """Last steps and changes of the gradient, oldest first; unused rows are zero."""
 
     steps: Any
     changes: Any
@@ -104,13 +104,13 @@ def lbfgs(
         bends = curvature > 0
         safe = lax.select(bends, curvature, lax.full_like(curvature, 1))
 
-        def appended(rows: Any, row: Any) -> Any:
+        def append(rows: Any, row: Any) -> Any:
             return lax.concatenate([rows[1:], row[None]], 0)
 
         new = Pairs(
-            appended(pairs.steps, step),
-            appended(pairs.changes, change),
-            appended(pairs.inverse_curvatures, 1 / safe),
+            append(pairs.steps, step),
+            append(pairs.changes, change),
+            append(pairs.inverse_curvatures, 1 / safe),
             safe / lax.max(lax.dot(change, change), np.asarray(dtypes.finfo(x0.dtype).tiny, x0.dtype)),
         )
         return choose(bends, new, pairs)
@@ -118,7 +118,7 @@ def lbfgs(
     rows = lax.full((maxcor, x0.shape[0]), 0, x0.dtype)
     memory = Pairs(rows, rows, lax.full((maxcor,), 0, x0.dtype), lax.full((), 1, x0.dtype))
     limits = [limit for limit in (maxfun, maxgrad) if limit is not None]
-    return _minimized(
+    return _minimize(
         fun,
         x0,
         Method(direction, remember),
@@ -132,7 +132,7 @@ def lbfgs(
     )
 
 
-def _minimized(
+def _minimize(
     fun: Callable[[Any], Any],
     x0: Any,
     method: Method,

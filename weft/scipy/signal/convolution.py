@@ -24,7 +24,7 @@ _BOUNDARIES = {"fill": "constant", "wrap": "wrap", "symm": "symmetric"}
 
 
 def convolve(in1: Any, in2: Any, mode: str = "full", method: str = "auto", precision: Any = None) -> Array:
-    """The convolution of two arrays of one rank.
+    """Convolve two arrays of equal rank.
 
     Args:
         in1: an array.
@@ -40,12 +40,12 @@ def convolve(in1: Any, in2: Any, mode: str = "full", method: str = "auto", preci
     Array([1., 3., 5., 3.], dtype=float32)
     """
     a, b = _operands("convolve", in1, in2, mode)
-    return _convolved("convolve", a, b, mode, method, precision)
+    return _convolve("convolve", a, b, mode, method, precision)
 
 
 def correlate(in1: Any, in2: Any, mode: str = "full", method: str = "auto", precision: Any = None) -> Array:
-    """The cross-correlation of two arrays of one rank: the convolution with the second one backwards and conjugated.
-    The arguments are those of `convolve`.
+    """Cross-correlate two arrays of equal rank: convolve with the second one reversed and conjugated. The arguments are
+    those of `convolve`.
 
     >>> import weft.numpy as np
     >>> from weft.scipy.signal import correlate
@@ -53,13 +53,13 @@ def correlate(in1: Any, in2: Any, mode: str = "full", method: str = "auto", prec
     Array([2., 5., 8., 3.], dtype=float32)
     """
     a, b = _operands("correlate", in1, in2, mode)
-    return _convolved("correlate", a, flip(conjugate(b)), mode, method, precision)
+    return _convolve("correlate", a, flip(conjugate(b)), mode, method, precision)
 
 
 def convolve2d(
     in1: Any, in2: Any, mode: str = "full", boundary: str = "fill", fillvalue: Any = 0, precision: Any = None
 ) -> Array:
-    """The convolution of two matrices.
+    """Convolve two matrices.
 
     Args:
         in1: a matrix.
@@ -70,19 +70,21 @@ def convolve2d(
         precision: that of the contractions.
     """
     a, b = _operands("convolve2d", in1, in2, mode, rank=2)
-    return _bounded("convolve2d", a, b, mode, boundary, fillvalue, precision, late=False)
+    return _convolve_with_boundary("convolve2d", a, b, mode, boundary, fillvalue, precision, late=False)
 
 
 def correlate2d(
     in1: Any, in2: Any, mode: str = "full", boundary: str = "fill", fillvalue: Any = 0, precision: Any = None
 ) -> Array:
-    """The cross-correlation of two matrices; the arguments are those of `convolve2d`."""
+    """Cross-correlate two matrices. The arguments are those of `convolve2d`."""
     a, b = _operands("correlate2d", in1, in2, mode, rank=2)
-    return _bounded("correlate2d", a, flip(conjugate(b)), mode, boundary, fillvalue, precision, late=True)
+    return _convolve_with_boundary(
+        "correlate2d", a, flip(conjugate(b)), mode, boundary, fillvalue, precision, late=True
+    )
 
 
 def fftconvolve(in1: Any, in2: Any, mode: str = "full", axes: Sequence[int] | int | None = None) -> Array:
-    """The convolution of two arrays by Fourier transforms.
+    """Convolve two arrays by Fourier transforms.
 
     Args:
         in1: an array.
@@ -111,7 +113,7 @@ def _operands(name: str, in1: Any, in2: Any, mode: str, rank: int | None = None)
     return a, b
 
 
-def _convolved(name: str, a: Array, b: Array, mode: str, method: str, precision: Any) -> Array:
+def _convolve(name: str, a: Array, b: Array, mode: str, method: str, precision: Any) -> Array:
     if method == "fft":
         return _by_fft(name, a, b, mode, tuple(range(a.ndim)))
     if method not in ("auto", "direct"):
@@ -129,7 +131,9 @@ def _direct(a: Array, b: Array, padding: Sequence[tuple[int, int]], precision: A
 
 
 def _padding(kernel: int, mode: str, late: bool = False) -> tuple[int, int]:
-    """How many elements the kernel reaches beyond each end; of two middles of the full result, which is the `same`."""
+    """Return the padding before and after an axis; `late` chooses the later of two middles of the full result for
+    "same".
+    """
     if mode == "full":
         return kernel - 1, kernel - 1
     if mode == "same":
@@ -139,7 +143,7 @@ def _padding(kernel: int, mode: str, late: bool = False) -> tuple[int, int]:
 
 
 def _larger_first(name: str, a: Array, b: Array, axes: Sequence[int]) -> tuple[Array, Array]:
-    """The operands such that the first is not smaller along any axis."""
+    """Order the operands such that the first is at least as large as the second along all axes."""
     if all(a.shape[axis] >= b.shape[axis] for axis in axes):
         return a, b
     if all(b.shape[axis] >= a.shape[axis] for axis in axes):
@@ -151,14 +155,14 @@ def _larger_first(name: str, a: Array, b: Array, axes: Sequence[int]) -> tuple[A
     )
 
 
-def _bounded(
+def _convolve_with_boundary(
     name: str, a: Array, b: Array, mode: str, boundary: str, fillvalue: Any, precision: Any, late: bool
 ) -> Array:
-    """A convolution of matrices with what is outside of the first."""
+    """Convolve matrices with the values of `boundary` outside of the first."""
     if boundary not in _BOUNDARIES:
         raise ArgumentError(f"{name}: there is no boundary {boundary!r}.", fix=f"one of {', '.join(_BOUNDARIES)}")
     if mode == "valid":  # nothing outside counts
-        return _convolved(name, a, b, mode, "direct", precision)
+        return _convolve(name, a, b, mode, "direct", precision)
     reach = [_padding(m, mode, late) for m in b.shape]
     if boundary == "fill" and isinstance(fillvalue, (int, float, complex)) and fillvalue == 0:
         return _direct(a, b, reach, precision)
@@ -195,7 +199,7 @@ def _by_fft(name: str, a: Array, b: Array, mode: str, axes: tuple[int, ...]) -> 
 
 
 def fast_length(length: int) -> int:
-    """The least number that is not smaller and has no prime factor above 5."""
+    """Return the least integer from `length` up without a prime factor above 5."""
     best = 1 << (length - 1).bit_length()
     fives = 1
     while fives < best:

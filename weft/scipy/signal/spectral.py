@@ -35,8 +35,9 @@ from weft.trace.array import Array
 
 
 class Segments(NamedTuple):
-    """How a signal is cut: the window that segments are multiplied with, how many elements the next one begins later,
-    and the length of the Fourier transforms."""
+    """Segmentation of a signal: the window each segment is multiplied with, the distance between starts of segments,
+    and the length of the Fourier transforms.
+    """
 
     window: Any
     step: int
@@ -61,7 +62,7 @@ def csd(
     axis: int = -1,
     average: str = "mean",
 ) -> tuple[Array, Array]:
-    """The cross power spectral density of two signals by Welch's method.
+    """Estimate the cross power spectral density of two signals by Welch's method.
 
     Args:
         x: a signal.
@@ -115,8 +116,9 @@ def welch(
     axis: int = -1,
     average: str = "mean",
 ) -> tuple[Array, Array]:
-    """The power spectral density of a signal by Welch's method: that of segments, averaged. The arguments and results
-    are those of `csd`; the density is real."""
+    """Estimate the power spectral density of a signal by Welch's method: averaged over segments. Arguments and results
+    are those of `csd`; the density is real.
+    """
     options = window, nperseg, noverlap, nfft, detrend, return_onesided, scaling, axis, average
     frequencies, density = csd(x, None, fs, *options)
     return frequencies, lax.real(density) if dtypes.kind(density.dtype) == "c" else density
@@ -135,7 +137,7 @@ def stft(
     padded: bool = True,
     axis: int = -1,
 ) -> tuple[Array, Array, Array]:
-    """The Fourier transforms of segments of a signal, which `istft` inverts.
+    """Compute the short-time Fourier transform of a signal, which `istft` inverts.
 
     Args:
         x, fs, window, nperseg, noverlap, nfft, detrend, return_onesided, axis: as in `csd`.
@@ -186,7 +188,7 @@ def istft(
     time_axis: int = -1,
     freq_axis: int = -2,
 ) -> tuple[Array, Array]:
-    """The signal whose short-time Fourier transforms, as `stft` computes them, fit best.
+    """Invert the short-time Fourier transform of `stft`, by least squares.
 
     Args:
         Zxx: the transforms.
@@ -243,7 +245,7 @@ def istft(
 
 
 def _window(name: str, window: Any, size: int, dtype: Any) -> Array:
-    """A window by its name in SciPy, or as an array."""
+    """Return a window as an array, from its name in SciPy or its elements."""
     if isinstance(window, (str, tuple)):
         import scipy.signal
 
@@ -272,7 +274,9 @@ def _segments(name: str, window: Any, nperseg: Any, noverlap: Any, nfft: Any, co
             )
             size = count
     if size > count:
-        raise ArgumentError(f"{name}: the window is longer than the signal.", received=f"{size} and {count} elements")
+        raise ArgumentError(
+            f"{name}: the window must not be longer than the signal.", received=f"{size} and {count} elements"
+        )
     length = size if nfft is None else index(nfft)
     if length < size:
         raise ArgumentError(f"{name}: nfft must be greater than or equal to nperseg.", received=f"{length} and {size}")
@@ -282,8 +286,8 @@ def _segments(name: str, window: Any, nperseg: Any, noverlap: Any, nfft: Any, co
     return Segments(_window(name, window, size, dtype), size - overlap, length)
 
 
-def _extended(x: Array, boundary: str | None, reach: int) -> Array:
-    """A signal continued at both ends of the last axis."""
+def _extend(x: Array, boundary: str | None, reach: int) -> Array:
+    """Extend a signal by `reach` elements at both ends of the last axis."""
     if boundary is None:
         return x
     if boundary not in ("even", "odd", "constant", "zeros"):
@@ -335,7 +339,7 @@ def _spectra(
     boundary: str | None,
     padded: bool,
 ) -> tuple[Array, Array, Array]:
-    """Frequencies, times, and the spectra of segments: cross powers ("psd") or Fourier transforms ("stft")."""
+    """Return frequencies, times and spectra of segments: cross powers ("psd") or Fourier transforms ("stft")."""
     if scaling not in ("density", "spectrum"):
         raise ArgumentError(f"{name}: Unknown scaling: {scaling!r}.", fix="'density' or 'spectrum'")
     signals = [ensure_array(a) for a in promote_dtypes_inexact(*ensure_arrays(name, *((x,) if y is None else (x, y))))]
@@ -351,15 +355,15 @@ def _spectra(
     segments = _segments(name, window, nperseg, noverlap, nfft, count, real)
     size, step = segments.size, segments.step
 
-    def prepared(signal: Array) -> Array:
+    def prepare(signal: Array) -> Array:
         if signal.shape[-1] < count:
             signal = _zeros_after(signal, count - signal.shape[-1])
-        signal = _extended(signal, boundary, size // 2)
+        signal = _extend(signal, boundary, size // 2)
         if padded:
             signal = _zeros_after(signal, (-(signal.shape[-1] - size) % step) % size)
         return signal
 
-    signals = [prepared(s) for s in signals]
+    signals = [prepare(s) for s in signals]
     length = signals[0].shape[-1]
     is_complex = any(dtypes.kind(s.dtype) == "c" for s in signals)
     if is_complex and onesided:

@@ -17,7 +17,7 @@ from weft.trace.array import Array
 
 
 def detrend(data: Any, axis: int = -1, type: str = "linear", bp: Any = 0, overwrite_data: Any = None) -> Array:
-    """A signal without its trend along an axis.
+    """Remove the trend along an axis of a signal.
 
     Args:
         data: the signal.
@@ -52,7 +52,7 @@ def detrend(data: Any, axis: int = -1, type: str = "linear", bp: Any = 0, overwr
 
 @combining_ranks
 def _without_line(x: Array) -> Array:
-    """A part of a signal less the line that fits it best, by the moments of positions around their middle."""
+    """Subtract the line of best fit from a part of a signal, by the moments of positions around their middle."""
     count = x.shape[-1]
     x = x - mean(x, axis=-1, keepdims=True)
     if count == 1:

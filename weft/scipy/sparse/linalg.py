@@ -60,7 +60,7 @@ def cg(
     >>> x.round(4)
     Array([0.5, 3. ], dtype=float32)
     """
-    return _solved("cg", _cg, A, b, x0, tol, atol, maxiter, M, hermitian=True), None
+    return _solve_with_derivatives("cg", _cg, A, b, x0, tol, atol, maxiter, M, hermitian=True), None
 
 
 def bicgstab(
@@ -75,8 +75,8 @@ def bicgstab(
 ) -> tuple[Any, None]:
     """x with `A x = b` by the stabilised biconjugate gradient method, for any invertible operator.
 
-    Arguments and results are those of `cg`; M need not be Hermitian. Where the method breaks down, what it has found so
-    far is returned.
+    Arguments and results are those of `cg`; M need not be Hermitian. If the method breaks down, it returns the latest
+    iterate.
 
     >>> import weft.numpy as np
     >>> from weft.scipy.sparse.linalg import bicgstab
@@ -84,7 +84,7 @@ def bicgstab(
     >>> x.round(4)
     Array([1., 1.], dtype=float32)
     """
-    return _solved("bicgstab", _bicgstab, A, b, x0, tol, atol, maxiter, M), None
+    return _solve_with_derivatives("bicgstab", _bicgstab, A, b, x0, tol, atol, maxiter, M), None
 
 
 def gmres(
@@ -119,9 +119,9 @@ def gmres(
     """
     if solve_method not in ("batched", "incremental"):
         raise ArgumentError(f"gmres: invalid solve_method {solve_method!r}.", fix="'batched' or 'incremental'")
-    space = _krylov_batched if solve_method == "batched" else _krylov_incremental
+    space = _krylov_by_qr if solve_method == "batched" else _krylov_incremental
     method = functools.partial(_gmres, restart=index(restart), space=space)
-    x = _solved("gmres", method, A, b, x0, tol, atol, maxiter, M)
+    x = _solve_with_derivatives("gmres", method, A, b, x0, tol, atol, maxiter, M)
     failed = functools.reduce(lax.bitwise_or, (lax.reduce_or(lax.ne(v, v), range(v.ndim)) for v in tree.leaves(x)))
     return x, lax.select(failed, np.int32(-1), np.int32(0))
 
@@ -129,7 +129,7 @@ def gmres(
 # ---------------------------------------------------------------------------------------- arguments, and derivatives
 
 
-def _solved(
+def _solve_with_derivatives(
     name: str,
     method: Callable[..., Any],
     A: Any,
@@ -141,7 +141,7 @@ def _solved(
     M: Any,
     hermitian: bool = False,
 ) -> Any:
-    """What `method(operator, right, start, tol, atol, maxiter, preconditioner)` finds, with derivatives."""
+    """Run `method(operator, right, start, tol, atol, maxiter, preconditioner)`, with derivatives by the system."""
     operator = _operator(name, "A", A)
     preconditioner = (lambda v: v) if M is None else _operator(name, "M", M)
     b = _right_side(name, operator, b)
@@ -153,11 +153,11 @@ def _solved(
     def solve(matvec: Operator, right: Any) -> Any:
         return method(matvec, right, lax.stop_gradient(start), tol, atol, limit, preconditioner)
 
-    def solve_transposed(vecmat: Operator, right: Any) -> Any:
+    def transpose_solve(vecmat: Operator, right: Any) -> Any:
         zero = tree.map(lax.zeros_like_array, right)
-        return method(vecmat, right, zero, tol, atol, limit, _transposed(M, preconditioner, right))
+        return method(vecmat, right, zero, tol, atol, limit, _transpose_preconditioner(M, preconditioner, right))
 
-    return lax.custom_linear_solve(operator, b, solve, solve_transposed, symmetric=hermitian and real)
+    return lax.custom_linear_solve(operator, b, solve, transpose_solve, symmetric=hermitian and real)
 
 
 def _operator(name: str, what: str, A: Any) -> Operator:
@@ -175,23 +175,24 @@ def _operator(name: str, what: str, A: Any) -> Operator:
     return lambda x: matrix @ x
 
 
-def _transposed(M: Any, preconditioner: Operator, example: Any) -> Operator:
-    """The transposed preconditioner for the transposed system. One that cannot be transposed, with a `while_loop` in
-    it, is used as it is: then the method may take longer, but it ends at the same solution."""
+def _transpose_preconditioner(M: Any, preconditioner: Operator, example: Any) -> Operator:
+    """Transpose the preconditioner for the transposed system. A preconditioner that cannot be transposed, e.g. one with
+    a `while_loop`, is used unchanged: the method may take longer, but ends at the same solution.
+    """
     if M is None:
         return preconditioner
     if not callable(M):
         matrix = ensure_array(M) if isinstance(M, np.ndarray) else M
         return lambda x: matrix.T @ x
 
-    def transposed(x: Any) -> Any:
+    def transpose(x: Any) -> Any:
         return linear_transpose(preconditioner, example)(x)[0]
 
     try:
-        eval_shape(transposed, example)
+        eval_shape(transpose, example)
     except MissingRuleError:
         return preconditioner
-    return transposed
+    return transpose
 
 
 def _right_side(name: str, operator: Operator, b: Any) -> Any:
@@ -240,7 +241,7 @@ def _start(name: str, x0: Any, b: Any) -> Any:
 
 
 def _dot(x: Any, y: Any) -> Any:
-    """The inner product, conjugated in x."""
+    """Compute the inner product, conjugated in x."""
 
     def leaf(a: Any, b: Any) -> Any:
         axes = tuple(range(a.ndim))
@@ -249,8 +250,8 @@ def _dot(x: Any, y: Any) -> Any:
     return functools.reduce(lambda a, b: a + b, tree.leaves(tree.map(leaf, x, y)))
 
 
-def _squared(x: Any) -> Any:
-    """The sum of squared magnitudes, a real number."""
+def _square_norm(x: Any) -> Any:
+    """Return the sum of squared magnitudes, a real number."""
     return lax.real(found) if dtypes.kind((found := _dot(x, x)).dtype) == "c" else found
 
 
@@ -263,15 +264,15 @@ def _minus(x: Any, y: Any) -> Any:
     return tree.map(lambda a, b: (a - b).astype(a.dtype), x, y)
 
 
-def _limit_squared(right: Any, tol: Any, atol: Any) -> Any:
-    """The square of the norm that a residual may have."""
-    squares = _squared(right)
+def _square_of_limit(right: Any, tol: Any, atol: Any) -> Any:
+    """Return the square of the residual norm at which the iteration stops."""
+    squares = _square_norm(right)
     tol, atol = (lax.convert_element_type(x, squares.dtype) for x in (tol, atol))
     return lax.max(tol * tol * squares, atol * atol)
 
 
 def _ratio(above: Any, below: Any) -> Any:
-    """A quotient, 0 where the divisor is: of what has converged already."""
+    """Divide, with 0 where the divisor is 0: in systems that have converged already."""
     zero = lax.eq(below, lax.full_like(below, 0))
     return lax.select(zero, lax.full_like(above, 0), above / lax.select(zero, lax.full_like(below, 1), below))
 
@@ -280,11 +281,11 @@ def _ratio(above: Any, below: Any) -> Any:
 
 
 def _cg(operator: Operator, right: Any, x: Any, tol: Any, atol: Any, maxiter: Any, preconditioner: Operator) -> Any:
-    enough = _limit_squared(right, tol, atol)
+    enough = _square_of_limit(right, tol, atol)
 
     def goes_on(state: Any) -> Any:
         _, residual, _, _, k = state
-        return (_squared(residual) > enough) & (k < maxiter)
+        return (_square_norm(residual) > enough) & (k < maxiter)
 
     def improve(state: Any) -> Any:
         x, residual, gamma, direction, k = state
@@ -303,12 +304,12 @@ def _cg(operator: Operator, right: Any, x: Any, tol: Any, atol: Any, maxiter: An
 def _bicgstab(
     operator: Operator, right: Any, x: Any, tol: Any, atol: Any, maxiter: Any, preconditioner: Operator
 ) -> Any:
-    enough = _limit_squared(right, tol, atol)
+    enough = _square_of_limit(right, tol, atol)
     shadow = residual = _minus(right, operator(x))
 
     def goes_on(state: Any) -> Any:
         _, residual, *_, working, k = state
-        return (_squared(residual) > enough) & (k < maxiter) & working
+        return (_square_norm(residual) > enough) & (k < maxiter) & working
 
     def improve(state: Any) -> Any:
         x, residual, direction, image, alpha, omega, rho, _, k = state
@@ -345,11 +346,11 @@ def _gmres(
     restart: int,
     space: Callable[..., Any],
 ) -> Any:
-    enough = lax.sqrt(_limit_squared(right, tol, atol))
+    enough = lax.sqrt(_square_of_limit(right, tol, atol))
     size = min(restart, sum(leaf.size for leaf in tree.leaves(right)))
 
     def matvec(v: Any) -> Any:
-        """The preconditioner is applied first, so that residuals are those of the system."""
+        """Apply the preconditioner first, so that residuals are those of the system."""
         return tree.map(lambda a, b: b.astype(a.dtype), v, operator(preconditioner(v)))
 
     def goes_on(state: Any) -> Any:
@@ -359,16 +360,16 @@ def _gmres(
     def improve(state: Any) -> Any:
         x, residual, norm, k = state
         basis, coefficients = space(matvec, tree.map(lambda r: r / norm.astype(r.dtype), residual), norm, size, enough)
-        x = tree.map(lambda a, b: a + b.astype(a.dtype), x, preconditioner(_combined(basis, coefficients)))
+        x = tree.map(lambda a, b: a + b.astype(a.dtype), x, preconditioner(_combine(basis, coefficients)))
         residual = _minus(right, operator(x))
-        return x, residual, lax.sqrt(_squared(residual)), k + 1
+        return x, residual, lax.sqrt(_square_norm(residual)), k + 1
 
     residual = _minus(right, operator(x))
-    return lax.while_loop(goes_on, improve, (x, residual, lax.sqrt(_squared(residual)), 0))[0]
+    return lax.while_loop(goes_on, improve, (x, residual, lax.sqrt(_square_norm(residual)), 0))[0]
 
 
-def _combined(basis: Any, coefficients: Any) -> Any:
-    """The sum of the vectors of a basis, which are along the first axis, times their coefficients."""
+def _combine(basis: Any, coefficients: Any) -> Any:
+    """Sum the vectors of a basis, stacked along the first axis, times their coefficients."""
     return tree.map(
         lambda b: lax.dot_general(
             coefficients.astype(b.dtype),
@@ -385,11 +386,12 @@ def _empty_basis(first: Any, size: int) -> Any:
     return tree.map(lambda v: lax.pad(v[None], np.zeros((), v.dtype), [(0, size, 0)] + [(0, 0, 0)] * v.ndim), first)
 
 
-def _extended(matvec: Operator, basis: Any, k: Any) -> tuple[Any, Any, Any]:
-    """A basis with one vector more: the image of the k-th, made orthogonal to those before it. With it come its
-    products with them (a column of the Hessenberg matrix) and the norm of what was left."""
+def _extend(matvec: Operator, basis: Any, k: Any) -> tuple[Any, Any, Any]:
+    """Extend a basis by the image of its k-th vector, orthogonalised against the others. Also return the inner products
+    (a column of the Hessenberg matrix) and the norm of the remainder.
+    """
     v = matvec(tree.map(lambda b: lax.dynamic_index_in_dim(b, k, 0, keepdims=False), basis))
-    before = _squared(v)
+    before = _square_norm(v)
 
     def products(v: Any) -> Any:
         def leaf(b: Any, w: Any) -> Any:
@@ -402,9 +404,9 @@ def _extended(matvec: Operator, basis: Any, k: Any) -> tuple[Any, Any, Any]:
     column: Any = 0
     for _ in range(2):  # the second time removes what rounding left
         parts = products(v)
-        v = _minus(v, _combined(basis, parts))
+        v = _minus(v, _combine(basis, parts))
         column = column + parts
-    norm = lax.sqrt(_squared(v))
+    norm = lax.sqrt(_square_norm(v))
     # A remainder of rounding errors is no direction: the space is complete.
     eps = np.asarray(10 * float(dtypes.finfo(norm.dtype).eps), norm.dtype)
     norm = lax.select(norm > eps * lax.sqrt(before), norm, lax.full_like(norm, 0))
@@ -414,8 +416,8 @@ def _extended(matvec: Operator, basis: Any, k: Any) -> tuple[Any, Any, Any]:
     return basis, column, norm
 
 
-def _krylov_batched(matvec: Operator, first: Any, norm: Any, size: int, enough: Any) -> tuple[Any, Any]:
-    """A basis of a Krylov space, and the coefficients of the vector in it that reduces the residual most."""
+def _krylov_by_qr(matvec: Operator, first: Any, norm: Any, size: int, enough: Any) -> tuple[Any, Any]:
+    """Return a basis of the Krylov space, and the coefficients of the vector in it that minimises the residual."""
     dtype = _dot(first, first).dtype
 
     def goes_on(state: Any) -> Any:
@@ -424,7 +426,7 @@ def _krylov_batched(matvec: Operator, first: Any, norm: Any, size: int, enough: 
 
     def extend(state: Any) -> Any:
         basis, columns, _, k = state
-        basis, column, left = _extended(matvec, basis, k)
+        basis, column, left = _extend(matvec, basis, k)
         return basis, lax.dynamic_update_index_in_dim(columns, column, k, 0), left, k + 1
 
     # Columns that are not reached are independent of the rest, and their vectors zero.
@@ -437,8 +439,9 @@ def _krylov_batched(matvec: Operator, first: Any, norm: Any, size: int, enough: 
 
 
 def _krylov_incremental(matvec: Operator, first: Any, norm: Any, size: int, enough: Any) -> tuple[Any, Any]:
-    """As `_krylov_batched`; the Hessenberg matrix is made triangular by rotations as it grows, so that the norm of the
-    residual is known after each vector."""
+    """Return basis and coefficients as `_krylov_by_qr` does; rotations make the Hessenberg matrix triangular as it
+    grows, so that the norm of the residual is known after each vector.
+    """
     dtype = _dot(first, first).dtype
 
     def goes_on(state: Any) -> Any:
@@ -447,10 +450,10 @@ def _krylov_incremental(matvec: Operator, first: Any, norm: Any, size: int, enou
 
     def extend(state: Any) -> Any:
         basis, columns, rotations, _, _, k = state
-        basis, column, left = _extended(matvec, basis, k)
+        basis, column, left = _extend(matvec, basis, k)
         column = rotations @ column
         a, b = (lax.dynamic_index_in_dim(column, i, 0, keepdims=False) for i in (k, k + 1))
-        length = lax.sqrt(_squared([a, b]))
+        length = lax.sqrt(_square_norm([a, b]))
         one = lax.full_like(a, 1)
         cosine = lax.select(length > 0, _ratio(a, length.astype(a.dtype)), one)
         sine = _ratio(b, length.astype(b.dtype))

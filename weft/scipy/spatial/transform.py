@@ -34,7 +34,7 @@ __all__ = ["Rotation", "Slerp"]
 
 
 class Rotation:
-    """One rotation, or a sequence of them, as quaternions (x, y, z, w) of norm 1 along the last axis of `quat`.
+    """Rotation, or a sequence of them, as quaternions (x, y, z, w) of norm 1 along the last axis of `quat`.
 
     Make them with `from_quat`, `from_matrix`, `from_rotvec`, `from_euler`, `from_mrp`, `identity` or `random`. `p * q`
     is the rotation that does q, then p; an index selects from a sequence.
@@ -69,7 +69,7 @@ class Rotation:
         """Rotations from orthogonal 3x3 matrices of determinant 1."""
         m = _vectors("Rotation.from_matrix", matrix, 3)
         if m.ndim < 2 or m.shape[-2] != 3:
-            raise ShapeMismatchError("Rotation.from_matrix takes 3x3 matrices.", received=m.aval.short())
+            raise ShapeMismatchError("Rotation.from_matrix needs 3x3 matrices.", received=m.aval.short())
         diagonal = [m[..., i, i] for i in range(3)]
         trace = diagonal[0] + diagonal[1] + diagonal[2]
         # The quaternion times four of its elements in turn; the one times the largest is the most exact.
@@ -143,7 +143,7 @@ class Rotation:
     @classmethod
     @boundary
     def identity(cls, num: int | None = None, dtype: Any = float) -> Rotation:
-        """The rotation that changes nothing, or a sequence of `num` of them."""
+        """Return the identity rotation, or a sequence of `num` of them."""
         quat = np.zeros((4,) if num is None else (num, 4), canonical_dtype(dtype, "Rotation.identity"))
         quat[..., 3] = 1
         return cls(ensure_array(quat))
@@ -151,13 +151,13 @@ class Rotation:
     @classmethod
     @boundary
     def random(cls, random_key: Any, num: int | None = None) -> Rotation:
-        """A rotation, or `num` of them, of which all are equally likely."""
+        """Draw a uniformly distributed rotation, or `num` of them."""
         return cls.from_quat(random.normal(random_key, (4,) if num is None else (num, 4)))
 
     @classmethod
     @boundary
     def concatenate(cls, rotations: Iterable[Rotation]) -> Rotation:
-        """A sequence of all rotations of several, single ones among them."""
+        """Concatenate rotations and sequences of rotations to one sequence."""
         parts = [r.quat[None] if r.single else r.quat for r in rotations]
         if not parts:
             raise ArgumentError("Rotation.concatenate needs at least one rotation.")
@@ -232,7 +232,7 @@ class Rotation:
         if not symmetric:
             second = second - math.pi / 2
             first, third = (first, third * sign) if fixed else (first * sign, third)
-        angles = stack([_wrapped(first), second, _wrapped(third)], -1)
+        angles = stack([_wrap(first), second, _wrap(third)], -1)
         return angles * (180 / math.pi) if degrees else angles
 
     # ---------------------------------------------------------------------------------------------- what they do
@@ -252,12 +252,12 @@ class Rotation:
     @boundary
     @combining_ranks
     def inv(self) -> Rotation:
-        """The inverse rotations."""
+        """Invert the rotations."""
         return Rotation(self.quat * np.array([-1, -1, -1, 1], self.quat.dtype))
 
     @boundary
     def magnitude(self) -> Array:
-        """The angles, 0 to pi."""
+        """Return the angles, 0 to pi."""
         vector = self.quat[..., :3]
         square = sum_(vector * vector, axis=-1)
         none = square == 0
@@ -266,7 +266,7 @@ class Rotation:
 
     @boundary
     def mean(self, weights: Any = None) -> Rotation:
-        """The rotation from which the others differ least, by the squares of distances between matrices."""
+        """Return the mean rotation, which minimises the squared distances between matrices."""
         if self.single:
             raise ArgumentTypeError("Rotation.mean: a single rotation has no mean.", fix="the rotation itself")
         quat = self.quat
@@ -298,7 +298,7 @@ class Rotation:
 
     @property
     def single(self) -> bool:
-        """Whether this is one rotation and not a sequence."""
+        """True for one rotation, False for a sequence."""
         return len(self.quat.shape) == 1
 
     def __len__(self) -> int:
@@ -358,11 +358,12 @@ class Slerp:
 
     @boundary
     def __call__(self, times: Any) -> Rotation:
-        """The rotations at times, a number or a vector of them. Times outside raise where they are known; under `jit`
-        the rotation of the first or last interval goes on."""
+        """Rotations at times, a number or a vector of them. Times outside raise where they are known; under `jit` the
+        rotation of the first or last interval goes on.
+        """
         (t,) = ensure_arrays("Slerp", times)
         if t.ndim > 1:
-            raise ShapeMismatchError("Slerp takes a time, or a vector of times.", received=t.aval.short())
+            raise ShapeMismatchError("Slerp needs a time or a vector of times.", received=t.aval.short())
         known, limits = concrete(t), concrete(self.times)
         if known is not None and limits is not None and ((known < limits[0]) | (known > limits[-1])).any():
             raise ArgumentError(
@@ -385,7 +386,7 @@ register_dataclass(Slerp, ["times", "timedelta", "rotations", "rotvecs"], [])
 def _vectors(name: str, x: Any, size: int) -> Array:
     (x,) = (ensure_array(a) for a in promote_dtypes_inexact(*ensure_arrays(name, x)))
     if not x.ndim or x.shape[-1] != size:
-        raise ShapeMismatchError(f"{name} takes vectors of {size} elements.", received=x.aval.short())
+        raise ShapeMismatchError(f"{name} needs vectors of {size} elements.", received=x.aval.short())
     return x
 
 
@@ -394,7 +395,7 @@ def _norm(x: Any) -> Any:
 
 
 def _axes(name: str, seq: Any) -> tuple[list[int], bool]:
-    """The axes of a sequence by their numbers, and whether they are fixed."""
+    """Return the axes of a sequence by number, and whether they are fixed (extrinsic)."""
     if not isinstance(seq, str) or not 1 <= len(seq) <= 3:
         raise ArgumentError(
             f"{name}: Expected axis specification to be a non-empty string of upto 3 characters, got {seq}."
@@ -411,7 +412,7 @@ def _axes(name: str, seq: Any) -> tuple[list[int], bool]:
 
 
 def _product(p: Any, q: Any) -> Any:
-    """The product of quaternions."""
+    """Multiply quaternions."""
     px, py, pz, pw = (p[..., i] for i in range(4))
     qx, qy, qz, qw = (q[..., i] for i in range(4))
     return stack(
@@ -432,8 +433,8 @@ def _canonical(quat: Any) -> Any:
     return where(negative[..., None], -ones_like(quat), ones_like(quat)) * quat
 
 
-def _wrapped(angle: Any) -> Any:
-    """An angle between -pi and pi."""
+def _wrap(angle: Any) -> Any:
+    """Wrap an angle to the interval from -pi to pi."""
     return angle - 2 * math.pi * lax.stop_gradient(lax.floor((angle + math.pi) / (2 * math.pi)))
 
 

@@ -1,4 +1,4 @@
-"""What every function of `weft.scipy.special` and `weft.scipy.stats` does with its arguments."""
+"""Argument handling shared by the functions of `weft.scipy.special` and `weft.scipy.stats`."""
 
 from __future__ import annotations
 
@@ -25,14 +25,15 @@ STRONG = frozenset(("beta", "dawsn", "erfcx", "exp1", "expi", "expn", "fresnel",
 STRONG |= {"ndtri", "owens_t", "sici", "spence", "wofz"}
 
 
-def promoted(name: str, *args: Any, kinds: str = "f") -> list[Any]:
-    """The arguments of the function `name` in one dtype of floats, of one shape or scalars. It takes real numbers; with
-    `kinds` "fc" complex ones too."""
+def promote(name: str, *args: Any, kinds: str = "f") -> list[Any]:
+    """Promote the arguments of the function `name` to one floating-point dtype and broadcast them, scalars excepted.
+    Complex arguments are accepted only if `kinds` is "fc".
+    """
     values = promote_args_inexact(name, *args)
     found = get_aval(values[0]).dtype  # type: ignore[attr-defined]
     if dtypes.kind(found) not in kinds:
         raise ArgumentTypeError(
-            f"{name} is a function of real numbers.",
+            f"{name} needs real numbers.",
             received=", ".join(get_aval(x).short() for x in values),
             fix="real(x) and imag(x) are the parts of a complex number",
         )
@@ -41,12 +42,13 @@ def promoted(name: str, *args: Any, kinds: str = "f") -> list[Any]:
     return values
 
 
-def of_floats(function: Callable[..., Any] | None = None, *, kinds: str = "f", compiled: bool = True) -> Any:
-    """A public function from one of arrays: its arguments are promoted to one dtype and broadcast, and short floats are
-    computed in float32 and rounded at the end. Outside of programs it is compiled as one, unless `compiled` is False,
-    for a function that is one operation."""
+def promote_and_jit(function: Callable[..., Any] | None = None, *, kinds: str = "f", compiled: bool = True) -> Any:
+    """Make a public function of a function of arrays: promote its arguments to one dtype, broadcast them, and compute
+    short floats in float32 with one rounding at the end. Outside of a trace the function is jitted, unless `compiled`
+    is False, for a function that is one operation.
+    """
     if function is None:
-        return functools.partial(of_floats, kinds=kinds, compiled=compiled)
+        return functools.partial(promote_and_jit, kinds=kinds, compiled=compiled)
     name = function.__name__
     signature = inspect.signature(function)
     body = jit(function) if compiled else function
@@ -57,7 +59,7 @@ def of_floats(function: Callable[..., Any] | None = None, *, kinds: str = "f", c
             bound = signature.bind(*args, **kwargs)
             bound.apply_defaults()
             args = bound.args
-        values = promoted(name, *args, kinds=kinds)
+        values = promote(name, *args, kinds=kinds)
         dtype = get_aval(values[0]).dtype  # type: ignore[attr-defined]
         if dtype not in SHORT:
             return body(*values)
@@ -70,12 +72,10 @@ def of_floats(function: Callable[..., Any] | None = None, *, kinds: str = "f", c
     return public
 
 
-def promoted_dtypes(name: str, *args: Any) -> list[Array]:
-    """The arguments of the function `name` in one dtype of floats, each of its own shape."""
+def promote_floats(name: str, *args: Any) -> list[Array]:
+    """Promote the arguments of the function `name` to one floating-point dtype. Each keeps its shape."""
     check_arraylike(name, *args)
     values = [ensure_array(x) for x in promote_dtypes_inexact(*args)]
     if dtypes.kind(values[0].dtype) != "f":
-        raise ArgumentTypeError(
-            f"{name} is a function of real numbers.", received=", ".join(x.aval.short() for x in values)
-        )
+        raise ArgumentTypeError(f"{name} needs real numbers.", received=", ".join(x.aval.short() for x in values))
     return values

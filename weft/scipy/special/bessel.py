@@ -7,18 +7,18 @@ from typing import Any
 from weft import lax, numpy as wnp
 from weft.base.arguments import index
 from weft.base.errors import ArgumentError
-from weft.scipy.special.arguments import promoted
+from weft.scipy.special.arguments import promote
 from weft.scipy.special.primitives import bessel, bessel_j
 from weft.trace.array import Array
 
 
 def i0(x: Any) -> Array:
-    """The modified Bessel function of the first kind and order 0."""
-    return bessel.bessel_i0(*promoted("i0", x))
+    """Compute the modified Bessel function of the first kind and order 0."""
+    return bessel.bessel_i0(*promote("i0", x))
 
 
 def i0e(x: Any) -> Array:
-    """The modified Bessel function of order 0, scaled by exp(-|x|).
+    """Compute the modified Bessel function of order 0, scaled by exp(-|x|).
 
     Args:
         x: an array or a number; real.
@@ -31,16 +31,16 @@ def i0e(x: Any) -> Array:
     >>> special.i0e(wnp.array([0.0, 1.0, 1000.0]))
     Array([1.        , 0.4657596 , 0.01261724], dtype=float32)
     """
-    return lax.bessel_i0e(*promoted("i0e", x))
+    return lax.bessel_i0e(*promote("i0e", x))
 
 
 def i1(x: Any) -> Array:
-    """The modified Bessel function of the first kind and order 1."""
-    return bessel.bessel_i1(*promoted("i1", x))
+    """Compute the modified Bessel function of the first kind and order 1."""
+    return bessel.bessel_i1(*promote("i1", x))
 
 
 def i1e(x: Any) -> Array:
-    """The modified Bessel function of order 1, scaled by exp(-|x|).
+    """Compute the modified Bessel function of order 1, scaled by exp(-|x|).
 
     Args:
         x: an array or a number; real.
@@ -53,12 +53,12 @@ def i1e(x: Any) -> Array:
     >>> special.i1e(wnp.array([0.0, 1.0, 1000.0]))
     Array([0.        , 0.20791042, 0.01261093], dtype=float32)
     """
-    return lax.bessel_i1e(*promoted("i1e", x))
+    return lax.bessel_i1e(*promote("i1e", x))
 
 
 def bessel_jn(z: Any, *, v: int, n_iter: int = 50) -> Array:
-    """The Bessel functions of the first kind of the orders 0 to v, along a new first axis. `n_iter` is accepted for
-    compatibility: the result is right without a choice, for every z.
+    """Compute the Bessel functions of the first kind of the orders 0 to v, along a new first axis. `n_iter` is accepted
+    for compatibility: results are accurate for every z.
 
     >>> import weft.numpy as wnp
     >>> from weft.scipy import special
@@ -70,5 +70,5 @@ def bessel_jn(z: Any, *, v: int, n_iter: int = 50) -> Array:
     index(n_iter)
     if largest < 0:
         raise ArgumentError("The order v of bessel_jn must be an integer from 0 up.", received=f"v={v}")
-    (z,) = promoted("bessel_jn", z)
+    (z,) = promote("bessel_jn", z)
     return wnp.stack([bessel_j.bessel_j(z, order=order) for order in range(largest + 1)])

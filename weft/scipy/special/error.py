@@ -1,4 +1,4 @@
-"""The error function, the normal distribution and their relatives."""
+"""Error function, normal distribution and their relatives."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from weft import lax
 from weft.base import dtypes
 from weft.base.arguments import index
 from weft.numpy.util import cast
-from weft.scipy.special.arguments import SHORT, promoted
+from weft.scipy.special.arguments import SHORT, promote
 from weft.scipy.special.primitives import error, faddeeva, integrals
 from weft.trace.array import Array
 
 
 def erf(x: Any) -> Array:
-    """The error function: 2/sqrt(pi) times the integral of exp(-t*t) from 0 to x.
+    """Compute the error function: 2/sqrt(pi) times the integral of exp(-t*t) from 0 to x.
 
     Args:
         x: real numbers.
@@ -27,33 +27,33 @@ def erf(x: Any) -> Array:
     >>> special.erf(wnp.array([0.0, 1.0, 10.0]))
     Array([0.        , 0.84270084, 1.        ], dtype=float32)
     """
-    return lax.erf(*promoted("erf", x))
+    return lax.erf(*promote("erf", x))
 
 
 def erfc(x: Any) -> Array:
     """1 - erf(x), accurate where that is small."""
-    return lax.erfc(*promoted("erfc", x))
+    return lax.erfc(*promote("erfc", x))
 
 
 def erfinv(x: Any) -> Array:
-    """The inverse of `erf`, of numbers from -1 to 1."""
-    return lax.erf_inv(*promoted("erfinv", x))
+    """Compute the inverse of `erf` for numbers from -1 to 1."""
+    return lax.erf_inv(*promote("erfinv", x))
 
 
 def erfcx(x: Any) -> Array:
     """exp(x*x) * erfc(x), which does not underflow for large x; of complex numbers too."""
-    (x,) = promoted("erfcx", x, kinds="fc")
+    (x,) = promote("erfcx", x, kinds="fc")
     return faddeeva.faddeeva(_times_i(x), order=0) if _is_complex(x) else error.scaled_erfc(x, order=0)
 
 
 def dawsn(x: Any) -> Array:
     """Dawson's integral: exp(-x*x) times the integral of exp(t*t) from 0 to x."""
-    return error.dawson(*promoted("dawsn", x), order=0)
+    return error.dawson(*promote("dawsn", x), order=0)
 
 
 def wofz(z: Any) -> Array:
-    """The Faddeeva function exp(-z*z) * erfc(-i*z), a complex number."""
-    (z,) = promoted("wofz", z, kinds="fc")
+    """Compute the Faddeeva function exp(-z*z) * erfc(-i*z), a complex number."""
+    (z,) = promote("wofz", z, kinds="fc")
     if not _is_complex(z):
         real = cast(z, dtypes.float32) if z.dtype in SHORT else z
         z = lax.complex(real, lax.full_like(real, 0))
@@ -69,12 +69,12 @@ def _times_i(z: Array) -> Array:
 
 
 def ndtr(x: Any) -> Array:
-    """The normal distribution function: the integral of exp(-t*t/2)/sqrt(2*pi) up to x."""
-    return error.ndtr(*promoted("ndtr", x))
+    """Compute the normal distribution function: the integral of exp(-t*t/2)/sqrt(2*pi) up to x."""
+    return error.ndtr(*promote("ndtr", x))
 
 
 def ndtri(p: Any) -> Array:
-    """The inverse of `ndtr`: where the normal distribution function has the value p.
+    """Compute the inverse of `ndtr`: the x at which the normal distribution function is p.
 
     Args:
         p: probabilities, from 0 to 1; nan for others.
@@ -87,16 +87,16 @@ def ndtri(p: Any) -> Array:
     >>> special.ndtri(wnp.array([0.5, 0.975, 1.0]))
     Array([0.       , 1.9599644,       inf], dtype=float32)
     """
-    return error.ndtri(*promoted("ndtri", p))
+    return error.ndtri(*promote("ndtri", p))
 
 
 def log_ndtr(x: Any, series_order: int = 3) -> Array:
     """log(ndtr(x)), which is finite however far out x is, with its derivatives. `series_order` is accepted for
     compatibility: the result is right to the last digits without a choice."""
     index(series_order)
-    return error.log_ndtr(*promoted("log_ndtr", x))
+    return error.log_ndtr(*promote("log_ndtr", x))
 
 
 def owens_t(h: Any, a: Any) -> Array:
     """Owen's function: 1/(2*pi) times the integral of exp(-h*h*(1 + t*t)/2)/(1 + t*t) from t = 0 to a."""
-    return integrals.owens_t(*promoted("owens_t", h, a))
+    return integrals.owens_t(*promote("owens_t", h, a))

@@ -1,4 +1,4 @@
-"""The gamma function, its logarithm and derivatives, and what is made of it: beta functions, factorials, zeta."""
+"""Gamma function, its logarithm and derivatives; beta functions, factorials, zeta."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from weft.base import dtypes
 from weft.base.arguments import index
 from weft.base.errors import ArgumentError, NotSupportedError
 from weft.numpy.util import concrete_or_error
-from weft.scipy.special.arguments import of_floats, promoted
+from weft.scipy.special.arguments import promote, promote_and_jit
 from weft.scipy.special.primitives import gamma as cards
 from weft.scipy.special.primitives.parameters import bernoulli_fractions, hurwitz_zeta, incomplete_beta, riemann_zeta
 from weft.trace.array import Array
 
 
 def gammaln(x: Any) -> Array:
-    """The logarithm of the magnitude of the gamma function.
+    """Compute the logarithm of the magnitude of the gamma function.
 
     Args:
         x: real numbers.
@@ -34,19 +34,20 @@ def gammaln(x: Any) -> Array:
     >>> special.gammaln(wnp.array([1.0, 5.0, 100.0]))
     Array([  0.       ,   3.1780539, 359.13422  ], dtype=float32)
     """
-    return lax.lgamma(*promoted("gammaln", x))
+    return lax.lgamma(*promote("gammaln", x))
 
 
 def gamma(x: Any) -> Array:
-    """The gamma function, of complex numbers too. It is nan at the negative integers, and infinite at 0."""
-    (x,) = promoted("gamma", x, kinds="fc")
+    """Compute the gamma function, also of complex numbers. It is NaN at the negative integers and infinite at 0."""
+    (x,) = promote("gamma", x, kinds="fc")
     return wnp.exp(_complex_log_gamma(x)) if x.dtype.kind == "c" else cards.gamma(x)
 
 
 def loggamma(x: Any) -> Array:
-    """The principal branch of the logarithm of the gamma function: nan for negative real numbers, which need a complex
-    dtype."""
-    (x,) = promoted("loggamma", x, kinds="fc")
+    """Compute the principal branch of the logarithm of the gamma function: NaN for negative real numbers, which need a
+    complex dtype.
+    """
+    (x,) = promote("loggamma", x, kinds="fc")
     if x.dtype.kind == "c":
         return _complex_log_gamma(x)
     return wnp.where(x < 0, wnp.full_like(x, np.nan), lax.lgamma(x))
@@ -82,9 +83,9 @@ def _complex_log_gamma(z: Array) -> Array:
     return wnp.where(lower, wnp.conj(value), value)
 
 
-@of_floats
+@promote_and_jit
 def gammasgn(x: Any) -> Array:
-    """The sign of the gamma function: nan at the negative integers, that of x at 0."""
+    """Return the sign of the gamma function: NaN at the negative integers, that of x at 0."""
     whole = wnp.floor(x)
     sign = wnp.where(x > 0, 1.0, wnp.where(wnp.remainder(whole, 2.0) == 0, 1.0, -1.0))
     poles = (x < 0) & (x == whole)
@@ -92,40 +93,41 @@ def gammasgn(x: Any) -> Array:
 
 
 def gammainc(a: Any, x: Any) -> Array:
-    """The regularized lower incomplete gamma function, with derivatives in both arguments."""
-    return lax.igamma(*promoted("gammainc", a, x))
+    """Compute the regularized lower incomplete gamma function, with derivatives in both arguments."""
+    return lax.igamma(*promote("gammainc", a, x))
 
 
 def gammaincc(a: Any, x: Any) -> Array:
-    """The regularized upper incomplete gamma function, 1 - gammainc(a, x), accurate where that is small."""
-    return lax.igammac(*promoted("gammaincc", a, x))
+    """Compute the regularized upper incomplete gamma function, 1 - gammainc(a, x), accurate where that is small."""
+    return lax.igammac(*promote("gammaincc", a, x))
 
 
 def digamma(x: Any) -> Array:
-    """The derivative of `gammaln`; nan at 0 and the negative integers."""
-    return lax.digamma(*promoted("digamma", x))
+    """Compute the derivative of `gammaln`; NaN at 0 and the negative integers."""
+    return lax.digamma(*promote("digamma", x))
 
 
 def polygamma(n: Any, x: Any) -> Array:
-    """The derivative of order n of `digamma`; nan unless n is an integer from 0 up."""
-    return lax.polygamma(*promoted("polygamma", n, x))
+    """Compute the derivative of order n of `digamma`; NaN unless n is an integer from 0 up."""
+    return lax.polygamma(*promote("polygamma", n, x))
 
 
 def zeta(x: Any, q: Any = None) -> Array:
-    """The Hurwitz zeta function, the sum of (q + k)**-x over k from 0 up, with derivatives in both arguments. Without q
-    it is Riemann's, of every real number."""
+    """Compute the Hurwitz zeta function, the sum of (q + k)**-x over k from 0 up, with derivatives in both arguments.
+    Without q, compute Riemann's zeta function of a real number.
+    """
     if q is None:
-        return riemann_zeta(*promoted("zeta", x), order=0)
-    return hurwitz_zeta(*promoted("zeta", x, q), order=0)
+        return riemann_zeta(*promote("zeta", x), order=0)
+    return hurwitz_zeta(*promote("zeta", x, q), order=0)
 
 
 def multigammaln(a: Any, d: Any) -> Array:
-    """The logarithm of the multivariate gamma function of dimension d, an integer known when tracing."""
+    """Compute the logarithm of the multivariate gamma function of dimension d, an integer known when tracing."""
     size = concrete_or_error(d, "The dimension d of multigammaln", "make it static: a Python int")
     if size.ndim or size != int(size) or size < 1:
         raise ArgumentError("The dimension d of multigammaln must be a positive integer.", received=f"d={d}")
     count = int(size)
-    (a,) = promoted("multigammaln", a)
+    (a,) = promote("multigammaln", a)
     return _multigammaln(a, count=count)
 
 
@@ -141,17 +143,17 @@ def _multigammaln(a: Array, *, count: int) -> Array:
 
 
 def betaln(a: Any, b: Any) -> Array:
-    """The logarithm of the magnitude of the beta function, without cancellation for large arguments."""
-    return cards.log_beta(*promoted("betaln", a, b))
+    """Compute the logarithm of the magnitude of the beta function, without cancellation for large arguments."""
+    return cards.log_beta(*promote("betaln", a, b))
 
 
 def beta(a: Any, b: Any) -> Array:
-    """The beta function gamma(a)*gamma(b)/gamma(a + b)."""
-    return cards.beta(*promoted("beta", a, b))
+    """Compute the beta function gamma(a)*gamma(b)/gamma(a + b)."""
+    return cards.beta(*promote("beta", a, b))
 
 
 def betainc(a: Any, b: Any, x: Any) -> Array:
-    """The regularized incomplete beta function: the probability that a beta variable is at most x.
+    """Compute the regularized incomplete beta function: the probability that a beta variable is at most x.
 
     Args:
         a, b: positive parameters.
@@ -166,7 +168,7 @@ def betainc(a: Any, b: Any, x: Any) -> Array:
     >>> special.betainc(2.0, 3.0, 0.5)
     Array(0.6875, dtype=float32, weak_type=True)
     """
-    return incomplete_beta(*promoted("betainc", a, b, x), orders=(0, 0))
+    return incomplete_beta(*promote("betainc", a, b, x), orders=(0, 0))
 
 
 # ---------------------------------------------------------------------------------------------------------- factorials
@@ -181,27 +183,28 @@ def factorial(n: Any, exact: bool = False) -> Array:
             received="exact=True",
             fix="math.factorial(n), or exact=False",
         )
-    (n,) = promoted("factorial", n)
+    (n,) = promote("factorial", n)
     return _factorial(n)
 
 
 @jit
 def _factorial(n: Array) -> Array:
-    value = _rounded(cards.gamma(n + 1), n == wnp.floor(n))
+    value = _round_exact(cards.gamma(n + 1), n == wnp.floor(n))
     return wnp.where(n < 0, wnp.zeros_like(value), value)
 
 
-def _rounded(value: Array, whole: Array) -> Array:
-    """Integers that are exact in floats; the derivative is that of the value."""
+def _round_exact(value: Array, whole: Array) -> Array:
+    """Round values to integers where `whole` and floats represent them exactly; the derivative is that of the value."""
     limit = 2.0 ** (dtypes.finfo(value.dtype).nmant - 2)
     nearest = value + lax.stop_gradient(wnp.round(value) - value)
     return wnp.where(whole & (abs(value) < limit), nearest, value)
 
 
 def comb(N: Any, k: Any, *, repetition: bool = False) -> Array:
-    """The number of ways to choose k of N things; with `repetition` each may be chosen many times. 0 unless k is from 0
-    to N."""
-    N, k = promoted("comb", N, k)
+    """Return the number of ways to choose k of N things; with `repetition` each may be chosen repeatedly. 0 unless k is
+    from 0 to N.
+    """
+    N, k = promote("comb", N, k)
     return _comb(N + k - 1, k, N) if repetition else _comb(N, k, N)
 
 
@@ -210,13 +213,13 @@ def _comb(n: Array, k: Array, things: Array) -> Array:
     inside = (k >= 0) & (n >= k) & (things >= 0)
     total, part = wnp.where(inside, n, 1.0), wnp.where(inside, k, 0.0)
     whole = (total == wnp.floor(total)) & (part == wnp.floor(part))
-    value = _rounded(1 / ((total + 1) * cards.beta(total - part + 1, part + 1)), whole)
+    value = _round_exact(1 / ((total + 1) * cards.beta(total - part + 1, part + 1)), whole)
     return wnp.where(inside, value, wnp.where(wnp.isnan(n) | wnp.isnan(k), np.nan, 0.0)).astype(value.dtype)
 
 
-@of_floats
+@promote_and_jit
 def poch(z: Any, m: Any) -> Array:
-    """The rising factorial gamma(z + m)/gamma(z)."""
+    """Compute the rising factorial gamma(z + m)/gamma(z)."""
     total = z + m
     # Where both are poles or nearly so, by the reflection formula: (-1)**m * gamma(1 - z)/gamma(1 - z - m).
     whole = m == wnp.floor(m)
@@ -237,7 +240,7 @@ def poch(z: Any, m: Any) -> Array:
 
 
 def bernoulli(n: int) -> Array:
-    """The Bernoulli numbers B_0, B_1 = -1/2, ..., B_n, as an array of n + 1 floats."""
+    """Return the Bernoulli numbers B_0, B_1 = -1/2, ..., B_n, as an array of n + 1 floats."""
     count = index(n)
     if count < 0:
         raise ArgumentError("bernoulli needs an n from 0 up.", received=f"n={n}")

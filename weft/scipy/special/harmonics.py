@@ -16,8 +16,8 @@ from weft.trace.array import Array
 
 
 def sph_harm_y(n: Any, m: Any, theta: Any, phi: Any, diff_n: int | None = None, n_max: int | None = None) -> Array:
-    """The spherical harmonic of degree n and order m at a polar angle theta and an azimuthal angle phi, with the
-    Condon-Shortley phase; all four are broadcast against each other.
+    """Compute the spherical harmonic of degree n and order m at a polar angle theta and an azimuthal angle phi, with
+    the Condon-Shortley phase. All four are broadcast against each other.
 
     Args:
         n: integers from 0 up.

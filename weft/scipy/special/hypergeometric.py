@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from weft.scipy.special.arguments import promoted
+from weft.scipy.special.arguments import promote
 from weft.scipy.special.primitives.hypergeometric import confluent, hypergeometric
 from weft.trace.array import Array
 
 
 def hyp1f1(a: Any, b: Any, x: Any) -> Array:
-    """The confluent hypergeometric function 1F1(a; b; x) of real numbers, with derivatives in all three."""
-    return confluent(*promoted("hyp1f1", a, b, x), orders=(0, 0))
+    """Compute the confluent hypergeometric function 1F1(a; b; x) of real numbers, with derivatives in all three."""
+    return confluent(*promote("hyp1f1", a, b, x), orders=(0, 0))
 
 
 def hyp2f1(a: Any, b: Any, c: Any, x: Any) -> Array:
-    """The hypergeometric function 2F1(a, b; c; x) of real numbers, for x up to 1, with derivatives in all four. Beyond
-    1 it is infinite, unless a or b is a nonpositive integer, for which it is a polynomial."""
-    return hypergeometric(*promoted("hyp2f1", a, b, c, x), orders=(0, 0, 0))
+    """Compute the hypergeometric function 2F1(a, b; c; x) of real numbers, for x up to 1, with derivatives in all four.
+    Beyond 1 it is infinite, unless a or b is a nonpositive integer, for which it is a polynomial.
+    """
+    return hypergeometric(*promote("hyp2f1", a, b, c, x), orders=(0, 0, 0))

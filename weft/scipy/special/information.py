@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from weft import lax, nn
-from weft.scipy.special.arguments import promoted
+from weft.scipy.special.arguments import promote
 from weft.scipy.special.primitives import information
 from weft.trace.array import Array
 
@@ -45,7 +45,7 @@ def log_softmax(x: Any, /, *, axis: Any = None) -> Array:
 
 
 def expit(x: Any) -> Array:
-    """The logistic function 1/(1 + exp(-x)).
+    """Compute the logistic function 1/(1 + exp(-x)).
 
     Args:
         x: an array or a number; real.
@@ -58,7 +58,7 @@ def expit(x: Any) -> Array:
     >>> special.expit(wnp.array([-100.0, 0.0, 2.0]))
     Array([3.783506e-44, 5.000000e-01, 8.807971e-01], dtype=float32)
     """
-    return lax.logistic(*promoted("expit", x, kinds="fc"))
+    return lax.logistic(*promote("expit", x, kinds="fc"))
 
 
 def logit(x: Any) -> Array:
@@ -75,40 +75,40 @@ def logit(x: Any) -> Array:
     >>> special.logit(wnp.array([0.0, 0.5, 0.9]))
     Array([     -inf, 0.       , 2.1972244], dtype=float32)
     """
-    (x,) = promoted("logit", x, kinds="fc")
+    (x,) = promote("logit", x, kinds="fc")
     return lax.log(x / (1 - x)) if x.dtype.kind == "c" else information.logit(x)
 
 
 def xlogy(x: Any, y: Any) -> Array:
     """x*log(y), which is 0 where x is 0; its derivative in y is too."""
-    return information.xlogy(*promoted("xlogy", x, y, kinds="fc"))
+    return information.xlogy(*promote("xlogy", x, y, kinds="fc"))
 
 
 def xlog1py(x: Any, y: Any) -> Array:
     """x*log(1 + y), which is 0 where x is 0; its derivative in y is too."""
-    return information.xlog1py(*promoted("xlog1py", x, y, kinds="fc"))
+    return information.xlog1py(*promote("xlog1py", x, y, kinds="fc"))
 
 
 def entr(x: Any) -> Array:
     """-x*log(x), 0 at 0, and minus infinity for negative x: a sum of it is an entropy."""
-    return information.entr(*promoted("entr", x))
+    return information.entr(*promote("entr", x))
 
 
 def rel_entr(p: Any, q: Any) -> Array:
     """p*log(p/q), 0 for p = 0 and q >= 0, and infinite where p or q is negative or only q is 0."""
-    return information.rel_entr(*promoted("rel_entr", p, q))
+    return information.rel_entr(*promote("rel_entr", p, q))
 
 
 def kl_div(p: Any, q: Any) -> Array:
     """p*log(p/q) - p + q, which is never negative: a term of a Kullback-Leibler divergence."""
-    return information.kl_div(*promoted("kl_div", p, q))
+    return information.kl_div(*promote("kl_div", p, q))
 
 
 def boxcox(x: Any, lmbda: Any) -> Array:
     """(x**lmbda - 1)/lmbda, and log(x) for lmbda = 0, with derivatives in both there too."""
-    return information.boxcox(*promoted("boxcox", x, lmbda))
+    return information.boxcox(*promote("boxcox", x, lmbda))
 
 
 def boxcox1p(x: Any, lmbda: Any) -> Array:
     """((1 + x)**lmbda - 1)/lmbda, and log(1 + x) for lmbda = 0, with derivatives in both there too."""
-    return information.boxcox1p(*promoted("boxcox1p", x, lmbda))
+    return information.boxcox1p(*promote("boxcox1p", x, lmbda))

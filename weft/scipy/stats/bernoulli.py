@@ -1,4 +1,4 @@
-"""The Bernoulli distribution: 1 with probability p, else 0."""
+"""Bernoulli distribution: 1 with probability p, else 0."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from weft import numpy as wnp
-from weft.scipy.stats.families import domain, exponential_of, is_probability, log_of_count, plain
+from weft.scipy.stats.families import domain, exponentiate, is_probability, log_of_count, plain
 
 __all__ = ["cdf", "logpmf", "pmf", "ppf"]
 
@@ -15,7 +15,7 @@ __all__ = ["cdf", "logpmf", "pmf", "ppf"]
 @log_of_count
 @domain(p=is_probability)
 def logpmf(k: Any, p: Any) -> Any:
-    """The logarithm of the probability of k; minus infinity unless it is 0 or 1."""
+    """Return the logarithm of the probability of k; minus infinity unless it is 0 or 1."""
     one = k == 1
     chosen = wnp.where(one, p, 1 - p)
     value = wnp.where(one, wnp.log(wnp.where(one, p, wnp.ones_like(p))), wnp.log1p(-wnp.where(one, 0.0, p)))
@@ -23,13 +23,13 @@ def logpmf(k: Any, p: Any) -> Any:
     return wnp.where((k == 0) | one, value, -np.inf)
 
 
-pmf = exponential_of(logpmf, "pmf", "The probability of k.")
+pmf = exponentiate(logpmf, "pmf", "Return the probability of k.")
 
 
 @plain
 @domain(p=is_probability)
 def cdf(k: Any, p: Any) -> Any:
-    """The probability of a value of at most k."""
+    """Return the probability of a value of at most k."""
     value = wnp.where(k < 0, wnp.zeros_like(p), wnp.where(k < 1, 1 - p, wnp.ones_like(p)))
     return wnp.where(wnp.isnan(k), np.nan, value)
 
@@ -37,6 +37,6 @@ def cdf(k: Any, p: Any) -> Any:
 @plain
 @domain(p=is_probability)
 def ppf(q: Any, p: Any) -> Any:
-    """The least value that is exceeded with probability at most 1 - q."""
+    """Return the least value that is exceeded with probability at most 1 - q."""
     value = wnp.where(q <= 1 - p, wnp.zeros_like(p), wnp.ones_like(p))
     return wnp.where(is_probability(q), value, np.nan)

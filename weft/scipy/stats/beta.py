@@ -1,4 +1,4 @@
-"""The beta distribution, on the numbers from `loc` to `loc + scale`."""
+"""Beta distribution, on the numbers from `loc` to `loc + scale`."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ __all__ = ["cdf", "logcdf", "logpdf", "logsf", "pdf", "sf"]
 @log_density
 @domain(a=is_positive, b=is_positive)
 def logpdf(x: Any, a: Any, b: Any) -> Any:
-    """The logarithm of the density at x, for positive a and b; minus infinity out of the support."""
+    """Return the logarithm of the density at x, for positive a and b; minus infinity out of the support."""
     return within((x >= 0) & (x <= 1), x, 0.5, lambda x: log_beta_density(a, b, x), -np.inf)
 
 
 @density
 @domain(a=is_positive, b=is_positive)
 def pdf(x: Any, a: Any, b: Any) -> Any:
-    """The density at x."""
+    """Return the density at x."""
     return within((x >= 0) & (x <= 1), x, 0.5, lambda x: beta_density(a, b, x), 0.0)
 
 
@@ -43,14 +43,14 @@ def _above(a: Any, b: Any, x: Any) -> Any:
 @probability
 @domain(a=is_positive, b=is_positive)
 def cdf(x: Any, a: Any, b: Any) -> Any:
-    """The probability of a value of at most x."""
+    """Return the probability of a value of at most x."""
     return within((x > 0) & (x < 1), x, 0.5, lambda x: _below(a, b, x), wnp.where(x >= 1, 1.0, 0.0))
 
 
 @probability
 @domain(a=is_positive, b=is_positive)
 def logcdf(x: Any, a: Any, b: Any) -> Any:
-    """The logarithm of the probability of a value of at most x."""
+    """Return the logarithm of the probability of a value of at most x."""
     return within(
         (x > 0) & (x < 1),
         x,
@@ -63,14 +63,14 @@ def logcdf(x: Any, a: Any, b: Any) -> Any:
 @probability
 @domain(a=is_positive, b=is_positive)
 def sf(x: Any, a: Any, b: Any) -> Any:
-    """The probability of a value above x."""
+    """Return the probability of a value above x."""
     return within((x > 0) & (x < 1), x, 0.5, lambda x: _above(a, b, x), wnp.where(x >= 1, 0.0, 1.0))
 
 
 @probability
 @domain(a=is_positive, b=is_positive)
 def logsf(x: Any, a: Any, b: Any) -> Any:
-    """The logarithm of the probability of a value above x."""
+    """Return the logarithm of the probability of a value above x."""
     return within(
         (x > 0) & (x < 1),
         x,

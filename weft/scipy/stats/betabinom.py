@@ -1,4 +1,4 @@
-"""The beta-binomial distribution: a binomial one whose probability is beta distributed."""
+"""Beta-binomial distribution: a binomial one whose probability is beta distributed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from weft import numpy as wnp
 from weft.scipy.special.primitives.gamma import log_beta
-from weft.scipy.stats.families import domain, exponential_of, is_count, is_positive, log_of_count
+from weft.scipy.stats.families import domain, exponentiate, is_count, is_positive, log_of_count
 
 __all__ = ["logpmf", "pmf"]
 
@@ -16,7 +16,7 @@ __all__ = ["logpmf", "pmf"]
 @log_of_count
 @domain(n=is_count, a=is_positive, b=is_positive)
 def logpmf(k: Any, n: Any, a: Any, b: Any) -> Any:
-    """The logarithm of the probability of k; minus infinity unless 0 <= k <= n."""
+    """Return the logarithm of the probability of k; minus infinity unless 0 <= k <= n."""
     inside = (k >= 0) & (k <= n)
     count, total = wnp.where(inside, k, wnp.zeros_like(k)), wnp.where(inside, n, wnp.zeros_like(n))
     ways = -wnp.log1p(total) - log_beta(*wnp.broadcast_arrays(total - count + 1, count + 1))
@@ -24,4 +24,4 @@ def logpmf(k: Any, n: Any, a: Any, b: Any) -> Any:
     return wnp.where(inside, ways + mixed, -np.inf)
 
 
-pmf = exponential_of(logpmf, "pmf", "The probability of k.")
+pmf = exponentiate(logpmf, "pmf", "Return the probability of k.")

@@ -1,4 +1,4 @@
-"""The binomial distribution: how many of n independent events of probability p occur."""
+"""Binomial distribution: how many of n independent events of probability p occur."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["logpmf", "pmf"]
 @log_of_count
 @domain(n=is_count, p=is_probability)
 def logpmf(k: Any, n: Any, p: Any) -> Any:
-    """The logarithm of the probability of k; minus infinity unless 0 <= k <= n."""
+    """Return the logarithm of the probability of k; minus infinity unless 0 <= k <= n."""
     inside, count, total = _within(k, n)
     value = log_beta_density(*wnp.broadcast_arrays(count + 1, total - count + 1, p)) - wnp.log1p(total)
     return wnp.where(inside, value, -np.inf)
@@ -26,13 +26,13 @@ def logpmf(k: Any, n: Any, p: Any) -> Any:
 @of_count
 @domain(n=is_count, p=is_probability)
 def pmf(k: Any, n: Any, p: Any) -> Any:
-    """The probability of k."""
+    """Return the probability of k."""
     inside, count, total = _within(k, n)
     value = beta_density(count + 1, total - count + 1, p) / (total + 1)
     return wnp.where(inside, value, 0.0)
 
 
 def _within(k: Any, n: Any) -> tuple[Any, Any, Any]:
-    """Whether there is such a count, and k and n where there is, 0 elsewhere."""
+    """Return whether k is a possible count, with k and n there and 0 elsewhere."""
     inside = (k >= 0) & (k <= n)
     return inside, wnp.where(inside, k, wnp.zeros_like(k)), wnp.where(inside, n, wnp.zeros_like(n))

@@ -1,4 +1,4 @@
-"""The Cauchy distribution, with median `loc`."""
+"""Cauchy distribution, with median `loc`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from weft import numpy as wnp
-from weft.scipy.stats.families import exponential_of, log_density, log_probability, probability, quantile
+from weft.scipy.stats.families import exponentiate, log_density, log_probability, probability, quantile
 from weft.trace.array import Array
 
 __all__ = ["cdf", "isf", "logcdf", "logpdf", "logsf", "pdf", "ppf", "sf"]
@@ -16,13 +16,13 @@ __all__ = ["cdf", "isf", "logcdf", "logpdf", "logsf", "pdf", "ppf", "sf"]
 
 @log_density
 def logpdf(x: Any) -> Any:
-    """The logarithm of the density at x."""
+    """Return the logarithm of the density at x."""
     large = abs(x) > 1e8  # the square may overflow
     near = wnp.log1p(wnp.square(wnp.where(large, wnp.zeros_like(x), x)))
     return -math.log(math.pi) - wnp.where(large, 2 * wnp.log(wnp.where(large, abs(x), wnp.ones_like(x))), near)
 
 
-pdf = exponential_of(logpdf, "pdf", "The density at x.")
+pdf = exponentiate(logpdf, "pdf", "Return the density at x.")
 
 
 def _below(x: Array) -> Array:
@@ -31,25 +31,25 @@ def _below(x: Array) -> Array:
 
 @probability
 def cdf(x: Any) -> Any:
-    """The probability of a value of at most x."""
+    """Return the probability of a value of at most x."""
     return _below(x)
 
 
 @probability
 def logcdf(x: Any) -> Any:
-    """The logarithm of the probability of a value of at most x."""
+    """Return the logarithm of the probability of a value of at most x."""
     return log_probability(_below(x), _below(-x))
 
 
 @probability
 def sf(x: Any) -> Any:
-    """The probability of a value above x."""
+    """Return the probability of a value above x."""
     return _below(-x)
 
 
 @probability
 def logsf(x: Any) -> Any:
-    """The logarithm of the probability of a value above x."""
+    """Return the logarithm of the probability of a value above x."""
     return log_probability(_below(-x), _below(x))
 
 
@@ -64,11 +64,11 @@ def _quantile(q: Array) -> Array:
 
 @quantile
 def ppf(q: Any) -> Any:
-    """The value that is exceeded with probability 1 - q."""
+    """Return the value that is exceeded with probability 1 - q."""
     return _quantile(q)
 
 
 @quantile
 def isf(q: Any) -> Any:
-    """The value that is exceeded with probability q."""
+    """Return the value that is exceeded with probability q."""
     return -_quantile(q)

@@ -1,4 +1,4 @@
-"""The chi-square distribution, with `df` degrees of freedom."""
+"""Chi-square distribution, with `df` degrees of freedom."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ __all__ = ["cdf", "logcdf", "logpdf", "logsf", "pdf", "sf"]
 @log_density
 @domain(df=is_positive)
 def logpdf(x: Any, df: Any) -> Any:
-    """The logarithm of the density at x, for `df` degrees of freedom; minus infinity below `loc`."""
+    """Return the logarithm of the density at x, for `df` degrees of freedom; minus infinity below `loc`."""
     return within((x >= 0) & (x < np.inf), x, 1, lambda x: log_gamma_density(0.5 * df, 0.5 * x) - math.log(2), -np.inf)
 
 
 @density
 @domain(df=is_positive)
 def pdf(x: Any, df: Any) -> Any:
-    """The density at x."""
+    """Return the density at x."""
     return within(x >= 0, x, 1, lambda x: 0.5 * gamma_density(0.5 * df, 0.5 * x), 0.0)
 
 
 @probability
 @domain(df=is_positive)
 def cdf(x: Any, df: Any) -> Any:
-    """The probability of a value of at most x, for `df` degrees of freedom."""
+    """Return the probability of a value of at most x, for `df` degrees of freedom."""
     end = wnp.where(x > 0, 1.0, 0.0)
     value = lambda x: lax.igamma(*wnp.broadcast_arrays(0.5 * df, 0.5 * x))
     return within((x >= 0) & (x < np.inf), x, 1, value, end)
@@ -42,14 +42,14 @@ def cdf(x: Any, df: Any) -> Any:
 @probability
 @domain(df=is_positive)
 def logcdf(x: Any, df: Any) -> Any:
-    """The logarithm of the probability of a value of at most x."""
+    """Return the logarithm of the probability of a value of at most x."""
     return within(x > 0, x, 1, lambda x: log_below(0.5 * df, 0.5 * x), -np.inf)
 
 
 @probability
 @domain(df=is_positive)
 def sf(x: Any, df: Any) -> Any:
-    """The probability of a value above x, for `df` degrees of freedom."""
+    """Return the probability of a value above x, for `df` degrees of freedom."""
     end = wnp.where(x > 0, 0.0, 1.0)
     value = lambda x: lax.igammac(*wnp.broadcast_arrays(0.5 * df, 0.5 * x))
     return within((x >= 0) & (x < np.inf), x, 1, value, end)
@@ -58,5 +58,5 @@ def sf(x: Any, df: Any) -> Any:
 @probability
 @domain(df=is_positive)
 def logsf(x: Any, df: Any) -> Any:
-    """The logarithm of the probability of a value above x."""
+    """Return the logarithm of the probability of a value above x."""
     return within(x >= 0, x, 1, lambda x: log_above(0.5 * df, 0.5 * x), 0.0)

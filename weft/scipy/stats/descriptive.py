@@ -17,7 +17,7 @@ POLICIES = ("propagate", "omit", "raise")
 
 
 class ModeResult(NamedTuple):
-    """The most common values, and how often they occur."""
+    """Most common values, with their counts."""
 
     mode: Array
     count: Array  # type: ignore[assignment]
@@ -38,7 +38,7 @@ def _check_policy(name: str, nan_policy: str, supported: tuple[str, ...]) -> Non
 
 
 def _along_last(x: Array, axis: Any, name: str) -> tuple[Array, int | None]:
-    """The array with the axis last, or all of it as one axis where that is None."""
+    """Move the axis last; flatten without an axis."""
     if axis is None:
         return x.reshape(-1), None
     found = canonicalize_axis(index(axis), x.ndim, name)
@@ -47,7 +47,7 @@ def _along_last(x: Array, axis: Any, name: str) -> tuple[Array, int | None]:
 
 @combining_ranks
 def mode(a: Any, axis: int | None = 0, nan_policy: str = "propagate", keepdims: bool = False) -> ModeResult:
-    """The most common value along an axis, the least of them if there are several, and how often it occurs.
+    """Return the most common value along an axis (the least of several) and its count.
 
     Args:
         a: an array.
@@ -81,7 +81,7 @@ def mode(a: Any, axis: int | None = 0, nan_policy: str = "propagate", keepdims: 
 
 
 def _starts(ordered: Array) -> Array:
-    """Whether each element of sorted rows differs from the one before."""
+    """Return whether each element of sorted rows differs from the one before."""
     nan = wnp.isnan(ordered) if dtypes.kind(ordered.dtype) in "fc" else wnp.zeros(ordered.shape, bool)
     differs = (ordered[..., 1:] != ordered[..., :-1]) & ~(nan[..., 1:] & nan[..., :-1])
     return wnp.concatenate([wnp.ones((*ordered.shape[:-1], 1), bool), differs], axis=-1)
@@ -92,7 +92,7 @@ METHODS = ("average", "min", "max", "dense", "ordinal")
 
 @combining_ranks
 def rankdata(a: Any, method: str = "average", *, axis: int | None = None, nan_policy: str = "propagate") -> Array:
-    """The ranks of elements, from 1 for the least, as floats.
+    """Rank elements, from 1 for the least, as floats.
 
     Args:
         a: an array.
@@ -139,7 +139,8 @@ def rankdata(a: Any, method: str = "average", *, axis: int | None = None, nan_po
 
 
 def sem(a: Any, axis: int | None = 0, ddof: int = 1, nan_policy: str = "propagate", *, keepdims: bool = False) -> Array:
-    """The standard error of the mean along an axis: the standard deviation over the root of the number of elements.
+    """Return the standard error of the mean along an axis: the standard deviation over the root of the number of
+    elements.
 
     Args:
         a: an array.

@@ -1,4 +1,4 @@
-"""The Dirichlet distribution, of vectors of probabilities."""
+"""Dirichlet distribution, of vectors of probabilities."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from weft import lax, numpy as wnp
 from weft.api.jit import jit
 from weft.base.errors import ShapeMismatchError
 from weft.numpy.util import combining_ranks
-from weft.scipy.special.arguments import promoted_dtypes
+from weft.scipy.special.arguments import promote_floats
 from weft.scipy.special.primitives.information import xlogy
-from weft.scipy.stats.families import exponential_of
+from weft.scipy.stats.families import exponentiate
 from weft.trace.array import Array
 
 __all__ = ["logpdf", "pdf"]
 
 
 def logpdf(x: Any, alpha: Any) -> Array:
-    """The logarithm of the density at x.
+    """Return the logarithm of the density at x.
 
     Args:
         x: vectors of probabilities along the first axis; the last of them may be left out. Minus infinity if they are
             negative or their sum is not 1.
         alpha: a vector of positive concentrations.
     """
-    x, alpha = promoted_dtypes("dirichlet.logpdf", x, alpha)
+    x, alpha = promote_floats("dirichlet.logpdf", x, alpha)
     if alpha.ndim != 1:
         raise ShapeMismatchError("dirichlet.logpdf needs a vector alpha.", received=f"alpha of shape {alpha.shape}")
     if not x.ndim or x.shape[0] not in (alpha.shape[0], alpha.shape[0] - 1):
@@ -50,4 +50,4 @@ def _logpdf(x: Array, alpha: Array) -> Array:
     return wnp.where(wnp.all(alpha > 0), wnp.where(inside, total + constant, -np.inf), np.nan)
 
 
-pdf = exponential_of(logpdf, "pdf", "The density at x.")
+pdf = exponentiate(logpdf, "pdf", "Return the density at x.")

@@ -1,4 +1,4 @@
-"""The exponential distribution, of mean `scale`, from `loc` up."""
+"""Exponential distribution, of mean `scale`, from `loc` up."""
 
 from __future__ import annotations
 
@@ -7,51 +7,51 @@ from typing import Any
 import numpy as np
 
 from weft import numpy as wnp
-from weft.scipy.stats.families import exponential_of, log_density, log_less, probability, quantile, within
+from weft.scipy.stats.families import exponentiate, log_density, log_less, probability, quantile, within
 
 __all__ = ["cdf", "isf", "logcdf", "logpdf", "logsf", "pdf", "ppf", "sf"]
 
 
 @log_density
 def logpdf(x: Any) -> Any:
-    """The logarithm of the density at x; minus infinity below `loc`."""
+    """Return the logarithm of the density at x; minus infinity below `loc`."""
     return within(x >= 0, x, 0, lambda x: -x, -np.inf)
 
 
-pdf = exponential_of(logpdf, "pdf", "The density at x.")
+pdf = exponentiate(logpdf, "pdf", "Return the density at x.")
 
 
 @probability
 def cdf(x: Any) -> Any:
-    """The probability of a value of at most x."""
+    """Return the probability of a value of at most x."""
     return within(x >= 0, x, 0, lambda x: -wnp.expm1(-x), 0.0)
 
 
 @probability
 def logcdf(x: Any) -> Any:
-    """The logarithm of the probability of a value of at most x."""
+    """Return the logarithm of the probability of a value of at most x."""
     return within(x >= 0, x, 0, log_less, -np.inf)
 
 
 @probability
 def sf(x: Any) -> Any:
-    """The probability of a value above x."""
+    """Return the probability of a value above x."""
     return within(x >= 0, x, 0, lambda x: wnp.exp(-x), 1.0)
 
 
 @probability
 def logsf(x: Any) -> Any:
-    """The logarithm of the probability of a value above x."""
+    """Return the logarithm of the probability of a value above x."""
     return within(x >= 0, x, 0, lambda x: -x, 0.0)
 
 
 @quantile
 def ppf(q: Any) -> Any:
-    """The value that is exceeded with probability 1 - q."""
+    """Return the value that is exceeded with probability 1 - q."""
     return -wnp.log1p(-q)
 
 
 @quantile
 def isf(q: Any) -> Any:
-    """The value that is exceeded with probability q."""
+    """Return the value that is exceeded with probability q."""
     return -wnp.log(q)

@@ -1,4 +1,4 @@
-"""What distributions share: how `loc` and `scale` shift and stretch them, supports, and the forms of public functions.
+"""Shared parts of distributions: shift by `loc`, scaling by `scale`, supports, and signatures of public functions.
 
 A distribution is a module whose functions are written for `loc = 0` and `scale = 1`. The decorators here make of each
 the function with SciPy's signature, by what happens to its results: a density is divided by the scale, a quantile is
@@ -16,7 +16,7 @@ import numpy as np
 
 from weft import numpy as wnp
 from weft.nn import log1mexp
-from weft.scipy.special.arguments import of_floats
+from weft.scipy.special.arguments import promote_and_jit
 from weft.trace.array import Array
 
 Function = Callable[..., Any]
@@ -27,13 +27,13 @@ _MEANING = {
     "x": "values of the random variable.",
     "k": "values of the random variable, integers.",
     "q": "probabilities, from 0 to 1; NaN for others.",
-    "loc": "what is subtracted from a value first.",
-    "scale": "what a value is divided by then; NaN unless it is positive.",
+    "loc": "the shift, subtracted from a value first.",
+    "scale": "the divisor of the shifted value; the result is NaN unless it is positive.",
 }
 
 
 def _with_sections(text: str | None, names: Iterable[str]) -> str:
-    """A docstring with what goes in and what comes out, unless it has that already."""
+    """Append `Args:` and `Returns:` to a docstring, unless it has them already."""
     text = inspect.cleandoc(text or "")
     if "Args:" in text:
         return text
@@ -83,7 +83,7 @@ def is_count(value: Array) -> Array:
 
 
 def _public(function: Function, extra: tuple[str, ...], call: Function) -> Any:
-    """`call`, a function of the parameters of `function` and `extra` ones, as a public function."""
+    """Wrap `call` as a public function of the parameters of `function` and `extra`, with checked domains."""
     own = list(inspect.signature(function).parameters.values())
     names = [p.name for p in own]
     tests = {names.index(name): test for name, test in getattr(function, "domain", {}).items()}
@@ -100,11 +100,11 @@ def _public(function: Function, extra: tuple[str, ...], call: Function) -> Any:
     parameters = [p.replace(annotation=Any) for p in (*own, *more)]
     body.__doc__ = _with_sections(function.__doc__, [p.name for p in parameters])
     body.__signature__ = inspect.Signature(parameters, return_annotation=Array)  # type: ignore[attr-defined]
-    return of_floats(body)
+    return promote_and_jit(body)
 
 
-def _of_value(finish: Finish) -> Callable[[Function], Any]:
-    """A decorator for functions of a value of the random variable."""
+def _value_decorator(finish: Finish) -> Callable[[Function], Any]:
+    """Make a decorator for functions of a value of the random variable; `finish` scales the result."""
 
     def decorate(function: Function) -> Any:
         def call(x: Any, *rest: Any) -> Any:
@@ -118,13 +118,13 @@ def _of_value(finish: Finish) -> Callable[[Function], Any]:
     return decorate
 
 
-log_density = _of_value(lambda value, scale, x: value - wnp.log(scale))
-density = _of_value(lambda value, scale, x: value / scale)
-probability = _of_value(lambda value, scale, x: value)
+log_density = _value_decorator(lambda value, scale, x: value - wnp.log(scale))
+density = _value_decorator(lambda value, scale, x: value / scale)
+probability = _value_decorator(lambda value, scale, x: value)
 
 
 def quantile(function: Function) -> Any:
-    """A function of probabilities, whose results are values of the random variable."""
+    """Decorate a function of probabilities whose results are values of the random variable."""
 
     def call(q: Any, *rest: Any) -> Any:
         *shapes, loc, scale = rest
@@ -135,12 +135,12 @@ def quantile(function: Function) -> Any:
 
 
 def plain(function: Function) -> Any:
-    """A function of a distribution that has neither `loc` nor `scale`."""
+    """Decorate a function of a distribution that has neither `loc` nor `scale`."""
     return _public(function, (), function)
 
 
-def _of_count(elsewhere: float) -> Callable[[Function], Any]:
-    """A decorator for functions of an integer, with `loc`; where k is none, the result is `elsewhere`."""
+def _count_decorator(elsewhere: float) -> Callable[[Function], Any]:
+    """Make a decorator for functions of an integer, with `loc`; the result is `elsewhere` where k is not an integer."""
 
     def decorate(function: Function) -> Any:
         def call(k: Any, *rest: Any) -> Any:
@@ -155,12 +155,12 @@ def _of_count(elsewhere: float) -> Callable[[Function], Any]:
     return decorate
 
 
-log_of_count, of_count = _of_count(-np.inf), _of_count(0.0)
+log_of_count, of_count = _count_decorator(-np.inf), _count_decorator(0.0)
 
 
-def exponential_of(logarithm: Function, name: str, text: str) -> Any:
-    """exp of a public function, with its signature; 0 where that is minus infinity, with derivative 0: the logarithm
-    falls without a bound there."""
+def exponentiate(logarithm: Function, name: str, text: str) -> Any:
+    """Make the exponential of a public function, with its signature. Where the logarithm is minus infinity, the result
+    and its derivative are 0."""
 
     @functools.wraps(logarithm)
     def function(*args: Any, **kwargs: Any) -> Any:
@@ -174,20 +174,20 @@ def exponential_of(logarithm: Function, name: str, text: str) -> Any:
 
 
 def within(inside: Array, x: Array, safe: Any, value: Function, elsewhere: Any) -> Array:
-    """value(x) where x is inside of the support; it does not see other numbers. nan stays."""
+    """Evaluate value(x) inside of the support; elsewhere `value` gets `safe`. NaN stays NaN."""
     result = value(wnp.where(inside, x, wnp.full_like(x, safe)))
     return wnp.where(wnp.isnan(x), np.nan, wnp.where(inside, result, elsewhere))
 
 
 def log_less(x: Array) -> Array:
-    """log(1 - exp(-x)) for x from 0 up, minus infinity at 0."""
+    """Compute log(1 - exp(-x)) for x from 0 up, minus infinity at 0."""
     positive = x > 0
     value = log1mexp(wnp.where(positive, x, wnp.ones_like(x)))
     return wnp.where(positive, value, wnp.where(wnp.isnan(x), np.nan, -np.inf))
 
 
 def log_probability(probability: Array, complement: Array) -> Array:
-    """The logarithm of a probability, by the complement where it is near 1."""
+    """Compute the logarithm of a probability, by the complement where it is near 1."""
     small = probability < 0.5
     inner = wnp.log1p(-wnp.where(small, wnp.zeros_like(complement), complement))
     return wnp.where(small, wnp.log(wnp.where(small, probability, wnp.ones_like(probability))), inner)

@@ -1,4 +1,4 @@
-"""The gamma distribution, of shape `a`."""
+"""Gamma distribution, of shape `a`."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ __all__ = ["cdf", "logcdf", "logpdf", "logsf", "pdf", "sf"]
 @log_density
 @domain(a=is_positive)
 def logpdf(x: Any, a: Any) -> Any:
-    """The logarithm of the density at x, for the shape `a`; minus infinity below `loc`."""
+    """Return the logarithm of the density at x, for the shape `a`; minus infinity below `loc`."""
     return within((x >= 0) & (x < np.inf), x, 1, lambda x: log_gamma_density(a, x), -np.inf)
 
 
 @density
 @domain(a=is_positive)
 def pdf(x: Any, a: Any) -> Any:
-    """The density at x."""
+    """Return the density at x."""
     return within(x >= 0, x, 1, lambda x: gamma_density(a, x), 0.0)
 
 
 def log_below(a: Any, x: Any) -> Any:
-    """The logarithm of the lower incomplete gamma function."""
+    """Return the logarithm of the lower incomplete gamma function."""
     a, x = wnp.broadcast_arrays(a, x)
     return log_probability(lax.igamma(a, x), lax.igammac(a, x))
 
 
 def log_above(a: Any, x: Any) -> Any:
-    """The logarithm of the upper incomplete gamma function."""
+    """Return the logarithm of the upper incomplete gamma function."""
     a, x = wnp.broadcast_arrays(a, x)
     return log_probability(lax.igammac(a, x), lax.igamma(a, x))
 
@@ -43,7 +43,7 @@ def log_above(a: Any, x: Any) -> Any:
 @probability
 @domain(a=is_positive)
 def cdf(x: Any, a: Any) -> Any:
-    """The probability of a value of at most x, for the shape `a`."""
+    """Return the probability of a value of at most x, for the shape `a`."""
     end = wnp.where(x > 0, 1.0, 0.0)
     return within((x >= 0) & (x < np.inf), x, 1, lambda x: lax.igamma(*wnp.broadcast_arrays(a, x)), end)
 
@@ -51,14 +51,14 @@ def cdf(x: Any, a: Any) -> Any:
 @probability
 @domain(a=is_positive)
 def logcdf(x: Any, a: Any) -> Any:
-    """The logarithm of the probability of a value of at most x."""
+    """Return the logarithm of the probability of a value of at most x."""
     return within(x > 0, x, 1, lambda x: log_below(a, x), -np.inf)
 
 
 @probability
 @domain(a=is_positive)
 def sf(x: Any, a: Any) -> Any:
-    """The probability of a value above x, for the shape `a`."""
+    """Return the probability of a value above x, for the shape `a`."""
     end = wnp.where(x > 0, 0.0, 1.0)
     return within((x >= 0) & (x < np.inf), x, 1, lambda x: lax.igammac(*wnp.broadcast_arrays(a, x)), end)
 
@@ -66,5 +66,5 @@ def sf(x: Any, a: Any) -> Any:
 @probability
 @domain(a=is_positive)
 def logsf(x: Any, a: Any) -> Any:
-    """The logarithm of the probability of a value above x."""
+    """Return the logarithm of the probability of a value above x."""
     return within(x >= 0, x, 1, lambda x: log_above(a, x), 0.0)

@@ -1,4 +1,4 @@
-"""The generalized normal distribution, whose density is proportional to exp(-|x|**beta)."""
+"""Generalized normal distribution, whose density is proportional to exp(-|x|**beta)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from weft import lax, numpy as wnp
-from weft.scipy.stats.families import domain, exponential_of, is_positive, plain
+from weft.scipy.stats.families import domain, exponentiate, is_positive, plain
 
 __all__ = ["cdf", "logpdf", "pdf"]
 
@@ -20,17 +20,17 @@ def _power(x: Any, beta: Any) -> Any:
 @plain
 @domain(beta=is_positive)
 def logpdf(x: Any, beta: Any) -> Any:
-    """The logarithm of the density at x."""
+    """Return the logarithm of the density at x."""
     return wnp.log(beta) - math.log(2) - lax.lgamma(1 / beta) - _power(x, beta)
 
 
-pdf = exponential_of(logpdf, "pdf", "The density at x.")
+pdf = exponentiate(logpdf, "pdf", "Return the density at x.")
 
 
 @plain
 @domain(beta=is_positive)
 def cdf(x: Any, beta: Any) -> Any:
-    """The probability of a value of at most x."""
+    """Return the probability of a value of at most x."""
     shape, power = wnp.broadcast_arrays(1 / beta, _power(x, beta))
     upper = 0.5 * lax.igammac(shape, power)
     return wnp.where(x > 0, 1 - upper, upper)

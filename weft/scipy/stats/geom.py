@@ -1,4 +1,4 @@
-"""The geometric distribution: the first of independent trials of probability p that succeeds."""
+"""Geometric distribution: the first of independent trials of probability p that succeeds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["logpmf", "pmf"]
 @log_of_count
 @domain(p=is_nonzero_probability)
 def logpmf(k: Any, p: Any) -> Any:
-    """The logarithm of the probability of k; minus infinity below 1."""
+    """Return the logarithm of the probability of k; minus infinity below 1."""
     inside = k >= 1
     failures = wnp.where(inside, k - 1, wnp.zeros_like(k))
     value = xlog1py(*wnp.broadcast_arrays(failures, -p)) + wnp.log(p)
@@ -26,7 +26,7 @@ def logpmf(k: Any, p: Any) -> Any:
 @of_count
 @domain(p=is_nonzero_probability)
 def pmf(k: Any, p: Any) -> Any:
-    """The probability of k."""
+    """Return the probability of k."""
     inside, certain = k >= 1, p == 1
     failures, p = wnp.broadcast_arrays(wnp.where(inside, k - 1, wnp.zeros_like(k)), p)
     value = p * wnp.exp(xlog1py(failures, -wnp.where(certain, wnp.full_like(p, 0.5), p)))

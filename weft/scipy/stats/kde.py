@@ -19,7 +19,7 @@ from weft.trace.array import Array
 
 @tree.register_pytree_node_class
 class gaussian_kde:
-    """An estimate of a density from samples: the mean of normal densities around them.
+    """Estimate of a density from samples: the mean of normal densities around them.
 
     Args:
         dataset: samples along the last axis: n numbers, or d rows of n numbers.
@@ -80,24 +80,24 @@ class gaussian_kde:
         return bw_method
 
     def tree_flatten(self) -> tuple[tuple[Any, ...], None]:
-        """The arrays of the estimate."""
+        """Return the arrays of the estimate."""
         return (self.neff, self.dataset, self.weights, self.covariance, self.inv_cov), None
 
     @classmethod
     def tree_unflatten(cls, aux_data: None, children: Any) -> gaussian_kde:
-        """The estimate that consists of arrays."""
+        """Rebuild the estimate from its arrays."""
         result = cls.__new__(cls)
         result.neff, result.dataset, result.weights, result.covariance, result.inv_cov = children
         return result
 
     @property
     def d(self) -> int:
-        """The number of dimensions."""
+        """Number of dimensions."""
         return self.dataset.shape[0]
 
     @property
     def n(self) -> int:
-        """The number of samples."""
+        """Number of samples."""
         return self.dataset.shape[1]
 
     def _points(self, points: Any) -> Array:
@@ -106,25 +106,25 @@ class gaussian_kde:
             x = x.reshape(self.d, 1)  # one point
         if x.shape[0] != self.d:
             raise ShapeMismatchError(
-                f"The points have {x.shape[0]} rows, and the samples have {self.d}.", received=f"shape {x.shape}"
+                f"The points must have {self.d} rows, as the samples, got {x.shape[0]}.", received=f"shape {x.shape}"
             )
         return x
 
     def evaluate(self, points: Any) -> Array:
-        """The density at points, along the last axis."""
+        """Evaluate the density at points along the last axis."""
         return wnp.exp(self.logpdf(points))
 
     def __call__(self, points: Any) -> Array:
-        """The density at points."""
+        """Density at points."""
         return self.evaluate(points)
 
     def pdf(self, x: Any) -> Array:
-        """The density at points."""
+        """Evaluate the density at points."""
         return self.evaluate(x)
 
     @combining_ranks
     def logpdf(self, x: Any) -> Array:
-        """The logarithm of the density at points."""
+        """Evaluate the logarithm of the density at points."""
         points = self._points(x)
         factor = wnp.linalg.cholesky(self.covariance)
         rows = linalg.solve_triangular(factor, self.dataset, lower=True)
@@ -134,8 +134,8 @@ class gaussian_kde:
         return logsumexp(-energy, b=self.weights, axis=-1) - constant
 
     @combining_ranks
-    def _convolved(self, mean: Array, weights: Array, cov: Array) -> Array:
-        """The integral of the product with normal densities around the columns of `mean`."""
+    def _convolve(self, mean: Array, weights: Array, cov: Array) -> Array:
+        """Integrate the product with normal densities around the columns of `mean`."""
         factor = wnp.linalg.cholesky(self.covariance + cov)
         rows = linalg.solve_triangular(factor, self.dataset, lower=True)
         others = linalg.solve_triangular(factor, mean, lower=True)
@@ -144,17 +144,17 @@ class gaussian_kde:
         return wnp.einsum("i,ij,j->", weights, wnp.exp(-energy), self.weights) * wnp.exp(-constant)
 
     def integrate_gaussian(self, mean: Any, cov: Any) -> Array:
-        """The integral of the product with a normal density."""
+        """Integrate the product with a normal density."""
         centre = wnp.atleast_1d(wnp.squeeze(wnp.asarray(mean)))
         matrix = wnp.atleast_2d(wnp.asarray(cov))
         if centre.shape != (self.d,):
             raise ShapeMismatchError(f"The mean must have {self.d} components.", received=f"shape {centre.shape}")
         if matrix.shape != (self.d, self.d):
             raise ShapeMismatchError(f"The covariance must have {self.d} rows.", received=f"shape {matrix.shape}")
-        return self._convolved(centre[:, None], wnp.ones(1, self.dataset.dtype), matrix)
+        return self._convolve(centre[:, None], wnp.ones(1, self.dataset.dtype), matrix)
 
     def integrate_box_1d(self, low: Any, high: Any) -> Array:
-        """The probability of a value between two numbers, for an estimate of one dimension."""
+        """Return the probability of a value between two numbers, for an estimate of one dimension."""
         if self.d != 1:
             raise ArgumentError("integrate_box_1d needs an estimate of one dimension.", received=f"{self.d} of them")
         if np.shape(low) or np.shape(high):
@@ -164,10 +164,10 @@ class gaussian_kde:
         return wnp.sum(self.weights * (ndtr(above) - ndtr(below)))
 
     def integrate_kde(self, other: gaussian_kde) -> Array:
-        """The integral of the product with another estimate."""
+        """Integrate the product with another estimate."""
         if other.d != self.d:
             raise ArgumentError("Both estimates must have as many dimensions.", received=f"{self.d} and {other.d}")
-        return self._convolved(other.dataset, other.weights, other.covariance)
+        return self._convolve(other.dataset, other.weights, other.covariance)
 
     def resample(self, key: Any, shape: Any = ()) -> Array:
         """Random samples of the estimated density, of shape (d, *shape)."""
@@ -180,7 +180,7 @@ class gaussian_kde:
 
     def integrate_box(self, low_bounds: Any, high_bounds: Any, maxpts: Any = None) -> Array:
         """Not supported: boxes have one dimension here."""
-        raise NotSupportedError("gaussian_kde integrates over boxes of one dimension.", fix="integrate_box_1d")
+        raise NotSupportedError("gaussian_kde only integrates over boxes of one dimension.", fix="integrate_box_1d")
 
     def set_bandwidth(self, bw_method: Any = None) -> None:
         """Not supported: an estimate is immutable."""

@@ -1,4 +1,4 @@
-"""The Laplace distribution, with median `loc`."""
+"""Laplace distribution, with median `loc`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from weft import numpy as wnp
-from weft.scipy.stats.families import exponential_of, log_density, probability, quantile
+from weft.scipy.stats.families import exponentiate, log_density, probability, quantile
 from weft.trace.array import Array
 
 __all__ = ["cdf", "logpdf", "pdf", "ppf", "sf"]
@@ -14,11 +14,11 @@ __all__ = ["cdf", "logpdf", "pdf", "ppf", "sf"]
 
 @log_density
 def logpdf(x: Any) -> Any:
-    """The logarithm of the density at x."""
+    """Return the logarithm of the density at x."""
     return -abs(x) - math.log(2)
 
 
-pdf = exponential_of(logpdf, "pdf", "The density at x.")
+pdf = exponentiate(logpdf, "pdf", "Return the density at x.")
 
 
 def _below(x: Array) -> Array:
@@ -28,19 +28,19 @@ def _below(x: Array) -> Array:
 
 @probability
 def cdf(x: Any) -> Any:
-    """The probability of a value of at most x."""
+    """Return the probability of a value of at most x."""
     return _below(x)
 
 
 @probability
 def sf(x: Any) -> Any:
-    """The probability of a value above x."""
+    """Return the probability of a value above x."""
     return _below(-x)
 
 
 @quantile
 def ppf(q: Any) -> Any:
-    """The value that is exceeded with probability 1 - q."""
+    """Return the value that is exceeded with probability 1 - q."""
     low = q < 0.5
     far = wnp.log(2 * wnp.where(low, q, 1 - q))
     return wnp.where(low, far, -far)

@@ -1,4 +1,4 @@
-"""The logistic distribution, with mean `loc`."""
+"""Logistic distribution, with mean `loc`."""
 
 from __future__ import annotations
 
@@ -6,39 +6,39 @@ from typing import Any
 
 from weft import lax, numpy as wnp
 from weft.scipy.special.primitives.information import logit
-from weft.scipy.stats.families import exponential_of, log_density, probability, quantile
+from weft.scipy.stats.families import exponentiate, log_density, probability, quantile
 
 __all__ = ["cdf", "isf", "logpdf", "pdf", "ppf", "sf"]
 
 
 @log_density
 def logpdf(x: Any) -> Any:
-    """The logarithm of the density at x."""
+    """Return the logarithm of the density at x."""
     return -abs(x) - 2 * wnp.log1p(wnp.exp(-abs(x)))
 
 
-pdf = exponential_of(logpdf, "pdf", "The density at x.")
+pdf = exponentiate(logpdf, "pdf", "Return the density at x.")
 
 
 @probability
 def cdf(x: Any) -> Any:
-    """The probability of a value of at most x."""
+    """Return the probability of a value of at most x."""
     return lax.logistic(x)
 
 
 @probability
 def sf(x: Any) -> Any:
-    """The probability of a value above x."""
+    """Return the probability of a value above x."""
     return lax.logistic(-x)
 
 
 @quantile
 def ppf(x: Any) -> Any:
-    """The value that is exceeded with probability 1 - x."""
+    """Return the value that is exceeded with probability 1 - x."""
     return logit(x)
 
 
 @quantile
 def isf(x: Any) -> Any:
-    """The value that is exceeded with probability x."""
+    """Return the value that is exceeded with probability x."""
     return -logit(x)

@@ -1,4 +1,4 @@
-"""The multinomial distribution: how often each of several outcomes occurs in n trials."""
+"""Multinomial distribution: how often each of several outcomes occurs in n trials."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from weft import lax, numpy as wnp
 from weft.api.jit import jit
 from weft.base.settings import numpy_dtype_promotion
 from weft.numpy.util import check_arraylike, combining_ranks
-from weft.scipy.special.arguments import promoted_dtypes
+from weft.scipy.special.arguments import promote_floats
 from weft.scipy.special.primitives.information import xlogy
-from weft.scipy.stats.families import exponential_of
+from weft.scipy.stats.families import exponentiate
 from weft.trace.array import Array
 
 __all__ = ["logpmf", "pmf"]
 
 
 def logpmf(x: Any, n: Any, p: Any) -> Array:
-    """The logarithm of the probability of counts.
+    """Return the logarithm of the probability of counts.
 
     Args:
         x: counts along the last axis; minus infinity unless their sum is n.
@@ -28,7 +28,7 @@ def logpmf(x: Any, n: Any, p: Any) -> Array:
     """
     check_arraylike("multinomial.logpmf", x, n, p)
     with numpy_dtype_promotion("standard"):  # counts are integers and probabilities are not
-        values = promoted_dtypes("multinomial.logpmf", x, n, p)
+        values = promote_floats("multinomial.logpmf", x, n, p)
     return _logpmf(*values)
 
 
@@ -41,4 +41,4 @@ def _logpmf(x: Array, n: Array, p: Array) -> Array:
     return wnp.where(valid, lax.lgamma(wnp.maximum(n, 0) + 1) + total, -np.inf)
 
 
-pmf = exponential_of(logpmf, "pmf", "The probability of counts.")
+pmf = exponentiate(logpmf, "pmf", "Return the probability of counts.")

@@ -1,4 +1,4 @@
-"""The normal distribution of vectors."""
+"""Normal distribution of vectors."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from weft.api.jit import jit
 from weft.base.errors import NotSupportedError, ShapeMismatchError
 from weft.numpy.util import combining_ranks
 from weft.scipy import linalg
-from weft.scipy.special.arguments import promoted_dtypes
+from weft.scipy.special.arguments import promote_floats
 from weft.trace.array import Array
 
 __all__ = ["logpdf", "pdf"]
 
 
 def logpdf(x: Any, mean: Any, cov: Any, allow_singular: None = None) -> Array:
-    """The logarithm of the density at x.
+    """Return the logarithm of the density at x.
 
     Args:
         x: vectors along the last axis.
@@ -31,7 +31,7 @@ def logpdf(x: Any, mean: Any, cov: Any, allow_singular: None = None) -> Array:
             received=f"allow_singular={allow_singular}",
             fix="cov + epsilon * eye(n)",
         )
-    x, mean, cov = promoted_dtypes("multivariate_normal.logpdf", x, mean, cov)
+    x, mean, cov = promote_floats("multivariate_normal.logpdf", x, mean, cov)
     if mean.ndim and cov.ndim and (cov.ndim < 2 or cov.shape[-1] != cov.shape[-2] or cov.shape[-1] != mean.shape[-1]):
         raise ShapeMismatchError(
             "The covariance must be a square matrix, with as many rows as the mean has components.",
@@ -62,5 +62,5 @@ def _logpdf(x: Array, mean: Array, cov: Array) -> Array:
 
 
 def pdf(x: Any, mean: Any, cov: Any) -> Array:
-    """The density at x."""
+    """Return the density at x."""
     return wnp.exp(logpdf(x, mean, cov))

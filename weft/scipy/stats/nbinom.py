@@ -1,4 +1,4 @@
-"""The negative binomial distribution: failures before the n-th success, of probability p."""
+"""Negative binomial distribution: failures before the n-th success, of probability p."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["logpmf", "pmf"]
 @log_of_count
 @domain(n=is_positive, p=is_nonzero_probability)
 def logpmf(k: Any, n: Any, p: Any) -> Any:
-    """The logarithm of the probability of k; minus infinity below 0."""
+    """Return the logarithm of the probability of k; minus infinity below 0."""
     inside = k >= 0
     count = wnp.where(inside, k, wnp.zeros_like(k))
     value = log_beta_density(*wnp.broadcast_arrays(n, count + 1, p)) + wnp.log(p) - wnp.log(n + count)
@@ -27,7 +27,7 @@ def logpmf(k: Any, n: Any, p: Any) -> Any:
 @of_count
 @domain(n=is_positive, p=is_nonzero_probability)
 def pmf(k: Any, n: Any, p: Any) -> Any:
-    """The probability of k."""
+    """Return the probability of k."""
     inside = k >= 0
     count = wnp.where(inside, k, wnp.zeros_like(k))
     value = beta_density(n, count + 1, p) * p / (n + count)

@@ -1,4 +1,4 @@
-"""The normal distribution, of mean `loc` and standard deviation `scale`."""
+"""Normal distribution, of mean `loc` and standard deviation `scale`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["cdf", "isf", "logcdf", "logpdf", "logsf", "pdf", "ppf", "sf"]
 
 @log_density
 def logpdf(x: Any) -> Any:
-    """The logarithm of the density at x.
+    """Return the logarithm of the density at x.
 
     Args:
         x: where.
@@ -33,41 +33,41 @@ def logpdf(x: Any) -> Any:
 
 @density
 def pdf(x: Any) -> Any:
-    """The density at x."""
+    """Return the density at x."""
     return error.normal_density(x)
 
 
 @probability
 def cdf(x: Any) -> Any:
-    """The probability of a value of at most x."""
+    """Return the probability of a value of at most x."""
     return error.ndtr(x)
 
 
 @probability
 def logcdf(x: Any) -> Any:
-    """The logarithm of the probability of a value of at most x, finite however far out x is."""
+    """Return the logarithm of the probability of a value of at most x, finite however far out x is."""
     return error.log_ndtr(x)
 
 
 @probability
 def sf(x: Any) -> Any:
-    """The probability of a value above x."""
+    """Return the probability of a value above x."""
     return error.ndtr(-x)
 
 
 @probability
 def logsf(x: Any) -> Any:
-    """The logarithm of the probability of a value above x."""
+    """Return the logarithm of the probability of a value above x."""
     return error.log_ndtr(-x)
 
 
 @quantile
 def ppf(q: Any) -> Any:
-    """The value that is exceeded with probability 1 - q."""
+    """Return the value that is exceeded with probability 1 - q."""
     return error.ndtri(q)
 
 
 @quantile
 def isf(q: Any) -> Any:
-    """The value that is exceeded with probability q."""
+    """Return the value that is exceeded with probability q."""
     return -error.ndtri(q)

@@ -1,4 +1,4 @@
-"""The Poisson distribution, of mean `mu`."""
+"""Poisson distribution, of mean `mu`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from weft import lax, numpy as wnp
-from weft.scipy.special.arguments import of_floats
+from weft.scipy.special.arguments import promote_and_jit
 from weft.scipy.special.primitives.gamma import log_gamma_density
 from weft.scipy.special.primitives.information import entr
 from weft.scipy.stats.edges import gamma_density
@@ -21,7 +21,7 @@ __all__ = ["cdf", "entropy", "logpmf", "pmf"]
 @log_of_count
 @domain(mu=is_nonnegative)
 def logpmf(k: Any, mu: Any) -> Any:
-    """The logarithm of the probability of k; minus infinity below 0."""
+    """Return the logarithm of the probability of k; minus infinity below 0."""
     inside = k >= 0
     count = wnp.where(inside, k, wnp.zeros_like(k))
     value = log_gamma_density(*wnp.broadcast_arrays(count + 1, mu))
@@ -31,15 +31,15 @@ def logpmf(k: Any, mu: Any) -> Any:
 @of_count
 @domain(mu=is_nonnegative)
 def pmf(k: Any, mu: Any) -> Any:
-    """The probability of k."""
+    """Return the probability of k."""
     inside = k >= 0
     value = gamma_density(wnp.where(inside, k, wnp.zeros_like(k)) + 1, mu)
     return wnp.where(inside, value, 0.0)
 
 
-@of_floats
+@promote_and_jit
 def cdf(k: Any, mu: Any, loc: Any = 0) -> Array:
-    """The probability of a value of at most k."""
+    """Return the probability of a value of at most k."""
     count = wnp.floor(k - loc)
     inside = count >= 0
     shape, mean = wnp.broadcast_arrays(wnp.where(inside, count, wnp.zeros_like(count)) + 1, mu)
@@ -47,12 +47,12 @@ def cdf(k: Any, mu: Any, loc: Any = 0) -> Array:
     return wnp.where((mu >= 0) & ~wnp.isnan(count), value, np.nan)
 
 
-LARGE, TERMS = 200, 480  # from this mean on by a series; smaller ones have no probability to speak of beyond so many
+LARGE, TERMS = 200, 480  # means from LARGE on use a series; below it, terms beyond TERMS are negligible
 
 
-@of_floats
+@promote_and_jit
 def entropy(mu: Any, loc: Any = 0) -> Array:
-    """The entropy of the distribution, in units of the natural logarithm; `loc` does not change it."""
+    """Return the entropy in units of the natural logarithm; `loc` does not change it."""
     mu = wnp.asarray(mu) + 0 * loc
     small = (mu > 0) & (mu < LARGE)
     mean = wnp.where(small, mu, wnp.ones_like(mu))

@@ -9,7 +9,7 @@ import numpy as np
 
 from weft import numpy as wnp
 from weft.scipy.special.primitives.gamma import gamma_difference
-from weft.scipy.stats.families import domain, exponential_of, is_positive, log_density
+from weft.scipy.stats.families import domain, exponentiate, is_positive, log_density
 
 __all__ = ["logpdf", "pdf"]
 
@@ -17,7 +17,7 @@ __all__ = ["logpdf", "pdf"]
 @log_density
 @domain(df=is_positive)
 def logpdf(x: Any, df: Any) -> Any:
-    """The logarithm of the density at x; for an infinite `df` that of the normal distribution."""
+    """Return the logarithm of the density at x; for an infinite `df` that of the normal distribution."""
     normal = df == np.inf
     finite = wnp.where(normal, wnp.ones_like(df), df)
     half = wnp.full_like(finite, 0.5)
@@ -31,4 +31,4 @@ def logpdf(x: Any, df: Any) -> Any:
     return wnp.where(normal, gaussian, constant - (finite + 1) / 2 * logarithm)
 
 
-pdf = exponential_of(logpdf, "pdf", "The density at x.")
+pdf = exponentiate(logpdf, "pdf", "Return the density at x.")

@@ -1,4 +1,4 @@
-"""The normal distribution, restricted to the numbers from `a` to `b` before it is shifted and stretched."""
+"""Normal distribution, restricted to the numbers from `a` to `b` before it is shifted and stretched."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import numpy as np
 
 from weft import numpy as wnp
 from weft.scipy.special.primitives.error import log_ndtr
-from weft.scipy.stats.families import exponential_of, log_density, log_less, probability, within
+from weft.scipy.stats.families import exponentiate, log_density, log_less, probability, within
 from weft.trace.array import Array
 
 __all__ = ["cdf", "logcdf", "logpdf", "logsf", "pdf", "sf"]
 
 
 def _log_mass(a: Array, b: Array) -> Array:
-    """The logarithm of the probability that a normal variable is between a and b, with a < b."""
+    """Return the logarithm of the probability that a normal variable is between a and b, with a < b."""
     # By the tail in which both are, so that nothing cancels.
     right = a > 0
     low, high = wnp.where(right, -b, a), wnp.where(right, -a, b)
@@ -34,7 +34,7 @@ def _below(x: Array, a: Array, b: Array) -> Array:
 
 
 def _log_below(x: Array, a: Array, b: Array) -> Array:
-    """The logarithm of the probability of a value of at most x; by that of larger ones where it is near 1."""
+    """Return the logarithm of the probability of a value of at most x, by the complement where it is near 1."""
     value, other = _below(x, a, b), _below(-x, -b, -a)
     large = value > -0.5
     return wnp.where(large, log_less(-wnp.where(large, other, -1.0)), value)
@@ -42,7 +42,7 @@ def _log_below(x: Array, a: Array, b: Array) -> Array:
 
 @log_density
 def logpdf(x: Any, a: Any, b: Any) -> Any:
-    """The logarithm of the density at x; minus infinity out of the support, and nan unless a < b."""
+    """Return the logarithm of the density at x; minus infinity out of the support, and nan unless a < b."""
     valid = a < b
     lower, upper = wnp.where(valid, a, wnp.full_like(a, -1)), wnp.where(valid, b, wnp.ones_like(b))
 
@@ -53,28 +53,28 @@ def logpdf(x: Any, a: Any, b: Any) -> Any:
     return wnp.where(valid, found, np.nan)
 
 
-pdf = exponential_of(logpdf, "pdf", "The density at x.")
+pdf = exponentiate(logpdf, "pdf", "Return the density at x.")
 
 
 @probability
 def logcdf(x: Any, a: Any, b: Any) -> Any:
-    """The logarithm of the probability of a value of at most x."""
+    """Return the logarithm of the probability of a value of at most x."""
     return _log_below(x, a, b)
 
 
 @probability
 def cdf(x: Any, a: Any, b: Any) -> Any:
-    """The probability of a value of at most x."""
+    """Return the probability of a value of at most x."""
     return wnp.exp(_log_below(x, a, b))
 
 
 @probability
 def logsf(x: Any, a: Any, b: Any) -> Any:
-    """The logarithm of the probability of a value above x."""
+    """Return the logarithm of the probability of a value above x."""
     return _log_below(-x, -b, -a)
 
 
 @probability
 def sf(x: Any, a: Any, b: Any) -> Any:
-    """The probability of a value above x."""
+    """Return the probability of a value above x."""
     return wnp.exp(_log_below(-x, -b, -a))

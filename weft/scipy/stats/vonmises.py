@@ -1,4 +1,4 @@
-"""The von Mises distribution, of angles, concentrated by `kappa`."""
+"""Von Mises distribution, of angles, concentrated by `kappa`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from weft import lax, numpy as wnp
-from weft.scipy.stats.families import domain, exponential_of, is_positive, plain
+from weft.scipy.stats.families import domain, exponentiate, is_positive, plain
 
 __all__ = ["logpdf", "pdf"]
 
@@ -14,9 +14,9 @@ __all__ = ["logpdf", "pdf"]
 @plain
 @domain(kappa=is_positive)
 def logpdf(x: Any, kappa: Any) -> Any:
-    """The logarithm of the density at the angle x."""
+    """Return the logarithm of the density at the angle x."""
     less = -2 * wnp.square(wnp.sin(x / 2))  # cos(x) - 1
     return kappa * less - math.log(2 * math.pi) - wnp.log(lax.bessel_i0e(kappa))
 
 
-pdf = exponential_of(logpdf, "pdf", "The density at x.")
+pdf = exponentiate(logpdf, "pdf", "Return the density at x.")

@@ -1,4 +1,4 @@
-"""The wrapped Cauchy distribution, of angles from 0 to 2*pi, concentrated by `c` between 0 and 1."""
+"""Wrapped Cauchy distribution, of angles from 0 to 2*pi, concentrated by `c` between 0 and 1."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from weft import numpy as wnp
-from weft.scipy.stats.families import exponential_of, plain, within
+from weft.scipy.stats.families import exponentiate, plain, within
 
 __all__ = ["logpdf", "pdf"]
 
 
 @plain
 def logpdf(x: Any, c: Any) -> Any:
-    """The logarithm of the density at the angle x; minus infinity out of the support, and nan unless 0 < c < 1."""
+    """Return the logarithm of the density at the angle x; minus infinity out of the support, NaN unless 0 < c < 1."""
     valid = (c > 0) & (c < 1)
     safe = wnp.where(valid, c, wnp.full_like(c, 0.5))
 
@@ -27,4 +27,4 @@ def logpdf(x: Any, c: Any) -> Any:
     return wnp.where(valid, within((x >= 0) & (x <= 2 * math.pi), x, 0, value, -np.inf), np.nan)
 
 
-pdf = exponential_of(logpdf, "pdf", "The density at x.")
+pdf = exponentiate(logpdf, "pdf", "Return the density at x.")

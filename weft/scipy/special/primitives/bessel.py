@@ -14,22 +14,22 @@ from weft.trace.array import Array
 
 
 class BesselFunction(DefinedFunction):
-    """A modified Bessel function of the first kind."""
+    """Modified Bessel function of the first kind."""
 
     def samples(self) -> Any:
         yield Sample(unit_ramp(3, 2))
         yield Sample(np.array([-20, 0, 5, 89, 91, 100, -np.inf, np.nan], np.float32), differentiable=False)
 
 
-def _unscaled(scaled: Array, x: Array) -> Array:
-    """exp(|x|) times a number, in two steps: the first factor may be too large where the product is not."""
+def _unscale(scaled: Array, x: Array) -> Array:
+    """Multiply by exp(|x|) in two steps: the factor may overflow where the product does not."""
     root = wnp.exp(abs(x) / 2)
     return wnp.where(abs(x) == np.inf, wnp.copysign(np.inf, scaled), scaled * root * root)
 
 
 @primitive
 class bessel_i0(BesselFunction):
-    """The modified Bessel function of order 0."""
+    """Modified Bessel function of order 0."""
 
     @precise
     def eval(x: Any) -> Any:
@@ -38,7 +38,7 @@ class bessel_i0(BesselFunction):
         return np.where(np.isinf(x), np.inf, special.i0(x))
 
     def compute(self, x: Array) -> Array:
-        return _unscaled(lax.bessel_i0e(x), x)
+        return _unscale(lax.bessel_i0e(x), x)
 
     def partial(self, i: int, tangent: Any, out: Any, x: Any) -> Any:
         return tangent * bessel_i1(x)
@@ -46,7 +46,7 @@ class bessel_i0(BesselFunction):
 
 @primitive
 class bessel_i1(BesselFunction):
-    """The modified Bessel function of order 1."""
+    """Modified Bessel function of order 1."""
 
     @precise
     def eval(x: Any) -> Any:
@@ -55,7 +55,7 @@ class bessel_i1(BesselFunction):
         return np.where(np.isinf(x), x, special.i1(x))
 
     def compute(self, x: Array) -> Array:
-        return wnp.where(wnp.isinf(x), x, _unscaled(lax.bessel_i1e(x), x))
+        return wnp.where(wnp.isinf(x), x, _unscale(lax.bessel_i1e(x), x))
 
     def partial(self, i: int, tangent: Any, out: Any, x: Any) -> Any:
         at_zero = x == 0  # I1(x)/x tends to 1/2 there

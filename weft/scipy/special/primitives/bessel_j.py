@@ -97,7 +97,7 @@ EXTRA = 40  # how far above the order recurrences start
 
 
 def first_orders(x: Array) -> tuple[Array, Array]:
-    """The functions of order 0 and 1, of numbers from 0 up."""
+    """Compute the functions of order 0 and 1 for numbers from 0 up."""
     square = wnp.square(wnp.minimum(x, 4))
     far = wnp.clip(x, 9, 1e300)
     inverse = 1 / far
@@ -114,7 +114,7 @@ def first_orders(x: Array) -> tuple[Array, Array]:
 
 @primitive
 class bessel_j(DoubleFunction):
-    """The Bessel function of the first kind of an integer order, a parameter."""
+    """Bessel function of the first kind of an integer order, a parameter."""
 
     weight = 1000
 

@@ -1,4 +1,4 @@
-"""What the operations of this folder share: they are defined by others, most of them in float64."""
+"""Base classes of the primitives of this folder, which are defined by other operations, most of them in float64."""
 
 from __future__ import annotations
 
@@ -17,19 +17,20 @@ from weft.trace.array import Array
 
 
 class DefinedFunction(SpecialFunction):
-    """A function of floats with a definition, `compute`, that is written with `weft.numpy`: it is computed in the dtype
-    of its operands, short floats in float32."""
+    """Function of floats defined by `compute`, which is written with `weft.numpy`. It is computed in the dtype of its
+    operands, short floats in float32.
+    """
 
     weight = 60
     keeps_nan = ()
-    partitions = True  # by elements; its definition is not looked at
+    partitions = True  # elementwise, whatever the definition does
 
     def compute(self, *args: Any, **params: Any) -> Any:
-        """The result, of operands in the dtype in which it is computed."""
+        """Compute the result from operands in the dtype of the computation."""
         raise NotImplementedError(self.name)
 
     def computing_dtype(self, dtype: Any) -> Any:
-        """The dtype in which the function of operands of a dtype is computed."""
+        """Return the dtype in which operands of a dtype are computed."""
         return COMPUTED_IN.get(dtype, dtype)
 
     def has_body(self, operations: frozenset[str]) -> bool:
@@ -54,20 +55,20 @@ class DoubleFunction(DefinedFunction):
 
 
 class Fit(NamedTuple):
-    """A polynomial that is a function's value between `low` and `high`: of the position in between, from -1 to 1."""
+    """Polynomial that approximates a function between `low` and `high`, in the position from -1 to 1."""
 
     low: float
     high: float
     coefficients: Sequence[float]
 
     def __call__(self, x: Array) -> Array:
-        """The polynomial, at numbers between the bounds; others are taken for the nearest bound."""
+        """Polynomial, at numbers between the bounds; others are taken for the nearest bound."""
         middle, half = (self.low + self.high) / 2, (self.high - self.low) / 2
         return polynomial((wnp.clip(x, self.low, self.high) - middle) / half, self.coefficients)
 
 
 def polynomial(x: Array, coefficients: Sequence[float]) -> Array:
-    """The polynomial with these coefficients, that of the least power first."""
+    """Evaluate the polynomial with these coefficients, lowest power first."""
     total = wnp.full_like(x, coefficients[-1])
     for coefficient in coefficients[-2::-1]:
         total = total * x + coefficient
@@ -93,7 +94,7 @@ def two_product(x: Array, y: Array) -> tuple[Array, Array]:
 
 
 def _halves(x: Array) -> tuple[Array, Array]:
-    """A float as the sum of two numbers of half as many digits."""
+    """Split a float into the sum of two numbers of half as many digits."""
     scaled = x * (134217729.0 if x.dtype == dtypes.float64 else 4097.0)
     high = scaled - (scaled - x)
     return high, x - high

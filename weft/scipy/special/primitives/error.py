@@ -122,7 +122,7 @@ TWO_OVER_ROOT_PI = 2 / math.sqrt(math.pi)
 
 
 def far_series(x: Array, order: int, sign: int) -> Array:
-    """The derivative of an order of 1/x + s/(2*x**3) + 3*s**2/(4*x**5) + 15*s**3/(8*x**7) + ... for large x."""
+    """Evaluate a derivative of 1/x + s/(2*x**3) + 3*s**2/(4*x**5) + 15*s**3/(8*x**7) + ... for large x."""
     far = wnp.maximum(x, FAR)
     inverse_square = 1 / (far * far)
     total: Any = 0.0
@@ -134,7 +134,7 @@ def far_series(x: Array, order: int, sign: int) -> Array:
 
 
 class DerivativeFunction(DoubleFunction):
-    """The derivative of some order, a parameter, of a function."""
+    """Derivative of some order, a parameter, of a function."""
 
     def partial(self, i: int, tangent: Any, out: Any, x: Any, *, order: int) -> Any:
         return mul(tangent, self(x, order=order + 1))
@@ -148,7 +148,7 @@ class DerivativeFunction(DoubleFunction):
 
 @primitive
 class scaled_erfc(DerivativeFunction):
-    """The derivative of an order of exp(x*x) * erfc(x)."""
+    """Derivative of an order of exp(x*x) * erfc(x)."""
 
     @precise
     def eval(x: Any, *, order: int) -> Any:
@@ -175,7 +175,7 @@ class scaled_erfc(DerivativeFunction):
 
 @primitive
 class dawson(DerivativeFunction):
-    """The derivative of an order of Dawson's integral, exp(-x*x) times the integral of exp(t*t) from 0 to x."""
+    """Derivative of an order of Dawson's integral, exp(-x*x) times the integral of exp(t*t) from 0 to x."""
 
     @precise
     def eval(x: Any, *, order: int) -> Any:
@@ -205,7 +205,7 @@ class dawson(DerivativeFunction):
 
 @primitive
 class ndtri(DoubleFunction):
-    """The argument at which the normal distribution function has a value."""
+    """Argument at which the normal distribution function has a value."""
 
     @precise
     def eval(p: Any) -> Any:
@@ -265,7 +265,7 @@ class normal_density(NormalFunction):
 
 @primitive
 class ndtr(NormalFunction):
-    """The integral of the normal density up to x."""
+    """Integral of the normal density up to x."""
 
     @precise
     def eval(x: Any) -> Any:

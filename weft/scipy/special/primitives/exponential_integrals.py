@@ -129,15 +129,15 @@ SPENCE = Fit(
 
 
 def log_over_root(x: Array, root: tuple[float, float]) -> tuple[Array, Array]:
-    """log(x/root) and x - root, of a root in two parts: both are small near it."""
+    """Compute log(x/root) and x - root, both small near the root, which is given as the sum of two numbers."""
     difference = (x - root[0]) - root[1]
     near = abs(difference) < 0.25 * root[0]
     far_value = wnp.log(wnp.where(near, 1.0, x) / root[0])
     return wnp.where(near, wnp.log1p(wnp.where(near, difference, 0.0) / root[0]), far_value), difference
 
 
-def exp1_of(x: Array) -> Array:
-    """exp1 of a positive number."""
+def positive_exp1(x: Array) -> Array:
+    """Compute exp1 of a positive number."""
     small = wnp.minimum(x, 1)
     near = (small * EXP1_NEAR(small) - EULER) - wnp.log(small)
     inverse = 1 / wnp.maximum(x, 1)
@@ -147,7 +147,7 @@ def exp1_of(x: Array) -> Array:
 
 @primitive
 class expi(DoubleFunction):
-    """The principal value of the integral of exp(t)/t from minus infinity to x."""
+    """Principal value of the integral of exp(t)/t from minus infinity to x."""
 
     @precise
     def eval(x: Any) -> Any:
@@ -165,7 +165,7 @@ class expi(DoubleFunction):
         ratio = wnp.where(size < 12, EXPI_6(inverse), wnp.where(size < 25, EXPI_12(inverse), upper))
         power = wnp.exp(size / 2)  # the whole may be too large where the result is not
         value = wnp.where(size < 6, near, power * (power * (inverse * ratio)))
-        value = wnp.where(positive, wnp.where(x == np.inf, np.inf, value), -exp1_of(wnp.where(x < 0, -x, 1.0)))
+        value = wnp.where(positive, wnp.where(x == np.inf, np.inf, value), -positive_exp1(wnp.where(x < 0, -x, 1.0)))
         return wnp.where(x == 0, -np.inf, wnp.where(wnp.isnan(x), np.nan, value))
 
     def partial(self, i: int, tangent: Any, out: Any, x: Any) -> Any:
@@ -179,7 +179,7 @@ class expi(DoubleFunction):
 
 @primitive
 class exp1(DoubleFunction):
-    """The integral of exp(-t)/t from x to infinity; nan for negative x."""
+    """Integral of exp(-t)/t from x to infinity; nan for negative x."""
 
     @precise
     def eval(x: Any) -> Any:
@@ -189,7 +189,7 @@ class exp1(DoubleFunction):
 
     def compute(self, x: Array) -> Array:
         positive = x > 0
-        value = exp1_of(wnp.where(positive, x, 1.0))
+        value = positive_exp1(wnp.where(positive, x, 1.0))
         return wnp.where(positive, value, wnp.where(x == 0, np.inf, np.nan))
 
     def partial(self, i: int, tangent: Any, out: Any, x: Any) -> Any:
@@ -205,7 +205,7 @@ SERIES_END, SERIES_TERMS, FRACTION_LEVELS = 2.0, 30, 64
 
 @primitive
 class expn(DoubleFunction):
-    """The integral of exp(-x*t)/t**n from t = 1 to infinity, of an integer n."""
+    """Integral of exp(-x*t)/t**n from t = 1 to infinity, of an integer n."""
 
     one_kernel = False
     weight = 1000
@@ -230,7 +230,7 @@ class expn(DoubleFunction):
         sign = wnp.where(wnp.remainder(order, 2.0) == 1, 1.0, -1.0)
         factor = sign * wnp.exp((order - 1) * wnp.log(small) - lax.lgamma(order))
         near = total + factor * (lax.digamma(order) - wnp.log(small))
-        near = wnp.where(order == 1, exp1_of(small), near)
+        near = wnp.where(order == 1, positive_exp1(small), near)
 
         large = wnp.maximum(x, SERIES_END)
 
@@ -268,7 +268,7 @@ def log_ratio(x: Any) -> Any:
 
 @primitive
 class spence(DoubleFunction):
-    """The integral of log(t)/(1 - t) from 1 to x: the dilogarithm of 1 - x."""
+    """Integral of log(t)/(1 - t) from 1 to x: the dilogarithm of 1 - x."""
 
     @precise
     def eval(x: Any) -> Any:

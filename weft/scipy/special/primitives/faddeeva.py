@@ -1,4 +1,4 @@
-"""The Faddeeva function of complex numbers, with all derivatives."""
+"""Faddeeva function of complex numbers, with all derivatives."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from weft.scipy.special.primitives.defined import DoubleFunction
 from weft.trace.array import Array
 
 # The trapezoidal and midpoint rules for w(z), with the residue of the pole near the path (Al Azah and Chandler-Wilde
-# 2021): with this step and so many terms the error is that of rounding everywhere in the upper half plane.
+# 2021): with this step and number of terms only rounding errors are left in the whole upper half plane.
 TERMS = 11
 STEP = math.sqrt(math.pi / (TERMS + 1))
 FAR, FARTHER = 8.0, 40.0  # from here on derivatives are those of the asymptotic series, and the function itself
@@ -22,7 +22,7 @@ FAR_TERMS = 20
 
 
 def _sum(z: Array, first: float, count: int) -> Array:
-    """2*i*step*z/pi times the sum of exp(-t*t)/(z*z - t*t) over nodes t."""
+    """Compute 2*i*step*z/pi times the sum of exp(-t*t)/(z*z - t*t) over nodes t."""
     square = z * z
     total = wnp.zeros_like(z)
     for k in range(count):
@@ -56,7 +56,7 @@ def _exp_of_negative_square(z: Array) -> Array:
 
 
 def _far(z: Array, order: int) -> Array:
-    """The derivative of an order of i/(sqrt(pi)*z) * (1 + 1/(2*z*z) + 3/(4*z**4) + ...)."""
+    """Evaluate the derivative of an order of i/(sqrt(pi)*z) * (1 + 1/(2*z*z) + 3/(4*z**4) + ...)."""
     inverse = 1 / z
     inverse_square = inverse * inverse
     total = wnp.zeros_like(z)
@@ -69,7 +69,7 @@ def _far(z: Array, order: int) -> Array:
 
 @primitive
 class faddeeva(DoubleFunction):
-    """The derivative of an order of exp(-z*z) * erfc(-i*z)."""
+    """Derivative of an order of exp(-z*z) * erfc(-i*z)."""
 
     kinds = "c"
     ulp = {"": 16.0, "complex128": 64.0}

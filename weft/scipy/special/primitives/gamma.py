@@ -64,7 +64,7 @@ def gamma_samples() -> Any:
 
 @primitive
 class gamma(DoubleFunction):
-    """The gamma function; nan at the negative integers."""
+    """Gamma function; nan at the negative integers."""
 
     @precise
     def eval(x: Any) -> Any:
@@ -174,7 +174,7 @@ def log_sine_of_pi_times(x: Array, y: Array | float) -> Array:
     return wnp.where(near, math.log(math.pi) + wnp.log(distance), wnp.log(sine))
 
 
-def log_beta_of(a: Array, b: Array) -> Array:
+def positive_log_beta(a: Array, b: Array) -> Array:
     """betaln(a, b), of positive numbers."""
     less, more = wnp.minimum(a, b), wnp.maximum(a, b)
     # Both large: what the logarithms have in common is left out.
@@ -197,8 +197,9 @@ class log_beta(DoubleFunction):
         return np.where(np.minimum(np.abs(a), np.abs(b)) < 2.0**-60, by_parts, special.betaln(a, b))
 
     def compute(self, a: Array, b: Array) -> Array:
-        """Where one number is not positive by another beta function, of two that are, since
-        gamma(x)*gamma(1 - x) = pi/sin(pi*x). Logarithms of gamma functions would lose digits in their difference."""
+        """Compute the beta function. If an argument is not positive, use the beta function of two positive numbers,
+        since gamma(x)*gamma(1 - x) = pi/sin(pi*x): the difference of logarithms of gamma functions would lose digits.
+        """
         less, more = wnp.minimum(a, b), wnp.maximum(a, b)
         total = less + more
         negative, both, below = less <= 0, more <= 0, total <= 0
@@ -206,7 +207,7 @@ class log_beta(DoubleFunction):
         inverse = negative & (both | ~below)
         p = wnp.where(inverse, 1 - less, wnp.where(negative, 1 - total, less))
         q = wnp.where(both, 1 - more, wnp.where(inverse, total, more))
-        known = log_beta_of(p, q)
+        known = positive_log_beta(p, q)
         sines = wnp.where(below, log_sine_of_pi_times(less, more), 0.0) - log_sine_of_pi_times(less, 0.0)
         factor = -wnp.log(wnp.where(both, 1 - total, more)) - wnp.where(both, log_sine_of_pi_times(more, 0.0), 0.0)
         factor = wnp.where(inverse, math.log(math.pi) + factor, 0.0)
@@ -277,7 +278,7 @@ class beta(DoubleFunction):
 
 
 def _sign(x: Array) -> Array:
-    """The sign of gamma(x), where it is not a pole."""
+    """Return the sign of gamma(x) where it is not a pole."""
     return wnp.where((x > 0) | (wnp.remainder(wnp.floor(x), 2.0) == 0), 1.0, -1.0)
 
 
@@ -332,7 +333,7 @@ class log_beta_density(DoubleFunction):
         above = wnp.where(b == 1, 0.0, (b - 1) * wnp.log1p(-wnp.where(b == 1, 0.0, x)))
         positive = (a > 0) & (b > 0)
         p, q = wnp.where(positive, a, 1.0), wnp.where(positive, b, 1.0)
-        plain = below + above - log_beta_of(p, q)
+        plain = below + above - positive_log_beta(p, q)
         far = positive & (a >= FAR) & (b >= FAR) & (x > 0) & (x < 1)
         p, q, y = wnp.where(far, a, FAR), wnp.where(far, b, FAR), wnp.where(far, x, 0.5)
         total = p + q

@@ -17,7 +17,7 @@ from weft.trace.array import Array
 
 
 def series(upper: Sequence[Array], lower: Sequence[Array], x: Array, terms: int) -> Array:
-    """The sum of products of (u)_k over products of (l)_k, times x**k/k!."""
+    """Sum the products of (u)_k over products of (l)_k, times x**k/k!."""
 
     def step(i: Any, state: tuple[Array, Array]) -> tuple[Array, Array]:
         term, total = state
@@ -33,26 +33,26 @@ def series(upper: Sequence[Array], lower: Sequence[Array], x: Array, terms: int)
     return lax.fori_loop(0, terms, step, (start, start))[1]
 
 
-def mixed(function: Callable[..., Array], orders: Sequence[int], values: Sequence[Array]) -> Array:
-    """The derivative of a function of parameters, of an order in each."""
+def partial_derivative(function: Callable[..., Array], orders: Sequence[int], values: Sequence[Array]) -> Array:
+    """Differentiate a function of parameters, with the given order in each."""
     if not orders:
         return function()
 
     def of_first(first: Array) -> Array:
-        return mixed(lambda *rest: function(first, *rest), orders[1:], values[1:])
+        return partial_derivative(lambda *rest: function(first, *rest), orders[1:], values[1:])
 
     return derivative(of_first, orders[0])(values[0])
 
 
 class ParametricFunction(DoubleFunction):
-    """A function of parameters and a number x, or its derivative of some orders in the parameters."""
+    """Function of parameters and a number x, or its derivative of some orders in the parameters."""
 
     one_kernel = False
     weight = 10000
     ulp = {"": 16.0, "float64": 1e5}
 
-    def raised(self, orders: tuple[int, ...], i: int) -> tuple[int, ...]:
-        """The orders, with one more in the parameter i."""
+    def raise_order(self, orders: tuple[int, ...], i: int) -> tuple[int, ...]:
+        """Return the orders with one more in the parameter i."""
         return tuple(order + (n == i) for n, order in enumerate(orders))
 
 
@@ -60,7 +60,7 @@ TERMS, FAR = 400, 100.0
 
 
 def kummer(a: Array, b: Array, x: Array) -> Array:
-    """The confluent function, by its series or for large x asymptotically; negative x by Kummer's formula."""
+    """Evaluate the confluent function by its series, or asymptotically for large x; negative x by Kummer's formula."""
     negative = x < 0
     first, size = wnp.where(negative, b - a, a), abs(x)
     ends = (first <= 0) & (first == wnp.floor(first))  # the series is a polynomial
@@ -85,7 +85,7 @@ def kummer(a: Array, b: Array, x: Array) -> Array:
 
 @primitive
 class confluent(ParametricFunction):
-    """The confluent hypergeometric function 1F1(a; b; x), or its derivative of some orders in a and b."""
+    """Confluent hypergeometric function 1F1(a; b; x), or its derivative of some orders in a and b."""
 
     @precise
     def eval(a: Any, b: Any, x: Any, *, orders: tuple[int, int]) -> Any:
@@ -101,15 +101,17 @@ class confluent(ParametricFunction):
     def compute(self, a: Array, b: Array, x: Array, *, orders: tuple[int, int]) -> Array:
         a, b, x = wnp.broadcast_arrays(a, b, x)
         pole = (b <= 0) & (b == wnp.floor(b))
-        value = mixed(lambda a, b: kummer(a, b, x), orders, (a, wnp.where(pole, 1.0, b)))
+        value = partial_derivative(lambda a, b: kummer(a, b, x), orders, (a, wnp.where(pole, 1.0, b)))
         return wnp.where(pole, np.inf if not any(orders) else np.nan, value)
 
     def partial(self, i: int, tangent: Any, out: Any, a: Any, b: Any, x: Any, *, orders: tuple[int, int]) -> Any:
         if i < 2:
-            return tangent * confluent(a, b, x, orders=self.raised(orders, i))
+            return tangent * confluent(a, b, x, orders=self.raise_order(orders, i))
         if not any(orders):
             return tangent * (a / b * confluent(a + 1, b + 1, x, orders=orders))
-        return tangent * mixed(lambda a, b: a / b * confluent(a + 1, b + 1, x, orders=(0, 0)), orders, (a, b))
+        return tangent * partial_derivative(
+            lambda a, b: a / b * confluent(a + 1, b + 1, x, orders=(0, 0)), orders, (a, b)
+        )
 
     def samples(self) -> Any:
         yield Sample(
@@ -121,7 +123,9 @@ GAUSS_TERMS, NEAR_ONE, BESIDE = 400, 0.9, 1e-3
 
 
 def gauss(a: Array, b: Array, c: Array, x: Array) -> Array:
-    """The hypergeometric function for x below 1: by the series of x, of x/(x - 1) for negative x, of 1 - x near 1."""
+    """Evaluate the hypergeometric function for x below 1: by the series of x, of x/(x - 1) for negative x, of 1 - x
+    near 1.
+    """
     ends = ((a <= 0) & (a == wnp.floor(a))) | ((b <= 0) & (b == wnp.floor(b)))
     negative = (x < 0) & ~ends
     second = wnp.where(negative, c - b, b)
@@ -143,7 +147,7 @@ def gauss(a: Array, b: Array, c: Array, x: Array) -> Array:
 
 
 def near_one(a: Array, b: Array, c: Array, rest: Array) -> Array:
-    """The hypergeometric function at 1 - rest, by series of rest; c - a - b must not be an integer."""
+    """Evaluate the hypergeometric function at 1 - rest, by series of rest; c - a - b must not be an integer."""
     gap = c - a - b
     first = gamma(gap) * reciprocal_gamma(c - a) * reciprocal_gamma(c - b) * series((a, b), (1 - gap,), rest, 100)
     power = wnp.exp(gap * wnp.log(rest))
@@ -159,7 +163,7 @@ def reciprocal_gamma(x: Array) -> Array:
 
 @primitive
 class hypergeometric(ParametricFunction):
-    """The hypergeometric function 2F1(a, b; c; x) for x up to 1, or its derivative of some orders in a, b and c."""
+    """Hypergeometric function 2F1(a, b; c; x) for x up to 1, or its derivative of some orders in a, b and c."""
 
     @precise
     def eval(a: Any, b: Any, c: Any, x: Any, *, orders: tuple[int, int, int]) -> Any:
@@ -169,10 +173,10 @@ class hypergeometric(ParametricFunction):
         if i is not None:
             less = tuple(order - (n == i) for n, order in enumerate(orders))
 
-            def shifted(h: float) -> Any:
+            def shift_parameter(h: float) -> Any:
                 return hypergeometric.eval(*(v + h * (n == i) for n, v in enumerate((a, b, c))), x, orders=less)
 
-            return by_differences(shifted)
+            return by_differences(shift_parameter)
         return special.hyp2f1(a, b, c, x)
 
     def compute(self, a: Array, b: Array, c: Array, x: Array, *, orders: tuple[int, int, int]) -> Array:
@@ -182,7 +186,7 @@ class hypergeometric(ParametricFunction):
         outside = (x > 1) & ~ends
         pole = (c <= 0) & (c == wnp.floor(c))
         argument = wnp.where(at_one | outside, 0.5, x)
-        value = mixed(lambda a, b, c: gauss(a, b, c, argument), orders, (a, b, wnp.where(pole, 1.0, c)))
+        value = partial_derivative(lambda a, b, c: gauss(a, b, c, argument), orders, (a, b, wnp.where(pole, 1.0, c)))
         gap = c - a - b
         safe = wnp.where(at_one & (gap > 0), gap, 1.0)
         limit = gamma(c) * gamma(safe) * reciprocal_gamma(c - a) * reciprocal_gamma(c - b)
@@ -194,12 +198,12 @@ class hypergeometric(ParametricFunction):
         self, i: int, tangent: Any, out: Any, a: Any, b: Any, c: Any, x: Any, *, orders: tuple[int, int, int]
     ) -> Any:
         if i < 3:
-            return tangent * hypergeometric(a, b, c, x, orders=self.raised(orders, i))
+            return tangent * hypergeometric(a, b, c, x, orders=self.raise_order(orders, i))
 
         def change(a: Any, b: Any, c: Any) -> Any:
             return a * b / c * hypergeometric(a + 1, b + 1, c + 1, x, orders=(0, 0, 0))
 
-        return tangent * mixed(change, orders, (a, b, c))
+        return tangent * partial_derivative(change, orders, (a, b, c))
 
     def samples(self) -> Any:
         ramps = positive_ramp(3, 2), positive_ramp(3, 2)[::-1].copy(), positive_ramp(3, 2) + 1

@@ -206,8 +206,8 @@ class PowerTransform(DoubleFunction):
     ulp = {"": 8.0}
 
     @staticmethod
-    def transformed(logarithm: Array, power: Array, whole: Array | None = None) -> Array:
-        """The transform of a number by its logarithm; `whole` is its power, where that is known better."""
+    def transform(logarithm: Array, power: Array, whole: Array | None = None) -> Array:
+        """Compute the transform of exp(logarithm). `whole`, its power, is used where it is more accurate."""
         u = power * logarithm
         small = (abs(u) < 1e-5) | (power == 0)
         near = logarithm * (1 + wnp.where(small & (power != 0), u, 0.0) * (0.5 + u / 6))
@@ -218,7 +218,7 @@ class PowerTransform(DoubleFunction):
 
     @staticmethod
     def in_power(logarithm: Any, power: Any) -> Any:
-        """The derivative in the power: logarithm**2 times ((u - 1)*exp(u) + 1)/u**2 of u = power*logarithm."""
+        """Differentiate in the power: logarithm**2 times ((u - 1)*exp(u) + 1)/u**2 of u = power*logarithm."""
         u = power * logarithm
         small = abs(u) < 0.5
         safe = wnp.where(small, u, wnp.zeros_like(u))
@@ -239,7 +239,7 @@ class boxcox(PowerTransform):
         return special.boxcox(x, power)
 
     def compute(self, x: Array, power: Array) -> Array:
-        return self.transformed(wnp.log(x), power, wnp.power(abs(x), power))
+        return self.transform(wnp.log(x), power, wnp.power(abs(x), power))
 
     def partial(self, i: int, tangent: Any, out: Any, x: Any, power: Any) -> Any:
         if i == 0:
@@ -267,7 +267,7 @@ class boxcox1p(PowerTransform):
         return special.boxcox1p(x, power)
 
     def compute(self, x: Array, power: Array) -> Array:
-        return self.transformed(wnp.log1p(x), power)
+        return self.transform(wnp.log1p(x), power)
 
     def partial(self, i: int, tangent: Any, out: Any, x: Any, power: Any) -> Any:
         logarithm = lax.log1p(x)

@@ -184,14 +184,14 @@ HUGE = 1e17  # what is beyond has reached its limit, to the last digit
 
 
 def sine_ratio(x: Any) -> Any:
-    """sin(x)/x, which is 1 at 0, with its derivatives."""
+    """Compute sin(x)/x, which is 1 at 0, with its derivatives."""
     near = abs(x) < 1
     series = polynomial(wnp.square(wnp.where(near, x, 0.0)), [(-1) ** n / math.factorial(2 * n + 1) for n in range(10)])
     return wnp.where(near, series, lax.sin(x) / wnp.where(near, 1.0, x))
 
 
 def sici_parts(size: Array) -> tuple[Array, Array]:
-    """The factors of cosine and sine, from 4 on."""
+    """Return the auxiliary functions f and g, the factors of cosine and sine, for arguments from 4 up."""
     inverse = 1 / wnp.maximum(size, 4)
     f = wnp.where(size < 8, SICI_F_4(inverse), wnp.where(size < 24, SICI_F_8(inverse), SICI_F_24(inverse)))
     g = wnp.where(size < 8, SICI_G_4(inverse), wnp.where(size < 24, SICI_G_8(inverse), SICI_G_24(inverse)))
@@ -200,7 +200,7 @@ def sici_parts(size: Array) -> tuple[Array, Array]:
 
 @primitive
 class sine_integral(DoubleFunction):
-    """The integral of sin(t)/t from 0 to x."""
+    """Integral of sin(t)/t from 0 to x."""
 
     @precise
     def eval(x: Any) -> Any:
@@ -256,13 +256,13 @@ class cosine_integral(DoubleFunction):
 
 
 def square_modulo_4(x: Array) -> Array:
-    """x*x modulo 4, with the digits that rounding the square would lose."""
+    """Compute x*x modulo 4, with the digits that rounding the square would lose."""
     square, lost = two_product(x, x)
     return wnp.fmod(square, 4.0) + lost
 
 
 def fresnel_parts(size: Array) -> tuple[Array, Array]:
-    """The factors of cosine and sine, from 1.5 on."""
+    """Return the auxiliary functions f and g, the factors of cosine and sine, for arguments from 1.5 up."""
     far = wnp.maximum(size, 1.5)
     v = 1 / (far * far)
     f = wnp.where(size < 2.5, FRESNEL_F_1(v), wnp.where(size < 5, FRESNEL_F_2(v), FRESNEL_F_5(v)))
@@ -271,7 +271,7 @@ def fresnel_parts(size: Array) -> tuple[Array, Array]:
 
 
 class QuadraticAngle(DoubleFunction):
-    """The sine or cosine of pi/2 * x*x."""
+    """Sine or cosine of pi/2 * x*x."""
 
     def samples(self) -> Any:
         yield Sample(unit_ramp(3, 2))
@@ -309,7 +309,7 @@ class quadratic_cosine(QuadraticAngle):
 
 
 class FresnelIntegral(DoubleFunction):
-    """The integral of the sine or cosine of pi/2 * t*t from 0 to x."""
+    """Integral of the sine or cosine of pi/2 * t*t from 0 to x."""
 
     def samples(self) -> Any:
         yield Sample(unit_ramp(3, 2))
@@ -318,7 +318,7 @@ class FresnelIntegral(DoubleFunction):
 
 @primitive
 class fresnel_sine(FresnelIntegral):
-    """The integral of sin(pi/2 * t*t) from 0 to x."""
+    """Integral of sin(pi/2 * t*t) from 0 to x."""
 
     @precise
     def eval(x: Any) -> Any:
@@ -340,7 +340,7 @@ class fresnel_sine(FresnelIntegral):
 
 @primitive
 class fresnel_cosine(FresnelIntegral):
-    """The integral of cos(pi/2 * t*t) from 0 to x."""
+    """Integral of cos(pi/2 * t*t) from 0 to x."""
 
     @precise
     def eval(x: Any) -> Any:

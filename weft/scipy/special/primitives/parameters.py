@@ -19,7 +19,7 @@ from weft.trace.array import Array
 
 
 def derivative(function: Callable[[Any], Any], order: int) -> Callable[[Any], Any]:
-    """The derivative of an order of a function of each element."""
+    """Return the elementwise derivative of an order of a function."""
     if order == 0:
         return function
     below = derivative(function, order - 1)
@@ -27,14 +27,14 @@ def derivative(function: Callable[[Any], Any], order: int) -> Callable[[Any], An
 
 
 def by_differences(function: Callable[[float], Any]) -> Any:
-    """The derivative at 0 of a function of a number, to about ten digits."""
+    """Differentiate a function of a number at 0 by central differences, to about ten digits."""
     step = 2.0**-10
     below, inner, above, outer = (function(k * step) for k in (-2, -1, 1, 2))
     return (below - 8 * inner + 8 * above - outer) / (12 * step)
 
 
 def bernoulli_fractions(count: int) -> list[Fraction]:
-    """B_0, B_1 = -1/2, B_2, ..., as many as `count`."""
+    """Return the first `count` Bernoulli numbers: B_0, B_1 = -1/2, B_2, ..."""
     found: list[Fraction] = []
     for n in range(count):
         rest = sum((math.comb(n + 1, k) * b for k, b in enumerate(found)), start=Fraction(0))
@@ -49,7 +49,7 @@ EULER_MACLAURIN = [
 
 
 def zeta_by_sum(s: Array, q: Array) -> Array:
-    """The sum of (q + k)**-s over k, continued to s from about -20 up; not at 1. For positive q."""
+    """Compute the sum of (q + k)**-s over k for positive q, continued to s from about -20 up, except 1."""
     total = sum((wnp.exp(-s * wnp.log(q + k)) for k in range(TERMS)), start=wnp.zeros_like(s + q))
     end = q + TERMS
     power = wnp.exp(-s * wnp.log(end))
@@ -63,7 +63,7 @@ def zeta_by_sum(s: Array, q: Array) -> Array:
 
 @primitive
 class hurwitz_zeta(DoubleFunction):
-    """The derivative of an order in x of the sum of (q + k)**-x over k from 0 up."""
+    """Derivative of an order in x of the sum of (q + k)**-x over k from 0 up."""
 
     one_kernel = False
     weight = 1000
@@ -99,7 +99,7 @@ class hurwitz_zeta(DoubleFunction):
 
 @primitive
 class riemann_zeta(DoubleFunction):
-    """The derivative of an order of Riemann's zeta function of a real number."""
+    """Derivative of an order of Riemann's zeta function of a real number."""
 
     one_kernel = False
     weight = 1000
@@ -114,12 +114,12 @@ class riemann_zeta(DoubleFunction):
 
     def compute(self, x: Array, *, order: int) -> Array:
         pole = x == 1
-        value = derivative(self._continued, order)(wnp.where(pole | wnp.isinf(x), 2.0, x))
+        value = derivative(self._continue_analytically, order)(wnp.where(pole | wnp.isinf(x), 2.0, x))
         value = wnp.where(x == np.inf, 0.0 if order else 1.0, wnp.where(x == -np.inf, np.nan, value))
         return wnp.where(pole, np.inf if not order else np.nan, value)
 
     @staticmethod
-    def _continued(x: Array) -> Array:
+    def _continue_analytically(x: Array) -> Array:
         negative = x < 0
         mirrored = wnp.where(negative, 1 - x, x)
         value = zeta_by_sum(mirrored, wnp.ones_like(x))
@@ -141,7 +141,7 @@ LEVELS = 300
 
 
 def _beta_by_fraction(a: Array, b: Array, x: Array) -> Array:
-    """The incomplete beta function by its continued fraction, for x below the mean."""
+    """Evaluate the incomplete beta function by its continued fraction, for x below the mean."""
 
     def level(i: Any, rest: Array) -> Array:
         m = LEVELS - wnp.asarray(i, dtype=rest.dtype)
@@ -156,7 +156,7 @@ def _beta_by_fraction(a: Array, b: Array, x: Array) -> Array:
 
 @primitive
 class incomplete_beta(DoubleFunction):
-    """The regularized incomplete beta function, or its derivative of some orders in a and b."""
+    """Regularized incomplete beta function, or its derivative of some orders in a and b."""
 
     one_kernel = False
     weight = 4000
