@@ -284,3 +284,22 @@ def test_parts_are_taken_from_the_devices_they_are_on() -> None:
         weft.make_array_from_single_device_arrays(VALUES.shape, sharding, [parts[0], elsewhere])
     with pytest.raises(ArgumentError, match="no CpuDevice"):
         weft.device_put(VALUES, NamedSharding(Mesh([weft.Device(99, "cpu")], "x"), P("x")))
+
+
+@each_mesh
+def test_eager_operations_have_one_program_for_each_type_sharding_and_setting(mesh: Mesh) -> None:
+    from weft.runtime import evaluate
+
+    evaluate._sharded_programs.clear()
+    programs = lambda: len(evaluate._sharded_programs)
+    for spec, count in ((P("x"), 1), (P("x"), 1), (P("x", None), 2), (P("y"), 3)):
+        array = put(spec, mesh)
+        np.testing.assert_array_equal(array * array, VALUES * VALUES)
+        assert programs() == count
+    with weft.debug_nans(True), pytest.raises(FloatingPointError):
+        wnp.sqrt(-1 - put(P("x"), mesh))
+    np.testing.assert_array_equal(np.isnan(wnp.sqrt(-1 - put(P("x"), mesh))), True)
+    # A committed operand is an error after a call of the same types too.
+    array + VALUES
+    with pytest.raises(ArgumentError, match="committed to a single device"):
+        array + weft.device_put(VALUES, DEVICES[3])

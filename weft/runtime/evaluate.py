@@ -176,8 +176,37 @@ def evaluate(primitive: Primitive, args: Sequence[Any], params: Params) -> list[
     return results
 
 
+# Programs of operations with sharded operands. Finding one anew infers types, determines the mesh and builds the
+# shardings of all operands and results, which takes longer than to run it.
+_sharded_programs: Memo[Any, spmd.SpmdProgram] = Memo(1024)
+
+
+def sharded_key(primitive: Primitive, args: Sequence[Any], params: Params) -> Any:
+    """Return the cache key of an operation with sharded operands.
+
+    It has the operation, the settings (including the mesh that is set), the type and sharding of each operand and the
+    parameters. It is None if an operand is committed to a device, which each call has to check.
+    """
+    key: list[Any] = [primitive, id(config.call_key())]
+    for a in args:
+        if type(a) is ShardedArray:
+            key += (a.aval, a.sharding)
+        elif type(a) is PlacedArray:
+            return None
+        else:
+            key.append(get_aval(a))
+    return (*key, *params_key(params)) if params else tuple(key)
+
+
 def evaluate_sharded(primitive: Primitive, args: Sequence[Any], params: Params) -> list[Any]:
     """Evaluate an operation with sharded operands: on their mesh, or gathered if it moves data to a device."""
+    try:
+        key = sharded_key(primitive, args, params)
+        program = _sharded_programs.get(key)
+    except TypeError:  # unhashable parameters
+        key = program = None
+    if program is not None:
+        return spmd.run(program, args)
     types = [get_aval(a) for a in args]
     where = primitive.destination(params)
     if primitive.splits:
@@ -191,7 +220,8 @@ def evaluate_sharded(primitive: Primitive, args: Sequence[Any], params: Params) 
         mesh = spmd.mesh_of(jaxpr, args)
         if mesh is not None:
             check_on_mesh(args, mesh, primitive.name, "operand {}".format)
-            return spmd.call(jaxpr, args, mesh)
+            program = spmd.compiled_for(jaxpr, args, mesh)
+            return spmd.run(program if key is None else _sharded_programs.keep(key, program), args)
     return evaluate(primitive, [b.gathered() if type(b) is ShardedArray else b for b in args], params)
 
 

@@ -399,7 +399,7 @@ def run(program: SpmdProgram, args: Sequence[Any], donate: Callable[[], None] | 
     for a, sharding, taken in zip(args, program.in_shardings, program.donated, strict=True):
         if donate is not None and not taken and isinstance(a, HeldArray):
             held.append(memory_of(a))  # the program reads it, even if the array is deleted meanwhile
-        if type(a) is ShardedArray and a.sharding is sharding and not taken:
+        if not taken and type(a) is ShardedArray and is_sharded_as(a, sharding):
             addresses.append(a.addresses())
             allocations.append(())
             continue
@@ -432,7 +432,7 @@ def owned_memory(value: Any, sharding: NamedSharding) -> list[Any] | None:
     """Return the allocations of a donated argument's shards if it has the wanted sharding and the only references to
     them.
     """
-    if type(value) is not ShardedArray or not value.sharding.is_equivalent_to(sharding, value.ndim):
+    if type(value) is not ShardedArray or not is_sharded_as(value, sharding):
         return None
     found = value.owned_memory()
     if value._parts is not None:
@@ -446,6 +446,20 @@ def memory_of(array: HeldArray) -> Any:
         return array._memory
     parts: Any = array._held if type(array) is ShardedArray else [array]
     return [(part._buffer, part._memory) for part in parts]
+
+
+# Results of `is_equivalent_to`, which compares the shards of all devices: P("x") and P("x", None) have the same.
+_equivalent: Memo[tuple[Sharding, Sharding, int], bool] = Memo(1024)
+
+
+def is_sharded_as(array: ShardedArray, sharding: Sharding) -> bool:
+    """Return whether an array has the shards of a sharding, on the same devices."""
+    own = array.sharding
+    if own is sharding:
+        return True
+    key = own, sharding, len(array.aval.shape)
+    found = _equivalent.get(key)
+    return found if found is not None else _equivalent.keep(key, own.is_equivalent_to(sharding, key[2]))
 
 
 # Shardings of arguments over Explicit axes, as the compiler sees them.
@@ -463,7 +477,7 @@ def untyped(sharding: NamedSharding) -> NamedSharding:
 def parts_of(value: Any, sharding: NamedSharding) -> Sequence[ConcreteArray]:
     """Return the shards of an argument for the devices of a sharding, in the order of the mesh."""
     if type(value) is ShardedArray:
-        if value.sharding is sharding or value.sharding.is_equivalent_to(sharding, value.ndim):
+        if is_sharded_as(value, sharding):
             return value._held
         return split(value, untyped(sharding))._held
     if not isinstance(value, HeldArray):
