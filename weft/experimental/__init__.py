@@ -1,4 +1,4 @@
-"""Modules that JAX has under `jax.experimental`; those after the first few are loaded when they are asked for."""
+"""Modules that JAX has under `jax.experimental`; those after the first few are imported on first access."""
 
 import importlib as _importlib
 from typing import TYPE_CHECKING as _TYPE_CHECKING, Any as _Any

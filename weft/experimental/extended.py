@@ -32,7 +32,7 @@ class EArray(metaclass=_Extended):
 
 
 def cur_qdd(x: Any) -> Any:
-    """What is known now of the contents of a mutable value: what its own `cur_qdd()` says."""
+    """Return what is currently known of the contents of a mutable value, as its own `cur_qdd()` method reports it."""
     ask = getattr(x, "cur_qdd", None)
     if ask is None:
         what = "cur_qdd takes a value that says what is known of its contents, by a method `cur_qdd`."

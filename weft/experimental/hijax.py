@@ -19,7 +19,7 @@ __all__ = ["HiPrimitive", "control_flow_allowed_effects", "instantiate_zeros"]
 
 
 class HiPrimitive:
-    """An operation: a subclass says its rules as methods, and an object of it is bound.
+    """Operation defined by a class: a subclass has its rules as methods, and its instances are bound.
 
     `abstract_eval(*avals, **params)` returns the type of the result, or a list of types where `multiple_results`, and a
     set of effects. `to_lojax(*args, **params)` is the operation in terms of others. `jvp(primals, tangents, **params)`
@@ -59,24 +59,24 @@ class HiPrimitive:
         return self._card.bind(*args, **params)
 
     def is_high(self, *args: Any, **params: Any) -> bool:
-        """Whether it is computed by `to_lojax`: always."""
+        """Return whether `to_lojax` computes the operation: always True."""
         return True
 
     def abstract_eval(self, *avals: Any, **params: Any) -> Any:
-        """The type of the result, and a set of effects."""
-        raise missing(f"{type(self).__name__} has no abstract_eval, which says the type of `{self.name}`.")
+        """Return the type of the result and a set of effects."""
+        raise missing(f"{type(self).__name__} needs an abstract_eval, which returns the type of `{self.name}`.")
 
     def to_lojax(self, *args: Any, **params: Any) -> Any:
-        """The operation in terms of others."""
-        raise missing(f"{type(self).__name__} has no to_lojax, which says what `{self.name}` computes.")
+        """Compute the operation in terms of others."""
+        raise missing(f"{type(self).__name__} needs a to_lojax, which computes `{self.name}`.")
 
     def jvp(self, primals: Any, tangents: Any, **params: Any) -> Any:
         """Results, and their tangents."""
         raise missing(f"{type(self).__name__} has no jvp, so that `{self.name}` is not differentiable.")
 
     def transpose(self, cotangent: Any, *args: Any, **params: Any) -> Any:
-        """A cotangent for each operand in which the operation is linear, None for others."""
-        raise missing(f"{type(self).__name__} has no transpose, which reverse mode needs of `{self.name}`.")
+        """Return a cotangent for each operand in which the operation is linear, and None for the others."""
+        raise missing(f"{type(self).__name__} needs a transpose for reverse mode of `{self.name}`.")
 
     def _batch(self, axis: AxisData, args: Any, dims: Any, **params: Any) -> Any:
         outs, out_dims = batch_flat(lambda *own: as_list(self.to_lojax(*own, **params)), axis._axis, args, dims)
@@ -101,7 +101,7 @@ class EffectTypeSet:
         self._types.discard(effect_type)
 
     def contains(self, effect: Any) -> bool:
-        """Whether an effect is of one of the kinds."""
+        """Return whether an effect is of one of the registered kinds."""
         return isinstance(effect, tuple(self._types))
 
     def filter_in(self, effects: Iterable[Any]) -> list[Any]:

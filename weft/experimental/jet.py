@@ -21,7 +21,7 @@ __all__ = ["jet"]
 
 
 def jet(fun: Callable[..., Any], primals: Any, series: Any, factorial_scaled: bool = True, **_: Any) -> tuple[Any, Any]:
-    """The derivatives of `fun(x(t), ...)` with respect to t at t = 0, from those of its arguments.
+    """Compute the derivatives of `fun(x(t), ...)` with respect to t at t = 0 from those of its arguments.
 
     All primitives that have derivatives have series, those of loops and branches among them.
 
@@ -45,7 +45,7 @@ def jet(fun: Callable[..., Any], primals: Any, series: Any, factorial_scaled: bo
     for values, word in ((primals, "primals"), (series, "series")):
         if not isinstance(values, (tuple, list)):
             raise ArgumentTypeError(
-                f"jet takes {word} as a tuple or list with one entry per argument.",
+                f"jet needs {word} as a tuple or list with one entry per argument.",
                 received=type(values).__name__,
                 fix=f"({word},)",
             )
@@ -75,19 +75,19 @@ def jet(fun: Callable[..., Any], primals: Any, series: Any, factorial_scaled: bo
                 received=f"{structure} for {in_tree}",
             )
         for x, leaf, own in zip(flat, leaves, terms, strict=True):
-            own.append(_scaled(_fitting(fun, x, leaf), k + 1, math.factorial(k + 1), factorial_scaled))
+            own.append(_scale_term(_fit_term(fun, x, leaf), k + 1, math.factorial(k + 1), factorial_scaled))
     out = OutTree()
     function = flat_function(fun, in_tree, out)
     if not order:
         results = function(*flat)
         return tree.unflatten(out.treedef, results), tree.unflatten(out.treedef, [[] for _ in results])
     results, found = taylor_flat(function, flat, terms, order)
-    lists = [_finished(x, own, order, factorial_scaled) for x, own in zip(results, found, strict=True)]
+    lists = [_finish_terms(x, own, order, factorial_scaled) for x, own in zip(results, found, strict=True)]
     return tree.unflatten(out.treedef, results), tree.unflatten(out.treedef, lists)
 
 
-def _fitting(fun: Any, x: Any, term: Any) -> Any:
-    """A term of the type of the derivative of an argument."""
+def _fit_term(fun: Any, x: Any, term: Any) -> Any:
+    """Check that a term fits its argument and convert it to the dtype of the argument."""
     if dtypes.kind(x.dtype) not in "fc":
         raise ArgumentTypeError(
             f"jet of {name_of(fun)}: arguments must be real or complex to have series.",
@@ -103,14 +103,14 @@ def _fitting(fun: Any, x: Any, term: Any) -> Any:
     return term.astype(x.dtype)
 
 
-def _scaled(term: Any, k: int, factor: float, is_scaled: bool) -> Any:
+def _scale_term(term: Any, k: int, factor: float, is_scaled: bool) -> Any:
     return term if is_scaled or k < 2 else mul(term, full_like(term, factor))
 
 
-def _finished(x: Any, terms: Terms, order: int, factorial_scaled: bool) -> list[Any]:
+def _finish_terms(x: Any, terms: Terms, order: int, factorial_scaled: bool) -> list[Any]:
     if terms is None:
         return [instantiate(Zero.of(get_aval(x)))] * order
-    return [_scaled(t, k, 1 / math.factorial(k), factorial_scaled) for k, t in enumerate(terms, 1)]
+    return [_scale_term(t, k, 1 / math.factorial(k), factorial_scaled) for k, t in enumerate(terms, 1)]
 
 
 _publish(__name__)

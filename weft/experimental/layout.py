@@ -1,4 +1,4 @@
-"""How arrays lie in memory: in row-major order, always."""
+"""Layouts of arrays in memory: always row-major."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def create_device_mesh(
     there = list(_devices() if devices is None else devices)
     if len(there) != math.prod(shape):
         raise ArgumentError(
-            f"create_device_mesh: a mesh of {shape} has {math.prod(shape)} devices.",
+            f"create_device_mesh: a mesh of {shape} needs {math.prod(shape)} devices.",
             received=f"{len(there)} devices",
             fix="a mesh_shape whose product is the number of devices, or devices=weft.devices()[:n]",
         )
@@ -92,7 +92,7 @@ def create_hybrid_device_mesh(
         groups.setdefault(device.process_index, []).append(device)
     if len(groups) != math.prod(outer) or len(inner) != len(outer):
         raise ArgumentError(
-            f"create_hybrid_device_mesh: dcn_mesh_shape {outer} is for {math.prod(outer)} processes, with an entry for "
+            f"create_hybrid_device_mesh: dcn_mesh_shape {outer} needs {math.prod(outer)} processes and an entry for "
             "each dimension of mesh_shape.",
             received=f"{len(groups)} processes and mesh_shape {inner}",
             fix=f"a dcn_mesh_shape whose product is {len(groups)}",

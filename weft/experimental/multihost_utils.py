@@ -1,4 +1,4 @@
-"""What processes do together outside of programs: wait for each other, exchange values of the host, compare them."""
+"""Coordination of processes outside of programs: barriers, exchange and comparison of values on the host."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ def sync_global_devices(name: str) -> None:
 
 
 def process_allgather(in_tree: Any, tiled: bool = False) -> Any:
-    """Each leaf of all processes, as a NumPy array: stacked along a new first dimension, one entry for each process,
-    or with `tiled` concatenated along the first one. So it is for one process too. Of an array with parts in several
-    processes, which needs `tiled`, all elements.
+    """Gather each leaf of all processes as a NumPy array. Leaves are stacked along a new first dimension, with one
+    entry for each process (also if there is only one), or with `tiled` concatenated along the first dimension. An array
+    with shards in several processes needs `tiled`, and is returned whole.
 
     Args:
         in_tree: a tree of arrays.
@@ -73,44 +73,45 @@ def process_allgather(in_tree: Any, tiled: bool = False) -> Any:
     >>> weft.experimental.multihost_utils.process_allgather(wnp.ones(2)).shape
     (1, 2)
     """
-    return tree.map(functools.partial(_gathered_leaf, tiled), in_tree)
+    return tree.map(functools.partial(_gather_leaf, tiled), in_tree)
 
 
-def _gathered_leaf(tiled: bool, leaf: Any) -> np.ndarray:
+def _gather_leaf(tiled: bool, leaf: Any) -> np.ndarray:
     if isinstance(leaf, ShardedArray) and not leaf.is_fully_addressable:
         if not tiled:
             raise ArgumentError(
-                "An array with parts in several processes is one array, so it is not stacked.",
+                "An array with shards in several processes cannot be stacked, only returned whole.",
                 received=f"{leaf.aval.short()} with {leaf.sharding!r}",
                 fix="process_allgather(x, tiled=True)",
             )
         if leaf.is_fully_replicated:
             return np.asarray(leaf)
         return gathered_value(leaf, range(_world.current().size))
-    values = _values_of_all("process_allgather", _host_array(leaf))
+    values = _gather_values("process_allgather", _host_array(leaf))
     return np.concatenate(values) if tiled and values[0].ndim else np.stack(values)
 
 
 def _host_array(leaf: Any) -> np.ndarray:
     value = conversion.canonical_array(np.asarray(leaf))
     if value.dtype.hasobject:
-        raise ArgumentTypeError("Processes exchange arrays and numbers.", received=described(leaf))
+        raise ArgumentTypeError("Processes only exchange arrays and numbers.", received=described(leaf))
     return np.ascontiguousarray(value).reshape(value.shape)
 
 
-def _values_of_all(what: str, value: np.ndarray, sends: bool = True) -> list[np.ndarray]:
-    """The arrays of all processes, which have one type; empty ones of those that do not send theirs."""
+def _gather_values(what: str, value: np.ndarray, sends: bool = True) -> list[np.ndarray]:
+    """Gather the arrays of all processes, which must have one type. Processes with `sends=False` contribute an empty
+    array."""
     header = json.dumps([dtypes.name(value.dtype), list(value.shape)]).encode()
     with _world.together(None, what, line=user_line()) as world:
-        told = world.all_gather(header + b"\n" + (value.tobytes() if sends else b""), doing=what)
+        gathered = world.all_gather(header + b"\n" + (value.tobytes() if sends else b""), doing=what)
     values = []
-    for rank, data in enumerate(told):
+    for rank, data in enumerate(gathered):
         other, _, content = data.partition(b"\n")
-        if other != told[0].partition(b"\n")[0]:
-            first = told[0].partition(b"\n")[0]
+        if other != gathered[0].partition(b"\n")[0]:
+            first = gathered[0].partition(b"\n")[0]
             raise ProgramMismatchError(
                 f"{what} needs arrays of one shape and dtype on all processes.",
-                received=f"process 0: {_typed(first)}; process {rank}: {_typed(other)}",
+                received=f"process 0: {_describe_type(first)}; process {rank}: {_describe_type(other)}",
                 fix="pad to one shape, and cast to one dtype",
             )
         shape = value.shape if content or not value.size else (0,)
@@ -118,13 +119,13 @@ def _values_of_all(what: str, value: np.ndarray, sends: bool = True) -> list[np.
     return values
 
 
-def _typed(header: bytes) -> str:
+def _describe_type(header: bytes) -> str:
     dtype, shape = json.loads(header)
     return f"{dtype}{shape}"
 
 
 def broadcast_one_to_all(in_tree: Any, is_source: bool | None = None) -> Any:
-    """The tree of one process on all of them, as NumPy arrays: of process 0, or of the one that passes
+    """Return the tree of one process on all of them, as NumPy arrays: of process 0, or of the one that passes
     `is_source=True`. The others pass a tree of the same structure, shapes and dtypes.
 
     Args:
@@ -146,10 +147,12 @@ def broadcast_one_to_all(in_tree: Any, is_source: bool | None = None) -> Any:
     if flags.count(b"1") != 1:
         sources = [rank for rank, flag in enumerate(flags) if flag == b"1"]
         raise ArgumentError(
-            "broadcast_one_to_all has one source.", received=f"processes {sources}", fix="is_source=True on one process"
+            "broadcast_one_to_all needs one source.",
+            received=f"processes {sources}",
+            fix="is_source=True on one process",
         )
     source = flags.index(b"1")
-    return tree.map(lambda leaf: _values_of_all("broadcast_one_to_all", _host_array(leaf), own)[source], in_tree)
+    return tree.map(lambda leaf: _gather_values("broadcast_one_to_all", _host_array(leaf), own)[source], in_tree)
 
 
 def assert_equal(in_tree: Any, fail_message: str = "") -> None:
@@ -161,8 +164,8 @@ def assert_equal(in_tree: Any, fail_message: str = "") -> None:
         [name, dtypes.name(x.dtype), list(x.shape), _world.digest_of(x.tobytes().hex())] for name, x in leaves
     ]
     with _world.together(None, "assert_equal", line=user_line()) as world:
-        told = world.all_gather(json.dumps([str(structure), described_leaves]).encode(), doing="assert_equal")
-        seen = [json.loads(data) for data in told]
+        gathered = world.all_gather(json.dumps([str(structure), described_leaves]).encode(), doing="assert_equal")
+        seen = [json.loads(data) for data in gathered]
         for rank, other in enumerate(seen):
             if other != seen[0]:
                 what = _difference(world, seen[0], other, rank, leaves)
@@ -170,7 +173,7 @@ def assert_equal(in_tree: Any, fail_message: str = "") -> None:
 
 
 def _difference(world: _world.World, one: Any, other: Any, rank: int, leaves: Sequence[Any]) -> str:
-    """What differs between process 0 and another one."""
+    """Describe the first difference between process 0 and another one."""
     if one[0] != other[0]:
         return f"the structure is {one[0]} on process 0 and {other[0]} on process {rank}"
     index = next(i for i, (a, b) in enumerate(zip(one[1], other[1], strict=True)) if a != b)
@@ -181,8 +184,8 @@ def _difference(world: _world.World, one: Any, other: Any, rank: int, leaves: Se
         return f"leaf {name or 'itself'} is {types}"
     value = leaves[index][1]
     # All processes see the same digests, so all of them come here.
-    told = world.all_gather(value.tobytes(), doing="assert_equal")
-    a, b = (np.frombuffer(told[r], value.dtype).reshape(value.shape) for r in (0, rank))
+    gathered = world.all_gather(value.tobytes(), doing="assert_equal")
+    a, b = (np.frombuffer(gathered[r], value.dtype).reshape(value.shape) for r in (0, rank))
     differs = np.frombuffer(a.tobytes(), np.uint8).reshape(max(a.size, 1), -1) != np.frombuffer(
         b.tobytes(), np.uint8
     ).reshape(max(b.size, 1), -1)
@@ -192,8 +195,8 @@ def _difference(world: _world.World, one: Any, other: Any, rank: int, leaves: Se
 
 
 def host_local_array_to_global_array(local_inputs: Any, global_mesh: Mesh, pspecs: Any) -> Any:
-    """The arrays whose parts each process has: a process passes what its devices of the mesh have together, split as
-    `pspecs` (a tree that is a prefix of `local_inputs`) says."""
+    """Assemble global arrays from the part of each process: the elements that its devices of the mesh hold together.
+    `pspecs`, a tree prefix of `local_inputs`, has the shardings."""
     specs = tree.broadcast_prefix(pspecs, local_inputs, is_leaf=_is_spec)
     leaves, structure = tree.flatten(local_inputs)
     return tree.unflatten(
@@ -202,7 +205,7 @@ def host_local_array_to_global_array(local_inputs: Any, global_mesh: Mesh, pspec
 
 
 def global_array_to_host_local_array(global_inputs: Any, global_mesh: Mesh, pspecs: Any) -> Any:
-    """What the devices of this process have together of arrays, as arrays on the local mesh."""
+    """Return the part of global arrays that the devices of this process hold together, as arrays on the local mesh."""
     specs = tree.broadcast_prefix(pspecs, global_inputs, is_leaf=_is_spec)
     leaves, structure = tree.flatten(global_inputs)
     return tree.unflatten(
@@ -224,7 +227,7 @@ def _to_local(leaf: Any, mesh: Mesh, spec: PartitionSpec | None) -> Any:
     spec = spec or PartitionSpec()
     sharding = NamedSharding(mesh, spec)
     if not isinstance(leaf, HeldArray):
-        raise ArgumentTypeError("global_array_to_host_local_array takes arrays of a mesh.", received=described(leaf))
+        raise ArgumentTypeError("global_array_to_host_local_array needs arrays on a mesh.", received=described(leaf))
     array = split(leaf, sharding)
     local = NamedSharding(mesh.local_mesh, spec)
     shards = array.addressable_shards
@@ -233,7 +236,7 @@ def _to_local(leaf: Any, mesh: Mesh, spec: PartitionSpec | None) -> Any:
         shape = tuple(n * here // everywhere for n, (here, everywhere) in zip(array.shape, counts, strict=True))
         return make_array_from_single_device_arrays(shape, local, [shard.data for shard in shards])
     own = process_slices(sharding, array.shape)
-    # The parts of what this process has may begin elsewhere than those of the whole.
+    # Shards of the local part may begin elsewhere than shards of the whole array.
     value = np.empty([part.stop - part.start for part in own], dtypes.storage(array.dtype))
     for shard in shards:
         bounds = [(i.indices(n), o.start) for i, n, o in zip(shard.index, array.shape, own, strict=True)]
@@ -242,8 +245,8 @@ def _to_local(leaf: Any, mesh: Mesh, spec: PartitionSpec | None) -> Any:
 
 
 def reached_preemption_sync_point(step_id: int) -> bool:
-    """Whether to save and stop at this step: True on all processes at the same step, soon after one of them got the
-    signal SIGTERM. Call it once in every step, with steps that increase by one."""
+    """Return whether to save and stop at this step: True on all processes at the same step, soon after one of them
+    received the signal SIGTERM. Call it once in every step, with steps that increase by one."""
     control = _world.current().control
     if control is None:
         raise RuntimeError("reached_preemption_sync_point needs weft.distributed.initialize().")

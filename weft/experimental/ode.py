@@ -96,7 +96,7 @@ def odeint(
     mxstep: float = math.inf,
     hmax: float = math.inf,
 ) -> Any:
-    """The solution of `dy/dt = func(y, t, *args)` at times.
+    """Integrate `dy/dt = func(y, t, *args)` and return the solution at the given times.
 
     It has derivatives with respect to y0, t, args and all that `func` closes over, in forward and in reverse mode and
     of any order.
@@ -175,8 +175,8 @@ def odeint(
     def dynamics(y: Any, time: Any, parameters: Any) -> Any:
         return replay(jaxpr, *parameters[:count], y, time, *parameters[count:])[0]
 
-    states = _integrated(dynamics, (rtol, atol, mxstep, hmax), flat, times, [*constants, *leaves])
-    return _unraveled(states, unravel, y0)
+    states = _integrate(dynamics, (rtol, atol, mxstep, hmax), flat, times, [*constants, *leaves])
+    return _unravel_states(states, unravel, y0)
 
 
 def _is_array(x: Any) -> bool:
@@ -188,8 +188,8 @@ def _inexact(x: Any) -> Any:
     return lax.convert_element_type(x, dtypes.to_inexact_dtype(x.dtype))
 
 
-def _unraveled(states: Any, unravel: Callable[[Any], Any], y0: Any) -> Any:
-    """A tree of states from a matrix of them."""
+def _unravel_states(states: Any, unravel: Callable[[Any], Any], y0: Any) -> Any:
+    """Rebuild a tree of states from a matrix with one state in a row."""
     parts, start = [], 0
     for leaf in tree.leaves(y0):
         part = lax.reshape(states[:, start : start + leaf.size], (states.shape[0], *leaf.shape))
@@ -202,24 +202,24 @@ def _unraveled(states: Any, unravel: Callable[[Any], Any], y0: Any) -> Any:
 # -------------------------------------------------------------------------------------------------------- derivatives
 
 
-def _integrated(dynamics: Dynamics, options: Any, y0: Any, times: Any, parameters: Sequence[Any]) -> Any:
-    """The states at times, one in a row, with derivatives with respect to all of y0, times and parameters."""
+def _integrate(dynamics: Dynamics, options: Any, y0: Any, times: Any, parameters: Sequence[Any]) -> Any:
+    """Return the states at times, one in a row, with derivatives with respect to all of y0, times and parameters."""
     inexact = [dtypes.kind(get_aval(p).dtype) in "fc" for p in parameters]  # type: ignore[attr-defined]
 
     def split(parameters: Sequence[Any]) -> list[Any]:
         return [p for p, moves in safe_zip(parameters, inexact) if moves]
 
-    def merged(parameters: Sequence[Any], changing: Sequence[Any]) -> list[Any]:
+    def merge(parameters: Sequence[Any], changing: Sequence[Any]) -> list[Any]:
         those = iter(changing)
         return [next(those) if moves else p for p, moves in safe_zip(parameters, inexact)]
 
     def along(y: Any, time: Any, parameters: Any, changing: Any, directions: Any) -> tuple[Any, Any]:
-        """The dynamics and their derivative along changes of the state and of parameters."""
-        return jvp(lambda y, c: dynamics(y, time, merged(parameters, c)), (y, changing), directions)
+        """Evaluate the dynamics and their derivative along changes of the state and of parameters."""
+        return jvp(lambda y, c: dynamics(y, time, merge(parameters, c)), (y, changing), directions)
 
     @custom_jvp
     def solve(y0: Any, times: Any, parameters: Any) -> Any:
-        return _solved(dynamics, options, y0, times, parameters)
+        return _solve(dynamics, options, y0, times, parameters)
 
     def tangent(residuals: Any, linear: Any) -> Any:
         y0, times, parameters, states = residuals
@@ -232,9 +232,9 @@ def _integrated(dynamics: Dynamics, options: Any, y0: Any, times: Any, parameter
             return lax.concatenate(along(y, time, parameters, split(parameters), (delta, changes)), 0)
 
         rates = _rates(dynamics, states, times, parameters)
-        # A later beginning leaves out the first part of the way; a later end adds to it.
+        # A later initial time shortens the interval, a later final time extends it.
         start = y0_dot - rates[0] * times_dot[0].astype(y0.dtype)
-        found = _integrated(both, options, lax.concatenate([y0, start], 0), times, [*parameters, *changes])
+        found = _integrate(both, options, lax.concatenate([y0, start], 0), times, [*parameters, *changes])
         return found[:, size:] + rates * times_dot[:, None].astype(y0.dtype)
 
     def adjoint(residuals: Any, cotangents: Any) -> Any:
@@ -244,7 +244,7 @@ def _integrated(dynamics: Dynamics, options: Any, y0: Any, times: Any, parameter
 
         def backward(state: Any, time: Any, values: Any) -> Any:
             y, y_bar, _ = unravel(state)
-            rate, pull = vjp(lambda y, c: dynamics(y, -time, merged(values, c)), y, split(values))
+            rate, pull = vjp(lambda y, c: dynamics(y, -time, merge(values, c)), y, split(values))
             y_rate, changes = pull(y_bar)
             return ravel_pytree([-rate, y_rate, changes])[0]
 
@@ -252,7 +252,7 @@ def _integrated(dynamics: Dynamics, options: Any, y0: Any, times: Any, parameter
             y_bar, gathered = carry
             y, late, early, cotangent = x
             state, _ = ravel_pytree([y, y_bar + cotangent, gathered])
-            found = _integrated(backward, options, state, stack([-late, -early]), parameters)[1]
+            found = _integrate(backward, options, state, stack([-late, -early]), parameters)[1]
             _, y_bar, gathered = unravel(found)
             return (y_bar, gathered), None
 
@@ -278,14 +278,14 @@ def _integrated(dynamics: Dynamics, options: Any, y0: Any, times: Any, parameter
 
 
 def _rates(dynamics: Dynamics, states: Any, times: Any, parameters: Any) -> Any:
-    """The derivative of the state at each of the times."""
+    """Evaluate the derivative of the state at each of the times."""
     return lax.map(lambda row: dynamics(row[0], row[1], parameters), (states, times))
 
 
 # ---------------------------------------------------------------------------------------------------------- the method
 
 
-def _solved(dynamics: Dynamics, options: Any, y0: Any, times: Any, parameters: Any) -> Any:
+def _solve(dynamics: Dynamics, options: Any, y0: Any, times: Any, parameters: Any) -> Any:
     rtol, atol, mxstep, hmax = options
 
     def func(y: Any, time: Any) -> Any:
@@ -326,8 +326,8 @@ def _solved(dynamics: Dynamics, options: Any, y0: Any, times: Any, parameters: A
 
 
 def runge_kutta_step(func: Callable[[Any, Any], Any], y0: Any, f0: Any, t0: Any, dt: Any) -> Any:
-    """One step of Dormand and Prince from (t0, y0), where the derivative is f0: the new state, the derivative there, an
-    estimate of the error, and the derivatives of all stages."""
+    """Take one Dormand-Prince step from (t0, y0), where the derivative is f0. Return the new state, the derivative
+    there, an estimate of the error, and the derivatives of all stages."""
     y0, f0, t0, dt = (ensure_array(x) for x in (y0, f0, t0, dt))
     width = dt.astype(y0.dtype)
     stages = [f0]
@@ -342,7 +342,8 @@ def runge_kutta_step(func: Callable[[Any, Any], Any], y0: Any, f0: Any, t0: Any,
 
 
 def interp_fit_dopri(y0: Any, y1: Any, k: Any, dt: Any) -> Any:
-    """The coefficients of the polynomial of degree 4 through a step from y0 to y1 with the stages k, highest first."""
+    """Fit the polynomial of degree 4 through a step from y0 to y1 with the stages k. Return its coefficients, highest
+    first."""
     y0, y1, k, dt = (ensure_array(x) for x in (y0, y1, k, dt))
     width = dt.astype(y0.dtype)
     middle = lax.dot_general(_MIDDLE.astype(k.dtype), k, (((0,), (0,)), ((), ())), precision="highest")
@@ -350,8 +351,8 @@ def interp_fit_dopri(y0: Any, y1: Any, k: Any, dt: Any) -> Any:
 
 
 def fit_4th_order_polynomial(y0: Any, y1: Any, y_mid: Any, dy0: Any, dy1: Any, dt: Any) -> tuple[Any, ...]:
-    """The coefficients, highest first, of the polynomial of degree 4 on [0, 1] with the values y0, y_mid and y1 and,
-    times dt, the derivatives dy0 and dy1 at the ends."""
+    """Return the coefficients, highest first, of the polynomial of degree 4 on [0, 1] with the values y0, y_mid and y1
+    and, times dt, the derivatives dy0 and dy1 at the ends."""
     y0, y1, y_mid, dy0, dy1 = (ensure_array(x) for x in promote_dtypes_inexact(y0, y1, y_mid, dy0, dy1))
     left, right = (ensure_array(dt).astype(y0.dtype) * d for d in (dy0, dy1))
     a = -2 * left + 2 * right - 8 * y0 - 8 * y1 + 16 * y_mid
@@ -363,7 +364,7 @@ def fit_4th_order_polynomial(y0: Any, y1: Any, y_mid: Any, dy0: Any, dy1: Any, d
 def initial_step_size(
     fun: Callable[[Any, Any], Any], t0: Any, y0: Any, order: int, rtol: Any, atol: Any, f0: Any
 ) -> Any:
-    """A step to begin with (Hairer, Norsett and Wanner, Solving Ordinary Differential Equations I, section II.4)."""
+    """Choose the first step (Hairer, Norsett and Wanner, Solving Ordinary Differential Equations I, section II.4)."""
     y0, f0 = (ensure_array(x) for x in promote_dtypes_inexact(y0, f0))
     t0 = ensure_array(t0)
     scale = atol + absolute(y0) * rtol
@@ -382,7 +383,7 @@ def _length(x: Any) -> Any:
 
 
 def mean_error_ratio(error_estimate: Any, rtol: Any, atol: Any, y0: Any, y1: Any) -> Any:
-    """How large an error is beside what is allowed, 1 if it is just that, on average over the elements."""
+    """Return the root mean square over elements of the error relative to the tolerance; up to 1 it is acceptable."""
     allowed = atol + rtol * maximum(absolute(y0), absolute(y1))
     return lax.sqrt(mean(abs2(error_estimate / allowed)))
 
@@ -395,7 +396,8 @@ def optimal_step_size(
     dfactor: float = 0.2,
     order: float = 5.0,
 ) -> Any:
-    """The next step after one with this error: as large as the error allows, but not too different from the last."""
+    """Choose the next step after one with this error: as large as the error permits, but within fixed factors of the
+    last."""
     ratio = ensure_array(mean_error_ratio)
     least = where(ratio < 1, 1.0, dfactor)
     factor = minimum(ifactor, maximum(where(ratio == 0, 1, ratio) ** (-1.0 / order) * safety, least))
@@ -403,7 +405,7 @@ def optimal_step_size(
 
 
 def abs2(x: Any) -> Any:
-    """The square of the magnitude."""
+    """Return the square of the magnitude."""
     x = ensure_array(x)
     return lax.square(lax.real(x)) + lax.square(lax.imag(x)) if dtypes.kind(x.dtype) == "c" else x * x
 
@@ -419,7 +421,7 @@ def ravel_first_arg(f: Callable[..., Any], unravel: Callable[[Any], Any], debug_
 
 @transformation2
 def ravel_first_arg_(f: Callable[..., Any], unravel: Callable[[Any], Any], y_flat: Any, *args: Any) -> Any:
-    """As `ravel_first_arg`, for a function wrapped by `weft.extend.linear_util`."""
+    """Apply `ravel_first_arg` to a function wrapped by `weft.extend.linear_util`."""
     return ravel_first_arg(f, unravel)(y_flat, *args)
 
 

@@ -1,4 +1,4 @@
-"""Which schedules programs have: what decides, beside their text, about the bits that they compute.
+"""Schedules of programs: the choices that, beside their text, determine the bits that they compute.
 
 A large matmul is computed by kernels of Weft or by a library, whichever was quicker when it was first compiled on this
 machine; that is pinned in the folder of the cache. What has to continue with the same bits when the folder is another
@@ -14,7 +14,7 @@ __all__ = ["get_pins", "set_pins"]
 
 
 def get_pins() -> dict[str, str]:
-    """The pinned schedules of all programs that this process has compiled or loaded so far.
+    """Return the pinned schedules of all programs that this process has compiled or loaded so far.
 
     Returns:
         A dict of JSON, for `set_pins`.

@@ -21,8 +21,8 @@ __all__ = ["deserialize_and_load", "serialize"]
 
 
 def serialize(compiled: Compiled) -> tuple[bytes, tree.PyTreeDef, tree.PyTreeDef]:
-    """A compiled function as bytes, and the structures of its arguments and results, which are for the caller to
-    store. It must be of one device and call no Python.
+    """Serialize a compiled function to bytes; also return the structures of its arguments and results, which the caller
+    stores. It must run on one device and call no Python.
 
     >>> import weft, weft.numpy as np
     >>> from weft.experimental.serialize_executable import deserialize_and_load, serialize
@@ -32,7 +32,7 @@ def serialize(compiled: Compiled) -> tuple[bytes, tree.PyTreeDef, tree.PyTreeDef
     [2. 2. 2.]
     """
     if not isinstance(compiled, Compiled):
-        what = "serialize takes what jit(f).lower(...).compile() returned."
+        what = "serialize needs the result of jit(f).lower(...).compile()."
         raise ArgumentTypeError(what, received=f"an object of type {type(compiled).__name__}")
     exported = exported_of(compiled._traced)
     # Structures are the caller's, so that they may have nodes that no file can name.
@@ -47,11 +47,11 @@ def deserialize_and_load(
     backend: str | None = None,
     execution_devices: Sequence[Any] | None = None,
 ) -> Compiled:
-    """The compiled function that `serialize` wrote, on the device that is named, or on the default one."""
+    """Load a compiled function that `serialize` wrote, on the named device or the default one."""
     exported = deserialize(serialized)
     if len(execution_devices or ()) > 1:
         raise ArgumentError(
-            "A serialized function is of one device.", received=f"{len(execution_devices or ())} devices"
+            "A serialized function only runs on one device.", received=f"{len(execution_devices or ())} devices"
         )
     device = chosen_device("deserialize_and_load", execution_devices[0] if execution_devices else None, backend)
     types = [ShapeDtypeStruct.like(t) for t in exported.in_avals]

@@ -1,4 +1,4 @@
-"""What all sparse formats share: the base class, warnings and errors, and arguments checked."""
+"""Base class of sparse formats, warnings and errors, and checks of arguments."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Shape = tuple[int, ...]
 
 
 class SparseEfficiencyError(NotSupportedError):
-    """A conversion of layouts would store more elements than before, and was not asked for."""
+    """A conversion of layouts would store more elements than before, which `on_inefficient` forbids."""
 
 
 class SparseEfficiencyWarning(UserWarning):
@@ -27,7 +27,7 @@ class CuSparseEfficiencyWarning(SparseEfficiencyWarning):
 
 
 class JAXSparse:
-    """The base class of sparse formats: a shape, and buffers that are leaves of a tree.
+    """Base class of sparse formats: a shape, and buffers that are leaves of a tree.
 
     Arguments are the buffers, as a tuple, and `shape`. Operators are those of `sparsify`.
     """
@@ -56,7 +56,7 @@ class JAXSparse:
 
     @property
     def nse(self) -> int:
-        """The number of elements that are specified (in each batch), which may be zeros or padding."""
+        """Number of elements that are specified (in each batch), which may be zeros or padding."""
         raise NotImplementedError
 
     @property
@@ -64,11 +64,11 @@ class JAXSparse:
         return self.transpose()
 
     def todense(self) -> Any:
-        """The same array, dense."""
+        """Convert to a dense array."""
         raise NotImplementedError
 
     def transpose(self, axes: Sequence[int] | None = None) -> Any:
-        """The array with its axes permuted, in reverse order by default."""
+        """Permute the axes, in reverse order by default."""
         raise NotImplementedError
 
     @property
@@ -100,15 +100,15 @@ class JAXSparse:
     # -- operators -------------------------------------------------------------------------------------------------
 
     def sum(self, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Any:
-        """The sum over axes, sparse."""
+        """Sum over axes; the result is sparse."""
         return JAXSparse.apply(lambda x: wnp.sum(x, axis=axis, dtype=dtype, keepdims=keepdims), self)
 
     def reshape(self, *shape: Any, order: str = "C") -> Any:
-        """The same elements in row-major order under another shape."""
+        """Reshape, with elements in row-major order."""
         return JAXSparse.apply(lambda x: x.reshape(*shape, order=order), self)
 
     def astype(self, dtype: Any) -> Any:
-        """The array with its elements converted."""
+        """Convert the elements to a dtype."""
         return JAXSparse.apply(lambda x: x.astype(dtype), self)
 
     def __getitem__(self, index: Any) -> Any:
@@ -170,17 +170,17 @@ class JAXSparse:
 
 
 def is_array(value: Any) -> bool:
-    """Whether a leaf is an array, and not what trees of other things have in its position."""
+    """Return whether a leaf is an array, and not a placeholder of another tree."""
     return hasattr(value, "shape") and hasattr(value, "dtype")
 
 
 def is_known(*values: Any) -> bool:
-    """Whether values are arrays that can be read now."""
+    """Return whether values are arrays that can be read now, not tracers."""
     return not any(isinstance(v, Tracer) for v in values)
 
 
 def needs_nse(function: str) -> ArgumentError:
-    """The error of a function that must know how many elements its result has."""
+    """Make the error of a function that must know the number of elements of its result."""
     return ArgumentError(
         f"{function} needs to know how many elements its result specifies, since shapes of traced arrays are static.",
         fix=f"{function}(..., nse=n)   with n an upper bound",
@@ -188,17 +188,17 @@ def needs_nse(function: str) -> ArgumentError:
 
 
 def check_sparse(function: str, value: Any, kind: type) -> None:
-    """An argument must be of a format."""
+    """Raise unless an argument is of a sparse format."""
     if not isinstance(value, kind):
         raise ArgumentTypeError(
-            f"{function} takes a {kind.__name__}.",
+            f"{function} needs a {kind.__name__}.",
             received=f"{type(value).__name__}",
             fix=f"{kind.__name__}.fromdense(x), or the function of that name without a prefix for dense arrays",
         )
 
 
 def check_scipy(kind: type, matrix: Any, n_batch: int, n_dense: int, fix: str) -> None:
-    """What `from_scipy_sparse` takes is a matrix of SciPy, all of whose dimensions are sparse."""
+    """Raise unless the argument of `from_scipy_sparse` is a SciPy matrix without batch or dense dimensions."""
     function = f"{kind.__name__}.from_scipy_sparse"
     if n_dense or n_batch:
         raise ArgumentError(

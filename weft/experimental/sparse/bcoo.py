@@ -18,7 +18,7 @@ from weft.numpy.util import combining_ranks
 
 
 class BCOO(JAXSparse):
-    """A sparse array of coordinates, with batch and dense dimensions.
+    """Sparse array of coordinates, with batch and dense dimensions.
 
     Args:
         args: `(data, indices)`. With `shape` = (*batch, *sparse, *dense), `data` has shape (*batch, nse, *dense) and
@@ -59,7 +59,7 @@ class BCOO(JAXSparse):
         data, indices, shape = self.data, self.indices, self.shape
         if indices.ndim < 2 or dtypes.kind(indices.dtype) not in "iu":
             raise ArgumentTypeError(
-                "BCOO takes integer indices of shape (*batch, nse, n_sparse).",
+                "BCOO needs integer indices of shape (*batch, nse, n_sparse).",
                 received=f"{indices.dtype.name}{list(indices.shape)}",
             )
         n_batch, n_dense = indices.ndim - 2, data.ndim - (indices.ndim - 2) - 1
@@ -80,7 +80,7 @@ class BCOO(JAXSparse):
     # -- as a tree -------------------------------------------------------------------------------------------------
 
     def tree_flatten(self) -> tuple[tuple[Any, Any], Any]:
-        """The buffers, and what is static: the shape without batches, which are dimensions of the buffers."""
+        """Return the buffers, and the static data: the shape without batch dimensions, which the buffers have."""
         return (self.data, self.indices), (self.shape[self.n_batch :], self.indices_sorted, self.unique_indices)
 
     @classmethod
@@ -107,17 +107,17 @@ class BCOO(JAXSparse):
 
     @property
     def n_batch(self) -> int:
-        """The number of leading dimensions that are batches."""
+        """Number of leading dimensions that are batches."""
         return len(self.indices.shape) - 2
 
     @property
     def n_sparse(self) -> int:
-        """The number of dimensions that `indices` index."""
+        """Number of dimensions that `indices` index."""
         return self.indices.shape[-1]
 
     @property
     def n_dense(self) -> int:
-        """The number of trailing dimensions that are dense."""
+        """Number of trailing dimensions that are dense."""
         return len(self.data.shape) - 1 - self.n_batch
 
     @property
@@ -142,7 +142,7 @@ class BCOO(JAXSparse):
         )
 
     def like(self, data: Any) -> BCOO:
-        """An array of the same pattern with other data."""
+        """Return an array of the same pattern with other data."""
         return BCOO(
             (data, self.indices),
             shape=self.shape,
@@ -156,12 +156,12 @@ class BCOO(JAXSparse):
     def fromdense(
         cls, mat: Any, *, nse: int | None = None, index_dtype: Any = np.int32, n_dense: int = 0, n_batch: int = 0
     ) -> BCOO:
-        """A sparse array of the elements of a dense one that are not 0; see `bcoo_fromdense`."""
+        """Make a sparse array of the nonzero elements of a dense one; see `bcoo_fromdense`."""
         return bcoo_fromdense(mat, nse=nse, index_dtype=index_dtype, n_dense=n_dense, n_batch=n_batch)
 
     @classmethod
     def from_scipy_sparse(cls, mat: Any, *, index_dtype: Any = None, n_dense: int = 0, n_batch: int = 0) -> BCOO:
-        """A sparse array of a SciPy matrix."""
+        """Convert a SciPy matrix."""
         fix = "BCOO.from_scipy_sparse(mat).update_layout(n_batch=1)"
         check_scipy(cls, mat, n_batch, n_dense, fix)
         coordinates = mat.tocoo()
@@ -179,7 +179,7 @@ class BCOO(JAXSparse):
         n_batch: int = 0,
         nse: int = 0,
     ) -> BCOO:
-        """An array of zeros, with room for `nse` elements in each batch."""
+        """Return an array of zeros, with room for `nse` elements in each batch."""
         batch, own, dense = split_shape(shape, n_batch, n_dense)
         data = wnp.zeros((*batch, nse, *dense), dtype)
         indices = wnp.full((*batch, nse, len(own)), wnp.array(own, index_dtype))
@@ -208,7 +208,7 @@ class BCOO(JAXSparse):
             return plain
         split_shape((N, M), n_batch, n_dense)
         # A row has at most one element, and so has a column.
-        rows, columns = np.arange(N), np.arange(M)
+        rows, as_index_arrays = np.arange(N), np.arange(M)
         if n_batch == 2 or n_dense == 2 or (n_batch and n_dense):
             dense = wnp.eye(N, M, k, dtype)
             return bcoo_fromdense(dense, nse=1 if n_dense < 2 else min(1, N), n_batch=n_batch, n_dense=n_dense)
@@ -216,7 +216,7 @@ class BCOO(JAXSparse):
             there = (rows + k >= 0) & (rows + k < M)
             data, indices = there[:, None], np.where(there, rows + k, M)[:, None, None]
             return cls((wnp.asarray(data, dtype or plain.dtype), indices.astype(index_dtype)), shape=(N, M))
-        rest = columns[None] == first[:, None] + k if count else np.zeros((0, M))
+        rest = as_index_arrays[None] == first[:, None] + k if count else np.zeros((0, M))
         return cls((wnp.asarray(rest, dtype or plain.dtype), first[:, None].astype(index_dtype)), shape=(N, M))
 
     def todense(self) -> Any:
@@ -226,20 +226,20 @@ class BCOO(JAXSparse):
         return BCOO.permuted(self, permutation=tuple(reversed(range(self.ndim))) if axes is None else axes)
 
     def sort_indices(self) -> BCOO:
-        """The same array with its indices in order."""
+        """Sort the indices in lexicographic order."""
         return bcoo_sort_indices(self)
 
     def sum_duplicates(self, nse: int | None = None, remove_zeros: bool = True) -> BCOO:
-        """The same array with every index once, in order; see `bcoo_sum_duplicates`. With `remove_zeros` elements
-        that are 0 are left out too."""
-        return bcoo_sum_duplicates(without_zeros(self) if remove_zeros else self, nse=nse)
+        """Merge duplicate indices and sort them; see `bcoo_sum_duplicates`. With `remove_zeros` zero elements are
+        dropped too."""
+        return bcoo_sum_duplicates(drop_zeros(self) if remove_zeros else self, nse=nse)
 
 
 tree.register_pytree_node(BCOO, BCOO.tree_flatten, BCOO.tree_unflatten)
 
 
 def split_shape(shape: Sequence[int], n_batch: int, n_dense: int) -> tuple[Shape, Shape, Shape]:
-    """A shape as batch, sparse and dense dimensions."""
+    """Split a shape into batch, sparse and dense dimensions."""
     shape = tuple(shape)
     if n_batch < 0 or n_dense < 0 or n_batch + n_dense > len(shape):
         raise ArgumentError(
@@ -250,21 +250,21 @@ def split_shape(shape: Sequence[int], n_batch: int, n_dense: int) -> tuple[Shape
     return shape[:n_batch], shape[n_batch:last], shape[last:]
 
 
-def batched(function: Callable[..., Any], count: int) -> Callable[..., Any]:
-    """A function of arrays, mapped over that many leading dimensions."""
+def vmap_batches(function: Callable[..., Any], count: int) -> Callable[..., Any]:
+    """Map a function of arrays over `count` leading dimensions."""
     for _ in range(count):
         function = vmap(function)
     return function
 
 
-def columns(indices: Any) -> tuple[Any, ...]:
-    """The coordinates of entries, as an index of an array: one array for each dimension."""
+def as_index_arrays(indices: Any) -> tuple[Any, ...]:
+    """Return the coordinates of entries as an index of an array: one array for each dimension."""
     return tuple(indices[..., i] for i in range(indices.shape[-1]))
 
 
 @combining_ranks
 def outside(indices: Any, shape: Shape) -> Any:
-    """Which entries are padding: an index of theirs is out of bounds."""
+    """Return which entries are padding, that is, have an index out of bounds."""
     if not shape:
         return wnp.zeros(indices.shape[:-1], bool)
     limit = wnp.array(shape, indices.dtype)
@@ -276,7 +276,8 @@ def outside(indices: Any, shape: Shape) -> Any:
 
 @combining_ranks
 def bcoo_todense(mat: BCOO) -> Any:
-    """The dense array of a BCOO: values of equal indices are added, those of indices out of bounds are left out."""
+    """Convert a BCOO to a dense array: values of equal indices are added, those of indices out of bounds are
+    dropped."""
     check_sparse("bcoo_todense", mat, BCOO)
     own, dense = mat.sparse_shape, mat.dense_shape
 
@@ -286,17 +287,17 @@ def bcoo_todense(mat: BCOO) -> Any:
         zeros = wnp.zeros((*own, *dense), data.dtype)
         options: dict[str, Any] = {"mode": "drop", "unique_indices": mat.unique_indices}
         if data.dtype == bool:
-            return zeros.at[columns(indices)].max(data, **options)
-        return zeros.at[columns(indices)].add(data, **options)
+            return zeros.at[as_index_arrays(indices)].max(data, **options)
+        return zeros.at[as_index_arrays(indices)].add(data, **options)
 
-    return batched(one, mat.n_batch)(*mat.full)
+    return vmap_batches(one, mat.n_batch)(*mat.full)
 
 
 @combining_ranks
 def bcoo_fromdense(
     mat: Any, *, nse: int | None = None, n_batch: int = 0, n_dense: int = 0, index_dtype: Any = np.int32
 ) -> BCOO:
-    """The elements of a dense array that are not 0.
+    """Make a BCOO of the nonzero elements of a dense array.
 
     Args:
         mat: a dense array.
@@ -319,7 +320,9 @@ def bcoo_fromdense(
         nse = int(counts.max(initial=0))
     elif is_known(mat) and nse < int(np.asarray(mask).reshape(*batch, -1).sum(-1).max(initial=0)):
         raise ArgumentError(
-            "bcoo_fromdense: more elements are not 0 than nse has room for.", received=f"nse={nse}", fix="a larger nse"
+            "bcoo_fromdense: nse must be at least the count of nonzero elements.",
+            received=f"nse={nse}",
+            fix="a larger nse",
         )
     if not own:
         indices = wnp.zeros((*batch, nse, 0), index_dtype)
@@ -328,27 +331,27 @@ def bcoo_fromdense(
         def one(mask: Any) -> Any:
             return wnp.stack(wnp.nonzero(mask, size=nse, fill_value=own), axis=-1).astype(index_dtype)
 
-        indices = batched(one, n_batch)(mask)
-    data = extracted(indices, mat, n_batch)
+        indices = vmap_batches(one, n_batch)(mask)
+    data = extract(indices, mat, n_batch)
     if not own and nse > 1:
         data = data.at[(slice(None),) * n_batch + (slice(1, None),)].set(0)
     return BCOO((data, indices), shape=mat.shape, indices_sorted=True, unique_indices=True)
 
 
-def extracted(indices: Any, mat: Any, n_batch: int) -> Any:
-    """The elements of a dense array at indices, 0 where those are out of bounds."""
+def extract(indices: Any, mat: Any, n_batch: int) -> Any:
+    """Gather the elements of a dense array at indices, with 0 for those out of bounds."""
 
     def one(indices: Any, mat: Any) -> Any:
         if not indices.shape[-1]:
             return wnp.broadcast_to(mat, (indices.shape[0], *mat.shape))
-        return mat.at[columns(indices)].get(mode="fill", fill_value=0)
+        return mat.at[as_index_arrays(indices)].get(mode="fill", fill_value=0)
 
-    return batched(one, n_batch)(indices, mat)
+    return vmap_batches(one, n_batch)(indices, mat)
 
 
 @combining_ranks
 def bcoo_extract(sparr: BCOO, arr: Any, *, assume_unique: bool | None = None) -> BCOO:
-    """A BCOO of the pattern of `sparr` with the elements that the dense `arr` has there.
+    """Gather the elements of the dense `arr` at the pattern of `sparr`, as a BCOO.
 
     `assume_unique` says that no index is there twice (by default what `sparr` says): else the second and further ones
     get 0, so that the sum of values is that of `arr`.
@@ -360,10 +363,10 @@ def bcoo_extract(sparr: BCOO, arr: Any, *, assume_unique: bool | None = None) ->
             "bcoo_extract: the arrays have different shapes.", received=f"{sparr.shape} and {arr.shape}"
         )
     _, indices = sparr.full
-    data = extracted(indices, arr, sparr.n_batch)
+    data = extract(indices, arr, sparr.n_batch)
     unique = sparr.unique_indices if assume_unique is None else assume_unique
     if not unique:
-        again = batched(repeated, sparr.n_batch)(indices)
+        again = vmap_batches(is_duplicate, sparr.n_batch)(indices)
         again = again.reshape(*again.shape, *[1] * sparr.n_dense)
         data = wnp.where(again, wnp.zeros((), data.dtype), data)
     return BCOO(
@@ -371,27 +374,27 @@ def bcoo_extract(sparr: BCOO, arr: Any, *, assume_unique: bool | None = None) ->
     )
 
 
-def ordered(indices: Any) -> tuple[Any, Any]:
-    """Indices of one batch in lexicographic order, and the permutation that sorts them; equal ones stay in order."""
+def sort_with_order(indices: Any) -> tuple[Any, Any]:
+    """Sort the indices of one batch in lexicographic order; also return the permutation. The sort is stable."""
     position = lax.iota(np.int32, indices.shape[0])
     if not indices.shape[1]:
         return indices, position
-    *keys, order = lax.sort((*columns(indices), position), num_keys=indices.shape[1])
+    *keys, order = lax.sort((*as_index_arrays(indices), position), num_keys=indices.shape[1])
     return wnp.stack(keys, axis=-1), order
 
 
-def starts(indices: Any) -> Any:
-    """For sorted indices, which of them differ from the one before."""
+def is_first(indices: Any) -> Any:
+    """Return which of some sorted indices differ from the one before."""
     count = indices.shape[0]
     if count == 0:
         return wnp.zeros(0, bool)
     return wnp.concatenate([wnp.ones(1, bool), wnp.any(indices[1:] != indices[:-1], axis=-1)])
 
 
-def repeated(indices: Any) -> Any:
-    """Which indices of one batch were there before."""
-    found, order = ordered(indices)
-    return wnp.zeros(indices.shape[0], bool).at[order].set(~starts(found), unique_indices=True, mode="drop")
+def is_duplicate(indices: Any) -> Any:
+    """Return which indices of one batch are duplicates of earlier ones."""
+    found, order = sort_with_order(indices)
+    return wnp.zeros(indices.shape[0], bool).at[order].set(~is_first(found), unique_indices=True, mode="drop")
 
 
 # ----------------------------------------------------------------------------------------------- order and duplicates
@@ -399,20 +402,20 @@ def repeated(indices: Any) -> Any:
 
 @combining_ranks
 def bcoo_sort_indices(mat: BCOO) -> BCOO:
-    """The same array with its indices in lexicographic order."""
+    """Sort the indices in lexicographic order."""
     check_sparse("bcoo_sort_indices", mat, BCOO)
 
     def one(data: Any, indices: Any) -> Any:
-        indices, order = ordered(indices)
+        indices, order = sort_with_order(indices)
         return data.at[order].get(mode="promise_in_bounds", unique_indices=True), indices
 
-    data, indices = batched(one, mat.n_batch)(*mat.full)
+    data, indices = vmap_batches(one, mat.n_batch)(*mat.full)
     return BCOO((data, indices), shape=mat.shape, indices_sorted=True, unique_indices=mat.unique_indices)
 
 
 @combining_ranks
-def without_zeros(mat: BCOO) -> BCOO:
-    """The array with elements that are 0 turned into padding."""
+def drop_zeros(mat: BCOO) -> BCOO:
+    """Turn zero elements into padding."""
     data, indices = mat.full
     zero = data == 0
     zero = zero.all(tuple(range(mat.n_batch + 1, data.ndim))) if mat.n_dense else zero
@@ -424,7 +427,7 @@ def without_zeros(mat: BCOO) -> BCOO:
 
 @combining_ranks
 def bcoo_sum_duplicates(mat: BCOO, nse: int | None = None) -> BCOO:
-    """The same array with every index once: values of equal indices are added, padding is left out.
+    """Merge duplicate indices: values of equal indices are added, padding is dropped.
 
     `nse` is the number of elements that the result specifies in each batch. By default it is as small as possible,
     which under `jit` is not known.
@@ -436,13 +439,13 @@ def bcoo_sum_duplicates(mat: BCOO, nse: int | None = None) -> BCOO:
     def sort(indices: Any) -> tuple[Any, Any, Any]:
         limit = wnp.array(own, indices.dtype)
         padding = outside(indices, own)
-        found, order = ordered(wnp.where(padding[:, None], limit, indices)) if own else ordered(indices)
+        found, order = sort_with_order(wnp.where(padding[:, None], limit, indices)) if own else sort_with_order(indices)
         return found, order, padding
 
-    found, order, padding = batched(sort, mat.n_batch)(indices)
-    first = batched(starts, mat.n_batch)(found)
+    found, order, padding = vmap_batches(sort, mat.n_batch)(indices)
+    first = vmap_batches(is_first, mat.n_batch)(found)
     if is_known(indices):
-        counts = np.asarray(first & ~batched(lambda i: outside(i, own), mat.n_batch)(found)).sum(-1)
+        counts = np.asarray(first & ~vmap_batches(lambda i: outside(i, own), mat.n_batch)(found)).sum(-1)
         needed = int(np.max(counts, initial=0))
         if nse is not None and nse < needed:
             raise ArgumentError(
@@ -467,10 +470,10 @@ def bcoo_sum_duplicates(mat: BCOO, nse: int | None = None) -> BCOO:
         rest = wnp.full((nse, len(own)), wnp.array(own, found.dtype), found.dtype)
         return summed, rest.at[group].set(found, **options) if own else rest
 
-    data, indices = batched(one, mat.n_batch)(data, found, order, first, padding)
+    data, indices = vmap_batches(one, mat.n_batch)(data, found, order, first, padding)
     return BCOO((data, indices), shape=mat.shape, indices_sorted=True, unique_indices=True)
 
 
-def size_of(mat: BCOO) -> int:
-    """How many elements are stored."""
+def storage_size(mat: BCOO) -> int:
+    """Return the number of stored elements, of data and indices."""
     return math.prod(mat.data.shape) + math.prod(mat.indices.shape)

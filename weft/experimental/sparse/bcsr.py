@@ -14,12 +14,12 @@ from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.experimental.sparse.base import JAXSparse, Shape, check_scipy, check_sparse, is_array
 from weft.experimental.sparse.bcoo import (
     BCOO,
-    batched,
     bcoo_fromdense,
     bcoo_sort_indices,
     bcoo_sum_duplicates,
-    extracted,
+    extract,
     split_shape,
+    vmap_batches,
 )
 from weft.experimental.sparse.layout import bcoo_broadcast_in_dim, bcoo_concatenate, bcoo_transpose
 from weft.experimental.sparse.products import bcoo_dot_general
@@ -27,7 +27,7 @@ from weft.numpy.util import combining_ranks
 
 
 class BCSR(JAXSparse):
-    """A sparse array of compressed rows, with batch and dense dimensions.
+    """Sparse array of compressed rows, with batch and dense dimensions.
 
     Args:
         args: `(data, indices, indptr)`. With `shape` = (*batch, rows, columns, *dense), `data` has shape (*batch, nse,
@@ -64,7 +64,7 @@ class BCSR(JAXSparse):
         self.indices_sorted, self.unique_indices = bool(indices_sorted), bool(unique_indices)
         if any(dtypes.kind(i.dtype) not in "iu" for i in (self.indices, self.indptr)):
             raise ArgumentTypeError(
-                "BCSR takes integer indices and indptr.",
+                "BCSR needs integer indices and indptr.",
                 received=f"{self.indices.dtype.name}, {self.indptr.dtype.name}",
             )
         n = self.indices.ndim - 1
@@ -85,7 +85,7 @@ class BCSR(JAXSparse):
             self.data = wnp.broadcast_to(self.data, (*self.shape[:n], *self.data.shape[n:]))
 
     def tree_flatten(self) -> tuple[tuple[Any, Any, Any], Any]:
-        """The buffers, and what is static: the shape without batches, which are dimensions of the buffers."""
+        """Return the buffers, and the static data: the shape without batch dimensions, which the buffers have."""
         return self._bufs, (self.shape[self.n_batch :], self.indices_sorted, self.unique_indices)
 
     @classmethod
@@ -110,17 +110,17 @@ class BCSR(JAXSparse):
 
     @property
     def n_batch(self) -> int:
-        """The number of leading dimensions that are batches."""
+        """Number of leading dimensions that are batches."""
         return len(self.indices.shape) - 1
 
     @property
     def n_sparse(self) -> int:
-        """The number of sparse dimensions: rows and columns."""
+        """Number of sparse dimensions: rows and columns."""
         return 2
 
     @property
     def n_dense(self) -> int:
-        """The number of trailing dimensions that are dense."""
+        """Number of trailing dimensions that are dense."""
         return len(self.data.shape) - 1 - self.n_batch
 
     @property
@@ -129,16 +129,16 @@ class BCSR(JAXSparse):
 
     @property
     def full(self) -> tuple[Any, Any, Any]:
-        """The buffers with all batch dimensions."""
+        """Buffers with all batch dimensions."""
         n = self.n_batch
         data, indices, indptr = (wnp.broadcast_to(b, (*self.shape[:n], *b.shape[n:])) for b in self._bufs)
         return data, indices, indptr
 
     def to_bcoo(self) -> BCOO:
-        """The same array as a BCOO; entries after the last row are padding."""
+        """Convert to a BCOO; entries after the last row are padding."""
         data, indices, indptr = self.full
         rows, last = self._sparse_shape
-        coordinates = batched(lambda i, p: _coordinates(i, p, rows, last), self.n_batch)(indices, indptr)
+        coordinates = vmap_batches(lambda i, p: _coordinates(i, p, rows, last), self.n_batch)(indices, indptr)
         return BCOO(
             (data, coordinates),
             shape=self.shape,
@@ -148,11 +148,11 @@ class BCSR(JAXSparse):
 
     @classmethod
     def from_bcoo(cls, arr: BCOO) -> BCSR:
-        """A BCOO with two sparse dimensions as a BCSR: its indices are sorted."""
+        """Convert a BCOO with two sparse dimensions, with sorted indices."""
         check_sparse("BCSR.from_bcoo", arr, BCOO)
         if arr.n_sparse != 2:
             raise ArgumentError(
-                "BCSR.from_bcoo takes an array with two sparse dimensions.",
+                "BCSR.from_bcoo needs an array with two sparse dimensions.",
                 received=f"{arr!r}",
                 fix="arr.update_layout(n_batch=..., n_dense=...)",
             )
@@ -164,7 +164,7 @@ class BCSR(JAXSparse):
             counts = wnp.zeros(rows + 1, row.dtype).at[row + 1].add(1, mode="drop")
             return wnp.cumsum(counts, dtype=row.dtype)
 
-        indptr = batched(pointers, arr.n_batch)(indices[..., 0])
+        indptr = vmap_batches(pointers, arr.n_batch)(indices[..., 0])
         return cls(
             (data, indices[..., 1], indptr),
             shape=arr.shape,
@@ -176,12 +176,12 @@ class BCSR(JAXSparse):
     def fromdense(
         cls, mat: Any, *, nse: int | None = None, index_dtype: Any = np.int32, n_dense: int = 0, n_batch: int = 0
     ) -> BCSR:
-        """A sparse array of the elements of a dense one that are not 0; see `bcsr_fromdense`."""
+        """Make a sparse array of the nonzero elements of a dense one; see `bcsr_fromdense`."""
         return bcsr_fromdense(mat, nse=nse, index_dtype=index_dtype, n_dense=n_dense, n_batch=n_batch)
 
     @classmethod
     def from_scipy_sparse(cls, mat: Any, *, index_dtype: Any = None, n_dense: int = 0, n_batch: int = 0) -> BCSR:
-        """A sparse array of a SciPy matrix."""
+        """Convert a SciPy matrix."""
         fix = "BCSR.from_scipy_sparse(mat); for a stack of matrices BCSR.fromdense(x, n_batch=1)"
         check_scipy(cls, mat, n_batch, n_dense, fix)
         rows = mat.tocsr()
@@ -199,10 +199,10 @@ class BCSR(JAXSparse):
         n_batch: int = 0,
         nse: int = 0,
     ) -> BCSR:
-        """An array of zeros, with room for `nse` elements in each batch."""
+        """Return an array of zeros, with room for `nse` elements in each batch."""
         batch, own, dense = split_shape(shape, n_batch, n_dense)
         if len(own) != 2:
-            raise ArgumentError("BCSR has two sparse dimensions.", received=f"shape={tuple(shape)}")
+            raise ArgumentError("BCSR needs two sparse dimensions.", received=f"shape={tuple(shape)}")
         indices = wnp.full((*batch, nse), own[1], index_dtype)
         indptr = wnp.zeros((*batch, own[0] + 1), index_dtype)
         return cls((wnp.zeros((*batch, nse, *dense), dtype), indices, indptr), shape=shape)
@@ -216,7 +216,7 @@ class BCSR(JAXSparse):
         return bcsr_todense(self)
 
     def sum_duplicates(self, nse: int | None = None, remove_zeros: bool = True) -> BCSR:
-        """The same array with every index once, in order; zeros are left out with `remove_zeros`."""
+        """Merge duplicate indices and sort them; with `remove_zeros` zero elements are dropped too."""
         return BCSR.from_bcoo(self.to_bcoo().sum_duplicates(nse=nse, remove_zeros=remove_zeros))
 
     def transpose(self, axes: Sequence[int] | None = None) -> BCSR:
@@ -237,7 +237,7 @@ def _coordinates(indices: Any, indptr: Any, rows: int, last: int) -> Any:
 
 @combining_ranks
 def bcsr_todense(mat: BCSR) -> Any:
-    """The dense array of a BCSR."""
+    """Convert a BCSR to a dense array."""
     check_sparse("bcsr_todense", mat, BCSR)
     return mat.to_bcoo().todense()
 
@@ -246,11 +246,11 @@ def bcsr_todense(mat: BCSR) -> Any:
 def bcsr_fromdense(
     mat: Any, *, nse: int | None = None, n_batch: int = 0, n_dense: int = 0, index_dtype: Any = np.int32
 ) -> BCSR:
-    """The elements of a dense array that are not 0, by rows. Arguments as for `bcoo_fromdense`."""
+    """Make a BCSR of the nonzero elements of a dense array. Arguments are those of `bcoo_fromdense`."""
     mat = wnp.asarray(mat)
     if mat.ndim - n_batch - n_dense != 2:
         raise ArgumentError(
-            "bcsr_fromdense makes an array with two sparse dimensions.",
+            "bcsr_fromdense needs two sparse dimensions.",
             received=f"shape {mat.shape}, n_batch={n_batch}, n_dense={n_dense}",
         )
     return BCSR.from_bcoo(bcoo_fromdense(mat, nse=nse, n_batch=n_batch, n_dense=n_dense, index_dtype=index_dtype))
@@ -258,12 +258,12 @@ def bcsr_fromdense(
 
 @combining_ranks
 def bcsr_extract(indices: Any, indptr: Any, mat: Any) -> Any:
-    """The elements of a dense array at the entries of a pattern: the data of a BCSR."""
+    """Gather the elements of a dense array at the entries of a pattern: the data of a BCSR."""
     indices, indptr, mat = wnp.asarray(indices), wnp.asarray(indptr), wnp.asarray(mat)
     n = indices.ndim - 1
     rows, last = mat.shape[n : n + 2]
-    coordinates = batched(lambda i, p: _coordinates(i, p, rows, last), n)(indices, indptr)
-    return extracted(coordinates, mat, n)
+    coordinates = vmap_batches(lambda i, p: _coordinates(i, p, rows, last), n)(indices, indptr)
+    return extract(coordinates, mat, n)
 
 
 @combining_ranks
@@ -276,7 +276,7 @@ def bcsr_dot_general(
     preferred_element_type: Any = None,
     out_sharding: Any = None,
 ) -> Any:
-    """The contraction `lax.dot_general` of a BCSR with a dense array, in either order; see `bcoo_dot_general`."""
+    """Contract a BCSR with a dense array as `lax.dot_general` does, in either order; see `bcoo_dot_general`."""
     operands = [m.to_bcoo() if isinstance(m, BCSR) else m for m in (lhs, rhs)]
     if not any(isinstance(m, BCSR) for m in (lhs, rhs)):
         check_sparse("bcsr_dot_general", lhs, BCSR)
@@ -291,7 +291,7 @@ def bcsr_dot_general(
 
 @combining_ranks
 def bcsr_sum_duplicates(mat: BCSR, nse: int | None = None) -> BCSR:
-    """The same array with every index once; see `bcoo_sum_duplicates`."""
+    """Merge duplicate indices; see `bcoo_sum_duplicates`."""
     check_sparse("bcsr_sum_duplicates", mat, BCSR)
     return BCSR.from_bcoo(bcoo_sum_duplicates(mat.to_bcoo(), nse=nse))
 
@@ -300,7 +300,7 @@ def bcsr_sum_duplicates(mat: BCSR, nse: int | None = None) -> BCSR:
 def bcsr_broadcast_in_dim(
     mat: BCSR, *, shape: Sequence[int], broadcast_dimensions: Sequence[int], sharding: Any = None
 ) -> BCSR:
-    """The array in a larger shape; see `bcoo_broadcast_in_dim`. New dimensions are batches or dense ones."""
+    """Broadcast to a larger shape; see `bcoo_broadcast_in_dim`. New dimensions are batch or dense ones."""
     check_sparse("bcsr_broadcast_in_dim", mat, BCSR)
     found = bcoo_broadcast_in_dim(
         mat.to_bcoo(), shape=shape, broadcast_dimensions=broadcast_dimensions, sharding=sharding

@@ -11,7 +11,7 @@ from weft import random
 from weft.base import dtypes
 from weft.base.errors import ArgumentError
 from weft.experimental.sparse.base import JAXSparse
-from weft.experimental.sparse.bcoo import BCOO, batched, split_shape
+from weft.experimental.sparse.bcoo import BCOO, split_shape, vmap_batches
 from weft.experimental.sparse.bcsr import BCSR
 from weft.experimental.sparse.matrices import COO, CSC, CSR
 
@@ -27,7 +27,7 @@ def _format(name: str) -> Any:
 def empty(
     shape: Sequence[int], dtype: Any = None, index_dtype: Any = "int32", sparse_format: str = "bcoo", **kwds: Any
 ) -> JAXSparse:
-    """An array of zeros.
+    """Return an array of zeros without stored elements.
 
     Args:
         shape: its shape.
@@ -79,7 +79,7 @@ def random_bcoo(
     generator: Callable[..., Any] = random.uniform,
     **kwds: Any,
 ) -> BCOO:
-    """A random BCOO.
+    """Return a random BCOO.
 
     Args:
         key: a random key.
@@ -94,7 +94,7 @@ def random_bcoo(
     """
     batch, own, dense = split_shape(shape, n_batch, n_dense)
     if not nse >= 0:
-        raise ArgumentError("random_bcoo: nse is at least 0.", received=f"{nse}")
+        raise ArgumentError("random_bcoo: nse must be at least 0.", received=f"{nse}")
     total = math.prod(own)
     count = math.ceil(nse * total) if nse < 1 else int(nse)
     if unique_indices and count > total:
@@ -117,7 +117,7 @@ def random_bcoo(
         return wnp.stack(wnp.unravel_index(flat, own), axis=-1).astype(indices_dtype)
 
     keys = random.split(index_key, math.prod(batch)).reshape(batch) if batch else index_key
-    indices = batched(one, n_batch)(keys)
+    indices = vmap_batches(one, n_batch)(keys)
     data = generator(data_key, (*batch, count, *dense), dtype, **kwds)
     found = BCOO((data, indices), shape=shape, unique_indices=unique_indices)
     return found.sort_indices() if sorted_indices else found

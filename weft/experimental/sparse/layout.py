@@ -16,7 +16,7 @@ from weft.api.vectorize import vmap
 from weft.base.errors import ArgumentError
 from weft.base.source import user_stacklevel
 from weft.experimental.sparse.base import SparseEfficiencyError, SparseEfficiencyWarning, check_sparse
-from weft.experimental.sparse.bcoo import BCOO, batched, bcoo_sum_duplicates, outside, size_of, split_shape
+from weft.experimental.sparse.bcoo import BCOO, bcoo_sum_duplicates, outside, split_shape, storage_size, vmap_batches
 from weft.lax import GatherDimensionNumbers
 from weft.numpy.util import combining_ranks
 
@@ -25,7 +25,7 @@ from weft.numpy.util import combining_ranks
 def bcoo_update_layout(
     mat: BCOO, *, n_batch: int | None = None, n_dense: int | None = None, on_inefficient: str | None = "error"
 ) -> BCOO:
-    """The same array with another number of batch and dense dimensions.
+    """Change the numbers of batch and dense dimensions.
 
     Args:
         mat: a BCOO.
@@ -39,9 +39,9 @@ def bcoo_update_layout(
     split_shape(mat.shape, n_batch, n_dense)
     if on_inefficient not in ("error", "warn", None):
         raise ArgumentError(
-            "on_inefficient is 'error', 'warn' or None.", received=f"{on_inefficient!r}", fix="on_inefficient=None"
+            "on_inefficient must be 'error', 'warn' or None.", received=f"{on_inefficient!r}", fix="on_inefficient=None"
         )
-    before = size_of(mat)
+    before = storage_size(mat)
     found = mat
     if n_dense < found.n_dense:
         found = _dense_to_sparse(found, found.n_dense - n_dense)
@@ -50,7 +50,7 @@ def bcoo_update_layout(
     more_batch, more_dense = n_batch - found.n_batch, n_dense - found.n_dense
     sizes = found.sparse_shape
     factor = math.prod(sizes[:more_batch]) * math.prod(sizes[len(sizes) - more_dense :])
-    if (more_batch or more_dense) and factor * size_of(found) > before:
+    if (more_batch or more_dense) and factor * storage_size(found) > before:
         what = f"The layout n_batch={n_batch}, n_dense={n_dense} of {mat!r} stores {factor} times as many elements."
         if on_inefficient == "error":
             raise SparseEfficiencyError(what, fix="on_inefficient=None   if it is meant")
@@ -65,7 +65,7 @@ BCOO.update_layout = bcoo_update_layout
 
 
 def _batch_to_sparse(mat: BCOO, count: int) -> BCOO:
-    """The last `count` batch dimensions as sparse ones: their positions become coordinates."""
+    """Turn the last `count` batch dimensions into sparse ones: positions become coordinates."""
     data, indices = mat.full
     n = mat.n_batch - count
     sizes = mat.shape[n : mat.n_batch]
@@ -84,7 +84,7 @@ def _batch_to_sparse(mat: BCOO, count: int) -> BCOO:
 
 
 def _dense_to_sparse(mat: BCOO, count: int) -> BCOO:
-    """The first `count` dense dimensions as sparse ones: their positions become coordinates."""
+    """Turn the first `count` dense dimensions into sparse ones: positions become coordinates."""
     n = mat.n_batch
     sizes = mat.dense_shape[:count]
     shape = (*mat.indices.shape[:-1], *sizes)
@@ -99,7 +99,7 @@ def _dense_to_sparse(mat: BCOO, count: int) -> BCOO:
 
 
 def _sparse_to_batch(mat: BCOO, count: int) -> BCOO:
-    """The first `count` sparse dimensions as batch ones: each batch has room for all elements."""
+    """Turn the first `count` sparse dimensions into batch ones: each batch has room for all elements."""
     data, indices = mat.full
     sizes, own = mat.sparse_shape[:count], mat.sparse_shape[count:]
 
@@ -111,12 +111,12 @@ def _sparse_to_batch(mat: BCOO, count: int) -> BCOO:
         rest = wnp.where(here[..., None], indices[:, count:], limit)
         return wnp.where(hidden, data, wnp.zeros((), data.dtype)), rest
 
-    data, indices = batched(one, mat.n_batch)(data, indices)
+    data, indices = vmap_batches(one, mat.n_batch)(data, indices)
     return BCOO((data, indices), shape=mat.shape)
 
 
 def _sparse_to_dense(mat: BCOO, count: int) -> BCOO:
-    """The last `count` sparse dimensions as dense ones: each element has zeros around it."""
+    """Turn the last `count` sparse dimensions into dense ones: each element is surrounded by zeros."""
     data, indices = mat.full
     left = mat.n_sparse - count
     sizes = mat.sparse_shape[left:]
@@ -127,7 +127,7 @@ def _sparse_to_dense(mat: BCOO, count: int) -> BCOO:
         data = zeros.at[(wnp.arange(data.shape[0]), *index)].set(data, mode="drop", unique_indices=True)
         return data, indices[:, :left]
 
-    data, indices = batched(one, mat.n_batch)(data, indices)
+    data, indices = vmap_batches(one, mat.n_batch)(data, indices)
     return BCOO((data, indices), shape=mat.shape)
 
 
@@ -136,11 +136,11 @@ def _sparse_to_dense(mat: BCOO, count: int) -> BCOO:
 
 @combining_ranks
 def bcoo_transpose(mat: BCOO, *, permutation: Sequence[int]) -> BCOO:
-    """The array with its dimensions permuted: batch dimensions among themselves, and so sparse and dense ones."""
+    """Permute dimensions: batch, sparse and dense dimensions each among themselves."""
     check_sparse("bcoo_transpose", mat, BCOO)
     permutation = tuple(p + mat.ndim if p < 0 else p for p in permutation)
     if sorted(permutation) != list(range(mat.ndim)):
-        raise ArgumentError(f"bcoo_transpose takes a permutation of {mat.ndim} dimensions.", received=f"{permutation}")
+        raise ArgumentError(f"bcoo_transpose needs a permutation of {mat.ndim} dimensions.", received=f"{permutation}")
     if permutation == tuple(range(mat.ndim)):
         return mat
     n, last = mat.n_batch, mat.n_batch + mat.n_sparse
@@ -172,7 +172,7 @@ BCOO.permuted = bcoo_transpose
 def bcoo_broadcast_in_dim(
     mat: BCOO, *, shape: Sequence[int], broadcast_dimensions: Sequence[int], sharding: Any = None
 ) -> BCOO:
-    """The array in a larger shape: dimension i becomes dimension `broadcast_dimensions[i]`, new ones repeat it.
+    """Broadcast to a larger shape: dimension i becomes dimension `broadcast_dimensions[i]`, new ones repeat it.
 
     New dimensions before all sparse ones are batches, those after the first dense one are dense, and others are
     sparse: there the elements are stored once for each position.
@@ -214,8 +214,8 @@ def bcoo_broadcast_in_dim(
     parts, step = [], 1
     nse = data.shape[len(batch_dims)]
     for d in reversed(own_dims):
-        repeated = d not in where or mat.shape[where[d]] != shape[d]
-        if not repeated:
+        is_duplicate = d not in where or mat.shape[where[d]] != shape[d]
+        if not is_duplicate:
             parts.append(indices[..., where[d] - n])
             continue
         position = (lax.iota(indices.dtype, nse) // step) % shape[d]
@@ -232,18 +232,18 @@ def bcoo_broadcast_in_dim(
 
 @combining_ranks
 def bcoo_reduce_sum(mat: BCOO, *, axes: Sequence[int]) -> BCOO:
-    """The sum over axes, sparse, in the dtype of a sum: short integers are widened. Coordinates along summed sparse
-    axes are dropped, so indices may be there several times; the elements of summed batches follow each other."""
+    """Sum over axes, in the dtype of a sum: short integers are widened. Coordinates along summed sparse axes are
+    dropped, so indices may be duplicates; the elements of summed batches are concatenated."""
     check_sparse("bcoo_reduce_sum", mat, BCOO)
     wide = mat.data.astype(wnp.sum(wnp.zeros(0, mat.dtype)).dtype)
-    return reduced_in_dtype(BCOO((wide, mat.indices), shape=mat.shape), axes)
+    return reduce_in_dtype(BCOO((wide, mat.indices), shape=mat.shape), axes)
 
 
-def reduced_in_dtype(mat: BCOO, axes: Sequence[int]) -> BCOO:
-    """`bcoo_reduce_sum` in the dtype of the array."""
+def reduce_in_dtype(mat: BCOO, axes: Sequence[int]) -> BCOO:
+    """Apply `bcoo_reduce_sum` in the dtype of the array."""
     axes = tuple(sorted({a + mat.ndim if a < 0 else a for a in axes}))
     if any(not 0 <= a < mat.ndim for a in axes):
-        raise ArgumentError(f"bcoo_reduce_sum: axes of an array of {mat.ndim} dimensions.", received=f"{axes}")
+        raise ArgumentError(f"bcoo_reduce_sum: axes must lie within {mat.ndim} dimensions.", received=f"{axes}")
     n, last = mat.n_batch, mat.n_batch + mat.n_sparse
     batch = [a for a in axes if a < n]
     own = [a - n for a in axes if n <= a < last]
@@ -269,8 +269,8 @@ def reduced_in_dtype(mat: BCOO, axes: Sequence[int]) -> BCOO:
 def bcoo_reshape(
     mat: BCOO, *, new_sizes: Sequence[int], dimensions: Sequence[int] | None = None, sharding: Any = None
 ) -> BCOO:
-    """The same elements in row-major order under another shape, after a permutation to `dimensions`. Batch dimensions
-    become batch dimensions, and so do sparse and dense ones."""
+    """Reshape in row-major order, after a permutation to `dimensions`. Batch, sparse and dense dimensions are each
+    reshaped among themselves."""
     check_sparse("bcoo_reshape", mat, BCOO)
     if sharding is not None:
         raise ArgumentError("bcoo_reshape has no sharding.", received=f"sharding={sharding}")
@@ -310,7 +310,7 @@ def bcoo_reshape(
 
 
 def _split_at(sizes: Sequence[int], count: int, from_left: bool) -> int | None:
-    """Where to split sizes so that those on one side have `count` elements."""
+    """Return where to split sizes so that those on one side have `count` elements, or None."""
     for k in range(len(sizes) + 1) if from_left else range(len(sizes), -1, -1):
         if math.prod(sizes[:k] if from_left else sizes[k:]) == count:
             return k
@@ -319,12 +319,12 @@ def _split_at(sizes: Sequence[int], count: int, from_left: bool) -> int | None:
 
 @combining_ranks
 def bcoo_squeeze(arr: BCOO, *, dimensions: Sequence[int]) -> BCOO:
-    """The array without some dimensions of size 1."""
+    """Remove dimensions of size 1."""
     check_sparse("bcoo_squeeze", arr, BCOO)
     dims = {d + arr.ndim if d < 0 else d for d in dimensions}
     if any(not 0 <= d < arr.ndim or arr.shape[d] != 1 for d in dims):
         raise ArgumentError(
-            "bcoo_squeeze removes dimensions of size 1.", received=f"{tuple(dimensions)} of {arr.shape}"
+            "bcoo_squeeze only removes dimensions of size 1.", received=f"{tuple(dimensions)} of {arr.shape}"
         )
     n, last = arr.n_batch, arr.n_batch + arr.n_sparse
     batch = tuple(d for d in dims if d < n)
@@ -359,8 +359,8 @@ def bcoo_slice(
     limit_indices: Sequence[int],
     strides: Sequence[int] | None = None,
 ) -> BCOO:
-    """The elements from `start_indices` to `limit_indices` in steps of `strides`. Entries outside become padding; if
-    the slice has fewer elements than there are entries, these are summed up and the padding is left out."""
+    """Slice from `start_indices` to `limit_indices` in steps of `strides`. Entries outside become padding; if the slice
+    has fewer elements than there are entries, duplicates are merged and the padding is dropped."""
     check_sparse("bcoo_slice", mat, BCOO)
     starts, limits = tuple(start_indices), tuple(limit_indices)
     steps = (1,) * mat.ndim if strides is None else tuple(strides)
@@ -369,7 +369,7 @@ def bcoo_slice(
         0 <= a <= b <= n and s > 0 for a, b, s, n in zip(starts, limits, steps, mat.shape, strict=True)
     ):
         raise ArgumentError(
-            "bcoo_slice takes a start, a limit and a stride for each dimension, within the array.",
+            "bcoo_slice needs a start, a limit and a stride for each dimension, within the array.",
             received=f"{mat!r}, start_indices={starts}, limit_indices={limits}, strides={strides}",
         )
     n, last = mat.n_batch, mat.n_batch + mat.n_sparse
@@ -381,18 +381,18 @@ def bcoo_slice(
 
     data = mat.data[(*batch_cut(mat.data), np.s_[:], *cuts[last:])]
     indices = mat.indices[batch_cut(mat.indices)]
-    for i, size in enumerate(mat.batch_shape):  # dimensions of size 1 that stand for all of an empty slice
+    for i, size in enumerate(mat.batch_shape):  # buffers of size 1 are broadcast to an empty slice
         if size and not shape[i]:
             data = wnp.broadcast_to(data[(np.s_[:],) * i + (np.s_[:0],)], (*data.shape[:i], 0, *data.shape[i + 1 :]))
             empty = indices[(np.s_[:],) * i + (np.s_[:0],)]
             indices = wnp.broadcast_to(empty, (*indices.shape[:i], 0, *indices.shape[i + 1 :]))
-    moved = _shifted(indices, shape[n:last], starts[n:last], steps[n:last])
+    moved = _shift(indices, shape[n:last], starts[n:last], steps[n:last])
     found = _with_padding(mat, data, moved, shape)
-    return _trimmed(found)
+    return _trim(found)
 
 
-def _shifted(indices: Any, sizes: Sequence[int], starts: Sequence[Any], steps: Sequence[int]) -> Any:
-    """Indices counted from a start in steps; those that are not of a slice become padding."""
+def _shift(indices: Any, sizes: Sequence[int], starts: Sequence[Any], steps: Sequence[int]) -> Any:
+    """Convert indices to positions within a slice; those outside become padding."""
     parts = []
     for i, (size, start, step) in enumerate(zip(sizes, starts, steps, strict=True)):
         offset = indices[..., i] - wnp.asarray(start).astype(indices.dtype)
@@ -402,7 +402,7 @@ def _shifted(indices: Any, sizes: Sequence[int], starts: Sequence[Any], steps: S
 
 
 def _with_padding(mat: BCOO, data: Any, indices: Any, shape: Sequence[int]) -> BCOO:
-    """A BCOO some of whose entries became padding, with 0 there, and padding along all dimensions."""
+    """Make a BCOO some of whose entries became padding, with data 0 and indices out of bounds in all dimensions."""
     n, count = mat.n_batch, mat.n_sparse
     own = tuple(shape[n : n + count])
     if own:
@@ -413,8 +413,8 @@ def _with_padding(mat: BCOO, data: Any, indices: Any, shape: Sequence[int]) -> B
     return BCOO((data, indices), shape=shape, unique_indices=mat.unique_indices)
 
 
-def _trimmed(mat: BCOO) -> BCOO:
-    """The array without padding that cannot be needed: at most as many entries as elements."""
+def _trim(mat: BCOO) -> BCOO:
+    """Drop surplus padding: keep at most one entry for each element."""
     most = math.prod(mat.sparse_shape)
     if mat.nse <= most or not mat.n_sparse:
         return mat
@@ -423,7 +423,7 @@ def _trimmed(mat: BCOO) -> BCOO:
 
 @combining_ranks
 def bcoo_dynamic_slice(mat: BCOO, start_indices: Sequence[Any], slice_sizes: Sequence[int]) -> BCOO:
-    """A slice of `slice_sizes` whose start may be traced; starts are clamped so that the slice is inside."""
+    """Slice with starts that may be traced; they are clamped so that the slice lies inside."""
     check_sparse("bcoo_dynamic_slice", mat, BCOO)
     sizes = tuple(slice_sizes)
     fits = len(sizes) == len(tuple(start_indices)) == mat.ndim
@@ -448,13 +448,13 @@ def bcoo_dynamic_slice(mat: BCOO, start_indices: Sequence[Any], slice_sizes: Seq
 
     data = cut(mat.data, [(0, mat.nse), *zip(starts[last:], sizes[last:], strict=True)])
     indices = cut(mat.indices, [(0, mat.nse), (0, mat.n_sparse)])
-    moved = _shifted(indices, sizes[n:last], starts[n:last], (1,) * mat.n_sparse)
-    return _trimmed(_with_padding(mat, data, moved, sizes))
+    moved = _shift(indices, sizes[n:last], starts[n:last], (1,) * mat.n_sparse)
+    return _trim(_with_padding(mat, data, moved, sizes))
 
 
 @combining_ranks
 def bcoo_rev(operand: BCOO, dimensions: Sequence[int]) -> BCOO:
-    """The array with the order of elements along some dimensions reversed."""
+    """Reverse the order of elements along some dimensions."""
     check_sparse("bcoo_rev", operand, BCOO)
     n, last = operand.n_batch, operand.n_batch + operand.n_sparse
     dims = {d + operand.ndim if d < 0 else d for d in dimensions}
@@ -498,9 +498,9 @@ def bcoo_concatenate(operands: Sequence[BCOO], *, dimension: int) -> BCOO:
     full = [m.full for m in operands]
     if dimension < n:  # entries of a batch that has fewer are padded
         nse = max(m.nse for m in operands)
-        data = wnp.concatenate([_padded(d, n, nse, 0) for d, _ in full], axis=dimension)
+        data = wnp.concatenate([_pad_entries(d, n, nse, 0) for d, _ in full], axis=dimension)
         limits = wnp.array(first.sparse_shape, first.indices.dtype)
-        indices = wnp.concatenate([_padded(i, n, nse, limits) for _, i in full], axis=dimension)
+        indices = wnp.concatenate([_pad_entries(i, n, nse, limits) for _, i in full], axis=dimension)
         return BCOO((data, indices), shape=shape, unique_indices=all(m.unique_indices for m in operands))
     if dimension < last:
         offset, moved = 0, []
@@ -528,8 +528,8 @@ def bcoo_concatenate(operands: Sequence[BCOO], *, dimension: int) -> BCOO:
     return BCOO((wnp.concatenate(parts, axis=n), wnp.concatenate([i for _, i in full], axis=n)), shape=shape)
 
 
-def _padded(buffer: Any, axis: int, size: int, value: Any) -> Any:
-    """A buffer with more entries."""
+def _pad_entries(buffer: Any, axis: int, size: int, value: Any) -> Any:
+    """Append entries of `value` along an axis up to `size`."""
     more = size - buffer.shape[axis]
     if not more:
         return buffer
@@ -549,8 +549,8 @@ def bcoo_gather(
     mode: Any = None,
     fill_value: Any = None,
 ) -> BCOO:
-    """Slices of a sparse array at the given starts, as `lax.gather` has them. Starts are clamped; the dimensions that
-    enumerate slices become batch dimensions, and come first."""
+    """Gather slices of a sparse array at the given starts, as `lax.gather` does. Starts are clamped; the dimensions
+    that enumerate slices become batch dimensions, and come first."""
     check_sparse("bcoo_gather", operand, BCOO)
     starts, sizes = wnp.asarray(start_indices), tuple(slice_sizes)
     numbering = dimension_numbers
@@ -559,10 +559,10 @@ def bcoo_gather(
     remaining = tuple(d for d in range(operand.ndim) if d not in collapsed)
     in_order = tuple(numbering.offset_dims) == tuple(range(rank, rank + len(remaining)))
     if (mode is not None and str(mode).lower().rpartition(".")[2] == "fill_or_drop") or fill_value is not None:
-        raise ArgumentError("bcoo_gather clamps indices that are out of bounds.", fix="mode='clip'")
+        raise ArgumentError("bcoo_gather cannot fill or drop: it clamps indices out of bounds.", fix="mode='clip'")
     if not in_order or tuple(getattr(numbering, "operand_batching_dims", ())):
         raise ArgumentError(
-            "bcoo_gather takes slices whose dimensions come after those that enumerate them, in order.",
+            "bcoo_gather needs slice dimensions after those that enumerate slices, in order.",
             received=f"{numbering}",
             fix="bcoo_transpose of the result",
         )

@@ -19,7 +19,7 @@ __all__ = ["lobpcg_standard", "spsolve"]
 
 
 def spsolve(data: Any, indices: Any, indptr: Any, b: Any, tol: float = 1e-6, reorder: int = 1) -> Any:
-    """The solution x of A x = b, for a square matrix A of compressed rows.
+    """Solve A x = b for a square matrix A of compressed rows.
 
     Args:
         data, indices, indptr: the entries of A, their columns, and where each row begins.
@@ -42,11 +42,11 @@ def spsolve(data: Any, indices: Any, indptr: Any, b: Any, tol: float = 1e-6, reo
     size = b.shape[0] if b.ndim == 1 else -1
     if size < 0 or indptr.shape != (size + 1,) or indices.shape != data.shape or data.ndim != 1:
         raise ArgumentError(
-            "spsolve takes the three vectors of a square CSR matrix, and a vector.",
+            "spsolve needs the three vectors of a square CSR matrix, and a vector.",
             received=f"data {data.shape}, indices {indices.shape}, indptr {indptr.shape}, b {b.shape}",
         )
     if reorder not in (0, 1, 2, 3):
-        raise ArgumentError("spsolve: reorder is 0, 1, 2 or 3.", received=f"{reorder}")
+        raise ArgumentError("spsolve: reorder must be 0, 1, 2 or 3.", received=f"{reorder}")
     dtype = dtypes.to_inexact_dtype(wnp.result_type(data.dtype, b.dtype))
     data, b = data.astype(dtype), b.astype(dtype)
     ordering = "NATURAL" if reorder == 0 else "COLAMD"
@@ -71,8 +71,8 @@ def spsolve(data: Any, indices: Any, indptr: Any, b: Any, tol: float = 1e-6, reo
 
 
 def lobpcg_standard(A: Any, X: Any, m: int = 100, tol: Any = None) -> tuple[Any, Any, Any]:
-    """The largest eigenvalues of a symmetric matrix and their eigenvectors, by the locally optimal block conjugate
-    gradient method.
+    """Compute the largest eigenvalues of a symmetric matrix and their eigenvectors, by the locally optimal block
+    conjugate gradient method.
 
     Args:
         A: a symmetric matrix, dense or sparse, of shape (n, n), or a function that applies it to matrices of shape
@@ -93,7 +93,7 @@ def lobpcg_standard(A: Any, X: Any, m: int = 100, tol: Any = None) -> tuple[Any,
     X = wnp.asarray(X)
     if X.ndim != 2 or X.shape[1] == 0 or 5 * X.shape[1] > X.shape[0]:
         raise ArgumentError(
-            "lobpcg_standard takes a matrix of k vectors of at least 5 k components.",
+            "lobpcg_standard needs a matrix of k vectors of at least 5 k components.",
             received=f"shape {X.shape}",
             fix="weft.numpy.linalg.eigh for small matrices",
         )
@@ -102,23 +102,23 @@ def lobpcg_standard(A: Any, X: Any, m: int = 100, tol: Any = None) -> tuple[Any,
     tolerance = float(np.finfo(X.dtype).eps) * 10 if tol is None else tol
 
     def orthonormal(vectors: Any, count: int) -> Any:
-        """An orthonormal basis; directions that are not independent become 0."""
+        """Return an orthonormal basis; linearly dependent directions become 0."""
         left, singular, _ = wnp.linalg.svd(vectors, full_matrices=False)
         independent = singular > float(np.finfo(X.dtype).eps) * n * singular[0]
         return wnp.where(independent[None, :count], left[:, :count], 0)
 
-    def rotated(basis: Any) -> tuple[Any, Any, Any]:
-        """The k largest Ritz values of an orthonormal basis, the vectors, and their coordinates."""
+    def rayleigh_ritz(basis: Any) -> tuple[Any, Any, Any]:
+        """Return the k largest Ritz values of an orthonormal basis, the Ritz vectors, and their coordinates."""
         image = apply(basis)
         values, vectors = wnp.linalg.eigh(basis.T @ image)
-        # Directions that are 0 have the Ritz value 0, which must not count: they are last.
+        # Zero directions have the Ritz value 0, which must not count, so they are sorted last.
         empty = wnp.sum(basis * basis, axis=0) < 0.5
         weight = wnp.where(empty[:, None], vectors**2, 0).sum(0)
         order = wnp.argsort(wnp.where(weight > 0.5, -wnp.inf, values), descending=True)[:k]
         return values[order], basis @ vectors[:, order], vectors[:, order]
 
-    def state_of(basis: Any) -> tuple[Any, Any, Any]:
-        theta, U, _ = rotated(basis)
+    def get_state(basis: Any) -> tuple[Any, Any, Any]:
+        theta, U, _ = rayleigh_ritz(basis)
         return theta, U, apply(U) - U * theta[None]
 
     def going(state: Any) -> Any:
@@ -133,13 +133,13 @@ def lobpcg_standard(A: Any, X: Any, m: int = 100, tol: Any = None) -> tuple[Any,
         for _ in range(2):
             more = more - U @ (U.T @ more)
         more = orthonormal(more, 2 * k)
-        theta, V, coordinates = rotated(wnp.concatenate([U, more], axis=1))
+        theta, V, coordinates = rayleigh_ritz(wnp.concatenate([U, more], axis=1))
         V = wnp.linalg.qr(V)[0] * wnp.where(wnp.sum(wnp.linalg.qr(V)[0] * V, axis=0, keepdims=True) < 0, -1, 1)
         direction = more @ coordinates[k:]
         length = wnp.maximum(wnp.linalg.norm(direction, axis=0, keepdims=True), 1e-30)
         return i + 1, theta, V, apply(V) - V * theta[None], direction / length
 
-    theta, U, R = state_of(orthonormal(X, k))
+    theta, U, R = get_state(orthonormal(X, k))
     start = (np.int32(0), theta, U, R, wnp.zeros_like(U))
     i, theta, U, _, _ = lax.while_loop(going, step, start)
     return theta, U, i

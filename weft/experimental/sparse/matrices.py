@@ -18,15 +18,15 @@ from weft.numpy.util import combining_ranks
 
 
 class Matrix(JAXSparse):
-    """What the three formats share: each is a BCOO in other words."""
+    """Base class of the two-dimensional formats, each a BCOO in another representation."""
 
     def to_bcoo(self) -> BCOO:
-        """The same matrix as a BCOO."""
+        """Convert to a BCOO."""
         raise NotImplementedError
 
     @classmethod
     def from_bcoo(cls, mat: BCOO) -> Any:
-        """The matrix of a BCOO with two sparse dimensions."""
+        """Convert a BCOO with two sparse dimensions."""
         raise NotImplementedError
 
     @property
@@ -38,15 +38,16 @@ class Matrix(JAXSparse):
 
     @classmethod
     def fromdense(cls, mat: Any, *, nse: int | None = None, index_dtype: Any = np.int32) -> Any:
-        """The elements of a dense matrix that are not 0; `nse` of them, which under `jit` must be passed."""
+        """Make a sparse matrix of the nonzero elements of a dense one. `nse` bounds their number and must be passed
+        under `jit`."""
         check_rank(f"{cls.__name__}.fromdense", mat, 2)
         return cls.from_bcoo(bcoo_fromdense(mat, nse=nse, index_dtype=index_dtype))
 
     @classmethod
     def _empty(cls, shape: Sequence[int], *, dtype: Any = None, index_dtype: Any = "int32") -> Any:
-        """A matrix of zeros."""
+        """Return a matrix of zeros."""
         if len(shape) != 2:
-            raise ArgumentError(f"{cls.__name__} is a matrix.", received=f"shape={tuple(shape)}")
+            raise ArgumentError(f"{cls.__name__} needs a shape of two dimensions.", received=f"shape={tuple(shape)}")
         return cls.from_bcoo(BCOO._empty(shape, dtype=dtype, index_dtype=index_dtype))
 
     @classmethod
@@ -55,17 +56,17 @@ class Matrix(JAXSparse):
         return cls.from_bcoo(BCOO._eye(N, M, k, dtype=dtype, index_dtype=index_dtype))
 
     def _check_axes(self, axes: Sequence[int] | None) -> bool:
-        """Whether a transposition does something."""
+        """Return whether a transposition changes the order of axes."""
         if axes is None:
             return True
         order = tuple(a % 2 for a in axes)
         if sorted(order) != [0, 1]:
-            raise ArgumentError("transpose of a matrix takes a permutation of its two axes.", received=f"{axes}")
+            raise ArgumentError("transpose of a matrix needs a permutation of its two axes.", received=f"{axes}")
         return order == (1, 0)
 
 
 class COO(Matrix):
-    """A sparse matrix of coordinates.
+    """Sparse matrix of coordinates.
 
     Args:
         args: `(data, row, col)`, three vectors of one length.
@@ -93,7 +94,7 @@ class COO(Matrix):
         return self.data, self.row, self.col
 
     def tree_flatten(self) -> tuple[tuple[Any, Any, Any], Any]:
-        """The buffers, and what is static."""
+        """Return the buffers, and the static data."""
         return self._bufs, (self.shape, self._rows_sorted, self._cols_sorted)
 
     @classmethod
@@ -120,8 +121,8 @@ class COO(Matrix):
 
 
 class Compressed(Matrix):
-    """What CSR and CSC share: entries in the order of one coordinate, with pointers to where each of its values
-    begins."""
+    """Base class of CSR and CSC: entries in the order of one coordinate, with pointers to the first entry of each of
+    its values."""
 
     indices: Any
     indptr: Any
@@ -135,7 +136,7 @@ class Compressed(Matrix):
         return self.data, self.indices, self.indptr
 
     def tree_flatten(self) -> tuple[tuple[Any, Any, Any], Any]:
-        """The buffers, and what is static."""
+        """Return the buffers, and the static data."""
         return self._bufs, self.shape
 
     @classmethod
@@ -147,7 +148,7 @@ class Compressed(Matrix):
 
 
 class CSR(Compressed):
-    """A sparse matrix of compressed rows.
+    """Sparse matrix of compressed rows.
 
     Args:
         args: `(data, indices, indptr)`: the entries, their columns, and where each row begins.
@@ -166,7 +167,7 @@ class CSR(Compressed):
 
 
 class CSC(Compressed):
-    """A sparse matrix of compressed columns.
+    """Sparse matrix of compressed columns.
 
     Args:
         args: `(data, indices, indptr)`: the entries, their rows, and where each column begins.
@@ -197,49 +198,49 @@ def _product(function: str, mat: Any, kind: type, other: Any, rank: int, transpo
 
 @combining_ranks
 def coo_todense(mat: COO) -> Any:
-    """The dense matrix of a COO."""
+    """Convert a COO to a dense matrix."""
     check_sparse("coo_todense", mat, COO)
     return mat.todense()
 
 
 @combining_ranks
 def coo_fromdense(mat: Any, *, nse: int | None = None, index_dtype: Any = np.int32) -> COO:
-    """The elements of a dense matrix that are not 0, as a COO."""
+    """Make a COO of the nonzero elements of a dense matrix."""
     return COO.fromdense(mat, nse=nse, index_dtype=index_dtype)
 
 
 @combining_ranks
 def coo_matvec(mat: COO, v: Any, transpose: bool = False) -> Any:
-    """The product of a COO, or of its transpose, with a vector."""
+    """Multiply a COO, or its transpose, with a vector."""
     return _product("coo_matvec", mat, COO, v, 1, transpose)
 
 
 @combining_ranks
 def coo_matmat(mat: COO, B: Any, *, transpose: bool = False) -> Any:
-    """The product of a COO, or of its transpose, with a dense matrix."""
+    """Multiply a COO, or its transpose, with a dense matrix."""
     return _product("coo_matmat", mat, COO, B, 2, transpose)
 
 
 @combining_ranks
 def csr_todense(mat: CSR) -> Any:
-    """The dense matrix of a CSR."""
+    """Convert a CSR to a dense matrix."""
     check_sparse("csr_todense", mat, CSR)
     return mat.todense()
 
 
 @combining_ranks
 def csr_fromdense(mat: Any, *, nse: int | None = None, index_dtype: Any = np.int32) -> CSR:
-    """The elements of a dense matrix that are not 0, as a CSR."""
+    """Make a CSR of the nonzero elements of a dense matrix."""
     return CSR.fromdense(mat, nse=nse, index_dtype=index_dtype)
 
 
 @combining_ranks
 def csr_matvec(mat: CSR, v: Any, transpose: bool = False) -> Any:
-    """The product of a CSR, or of its transpose, with a vector."""
+    """Multiply a CSR, or its transpose, with a vector."""
     return _product("csr_matvec", mat, CSR, v, 1, transpose)
 
 
 @combining_ranks
 def csr_matmat(mat: CSR, B: Any, *, transpose: bool = False) -> Any:
-    """The product of a CSR, or of its transpose, with a dense matrix."""
+    """Multiply a CSR, or its transpose, with a dense matrix."""
     return _product("csr_matmat", mat, CSR, B, 2, transpose)

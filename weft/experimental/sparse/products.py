@@ -14,14 +14,14 @@ from weft import lax
 from weft.api.vectorize import vmap
 from weft.base.errors import ArgumentError, NotSupportedError
 from weft.experimental.sparse.base import JAXSparse, check_sparse
-from weft.experimental.sparse.bcoo import BCOO, batched, bcoo_sum_duplicates, columns, extracted, outside
+from weft.experimental.sparse.bcoo import BCOO, as_index_arrays, bcoo_sum_duplicates, extract, outside, vmap_batches
 from weft.numpy.util import combining_ranks
 
 DimensionNumbers = Any
 
 
 def dimension_lists(numbering: DimensionNumbers) -> tuple[list[int], list[int], list[int], list[int]]:
-    """The contracting dimensions of both operands, then the batch dimensions."""
+    """Return the contracting dimensions of both operands, then the batch dimensions."""
     (lhs_contracting, rhs_contracting), (lhs_batch, rhs_batch) = numbering
     return list(lhs_contracting), list(rhs_contracting), list(lhs_batch), list(rhs_batch)
 
@@ -50,17 +50,17 @@ def bcoo_dot_general(
     preferred_element_type: Any = None,
     out_sharding: Any = None,
 ) -> Any:
-    """The contraction `lax.dot_general` of a BCOO with a dense array, in either order, or of two BCOOs.
+    """Contract a BCOO with a dense array as `lax.dot_general` does, in either order, or two BCOOs.
 
     Args:
-        lhs, rhs: arrays, at least one of which is a BCOO.
+        lhs, rhs: arrays; one or both must be a BCOO.
         dimension_numbers: `((lhs_contracting, rhs_contracting), (lhs_batch, rhs_batch))`.
         precision: as for `lax.dot_general`.
         preferred_element_type: the dtype of the result.
         out_sharding: must be None.
 
     Returns:
-        A dense array; of two BCOOs a BCOO, whose entries are the pairs of entries that meet.
+        A dense array; of two BCOOs a BCOO, with an entry for each pair of entries that contributes.
 
         >>> import weft.numpy as wnp
         >>> from weft.experimental import sparse
@@ -106,7 +106,8 @@ def _sparse_times_dense(
     sizes = [lhs.sparse_shape[i] for i in left]
 
     def one(data: Any, indices: Any, rhs: Any) -> Any:
-        """One batch. The result has sparse dimensions that are left, dense ones that are left, free ones of rhs."""
+        """Contract one batch. The result has the remaining sparse dimensions, the remaining dense ones, and the free
+        ones of rhs."""
         data = data.astype(dtype)
         if meeting:
             met = tuple(indices[:, d - n] for d in meeting)
@@ -171,8 +172,8 @@ def _sparse_times_dense(
 def _dense_in_order(
     result: Any, remaining: Sequence[int], before: Sequence[int], dense: Sequence[int], contracted: Sequence[int]
 ) -> Any:
-    """The result of a contraction of entries with its dense dimensions in their order: those that rhs has too come
-    first, then the others."""
+    """Move the dense dimensions of a contraction of entries into order: those that rhs has too come first, then the
+    others."""
     others = [d for d in dense if d not in remaining and d not in contracted]
     found = [*remaining, *others]
     start = len(before)
@@ -181,14 +182,14 @@ def _dense_in_order(
 
 
 def _sparse_times_sparse(lhs: BCOO, rhs: BCOO, numbering: DimensionNumbers, preferred_element_type: Any) -> BCOO:
-    """All pairs of entries, of which those count whose contracted coordinates are equal."""
+    """Multiply all pairs of entries and keep those whose contracted coordinates are equal."""
     lc, rc, lb, rb = dimension_lists(numbering)
     # Contracted dimensions are coordinates, and batches of the product are batches of both.
     lhs, rhs = _coordinates(lhs, lc, lb), _coordinates(rhs, rc, rb)
     n = len(lb)
     if sorted(lb) != list(range(n)) or lb != rb:
         raise NotSupportedError(
-            "bcoo_dot_general of two sparse arrays takes leading batch dimensions, the same of both.",
+            "bcoo_dot_general of two sparse arrays needs leading batch dimensions, the same of both.",
             received=f"lhs_batch={lb}, rhs_batch={rb}",
             fix="bcoo_transpose before",
         )
@@ -217,14 +218,14 @@ def _sparse_times_sparse(lhs: BCOO, rhs: BCOO, numbering: DimensionNumbers, pref
         limits = [wnp.where(meet, p, s).reshape(-1) for p, s in zip(parts, sizes, strict=True)]
         return data, wnp.stack(limits, axis=-1).astype(lhs_indices.dtype)
 
-    data, indices = batched(one, n)(*lhs.full, *rhs.full)
+    data, indices = vmap_batches(one, n)(*lhs.full, *rhs.full)
     found = BCOO((data, indices), shape=(*lhs.batch_shape, *sizes))
     most = math.prod(sizes)
     return bcoo_sum_duplicates(found, nse=most) if found.nse > most and sizes else found
 
 
 def _coordinates(mat: BCOO, contracted: Sequence[int], batch: Sequence[int]) -> BCOO:
-    """The array with contracted dimensions as sparse ones."""
+    """Turn contracted dimensions into sparse ones."""
     if any(d < mat.n_batch for d in contracted) or mat.n_batch > len(batch) or mat.n_dense:
         return mat.update_layout(n_batch=min(len(batch), mat.n_batch), n_dense=0)
     return mat
@@ -232,7 +233,7 @@ def _coordinates(mat: BCOO, contracted: Sequence[int], batch: Sequence[int]) -> 
 
 @combining_ranks
 def bcoo_dot_general_sampled(A: Any, B: Any, indices: Any, *, dimension_numbers: DimensionNumbers) -> Any:
-    """The elements at `indices` of the contraction of two dense arrays.
+    """Compute the elements at `indices` of the contraction of two dense arrays.
 
     Args:
         A, B: dense arrays.
@@ -249,20 +250,20 @@ def bcoo_dot_general_sampled(A: Any, B: Any, indices: Any, *, dimension_numbers:
     lhs_free = [d for d in range(A.ndim) if d not in (*lc, *lb)]
     rhs_free = [d for d in range(B.ndim) if d not in (*rc, *rb)]
     if n == len(lb) and count == len(lhs_free) + len(rhs_free):
-        # Rows of both are gathered, so that only the elements that are asked for are computed.
+        # Rows of both are gathered, so that only the sampled elements are computed.
         A, B = wnp.transpose(A, [*lb, *lhs_free, *lc]), wnp.transpose(B, [*rb, *rhs_free, *rc])
         split = len(lhs_free)
 
         def one(a: Any, b: Any, indices: Any) -> Any:
-            index = columns(indices)
+            index = as_index_arrays(indices)
             rows = a.at[index[:split]].get(mode="fill", fill_value=0) if split else a[None]
             others = b.at[index[split:]].get(mode="fill", fill_value=0) if split < count else b[None]
             axes = tuple(range(1, 1 + len(lc)))
             return wnp.broadcast_to((rows * others).sum(axes), indices.shape[:1])
 
-        return batched(one, n)(A, B, indices)
+        return vmap_batches(one, n)(A, B, indices)
     whole = lax.dot_general(A, B, dimension_numbers)
-    return extracted(indices, whole, n)
+    return extract(indices, whole, n)
 
 
 # ------------------------------------------------------------------------------------------------------- by elements
@@ -270,7 +271,7 @@ def bcoo_dot_general_sampled(A: Any, B: Any, indices: Any, *, dimension_numbers:
 
 @combining_ranks
 def bcoo_multiply_dense(sp_mat: BCOO, v: Any) -> Any:
-    """The data of the product of a BCOO with a dense array that broadcasts to its shape."""
+    """Multiply a BCOO with a dense array that broadcasts to its shape; return the data of the result."""
     check_sparse("bcoo_multiply_dense", sp_mat, BCOO)
     v = wnp.asarray(v)
     if v.ndim > sp_mat.ndim or any(a not in (1, b) for a, b in zip(v.shape[::-1], sp_mat.shape[::-1], strict=False)):
@@ -305,12 +306,12 @@ def bcoo_multiply_dense(sp_mat: BCOO, v: Any) -> Any:
 
 @combining_ranks
 def bcoo_multiply_sparse(lhs: BCOO, rhs: BCOO) -> BCOO:
-    """The product, element by element, of two BCOOs of one shape and layout."""
+    """Multiply two BCOOs of one shape and layout elementwise."""
     check_sparse("bcoo_multiply_sparse", lhs, BCOO)
     check_sparse("bcoo_multiply_sparse", rhs, BCOO)
     if lhs.shape != rhs.shape or lhs.n_batch != rhs.n_batch or lhs.n_dense != rhs.n_dense:
         raise ArgumentError(
-            "bcoo_multiply_sparse takes arrays of one shape and layout.",
+            "bcoo_multiply_sparse needs arrays of one shape and layout.",
             received=f"{lhs!r} and {rhs!r}",
             fix="mat.update_layout(n_batch=..., n_dense=...)",
         )
@@ -325,7 +326,7 @@ def bcoo_multiply_sparse(lhs: BCOO, rhs: BCOO) -> BCOO:
         indices = wnp.where(meet[..., None], lhs_indices[:, None], limits)
         return data.reshape(count, *data.shape[2:]), indices.reshape(count, len(own))
 
-    data, indices = batched(one, lhs.n_batch)(*lhs.full, *rhs.full)
+    data, indices = vmap_batches(one, lhs.n_batch)(*lhs.full, *rhs.full)
     return BCOO((data, indices), shape=lhs.shape, unique_indices=lhs.unique_indices and rhs.unique_indices)
 
 
@@ -345,7 +346,7 @@ def bcoo_conv_general_dilated(
     preferred_element_type: Any = None,
     out_sharding: Any = None,
 ) -> BCOO:
-    """The convolution `lax.conv_general_dilated` of two BCOOs, of one spatial dimension, one batch and one feature.
+    """Convolve two BCOOs as `lax.conv_general_dilated` does: one spatial dimension, one batch and one feature.
 
     Both have shape (1, 1, size) and two batch dimensions. Every pair of entries makes an entry of the result.
     """
@@ -357,7 +358,7 @@ def bcoo_conv_general_dilated(
     layouts = single and all(m.n_batch == 2 and m.n_sparse == 1 for m in (lhs, rhs))
     if not layouts or feature_group_count != 1 or batch_group_count != 1 or out_sharding is not None:
         raise NotSupportedError(
-            "bcoo_conv_general_dilated takes arrays of shape (1, 1, size) with n_batch=2: one spatial dimension, one "
+            "bcoo_conv_general_dilated needs arrays of shape (1, 1, size) with n_batch=2: one spatial dimension, one "
             "batch and one feature.",
             received=f"{lhs!r} and {rhs!r}",
             fix="lax.conv_general_dilated of the dense arrays",
@@ -380,16 +381,16 @@ def bcoo_conv_general_dilated(
         index = wnp.where(inside, position // stride, out).reshape(-1, 1)
         return wnp.where(inside, data, wnp.zeros((), dtype)).reshape(-1), index.astype(lhs_indices.dtype)
 
-    data, indices = batched(one, 2)(*lhs.full, *rhs.full)
+    data, indices = vmap_batches(one, 2)(*lhs.full, *rhs.full)
     return BCOO((data, indices), shape=(1, 1, out))
 
 
-def dense_of(value: Any) -> Any:
-    """A value as a dense array."""
+def as_dense(value: Any) -> Any:
+    """Convert a value to a dense array."""
     return value.todense() if isinstance(value, JAXSparse) else wnp.asarray(value)
 
 
 def check_rank(function: str, value: Any, rank: int) -> None:
     if np.ndim(value) != rank:
         what = "a vector" if rank == 1 else "a matrix"
-        raise ArgumentError(f"{function} takes {what}.", received=f"shape {np.shape(value)}")
+        raise ArgumentError(f"{function} needs {what}.", received=f"shape {np.shape(value)}")

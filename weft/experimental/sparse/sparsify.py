@@ -28,14 +28,14 @@ from weft.experimental.sparse.layout import (
     bcoo_slice,
     bcoo_squeeze,
     bcoo_transpose,
-    reduced_in_dtype,
+    reduce_in_dtype,
 )
 from weft.experimental.sparse.products import (
+    as_dense,
     bcoo_conv_general_dilated,
     bcoo_dot_general,
     bcoo_multiply_dense,
     bcoo_multiply_sparse,
-    dense_of,
 )
 from weft.ir.context import context, current_line
 from weft.ir.interpreter import literal
@@ -47,7 +47,7 @@ from weft.trace.stage import stage
 from weft.trace.tracer import Tracer
 
 Rule = Callable[..., Any]
-# By the name of a primitive: a function of its operands, at least one of which is a BCOO, and its parameters.
+# By the name of a primitive: a function of its operands, one or more of them BCOOs, and its parameters.
 RULES: dict[str, Rule] = {}
 DENSE = "sparse.todense"
 
@@ -57,8 +57,8 @@ def is_sparse(value: Any) -> bool:
 
 
 def todense(arr: Any) -> Any:
-    """A sparse array as a dense one; a dense array is returned as it is. In functions that `sparsify` transforms this
-    says that the value is to be dense.
+    """Convert a sparse array to a dense one; return a dense array unchanged. In functions that `sparsify` transforms it
+    marks the value as meant to be dense.
 
         >>> from weft.experimental import sparse
         >>> sparse.todense(sparse.eye(2))
@@ -71,16 +71,16 @@ def todense(arr: Any) -> Any:
 
 
 def sparsify(f: Callable[..., Any], use_tracer: bool = False) -> Callable[..., Any]:
-    """A function that takes sparse arrays where `f` takes dense ones.
+    """Transform a function of dense arrays into one that also takes sparse arrays.
 
     Args:
         f: a function of trees of arrays, written with `weft.numpy` and `weft.lax`.
         use_tracer: changes nothing; there is one way of tracing.
 
     Returns:
-        A function of the same arguments, some of which may be sparse. Results are sparse where that keeps them small:
+        A function of the same arguments, which may be sparse. Results are sparse where that keeps them small:
         linear functions, products, and functions of elements that map 0 to 0. An operation whose result would be dense
-        raises: `todense` before it says that this is meant.
+        raises unless `todense` is applied first.
 
         >>> import weft.numpy as wnp
         >>> from weft.experimental import sparse
@@ -94,7 +94,7 @@ def sparsify(f: Callable[..., Any], use_tracer: bool = False) -> Callable[..., A
     @wraps(f)
     def sparse(*args: Any, **kwargs: Any) -> Any:
         leaves, in_tree = tree.flatten((args, kwargs), is_leaf=is_sparse)
-        values = [coordinates_of(leaf) for leaf in leaves]
+        values = [as_bcoo(leaf) for leaf in leaves]
         out = OutTree()
         types = [array_type(v.shape, v.dtype) if is_sparse(v) else get_aval(v) for v in values]
         jaxpr, _ = stage(flat_function(f, in_tree, out), types, where=name_of(f), name=name_of(f))
@@ -103,13 +103,13 @@ def sparsify(f: Callable[..., Any], use_tracer: bool = False) -> Callable[..., A
     return sparse
 
 
-def coordinates_of(value: Any) -> Any:
-    """A sparse array of any format as a BCOO."""
+def as_bcoo(value: Any) -> Any:
+    """Convert a sparse array of any format to a BCOO."""
     return value.to_bcoo() if is_sparse(value) and not isinstance(value, BCOO) else value
 
 
 def interpret(jaxpr: Jaxpr, args: Sequence[Any]) -> list[Any]:
-    """The results of a jaxpr on arguments, some of which are BCOOs."""
+    """Evaluate a jaxpr on arguments that may be BCOOs."""
     values: dict[Any, Any] = dict(zip(jaxpr.constvars, jaxpr.consts, strict=True))
     values.update(zip(jaxpr.invars, args, strict=True))
     source = context.source
@@ -128,7 +128,7 @@ def interpret(jaxpr: Jaxpr, args: Sequence[Any]) -> list[Any]:
 
 
 def by_rule(equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
-    """The results of an equation with sparse operands."""
+    """Evaluate an equation with sparse operands."""
     card = equation.primitive
     if card.opens is not None:
         return interpret(equation.params[card.opens], operands)
@@ -146,7 +146,7 @@ def by_rule(equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
 
 
 def rule(*names: str) -> Callable[[Rule], Rule]:
-    """A decorator that enters a rule for primitives."""
+    """Make a decorator that registers a rule for primitives."""
 
     def enter(function: Rule) -> Rule:
         RULES.update(dict.fromkeys(names, function))
@@ -215,16 +215,16 @@ def _sum(x: Any, y: Any, sign: Callable[[Any], Any]) -> Any:
     dense, sparse = (y, x) if is_sparse(x) else (x, y)
     if np.shape(dense) != sparse.shape:
         raise NotSupportedError(
-            "The sum of a sparse array and a dense one of another shape would be dense.",
+            "A sparse array cannot be added to a dense one of another shape: the result would be dense.",
             received=f"{sparse!r} and an array of shape {np.shape(dense)}",
             fix="sparse.todense(x) + y   if it is meant",
             at=current_line(),
         )
-    return dense_of(x) + sign(dense_of(y))
+    return as_dense(x) + sign(as_dense(y))
 
 
 def same_pattern(x: BCOO, y: BCOO) -> bool:
-    """Whether two arrays have the very same indices."""
+    """Return whether two arrays share the same indices buffer."""
     return x.indices is y.indices and x.n_dense == y.n_dense
 
 
@@ -272,7 +272,7 @@ def _div(x: Any, y: Any) -> BCOO:
 def _pow(x: Any, y: Any) -> BCOO:
     if is_sparse(y) or np.shape(y) or isinstance(y, Tracer) or float(y) <= 0:
         raise NotSupportedError(
-            "A power of a sparse array is sparse for a constant positive exponent.",
+            "A power of a sparse array needs a constant positive exponent to be sparse.",
             fix="sparse.todense(x) ** y   if it is meant",
             at=current_line(),
         )
@@ -291,7 +291,7 @@ def _dot(x: Any, y: Any, **params: Any) -> Any:
 
 @rule("reduce_sum")
 def _reduce_sum(x: BCOO, *, axes: Sequence[int], **params: Any) -> Any:
-    found = reduced_in_dtype(x, axes)
+    found = reduce_in_dtype(x, axes)
     return found if found.ndim else found.todense()
 
 
@@ -364,7 +364,7 @@ def _convolve(x: Any, y: Any, **params: Any) -> BCOO:
 def _select(which: Any, *cases: Any) -> Any:
     if is_sparse(which) or np.shape(which) or not all(map(is_sparse, cases)):
         raise NotSupportedError(
-            "A selection between sparse and dense arrays, or by elements, would be dense.",
+            "A selection between sparse and dense arrays, or by elements, cannot be sparse.",
             fix="sparse.todense(x)   if it is meant",
             at=current_line(),
         )
@@ -406,9 +406,9 @@ def _while(*operands: Any, cond_jaxpr: Jaxpr, cond_nconsts: int, body_jaxpr: Jax
 
 
 def _apply(function: Callable[..., Any], *args: Any) -> Any:
-    """A function of dense arrays on arguments of which some are sparse. A product of matrices needs no staging."""
+    """Apply a function of dense arrays to arguments that may be sparse. A product of matrices needs no staging."""
     if function is operator.matmul:
-        x, y = map(coordinates_of, args)
+        x, y = map(as_bcoo, args)
         if all(1 <= np.ndim(v) <= 2 for v in (x, y)) and not (is_sparse(x) and is_sparse(y)):
             last, first = len(x.shape) - 1, max(len(y.shape) - 2, 0)
             numbering = (((last,), (first,)), ((), ()))
