@@ -13,9 +13,10 @@ from weft.compiler.fuse import driver, verify
 from weft.compiler.passes import hoist as passes_hoist
 from weft.compiler.program import interpreter
 from weft.compiler.program.ir import Program
+from weft.compiler.target.costs import FusionLimits
 from weft.compiler.target.cpu.calls import NativeRoutines
 from weft.compiler.target.cpu.targets import host, of_flags
-from weft.compiler.target.target import FusionLimits, Target
+from weft.compiler.target.target import Target
 from weft.ir.jaxpr import Jaxpr
 
 LINUX = "x86_64-unknown-linux-gnu"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,15 +19,16 @@ from weft.compiler.emit.dispatch import emit
 from weft.compiler.fuse.cost import equation_cost, jaxpr_cost
 from weft.compiler.fuse.fusion import fusion, fusions
 from weft.compiler.kernel.printer import to_text as kernel_text
-from weft.compiler.target.target import FusionLimits
+from weft.compiler.target import reference_costs
+from weft.compiler.target.costs import FusionLimits
 from weft.ir.interpreter import run
 from weft.ir.jaxpr import Equation, Jaxpr, Var, subjaxprs
 from weft.ir.parser import equal, parse
 from weft.ir.printer import to_text
 
-DEFAULT_LIMITS = FusionLimits()
-TIGHT = FusionLimits(values=4, operands=3, results=2, copies=2, row_bytes=16, single_row_bytes=8, window=3)
-RECOMPUTING = FusionLimits(window=2, recompute_weight=64, recompute_bytes=1)
+DEFAULT_LIMITS = reference_costs.FUSION
+TIGHT = replace(DEFAULT_LIMITS, values=4, operands=3, results=2, copies=2, row_bytes=16, single_row_bytes=8, window=3)
+RECOMPUTING = replace(DEFAULT_LIMITS, window=2, recompute_weight=64, recompute_bytes=1)
 
 
 def assert_same_bits(first: list[Any], second: list[Any]) -> None:
@@ -123,7 +125,7 @@ def test_far_steps_of_an_optimizer_are_one_fusion() -> None:
     arrays = [np.arange(3000 + n, dtype=np.float32) for n in range(6)]
     before = run_passes(make_jaxpr(update)(np.float32(3), arrays, arrays, arrays))
     flat = [np.float32(3), *arrays * 3]
-    for limits in (DEFAULT_LIMITS, FusionLimits(window=2)):
+    for limits in (DEFAULT_LIMITS, replace(DEFAULT_LIMITS, window=2)):
         after = check_laws(before, flat, limits)
         assert sum(e.primitive is fusion and len(e.outvars) == 2 for e in after.eqns) == 6
 

@@ -19,7 +19,7 @@ from weft.compiler.fuse.driver import fuse
 from weft.compiler.program.ir import Call
 from weft.compiler.target.cpu.link import Tier
 from weft.compiler.target.cpu.targets import ASKED, aarch64, host_avx2
-from weft.compiler.target.target import FusionLimits, KernelCosts, Libraries, MatmulCosts, Target
+from weft.compiler.target.target import Libraries, Target
 
 CODE = (
     "import numpy as np, weft; from weft.compiler.target.cpu.targets import host;"
@@ -81,9 +81,9 @@ def test_equal_targets_have_equal_keys() -> None:
         replace(AVX512, vector_registers=16),
         replace(AVX512, masks=False),
         replace(AVX512, tiles=True),
-        replace(AVX512, fusion=FusionLimits(values=4)),
-        replace(AVX512, matmul=MatmulCosts(load=0.5)),
-        replace(AVX512, kernel=KernelCosts(simple=0.5)),
+        replace(AVX512, fusion=replace(AVX512.fusion, values=4)),
+        replace(AVX512, matmul=replace(AVX512.matmul, load=0.5)),
+        replace(AVX512, kernel=replace(AVX512.kernel, simple=0.5)),
         replace(AVX512, libraries=Libraries()),
     ],
 )
@@ -96,5 +96,5 @@ def test_every_property_is_in_every_key(changed: Target) -> None:
 
 def test_fusion_is_cached_per_target() -> None:
     jaxpr = run_passes(weft.make_jaxpr(lambda x: weft.numpy.exp(x) * 2 + 1)(np.ones(300, np.float32)))
-    tight = replace(AVX512, fusion=FusionLimits(values=1))
+    tight = replace(AVX512, fusion=replace(AVX512.fusion, values=1))
     assert len(fuse(jaxpr, tight).eqns) == 3 and len(fuse(jaxpr, AVX512).eqns) == 1

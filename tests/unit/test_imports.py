@@ -32,6 +32,8 @@ LIBRARY_LAYER = ROOT_PACKAGE + 1
 # Inside of the compiler, in the order of the levels that a program goes through. What is not named is last.
 COMPILER = (
     "kernel.names",
+    "target.costs",
+    "target.reference_costs",
     "target.target",
     "target.library_call",
     "target.tables",

@@ -8,7 +8,7 @@ from typing import Any
 
 from weft.base.arguments import described
 from weft.base.errors import ArgumentError
-from weft.compiler.target.target import KernelCosts
+from weft.compiler.target.costs import KernelCosts
 from weft.runtime.backend import backend_of
 from weft.runtime.cpu.limits import limits
 from weft.runtime.device import CPU

@@ -8,7 +8,7 @@ from typing import Any
 from weft.compiler.fuse.cost import equation_cost
 from weft.compiler.kernel.cost import work
 from weft.compiler.program.ir import Copy, Launch, Step
-from weft.compiler.target.target import KernelCosts
+from weft.compiler.target.costs import KernelCosts
 from weft.ir.jaxpr import Equation
 from weft.plan.machine import Machine
 

@@ -12,7 +12,8 @@ from typing import Any
 
 from weft.compiler.fuse.classify import classify
 from weft.compiler.fuse.cost import Reason, bytes_of
-from weft.compiler.target.target import FusionLimits, Target
+from weft.compiler.target.costs import FusionLimits
+from weft.compiler.target.target import Target
 from weft.ir.fusing import (
     EXPAND,
     HERO,

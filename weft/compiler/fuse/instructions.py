@@ -23,7 +23,7 @@ from weft.compiler.fuse.graph import (
     usage,
     users_in,
 )
-from weft.compiler.target.target import FusionLimits
+from weft.compiler.target.costs import FusionLimits
 from weft.ir.fusing import EXPAND, HERO, INDEX_VECTOR, LOOKUP, MOVE, POINTWISE
 from weft.ir.jaxpr import Var
 

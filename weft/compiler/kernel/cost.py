@@ -27,7 +27,7 @@ from weft.compiler.kernel.ir import (
     Value,
     Variable,
 )
-from weft.compiler.target.target import KernelCosts
+from weft.compiler.target.costs import KernelCosts
 from weft.indexing.expression import Expression
 from weft.ir.primitive import lookup
 from weft.primitives.elementwise.elementwise import Elementwise

@@ -18,7 +18,7 @@ from weft.compiler.program.ir import (
     Wait,
     While,
 )
-from weft.compiler.target.target import KernelCosts
+from weft.compiler.target.costs import KernelCosts
 
 
 def estimate(program: Program, costs: KernelCosts) -> float:

@@ -17,123 +17,8 @@ from weft.base import dtypes
 from weft.base.dataclass import dataclass
 from weft.base.memo import cached_property
 from weft.compiler.kernel.names import ELEMENTWISE
-
-
-@dataclass(frozen=True)
-class FusionLimits:
-    """Limits on the size of a fusion, and thresholds below which recomputing a value is cheaper than storing it."""
-
-    values: int = 256  # equations in one fusion
-    operands: int = 32  # values read
-    results: int = 16  # values written
-    sites: int = 8  # indices at which one fusion computes a value: where slices meet again, they double
-    repeated: int = 8  # code in one fusion for values at additional indices, in approximate statements
-    copies: int = 8  # fusions that recompute one cheap equation
-    row_bytes: int = 256 * 1024  # one row of a row-wise fusion, which must stay in cache over its passes
-    single_row_bytes: int = 64 * 1024  # the same when there is one row only, which one thread works on
-    prologue_repeats: int = 8  # times that a contraction may recompute an element of a fused producer
-    window: int = 64  # steps between two fusions that are merged: those in between wait, and values live longer
-    reach: int = 2048  # ... where nothing waits, and the values read are live anyway
-    early_bytes: int = 4096  # values that are computed earlier, so that the last of two fusions may come early
-    # Recomputing a value of at most this weight (an addition is 1) is cheaper than a trip to memory,
-    cheap_weight: float = 4
-    # ... and so is computing any value of at most this many flops in total.
-    cheap_flops: float = 512
-    # Consumers recompute results of fusions of at most this weight if that saves bytes; 0 disables it.
-    recompute_weight: float = 0
-    recompute_bytes: int = 1 << 16  # smaller results are not considered
-    # Smaller transposes are read with a stride: tiles would not pay off.
-    tiled_transpose_bytes: int = 16384
-    # Matrices of a large batch with at most this many rows and columns are computed in lanes; larger ones by a library.
-    lane_matrix: int = 16
-
-
-@dataclass(frozen=True)
-class MatmulCosts:
-    """Cost model for choosing the tiles of contractions: cycles per vector or scalar, measured on a recent server core
-    (which starts two multiply-adds a cycle), and sizes at which caches and the TLB show."""
-
-    gather_lane: float = 1.2
-    scatter_lane: float = 2.5
-    far_scatter_lane: float = 4.0
-    unaligned: float = 0.7  # added for a vector that straddles two cache lines
-    copy: float = 0.5
-    transposed_lane: float = 0.4  # added where squares are transposed in registers
-    # Added for each vector, or scalar, that an iteration of the innermost loop reads from a row on a page of its own,
-    # and again where that row is not in the second cache either.
-    tlb_miss_vector: float = 7.0
-    tlb_miss_scalar: float = 10.0
-    far_tlb_miss: float = 3.0
-    far_copy: float = 0.55  # per byte of a copy from beyond the second cache
-    set_conflict: float = 0.2  # a scalar of rows that conflict in the first cache, but are in the second
-    another_kernel: float = 3000.0
-    load: float = 0.4  # the part of a load that multiply-adds do not hide
-    broadcast: float = 0.5
-    second_cache_load: float = 0.25  # added for a vector from the second cache
-    far_load: float = 8.0  # added for a vector from beyond it
-    short_sum: int = 24  # sums of at most this many terms do not wait for one another
-    # Bytes that a cache retains while other data streams through it.
-    first_cache: int = 32 << 10
-    second_cache: int = 256 << 10
-    # Bytes after which nothing is left in the second cache when they are read again.
-    beyond_caches: int = 2 << 20
-    # More than `conflict_rows` rows whose stride is a multiple of `conflict_stride` bytes fall into few sets of the
-    # first cache. `conflict_chunk` of these rows are read at a time, along several panels.
-    conflict_stride: int = 1 << 10
-    conflict_rows: int = 96
-    conflict_chunk: int = 64
-    # Rows with a stride of more than `page_stride` bytes are not prefetched if there are more than `page_rows`.
-    page_stride: int = 2 << 10
-    page_rows: int = 64
-    masked_vectors: int = 4  # vectors that can be masked all at once
-    vector_rows: int = 8  # rows that are summed side by side in a matrix-vector product
-    # Strides in elements: rows of a tile at most `near` apart share pages; rows `far` apart map to few sets of a cache.
-    near: int = 1 << 9
-    far: int = 1 << 12
-    # Rows of a matrix that are streamed side by side in a matrix-vector product, where the second cache cannot hold the
-    # matrix.
-    streamed_rows: int = 16
-    # Loops over threads should have about this many tasks, up to `most_tasks` where each still has `shared_work`, which
-    # is also the least work (in multiply-adds) to share: threads are not equally fast, and the last task should not be
-    # long.
-    tasks: int = 16
-    most_tasks: int = 48
-    shared_work: int = 1 << 20
-    # Bytes of one operand that a task reads repeatedly: a panel of lanes, and the rows of a block beside it.
-    panel_bytes: int = 256 << 10
-    block_bytes: int = 1536 << 10
-    least_tiles: int = 8  # fewer tiles in a block read more than they compute
-    block_panels: int = 8  # panels of a block whose partial sums stay in the cache
-    # For sums this short, writing the results is most of the work if they do not stay in the cache. If one operand
-    # stays there, results are written row by row, `row_tiles` tiles at a time.
-    short_k: int = 384
-    row_bytes: int = 1 << 20
-    row_tiles: int = 4
-    heights: tuple[int, ...] = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16)
-    # LLVM widens vectors of other lengths to powers of two, with unused lanes.
-    vectors: tuple[int, ...] = (1, 2, 4, 8, 16)
-
-
-@dataclass(frozen=True)
-class KernelCosts:
-    """Nanoseconds for estimating the run time of a kernel, used only for decisions that do not change what it
-    computes."""
-
-    simple: float = 0.3  # one vector by an operation of a few instructions
-    fused: float = 0.17  # a vector operation that starts twice a cycle
-    function: float = 6.0  # a function approximated by polynomials
-    access: float = 0.08  # an access to a cache
-    scattered: float = 0.4  # an element that is read or written apart from its neighbours
-    line: float = 1.12  # added for each `line_bytes` transferred from or to memory, which happens once
-    line_bytes: int = 64
-    tile: float = 30.0  # a matmul of two tiles in tile registers
-    iteration: float = 0.3
-    copied_byte: float = 0.1
-    launch: float = 10.0
-    library_call: float = 10_000.0
-    # Work that is worth waking another thread for, and the work that one of its pieces should have.
-    worth_threads: float = 20_000.0
-    piece: float = 6_000.0
+from weft.compiler.target import reference_costs
+from weft.compiler.target.costs import FusionLimits, KernelCosts, MatmulCosts
 
 
 @dataclass(frozen=True)
@@ -208,9 +93,9 @@ class Target:
     cluster_blocks: int = 1
     memory_spaces: tuple[str, ...] = ("device",)
     toolchain: str = ""
-    fusion: FusionLimits = FusionLimits()
-    matmul: MatmulCosts = MatmulCosts()
-    kernel: KernelCosts = KernelCosts()
+    fusion: FusionLimits = reference_costs.FUSION
+    matmul: MatmulCosts = reference_costs.MATMUL
+    kernel: KernelCosts = reference_costs.KERNEL
     libraries: Libraries = Libraries()
     matrices: MatrixUnits = MatrixUnits()
     # Elementwise operations that its lanes implement by name.

@@ -8,8 +8,9 @@ from typing import Any
 from weft.base import dtypes
 from weft.base.errors import ArgumentError
 from weft.compiler.target import native
+from weft.compiler.target.cuda import costs
 from weft.compiler.target.tables import Tables, register
-from weft.compiler.target.target import FusionLimits, KernelCosts, Libraries, MatrixUnits, Target
+from weft.compiler.target.target import Libraries, MatrixUnits, Target
 
 TRIPLE = "nvptx64-nvidia-cuda"
 # The version of PTX that is written for each architecture: the first that has all of its instructions that are used,
@@ -108,8 +109,8 @@ def of_capability(major: int, minor: int, present: frozenset[str] = frozenset())
         thread_lanes=4,
         scan_lanes=128,  # of a warp
         cluster_blocks=8 if version >= 90 else 1,
-        fusion=FusionLimits(row_bytes=128 << 10, single_row_bytes=128 << 10, cheap_weight=16, recompute_weight=64),
-        kernel=KernelCosts(launch=900.0),
+        fusion=costs.FUSION,
+        kernel=costs.KERNEL,
         libraries=libraries_of(present, version),
         matrices=matrices_of(version),
         toolchain=native.toolchain(),

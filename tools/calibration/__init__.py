@@ -1,0 +1,1 @@
+"""Measurements behind the cost constants of targets, run by `tools/calibrate.py`."""
