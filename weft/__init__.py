@@ -36,8 +36,8 @@ from weft.lax.primitive_modules import import_primitive as _import_primitive
 
 _provide("module", _import_primitive)
 
-from weft import lax
-from weft import numpy
+from weft import lax as lax
+from weft import numpy as numpy
 from weft.numpy.array_methods import install as _install
 from weft.base.publish import MissingNameError as _MissingNameError, publish as _publish
 from weft.api.notebook import install as _install_notebook
@@ -48,101 +48,136 @@ _install_hooks()
 _install_notebook()
 
 from weft import (
-    ad,
-    ad_checkpoint,
-    checkpoint_policies,
-    core,
-    custom_derivatives,
-    debug,
-    dtypes,
-    errors,
-    flatten_util,
-    nn,
-    random,
-    sharding,
-    stages,
-    tree,
-    tree_util,
-    typing,
+    ad as ad,
+    ad_checkpoint as ad_checkpoint,
+    checkpoint_policies as checkpoint_policies,
+    core as core,
+    custom_derivatives as custom_derivatives,
+    debug as debug,
+    dtypes as dtypes,
+    errors as errors,
+    flatten_util as flatten_util,
+    nn as nn,
+    random as random,
+    sharding as sharding,
+    stages as stages,
+    tree as tree,
+    tree_util as tree_util,
+    typing as typing,
 )
-from weft.api.cache_report import clear_caches
-from weft.api.callbacks import effects_barrier, io_callback, pure_callback
-from weft.api.custom import closure_convert, custom_gradient, custom_jvp, custom_vjp
+from weft.api.cache_report import clear_caches as clear_caches
+from weft.api.callbacks import (
+    effects_barrier as effects_barrier,
+    io_callback as io_callback,
+    pure_callback as pure_callback,
+)
+from weft.api.custom import (
+    closure_convert as closure_convert,
+    custom_gradient as custom_gradient,
+    custom_jvp as custom_jvp,
+    custom_vjp as custom_vjp,
+)
 from weft.api.devices import (
-    block_until_ready,
-    copy_to_host_async,
-    default_backend,
-    device_count,
-    device_get,
-    device_put,
-    devices,
-    host_count,
-    host_id,
-    host_ids,
-    live_arrays,
-    local_device_count,
-    local_devices,
-    process_count,
-    process_index,
-    process_indices,
+    block_until_ready as block_until_ready,
+    copy_to_host_async as copy_to_host_async,
+    default_backend as default_backend,
+    device_count as device_count,
+    device_get as device_get,
+    device_put as device_put,
+    devices as devices,
+    host_count as host_count,
+    host_id as host_id,
+    host_ids as host_ids,
+    live_arrays as live_arrays,
+    local_device_count as local_device_count,
+    local_devices as local_devices,
+    process_count as process_count,
+    process_index as process_index,
+    process_indices as process_indices,
 )
-from weft.api.environment import print_environment_info
-from weft.api.forward_backward import fwd_and_bwd
-from weft.api.differentiate import grad, jvp, linear_transpose, linearize, value_and_grad
-from weft.api.inspect import eval_shape, make_jaxpr, typeof
-from weft.api.jacobians import hessian, jacfwd, jacobian, jacrev
-from weft.api.jit import jit
-from weft.api.mesh import make_mesh
-from weft.api.remat import checkpoint, remat
-from weft.api.scopes import checking_leaks, disable_jit, ensure_compile_time_eval, named_call, named_scope
-from weft.api.pmap import pmap
-from weft.api.shard_map import shard_map, smap
-from weft.api.shardings import reshard
+from weft.api.environment import print_environment_info as print_environment_info
+from weft.api.forward_backward import fwd_and_bwd as fwd_and_bwd
+from weft.api.differentiate import (
+    grad as grad,
+    jvp as jvp,
+    linear_transpose as linear_transpose,
+    linearize as linearize,
+    value_and_grad as value_and_grad,
+)
+from weft.api.inspect import eval_shape as eval_shape, make_jaxpr as make_jaxpr, typeof as typeof
+from weft.api.jacobians import hessian as hessian, jacfwd as jacfwd, jacobian as jacobian, jacrev as jacrev
+from weft.api.jit import jit as jit
+from weft.api.mesh import make_mesh as make_mesh
+from weft.api.remat import checkpoint as checkpoint, remat as remat
+from weft.api.scopes import (
+    checking_leaks as checking_leaks,
+    disable_jit as disable_jit,
+    ensure_compile_time_eval as ensure_compile_time_eval,
+    named_call as named_call,
+    named_scope as named_scope,
+)
+from weft.api.pmap import pmap as pmap
+from weft.api.shard_map import shard_map as shard_map, smap as smap
+from weft.api.shardings import reshard as reshard
 from weft.api.axis_types import auto_axes as _auto_axes, explicit_axes as _explicit_axes
-from weft.api.vectorize import vmap
-from weft.api.vjp import vjp
-from weft.base.dtypes import float0
+from weft.api.vectorize import vmap as vmap
+from weft.api.vjp import vjp as vjp
+from weft.base.dtypes import float0 as float0
 from weft.base.settings import (
-    check_tracer_leaks,
-    checks,
-    config,
-    debug_infs,
-    debug_key_reuse,
-    debug_nans,
-    default_device,
-    default_matmul_precision,
-    default_prng_impl,
-    enable_checks,
-    enable_custom_prng,
-    enable_x64,
-    explain_cache_misses,
-    legacy_prng_key,
-    log_compiles,
-    make_user_context,
-    no_execution,
-    no_tracing,
-    numpy_dtype_promotion,
-    numpy_rank_promotion,
-    reproducible,
-    thread_guard,
-    threefry_partitionable,
-    transfer_guard,
-    transfer_guard_device_to_device,
-    transfer_guard_device_to_host,
-    transfer_guard_host_to_device,
+    check_tracer_leaks as check_tracer_leaks,
+    checks as checks,
+    config as config,
+    debug_infs as debug_infs,
+    debug_key_reuse as debug_key_reuse,
+    debug_nans as debug_nans,
+    default_device as default_device,
+    default_matmul_precision as default_matmul_precision,
+    default_prng_impl as default_prng_impl,
+    enable_checks as enable_checks,
+    enable_custom_prng as enable_custom_prng,
+    enable_x64 as enable_x64,
+    explain_cache_misses as explain_cache_misses,
+    legacy_prng_key as legacy_prng_key,
+    log_compiles as log_compiles,
+    make_user_context as make_user_context,
+    no_execution as no_execution,
+    no_tracing as no_tracing,
+    numpy_dtype_promotion as numpy_dtype_promotion,
+    numpy_rank_promotion as numpy_rank_promotion,
+    reproducible as reproducible,
+    thread_guard as thread_guard,
+    threefry_partitionable as threefry_partitionable,
+    transfer_guard as transfer_guard,
+    transfer_guard_device_to_device as transfer_guard_device_to_device,
+    transfer_guard_device_to_host as transfer_guard_device_to_host,
+    transfer_guard_host_to_device as transfer_guard_host_to_device,
 )
 from weft.base.state import ignored as _ignored
-from weft.ir.interpreter import evaluate
-from weft.ir.jaxpr import Jaxpr
-from weft.ir.types import ShapeDtypeStruct
-from weft import ref
-from weft.ref import Ref, ds, empty_ref, free_ref, freeze, new_ref
-from weft.api.process_data import local_to_global_shape, make_array_from_process_local_data, process_slices
-from weft.runtime.sharded import make_array_from_callback, make_array_from_single_device_arrays
-from weft.sharding import NamedSharding, PartitionSpec as P, set_mesh
-from weft.sharding.device import Device
-from weft.sharding.layout import Shard
-from weft.trace.array import Array
+from weft.ir.interpreter import evaluate as evaluate
+from weft.ir.jaxpr import Jaxpr as Jaxpr
+from weft.ir.types import ShapeDtypeStruct as ShapeDtypeStruct
+from weft import ref as ref
+from weft.ref import (
+    Ref as Ref,
+    ds as ds,
+    empty_ref as empty_ref,
+    free_ref as free_ref,
+    freeze as freeze,
+    new_ref as new_ref,
+)
+from weft.api.process_data import (
+    local_to_global_shape as local_to_global_shape,
+    make_array_from_process_local_data as make_array_from_process_local_data,
+    process_slices as process_slices,
+)
+from weft.runtime.sharded import (
+    make_array_from_callback as make_array_from_callback,
+    make_array_from_single_device_arrays as make_array_from_single_device_arrays,
+)
+from weft.sharding import NamedSharding as NamedSharding, PartitionSpec as _PartitionSpec, set_mesh as set_mesh
+from weft.sharding.device import Device as Device
+from weft.sharding.layout import Shard as Shard
+from weft.trace.array import Array as Array
 
 # Settings of JAX without effect that it has as context managers too.
 allow_f16_reductions = _ignored["allow_f16_reductions"]
@@ -171,10 +206,20 @@ setattr(sharding, "__getattr__", _sharding_later)  # noqa: B010
 _publish("weft.sharding", later=["search"])
 
 if _TYPE_CHECKING:
-    from weft import api_util, checkpointing, data, distributed, dlpack, experimental, explain, extend, interpreters
-    from weft import export, ffi, memory, monitoring
-    from weft import parallel, plan, profiler
-    from weft.profiler import profile
+    from weft import (
+        api_util as api_util,
+        checkpointing as checkpointing,
+        data as data,
+        distributed as distributed,
+        dlpack as dlpack,
+        experimental as experimental,
+        explain as explain,
+        extend as extend,
+        interpreters as interpreters,
+    )
+    from weft import export as export, ffi as ffi, memory as memory, monitoring as monitoring
+    from weft import parallel as parallel, plan as plan, profiler as profiler
+    from weft.profiler import profile as profile
 
 # Loaded when somebody asks for them; with the last few comes the compiler.
 _LATER = {
@@ -205,144 +250,6 @@ def __getattr__(name: str) -> _Any:
 
 __version__ = "0.1.0.dev0"  # the only place: pyproject.toml reads it from here
 
-__all__ = [
-    "Array",
-    "Device",
-    "Jaxpr",
-    "NamedSharding",
-    "P",
-    "Ref",
-    "ShapeDtypeStruct",
-    "ad",
-    "ad_checkpoint",
-    "block_until_ready",
-    "check_tracer_leaks",
-    "checking_leaks",
-    "checkpoint",
-    "checkpoint_policies",
-    "checkpointing",
-    "checks",
-    "clear_caches",
-    "closure_convert",
-    "config",
-    "copy_to_host_async",
-    "core",
-    "custom_derivatives",
-    "custom_gradient",
-    "custom_jvp",
-    "custom_vjp",
-    "data",
-    "debug",
-    "debug_infs",
-    "debug_key_reuse",
-    "debug_nans",
-    "default_backend",
-    "default_device",
-    "default_matmul_precision",
-    "default_prng_impl",
-    "device_count",
-    "device_get",
-    "device_put",
-    "devices",
-    "disable_jit",
-    "distributed",
-    "ds",
-    "dtypes",
-    "effects_barrier",
-    "enable_x64",
-    "empty_ref",
-    "ensure_compile_time_eval",
-    "errors",
-    "eval_shape",
-    "evaluate",
-    "experimental",
-    "explain",
-    "explain_cache_misses",
-    "flatten_util",
-    "float0",
-    "free_ref",
-    "freeze",
-    "fwd_and_bwd",
-    "grad",
-    "hessian",
-    "host_count",
-    "host_id",
-    "io_callback",
-    "jacfwd",
-    "jacobian",
-    "jacrev",
-    "jit",
-    "jvp",
-    "lax",
-    "linear_transpose",
-    "linearize",
-    "local_device_count",
-    "local_devices",
-    "local_to_global_shape",
-    "make_mesh",
-    "log_compiles",
-    "make_array_from_callback",
-    "make_array_from_process_local_data",
-    "make_array_from_single_device_arrays",
-    "make_jaxpr",
-    "named_call",
-    "named_scope",
-    "new_ref",
-    "nn",
-    "no_tracing",
-    "numpy",
-    "numpy_dtype_promotion",
-    "numpy_rank_promotion",
-    "parallel",
-    "plan",
-    "process_count",
-    "process_index",
-    "process_slices",
-    "profile",
-    "profiler",
-    "pure_callback",
-    "random",
-    "ref",
-    "remat",
-    "reproducible",
-    "reshard",
-    "set_mesh",
-    "pmap",
-    "shard_map",
-    "sharding",
-    "stages",
-    "tree",
-    "tree_util",
-    "typeof",
-    "typing",
-    "value_and_grad",
-    "vjp",
-    "vmap",
-    "Shard",
-    "host_ids",
-    "live_arrays",
-    "make_user_context",
-    "no_execution",
-    "print_environment_info",
-    "process_indices",
-    "thread_guard",
-    "threefry_partitionable",
-    "transfer_guard",
-    "transfer_guard_device_to_device",
-    "transfer_guard_device_to_host",
-    "transfer_guard_host_to_device",
-    "enable_checks",
-    "enable_custom_prng",
-    "legacy_prng_key",
-    "memory",
-    "api_util",
-    "extend",
-    "interpreters",
-    "dlpack",
-    "monitoring",
-    "export",
-    "ffi",
-    "smap",
-]
+P = _PartitionSpec
 
 _publish(__name__, later=_LATER)

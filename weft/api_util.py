@@ -9,22 +9,10 @@ from typing import Any
 
 from weft.base import tree
 from weft.base.publish import publish as _publish
-from weft.base.sequences import safe_map
+from weft.base.sequences import safe_map as safe_map
 from weft.extend.core import DebugInfo
 from weft.extend.linear_util import Store, WrappedFun, transformation2, transformation_with_aux2
 from weft.ir.types import ShapeDtypeStruct, Type, get_aval
-
-__all__ = [
-    "argnums_partial",
-    "debug_info",
-    "donation_vector",
-    "flatten_axes",
-    "flatten_fun",
-    "flatten_fun_nokwargs",
-    "rebase_donate_argnums",
-    "safe_map",
-    "shaped_abstractify",
-]
 
 
 @transformation_with_aux2

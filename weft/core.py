@@ -10,39 +10,23 @@ from typing import Any
 
 import numpy as np
 
-from weft.api.scopes import ensure_compile_time_eval
+from weft.api.scopes import ensure_compile_time_eval as ensure_compile_time_eval
 from weft.base.publish import publish as _publish
-from weft.indexing.expression import maximum as max_dim, minimum as min_dim
+from weft.indexing.expression import maximum as _maximum, minimum as _minimum
 from weft.ir import parser, printer, verifier
 from weft.ir.context import EVALUATION, Trace as _Trace, active, context
 from weft.ir.interpreter import replay
-from weft.ir.jaxpr import Atom, Jaxpr
+from weft.ir.jaxpr import Atom as Atom, Jaxpr
 from weft.ir.primitive import Primitive
-from weft.ir.types import FOREIGN as pytype_aval_mappings, ArrayType as ShapedArray, Type as AbstractValue, get_aval
+from weft.ir.types import FOREIGN as _FOREIGN, ArrayType as _ArrayType, Type as _Type, get_aval as get_aval
 from weft.trace.stage import StagingTrace
-from weft.trace.tracer import Tracer
+from weft.trace.tracer import Tracer as Tracer
 
-__all__ = [
-    "AbstractValue",
-    "Atom",
-    "OpaqueTraceState",
-    "ParamDict",
-    "ShapedArray",
-    "Trace",
-    "Tracer",
-    "Value",
-    "check_jaxpr",
-    "ensure_compile_time_eval",
-    "eval_context",
-    "eval_jaxpr",
-    "get_aval",
-    "get_opaque_trace_state",
-    "jaxpr_to_text",
-    "max_dim",
-    "min_dim",
-    "parse_jaxpr",
-    "pytype_aval_mappings",
-]
+max_dim = _maximum
+min_dim = _minimum
+pytype_aval_mappings = _FOREIGN
+ShapedArray = _ArrayType
+AbstractValue = _Type
 
 ParamDict = dict[str, Any]
 Value = Any

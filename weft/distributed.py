@@ -35,8 +35,6 @@ from weft.runtime.processes.page import where_is_this as _where_is_this
 from weft.runtime.processes.transport import OneProcess, Transport, TransportError
 from weft.runtime.processes.window import with_windows as _with_windows
 
-__all__ = ["initialize", "is_initialized", "shrink", "shutdown"]
-
 # When something has failed, a process ends within so many seconds.
 _DEADLINE = 5
 

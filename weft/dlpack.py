@@ -21,8 +21,6 @@ from weft.runtime.device import default_placement
 from weft.runtime.dlpack import is_exchanged
 from weft.trace.array import Array
 
-__all__ = ["from_dlpack", "is_supported_dtype"]
-
 
 def is_supported_dtype(dtype: Any) -> bool:
     """Whether arrays of a dtype can be exchanged: booleans, integers, floats, bfloat16 and 8-bit ones too, and complex

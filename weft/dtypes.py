@@ -3,34 +3,19 @@
 import ml_dtypes
 
 from weft.base.dtypes import (
-    canonicalize_dtype,
-    extended,
-    finfo,
-    float0,
-    iinfo,
-    issubdtype,
-    itemsize_bits,
-    prng_key,
-    result_type,
-    scalar_type_of,
+    canonicalize_dtype as canonicalize_dtype,
+    extended as extended,
+    finfo as finfo,
+    float0 as float0,
+    iinfo as iinfo,
+    issubdtype as issubdtype,
+    itemsize_bits as itemsize_bits,
+    prng_key as prng_key,
+    result_type as result_type,
+    scalar_type_of as scalar_type_of,
 )
-from weft.base.errors import TypePromotionError
+from weft.base.errors import TypePromotionError as TypePromotionError
 from weft.base.publish import publish as _publish
-
-__all__ = [
-    "TypePromotionError",
-    "bfloat16",
-    "canonicalize_dtype",
-    "extended",
-    "finfo",
-    "float0",
-    "iinfo",
-    "issubdtype",
-    "itemsize_bits",
-    "prng_key",
-    "result_type",
-    "scalar_type_of",
-]
 
 bfloat16 = ml_dtypes.bfloat16
 

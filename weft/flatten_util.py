@@ -15,8 +15,6 @@ from weft.ir.types import get_aval
 from weft.lax import concatenate, convert_element_type, reshape, slice_in_dim
 from weft.runtime.array import from_numpy
 
-__all__ = ["ravel_pytree"]
-
 
 def ravel_pytree(pytree: Any) -> tuple[Any, Callable[[Any], Any]]:
     """All leaves as one vector of their common dtype, and the function from such a vector back to the tree.

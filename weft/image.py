@@ -32,8 +32,6 @@ from weft.numpy.util import (
 )
 from weft.trace.array import Array
 
-__all__ = ["ResizeMethod", "resize", "scale_and_translate"]
-
 
 class ResizeMethod(enum.Enum):
     """How the value at a position between pixels is computed.

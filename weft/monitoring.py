@@ -21,22 +21,6 @@ from collections.abc import Callable
 from weft.base import events as _events
 from weft.base.publish import publish as _publish
 
-__all__ = [
-    "clear_event_listeners",
-    "record_event",
-    "record_event_duration_secs",
-    "record_event_time_span",
-    "record_scalar",
-    "register_event_duration_secs_listener",
-    "register_event_listener",
-    "register_event_time_span_listener",
-    "register_scalar_listener",
-    "unregister_event_duration_listener",
-    "unregister_event_listener",
-    "unregister_event_time_span_listener",
-    "unregister_scalar_listener",
-]
-
 
 def record_event(event: str, **kwargs: str | int) -> None:
     """Tell listeners that something happened; keyword arguments are its details.

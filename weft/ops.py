@@ -25,8 +25,6 @@ from weft.numpy.util import concrete_or_error, dtype_kind, ensure_arrays
 from weft.primitives.reduction.reduce_extrema import highest, lowest
 from weft.trace.array import Array
 
-__all__ = ["segment_max", "segment_min", "segment_prod", "segment_sum"]
-
 # For each reduction: how `x.at[i]` is updated, the value of a segment without elements, and how buckets are reduced.
 _REDUCTIONS: dict[str, tuple[str, Callable[[Any], Any], Callable[..., Any]]] = {
     "segment_sum": ("add", lambda dtype: np.zeros((), dtype), sum_),

@@ -1,8 +1,14 @@
 """The stages of a jitted function."""
 
-from weft.api.stages import ArgInfo, Compiled, CompilerOptions, Lowered, Stage, Traced, Wrapped
+from weft.api.stages import (
+    ArgInfo as ArgInfo,
+    Compiled as Compiled,
+    CompilerOptions as CompilerOptions,
+    Lowered as Lowered,
+    Stage as Stage,
+    Traced as Traced,
+    Wrapped as Wrapped,
+)
 from weft.base.publish import publish as _publish
-
-__all__ = ["ArgInfo", "Compiled", "CompilerOptions", "Lowered", "Stage", "Traced", "Wrapped"]
 
 _publish(__name__)

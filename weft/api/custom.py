@@ -12,16 +12,16 @@ from contextlib import contextmanager
 from typing import Any
 
 from weft.api.custom_rules import (
-    CustomVJPPrimal,
+    CustomVJPPrimal as CustomVJPPrimal,
     Promise,
-    SymbolicZero,
+    SymbolicZero as SymbolicZero,
     checked_cotangents,
     checked_jvp,
     checked_residuals,
-    custom_vjp_primal_tree_values,
+    custom_vjp_primal_tree_values as custom_vjp_primal_tree_values,
     pair_of,
     rule_name,
-    zero_from_primal,
+    zero_from_primal as zero_from_primal,
 )
 from weft.api.flat import (
     OutTree,
@@ -53,11 +53,6 @@ from weft.trace.stage import stage
 from weft.trace.tracer import Tracer
 from weft.transforms.jvp import JVPTrace, JVPTracer
 from weft.transforms.linearize import TangentTrace
-
-__all__ = [
-    "CustomVJPPrimal", "SymbolicZero", "closure_convert", "custom_gradient", "custom_jvp", "custom_vjp",
-    "custom_vjp_primal_tree_values", "zero_from_primal",
-]  # fmt: skip
 
 LIMIT = 1024  # signatures remembered per function
 

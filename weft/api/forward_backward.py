@@ -10,8 +10,6 @@ from weft.api.flat import check_callable, wraps
 from weft.api.jit import jit
 from weft.api.vjp import vjp
 
-__all__ = ["fwd_and_bwd"]
-
 
 def fwd_and_bwd(
     fun: Callable[..., Any], argnums: int | Sequence[int], has_aux: bool = False, jitted: bool = True

@@ -16,8 +16,6 @@ from weft.primitives.control.linear_call import Later, linear_call as linear_cal
 from weft.trace.closed import stage_subjaxpr
 from weft.trace.stage import stage
 
-__all__ = ["linear_call"]
-
 
 @boundary
 def linear_call(

@@ -17,8 +17,6 @@ from weft.ir.types import is_value
 from weft.ir.zeros import Zero
 from weft.trace.refs import Ref, check_no_refs_twice
 
-__all__ = ["VJP", "DidntWant", "DontWant", "GradRef", "GradValue", "NotNeeded", "NotSaveable", "vjp"]
-
 
 class Marker:
     """An object that takes the position of an array in a tree, and has no leaves there."""

@@ -18,8 +18,6 @@ from typing import Any, TypeAlias
 import ml_dtypes
 import numpy as np
 
-__all__ = ["DTYPES", "INTEGERS_BELOW_A_BYTE", "SMALL_FLOATS", "Node", "join", "node_name", "weak_node"]
-
 Node: TypeAlias = "np.dtype[Any] | type"
 
 

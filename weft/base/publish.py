@@ -1,13 +1,19 @@
-"""Finish public modules: turn their functions into traceback boundaries, and suggest similar names for missing ones."""
+"""Finish public modules: turn their functions into traceback boundaries, and suggest similar names for missing ones.
+
+A public module declares its names once, as type checkers read them: what it defines without a leading underscore, and
+what it imports as itself (`from weft.numpy.fft import fft as fft`). `__all__` of a published module is derived from
+its source when it is first needed (`import *`, `help`, the reference site), unless the module assigns it.
+"""
 
 from __future__ import annotations
 
+import ast
 import difflib
 import functools
 import pathlib
 import sys
-from collections.abc import Iterable
-from types import FunctionType
+from collections.abc import Callable, Iterable, Iterator
+from types import FunctionType, ModuleType
 from typing import Any
 
 from weft.base.tracebacks import boundary
@@ -42,8 +48,15 @@ def publish(name: str, later: Iterable[str] = ()) -> None:
 def suggest(name: str, later: Iterable[str] = ()) -> None:
     """Suggest similar names in errors of the module `name`, without creating boundaries: for public modules whose
     functions another module publishes."""
-    vars(sys.modules[name]).setdefault("__getattr__", functools.partial(_missing, name))
+    export(name)
     _later[name] = frozenset(later)
+
+
+def export(name: str) -> None:
+    """Derive `__all__` of the module `name` from its source when it is first needed: for `import *` from packages that
+    are not public themselves."""
+    names = vars(sys.modules[name])
+    names["__getattr__"] = functools.partial(_find, name, names.get("__getattr__"))
 
 
 def published() -> list[str]:
@@ -60,9 +73,52 @@ def _as_boundary(function: FunctionType, module: str) -> FunctionType:
     return found
 
 
-def _missing(module: str, name: str) -> Any:
-    """Raise `MissingNameError`; the `__getattr__` of a public module."""
+def _find(module: str, own: Callable[[str], Any] | None, name: str) -> Any:
+    """Find a name that is not in the module: the `__getattr__` of a public module, which first asks its `own`."""
+    if name == "__all__":
+        return public_names(module)
+    if own is not None:
+        return own(name)
     raise MissingNameError(module, name)
+
+
+def public_names(module: str) -> list[str]:
+    """Return `__all__` of a module, and assign it if the module does not."""
+    names = vars(sys.modules[module])
+    if "__all__" not in names:
+        declared = dict.fromkeys(_declarations(module))
+        names["__all__"] = [name for name in declared if name in names or name in _later.get(module, ())]
+    return names["__all__"]
+
+
+def _declarations(module: str) -> Iterator[str]:
+    """Yield the names that the source of a module exports to type checkers.
+
+    Without the source (a distribution of compiled files alone) these are all names but those of other modules."""
+    loader: Any = sys.modules[module].__loader__
+    source = loader.get_source(module) if hasattr(loader, "get_source") else None
+    if source is None:
+        found = vars(sys.modules[module]).items()
+        return (name for name, value in found if name[0] != "_" and not isinstance(value, ModuleType))
+    return (name for name in _names_bound_by(ast.parse(source).body) if name[0] != "_")
+
+
+def _names_bound_by(body: list[ast.stmt]) -> Iterator[str]:
+    for statement in body:
+        match statement:
+            case ast.FunctionDef() | ast.ClassDef():
+                yield statement.name
+            case ast.Assign():
+                targets = [node for target in statement.targets for node in getattr(target, "elts", [target])]
+                yield from (node.id for node in targets if isinstance(node, ast.Name))
+            case ast.AnnAssign(target=ast.Name(name)):
+                yield name
+            case ast.ImportFrom(module=str(source), names=[ast.alias("*")], level=0):
+                yield from public_names(source)
+            case ast.Import() | ast.ImportFrom():
+                yield from (alias.name for alias in statement.names if alias.name == alias.asname)
+            case ast.If() | ast.Try():
+                yield from _names_bound_by([*statement.body, *statement.orelse])
 
 
 def _meant(module: str, name: str) -> str | None:
@@ -90,5 +146,4 @@ def _modules_named(package: str, name: str) -> list[str]:
 
 
 def _public(module: str) -> list[str]:
-    names = vars(sys.modules[module])
-    return [name for name in (*names.get("__all__", names), *_later[module]) if name[0] != "_"]
+    return [name for name in dict.fromkeys((*public_names(module), *_later[module])) if name[0] != "_"]

@@ -11,26 +11,24 @@ from typing import Any
 from weft.base.ignored_settings import IGNORED
 from weft.base.state import (
     MISSING,
-    Config,
+    Config as Config,
     Scope,
-    State,
+    State as State,
     Value,
     attach,
     choice,
-    config,
+    config as config,
     define,
-    find,
+    find as find,
     flag,
-    generation,
+    generation as generation,
     ignored,
     integer,
-    overrides,
-    states,
+    overrides as overrides,
+    states as states,
     text,
     value_of_any_kind,
 )
-
-__all__ = ["Config", "State", "config", "find", "generation", "overrides", "states"]
 
 # ----------------------------------------------------------------------------------------------------------- dtypes
 

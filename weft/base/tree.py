@@ -18,56 +18,45 @@ from typing import Any
 from weft.base.arguments import described, function_of
 from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.base.tree_def import (
-    LEAF,
-    PyTreeDef,
-    flatten,
-    flatten_up_to,
-    flatten_with_path,
+    LEAF as LEAF,
+    PyTreeDef as PyTreeDef,
+    flatten as flatten,
+    flatten_up_to as flatten_up_to,
+    flatten_with_path as flatten_with_path,
     make_treedef,
-    unflatten,
+    unflatten as unflatten,
 )
 from weft.base.tree_keys import (
-    DictKey,
-    FlattenedIndexKey,
-    GetAttrKey,
-    KeyEntry,
-    KeyPath,
-    SequenceKey,
-    keystr,
+    DictKey as DictKey,
+    FlattenedIndexKey as FlattenedIndexKey,
+    GetAttrKey as GetAttrKey,
+    KeyEntry as KeyEntry,
+    KeyPath as KeyPath,
+    SequenceKey as SequenceKey,
+    keystr as keystr,
 )
 from weft.base.tree_mismatch import (
-    Difference,
-    equality_errors,
-    equality_errors_of_structures,
-    prefix_errors,
-    prefix_errors_of_structure,
+    Difference as Difference,
+    equality_errors as equality_errors,
+    equality_errors_of_structures as equality_errors_of_structures,
+    prefix_errors as prefix_errors,
+    prefix_errors_of_structure as prefix_errors_of_structure,
 )
 from weft.base.tree_nodes import (
     KINDS,
     TUPLE_KIND,
-    Partial,
+    Partial as Partial,
     is_namedtuple_class,
     kind_of,
-    register_dataclass,
-    register_pytree_node,
-    register_pytree_node_class,
-    register_pytree_with_keys,
-    register_pytree_with_keys_class,
-    register_static,
+    register_dataclass as register_dataclass,
+    register_pytree_node as register_pytree_node,
+    register_pytree_node_class as register_pytree_node_class,
+    register_pytree_with_keys as register_pytree_with_keys,
+    register_pytree_with_keys_class as register_pytree_with_keys_class,
+    register_static as register_static,
     same_data,
-    static,
+    static as static,
 )
-
-__all__ = [
-    "LEAF", "Difference", "DictKey", "FlattenedIndexKey", "GetAttrKey", "KeyEntry", "KeyPath", "Partial", "PyTreeDef",
-    "PyTreeRegistry", "SequenceKey", "all", "all_leaves", "broadcast", "broadcast_prefix", "default_registry",
-    "equality_errors", "equality_errors_of_structures", "flatten", "flatten_axes", "flatten_one_level",
-    "flatten_one_level_with_keys", "flatten_up_to", "flatten_with_path", "is_tree_node", "keystr", "leaves",
-    "leaves_with_path", "map", "map_with_path", "prefix_errors", "prefix_errors_of_structure", "reduce",
-    "reduce_associative", "register_dataclass", "register_pytree_node", "register_pytree_node_class",
-    "register_pytree_with_keys", "register_pytree_with_keys_class", "register_static", "static", "structure",
-    "transpose", "treedef_children", "treedef_is_leaf", "treedef_tuple", "unflatten",
-]  # fmt: skip
 
 IsLeaf = Callable[[Any], bool] | None
 

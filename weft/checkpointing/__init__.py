@@ -5,11 +5,9 @@ of safetensors files and an index; docs/design/checkpointing.md describes it.
 """
 
 from weft.base.publish import publish as _publish
-from weft.checkpointing import orbax
-from weft.checkpointing.manager import CheckpointManager
-from weft.checkpointing.restoring import Metadata, metadata, restore
-from weft.checkpointing.saving import save
-
-__all__ = ["CheckpointManager", "Metadata", "metadata", "orbax", "restore", "save"]
+from weft.checkpointing import orbax as orbax
+from weft.checkpointing.manager import CheckpointManager as CheckpointManager
+from weft.checkpointing.restoring import Metadata as Metadata, metadata as metadata, restore as restore
+from weft.checkpointing.saving import save as save
 
 _publish(__name__)

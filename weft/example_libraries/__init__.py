@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING, Any as _Any
 from weft.base.publish import MissingNameError as _MissingNameError, publish as _publish
 
 if _TYPE_CHECKING:
-    from weft.example_libraries import optimizers, stax
+    from weft.example_libraries import optimizers as optimizers, stax as stax
 
 _LATER = ("optimizers", "stax")
-
-__all__ = ["optimizers", "stax"]
 
 
 def __getattr__(name: str) -> _Any:

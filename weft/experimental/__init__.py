@@ -3,32 +3,23 @@
 import importlib as _importlib
 from typing import TYPE_CHECKING as _TYPE_CHECKING, Any as _Any
 
-from weft.api.callbacks import io_callback
+from weft.api.callbacks import io_callback as io_callback
 from weft.base.publish import MissingNameError as _MissingNameError, publish as _publish
-from weft.experimental import checkify, layout, mesh_utils, multihost_utils, pjit, shard_map, sparse
-from weft.experimental.extended import EArray, cur_qdd
+from weft.experimental import (
+    checkify as checkify,
+    layout as layout,
+    mesh_utils as mesh_utils,
+    multihost_utils as multihost_utils,
+    pjit as pjit,
+    shard_map as shard_map,
+    sparse as sparse,
+)
+from weft.experimental.extended import EArray as EArray, cur_qdd as cur_qdd
 
 if _TYPE_CHECKING:
-    from weft.experimental import hijax, jet, ode, schedules
+    from weft.experimental import hijax as hijax, jet as jet, ode as ode, schedules as schedules
 
 _LATER = ("hijax", "jet", "ode", "schedules")
-
-__all__ = [
-    "EArray",
-    "checkify",
-    "cur_qdd",
-    "hijax",
-    "io_callback",
-    "jet",
-    "layout",
-    "mesh_utils",
-    "multihost_utils",
-    "ode",
-    "pjit",
-    "schedules",
-    "shard_map",
-    "sparse",
-]
 
 
 def __getattr__(name: str) -> _Any:

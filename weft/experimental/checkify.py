@@ -17,40 +17,22 @@ A `check` that no `checkify` reaches is a check like Weft's own (`weft.checks`):
 """
 
 from weft.api.checkify import (
-    Error,
-    ErrorCategory,
-    JaxRuntimeError,
-    all_checks,
-    automatic_checks,
-    check,
-    check_error,
-    checkify,
-    debug_check,
-    div_checks,
-    float_checks,
-    index_checks,
-    init_error,
-    nan_checks,
-    user_checks,
+    Error as Error,
+    ErrorCategory as ErrorCategory,
+    JaxRuntimeError as JaxRuntimeError,
+    all_checks as all_checks,
+    automatic_checks as automatic_checks,
+    check as check,
+    check_error as check_error,
+    checkify as checkify,
+    debug_check as debug_check,
+    div_checks as div_checks,
+    float_checks as float_checks,
+    index_checks as index_checks,
+    init_error as init_error,
+    nan_checks as nan_checks,
+    user_checks as user_checks,
 )
 from weft.base.publish import publish as _publish
-
-__all__ = [
-    "Error",
-    "ErrorCategory",
-    "JaxRuntimeError",
-    "all_checks",
-    "automatic_checks",
-    "check",
-    "check_error",
-    "checkify",
-    "debug_check",
-    "div_checks",
-    "float_checks",
-    "index_checks",
-    "init_error",
-    "nan_checks",
-    "user_checks",
-]
 
 _publish(__name__)

@@ -12,8 +12,6 @@ from weft.ir.primitive import lookup
 from weft.primitives.random.bits import KeyDtype
 from weft.runtime.held import HeldArray
 
-__all__ = ["EArray", "cur_qdd"]
-
 
 class _Extended(type):
     def __instancecheck__(cls, instance: Any) -> bool:

@@ -17,8 +17,6 @@ from weft.lax import full_like, mul
 from weft.numpy.util import ensure_array
 from weft.transforms.taylor import Terms, taylor_flat
 
-__all__ = ["jet"]
-
 
 def jet(fun: Callable[..., Any], primals: Any, series: Any, factorial_scaled: bool = True, **_: Any) -> tuple[Any, Any]:
     """Compute the derivatives of `fun(x(t), ...)` with respect to t at t = 0 from those of its arguments.

@@ -8,9 +8,7 @@ from weft.base import tree
 from weft.base.errors import ArgumentError
 from weft.base.publish import publish as _publish
 from weft.ir.types import get_aval
-from weft.sharding.layout import Format, Layout
-
-__all__ = ["Format", "Layout", "with_layout_constraint"]
+from weft.sharding.layout import Format as Format, Layout as Layout
 
 
 def with_layout_constraint(x: Any, layouts: Any) -> Any:

@@ -14,8 +14,6 @@ from weft.base.errors import ArgumentError
 from weft.base.publish import publish as _publish
 from weft.sharding.device import Device
 
-__all__ = ["create_device_mesh", "create_hybrid_device_mesh"]
-
 
 def create_device_mesh(
     mesh_shape: Sequence[int],

@@ -13,7 +13,12 @@ import weft.runtime.processes.world as _world
 from weft.api.process_data import make_array_from_process_local_data, process_slices
 from weft.base import conversion, dtypes, tree
 from weft.base.arguments import described
-from weft.base.errors import ArgumentError, ArgumentTypeError, ProcessFailureError, ProgramMismatchError
+from weft.base.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    ProcessFailureError as ProcessFailureError,
+    ProgramMismatchError,
+)
 from weft.base.publish import publish as _publish
 from weft.base.source import user_line
 from weft.ir.types import array_type
@@ -27,18 +32,6 @@ from weft.runtime.sharded import (
     split,
 )
 from weft.sharding import Mesh, NamedSharding, PartitionSpec
-
-__all__ = [
-    "P",
-    "ProcessFailureError",
-    "assert_equal",
-    "broadcast_one_to_all",
-    "global_array_to_host_local_array",
-    "host_local_array_to_global_array",
-    "process_allgather",
-    "reached_preemption_sync_point",
-    "sync_global_devices",
-]
 
 P = PartitionSpec
 

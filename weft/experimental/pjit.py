@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from weft.api.jit import jit as pjit
+from weft.api.jit import jit as _jit
 from weft.base.publish import publish as _publish
 
-__all__ = ["pjit"]
+pjit = _jit
 
 _publish(__name__)

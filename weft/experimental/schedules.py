@@ -10,8 +10,6 @@ from collections.abc import Mapping as _Mapping
 from weft.base.publish import publish as _publish
 from weft.compiler import schedules as _schedules
 
-__all__ = ["get_pins", "set_pins"]
-
 
 def get_pins() -> dict[str, str]:
     """Return the pinned schedules of all programs that this process has compiled or loaded so far.

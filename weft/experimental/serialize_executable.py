@@ -17,8 +17,6 @@ from weft.base.publish import publish as _publish
 from weft.export.exported import deserialize, exported_of
 from weft.ir.types import ShapeDtypeStruct
 
-__all__ = ["deserialize_and_load", "serialize"]
-
 
 def serialize(compiled: Compiled) -> tuple[bytes, tree.PyTreeDef, tree.PyTreeDef]:
     """Serialize a compiled function to bytes; also return the structures of its arguments and results, which the caller

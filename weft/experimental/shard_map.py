@@ -8,8 +8,6 @@ from typing import Any
 from weft.api.shard_map import shard_map as _shard_map
 from weft.base.publish import publish as _publish
 
-__all__ = ["shard_map"]
-
 
 def shard_map(
     f: Callable[..., Any], mesh: Any, in_specs: Any, out_specs: Any, check_rep: bool = True

@@ -4,26 +4,26 @@
 """
 
 from weft.base.publish import publish as _publish
-from weft.export.exported import DisabledSafetyCheck, Exported, default_export_platform, deserialize, export
-from weft.export.file import VERSION as maximum_supported_calling_convention_version
-from weft.export.symbolic import SymbolicScope, is_symbolic_dim, symbolic_args_specs, symbolic_shape
-from weft.export.trees import register_namedtuple_serialization, register_pytree_node_serialization
+from weft.export.exported import (
+    DisabledSafetyCheck as DisabledSafetyCheck,
+    Exported as Exported,
+    default_export_platform as default_export_platform,
+    deserialize as deserialize,
+    export as export,
+)
+from weft.export.file import VERSION as _VERSION
+from weft.export.symbolic import (
+    SymbolicScope as SymbolicScope,
+    is_symbolic_dim as is_symbolic_dim,
+    symbolic_args_specs as symbolic_args_specs,
+    symbolic_shape as symbolic_shape,
+)
+from weft.export.trees import (
+    register_namedtuple_serialization as register_namedtuple_serialization,
+    register_pytree_node_serialization as register_pytree_node_serialization,
+)
 
-__all__ = [
-    "DisabledSafetyCheck",
-    "Exported",
-    "SymbolicScope",
-    "default_export_platform",
-    "deserialize",
-    "export",
-    "is_symbolic_dim",
-    "maximum_supported_calling_convention_version",
-    "minimum_supported_calling_convention_version",
-    "register_namedtuple_serialization",
-    "register_pytree_node_serialization",
-    "symbolic_args_specs",
-    "symbolic_shape",
-]
+maximum_supported_calling_convention_version = _VERSION
 
 minimum_supported_calling_convention_version = 1
 

@@ -3,6 +3,4 @@ names; libraries import it before they ask what it has."""
 
 from weft.base.publish import publish as _publish
 
-__all__: list[str] = []
-
 _publish(__name__)

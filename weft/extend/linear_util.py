@@ -15,20 +15,6 @@ from typing import Any
 from weft.base.publish import publish as _publish
 from weft.base.settings import config
 
-__all__ = [
-    "EqualStore",
-    "Store",
-    "StoreException",
-    "WrappedFun",
-    "cache",
-    "merge_linear_aux",
-    "transformation",
-    "transformation2",
-    "transformation_with_aux",
-    "transformation_with_aux2",
-    "wrap_init",
-]
-
 
 class StoreException(Exception):
     """What a transformation returns on the side is asked for before the function has run, or comes twice."""

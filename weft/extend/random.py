@@ -7,18 +7,10 @@ from typing import Any
 from weft import numpy as _np
 from weft.base.errors import ArgumentError
 from weft.base.publish import publish as _publish
-from weft.primitives.random.bits import IMPLEMENTATIONS, KeyDtype, random_seed as _seed, threefry2x32 as threefry2x32_p
+from weft.primitives.random.bits import IMPLEMENTATIONS, KeyDtype, random_seed as _seed, threefry2x32 as _threefry2x32
 from weft.random.keys import key_dtype, seed_value as _seed_value
 
-__all__ = [
-    "random_seed",
-    "rbg_prng_impl",
-    "seed_with_impl",
-    "threefry2x32_p",
-    "threefry_2x32",
-    "threefry_prng_impl",
-    "unsafe_rbg_prng_impl",
-]
+threefry2x32_p = _threefry2x32
 
 threefry_prng_impl: KeyDtype = IMPLEMENTATIONS["threefry2x32"]
 rbg_prng_impl: KeyDtype = IMPLEMENTATIONS["rbg"]

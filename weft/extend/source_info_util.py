@@ -9,23 +9,7 @@ from typing import Any
 from weft.base.publish import publish as _publish
 from weft.base.source import Location, mark_internal, user_location
 from weft.ir.context import context
-from weft.ir.equation_info import NameStack, SourceInfo
-
-__all__ = [
-    "NameStack",
-    "SourceInfo",
-    "current",
-    "current_name_stack",
-    "extend_name_stack",
-    "new_name_stack",
-    "new_source_info",
-    "register_exclusion",
-    "reset_name_stack",
-    "set_name_stack",
-    "summarize",
-    "transform_name_stack",
-    "user_context",
-]
+from weft.ir.equation_info import NameStack as NameStack, SourceInfo as SourceInfo
 
 
 def current() -> SourceInfo:

@@ -12,19 +12,7 @@ import weft
 from weft import numpy as wnp
 from weft.errors import ArgumentError, suggest as _suggest
 from weft.haiku.parameters import next_rng_key
-from weft.haiku.typing import Initializer
-
-__all__ = [
-    "Constant",
-    "Identity",
-    "Initializer",
-    "Orthogonal",
-    "RandomNormal",
-    "RandomUniform",
-    "TruncatedNormal",
-    "UniformScaling",
-    "VarianceScaling",
-]
+from weft.haiku.typing import Initializer as Initializer
 
 _TRUNCATED = 0.87962566103423978  # the standard deviation of a normal number truncated to two standard deviations
 

@@ -24,42 +24,17 @@ from weft.indexing.expression import (
     Symbol,
     definitely_nonnegative,
     linear_in,
-    maximum,
-    minimum,
+    maximum as maximum,
+    minimum as minimum,
     range_of,
     substitute,
     symbols_of,
 )
-from weft.indexing.inconclusive import InconclusiveDimensionError, bounds_text, inconclusive
-
-__all__ = [
-    "Dimension",
-    "InconclusiveDimensionError",
-    "Shape",
-    "as_dimension",
-    "as_shape",
-    "ceil_divide",
-    "definitely_different",
-    "definitely_less",
-    "definitely_less_equal",
-    "divide_exactly",
-    "index_or_size",
-    "is_constant",
-    "is_symbolic",
-    "is_symbolic_shape",
-    "maximum",
-    "minimum",
-    "parse_dimension",
-    "parse_shape",
-    "product",
-    "same",
-    "same_shape",
-    "shape_symbols",
-    "shape_text",
-    "substitute_shape",
-    "symbol",
-    "symbols",
-]
+from weft.indexing.inconclusive import (
+    InconclusiveDimensionError as InconclusiveDimensionError,
+    bounds_text,
+    inconclusive,
+)
 
 for _kind in (Symbol, Polynomial, FloorDivide, Modulo, Extremum):
     dtypes.register_integer(_kind)

@@ -10,38 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from weft.api.user_primitive import primitive_jvps, primitive_transposes
+from weft.api.user_primitive import primitive_jvps as primitive_jvps, primitive_transposes as primitive_transposes
 from weft.base import tree
 from weft.base.publish import publish as _publish
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.primitive import Primitive, accumulate, instantiate, lookup
 from weft.ir.types import Type
-from weft.ir.zeros import Linear as UndefinedPrimal, Zero, is_linear as is_undefined_primal
-from weft.transforms.jvp import JVPTrace, JVPTracer, jvp_flat
+from weft.ir.zeros import Linear as _Linear, Zero as Zero, is_linear as _is_linear
+from weft.transforms.jvp import JVPTrace as JVPTrace, JVPTracer as JVPTracer, jvp_flat
 from weft.transforms.linearize import linearize_flat
 
-__all__ = [
-    "JVPTrace",
-    "JVPTracer",
-    "UndefinedPrimal",
-    "Zero",
-    "add_jaxvals",
-    "add_jaxvals_p",
-    "add_tangents",
-    "defbilinear",
-    "defjvp",
-    "defjvp2",
-    "deflinear",
-    "deflinear2",
-    "get_primitive_transpose",
-    "instantiate_zeros",
-    "is_undefined_primal",
-    "jvp",
-    "linearize",
-    "primitive_jvps",
-    "primitive_transposes",
-    "zeros_like_aval",
-]
+UndefinedPrimal = _Linear
+is_undefined_primal = _is_linear
 
 # Functions on trees see no leaf in an operand without value.
 tree.register_pytree_node(UndefinedPrimal, lambda x: ((), x.aval), lambda aval, _: UndefinedPrimal(aval))

@@ -10,23 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from weft.api.user_primitive import axis_primitive_batchers, fancy_primitive_batchers, primitive_batchers
+from weft.api.user_primitive import (
+    axis_primitive_batchers as axis_primitive_batchers,
+    fancy_primitive_batchers as fancy_primitive_batchers,
+    primitive_batchers as primitive_batchers,
+)
 from weft.base.publish import publish as _publish
 from weft.ir.primitive import Axis, Primitive
 from weft.primitives.movement.shape import batched_at_front, broadcast_in_dim, move_axis
-
-__all__ = [
-    "axis_primitive_batchers",
-    "bdim_at_front",
-    "broadcast",
-    "defbroadcasting",
-    "defreducer",
-    "defvectorized",
-    "fancy_primitive_batchers",
-    "moveaxis",
-    "not_mapped",
-    "primitive_batchers",
-]
 
 not_mapped = None
 

@@ -13,16 +13,6 @@ from weft.ir.types import Type, get_aval
 from weft.trace.stage import StagedTracer, stage
 from weft.transforms.linearize import TangentTrace
 
-__all__ = [
-    "DynamicJaxprTracer",
-    "JaxprTracer",
-    "PartialVal",
-    "dce_jaxpr",
-    "dce_jaxpr_consts",
-    "trace_to_jaxpr_dynamic",
-    "trace_to_jaxpr_nounits",
-]
-
 DynamicJaxprTracer = JaxprTracer = StagedTracer
 
 

@@ -10,12 +10,10 @@ import numpy as np
 
 from weft.base import conversion
 from weft.base.publish import publish as _publish
-from weft.core import pytype_aval_mappings
+from weft.core import pytype_aval_mappings as pytype_aval_mappings
 from weft.ir.context import EVALUATION
 from weft.ir.primitive import Primitive
-from weft.runtime.backend import Backend
-
-__all__ = ["Backend", "apply_primitive", "canonicalize_dtype_handlers", "pytype_aval_mappings"]
+from weft.runtime.backend import Backend as Backend
 
 # How objects of a class become arrays of canonical dtype. A class of `pytype_aval_mappings` needs no entry: NumPy
 # converts its objects.

@@ -10,7 +10,7 @@ from weft import nn
 from weft.errors import ArgumentError, publish as _publish
 from weft.keras import ops
 from weft.keras.core import registry
-from weft.keras.ops.dispatch import operation, register_operations, tensor
+from weft.keras.ops import dispatch
 
 hard_sigmoid = ops.hard_sigmoid
 hard_silu = ops.hard_silu
@@ -39,44 +39,6 @@ softmax = ops.softmax
 sparsemax = ops.sparsemax
 squareplus = ops.squareplus
 threshold = ops.threshold
-
-__all__ = [
-    "celu",
-    "deserialize",
-    "elu",
-    "exponential",
-    "gelu",
-    "get",
-    "glu",
-    "hard_shrink",
-    "hard_sigmoid",
-    "hard_silu",
-    "hard_swish",
-    "hard_tanh",
-    "leaky_relu",
-    "linear",
-    "log_sigmoid",
-    "log_softmax",
-    "mish",
-    "relu",
-    "relu6",
-    "selu",
-    "serialize",
-    "sigmoid",
-    "silu",
-    "soft_shrink",
-    "softmax",
-    "softplus",
-    "softsign",
-    "sparse_plus",
-    "sparse_sigmoid",
-    "sparsemax",
-    "squareplus",
-    "swish",
-    "tanh",
-    "tanh_shrink",
-    "threshold",
-]
 
 
 def exponential(x: Any) -> Any:
@@ -133,7 +95,7 @@ def linear(x: Any) -> Any:
     return x
 
 
-@operation
+@dispatch.operation
 def relu(x: Any, negative_slope: float = 0.0, max_value: float | None = None, threshold: float = 0.0) -> Any:
     """Compute `max(x, 0)`, or a piecewise linear function of `x`.
 
@@ -151,7 +113,7 @@ def relu(x: Any, negative_slope: float = 0.0, max_value: float | None = None, th
         >>> print(keras.activations.relu([-2.0, 3.0, 9.0], max_value=6.0))
         [0. 3. 6.]
     """
-    x = tensor(x)
+    x = dispatch.tensor(x)
     if negative_slope == 0.0 and threshold == 0.0:
         if max_value is None:
             return nn.relu(x)
@@ -223,9 +185,9 @@ def get(identifier: Any) -> Any:
 
 
 _publish(__name__)
-register_operations(
+dispatch.register_operations(
     "activations",
-    *dict.fromkeys(globals()[_name] for _name in __all__ if _name not in ("deserialize", "get", "serialize")),
+    *registry.functions_and_classes(__name__),
     swish=silu,
     hard_swish=hard_silu,
 )

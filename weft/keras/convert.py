@@ -19,19 +19,6 @@ from weft.errors import ArgumentError, NotSupportedError
 from weft.keras.core.variable import Variable
 from weft.modules import convert as modules, safetensors
 
-__all__ = [
-    "from_haiku",
-    "from_linen",
-    "from_safetensors",
-    "from_torch",
-    "layer_paths",
-    "names_by_order",
-    "to_haiku",
-    "to_linen",
-    "to_safetensors",
-    "to_torch",
-]
-
 Weights = dict[str, np.ndarray]
 Names = Mapping[str, str] | None
 _MOST_LINES = 20  # of an error

@@ -4,9 +4,12 @@ from typing import Any
 
 from weft.errors import publish as _publish
 from weft.keras.core import registry as _registry
-from weft.keras.core.policy import DTypePolicy, DTypePolicyMap, FloatDTypePolicy, get_policy as _get_policy
-
-__all__ = ["DTypePolicy", "DTypePolicyMap", "FloatDTypePolicy", "deserialize", "get", "serialize"]
+from weft.keras.core.policy import (
+    DTypePolicy as DTypePolicy,
+    DTypePolicyMap as DTypePolicyMap,
+    FloatDTypePolicy as FloatDTypePolicy,
+    get_policy as _get_policy,
+)
 
 
 def get(identifier: Any) -> DTypePolicy:

@@ -10,20 +10,6 @@ from weft.errors import ArgumentError, ArgumentTypeError, publish as _publish
 from weft.keras.core import registry
 from weft.keras.core.tables import find
 
-__all__ = [
-    "AbsMaxQuantizer",
-    "Quantizer",
-    "abs_max_quantize",
-    "compute_float8_amax_history",
-    "compute_float8_scale",
-    "deserialize",
-    "get",
-    "pack_int4",
-    "quantize_and_dequantize",
-    "serialize",
-    "unpack_int4",
-]
-
 _EPSILON = 1e-7
 
 

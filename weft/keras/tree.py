@@ -8,21 +8,6 @@ from typing import Any
 import weft
 from weft.errors import ArgumentError, ArgumentTypeError, publish as _publish
 
-__all__ = [
-    "MAP_TO_NONE",
-    "assert_same_paths",
-    "assert_same_structure",
-    "flatten",
-    "flatten_with_path",
-    "is_nested",
-    "lists_to_tuples",
-    "map_shape_structure",
-    "map_structure",
-    "map_structure_up_to",
-    "pack_sequence_as",
-    "traverse",
-]
-
 
 class MAP_TO_NONE:
     """What a function that is passed to `traverse` returns to have a part replaced by None."""

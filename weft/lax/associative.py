@@ -14,8 +14,6 @@ from weft.lax.control_flow import flatten_argument
 from weft.primitives.movement.shape import rev
 from weft.primitives.reduction.cumulative import prefixes
 
-__all__ = ["associative_scan"]
-
 
 @boundary
 def associative_scan(fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = False, axis: int = 0) -> Any:

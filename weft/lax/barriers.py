@@ -7,8 +7,6 @@ from typing import Any
 from weft.base import tree
 from weft.primitives.control.remat import optimization_barrier as barrier_primitive
 
-__all__ = ["optimization_barrier"]
-
 
 def optimization_barrier(operand: Any, /) -> Any:
     """Return `operand` unchanged, as a barrier for the compiler.

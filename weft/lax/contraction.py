@@ -13,10 +13,10 @@ from weft.base.arguments import index, parts
 from weft.ir.types import ArrayType, get_aval
 from weft.primitives.contraction.contract import DimensionNumbers, dot_general as dot_general_primitive
 from weft.primitives.contraction.precision import (
-    DotAlgorithm,
-    DotAlgorithmPreset,
-    Precision,
-    PrecisionLike,
+    DotAlgorithm as DotAlgorithm,
+    DotAlgorithmPreset as DotAlgorithmPreset,
+    Precision as Precision,
+    PrecisionLike as PrecisionLike,
     canonical_precision,
 )
 from weft.primitives.elementwise.arithmetic import sub
@@ -28,20 +28,6 @@ from weft.primitives.movement.iota import iota
 from weft.primitives.movement.shape import broadcast_in_dim, move_axis, reshape, transpose
 from weft.primitives.movement.slicing import dynamic_slice
 from weft.primitives.reduction.cumulative import cumsum
-
-__all__ = [
-    "DotAlgorithm",
-    "DotAlgorithmPreset",
-    "DotDimensionNumbers",
-    "Precision",
-    "PrecisionLike",
-    "RaggedDotDimensionNumbers",
-    "batch_matmul",
-    "dot",
-    "dot_general",
-    "ragged_dot",
-    "ragged_dot_general",
-]
 
 DotDimensionNumbers: TypeAlias = tuple[tuple[Sequence[int], Sequence[int]], tuple[Sequence[int], Sequence[int]]]
 

@@ -45,8 +45,6 @@ from weft.trace.ref_bodies import LoopRefs, with_equal_refs
 from weft.trace.refs import Ref, Touched, ref_values, write_back
 from weft.trace.tracer import Tracer
 
-__all__ = ["cond", "fori_loop", "map", "scan", "switch", "while_loop"]
-
 _MISSING = object()
 
 

@@ -17,14 +17,14 @@ from weft.ir.types import ArrayType, get_aval
 from weft.lax.contraction import canonical_element_type, dot_general
 from weft.primitives.contraction.convolution import conv_general_dilated as conv_primitive
 from weft.primitives.contraction.convolution_shapes import (
-    ConvDimensionNumbers,
-    ConvGeneralDilatedDimensionNumbers,
+    ConvDimensionNumbers as ConvDimensionNumbers,
+    ConvGeneralDilatedDimensionNumbers as ConvGeneralDilatedDimensionNumbers,
     Pads,
-    conv_dimension_numbers,
-    conv_general_permutations,
-    conv_general_shape_tuple,
-    conv_shape_tuple,
-    conv_transpose_shape_tuple,
+    conv_dimension_numbers as conv_dimension_numbers,
+    conv_general_permutations as conv_general_permutations,
+    conv_general_shape_tuple as conv_general_shape_tuple,
+    conv_shape_tuple as conv_shape_tuple,
+    conv_transpose_shape_tuple as conv_transpose_shape_tuple,
     dilated_size,
     explicit_pads,
     in_order,
@@ -34,22 +34,6 @@ from weft.primitives.contraction.convolution_shapes import (
 from weft.primitives.contraction.precision import PrecisionLike, canonical_precision
 from weft.primitives.families import fail, inverse_permutation
 from weft.primitives.movement.shape import broadcast_in_dim, reshape, rev, transpose
-
-__all__ = [
-    "ConvDimensionNumbers",
-    "ConvGeneralDilatedDimensionNumbers",
-    "conv",
-    "conv_dimension_numbers",
-    "conv_general_dilated",
-    "conv_general_dilated_local",
-    "conv_general_dilated_patches",
-    "conv_general_permutations",
-    "conv_general_shape_tuple",
-    "conv_shape_tuple",
-    "conv_transpose",
-    "conv_transpose_shape_tuple",
-    "conv_with_general_padding",
-]
 
 
 def conv_general_dilated(

@@ -10,11 +10,9 @@ from weft.base.arguments import index
 from weft.base.errors import ArgumentError
 from weft.primitives.elementwise.convert import convert_element_type
 from weft.primitives.linalg import fft as _fft
-from weft.primitives.linalg.fft import FftType
+from weft.primitives.linalg.fft import FftType as FftType
 from weft.runtime.array import from_numpy
 from weft.trace.array import Array
-
-__all__ = ["FftType", "fft"]
 
 
 def fft(x: Any, fft_type: FftType | str, fft_lengths: Sequence[int]) -> Array:

@@ -47,29 +47,6 @@ from weft.primitives.movement.shape import reshape
 from weft.runtime.array import from_numpy
 from weft.trace.array import Array
 
-__all__ = [
-    "EigImplementation",
-    "EighImplementation",
-    "SvdAlgorithm",
-    "cholesky",
-    "cholesky_update",
-    "eig",
-    "eigh",
-    "hessenberg",
-    "householder_product",
-    "lu",
-    "lu_pivots_to_permutation",
-    "ormqr",
-    "qdwh",
-    "qr",
-    "schur",
-    "svd",
-    "symmetric_product",
-    "triangular_solve",
-    "tridiagonal",
-    "tridiagonal_solve",
-]
-
 
 class SvdAlgorithm(Enum):
     """Ways to compute singular values; a hint, since all of them compute the same decomposition."""

@@ -17,9 +17,9 @@ from weft.ir.varying import casts_to
 from weft.lax import groups as several
 from weft.lax.named_axes import (
     Name,
-    axis_index,
+    axis_index as axis_index,
     axis_names,
-    axis_size,
+    axis_size as axis_size,
     by_position,
     canonical_groups,
     group_params,
@@ -34,11 +34,6 @@ from weft.primitives.elementwise.convert import convert_element_type
 from weft.primitives.elementwise.select import select_n
 from weft.primitives.movement.shape import broadcast_in_dim, move_axis
 from weft.primitives.random.bits import KeyDtype, random_unwrap, random_wrap
-
-__all__ = [
-    "all_gather", "all_to_all", "axis_index", "axis_size", "pbroadcast", "pcast", "pmax", "pmean", "pmin", "ppermute",
-    "pshuffle", "psum", "psum_scatter", "pswapaxes",
-]  # fmt: skip
 
 
 def psum(x: Any, axis_name: Name, *, axis_index_groups: Any = None) -> Any:

@@ -19,8 +19,6 @@ from weft.primitives.elementwise.select import select_n
 from weft.primitives.movement.iota import iota
 from weft.primitives.movement.shape import broadcast_in_dim, reshape
 
-__all__ = ["ragged_all_to_all"]
-
 
 def ragged_all_to_all(
     operand: Any,

@@ -26,25 +26,6 @@ from weft.trace.array import Array
 from weft.trace.stage import stage
 from weft.trace.tracer import Tracer
 
-__all__ = [
-    "argmax",
-    "argmin",
-    "cumlogsumexp",
-    "cummax",
-    "cummin",
-    "cumprod",
-    "cumsum",
-    "reduce",
-    "reduce_and",
-    "reduce_max",
-    "reduce_min",
-    "reduce_or",
-    "reduce_prod",
-    "reduce_sum",
-    "reduce_xor",
-]
-
-
 # ------------------------------------------------------------------------------------------------------- by a function
 
 

@@ -16,8 +16,6 @@ from weft.lax.contraction import DotDimensionNumbers, dot_general
 from weft.lax.elementwise import convert_element_type, mul
 from weft.lax.shape import broadcast_in_dim, reshape
 
-__all__ = ["AccuracyMode", "Tolerance", "scaled_dot"]
-
 
 class AccuracyMode(enum.Enum):
     """Accuracy hints for functions of `lax`; without effect, since every result is within its stated error."""

@@ -14,8 +14,6 @@ from weft.ir.types import get_aval
 from weft.lax.named_axes import Name, axis_names
 from weft.lax.parallel import ppermute
 
-__all__ = ["precv", "psend"]
-
 Pairs = tuple[tuple[int, int], ...]
 
 

@@ -23,8 +23,6 @@ from weft.lax.elementwise import stop_gradient
 from weft.primitives.control.call import jit as jit_primitive
 from weft.primitives.control.implicit import Counts, custom_linear_solve as solve_primitive
 
-__all__ = ["custom_linear_solve", "custom_root"]
-
 
 @boundary
 def custom_linear_solve(

@@ -13,8 +13,6 @@ from weft.lax.shape import canonical_axis
 from weft.primitives.movement import sort as _sort
 from weft.trace.array import Array
 
-__all__ = ["approx_max_k", "approx_min_k", "sort", "sort_key_val", "top_k"]
-
 
 def sort(operand: Any, dimension: int = -1, is_stable: bool = True, num_keys: int = 1) -> Any:
     """Sort an array, or several together by the first `num_keys` of them, along `dimension`.

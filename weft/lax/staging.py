@@ -18,8 +18,6 @@ from weft.primitives.control.platform import platform_index
 from weft.trace.array import Array
 from weft.trace.tracer import Tracer
 
-__all__ = ["after_all", "composite", "create_token", "dce_sink", "platform_dependent", "stage"]
-
 
 def composite(decomposition: Callable[..., Any], name: str, version: int = 0) -> Callable[..., Any]:
     """Make a function that is a single operation `name` of a jaxpr, with the meaning of `decomposition`.

@@ -13,8 +13,6 @@ from weft.lax.reductions import FlatReduction
 from weft.primitives.contraction.convolution_shapes import dilated_size, padtype_to_pads as _padtype_to_pads
 from weft.primitives.reduction import window as _window
 
-__all__ = ["padtype_to_pads", "reduce_window", "reduce_window_shape_tuple"]
-
 _NAMED = {
     "add": _window.reduce_window_sum,
     "max": _window.reduce_window_max,

@@ -433,15 +433,4 @@ def combine_masks(*masks: Any, dtype: Any = wnp.float32) -> Any:
     return mask.astype(dtype)
 
 
-__all__ = [
-    "MultiHeadAttention",
-    "MultiHeadDotProductAttention",
-    "SelfAttention",
-    "combine_masks",
-    "dot_product_attention",
-    "dot_product_attention_weights",
-    "make_attention_mask",
-    "make_causal_mask",
-]
-
 _suggest(__name__)

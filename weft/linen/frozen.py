@@ -1,5 +1,10 @@
 """Dicts that do not change: `FrozenDict` of `weft.modules` and its helpers, under their linen names."""
 
-from weft.modules.frozen import FrozenDict, copy, freeze, pop, pretty_repr, unfreeze
-
-__all__ = ["FrozenDict", "copy", "freeze", "pop", "pretty_repr", "unfreeze"]
+from weft.modules.frozen import (
+    FrozenDict as FrozenDict,
+    copy as copy,
+    freeze as freeze,
+    pop as pop,
+    pretty_repr as pretty_repr,
+    unfreeze as unfreeze,
+)

@@ -11,16 +11,16 @@ import weft.numpy as wnp
 from weft.errors import ArgumentError, ModuleDefinitionError, suggest as _suggest, user_line
 from weft.linen.module import Module
 from weft.linen.spmd import (
-    RulesFallback,
-    get_logical_axis_rules,
-    logical_axis_rules,
-    logical_to_mesh,
-    logical_to_mesh_axes,
-    set_logical_axis_rules,
+    RulesFallback as RulesFallback,
+    get_logical_axis_rules as get_logical_axis_rules,
+    logical_axis_rules as logical_axis_rules,
+    logical_to_mesh as logical_to_mesh,
+    logical_to_mesh_axes as logical_to_mesh_axes,
+    set_logical_axis_rules as set_logical_axis_rules,
     with_logical_constraint,
 )
 from weft.linen.state import CONTEXT
-from weft.linen.transforms import add_metadata_axis, remat, scan, vmap
+from weft.linen.transforms import add_metadata_axis, remat as remat, scan, vmap
 from weft.modules import metadata
 from weft.modules.filters import Filter
 from weft.modules.partitions import PARTITION_NAME, Partitioned, PartitionSpec
@@ -280,23 +280,5 @@ def vmap_with_axes(
         mapped = add_metadata_axis(mapped, {f"{name}_axes": axis}, metadata_params=params, methods=methods)
     return mapped
 
-
-__all__ = [
-    "AxisMetadata",
-    "PartitionedVariable",
-    "RulesFallback",
-    "get_axis_names",
-    "get_logical_axis_rules",
-    "logical_axis_rules",
-    "logical_to_mesh",
-    "logical_to_mesh_axes",
-    "param_with_axes",
-    "remat",
-    "scan_with_axes",
-    "set_logical_axis_rules",
-    "variable_with_axes",
-    "vmap_with_axes",
-    "with_sharding_constraint",
-]
 
 _suggest(__name__)

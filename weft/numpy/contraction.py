@@ -36,21 +36,6 @@ from weft.primitives.movement.iota import iota
 from weft.primitives.movement.shape import broadcast_in_dim, move_axis, reshape, squeeze, transpose
 from weft.primitives.reduction.reduce import reduce_sum
 
-__all__ = [
-    "dot",
-    "einsum",
-    "einsum_path",
-    "inner",
-    "kron",
-    "matmul",
-    "matvec",
-    "outer",
-    "tensordot",
-    "vdot",
-    "vecdot",
-    "vecmat",
-]
-
 
 class Result(NamedTuple):
     """The dtype of a result, and whether it is weak, so that it adapts to the next operand."""

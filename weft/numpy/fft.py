@@ -440,25 +440,4 @@ def ifftshift(x: Any, axes: int | Sequence[int] | None = None) -> Array:
     return _shift("ifftshift", x, axes, forward=False)
 
 
-__all__ = [
-    "fft",
-    "fft2",
-    "fftfreq",
-    "fftn",
-    "fftshift",
-    "hfft",
-    "ifft",
-    "ifft2",
-    "ifftn",
-    "ifftshift",
-    "ihfft",
-    "irfft",
-    "irfft2",
-    "irfftn",
-    "rfft",
-    "rfft2",
-    "rfftfreq",
-    "rfftn",
-]
-
 _publish(__name__)

@@ -226,19 +226,4 @@ def projection_halfspace(x: Any, a: Any, b: ArrayLike) -> Any:
     return tree_add_scale(x, -wnp.maximum(tree_vdot(a, x) - b, 0) / tree_norm(a, squared=True), a)
 
 
-__all__ = [
-    "projection_box",
-    "projection_halfspace",
-    "projection_hypercube",
-    "projection_hyperplane",
-    "projection_l1_ball",
-    "projection_l1_sphere",
-    "projection_l2_ball",
-    "projection_l2_sphere",
-    "projection_linf_ball",
-    "projection_non_negative",
-    "projection_simplex",
-    "projection_vector",
-]
-
 _suggest(__name__)

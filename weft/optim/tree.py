@@ -39,42 +39,5 @@ vdot = tree_utils.tree_vdot
 where = tree_utils.tree_where
 zeros_like = tree_utils.tree_zeros_like
 
-__all__ = [
-    "add",
-    "add_scale",
-    "allclose",
-    "batch_shape",
-    "bias_correction",
-    "cast",
-    "cast_like",
-    "clip",
-    "conj",
-    "div",
-    "dtype",
-    "full_like",
-    "get",
-    "get_all_with_path",
-    "map_params",
-    "max",
-    "min",
-    "mul",
-    "norm",
-    "ones_like",
-    "random_like",
-    "real",
-    "scale",
-    "set",
-    "size",
-    "split_key_like",
-    "sub",
-    "sum",
-    "unwrap_random_key_data",
-    "update_infinity_moment",
-    "update_moment",
-    "update_moment_per_elem_norm",
-    "vdot",
-    "where",
-    "zeros_like",
-]
 
 _suggest(__name__)

@@ -6,22 +6,19 @@ those patterns need. Functions for bodies of `shard_map`, where the axis of a me
 """
 
 from weft.errors import suggest as _suggest
-from weft.parallel.experts import expert_parallel
-from weft.parallel.pipeline import pipeline
-from weft.parallel.rings import collective_matmul, matmul_scatter, ring_attention
-from weft.parallel.shardings import data_parallel, fsdp, replicated, sequence_parallel, tensor_parallel
-
-__all__ = [
-    "collective_matmul",
-    "data_parallel",
-    "expert_parallel",
-    "fsdp",
-    "matmul_scatter",
-    "pipeline",
-    "replicated",
-    "ring_attention",
-    "sequence_parallel",
-    "tensor_parallel",
-]
+from weft.parallel.experts import expert_parallel as expert_parallel
+from weft.parallel.pipeline import pipeline as pipeline
+from weft.parallel.rings import (
+    collective_matmul as collective_matmul,
+    matmul_scatter as matmul_scatter,
+    ring_attention as ring_attention,
+)
+from weft.parallel.shardings import (
+    data_parallel as data_parallel,
+    fsdp as fsdp,
+    replicated as replicated,
+    sequence_parallel as sequence_parallel,
+    tensor_parallel as tensor_parallel,
+)
 
 _suggest(__name__)

@@ -19,25 +19,10 @@ from weft.ir.element import Element
 from weft.ir.fusing import AT_OTHER_INDEX, REDUCED_ONES, Machine, Properties, element_count, reduction
 from weft.ir.interpreter import storage_array
 from weft.ir.nans import allow_nans
-from weft.ir.primitive import Axis, Params, Primitive, primitive
+from weft.ir.primitive import Axis, Params, Primitive, primitive as primitive
 from weft.ir.types import ArrayType
 from weft.sharding.factors import AxisFactors
 from weft.trace.stage import stage
-
-__all__ = [
-    "Composite",
-    "Indexing",
-    "Reduction",
-    "check_axes",
-    "check_kind",
-    "fail",
-    "inverse_permutation",
-    "kind_error",
-    "primitive",
-    "remaining_axes",
-    "shifted",
-]
-
 
 KIND_NAMES = {"b": "bool", "i": "integer", "u": "unsigned integer", "f": "float", "c": "complex", "k": "key"}
 

@@ -23,32 +23,15 @@ from weft.ir.context import EVALUATION
 from weft.ir.primitive import Primitive
 from weft.primitives.control.call import jit as jit_primitive
 from weft.profiler.chrome import trace_of
-from weft.profiler.data import ProfileData, ProfileEvent, ProfilePlane
-from weft.profiler.memory import device_memory_profile, save_device_memory_profile
+from weft.profiler.data import ProfileData as ProfileData, ProfileEvent as ProfileEvent, ProfilePlane as ProfilePlane
+from weft.profiler.memory import (
+    device_memory_profile as device_memory_profile,
+    save_device_memory_profile as save_device_memory_profile,
+)
 from weft.profiler.recorder import Recorder
-from weft.profiler.report import Profile
+from weft.profiler.report import Profile as Profile
 from weft.profiler.server import Server
 from weft.profiler.subprocesses import Registration, begin_traces, end_traces, merged
-
-__all__ = [
-    "Profile",
-    "ProfileData",
-    "ProfileEvent",
-    "ProfileOptions",
-    "ProfilePlane",
-    "StepTraceAnnotation",
-    "TraceAnnotation",
-    "annotate_function",
-    "device_memory_profile",
-    "profile",
-    "register_subprocess",
-    "save_device_memory_profile",
-    "start_server",
-    "start_trace",
-    "stop_server",
-    "stop_trace",
-    "trace",
-]
 
 _lock = held(threading.Lock())
 _recording = 0

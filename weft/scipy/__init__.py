@@ -7,21 +7,21 @@ from weft.base.publish import MissingNameError as _MissingNameError, publish as 
 
 if _TYPE_CHECKING:
     from weft.scipy import (
-        cluster,
-        fft,
-        integrate,
-        interpolate,
-        linalg,
-        ndimage,
-        optimize,
-        signal,
-        sparse,
-        spatial,
-        special,
-        stats,
+        cluster as cluster,
+        fft as fft,
+        integrate as integrate,
+        interpolate as interpolate,
+        linalg as linalg,
+        ndimage as ndimage,
+        optimize as optimize,
+        signal as signal,
+        sparse as sparse,
+        spatial as spatial,
+        special as special,
+        stats as stats,
     )
 
-__all__ = [
+_LATER = (
     "cluster",
     "fft",
     "integrate",
@@ -34,8 +34,7 @@ __all__ = [
     "spatial",
     "special",
     "stats",
-]
-_LATER = tuple(__all__)
+)
 
 
 def __getattr__(name: str) -> _Any:

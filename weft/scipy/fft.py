@@ -26,8 +26,6 @@ from weft.numpy.util import (
 )
 from weft.trace.array import Array
 
-__all__ = ["dct", "dctn", "idct", "idctn"]
-
 _INVERSE_TYPE = {1: 1, 2: 3, 3: 2, 4: 4}
 _NORMS = (None, "backward", "ortho", "forward")
 

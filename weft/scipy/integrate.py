@@ -8,8 +8,6 @@ from weft.base.publish import publish as _publish
 from weft.numpy import calculus
 from weft.trace.array import Array
 
-__all__ = ["trapezoid"]
-
 
 def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Array:
     """Integrate along an axis by the trapezoidal rule.

@@ -21,8 +21,6 @@ from weft.numpy.sorting import searchsorted
 from weft.numpy.util import cast, ensure_array, ensure_arrays, promote_dtypes_inexact
 from weft.trace.array import Array
 
-__all__ = ["RegularGridInterpolator"]
-
 
 class RegularGridInterpolator:
     """Interpolation between values on a rectangular grid, in any number of dimensions.

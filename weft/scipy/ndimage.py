@@ -21,8 +21,6 @@ from weft.numpy.selection import where
 from weft.numpy.util import broadcast_all, cast, ensure_array, ensure_arrays, promote_dtypes_inexact
 from weft.trace.array import Array
 
-__all__ = ["map_coordinates"]
-
 
 def _mirror(i: Any, size: int) -> Any:
     """Reflect an index at the centres of the first and the last element."""

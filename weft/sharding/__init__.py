@@ -4,28 +4,21 @@ This folder is below all others and public too: it names devices and never runs 
 """
 
 from weft.base.publish import publish as _publish
-from weft.sharding.current import get_abstract_mesh, get_mesh, set_mesh, use_abstract_mesh
-from weft.sharding.device import AbstractDevice
-from weft.sharding.manual import ManualAxisType
-from weft.sharding.mesh import AbstractMesh, AxisType, Mesh
-from weft.sharding.shardings import NamedSharding, Sharding, SingleDeviceSharding, make_single_device_sharding
-from weft.sharding.spec import PartitionSpec
-
-__all__ = [
-    "AbstractDevice",
-    "AbstractMesh",
-    "AxisType",
-    "ManualAxisType",
-    "Mesh",
-    "NamedSharding",
-    "PartitionSpec",
-    "Sharding",
-    "SingleDeviceSharding",
-    "get_abstract_mesh",
-    "get_mesh",
-    "make_single_device_sharding",
-    "set_mesh",
-    "use_abstract_mesh",
-]
+from weft.sharding.current import (
+    get_abstract_mesh as get_abstract_mesh,
+    get_mesh as get_mesh,
+    set_mesh as set_mesh,
+    use_abstract_mesh as use_abstract_mesh,
+)
+from weft.sharding.device import AbstractDevice as AbstractDevice
+from weft.sharding.manual import ManualAxisType as ManualAxisType
+from weft.sharding.mesh import AbstractMesh as AbstractMesh, AxisType as AxisType, Mesh as Mesh
+from weft.sharding.shardings import (
+    NamedSharding as NamedSharding,
+    Sharding as Sharding,
+    SingleDeviceSharding as SingleDeviceSharding,
+    make_single_device_sharding as make_single_device_sharding,
+)
+from weft.sharding.spec import PartitionSpec as PartitionSpec
 
 _publish(__name__)

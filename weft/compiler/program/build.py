@@ -16,7 +16,7 @@ import numpy as np
 
 from weft.base import dtypes
 from weft.base.errors import InternalError
-from weft.compiler.emit.emission import Emission, literal_arrays, size_of, storage
+from weft.compiler.emit.emission import Emission, literal_arrays, size_of, storage as storage
 from weft.compiler.fuse.classify import classify
 from weft.compiler.fuse.fusion import fusion
 from weft.compiler.kernel.cost import choose_grain
@@ -35,7 +35,7 @@ from weft.compiler.program.ir import (
     Program,
     Slot,
     Step,
-    bytes_of,
+    bytes_of as bytes_of,
     nested_steps,
 )
 from weft.compiler.schedules import FIRST, KINDS, LIBRARY, Schedules, alone, has_library_alternative
@@ -490,6 +490,3 @@ def alias_source(equation: Equation, jaxpr: Jaxpr, result: Any) -> Any:
         for v in inner.outvars:
             sources[v] = atom if type(atom) is Literal else sources[atom]
     return sources[result]
-
-
-__all__ = ["Builder", "build", "bytes_of", "storage"]

@@ -15,8 +15,6 @@ from weft.base.publish import publish as _publish
 from weft.experimental.sparse.matrices import CSR
 from weft.ir.types import ShapeDtypeStruct
 
-__all__ = ["lobpcg_standard", "spsolve"]
-
 
 def spsolve(data: Any, indices: Any, indptr: Any, b: Any, tol: float = 1e-6, reorder: int = 1) -> Any:
     """Solve A x = b for a square matrix A of compressed rows.

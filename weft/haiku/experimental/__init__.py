@@ -8,73 +8,49 @@ from typing import Any
 import weft
 from weft.errors import suggest as _suggest
 from weft.haiku import config
-from weft.haiku.dot import abstract_to_dot, to_dot
-from weft.haiku.experimental import jaxpr_info
-from weft.haiku.frames import current_frame, current_name, frames
-from weft.haiku.layer_stack import LayerStackTransparencyMapping, layer_stack
-from weft.haiku.lifting import (
-    LiftWithStateUpdater,
-    lift,
-    lift_with_state,
-    transparent_lift,
-    transparent_lift_with_state,
+from weft.haiku.dot import abstract_to_dot as abstract_to_dot, to_dot as to_dot
+from weft.haiku.experimental import jaxpr_info as jaxpr_info
+from weft.haiku.frames import current_frame, current_name as current_name, frames
+from weft.haiku.layer_stack import (
+    LayerStackTransparencyMapping as LayerStackTransparencyMapping,
+    layer_stack as layer_stack,
 )
-from weft.haiku.module import MethodContext, force_name, intercept_methods, name_like, name_scope
+from weft.haiku.lifting import (
+    LiftWithStateUpdater as LiftWithStateUpdater,
+    lift as lift,
+    lift_with_state as lift_with_state,
+    transparent_lift as transparent_lift,
+    transparent_lift_with_state as transparent_lift_with_state,
+)
+from weft.haiku.module import (
+    MethodContext as MethodContext,
+    force_name as force_name,
+    intercept_methods as intercept_methods,
+    name_like as name_like,
+    name_scope as name_scope,
+)
 from weft.haiku.parameters import (
-    DO_NOT_STORE,
-    GetterContext,
-    ParamContext,
-    custom_creator,
-    custom_getter,
-    get_current_state,
-    get_initial_state,
-    get_params,
-    maybe_get_rng_sequence_state,
-    replace_rng_sequence_state,
+    DO_NOT_STORE as DO_NOT_STORE,
+    GetterContext as GetterContext,
+    ParamContext as ParamContext,
+    custom_creator as custom_creator,
+    custom_getter as custom_getter,
+    get_current_state as get_current_state,
+    get_initial_state as get_initial_state,
+    get_params as get_params,
+    maybe_get_rng_sequence_state as maybe_get_rng_sequence_state,
+    replace_rng_sequence_state as replace_rng_sequence_state,
     reserve_rng_keys,
 )
 from weft.haiku.rng import PRNGSequence
 from weft.haiku.stateful import eval_shape
-from weft.haiku.summary import ArraySpec, MethodInvocation, ModuleDetails, eval_summary, tabulate
-
-__all__ = [
-    "DO_NOT_STORE",
-    "ArraySpec",
-    "GetterContext",
-    "LayerStackTransparencyMapping",
-    "LiftWithStateUpdater",
-    "MethodContext",
-    "MethodInvocation",
-    "ModuleDetails",
-    "ParamContext",
-    "abstract_to_dot",
-    "check_jax_usage",
-    "current_name",
-    "custom_creator",
-    "custom_getter",
-    "eval_summary",
-    "fast_eval_shape",
-    "force_name",
-    "get_current_state",
-    "get_initial_state",
-    "get_params",
-    "intercept_methods",
-    "jaxpr_info",
-    "layer_stack",
-    "lift",
-    "lift_with_state",
-    "maybe_get_rng_sequence_state",
-    "module_auto_repr",
-    "name_like",
-    "name_scope",
-    "optimize_rng_use",
-    "replace_rng_sequence_state",
-    "rng_reserve_size",
-    "tabulate",
-    "to_dot",
-    "transparent_lift",
-    "transparent_lift_with_state",
-]
+from weft.haiku.summary import (
+    ArraySpec as ArraySpec,
+    MethodInvocation as MethodInvocation,
+    ModuleDetails as ModuleDetails,
+    eval_summary as eval_summary,
+    tabulate as tabulate,
+)
 
 
 def check_jax_usage(enabled: bool = True) -> bool:

@@ -8,9 +8,10 @@ from typing import Any
 from weft.errors import publish as _publish
 from weft.keras import layers
 from weft.keras.applications.backbone import Backbone, document
-from weft.keras.applications.imagenet_utils import decode_predictions, preprocess_input as _preprocess
-
-__all__ = ["DenseNet121", "DenseNet169", "DenseNet201", "decode_predictions", "preprocess_input"]
+from weft.keras.applications.imagenet_utils import (
+    decode_predictions as decode_predictions,
+    preprocess_input as _preprocess,
+)
 
 _GROWTH = 32  # channels that each block adds
 

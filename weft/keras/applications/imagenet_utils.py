@@ -14,8 +14,6 @@ from weft.keras import ops, utils
 from weft.keras.core.config import floatx, is_float_dtype, standardize_data_format
 from weft.keras.graph.tensor import is_keras_tensor
 
-__all__ = ["decode_predictions", "preprocess_input"]
-
 _MEAN = {"torch": (0.485, 0.456, 0.406), "caffe": (103.939, 116.779, 123.68)}
 _DEVIATION = (0.229, 0.224, 0.225)
 _CLASSES = "https://storage.googleapis.com/download.tensorflow.org/data/imagenet_class_index.json"

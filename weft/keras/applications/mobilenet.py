@@ -7,9 +7,10 @@ from typing import Any
 from weft.errors import publish as _publish
 from weft.keras import layers
 from weft.keras.applications.backbone import Backbone
-from weft.keras.applications.imagenet_utils import decode_predictions, preprocess_input as _preprocess
-
-__all__ = ["MobileNet", "decode_predictions", "preprocess_input"]
+from weft.keras.applications.imagenet_utils import (
+    decode_predictions as decode_predictions,
+    preprocess_input as _preprocess,
+)
 
 # Channels and strides of the blocks.
 _BLOCKS = ((64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *[(512, 1)] * 5, (1024, 2), (1024, 1))

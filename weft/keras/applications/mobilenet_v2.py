@@ -7,10 +7,8 @@ from typing import Any
 from weft.errors import publish as _publish
 from weft.keras import layers
 from weft.keras.applications.backbone import Backbone, divisible
-from weft.keras.applications.imagenet_utils import decode_predictions
-from weft.keras.applications.mobilenet import preprocess_input
-
-__all__ = ["MobileNetV2", "decode_predictions", "preprocess_input"]
+from weft.keras.applications.imagenet_utils import decode_predictions as decode_predictions
+from weft.keras.applications.mobilenet import preprocess_input as preprocess_input
 
 # Channels, stride of the first block, and count of blocks.
 _STAGES = ((16, 1, 1), (24, 2, 2), (32, 2, 3), (64, 2, 4), (96, 1, 3), (160, 2, 3), (320, 1, 1))

@@ -7,10 +7,11 @@ from typing import Any
 from weft.errors import ArgumentError, publish as _publish
 from weft.keras import layers
 from weft.keras.applications.backbone import Backbone, document
-from weft.keras.applications.imagenet_utils import decode_predictions, preprocess_input as _preprocess
+from weft.keras.applications.imagenet_utils import (
+    decode_predictions as decode_predictions,
+    preprocess_input as _preprocess,
+)
 from weft.keras.core.names import name_scope
-
-__all__ = ["NASNetLarge", "NASNetMobile", "decode_predictions", "preprocess_input"]
 
 
 def preprocess_input(x: Any, data_format: str | None = None) -> Any:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from weft.errors import publish as _publish
-from weft.keras.applications.imagenet_utils import decode_predictions, preprocess_input as _preprocess
+from weft.keras.applications.imagenet_utils import (
+    decode_predictions as decode_predictions,
+    preprocess_input as _preprocess,
+)
 from weft.keras.applications.resnet import constructor as _constructor
-
-__all__ = ["ResNet101V2", "ResNet152V2", "ResNet50V2", "decode_predictions", "preprocess_input"]
 
 
 def preprocess_input(x: Any, data_format: str | None = None) -> Any:

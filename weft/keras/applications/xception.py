@@ -7,10 +7,8 @@ from typing import Any
 from weft.errors import publish as _publish
 from weft.keras import layers
 from weft.keras.applications.backbone import Backbone, document
-from weft.keras.applications.imagenet_utils import decode_predictions
-from weft.keras.applications.mobilenet import preprocess_input
-
-__all__ = ["Xception", "decode_predictions", "preprocess_input"]
+from weft.keras.applications.imagenet_utils import decode_predictions as decode_predictions
+from weft.keras.applications.mobilenet import preprocess_input as preprocess_input
 
 
 def _separable(backbone: Backbone, x: Any, filters: int, name: str) -> Any:

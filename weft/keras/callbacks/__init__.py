@@ -1,13 +1,31 @@
 """Callbacks: what `fit`, `evaluate` and `predict` tell while they run, and what may act on it."""
 
 import importlib as _importlib
-from typing import Any as _Any
+from typing import TYPE_CHECKING as _TYPE_CHECKING, Any as _Any
 
 from weft.errors import publish as _publish
-from weft.keras.callbacks.base import Callback
-from weft.keras.callbacks.callback_list import CallbackList
-from weft.keras.callbacks.history import History
-from weft.keras.callbacks.progress import Progbar, ProgbarLogger
+from weft.keras.callbacks.base import Callback as Callback
+from weft.keras.callbacks.callback_list import CallbackList as CallbackList
+from weft.keras.callbacks.history import History as History
+from weft.keras.callbacks.progress import Progbar as Progbar, ProgbarLogger as ProgbarLogger
+
+if _TYPE_CHECKING:
+    from weft.keras.callbacks.backup import BackupAndRestore as BackupAndRestore
+    from weft.keras.callbacks.checkpoint import ModelCheckpoint as ModelCheckpoint, OrbaxCheckpoint as OrbaxCheckpoint
+    from weft.keras.callbacks.csv_logger import CSVLogger as CSVLogger
+    from weft.keras.callbacks.curves import LiveCurves as LiveCurves
+    from weft.keras.callbacks.lambda_callback import LambdaCallback as LambdaCallback
+    from weft.keras.callbacks.mail import MailOnThreshold as MailOnThreshold
+    from weft.keras.callbacks.monitor import MonitorCallback as MonitorCallback
+    from weft.keras.callbacks.rates import (
+        LearningRateScheduler as LearningRateScheduler,
+        ReduceLROnPlateau as ReduceLROnPlateau,
+    )
+    from weft.keras.callbacks.remote import RemoteMonitor as RemoteMonitor
+    from weft.keras.callbacks.stopping import EarlyStopping as EarlyStopping, TerminateOnNaN as TerminateOnNaN
+    from weft.keras.callbacks.swap_ema import SwapEMAWeights as SwapEMAWeights
+    from weft.keras.callbacks.tensorboard import TensorBoard as TensorBoard
+    from weft.keras.callbacks.unfreeze import UnfreezeOnPlateau as UnfreezeOnPlateau
 
 # Imported when they are first used: what they need (mail, HTTP, checkpoints) takes long to import.
 _LATER = {
@@ -28,8 +46,6 @@ _LATER = {
     "TerminateOnNaN": "stopping",
     "UnfreezeOnPlateau": "unfreeze",
 }
-
-__all__ = ["Callback", "CallbackList", "History", "Progbar", "ProgbarLogger", *_LATER]
 
 
 def __getattr__(name: str) -> _Any:

@@ -10,19 +10,8 @@ import numpy as np
 import weft
 import weft.numpy as wnp
 from weft.errors import ArgumentError, ArgumentTypeError
-from weft.keras.core.config import epsilon, floatx, is_float_dtype, standardize_dtype
+from weft.keras.core.config import epsilon as epsilon, floatx as floatx, is_float_dtype, standardize_dtype
 from weft.keras.core.tables import register
-
-__all__ = [
-    "DTypePolicy",
-    "DTypePolicyMap",
-    "FloatDTypePolicy",
-    "dtype_policy",
-    "epsilon",
-    "floatx",
-    "get_policy",
-    "set_dtype_policy",
-]
 
 _MIXED = {"mixed_float16": ("float16", "float32"), "mixed_bfloat16": ("bfloat16", "float32")}
 _global: list[DTypePolicy] = []  # at most one

@@ -21,41 +21,23 @@ from weft.errors import ArgumentError, ArgumentTypeError, FileFormatError
 from weft.keras.core.config import settings, standardize_dtype
 from weft.keras.core.names import to_snake_case
 from weft.keras.core.tables import (
-    CustomObjectScope,
-    Table,
-    custom_object_scope,
-    find,
+    CustomObjectScope as CustomObjectScope,
+    Table as Table,
+    custom_object_scope as custom_object_scope,
+    find as find,
     find_custom,
     find_custom_ending,
-    get_custom_objects,
-    get_registered_name,
-    get_registered_object,
+    functions_and_classes as functions_and_classes,
+    get_custom_objects as get_custom_objects,
+    get_registered_name as get_registered_name,
+    get_registered_object as get_registered_object,
     public_function,
-    public_name,
-    public_object,
-    register,
-    register_keras_serializable,
-    table,
+    public_name as public_name,
+    public_object as public_object,
+    register as register,
+    register_keras_serializable as register_keras_serializable,
+    table as table,
 )
-
-__all__ = [
-    "CustomObjectScope",
-    "Table",
-    "custom_object_scope",
-    "deserialize_keras_object",
-    "find",
-    "get",
-    "get_custom_objects",
-    "get_registered_name",
-    "get_registered_object",
-    "public_name",
-    "public_object",
-    "register",
-    "register_keras_serializable",
-    "serialize_keras_object",
-    "table",
-    "unsafe",
-]
 
 _PLAIN = (str, bool, int, float)
 _unsafe: ContextVar[bool] = ContextVar("weft_keras_unsafe", default=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import inspect
+import sys
 import threading
 import types
 from collections.abc import Callable, Mapping
@@ -89,6 +90,14 @@ def register(kind: str, *objects: Any, aliases: Mapping[str, Any] | None = None,
             entries.derived.setdefault(name.lower(), entry)
             _public.setdefault(entry, (module or entries.public, name))
         entries.aliases.update(aliases or {})
+
+
+def functions_and_classes(module: str) -> list[Any]:
+    """Return the functions and classes that a published module exports, without those that get and convert objects."""
+    published = sys.modules[module]
+    names = [name for name in published.__all__ if name not in ("deserialize", "get", "serialize")]
+    values = [getattr(published, name) for name in names]
+    return list(dict.fromkeys(value for value in values if isinstance(value, (type, types.FunctionType))))
 
 
 def table(kind: str) -> Table:

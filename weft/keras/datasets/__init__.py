@@ -6,27 +6,15 @@ The cache is that of Keras: `$KERAS_HOME/datasets`, by default `~/.keras/dataset
 
 from weft.errors import publish as _publish
 from weft.keras.datasets import (
-    boston_housing,
-    california_housing,
-    cifar10,
-    cifar100,
-    fashion_mnist,
-    imdb,
-    mnist,
-    reuters,
+    boston_housing as boston_housing,
+    california_housing as california_housing,
+    cifar10 as cifar10,
+    cifar100 as cifar100,
+    fashion_mnist as fashion_mnist,
+    imdb as imdb,
+    mnist as mnist,
+    reuters as reuters,
 )
-from weft.keras.datasets.files import DatasetNotFoundError
-
-__all__ = [
-    "DatasetNotFoundError",
-    "boston_housing",
-    "california_housing",
-    "cifar10",
-    "cifar100",
-    "fashion_mnist",
-    "imdb",
-    "mnist",
-    "reuters",
-]
+from weft.keras.datasets.files import DatasetNotFoundError as DatasetNotFoundError
 
 _publish(__name__)

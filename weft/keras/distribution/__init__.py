@@ -2,31 +2,23 @@
 
 from weft.errors import publish as _publish
 from weft.keras.distribution.distributions import (
-    DataParallel,
-    Distribution,
-    FullyShardedDataParallel,
-    ModelParallel,
-    distribution,
-    initialize,
-    set_distribution,
+    DataParallel as DataParallel,
+    Distribution as Distribution,
+    FullyShardedDataParallel as FullyShardedDataParallel,
+    ModelParallel as ModelParallel,
+    distribution as distribution,
+    initialize as initialize,
+    set_distribution as set_distribution,
 )
-from weft.keras.distribution.layout import LayoutMap, TensorLayout, distribute_tensor
-from weft.keras.distribution.mesh import DeviceMesh, get_device_count, list_devices
-
-__all__ = [
-    "DataParallel",
-    "DeviceMesh",
-    "Distribution",
-    "FullyShardedDataParallel",
-    "LayoutMap",
-    "ModelParallel",
-    "TensorLayout",
-    "distribute_tensor",
-    "distribution",
-    "get_device_count",
-    "initialize",
-    "list_devices",
-    "set_distribution",
-]
+from weft.keras.distribution.layout import (
+    LayoutMap as LayoutMap,
+    TensorLayout as TensorLayout,
+    distribute_tensor as distribute_tensor,
+)
+from weft.keras.distribution.mesh import (
+    DeviceMesh as DeviceMesh,
+    get_device_count as get_device_count,
+    list_devices as list_devices,
+)
 
 _publish(__name__)

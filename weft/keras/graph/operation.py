@@ -11,11 +11,9 @@ from weft.keras.core import registry
 from weft.keras.core.names import auto_name, check_name
 from weft.keras.graph.node import Node
 from weft.keras.graph.shapes import compute_output_spec
-from weft.keras.graph.tensor import any_symbolic
+from weft.keras.graph.tensor import any_symbolic as any_symbolic
 
 Self = TypeVar("Self", bound="Operation")
-
-__all__ = ["FunctionOperation", "Operation", "any_symbolic", "output_spec", "record", "symbolic_call"]
 
 
 class Operation:

@@ -12,21 +12,27 @@ import weft.numpy as wnp
 from weft.errors import publish as _publish
 from weft.keras.core import registry as _registry
 from weft.keras.core.config import standardize_dtype as _standardize_dtype
-from weft.keras.initializers.base import Initializer
-from weft.keras.initializers.constant import STFT, Constant, Identity, Ones, Zeros
+from weft.keras.initializers.base import Initializer as Initializer
+from weft.keras.initializers.constant import (
+    STFT as STFT,
+    Constant as Constant,
+    Identity as Identity,
+    Ones as Ones,
+    Zeros as Zeros,
+)
 from weft.keras.initializers.random import (
-    GlorotNormal,
-    GlorotUniform,
-    HeNormal,
-    HeUniform,
-    LecunNormal,
-    LecunUniform,
-    Orthogonal,
-    RandomInitializer,
-    RandomNormal,
-    RandomUniform,
-    TruncatedNormal,
-    VarianceScaling,
+    GlorotNormal as GlorotNormal,
+    GlorotUniform as GlorotUniform,
+    HeNormal as HeNormal,
+    HeUniform as HeUniform,
+    LecunNormal as LecunNormal,
+    LecunUniform as LecunUniform,
+    Orthogonal as Orthogonal,
+    RandomInitializer as RandomInitializer,
+    RandomNormal as RandomNormal,
+    RandomUniform as RandomUniform,
+    TruncatedNormal as TruncatedNormal,
+    VarianceScaling as VarianceScaling,
 )
 
 constant = Constant
@@ -45,49 +51,6 @@ stft = STFTInitializer = STFT
 truncated_normal = TruncatedNormal
 variance_scaling = VarianceScaling
 zeros = Zeros
-
-__all__ = [
-    "STFT",
-    "Constant",
-    "GlorotNormal",
-    "GlorotUniform",
-    "HeNormal",
-    "HeUniform",
-    "Identity",
-    "IdentityInitializer",
-    "Initializer",
-    "LecunNormal",
-    "LecunUniform",
-    "Ones",
-    "Orthogonal",
-    "OrthogonalInitializer",
-    "RandomInitializer",
-    "RandomNormal",
-    "RandomUniform",
-    "STFTInitializer",
-    "TruncatedNormal",
-    "VarianceScaling",
-    "Zeros",
-    "constant",
-    "deserialize",
-    "get",
-    "glorot_normal",
-    "glorot_uniform",
-    "he_normal",
-    "he_uniform",
-    "identity",
-    "lecun_normal",
-    "lecun_uniform",
-    "ones",
-    "orthogonal",
-    "random_normal",
-    "random_uniform",
-    "serialize",
-    "stft",
-    "truncated_normal",
-    "variance_scaling",
-    "zeros",
-]
 
 
 def serialize(initializer: Any) -> Any:

@@ -1,40 +1,21 @@
-"""Layers: what models are made of. Each folder lists its own in `__all__`, and they are all here."""
+"""Layers: what models are made of. Each folder declares its own, and they are all here."""
 
-import importlib as _importlib
-import inspect as _inspect
 from typing import Any as _Any
 
 from weft.errors import publish as _publish
 from weft.keras.core import registry as _registry
-from weft.keras.core.spec import InputSpec
-from weft.keras.layers.layer import Layer
-
-_FOLDERS = (
-    "core",
-    "convolution",
-    "pooling",
-    "normalization",
-    "regularization",
-    "merging",
-    "reshaping",
-    "attention",
-    "recurrent",
-    "preprocessing",
-)
-
-
-def _gather() -> None:
-    """Enter the names of the folders here, and their classes in the table of layers."""
-    for folder in _FOLDERS:
-        module = _importlib.import_module(f"weft.keras.layers.{folder}")
-        for name in module.__all__:
-            found = getattr(module, name)
-            globals()[name] = found
-            if _inspect.isclass(found):
-                _registry.register("layers", found)
-
-
-_gather()
+from weft.keras.core.spec import InputSpec as InputSpec
+from weft.keras.layers.attention import *  # noqa: F403
+from weft.keras.layers.convolution import *  # noqa: F403
+from weft.keras.layers.core import *  # noqa: F403
+from weft.keras.layers.layer import Layer as Layer
+from weft.keras.layers.merging import *  # noqa: F403
+from weft.keras.layers.normalization import *  # noqa: F403
+from weft.keras.layers.pooling import *  # noqa: F403
+from weft.keras.layers.preprocessing import *  # noqa: F403
+from weft.keras.layers.recurrent import *  # noqa: F403
+from weft.keras.layers.regularization import *  # noqa: F403
+from weft.keras.layers.reshaping import *  # noqa: F403
 
 
 def get(identifier: _Any) -> _Any:
@@ -75,8 +56,6 @@ def deserialize(config: dict[str, _Any], custom_objects: dict[str, _Any] | None 
     return _registry.deserialize_keras_object(config, custom_objects, kind="layers")
 
 
-def __getattr__(name: str) -> _Any:
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
 _publish(__name__)
+_exported = (value for value in _registry.functions_and_classes(__name__) if isinstance(value, type))
+_registry.register("layers", *(value for value in _exported if value not in (InputSpec, Layer)))

@@ -11,26 +11,6 @@ from weft.errors import ArgumentError, publish as _publish
 from weft.keras.ops.dispatch import inexact, operation, tensor
 from weft.scipy.linalg import lu_factor as _lu_factor, solve_triangular as _solve_triangular
 
-__all__ = [
-    "cholesky",
-    "cholesky_inverse",
-    "det",
-    "eig",
-    "eigh",
-    "inv",
-    "jvp",
-    "lstsq",
-    "lu_factor",
-    "matrix_rank",
-    "norm",
-    "pinv",
-    "qr",
-    "slogdet",
-    "solve",
-    "solve_triangular",
-    "svd",
-]
-
 
 def _square(x: Any) -> Any:
     """Convert an argument to square matrices of floats; raise an error if they are not square."""

@@ -5,41 +5,25 @@ from typing import Any
 
 from weft.errors import ArgumentError as _ArgumentError, publish as _publish
 from weft.keras.core import registry as _registry
-from weft.keras.optimizers import schedules
-from weft.keras.optimizers.adam import Adam, Adamax, AdamW, Lamb, Nadam, ScheduleFreeAdamW
-from weft.keras.optimizers.adapter import TransformOptimizer, is_transformation as _is_transformation
-from weft.keras.optimizers.base import Optimizer
-from weft.keras.optimizers.loss_scale import LossScaleOptimizer
-from weft.keras.optimizers.matrices import Adafactor, Muon
-from weft.keras.optimizers.multi import MultiOptimizer, OptimizerMap
-from weft.keras.optimizers.rmsprop import Adadelta, Adagrad, Ftrl, RMSprop
-from weft.keras.optimizers.sgd import SGD, Lion
-
-__all__ = [
-    "SGD",
-    "Adadelta",
-    "Adafactor",
-    "Adagrad",
-    "Adam",
-    "AdamW",
-    "Adamax",
-    "Ftrl",
-    "Lamb",
-    "Lion",
-    "LossScaleOptimizer",
-    "MultiOptimizer",
-    "Muon",
-    "Nadam",
-    "Optimizer",
-    "OptimizerMap",
-    "RMSprop",
-    "ScheduleFreeAdamW",
-    "TransformOptimizer",
-    "deserialize",
-    "get",
-    "schedules",
-    "serialize",
-]
+from weft.keras.optimizers import schedules as schedules
+from weft.keras.optimizers.adam import (
+    Adam as Adam,
+    Adamax as Adamax,
+    AdamW as AdamW,
+    Lamb as Lamb,
+    Nadam as Nadam,
+    ScheduleFreeAdamW as ScheduleFreeAdamW,
+)
+from weft.keras.optimizers.adapter import (
+    TransformOptimizer as TransformOptimizer,
+    is_transformation as _is_transformation,
+)
+from weft.keras.optimizers.base import Optimizer as Optimizer
+from weft.keras.optimizers.loss_scale import LossScaleOptimizer as LossScaleOptimizer
+from weft.keras.optimizers.matrices import Adafactor as Adafactor, Muon as Muon
+from weft.keras.optimizers.multi import MultiOptimizer as MultiOptimizer, OptimizerMap as OptimizerMap
+from weft.keras.optimizers.rmsprop import Adadelta as Adadelta, Adagrad as Adagrad, Ftrl as Ftrl, RMSprop as RMSprop
+from weft.keras.optimizers.sgd import SGD as SGD, Lion as Lion
 
 
 def get(identifier: Any) -> Optimizer | None:
@@ -101,4 +85,4 @@ def deserialize(config: Any, custom_objects: Mapping[str, Any] | None = None) ->
 
 
 _publish(__name__)
-_registry.register("optimizers", *(globals()[name] for name in __all__ if name[0].isupper()))
+_registry.register("optimizers", *_registry.functions_and_classes(__name__))

@@ -11,21 +11,10 @@ import numpy as np
 import weft
 import weft.numpy as wnp
 from weft import data
-from weft.data.adapter import converted, unpacked
+from weft.data.adapter import converted, unpacked as unpacked
 from weft.errors import ArgumentError
 from weft.keras.core import config
 from weft.keras.core.layouts import divided_rows
-
-__all__ = [
-    "canonical",
-    "convert_batch",
-    "make_adapter",
-    "on_device",
-    "pack_data",
-    "split",
-    "unpacked",
-    "with_class_weight",
-]
 
 
 def pack_data(x: Any, y: Any = None, sample_weight: Any = None) -> Any:

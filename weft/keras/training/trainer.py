@@ -85,7 +85,7 @@ class Trainer:
         found = keras.optimizers.get(optimizer)
         policy = getattr(self, "dtype_policy", None)
         scaled = getattr(found, "inner_optimizer", None) is not None
-        if auto_scale_loss and not scaled and getattr(policy, "name", "") == "mixed_float16":
+        if found is not None and auto_scale_loss and not scaled and getattr(policy, "name", "") == "mixed_float16":
             found = keras.optimizers.LossScaleOptimizer(found, name="loss_scale_optimizer")
         self.optimizer = found
         names = getattr(self, "output_names", None)

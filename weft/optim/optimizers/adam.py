@@ -348,23 +348,3 @@ def optimistic_adam_v2(
         scale_by_optimistic_gradient(alpha=alpha, beta=beta),
         scale_by_learning_rate(learning_rate),
     )
-
-
-__all__ = [
-    "adabelief",
-    "adam",
-    "adamax",
-    "adamaxw",
-    "adamw",
-    "adan",
-    "amsgrad",
-    "lamb",
-    "lion",
-    "nadam",
-    "nadamw",
-    "novograd",
-    "optimistic_adam",
-    "optimistic_adam_v2",
-    "radam",
-    "yogi",
-]

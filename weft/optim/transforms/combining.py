@@ -164,14 +164,3 @@ def selective_transform(optimizer: GradientTransformation, *, freeze_mask: Any) 
         return weft.tree.map(lambda frozen: "freeze" if frozen else "train", mask)
 
     return partition({"train": optimizer, "freeze": set_to_zero()}, labels)
-
-
-__all__ = [
-    "MultiTransformState",
-    "PartitionState",
-    "chain",
-    "multi_transform",
-    "named_chain",
-    "partition",
-    "selective_transform",
-]

@@ -16,8 +16,6 @@ from weft.numpy.selection import take_in_bounds, where
 from weft.numpy.util import ensure_array, ensure_arrays, promote_dtypes_inexact
 from weft.trace.array import Array
 
-__all__ = ["vq"]
-
 
 def vq(obs: Any, code_book: Any, check_finite: bool = True) -> tuple[Array, Array]:
     """For each observation the index of the nearest code, and the distance to it.

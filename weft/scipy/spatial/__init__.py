@@ -1,8 +1,6 @@
 """Geometry of space."""
 
 from weft.base.publish import publish as _publish
-from weft.scipy.spatial import transform
-
-__all__ = ["transform"]
+from weft.scipy.spatial import transform as transform
 
 _publish(__name__)

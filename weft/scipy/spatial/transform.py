@@ -30,8 +30,6 @@ from weft.numpy.transcendental import arctan2, cos, sin
 from weft.numpy.util import canonical_dtype, combining_ranks, ensure_array, ensure_arrays, promote_dtypes_inexact
 from weft.trace.array import Array
 
-__all__ = ["Rotation", "Slerp"]
-
 
 class Rotation:
     """Rotation, or a sequence of them, as quaternions (x, y, z, w) of norm 1 along the last axis of `quat`.

@@ -9,8 +9,6 @@ import numpy as np
 from weft import numpy as wnp
 from weft.scipy.stats.families import domain, exponentiate, is_probability, log_of_count, plain
 
-__all__ = ["cdf", "logpmf", "pmf", "ppf"]
-
 
 @log_of_count
 @domain(p=is_probability)

@@ -12,8 +12,6 @@ from weft.scipy.special.primitives.parameters import incomplete_beta
 from weft.scipy.stats.edges import beta_density
 from weft.scipy.stats.families import density, domain, is_positive, log_density, log_probability, probability, within
 
-__all__ = ["cdf", "logcdf", "logpdf", "logsf", "pdf", "sf"]
-
 
 @log_density
 @domain(a=is_positive, b=is_positive)

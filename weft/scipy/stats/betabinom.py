@@ -10,8 +10,6 @@ from weft import numpy as wnp
 from weft.scipy.special.primitives.gamma import log_beta
 from weft.scipy.stats.families import domain, exponentiate, is_count, is_positive, log_of_count
 
-__all__ = ["logpmf", "pmf"]
-
 
 @log_of_count
 @domain(n=is_count, a=is_positive, b=is_positive)

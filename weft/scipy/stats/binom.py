@@ -11,8 +11,6 @@ from weft.scipy.special.primitives.gamma import log_beta_density
 from weft.scipy.stats.edges import beta_density
 from weft.scipy.stats.families import domain, is_count, is_probability, log_of_count, of_count
 
-__all__ = ["logpmf", "pmf"]
-
 
 @log_of_count
 @domain(n=is_count, p=is_probability)

@@ -11,8 +11,6 @@ from weft import numpy as wnp
 from weft.scipy.stats.families import exponentiate, log_density, log_probability, probability, quantile
 from weft.trace.array import Array
 
-__all__ = ["cdf", "isf", "logcdf", "logpdf", "logsf", "pdf", "ppf", "sf"]
-
 
 @log_density
 def logpdf(x: Any) -> Any:

@@ -13,8 +13,6 @@ from weft.scipy.stats.edges import gamma_density
 from weft.scipy.stats.families import density, domain, is_positive, log_density, probability, within
 from weft.scipy.stats.gamma import log_above, log_below
 
-__all__ = ["cdf", "logcdf", "logpdf", "logsf", "pdf", "sf"]
-
 
 @log_density
 @domain(df=is_positive)

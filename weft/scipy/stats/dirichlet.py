@@ -15,8 +15,6 @@ from weft.scipy.special.primitives.information import xlogy
 from weft.scipy.stats.families import exponentiate
 from weft.trace.array import Array
 
-__all__ = ["logpdf", "pdf"]
-
 
 def logpdf(x: Any, alpha: Any) -> Array:
     """Return the logarithm of the density at x.

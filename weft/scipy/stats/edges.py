@@ -13,8 +13,6 @@ import numpy as np
 from weft import lax, numpy as wnp
 from weft.scipy.special.primitives.gamma import log_beta_density, log_gamma_density
 
-__all__ = ["beta_density", "gamma_density"]
-
 
 def gamma_density(a: Any, x: Any) -> Any:
     """x ** (a - 1) * exp(-x) / gamma(a), for x from 0 to infinity."""

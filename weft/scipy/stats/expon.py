@@ -9,8 +9,6 @@ import numpy as np
 from weft import numpy as wnp
 from weft.scipy.stats.families import exponentiate, log_density, log_less, probability, quantile, within
 
-__all__ = ["cdf", "isf", "logcdf", "logpdf", "logsf", "pdf", "ppf", "sf"]
-
 
 @log_density
 def logpdf(x: Any) -> Any:

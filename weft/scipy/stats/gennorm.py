@@ -8,8 +8,6 @@ from typing import Any
 from weft import lax, numpy as wnp
 from weft.scipy.stats.families import domain, exponentiate, is_positive, plain
 
-__all__ = ["cdf", "logpdf", "pdf"]
-
 
 def _power(x: Any, beta: Any) -> Any:
     """|x|**beta, whose derivatives at 0 are finite where that of the power is."""

@@ -10,8 +10,6 @@ from weft import numpy as wnp
 from weft.scipy.special.primitives.information import xlog1py
 from weft.scipy.stats.families import domain, is_nonzero_probability, log_of_count, of_count
 
-__all__ = ["logpmf", "pmf"]
-
 
 @log_of_count
 @domain(p=is_nonzero_probability)

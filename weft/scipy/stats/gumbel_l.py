@@ -7,8 +7,6 @@ from typing import Any
 from weft import numpy as wnp
 from weft.scipy.stats.families import exponentiate, log_density, log_less, probability, quantile
 
-__all__ = ["cdf", "logcdf", "logpdf", "logsf", "pdf", "ppf", "sf"]
-
 
 @log_density
 def logpdf(x: Any) -> Any:

@@ -9,8 +9,6 @@ from weft import numpy as wnp
 from weft.scipy.stats.families import exponentiate, log_density, probability, quantile
 from weft.trace.array import Array
 
-__all__ = ["cdf", "logpdf", "pdf", "ppf", "sf"]
-
 
 @log_density
 def logpdf(x: Any) -> Any:

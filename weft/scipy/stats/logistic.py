@@ -8,8 +8,6 @@ from weft import lax, numpy as wnp
 from weft.scipy.special.primitives.information import logit
 from weft.scipy.stats.families import exponentiate, log_density, probability, quantile
 
-__all__ = ["cdf", "isf", "logpdf", "pdf", "ppf", "sf"]
-
 
 @log_density
 def logpdf(x: Any) -> Any:

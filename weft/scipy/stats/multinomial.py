@@ -15,8 +15,6 @@ from weft.scipy.special.primitives.information import xlogy
 from weft.scipy.stats.families import exponentiate
 from weft.trace.array import Array
 
-__all__ = ["logpmf", "pmf"]
-
 
 def logpmf(x: Any, n: Any, p: Any) -> Array:
     """Return the logarithm of the probability of counts.

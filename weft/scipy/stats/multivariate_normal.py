@@ -13,8 +13,6 @@ from weft.scipy import linalg
 from weft.scipy.special.arguments import promote_floats
 from weft.trace.array import Array
 
-__all__ = ["logpdf", "pdf"]
-
 
 def logpdf(x: Any, mean: Any, cov: Any, allow_singular: None = None) -> Array:
     """Return the logarithm of the density at x.

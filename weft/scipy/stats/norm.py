@@ -9,8 +9,6 @@ from weft import numpy as wnp
 from weft.scipy.special.primitives import error
 from weft.scipy.stats.families import density, log_density, probability, quantile
 
-__all__ = ["cdf", "isf", "logcdf", "logpdf", "logsf", "pdf", "ppf", "sf"]
-
 
 @log_density
 def logpdf(x: Any) -> Any:

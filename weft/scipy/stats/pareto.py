@@ -18,8 +18,6 @@ from weft.scipy.stats.families import (
     within,
 )
 
-__all__ = ["cdf", "logcdf", "logpdf", "logsf", "pdf", "ppf", "sf"]
-
 
 @log_density
 @domain(b=is_positive)

@@ -11,8 +11,6 @@ from weft import numpy as wnp
 from weft.scipy.special.primitives.gamma import gamma_difference
 from weft.scipy.stats.families import domain, exponentiate, is_positive, log_density
 
-__all__ = ["logpdf", "pdf"]
-
 
 @log_density
 @domain(df=is_positive)

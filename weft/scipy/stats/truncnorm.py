@@ -12,8 +12,6 @@ from weft.scipy.special.primitives.error import log_ndtr
 from weft.scipy.stats.families import exponentiate, log_density, log_less, probability, within
 from weft.trace.array import Array
 
-__all__ = ["cdf", "logcdf", "logpdf", "logsf", "pdf", "sf"]
-
 
 def _log_mass(a: Array, b: Array) -> Array:
     """Return the logarithm of the probability that a normal variable is between a and b, with a < b."""

@@ -9,8 +9,6 @@ import numpy as np
 from weft import numpy as wnp
 from weft.scipy.stats.families import exponentiate, log_density, probability, quantile, within
 
-__all__ = ["cdf", "logpdf", "pdf", "ppf"]
-
 
 @log_density
 def logpdf(x: Any) -> Any:

@@ -8,8 +8,6 @@ from typing import Any
 from weft import lax, numpy as wnp
 from weft.scipy.stats.families import domain, exponentiate, is_positive, plain
 
-__all__ = ["logpdf", "pdf"]
-
 
 @plain
 @domain(kappa=is_positive)

@@ -10,8 +10,6 @@ import numpy as np
 from weft import numpy as wnp
 from weft.scipy.stats.families import exponentiate, plain, within
 
-__all__ = ["logpdf", "pdf"]
-
 
 @plain
 def logpdf(x: Any, c: Any) -> Any:

@@ -1,5 +1,3 @@
 """Logs for TensorBoard, written without TensorFlow."""
 
-from weft.keras.callbacks.tensorboard.board import TensorBoard
-
-__all__ = ["TensorBoard"]
+from weft.keras.callbacks.tensorboard.board import TensorBoard as TensorBoard

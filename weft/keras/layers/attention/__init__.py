@@ -1,7 +1,8 @@
 """Attention layers."""
 
-from weft.keras.layers.attention.attention import AdditiveAttention, Attention
-from weft.keras.layers.attention.grouped_query import GroupQueryAttention
-from weft.keras.layers.attention.multi_head import MultiHeadAttention
+from weft.errors import export as _export
+from weft.keras.layers.attention.attention import AdditiveAttention as AdditiveAttention, Attention as Attention
+from weft.keras.layers.attention.grouped_query import GroupQueryAttention as GroupQueryAttention
+from weft.keras.layers.attention.multi_head import MultiHeadAttention as MultiHeadAttention
 
-__all__ = ["AdditiveAttention", "Attention", "GroupQueryAttention", "MultiHeadAttention"]
+_export(__name__)

@@ -2,45 +2,26 @@
 
 from weft.errors import publish as _publish
 from weft.keras.ops.image.colors import (
-    gaussian_blur,
-    hsv_to_rgb,
-    rgb_to_grayscale,
-    rgb_to_hsv,
-    sobel_edges,
-    ssim,
+    gaussian_blur as gaussian_blur,
+    hsv_to_rgb as hsv_to_rgb,
+    rgb_to_grayscale as rgb_to_grayscale,
+    rgb_to_hsv as rgb_to_hsv,
+    sobel_edges as sobel_edges,
+    ssim as ssim,
 )
 from weft.keras.ops.image.geometry import (
-    crop_images,
-    extract_patches,
-    extract_patches_3d,
-    pad_images,
-    resize,
-    scale_and_translate,
+    crop_images as crop_images,
+    extract_patches as extract_patches,
+    extract_patches_3d as extract_patches_3d,
+    pad_images as pad_images,
+    resize as resize,
+    scale_and_translate as scale_and_translate,
 )
 from weft.keras.ops.image.transforms import (
-    affine_transform,
-    elastic_transform,
-    map_coordinates,
-    perspective_transform,
+    affine_transform as affine_transform,
+    elastic_transform as elastic_transform,
+    map_coordinates as map_coordinates,
+    perspective_transform as perspective_transform,
 )
-
-__all__ = [
-    "affine_transform",
-    "crop_images",
-    "elastic_transform",
-    "extract_patches",
-    "extract_patches_3d",
-    "gaussian_blur",
-    "hsv_to_rgb",
-    "map_coordinates",
-    "pad_images",
-    "perspective_transform",
-    "resize",
-    "rgb_to_grayscale",
-    "rgb_to_hsv",
-    "scale_and_translate",
-    "sobel_edges",
-    "ssim",
-]
 
 _publish(__name__)

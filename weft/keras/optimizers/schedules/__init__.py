@@ -5,27 +5,15 @@ from typing import Any
 
 from weft.errors import publish as _publish
 from weft.keras.core import registry as _registry
-from weft.keras.optimizers.schedules.base import LearningRateSchedule
+from weft.keras.optimizers.schedules.base import LearningRateSchedule as LearningRateSchedule
 from weft.keras.optimizers.schedules.decay import (
-    CosineDecay,
-    CosineDecayRestarts,
-    ExponentialDecay,
-    InverseTimeDecay,
-    PiecewiseConstantDecay,
-    PolynomialDecay,
+    CosineDecay as CosineDecay,
+    CosineDecayRestarts as CosineDecayRestarts,
+    ExponentialDecay as ExponentialDecay,
+    InverseTimeDecay as InverseTimeDecay,
+    PiecewiseConstantDecay as PiecewiseConstantDecay,
+    PolynomialDecay as PolynomialDecay,
 )
-
-__all__ = [
-    "CosineDecay",
-    "CosineDecayRestarts",
-    "ExponentialDecay",
-    "InverseTimeDecay",
-    "LearningRateSchedule",
-    "PiecewiseConstantDecay",
-    "PolynomialDecay",
-    "deserialize",
-    "serialize",
-]
 
 
 def serialize(learning_rate_schedule: LearningRateSchedule) -> Any:
@@ -59,4 +47,4 @@ def deserialize(config: Any, custom_objects: Mapping[str, Any] | None = None) ->
 
 
 _publish(__name__)
-_registry.register("optimizers.schedules", *(globals()[name] for name in __all__ if name[0].isupper()))
+_registry.register("optimizers.schedules", *_registry.functions_and_classes(__name__))
