@@ -36,7 +36,8 @@ SENTENCES = re.compile(
 FAULT = re.compile(
     r"must|need|cannot|can't|\bnot\b|n't|\bno\b|\bgot\b|expect|should|invalid|unknown|unsupported|fail|\bonly\b|out of"
     r"|missing|\btoo\b|differ|mismatch|already|without|at least|at most|received|outside|twice|lost|refus|exceed|wrong"
-    r"|neither|nothing|incompatible|conflict|duplicate|unexpected|corrupt|damaged|instead|unreadable|undefined|never",
+    r"|neither|nothing|occupied|empty|inconsisten|remainder|\bbut\b|incompatible|conflict|duplicate|unexpected|corrupt"
+    r"|damaged|instead|unreadable|undefined|never",
     re.I,
 )
 """Words that say that something is wrong. A message without one states the rule as if it were a fact."""

@@ -311,7 +311,7 @@ def test_compiled_functions_are_stored():
     assert again({"x": jnp.ones(3)}).value.tolist() == [2.0, 2.0, 2.0]
     with pytest.raises(InvalidInputTypeError, match="was compiled"):
         again({"x": jnp.ones(4)})
-    with pytest.raises(TypeError, match="takes what"):
+    with pytest.raises(TypeError, match="needs the result of"):
         serialize(weft.jit(jnp.sin))
 
 

@@ -48,19 +48,19 @@ class Listener(Protocol):
 
     events: bool
 
-    def entered(self, thread: int, moment: int, line: Location | None) -> None:
+    def enter(self, thread: int, moment: int, line: Location | None) -> None:
         """Called when an outermost span of a thread begins."""
         ...
 
-    def left(self, span: Span, inside: int, outermost: bool) -> None:
+    def leave(self, span: Span, inside: int, outermost: bool) -> None:
         """Called when a span ends; `inside` nanoseconds of it belong to nested spans."""
         ...
 
-    def ran(self, program: Any, span: Span, log: Log) -> int:
+    def record_run(self, program: Any, span: Span, log: Log) -> int:
         """Called when a program has run; returns the nanoseconds of its steps."""
         ...
 
-    def marked(self, span: Span) -> None:
+    def mark_end(self, span: Span) -> None:
         """Called when a block that the user named ends."""
         ...
 
@@ -114,7 +114,7 @@ class span:
         if not inside:
             thread = threading.get_ident()
             for listener in self._listeners:
-                listener.entered(thread, self._begin, line)
+                listener.enter(thread, self._begin, line)
         inside.append(0)
         lines.append(line)
 
@@ -126,7 +126,7 @@ class span:
         _thread.lines.pop()
         ended = Span(self._category, self._name, self._begin, end, threading.get_ident(), self._line, self._details)
         for listener in self._listeners:
-            listener.left(ended, others, not inside)
+            listener.leave(ended, others, not inside)
         if inside:
             inside[-1] += end - self._begin
 
@@ -141,7 +141,7 @@ def mark(category: str, name: str, line: Location | None = None, **details: Any)
         if listeners:
             ended = Span(category, name, begin, now(), threading.get_ident(), line, details)
             for listener in listeners:
-                listener.marked(ended)
+                listener.mark_end(ended)
 
 
 class run_of:
@@ -167,7 +167,7 @@ class run_of:
         end = now()
         _thread.running = False
         ended = Span("run", self._name, self._begin, end, threading.get_ident(), _thread.lines[-1], {})
-        taken = [listener.ran(self._program, ended, self._log) for listener in self._span._listeners]
+        taken = [listener.record_run(self._program, ended, self._log) for listener in self._span._listeners]
         _thread.inside[-1] += taken[0]
         self._span.__exit__()
 

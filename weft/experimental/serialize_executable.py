@@ -14,7 +14,7 @@ from weft.api.stages import Compiled
 from weft.base import tree
 from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.base.publish import publish as _publish
-from weft.export.exported import deserialize, exported_of
+from weft.export.exported import deserialize, export_trace
 from weft.ir.types import ShapeDtypeStruct
 
 
@@ -32,7 +32,7 @@ def serialize(compiled: Compiled) -> tuple[bytes, tree.PyTreeDef, tree.PyTreeDef
     if not isinstance(compiled, Compiled):
         what = "serialize needs the result of jit(f).lower(...).compile()."
         raise ArgumentTypeError(what, received=f"an object of type {type(compiled).__name__}")
-    exported = exported_of(compiled._traced)
+    exported = export_trace(compiled._traced)
     # Structures are the caller's, so that they may have nodes that no file can name.
     flat = exported.with_flat_structures()
     return bytes(flat.serialize()), compiled.in_tree, compiled.out_tree

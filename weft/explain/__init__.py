@@ -1,4 +1,4 @@
-"""A compiler one can look into: `weft.explain(f)(*args)` writes a page about what a function is compiled to.
+"""Explanations of compiled programs: `weft.explain(f)(*args)` writes a page about the compilation of a function.
 
 The page has the user's lines, the jaxpr, fusions with the reason for each decision, steps and kernels with their
 flops, bytes, measured times and share of the machine's limit, memory over time, and assembly. From a shell:
@@ -31,7 +31,7 @@ __all__ = ["Explanation", "explain"]
 
 
 class Explanation:
-    """What there is to know about a compiled function for one set of arguments. `data` has it as plain values."""
+    """Explanation of a compiled function for one set of arguments. `data` has it as plain values."""
 
     def __init__(self, data: dict[str, Any], path: pathlib.Path | None = None) -> None:
         self.data = data
@@ -39,7 +39,7 @@ class Explanation:
 
     @property
     def html(self) -> str:
-        """The page."""
+        """Page."""
         return page(self.data)
 
     def save(self, path: str | pathlib.Path) -> pathlib.Path:
@@ -49,7 +49,7 @@ class Explanation:
         return self.path
 
     def _repr_html_(self) -> str:
-        """The page in a frame of its own, whose styles and scripts do not meet those of a notebook."""
+        """Return the page in an iframe, so that its styles and scripts are separate from the notebook's."""
         return f'<iframe srcdoc="{html.escape(self.html)}" style="width:100%;height:40em;border:0"></iframe>'
 
     def __repr__(self) -> str:
@@ -60,7 +60,7 @@ class Explanation:
 def explain(
     function: Callable[..., Any], /, path: str | pathlib.Path | None = None, *, write: bool = True
 ) -> Callable[..., Explanation]:
-    """A function of the same arguments that compiles and times `function` for them, and explains what it found.
+    """Return a function of the same arguments that compiles and times `function` for them and returns an `Explanation`.
 
     It writes the page to `path`, by default `<name>.explain.html` in the current folder; without `write` it only
     returns the `Explanation`. The program runs several times, but once if it has effects; arguments that are donated
@@ -69,7 +69,7 @@ def explain(
     jitted: JitFunction = function if isinstance(function, JitFunction) else jit(function)
 
     @functools.wraps(function)
-    def explained(*args: Any, **kwargs: Any) -> Explanation:
+    def explain_call(*args: Any, **kwargs: Any) -> Explanation:
         compiled = jitted.lower(*args, **kwargs).compile()
         executable, traced = compiled.runtime_executable(), compiled._traced
         values = [*traced._constants, *tree.leaves(traced._dynamic(args, kwargs))]
@@ -88,7 +88,7 @@ def explain(
             explanation.save(path or f"{safe}.explain.html")
         return explanation
 
-    return explained
+    return explain_call
 
 
 class _Callable(types.ModuleType):

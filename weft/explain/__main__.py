@@ -25,7 +25,7 @@ from weft.trace.tracer import Tracer
 
 
 class Found(BaseException):
-    """The call that was looked for. It must not be caught by the script's handlers of errors."""
+    """Raised with the call to explain. A BaseException, so that the script's error handlers do not catch it."""
 
     def __init__(self, function: JitFunction, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> Explanation:
 def find_call(
     file: str, name: str, expression: str | None, fail: Callable[[str], Any]
 ) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
-    """The function and the arguments to explain it for."""
+    """Find the function and the arguments to explain."""
 
     def watch(function: JitFunction, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         traced = any(isinstance(leaf, Tracer) for leaf in tree.leaves((args, kwargs)))

@@ -1,5 +1,5 @@
-"""What there is to say about a compiled program: lines, equations, fusions, steps, kernels and memory, each with an
-id, its figures, and the ids of what it belongs with."""
+"""Data of an explanation: lines, equations, fusions, steps, kernels and memory of a compiled program, each with an id,
+its figures, and the ids of related items."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from weft.compiler.program.ir import Call, Launch, Slot, Step
 from weft.compiler.program.printer import step_texts
 from weft.compiler.provenance import Line, StepCost, costs, equations_of, lines_of, step_lines, touched_bytes
 from weft.explain.measure import Measurement
-from weft.explain.origins import fusions_of_equations
+from weft.explain.origins import map_equations_to_fusions
 from weft.ir.jaxpr import Equation, Jaxpr, Var, subjaxprs
 from weft.ir.printer import Printer, uses
 from weft.profiler.report import step_name
@@ -60,7 +60,7 @@ class Collector:
         self._step_rows: list[dict[str, Any]] = []
 
     def data(self) -> dict[str, Any]:
-        """All of it, as what JSON can hold."""
+        """Return all of it as JSON-compatible values."""
         # The order matters: steps bring fusions and kernels together, and lines are known when all have been seen.
         fusions = self._fusions()
         steps = self._steps()
@@ -140,7 +140,7 @@ class Collector:
         return found
 
     def _refusals(self) -> list[dict[str, Any]]:
-        """What was not fused and why, in the jaxpr and in its sub-jaxprs."""
+        """Return the refused fusions with their reasons, in the jaxpr and in its sub-jaxprs."""
         found: list[dict[str, Any]] = []
         before = self.compilation.stages[-2].jaxpr if len(self.compilation.stages) > 1 else self.compilation.traced
         for i, jaxpr in enumerate((before, *_all_inner_jaxprs(before))):
@@ -148,20 +148,20 @@ class Collector:
                 about = _reason(reason)
                 about["id"] = f"r{len(found)}"
                 about["program"] = i
-                units = [u for name in (reason.producer, reason.consumer) if (u := self._unit_of(jaxpr, name))]
+                units = [u for name in (reason.producer, reason.consumer) if (u := self._find_unit(jaxpr, name))]
                 self.relate([about["id"]], units)
                 found.append(about)
         return found
 
-    def _unit_of(self, jaxpr: Jaxpr, name: str) -> str | None:
-        """The fusion of an operation that a reason names by its position: `mul.3`."""
+    def _find_unit(self, jaxpr: Jaxpr, name: str) -> str | None:
+        """Return the fusion of an operation that a reason names by its position: `mul.3`."""
         position = re.fullmatch(r"\w+\.(\d+)", name)
         if position is None or int(position[1]) >= len(jaxpr.eqns):
             return None
         return next((self.makers[v] for v in jaxpr.eqns[int(position[1])].outvars if v in self.makers), None)
 
     def _equations(self) -> list[dict[str, Any]]:
-        """The jaxpr as it was traced, a row for each equation, those of sub-jaxprs under their own."""
+        """Return a row for each equation of the traced jaxpr, those of sub-jaxprs under their own."""
         rows: list[dict[str, Any]] = []
         printer = Printer(False, [], False, 100)
         by_line: dict[Line, list[str]] = {}
@@ -172,7 +172,7 @@ class Collector:
         for row in self._step_rows:
             if row["fusion"] is not None:
                 steps_of.setdefault(row["fusion"], []).extend([row["id"], *filter(None, [row["kernel"]])])
-        became = fusions_of_equations(self.compilation.traced, self.makers, by_line)
+        became = map_equations_to_fusions(self.compilation.traced, self.makers, by_line)
         ids = itertools.count()
 
         def visit(jaxpr: Jaxpr, depth: int) -> None:
@@ -226,7 +226,7 @@ class Collector:
         return rows
 
     def _limit(self, step: Step, cost: StepCost, count: int) -> float:
-        """The least seconds that all runs of a step could take on this machine."""
+        """Return the least seconds that all runs of a step could take on this machine."""
         by_units = isinstance(step, Call) or _multiplies_by_units(step)
         return count * self.limits.seconds(cost.work, cost.bytes, touched_bytes(step), by_units)
 
@@ -263,7 +263,7 @@ class Collector:
     # -- memory ----------------------------------------------------------------------------------------------------
 
     def _memory(self) -> dict[str, Any]:
-        """Where temporaries are and how long: what `assign` planned, against the steps."""
+        """Return the lifetimes and offsets of temporaries, as `assign` planned them, against the steps."""
         timeline = _Timeline()
         timeline.visit(self.program.steps)
         slots = []
@@ -298,7 +298,7 @@ class Collector:
     # -- communication ---------------------------------------------------------------------------------------------
 
     def _communication(self) -> list[dict[str, Any]]:
-        """What each device of a program for many sends, and why."""
+        """Return what each device of a program for many sends, and why."""
         rows = []
         for i, collective in enumerate(self.communication):
             key = f"c{i}"
@@ -380,7 +380,7 @@ class _Timeline(Lifetimes):
 
 
 def _units(jaxpr: Jaxpr, depth: int) -> Iterator[tuple[Equation, int]]:
-    """The equations of a fused jaxpr and of its sub-jaxprs, with how deep they are."""
+    """Yield the equations of a fused jaxpr and of its sub-jaxprs, with their depth."""
     for equation in jaxpr.eqns:
         yield equation, depth
         if equation.primitive is not fusion:
@@ -395,7 +395,7 @@ def _all_inner_jaxprs(jaxpr: Jaxpr) -> Iterator[Jaxpr]:
 
 
 def _head(printer: Printer, equation: Equation, used: frozenset[Var]) -> str:
-    """An equation on one line, without its sub-jaxprs."""
+    """Format an equation on one line, without its sub-jaxprs."""
     plain = {k: v for k, v in equation.params.items() if not subjaxprs({k: v})}
     return printer.flat_equation(equation.replace(params=plain), used, 1 << 30) or equation.primitive.name
 
@@ -419,6 +419,6 @@ def _cost_fields(cost: StepCost) -> dict[str, float]:
 
 
 def _multiplies_by_units(step: Step) -> bool:
-    """Whether a step is a kernel that multiplies by the matrix units of the machine."""
+    """Return whether a step is a kernel that uses the matrix units of the machine."""
     kernel = step.full if isinstance(step, Launch) else None
     return isinstance(kernel, Kernel) and any(isinstance(s, GroupMatmul) for s, _ in accesses(kernel.body))

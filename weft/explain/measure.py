@@ -18,7 +18,7 @@ SECONDS = 0.5
 
 
 class Measurement(NamedTuple):
-    """The fastest run with timestamps: its seconds, and those of each of its steps, all iterations added.
+    """Fastest run with timestamps: its seconds, and those of each of its steps, summed over iterations.
 
     All are of one run, so that steps are parts of the whole. Stalls hit now this step and now that one, so medians of
     steps would not add up to that of the whole. `median` is that of runs without timestamps; where it is much more, the
@@ -43,7 +43,7 @@ def measure(executable: Any, values: Sequence[Any], donated: Sequence[bool], pla
         executable.optimise()
 
     def arrays() -> list[Any]:
-        """The arguments; those that the program may overwrite are copies."""
+        """Return the arguments, copied where the program may overwrite them."""
         return executable.own_arguments(stored, donated, placement)
 
     if not once:

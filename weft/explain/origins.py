@@ -1,4 +1,4 @@
-"""What became of each equation that was traced: the fusions that it went into."""
+"""Provenance of traced equations: the fusions that each became part of."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from weft.compiler.provenance import Line
 from weft.ir.jaxpr import Equation, Jaxpr, Var, subjaxprs
 
 
-def fusions_of_equations(
+def map_equations_to_fusions(
     traced: Jaxpr, makers: Mapping[Any, str], by_line: Mapping[Line, Sequence[str]]
 ) -> dict[int, list[str]]:
-    """For each equation of a traced jaxpr, by its `id`, the fusions it went into.
+    """Return the fusions of each equation of a traced jaxpr, by the `id` of the equation.
 
-    `makers` has the fusion that each value of the fused jaxpr comes from. A value that passes have replaced counts
-    for what its users became; where those are unknown too, for whatever came of its line (`by_line`). What nobody uses
-    went nowhere.
+    `makers` has the fusion that computes each value of the fused jaxpr. An equation whose value passes have replaced is
+    attributed to the fusions of its users or, where those are unknown too, of its line (`by_line`). A dead equation has
+    none.
     """
     found: dict[int, list[str]] = {}
 
@@ -42,7 +42,7 @@ def fusions_of_equations(
 
 
 def results(equation: Equation) -> Iterator[Var]:
-    """The results of an equation and of those in its sub-jaxprs."""
+    """Yield the results of an equation and of those in its sub-jaxprs."""
     yield from equation.outvars
     for body in subjaxprs(equation.params):
         for inner in body.eqns:

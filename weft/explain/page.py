@@ -1,4 +1,4 @@
-"""An explanation as one HTML page that needs nothing else: its data is in it as JSON, too."""
+"""HTML page of an explanation: self-contained, with its data as JSON too."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ document.addEventListener("keydown", event => { if (event.key === "Escape") { he
 
 
 def page(data: dict[str, Any]) -> str:
-    """The whole page."""
+    """Return the whole page."""
     name = html.escape(data["name"])
     # A closing tag inside of a text must not end the script element.
     values = json.dumps(data).replace("</", "<\\/")
@@ -136,7 +136,7 @@ def _section(title: str, content: str, note: str, kind: str = "") -> str:
 
 
 def _item(tag: str, key: str | None, content: str, kind: str = "") -> str:
-    """An element that lights up with what belongs to it."""
+    """Return an element that is highlighted together with related ones."""
     classes = f"item {kind}".strip() if key else kind
     marked = f' data-id="{key}"' if key else ""
     return f'<{tag} class="{classes}"{marked}>{content}</{tag}>'
@@ -206,7 +206,7 @@ def _fusions(data: dict[str, Any]) -> str:
     parts = []
     for unit in data["fusions"]:
         led = f" led by {unit['hero']}" if unit["hero"] else ""
-        count = f", {_counted(len(unit['operations']), 'operation')}" if unit["fused"] else ""
+        count = f", {_count_text(len(unit['operations']), 'operation')}" if unit["fused"] else ""
         time = f" &middot; {_seconds(seconds[unit['id']])}" if seconds.get(unit["id"]) else ""
         head = f"<b>{unit['id']}</b> {html.escape(unit['kind'])}{html.escape(led)}{count}{time}"
         reasons = "".join(_reason(reason, None) for reason in unit["reasons"])
@@ -284,7 +284,7 @@ def _kernels(data: dict[str, Any]) -> str:
     for kernel in data["kernels"]:
         head = (
             f"<b>{kernel['id']}</b> <code>{html.escape(kernel['name'])}</code> &middot; "
-            f"{_counted(kernel['count'], 'run')}, {_seconds(kernel['seconds'])}, "
+            f"{_count_text(kernel['count'], 'run')}, {_seconds(kernel['seconds'])}, "
             f"{100 * kernel['share']:.0f}% of the limit"
         )
         figures = {name.replace("_", " "): value for name, value in kernel["figures"].items()}
@@ -299,7 +299,7 @@ def _kernels(data: dict[str, Any]) -> str:
     return f'<div class="panel">{"".join(parts)}</div>'
 
 
-def _counted(count: int, what: str) -> str:
+def _count_text(count: int, what: str) -> str:
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 

@@ -1,4 +1,4 @@
-"""The pictures of an explanation, as SVG: the roofline, and memory over time."""
+"""Pictures of an explanation, as SVG: the roofline, and memory over time."""
 
 from __future__ import annotations
 

@@ -26,9 +26,9 @@ from weft.base.source import is_own, user_line
 from weft.compiler.passes.inline import inline
 from weft.export import file
 from weft.export.file import VERSION, Content, is_empty
-from weft.export.meshes import described, devices_of_call, exported_devices, moved, on_devices, over_mesh
+from weft.export.meshes import devices_of_call, drop_devices, find_devices, move_to, on_devices, over_mesh
 from weft.export.objects import check_exportable
-from weft.export.symbolic import check_assumptions, check_one_scope_of, sizes_of_call
+from weft.export.symbolic import check_assumptions, check_single_scope, sizes_of_call
 from weft.indexing.dimension import is_symbolic_shape
 from weft.indexing.expression import Expression, Symbol
 from weft.indexing.guards import Assumption
@@ -55,8 +55,8 @@ SETTINGS = ("enable_x64", "default_matmul_precision")
 
 @dataclass(frozen=True)
 class DisabledSafetyCheck:
-    """A check that exporting or calling leaves out: `platform()` is that an export is called on a platform that it was
-    exported for. `custom_call` is there for JAX's programs, and disables nothing: there are no custom calls."""
+    """Safety check to omit when an export is made or called. `platform()` is the check that the platform of a call is
+    one of the export's. `custom_call` exists for JAX's programs and has no effect, since there are no custom calls."""
 
     _impl: str
 
@@ -71,13 +71,13 @@ class DisabledSafetyCheck:
         return cls(f"custom_call:{target_name}")
 
     def is_custom_call(self) -> str | None:
-        """The name of the custom call, if it is about one."""
+        """Return the name of the custom call whose check is disabled, or None for another check."""
         kind, _, name = self._impl.partition(":")
         return name if kind == "custom_call" else None
 
 
 def default_export_platform() -> str:
-    """The platform of the default device."""
+    """Return the platform of the default device."""
     return _platform()
 
 
@@ -88,7 +88,7 @@ def _platform() -> str:
 
 @dataclass(frozen=True, eq=False)
 class Exported:
-    """A function staged for arguments of some types, to be called, stored and called elsewhere.
+    """Function staged for arguments of some types, to be called, stored and called elsewhere.
 
     `in_avals` and `out_avals` are the types of the leaves of arguments and results, with symbolic sizes where they are;
     `in_tree` is the structure of `(args, kwargs)`. The jaxpr has no Python functions: calls are inlined, and derivative
@@ -105,11 +105,11 @@ class Exported:
     argument_names: tuple[str, ...]
     jaxpr: Jaxpr
     _settings: dict[str, Any]
-    # The export of the derivative: made from what was traced, or read from a file; None if there is none.
+    # Makes the export of the derivative, from the traced function or a file; None without a derivative.
     _derivative: Callable[[], Exported] | None
-    # What the function was told of symbolic sizes that nobody knew: calls for which it is wrong raise.
+    # Comparisons of symbolic sizes that tracing assumed; calls for which one is wrong raise.
     assumptions: tuple[Assumption, ...] = ()
-    # The devices that the program is for, in order (none: any one), and how arguments and results are split over them.
+    # The devices of the program, in order (none: any one), and the shardings of arguments and results over them.
     _devices: tuple[Device, ...] = ()
     _in_shardings: tuple[NamedSharding | None, ...] = ()
     _out_shardings: tuple[NamedSharding | None, ...] = ()
@@ -121,28 +121,28 @@ class Exported:
 
     @property
     def nr_devices(self) -> int:
-        """The number of devices that the program is for."""
+        """Number of devices that the program is for."""
         return max(len(self._devices), 1)
 
     @property
     def uses_global_constants(self) -> bool:
-        """Whether the program has values that are known when it is called: symbolic sizes, or one of its platforms."""
+        """True if the program has values that are only known when it is called: symbolic sizes."""
         return any(is_symbolic_shape(getattr(t, "shape", ())) for t in self.in_avals)
 
     @property
     def module_kept_var_idx(self) -> tuple[int, ...]:
-        """The arguments that the program takes: all of them."""
+        """Arguments that the program takes: all of them."""
         return tuple(range(len(self.in_avals)))
 
     @property
     def in_shardings_hlo(self) -> tuple[NamedSharding | None, ...]:
         """Shardings of the arguments over the axes of the export, None where they are left open. There is no HLO."""
-        return tuple(map(described, self._in_shardings)) or (None,) * len(self.in_avals)
+        return tuple(map(drop_devices, self._in_shardings)) or (None,) * len(self.in_avals)
 
     @property
     def out_shardings_hlo(self) -> tuple[NamedSharding | None, ...]:
         """Shardings of the results over the axes of the export, None where they are left open."""
-        return tuple(map(described, self._out_shardings)) or (None,) * len(self.out_avals)
+        return tuple(map(drop_devices, self._out_shardings)) or (None,) * len(self.out_avals)
 
     def in_shardings_jax(self, mesh: Mesh) -> Sequence[NamedSharding | None]:
         """Return how arguments are split, as shardings over the devices of `mesh`."""
@@ -158,19 +158,19 @@ class Exported:
         return [over_mesh(s, aval, self._devices, mesh) for s, aval in zip(shardings, avals, strict=True)]
 
     def mlir_module(self) -> str:
-        """The text of the program: its jaxpr in full. There is no MLIR."""
+        """Return the text of the program: its jaxpr in full. There is no MLIR."""
         return to_text(self.jaxpr, full=True)
 
     @property
     def mlir_module_serialized(self) -> bytes:
-        """The same as bytes."""
+        """Same as bytes."""
         return self.mlir_module().encode()
 
     # -- files -------------------------------------------------------------------------------------------------------
 
     def serialize(self, vjp_order: int = 0) -> bytearray:
-        """The export as bytes, with the derivatives of reverse mode up to an order. `deserialize` reads them, also in
-        another process, on another machine, or with a later version of Weft.
+        """Serialize the export to bytes, with the derivatives of reverse mode up to an order. `deserialize` reads them,
+        also in another process, on another machine, or with a later version of Weft.
 
         >>> import weft, weft.numpy as np
         >>> from weft import export
@@ -180,7 +180,7 @@ class Exported:
         0.0 1.0
         """
         if type(vjp_order) is not int or vjp_order < 0:
-            raise ArgumentError("vjp_order is how often the export may be differentiated.", received=repr(vjp_order))
+            raise ArgumentError("vjp_order must be an integer from 0 up.", received=repr(vjp_order))
         derivative = bytes(self.vjp().serialize(vjp_order - 1)) if vjp_order else None
         content = Content(
             self.fun_name,
@@ -203,16 +203,16 @@ class Exported:
     # -- derivatives -------------------------------------------------------------------------------------------------
 
     def has_vjp(self) -> bool:
-        """Whether `vjp` has something to return."""
+        """Return whether the export has a derivative in reverse mode."""
         return self._derivative is not None
 
     def vjp(self) -> Exported:
-        """The export of the derivative in reverse mode: of the leaves of the arguments, followed by cotangents of those
-        of the results, it returns cotangents of the leaves of the arguments."""
+        """Return the export of the derivative in reverse mode. It takes the leaves of the arguments, followed by
+        cotangents of the leaves of the results, and returns cotangents of the leaves of the arguments."""
         if self._derivative is None:
             raise ArgumentError(
                 f"The export of {self.fun_name} has no derivative.",
-                received="a file without one",
+                received="a file without a derivative",
                 fix="exported.serialize(vjp_order=1) where it was written",
             )
         found = self._functions.get("vjp")
@@ -223,9 +223,9 @@ class Exported:
     # -- calls -------------------------------------------------------------------------------------------------------
 
     def call(self, *args: Any, **kwargs: Any) -> Any:
-        """The function's result on arguments of the exported structure and types; symbolic sizes may be any that the
-        constraints allow. It can be jitted, mapped by `vmap`, and differentiated in reverse mode as often as it has
-        derivatives."""
+        """Call the function with arguments of the exported structure and types; symbolic sizes may be any that the
+        constraints allow. The call can be jitted, mapped by `vmap`, and differentiated in reverse mode as often as the
+        export has derivatives."""
         leaves, in_tree = tree.flatten((args, kwargs))
         if in_tree != self.in_tree:
             raise ArgumentError(
@@ -236,7 +236,7 @@ class Exported:
                 at=user_line(),
             )
         self._check_platform()
-        with self._as_exported():
+        with self._with_settings():
             return tree.unflatten(self.out_tree, self._call_flat(leaves))
 
     def _check_platform(self) -> None:
@@ -246,30 +246,30 @@ class Exported:
         raise ArgumentError(what, received=f"a call on {_platform()}", fix="export(f, platforms=[...])", at=user_line())
 
     @contextlib.contextmanager
-    def _as_exported(self) -> Iterator[None]:
-        """The settings that held when the function was traced."""
+    def _with_settings(self) -> Iterator[None]:
+        """Set the settings under which the function was traced."""
         different = {name: value for name, value in self._settings.items() if getattr(config, name) != value}
         with overrides(**different):
             yield
 
     def _call_flat(self, leaves: Sequence[Any], devices: tuple[Device, ...] = ()) -> list[Any]:
         """Call the function on leaves; on `devices`, if the caller knows them."""
-        arrays = [_as_typed(leaf, aval) for leaf, aval in zip(leaves, self.in_avals, strict=True)]
+        arrays = [_convert_number(leaf, aval) for leaf, aval in zip(leaves, self.in_avals, strict=True)]
         sizes = self._sizes([get_aval(a) for a in arrays])
         if self._devices:
             devices = devices or devices_of_call(self.fun_name, len(self._devices), arrays)
             renamed = dict(zip(self._devices, devices, strict=True))
-            wanted = [moved(s, renamed) for s in self._in_shardings]
+            wanted = [move_to(s, renamed) for s in self._in_shardings]
             arrays = [a if s is None else constrained(a, s) for a, s in zip(arrays, wanted, strict=True)]
         present = [a for a, aval in zip(arrays, self.in_avals, strict=True) if not is_empty(aval)]
         alone = context.trace is EVALUATION and len(present) == len(arrays) and not self._devices
         function = self._for_all_sizes if sizes and alone else self._function(sizes, devices)
         results = iter(function(*present))
-        shapes = at_sizes_of(self.out_avals, sizes)
+        shapes = substitute_sizes(self.out_avals, sizes)
         return [np.zeros(t.shape, float0) if is_empty(t) else next(results) for t in shapes]
 
     def _sizes(self, types: Sequence[Any]) -> dict[Symbol, Any]:
-        """The sizes of the symbols in a call with arguments of these types, if it is for them."""
+        """Solve for the sizes of the symbols in a call with arguments of these types; raise if the types do not fit."""
         sizes = sizes_of_call(self.fun_name, self.in_avals, types, self._argument_paths)
         check_assumptions(self.fun_name, self.assumptions, sizes)
         return sizes
@@ -287,7 +287,7 @@ class Exported:
 
     @property
     def _for_all_sizes(self) -> Callable[..., Any]:
-        """The function of all leaves, whose sizes become symbols from the second size on, as those of any other."""
+        """Jitted function of all leaves, whose sizes become symbols from the second size on."""
         found = self._functions.get("all sizes")
         if found is None:
 
@@ -304,17 +304,17 @@ class Exported:
         return found
 
     def _function(self, sizes: dict[Symbol, Any], devices: tuple[Device, ...] = ()) -> Callable[..., Any]:
-        """The function at given sizes and on given devices, of the leaves that are not empty."""
+        """Return the function of the nonempty leaves at given sizes and on given devices."""
         key = (tuple(sizes.items()), devices)
         found = self._functions.get(key)
         if found is None:
-            found = self._functions.setdefault(key, self._built(sizes, devices))
+            found = self._functions.setdefault(key, self._build(sizes, devices))
         return found
 
-    def _built(self, sizes: dict[Symbol, Any], devices: tuple[Device, ...]) -> Callable[..., Any]:
+    def _build(self, sizes: dict[Symbol, Any], devices: tuple[Device, ...]) -> Callable[..., Any]:
         jaxpr = at_sizes(self.jaxpr, sizes) if sizes else self.jaxpr
         jaxpr = on_devices(jaxpr, self._devices, devices) if self._devices else jaxpr
-        in_types, out_types = (at_sizes_of(avals, sizes) for avals in (self.in_avals, self.out_avals))
+        in_types, out_types = (substitute_sizes(avals, sizes) for avals in (self.in_avals, self.out_avals))
 
         def plain(*present: Any) -> tuple[Any, ...]:
             return tuple(replay(jaxpr, *present))
@@ -345,7 +345,7 @@ class Exported:
         return jit(function)
 
     def with_flat_structures(self) -> Exported:
-        """The same for a tuple of the leaves of arguments, and one of those of results."""
+        """Return the same export for a tuple of the leaves of arguments, with a tuple of the leaves of results."""
         structures = [tree.structure(tuple(avals)) for avals in (self.in_avals, self.out_avals)]
         in_tree = tree.treedef_tuple((structures[0], tree.structure({})))
         return replace(self, in_tree=in_tree, out_tree=structures[1], _functions={})
@@ -355,8 +355,8 @@ class Exported:
         return f"<export of {self.fun_name}: ({types[0]}) -> ({types[1]})>"
 
 
-def _as_typed(leaf: Any, aval: Any) -> Any:
-    """An argument as something with a type: numbers become those of the type that was exported."""
+def _convert_number(leaf: Any, aval: Any) -> Any:
+    """Convert a Python number to an array of the exported dtype; return other arguments unchanged."""
     if type(leaf) in (bool, int, float, complex) and isinstance(aval, ArrayType) and not is_empty(aval):
         kinds = {bool: "b", int: "iufc", float: "fc", complex: "c"}
         if dtypes.kind(aval.dtype) in kinds[type(leaf)]:
@@ -364,8 +364,8 @@ def _as_typed(leaf: Any, aval: Any) -> Any:
     return leaf
 
 
-def at_sizes_of(avals: Sequence[Any], sizes: dict[Symbol, Any]) -> list[Any]:
-    """Types at given sizes."""
+def substitute_sizes(avals: Sequence[Any], sizes: dict[Symbol, Any]) -> list[Any]:
+    """Substitute sizes for the symbols of types."""
     from_symbols: dict[Any, Any] = dict(sizes)
     return [
         aval.plain_of_shape([d.substitute(from_symbols) if hasattr(d, "substitute") else d for d in aval.shape])
@@ -380,11 +380,11 @@ def export(
     disabled_checks: Sequence[DisabledSafetyCheck] = (),
     _override_lowering_rules: Sequence[tuple[Any, Any]] | None = None,
 ) -> Callable[..., Exported]:
-    """A function of arguments, or of `ShapeDtypeStruct`s in their place, that returns a jitted function exported for
-    their types.
+    """Return a function that exports a jitted function for the types of its arguments, which may be
+    `ShapeDtypeStruct`s.
 
-    Sizes may be symbolic (`symbolic_shape`): the export is then called with any that fit. `platforms` are those that it
-    may be called on, `"cpu"` and `"cuda"`; by default both, since the text of a program is for all of them.
+    Sizes may be symbolic (`symbolic_shape`): the export can then be called with any sizes that fit. `platforms` are
+    the platforms of calls, `"cpu"` and `"cuda"`; by default both, since the text of a program does not depend on it.
 
     >>> import weft, weft.numpy as np
     >>> from weft import export
@@ -405,23 +405,23 @@ def export(
         fun_jit = jit(fun_jit)
     if _override_lowering_rules:
         raise NotSupportedError(
-            "An export has jaxprs, which nothing lowers further: there are no rules of lowering to override.",
+            "An export has no lowering rules to override: it consists of jaxprs, which are not lowered.",
             received=f"_override_lowering_rules for {', '.join(str(p) for p, _ in _override_lowering_rules)}",
             fix="leave it out",
         )
     names = PLATFORMS if platforms is None else tuple(_NAMES.get(p, p) for p in platforms)
     if not names or any(not isinstance(p, str) for p in names):
-        raise ArgumentError("platforms are names.", received=repr(platforms), fix=f"{list(PLATFORMS)}")
+        raise ArgumentError("platforms must be names of platforms.", received=repr(platforms), fix=f"{list(PLATFORMS)}")
 
-    def exported(*args: Any, **kwargs: Any) -> Exported:
+    def export_for(*args: Any, **kwargs: Any) -> Exported:
         name = getattr(fun_jit, "__name__", type(fun_jit).__name__)
-        check_one_scope_of(name, _shapes_of((args, kwargs)))
-        return exported_of(fun_jit.trace(*args, **kwargs), names, tuple(disabled_checks))
+        check_single_scope(name, _get_symbolic_shapes((args, kwargs)))
+        return export_trace(fun_jit.trace(*args, **kwargs), names, tuple(disabled_checks))
 
-    return exported
+    return export_for
 
 
-def _shapes_of(args_kwargs: Any) -> dict[str, Sequence[Any]]:
+def _get_symbolic_shapes(args_kwargs: Any) -> dict[str, Sequence[Any]]:
     """Return the shapes of the leaves that have one, by path."""
     leaves, _ = tree.flatten_with_path(args_kwargs)
     return {
@@ -431,16 +431,16 @@ def _shapes_of(args_kwargs: Any) -> dict[str, Sequence[Any]]:
     }
 
 
-def exported_of(
+def export_trace(
     traced: Traced, platforms: tuple[str, ...] = PLATFORMS, disabled: Sequence[DisabledSafetyCheck] = ()
 ) -> Exported:
-    """The export of a function that was traced."""
+    """Export a function that was traced."""
     jaxpr, _ = drop_dead(inline(traced.jaxpr), [True] * len(traced.jaxpr.outvars))
     jaxpr = jaxpr.replace(name=traced.fun_name)
     in_avals, out_avals = tuple(traced._in_types), tuple(traced._out_types)
-    devices, in_shardings, out_shardings = _splitting(traced, jaxpr, in_avals)
+    devices, in_shardings, out_shardings = _get_placement(traced, jaxpr, in_avals)
     check_exportable(jaxpr, traced.fun_name, devices)
-    # What is empty is not part of the program.
+    # Empty leaves are not part of the program.
     jaxpr = jaxpr.replace(invars=[v for v, t in zip(jaxpr.invars, in_avals, strict=True) if not is_empty(t)])
     traced_jaxpr = traced.jaxpr
     return Exported(
@@ -464,13 +464,13 @@ def exported_of(
     )
 
 
-def _splitting(traced: Traced, jaxpr: Jaxpr, in_avals: Sequence[Any]) -> Any:
-    """The devices that a traced function is for, and the shardings of its arguments and results; nothing of them if it
+def _get_placement(traced: Traced, jaxpr: Jaxpr, in_avals: Sequence[Any]) -> Any:
+    """Return the devices of a traced function and the shardings of its arguments and results; three empty tuples if it
     names no mesh."""
     own = [s if isinstance(s, NamedSharding) else None for s in traced._shardings[len(traced._constants) :]]
     own += [None] * (len(in_avals) - len(own))
     ins = tuple(s or getattr(t, "explicit_sharding", None) for s, t in zip(own, in_avals, strict=True))
-    devices = exported_devices(jaxpr, ins)
+    devices = find_devices(jaxpr, ins)
     if not devices:
         return (), (), ()
     mesh = mesh_of(jaxpr, (), ins)
@@ -488,8 +488,8 @@ def _derivative(
     disabled: Sequence[DisabledSafetyCheck],
     shardings: Any,
 ) -> Exported:
-    """The export of a function's derivative in reverse mode, by the rules that the function has. `shardings` are those
-    of its arguments and of its results."""
+    """Export the derivative of a function in reverse mode, by its own rules. `shardings` are those of its arguments and
+    of its results."""
     count = len(in_avals)
     present = [not is_empty(t) for t in out_avals]
     tangents = [t.tangent().dtype != float0 for t in out_avals]
@@ -498,7 +498,7 @@ def _derivative(
     def fun_vjp(*flat: Any) -> tuple[Any, ...]:
         leaves, cotangents = list(flat[:count]), flat[count:]
 
-        def differentiated(*values: Any) -> list[Any]:
+        def differentiable(*values: Any) -> list[Any]:
             own = list(leaves)
             for i, value in zip(chosen, values, strict=True):
                 own[i] = value
@@ -506,7 +506,7 @@ def _derivative(
             outs = [next(results) if p else None for p in present]
             return [o for o, t in zip(outs, tangents, strict=True) if t]
 
-        _, pull = pull_back(differentiated, *(leaves[i] for i in chosen))
+        _, pull = pull_back(differentiable, *(leaves[i] for i in chosen))
         found = iter(pull([c for c, t in zip(cotangents, tangents, strict=True) if t]))
         cts = [next(found) if i in chosen else np.zeros(t.shape, float0) for i, t in enumerate(in_avals)]
         return tuple(ct if s is None else constrained(ct, s) for ct, s in zip(cts, split_ins, strict=True))
@@ -514,7 +514,7 @@ def _derivative(
     structs = [ShapeDtypeStruct.like(t) for t in in_avals]
     structs += [ShapeDtypeStruct.like(t.cotangent().strong()) for t in out_avals]
     ins, outs = shardings
-    # What types say is said of cotangents by their own types.
+    # Shardings that are part of a type are part of the cotangent's type too.
     split_ins, split_outs = (
         [None if is_empty(t) or t.explicit_sharding is not None else s for s, t in zip(own, avals, strict=True)]
         if own
@@ -531,20 +531,20 @@ def _derivative(
     traced._paths = [*primal._paths, *(f"the cotangent of result {i}" for i in range(len(out_avals)))]
     traced.fun_name = f"the derivative of {primal.fun_name}"
     traced.assumptions = primal.assumptions
-    return exported_of(traced, platforms, disabled)
+    return export_trace(traced, platforms, disabled)
 
 
 def deserialize(blob: Any) -> Exported:
-    """The export that bytes hold, as `Exported.serialize` wrote them; `FileFormatError` if they are others. All of it
-    is checked before anything runs, and nothing in a file is code."""
-    return _deserialized(bytes(blob), MOST_DERIVATIVES)
+    """Read an export from the bytes that `Exported.serialize` wrote; raise `FileFormatError` for any others. The file
+    is checked completely before anything runs, and nothing in it is code."""
+    return _deserialize(bytes(blob), MOST_DERIVATIVES)
 
 
-def _deserialized(blob: bytes, most: int) -> Exported:
+def _deserialize(blob: bytes, most: int) -> Exported:
     content = file.read(blob)
     if content.vjp is not None and not most:
-        raise FileFormatError(f"The export has derivatives of more than {MOST_DERIVATIVES} orders.")
-    derivative = None if content.vjp is None else _deserialized(content.vjp, most - 1)
+        raise FileFormatError(f"The export must not have derivatives of more than {MOST_DERIVATIVES} orders.")
+    derivative = None if content.vjp is None else _deserialize(content.vjp, most - 1)
     return Exported(
         content.name,
         content.in_tree,

@@ -1,4 +1,4 @@
-"""The file of an export: a line, a header of JSON, the text of the jaxpr, then blocks of constants.
+"""File format of an export: a line, a header of JSON, the text of the jaxpr, then blocks of constants.
 
     weft export 1 <digest of all that follows>
     {"name": "f", "symbols": {"b": [1, null]}, "in": ..., "out": ..., "blocks": [...], ...}
@@ -40,7 +40,7 @@ from weft.sharding.shardings import NamedSharding
 
 VERSION = 1
 ALIGNMENT = 64
-# A header is longer than this, or brackets are nested deeper, in no file that anybody needs.
+# Limits for the header and for nested brackets, far beyond any real export.
 MOST_HEADER_BYTES = 1 << 27
 DEEPEST = 200
 MOST_SYMBOLS = 1000
@@ -48,7 +48,7 @@ _MAGIC = re.compile(rb"weft export (\d{1,6}) ([0-9a-f]{64})\n")
 
 
 class Content(NamedTuple):
-    """What a file holds of an export."""
+    """Contents of the file of an export."""
 
     name: str
     jaxpr: Jaxpr
@@ -67,14 +67,14 @@ class Content(NamedTuple):
 
 
 def write(content: Content) -> bytes:
-    """The file of an export."""
+    """Write the file of an export."""
     jaxpr = content.jaxpr
     check_exportable(jaxpr, content.name, content.devices)
     table: list[Any] = []
     text = to_text(jaxpr, full=True, table=table).encode()
     blocks: list[np.ndarray] = []
     encoder = Encoder(blocks, content.devices)
-    symbols = symbols_of([*table, *content.in_avals, *content.out_avals])
+    symbols = collect_symbols([*table, *content.in_avals, *content.out_avals])
     header: dict[str, Any] = {
         "name": content.name,
         "symbols": {s.name: [None if b is None else str(b) for b in (s.lower, s.upper)] for s in symbols},
@@ -111,9 +111,9 @@ def _primitives(jaxpr: Jaxpr) -> set[Any]:
     return found.union(*(_primitives(inner) for e in jaxpr.eqns for inner in subjaxprs(e.params)))
 
 
-def symbols_of(items: Sequence[Any]) -> list[Symbol]:
-    """The symbols of sizes and types, and those in their bounds; those that bound others first. The text of a jaxpr has
-    all its sizes as handles."""
+def collect_symbols(items: Sequence[Any]) -> list[Symbol]:
+    """Collect the symbols of sizes and types and those in their bounds, bounds first. The text of a jaxpr has all its
+    sizes as handles."""
     found: dict[Symbol, None] = {}
 
     def add(symbol: Symbol) -> None:
@@ -132,15 +132,15 @@ def symbols_of(items: Sequence[Any]) -> list[Symbol]:
 
 
 def read(data: bytes) -> Content:
-    """What the bytes of a file hold; `FileFormatError` if they are not those of an export."""
+    """Read the file of an export; raise `FileFormatError` for any other bytes."""
     with _all_as_format_errors():
         return _read(memoryview(data).toreadonly())
 
 
 @contextmanager
 def _all_as_format_errors() -> Iterator[None]:
-    """A malformed file fails in the reader of JSON, in the parser, in type rules or in the verifier, each with its own
-    errors: they are causes of one error."""
+    """Convert all errors to `FileFormatError`: a malformed file fails in the reader of JSON, in the parser, in type
+    rules or in the verifier, each with its own errors, which become the cause."""
     try:
         yield
     except (FileFormatError, InternalError):
@@ -157,7 +157,9 @@ def _read(data: memoryview) -> Content:
         raise FileFormatError("This is no export: it does not begin with `weft export`, a version and a digest.")
     version = int(start[1])
     if version != VERSION:
-        raise FileFormatError(f"The export is of version {version}; this Weft reads version {VERSION}.")
+        raise FileFormatError(
+            f"The export must be of version {VERSION} to be read by this Weft, got version {version}."
+        )
     body = data[start.end() :]
     if _digest(body).encode() != start[2]:
         raise FileFormatError("The export is damaged: its digest is another one.", fix="a new copy of the file")
@@ -172,7 +174,7 @@ def _content(header: Any, body: memoryview, position: int) -> Content:
     length = _count(header["text"])
     text = bytes(body[position : position + length]).decode()
     if len(text.encode()) != length:
-        raise FileFormatError("The export ends in its text.")
+        raise FileFormatError("The export is too short: it ends in its text.")
     _check_nesting(text)
     position += length + 1
     blocks: list[memoryview] = []
@@ -182,19 +184,19 @@ def _content(header: Any, body: memoryview, position: int) -> Content:
         position += -position % ALIGNMENT
         blocks.append(body[position : position + size])
         if len(blocks[-1]) != size:
-            raise FileFormatError("The export ends in its constants.")
+            raise FileFormatError("The export is too short: it ends in its constants.")
         position += size
     vjp = None if vjp_size is None else bytes(blocks.pop())
     for name, version in header["primitives"].items():
         if lookup(name).version < version:
             raise FileFormatError(
-                f"The export has `{name}` of version {version}; this Weft has version {lookup(name).version}.",
+                f"The export needs `{name}` of version {version}; this Weft only has version {lookup(name).version}.",
                 fix="a newer Weft",
             )
     symbols = _symbols(header["symbols"])
     count = _count(header.get("devices", 0))
     if count > MOST_DEVICES:
-        raise FileFormatError(f"The export is for {count} devices.")
+        raise FileFormatError(f"The export must be for at most {MOST_DEVICES} devices, got {count}.")
     devices = stand_ins(count)
     decoder = Decoder(blocks, symbols, devices)
     in_avals, out_avals = (tuple(decoder.value(t) for t in header[side]) for side in ("in", "out"))
@@ -204,7 +206,7 @@ def _content(header: Any, body: memoryview, position: int) -> Content:
     refused = [card.name for card in _primitives(jaxpr) if card.of_this_process or isinstance(card, Callback)]
     if unknown or refused:
         names = ", ".join([card.name for card in unknown] or refused)
-        raise FileFormatError(f"The text of the export has operations that no export has: {names}.")
+        raise FileFormatError(f"The text of the export has operations that cannot be exported: {names}.")
     verify(jaxpr)
     name = _text(header["name"])
     content = Content(
@@ -229,7 +231,7 @@ def _content(header: Any, body: memoryview, position: int) -> Content:
 def _shardings(values: Any, decoder: Decoder) -> tuple[Any, ...]:
     found = tuple(None if value is None else decoder.value(value) for value in values)
     if not all(isinstance(s, (NamedSharding, type(None))) for s in found):
-        raise FileFormatError("The export says in no known way how values are split.")
+        raise FileFormatError("The shardings of the export are invalid.")
     return found
 
 
@@ -241,7 +243,7 @@ def _settings(value: Any) -> dict[str, Any]:
 
 
 def _check_agreement(content: Content, table: Sequence[Any]) -> None:
-    """The header's types and structures are those of the jaxpr."""
+    """Raise unless the types and structures of the header agree with the jaxpr."""
     pairs = (
         (content.in_avals, content.in_tree, content.jaxpr.in_avals, "arguments"),
         (content.out_avals, content.out_tree, content.jaxpr.out_avals, "results"),
@@ -249,28 +251,28 @@ def _check_agreement(content: Content, table: Sequence[Any]) -> None:
     for types, structure, own, what in pairs:
         present = [t for t in types if not is_empty(t)]
         if len(types) != structure.num_leaves or len(present) != len(own):
-            raise FileFormatError(f"The export says other {what} than its text has.")
+            raise FileFormatError(f"The {what} in the header of the export differ from those of its text.")
         if not all(isinstance(t, ArrayType) and t.matches(o) for t, o in zip(present, own, strict=True)):
-            raise FileFormatError(f"The export says {what} of other types than its text has.")
+            raise FileFormatError(f"The types of {what} in the header of the export differ from those of its text.")
     for shardings, types in ((content.in_shardings, content.in_avals), (content.out_shardings, content.out_avals)):
         if len(shardings) != (len(types) if content.devices else 0):
-            raise FileFormatError("The export does not say for each value how it is split.")
+            raise FileFormatError("The export must have a sharding for each argument and result.")
     if len(content.argument_names) != len(content.in_avals):
         raise FileFormatError("The export does not name all its arguments.")
-    declared = symbols_of(content.in_avals)
-    free = [s.name for s in symbols_of([*table, *content.out_avals]) if s not in declared]
+    declared = collect_symbols(content.in_avals)
+    free = [s.name for s in collect_symbols([*table, *content.out_avals]) if s not in declared]
     if free:
-        raise FileFormatError(f"The export has sizes that no argument says: {', '.join(free)}.")
+        raise FileFormatError(f"The export has sizes that no argument determines: {', '.join(free)}.")
 
 
 def is_empty(aval: Any) -> bool:
-    """Whether arrays of a type have no elements that a program would compute: tangents of integers."""
+    """Return whether a type has no elements to compute, as the tangents of integers."""
     return isinstance(aval, ArrayType) and aval.dtype == float0
 
 
 def _symbols(declared: Any) -> dict[str, Dimension]:
     if len(declared) > MOST_SYMBOLS:
-        raise FileFormatError(f"The export has more than {MOST_SYMBOLS} symbols.")
+        raise FileFormatError(f"The export must not have more than {MOST_SYMBOLS} symbols.")
     known: dict[str, Dimension] = {}
     waiting = dict(declared)
     while waiting:
@@ -280,12 +282,12 @@ def _symbols(declared: Any) -> dict[str, Dimension]:
             if any(word in waiting for b in bounds for word in re.findall(r"[A-Za-z_]\w*", b)):
                 continue
             if not name.isidentifier():
-                raise FileFormatError(f"The export has a symbol named {name!r}.")
+                raise FileFormatError(f"The symbols of the export must be identifiers, got {name!r}.")
             low, high = (None if b is None else size_from_text(b, known) for b in (lower, upper))
             known[name] = Symbol(name, low, high)
             del waiting[name]
         if len(waiting) == before:
-            raise FileFormatError(f"The bounds of symbols go in a circle: {', '.join(waiting)}.")
+            raise FileFormatError(f"The bounds of symbols must not be cyclic: {', '.join(waiting)}.")
     return known
 
 
@@ -295,18 +297,18 @@ def _check_nesting(text: str) -> None:
         if character in "([{":
             depth += 1
             if depth > DEEPEST:
-                raise FileFormatError(f"The text of the export is nested deeper than {DEEPEST} brackets.")
+                raise FileFormatError(f"The text of the export must not be nested deeper than {DEEPEST} brackets.")
         elif character in ")]}":
             depth -= 1
 
 
 def _count(value: Any) -> int:
     if type(value) is not int or value < 0:
-        raise FileFormatError(f"A length in the header is {value!r}.")
+        raise FileFormatError(f"A length in the header must be an integer from 0 up, got {value!r}.")
     return value
 
 
 def _text(value: Any) -> str:
     if type(value) is not str:
-        raise FileFormatError(f"A name in the header is {value!r}.")
+        raise FileFormatError(f"A name in the header must be a string, got {value!r}.")
     return value

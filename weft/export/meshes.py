@@ -24,7 +24,7 @@ from weft.sharding.mesh import AbstractMesh, AxisType, Mesh
 from weft.sharding.shardings import NamedSharding
 from weft.sharding.spec import PartitionSpec
 
-# Devices of a file that was read, until a call says which they are.
+# Platform of the placeholder devices of a file, until a call determines the real ones.
 STAND_IN = "exported"
 # A file with more devices than this is malformed.
 MOST_DEVICES = 1 << 20
@@ -35,7 +35,7 @@ def stand_ins(count: int) -> tuple[Device, ...]:
     return tuple(Device(i, STAND_IN) for i in range(count))
 
 
-def exported_devices(jaxpr: Jaxpr, shardings: Sequence[Any]) -> tuple[Device, ...]:
+def find_devices(jaxpr: Jaxpr, shardings: Sequence[Any]) -> tuple[Device, ...]:
     """Return the devices that a program is for, in the order of the first mesh that it names; stand-ins if all its
     meshes are abstract, and none if it names no mesh."""
     found: dict[Mesh | AbstractMesh, None] = {}
@@ -70,16 +70,16 @@ def on_devices(jaxpr: Jaxpr, old: Sequence[Device], new: Sequence[Device]) -> Ja
     renamed = dict(zip(old, new, strict=True))
 
     def parameters(card: Primitive, params: Params) -> Params:
-        return {name: moved(value, renamed) for name, value in params.items()}
+        return {name: move_to(value, renamed) for name, value in params.items()}
 
     return map_types(jaxpr, lambda aval: aval, parameters)
 
 
-def moved(value: Any, renamed: Mapping[Device, Device]) -> Any:
-    """Return a mesh or a sharding on other devices, and anything else as it is. An abstract mesh of as many devices
-    gets them in order, unless some of its axes are Manual: then it is that of a body."""
+def move_to(value: Any, renamed: Mapping[Device, Device]) -> Any:
+    """Move a mesh or a sharding to other devices; return anything else unchanged. An abstract mesh of equal size gets
+    the devices in order, unless some of its axes are Manual: then it belongs to the body of a shard_map."""
     if isinstance(value, NamedSharding):
-        mesh = moved(value.mesh, renamed)
+        mesh = move_to(value.mesh, renamed)
         return value if mesh is value.mesh else value.update(mesh=mesh)
     if isinstance(value, Mesh):
         return _mesh([renamed.get(d, d) for d in value.device_tuple], value)
@@ -89,7 +89,7 @@ def moved(value: Any, renamed: Mapping[Device, Device]) -> Any:
 
 
 def _mesh(order: Sequence[Device], axes: Mesh | AbstractMesh) -> Mesh:
-    """A mesh of devices in order, with the axes of another one."""
+    """Make a mesh of devices in order, with the axes of another mesh."""
     grid = np.empty(len(order), object)
     grid[:] = order
     return Mesh(grid.reshape(axes.axis_sizes), axes.axis_names, axes.axis_types)
@@ -106,7 +106,7 @@ def devices_of_call(name: str, count: int, args: Sequence[Any]) -> tuple[Device,
     here = found[0] if found else (default_device(),)
     if len(here) != count:
         raise ArgumentError(
-            f"Function {name} was exported for {count} devices and is called in a context with {len(here)} devices.",
+            f"Function {name} was exported for {count} devices but is called in a context with {len(here)} devices.",
             received=f"arguments on {', '.join(map(str, here[:8]))}",
             fix=f"weft.device_put(x, weft.NamedSharding(mesh, spec)) of the arguments, on a mesh of {count} devices",
             at=user_line(),
@@ -114,7 +114,7 @@ def devices_of_call(name: str, count: int, args: Sequence[Any]) -> tuple[Device,
     return here
 
 
-def described(sharding: NamedSharding | None) -> NamedSharding | None:
+def drop_devices(sharding: NamedSharding | None) -> NamedSharding | None:
     """Return a sharding over the axes of its mesh, without the devices."""
     if sharding is None or isinstance(sharding.mesh, AbstractMesh):
         return sharding
@@ -131,7 +131,7 @@ def over_mesh(
         raise ArgumentError(
             f"The mesh must have the {len(old)} devices that the export is for.", received=f"{mesh}", at=user_line()
         )
-    own = moved(sharding, dict(zip(old, mesh.device_tuple, strict=True)))
+    own = move_to(sharding, dict(zip(old, mesh.device_tuple, strict=True)))
     if own.mesh.shape_tuple == mesh.shape_tuple:
         return own.update(mesh=mesh)
     ndim = len(aval.shape)
@@ -148,7 +148,7 @@ def over_mesh(
 
 
 def _specs(names: Sequence[Any], ndim: int) -> Any:
-    """All specs that split `ndim` dimensions over some of the axes."""
+    """Enumerate all specs that split `ndim` dimensions over some of the axes."""
     for where in itertools.product(range(-1, ndim), repeat=len(names)):
         for order in itertools.permutations(range(len(names))):
             entries: list[tuple[Any, ...]] = [()] * ndim

@@ -1,7 +1,7 @@
-"""What the text of a jaxpr has as handles, as JSON: constants, symbolic sizes, and parameters that are objects.
+"""JSON encoding of the objects that the text of a jaxpr has as handles: constants, symbolic sizes, and parameters.
 
 Only objects that are data are written: arrays, dtypes, sizes, primitives by name, and the enumerations and tuples of
-Weft that `CLASSES` lists. A function, or an object of somebody else's, is refused, and reading never runs code.
+Weft that `CLASSES` lists. Functions and objects of other packages are refused, and reading never runs code.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _DTYPES = {**DTYPES, "float0": dtypes.float0}
 
 
 class NotData(Exception):
-    """An object that is not data, so that no file can have it."""
+    """Raised for an object that cannot be stored, since it is not plain data."""
 
 
 def check_exportable(jaxpr: Jaxpr, name: str, devices: Sequence[Device] = ()) -> None:
@@ -81,7 +81,7 @@ def check_exportable(jaxpr: Jaxpr, name: str, devices: Sequence[Device] = ()) ->
             try:
                 Encoder([], devices).value(value)
             except NotData as error:
-                _refuse(equation, name, f"`{card.name}` has the parameter {word}={error}, which is no data")
+                _refuse(equation, name, f"`{card.name}` has the parameter {word}={error}, which cannot be stored")
         for inner in subjaxprs(equation.params):
             check_exportable(inner, name, devices)
 
@@ -102,7 +102,7 @@ class Encoder:
         self.positions = {device: i for i, device in enumerate(devices)}
 
     def value(self, value: Any) -> Any:
-        """An object as JSON; `NotData` if it is none that files have."""
+        """Encode an object as JSON; raise `NotData` if files cannot contain it."""
         kind = type(value)
         if value is None or kind in (bool, str):
             return value
@@ -135,7 +135,7 @@ class Encoder:
         return self.splitting(value)
 
     def splitting(self, value: Any) -> Any:
-        """What says how values are split: meshes, specs, shardings, names of axes."""
+        """Encode a description of shardings: meshes, specs, shardings, names of axes."""
         if isinstance(value, (Mesh, AbstractMesh)):
             return self.mesh(value)
         if isinstance(value, NamedSharding):
@@ -153,14 +153,14 @@ class Encoder:
             return {"axes": self.axes(value)}
         if isinstance(value, MemorySpace):
             return {"space": value.name}
-        raise NotData(f"{value!r} of type {type(value).__name__}")
+        raise NotData(f"{value!r} of the unsupported type {type(value).__name__}")
 
     def mesh(self, mesh: Mesh | AbstractMesh) -> Any:
-        """The axes of a mesh, and the positions of its devices; None if it has none."""
+        """Encode the axes of a mesh, and the positions of its devices (None for an abstract mesh)."""
         positions = None
         if isinstance(mesh, Mesh):
             if any(d not in self.positions for d in mesh.device_tuple):
-                raise NotData(f"{mesh!r} of other devices than the first mesh of the program")
+                raise NotData(f"{mesh!r}, whose devices differ from those of the first mesh of the program")
             positions = [self.positions[d] for d in mesh.device_tuple]
         kinds = [kind.name for kind in mesh.axis_types]
         return {"mesh": list(mesh.axis_sizes), "names": self.names(mesh.axis_names), "kinds": kinds, "at": positions}
@@ -172,11 +172,11 @@ class Encoder:
         return list(names)
 
     def axes(self, axes: Any) -> list[str]:
-        """A set of axes, in an order that does not depend on hashes."""
+        """Encode a set of axes, in an order that does not depend on hashes."""
         return sorted(self.names(axes))
 
     def entry(self, entry: Any) -> Any:
-        """An entry of a spec."""
+        """Encode an entry of a spec."""
         if entry is UNCONSTRAINED:
             return {"open": True}
         if entry is None or isinstance(entry, str):
@@ -193,10 +193,10 @@ class Encoder:
     def array(self, value: Any) -> Any:
         aval = get_aval(value)
         if not isinstance(aval, ArrayType):
-            raise NotData(f"{value!r} of type {type(value).__name__}")
+            raise NotData(f"{value!r} of the unsupported type {type(value).__name__}")
         storage = np.ascontiguousarray(getattr(value, "_value", value))
         if storage.dtype.hasobject:
-            raise NotData(f"an array of {storage.dtype}")
+            raise NotData(f"an array of the unsupported dtype {storage.dtype}")
         if isinstance(value, (np.ndarray, np.generic)):
             aval = array_type(storage.shape, value.dtype)  # as it is, also where it is not canonical
         self.blocks.append(storage.reshape(aval.shape))
@@ -211,11 +211,13 @@ class Decoder:
         self.blocks, self.symbols, self.devices = blocks, symbols, devices
 
     def value(self, value: Any) -> Any:
-        """The object that JSON describes."""
+        """Return the object that JSON describes."""
         if value is None or type(value) in (bool, str):
             return value
         if not isinstance(value, dict):
-            raise FileFormatError(f"An object in the file is {value!r}, which is none.")
+            raise FileFormatError(
+                f"An object in the file must be JSON's null, a boolean, a string or an object, got {value!r}."
+            )
         for word, read in self._READERS.items():
             if word in value:
                 return read(self, value)
@@ -224,7 +226,7 @@ class Decoder:
     def _integer(self, value: Any) -> int:
         text = value["int"]
         if len(text) > 40:
-            raise FileFormatError("An integer in the file has more than 40 digits.")
+            raise FileFormatError("An integer in the file must have at most 40 digits.")
         return int(text)
 
     def _key(self, value: Any) -> KeyDtype:
@@ -302,7 +304,7 @@ class Decoder:
             raise FileFormatError(f"The file has no block {index!r}.")
         storage = dtypes.storage(aval.dtype)
         if storage.hasobject or any(isinstance(d, Expression) for d in aval.shape):
-            raise FileFormatError(f"The file has a constant of type {aval.short()}, which none can have.")
+            raise FileFormatError(f"A constant in the file must not be of type {aval.short()}.")
         elements = np.frombuffer(self.blocks[index], storage)
         array = elements.reshape(aval.shape)
         array.flags.writeable = False
@@ -336,7 +338,7 @@ class Decoder:
 
 
 def size_from_text(text: Any, symbols: Mapping[str, Dimension]) -> Dimension:
-    """A size from its text, with symbols that the file declares."""
+    """Parse a size from its text, with symbols that the file declares."""
     if not isinstance(text, str) or len(text) > 1000:
         raise FileFormatError("A size in the file is no text, or too long.")
     size = parse_dimension(text, symbols)

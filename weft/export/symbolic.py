@@ -42,7 +42,7 @@ class SymbolicScope:
         self._created = user_line()
         self._symbols: dict[str, Symbol] = {}
         # Names with bounds are fixed here, in whatever order shapes come.
-        names = sorted({symbol.name for text in self.constraints for symbol in _symbols_of(text)})
+        names = sorted({symbol.name for text in self.constraints for symbol in _parse_symbols(text)})
         found = parse_shape(", ".join(names), constraints=self.constraints)
         self._known: dict[str, Dimension] = dict(zip(names, map(self._own, found), strict=True))
 
@@ -72,12 +72,12 @@ class SymbolicScope:
         return f"SymbolicScope {id(self)}{at}{' with constraints:' if constraints else ''}{constraints}"
 
 
-def _symbols_of(constraint: str) -> tuple[Symbol, ...]:
+def _parse_symbols(constraint: str) -> tuple[Symbol, ...]:
     """Return the symbols that a constraint names."""
     return shape_symbols([parse_dimension(text) for text in re.split("[<>=!]=?", constraint)])
 
 
-def check_one_scope_of(name: str, shapes: Mapping[str, Sequence[Any]]) -> None:
+def check_single_scope(name: str, shapes: Mapping[str, Sequence[Any]]) -> None:
     """Raise an error unless the symbols in all shapes, by argument, were declared in one scope."""
     first: tuple[str, Any] | None = None
     for where, shape in shapes.items():
@@ -102,7 +102,7 @@ def symbolic_shape(
     scope: SymbolicScope | None = None,
     like: Sequence[int | None] | None = None,
 ) -> tuple[Any, ...]:
-    """The shape that a text describes: integers, names of sizes, and expressions of them (`+ - * // %`, `min`, `max`).
+    """Parse a symbolic shape: integers, names of sizes, and expressions of them (`+ - * // %`, `min`, `max`).
 
     Names are at least 1. `constraints` are comparisons such as `"b >= 8"`; `scope` has names and constraints that
     several shapes share. With `like`, `_` is the size of that shape there and `...` all of its sizes; no text at all is
@@ -113,20 +113,20 @@ def symbolic_shape(
     (b, 2*t, 8)
     """
     if scope is not None and constraints:
-        raise ArgumentError("Constraints are those of the scope.", fix="SymbolicScope(constraints)")
+        raise ArgumentError("Constraints must be those of the scope if one is given.", fix="SymbolicScope(constraints)")
     own = SymbolicScope(constraints) if scope is None else scope
     if shape_spec is None:
         shape_spec = "..."
     if not isinstance(shape_spec, str):
-        raise ArgumentTypeError("A symbolic shape is a text.", received=repr(shape_spec), fix='"b, 2*t, 8"')
+        raise ArgumentTypeError("A symbolic shape must be a string.", received=repr(shape_spec), fix='"b, 2*t, 8"')
     return own.shape(shape_spec, like)
 
 
 def symbolic_args_specs(
     args: Any, shapes_specs: Any, constraints: Sequence[str] = (), scope: SymbolicScope | None = None
 ) -> Any:
-    """`ShapeDtypeStruct`s for a tree of arrays, with the shapes of `shapes_specs`: a tree that is a prefix of `args`,
-    whose leaves are texts as for `symbolic_shape`, or None for the shape that the array has.
+    """Make `ShapeDtypeStruct`s for a tree of arrays, with the shapes of `shapes_specs`: a tree prefix of `args` whose
+    leaves are strings as for `symbolic_shape`, or None for the shape of the array.
 
     >>> import numpy
     >>> from weft import export
@@ -134,7 +134,7 @@ def symbolic_args_specs(
     (ShapeDtypeStruct(shape=(b, 4), dtype=float32),)
     """
     if scope is not None and constraints:
-        raise ArgumentError("Constraints are those of the scope.", fix="SymbolicScope(constraints)")
+        raise ArgumentError("Constraints must be those of the scope if one is given.", fix="SymbolicScope(constraints)")
     own = SymbolicScope(constraints) if scope is None else scope
     leaves, structure = tree.flatten(args)
     try:
@@ -157,12 +157,12 @@ def symbolic_args_specs(
 
 
 def is_symbolic_dim(p: Any) -> bool:
-    """Whether a size is symbolic."""
+    """Return whether a size is symbolic."""
     return isinstance(p, Expression)
 
 
 class _Call:
-    """The dimensions of a call, solved for the symbols of an export one after the other."""
+    """Solver for the symbols of an export from the dimensions of a call, one after the other."""
 
     def __init__(self, expected: Sequence[Type], received: Sequence[Type], names: Sequence[str]) -> None:
         self.sizes: dict[Symbol, Dimension] = {}

@@ -35,8 +35,8 @@ def register_pytree_node_serialization(
     from_children: Callable[[Any, Sequence[Any]], Any] | None = None,
 ) -> Node:
     """Say how structures with nodes of a class are written to files: under a name, with the static data of a node as
-    bytes. The class must be registered as a tree node too, also where the file is read. `from_children` is there for
-    JAX's programs: nodes are made by the function that was registered with the class."""
+    bytes. The class must be registered as a tree node too, also where the file is read. `from_children` is
+    accepted for JAX's programs and ignored: nodes are made by the function that was registered with the class."""
     for known in (_by_type.get(nodetype), _by_name.get(serialized_name)):
         if known is not None:
             raise ArgumentError(
@@ -49,14 +49,15 @@ def register_pytree_node_serialization(
 
 
 def register_namedtuple_serialization(nodetype: Node, *, serialized_name: str) -> Node:
-    """The same for a class of `collections.namedtuple` or `typing.NamedTuple`, whose nodes have no static data."""
+    """Register a class of `collections.namedtuple` or `typing.NamedTuple`, whose nodes have no static data, to be
+    written to files."""
     return register_pytree_node_serialization(
         nodetype, serialized_name=serialized_name, serialize_auxdata=lambda _: b"", deserialize_auxdata=lambda _: None
     )
 
 
 def to_json(structure: PyTreeDef) -> Any:
-    """A structure as JSON; an error if it has a node that is not registered."""
+    """Encode a tree structure as JSON; raise if it has a node that is not registered."""
     data = structure.node_data()
     if data is None:
         return "*"
@@ -84,7 +85,7 @@ def _key_to_json(key: Any) -> Any:
 
 
 def from_json(value: Any) -> PyTreeDef:
-    """The structure that JSON describes."""
+    """Decode the tree structure that JSON describes."""
     if value == "*":
         return LEAF
     if value is None:

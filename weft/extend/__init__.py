@@ -1,4 +1,4 @@
-"""What programs that extend Weft use, under the names of `jax.extend`."""
+"""Interfaces for programs that extend Weft, under the names of `jax.extend`."""
 
 from weft.base.publish import publish as _publish
 from weft.extend import (

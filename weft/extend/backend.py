@@ -22,7 +22,7 @@ __all__ = [
 
 
 class Client:
-    """A platform, its devices, and what runs programs there."""
+    """Platform with its devices and its runtime."""
 
     def __init__(self, platform: str):
         self.platform = platform
@@ -30,31 +30,31 @@ class Client:
 
     @property
     def runtime(self) -> Any:
-        """What runs programs."""
+        """Backend that runs programs."""
         return runtime_backend.backend_of(self.devices()[0])
 
     def devices(self) -> list[Device]:
-        """All devices of the platform, in all processes."""
+        """Return all devices of the platform, in all processes."""
         return runtime_device.devices(self.platform)
 
     def local_devices(self) -> list[Device]:
-        """Those of this process."""
+        """Return the devices of this process."""
         return runtime_device.local_devices(self.platform)
 
     def device_count(self) -> int:
-        """How many devices there are in all processes."""
+        """Return the number of devices in all processes."""
         return len(self.devices())
 
     def local_device_count(self) -> int:
-        """How many devices this process has."""
+        """Return the number of devices of this process."""
         return len(self.local_devices())
 
     def process_index(self) -> int:
-        """The index of this process."""
+        """Return the index of this process."""
         return runtime_device.current_process()
 
     def live_arrays(self) -> list[Any]:
-        """The arrays of this process on the platform."""
+        """Return the arrays of this process on the platform."""
         return live_arrays(self.platform)
 
     def __repr__(self) -> str:
@@ -62,7 +62,8 @@ class Client:
 
 
 def get_backend(platform: str | Client | None = None) -> Client:
-    """The backend of a platform, by default that of the default device; RuntimeError if it has no devices."""
+    """Return the backend of a platform, by default that of the default device; raise RuntimeError if it has no
+    devices."""
     if isinstance(platform, Client):
         return platform
     name = runtime_device.default_device().platform if platform is None else platform
@@ -70,7 +71,7 @@ def get_backend(platform: str | Client | None = None) -> Client:
 
 
 def backends() -> dict[str, Client]:
-    """The backends whose devices are there, by platform."""
+    """Return the backends that have devices, by platform."""
     found = {}
     for platform in runtime_backend.platforms():
         try:
@@ -81,7 +82,7 @@ def backends() -> dict[str, Client]:
 
 
 def get_default_device() -> Device:
-    """Where arrays go unless told otherwise."""
+    """Return the device where arrays go by default."""
     return runtime_device.default_device()
 
 

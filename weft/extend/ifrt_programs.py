@@ -1,5 +1,5 @@
-"""`jax.extend.ifrt_programs`: programs in the formats of another runtime. There are none here, and the module has no
-names; libraries import it before they ask what it has."""
+"""`jax.extend.ifrt_programs`: programs in the formats of another runtime. Weft has none, so the module is empty; it
+exists for libraries that import it unconditionally."""
 
 from weft.base.publish import publish as _publish
 

@@ -1,5 +1,4 @@
-"""Functions with transformations around them, each of which may return something on the side, under the names of
-`jax.extend.linear_util`.
+"""Functions wrapped in transformations that may return auxiliary outputs, under the names of `jax.extend.linear_util`.
 
 A transformation is a generator: it yields the arguments for the function inside, receives its result and yields its
 own. `transformation2` takes a plain function instead, which calls the one inside.
@@ -17,20 +16,20 @@ from weft.base.settings import config
 
 
 class StoreException(Exception):
-    """What a transformation returns on the side is asked for before the function has run, or comes twice."""
+    """A store was read before the function has run, or filled twice."""
 
 
 _EMPTY: Any = object()
 
 
 class Store:
-    """Holds what a transformation returns on the side, once."""
+    """Auxiliary output of a transformation, which is stored once."""
 
     def __init__(self) -> None:
         self._value = _EMPTY
 
     def store(self, value: Any) -> None:
-        """Put the value in."""
+        """Store the value."""
         if self._value is not _EMPTY:
             raise StoreException("Store occupied")
         self._value = value
@@ -41,7 +40,7 @@ class Store:
 
     @property
     def val(self) -> Any:
-        """The value."""
+        """Value."""
         if self._value is _EMPTY:
             raise StoreException("Store empty")
         return self._value
@@ -51,7 +50,7 @@ class Store:
 
 
 class EqualStore(Store):
-    """The same, but an equal value may come again."""
+    """Store that accepts an equal value again."""
 
     def store(self, value: Any) -> None:
         if self._value is not _EMPTY and self._value != value:
@@ -60,8 +59,8 @@ class EqualStore(Store):
 
 
 class WrappedFun:
-    """A function inside of transformations; `call_wrapped` calls it through all of them. Equal ones have the same
-    function and the same transformations."""
+    """Function inside of transformations; `call_wrapped` calls it through all of them. Two are equal if function and
+    transformations are."""
 
     __slots__ = ("__weakref__", "debug_info", "f", "f_transformed", "in_type", "params", "stores", "transforms")
 
@@ -84,7 +83,7 @@ class WrappedFun:
         return getattr(self.f, "__name__", "<unnamed wrapped function>")
 
     def wrap(self, gen: Any, gen_static_args: tuple[Any, ...], store: Store | None, function: Any) -> WrappedFun:
-        """The function with one more transformation around it."""
+        """Wrap the function in one more transformation."""
         transforms, stores = ((gen, gen_static_args), *self.transforms), (store, *self.stores)
         return WrappedFun(self.f, function, transforms, stores, self.params, None, self.debug_info)
 
@@ -93,13 +92,13 @@ class WrappedFun:
         return self.f_transformed(*args, **kwargs)
 
     def populate_stores(self, stores: tuple[Store | None, ...]) -> None:
-        """Put in what another run returned on the side."""
+        """Fill the stores with the auxiliary outputs of another run."""
         for own, other in zip(self.stores, stores, strict=True):
             if own is not None and other is not None:
                 own.store(other.val)
 
     def with_unknown_names(self) -> WrappedFun:
-        """The same without names of arguments and results."""
+        """Return the function without names of arguments and results."""
         return WrappedFun(self.f, self.f_transformed, self.transforms, self.stores, self.params, self.in_type, None)
 
     def _key(self) -> Any:
@@ -117,7 +116,7 @@ class WrappedFun:
 
 
 def wrap_init(f: Callable[..., Any], params: dict[str, Any] | None = None, *, debug_info: Any = None) -> WrappedFun:
-    """A function without transformations yet; `params` are keyword arguments that it is always called with.
+    """Make a function without transformations yet; `params` are keyword arguments of every call.
 
     >>> from weft.extend import linear_util
     >>> linear_util.wrap_init(lambda x: x + 1).call_wrapped(2)
@@ -127,63 +126,63 @@ def wrap_init(f: Callable[..., Any], params: dict[str, Any] | None = None, *, de
     return WrappedFun(f, called, params=tuple(sorted((params or {}).items())), debug_info=debug_info)
 
 
-def _curried(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, which called with its first argument alone waits for the others: so it can decorate."""
+def _allow_decorator(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Make a function of two or more arguments a decorator: called with the first one alone, it returns a partial."""
 
     @functools.wraps(function)
-    def curried(gen: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def wrapper(gen: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if args:
             return function(gen, *args, **kwargs)
         return functools.wraps(gen)(functools.partial(function, gen, **kwargs))
 
-    return curried
+    return wrapper
 
 
-@_curried
+@_allow_decorator
 def transformation(gen: Callable[..., Any], fun: WrappedFun, *gen_static_args: Any) -> WrappedFun:
-    """`fun` inside of a transformation, a generator of `gen_static_args` and the arguments. As a decorator of a
-    generator it makes a function of `fun` and `gen_static_args`."""
+    """Wrap `fun` in a transformation: a generator function of `gen_static_args` and the arguments. As a decorator of
+    the generator function, return a function of `fun` and `gen_static_args`."""
 
-    def transformed(*args: Any, **kwargs: Any) -> Any:
+    def transform(*args: Any, **kwargs: Any) -> Any:
         running = gen(*gen_static_args, *args, **kwargs)
         inner_args, inner_kwargs = next(running)
         return _last(running, fun.f_transformed(*inner_args, **inner_kwargs))
 
-    return fun.wrap(gen, gen_static_args, None, transformed)
+    return fun.wrap(gen, gen_static_args, None, transform)
 
 
-@_curried
+@_allow_decorator
 def transformation_with_aux(
     gen: Callable[..., Any], fun: WrappedFun, *gen_static_args: Any
 ) -> tuple[WrappedFun, Callable[[], Any]]:
-    """The same for a generator that yields a pair in the end, of which the second is returned on the side: the result
-    is the function and another one that returns it, once the first has run."""
+    """Wrap `fun` in a transformation whose generator yields a pair in the end: the result and an auxiliary output.
+    Return the wrapped function and a function that returns the auxiliary output of its first run."""
     store = Store()
 
-    def transformed(*args: Any, **kwargs: Any) -> Any:
+    def transform(*args: Any, **kwargs: Any) -> Any:
         running = gen(*gen_static_args, *args, **kwargs)
         inner_args, inner_kwargs = next(running)
         out, aux = _last(running, fun.f_transformed(*inner_args, **inner_kwargs))
         store.store(aux)
         return out
 
-    return fun.wrap(gen, gen_static_args, store, transformed), lambda: store.val
+    return fun.wrap(gen, gen_static_args, store, transform), lambda: store.val
 
 
 def _last(running: Any, result: Any) -> Any:
-    """What a transformation yields for the result of the function inside; it ends after that."""
+    """Send a transformation the result of the function inside, and return what it yields for it."""
     out = running.send(result)
     running.close()
     return out
 
 
-@_curried
+@_allow_decorator
 def transformation2(gen: Callable[..., Any], fun: WrappedFun, *gen_static_args: Any) -> WrappedFun:
-    """`fun` inside of a transformation that is a function: of what it calls, `gen_static_args` and the arguments."""
+    """Wrap `fun` in a transformation: a function of the function to call, `gen_static_args` and the arguments."""
     return fun.wrap(gen, gen_static_args, None, functools.partial(gen, fun.f_transformed, *gen_static_args))
 
 
-@_curried
+@_allow_decorator
 def transformation_with_aux2(
     gen: Callable[..., Any],
     fun: WrappedFun,
@@ -191,14 +190,14 @@ def transformation_with_aux2(
     use_eq_store: bool = False,
     unk_names: bool = False,
 ) -> tuple[WrappedFun, Callable[[], Any]]:
-    """The same for a function that takes a store as its second argument, where it puts what it returns on the side."""
+    """Wrap `fun` in a transformation that takes a store as its second argument, for its auxiliary output."""
     store = EqualStore() if use_eq_store else Store()
     called = functools.partial(gen, fun.f_transformed, store, *gen_static_args)
     return fun.wrap(gen, gen_static_args, store, called), lambda: store.val
 
 
 def merge_linear_aux(aux1: Callable[[], Any], aux2: Callable[[], Any]) -> tuple[bool, Any]:
-    """Which of two functions has something to return, and what: `(True, value)` if it is the first."""
+    """Return the output of the one of two auxiliary functions that has run, as `(is_first, value)`."""
     try:
         return True, aux1()
     except StoreException:
@@ -209,12 +208,12 @@ def merge_linear_aux(aux1: Callable[[], Any], aux2: Callable[[], Any]) -> tuple[
 
 
 def cache(call: Callable[..., Any], *, explain: Any = None) -> Callable[..., Any]:
-    """A function of a `WrappedFun` and hashable arguments that remembers its results, as long as the function inside
-    lives, under equal transformations and settings. What transformations return on the side is put in again."""
+    """Memoize a function of a `WrappedFun` and hashable arguments, while the function inside lives, under equal
+    transformations and settings. Auxiliary outputs are restored on a hit."""
     known: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()
 
     @functools.wraps(call)
-    def cached(fun: WrappedFun, *args: Any) -> Any:
+    def lookup_or_call(fun: WrappedFun, *args: Any) -> Any:
         table = known.setdefault(fun.f, {})
         key = (fun.transforms, fun.params, fun.in_type, args, config.key())
         found = table.get(key)
@@ -226,8 +225,8 @@ def cache(call: Callable[..., Any], *, explain: Any = None) -> Callable[..., Any
         table[key] = (answer, fun.stores)
         return answer
 
-    cached.cache_clear = known.clear  # type: ignore[attr-defined]
-    return cached
+    lookup_or_call.cache_clear = known.clear  # type: ignore[attr-defined]
+    return lookup_or_call
 
 
 _publish(__name__)

@@ -23,12 +23,12 @@ def random_seed(seeds: Any, impl: Any) -> Any:
 
 
 def seed_with_impl(impl: Any, seed: Any) -> Any:
-    """A typed key of a generator from an integer."""
+    """Make a typed key of a generator from an integer."""
     return random_seed(seed, impl)
 
 
 def threefry_2x32(keypair: Any, count: Any) -> Any:
-    """The hash of words `count`, a uint32 array, under the two words of a key: the first half of the words is hashed
+    """Hash the words `count`, a uint32 array, under the two words of a key: the first half of the words is hashed
     together with the second.
 
     >>> import weft.numpy as np
@@ -39,7 +39,7 @@ def threefry_2x32(keypair: Any, count: Any) -> Any:
     first, second = (_np.asarray(word) for word in keypair)
     words = _np.asarray(count)
     if not all(x.dtype == _np.uint32 for x in (first, second, words)):
-        raise ArgumentError(f"threefry_2x32 takes uint32 words, got {first.dtype}, {second.dtype}, {words.dtype}.")
+        raise ArgumentError(f"threefry_2x32 needs uint32 words, got {first.dtype}, {second.dtype}, {words.dtype}.")
     flat = words.ravel()
     if flat.size % 2:
         flat = _np.concatenate([flat, _np.zeros(1, _np.uint32)])

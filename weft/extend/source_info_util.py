@@ -13,7 +13,7 @@ from weft.ir.equation_info import NameStack as NameStack, SourceInfo as SourceIn
 
 
 def current() -> SourceInfo:
-    """What an operation would record that was asked for here."""
+    """Return the source information that an operation at this point would record."""
     return SourceInfo(context.source or user_location(), current_name_stack())
 
 
@@ -23,17 +23,17 @@ def new_source_info() -> SourceInfo:
 
 
 def current_name_stack() -> NameStack:
-    """The names around operations now."""
+    """Return the current stack of names around operations."""
     return NameStack(context.stack)
 
 
 def new_name_stack(name: str = "") -> NameStack:
-    """A stack of one name, or of none."""
+    """Make a stack of one name, or of none."""
     return NameStack((name,) if name else ())
 
 
 def summarize(source_info: Any, num_frames: int = 1) -> str:
-    """The line as text, `file.py:3 (function)`, of a `SourceInfo` or a location."""
+    """Format the line of a `SourceInfo` or a location as text, `file.py:3 (function)`."""
     location = getattr(source_info, "location", source_info)
     return "unknown" if location is None else repr(location)
 
@@ -45,7 +45,7 @@ def register_exclusion(path: str) -> None:
 
 @contextlib.contextmanager
 def set_name_stack(name_stack: NameStack) -> Iterator[None]:
-    """A block whose operations have these names around them."""
+    """Replace the name stack of the operations in a block."""
     before, context.stack = context.stack, name_stack.stack
     try:
         yield
@@ -55,7 +55,7 @@ def set_name_stack(name_stack: NameStack) -> Iterator[None]:
 
 @contextlib.contextmanager
 def extend_name_stack(name: str) -> Iterator[NameStack]:
-    """A block whose operations have one more scope around them; it has the new stack."""
+    """Push one more scope on the name stack in a block, and yield the new stack."""
     stack = current_name_stack().extend(name) if name else current_name_stack()
     with set_name_stack(stack):
         yield stack
@@ -65,13 +65,13 @@ transform_name_stack = extend_name_stack
 
 
 def reset_name_stack() -> contextlib.AbstractContextManager[None]:
-    """A block whose operations have no names around them."""
+    """Clear the name stack in a block."""
     return set_name_stack(NameStack())
 
 
 @contextlib.contextmanager
 def user_context(traceback: Location | None, *, name_stack: NameStack | None = None) -> Iterator[None]:
-    """A block whose operations record another line, and other names."""
+    """Replace the line, and the name stack, that operations in a block record."""
     line, stack = context.source, context.stack
     context.source = line if traceback is None else traceback
     context.stack = stack if name_stack is None else name_stack.stack

@@ -30,22 +30,22 @@ add_jaxvals_p = lookup("add")
 
 
 def add_jaxvals(x: Any, y: Any) -> Any:
-    """The sum of two tangents or cotangents of one value."""
+    """Add two tangents or cotangents of one value."""
     return accumulate(x, y)
 
 
 def add_tangents(x: Any, y: Any) -> Any:
-    """The sum of two tangents, either of which may be a `Zero`."""
+    """Add two tangents. Both may be a `Zero`."""
     return accumulate(x, y)
 
 
 def instantiate_zeros(tangent: Any) -> Any:
-    """A `Zero` as real zeros of its type; anything else as it is."""
+    """Convert a `Zero` to zeros of its type; return anything else unchanged."""
     return instantiate(tangent)
 
 
 def zeros_like_aval(aval: Type) -> Any:
-    """Zeros of a type."""
+    """Return zeros of a type."""
     return instantiate(Zero(aval))
 
 
@@ -60,7 +60,8 @@ def _without_result(rule: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def defjvp2(primitive: Primitive, *jvprules: Callable[..., Any] | None) -> None:
-    """The same by functions of the tangent, the result, the operands and the parameters."""
+    """Define the derivative as `defjvp` does, by functions of the tangent, the result, the operands and the
+    parameters."""
 
     def rule(primals: Sequence[Any], tangents: Sequence[Any], /, **params: Any) -> tuple[Any, Any]:
         out = primitive.bind(*primals, **params)
@@ -80,7 +81,7 @@ def deflinear(primitive: Primitive, transpose_rule: Callable[..., Any]) -> None:
 
 
 def deflinear2(primitive: Primitive, transpose_rule: Callable[..., Any]) -> None:
-    """The same by a rule of the cotangent, the operands and the parameters."""
+    """Define a primitive as linear as `deflinear` does, by a rule of the cotangent, the operands and the parameters."""
 
     def jvp_rule(primals: Sequence[Any], tangents: Sequence[Any], /, **params: Any) -> tuple[Any, Any]:
         out = primitive.bind(*primals, **params)
@@ -88,13 +89,13 @@ def deflinear2(primitive: Primitive, transpose_rule: Callable[..., Any]) -> None
             return out, ([Zero.of(o.aval) for o in out] if primitive.multiple_results else Zero.of(out.aval))
         return out, primitive.bind(*map(instantiate, tangents), **params)
 
-    def transposed(cotangent: Any, /, *args: Any, **params: Any) -> Any:
+    def transpose(cotangent: Any, /, *args: Any, **params: Any) -> Any:
         if type(cotangent) is Zero:
             return [Zero(a.aval.cotangent()) if is_undefined_primal(a) else None for a in args]
         return transpose_rule(cotangent, *args, **params)
 
     primitive_jvps[primitive] = jvp_rule
-    primitive_transposes[primitive] = transposed
+    primitive_transposes[primitive] = transpose
 
 
 def defbilinear(primitive: Primitive, lhs_rule: Callable[..., Any], rhs_rule: Callable[..., Any]) -> None:
@@ -106,23 +107,23 @@ def defbilinear(primitive: Primitive, lhs_rule: Callable[..., Any], rhs_rule: Ca
         lambda t, x, y, /, **params: primitive.bind(x, t, **params),
     )
 
-    def transposed(cotangent: Any, x: Any, y: Any, /, **params: Any) -> Any:
+    def transpose(cotangent: Any, x: Any, y: Any, /, **params: Any) -> Any:
         if is_undefined_primal(x):
             return (Zero(x.aval) if type(cotangent) is Zero else lhs_rule(cotangent, x, y, **params)), None
         return None, Zero(y.aval) if type(cotangent) is Zero else rhs_rule(cotangent, x, y, **params)
 
-    primitive_transposes[primitive] = transposed
+    primitive_transposes[primitive] = transpose
 
 
 def get_primitive_transpose(p: Primitive) -> Callable[..., Any]:
-    """The transpose rule of a primitive; NotImplementedError if it has none."""
+    """Return the transpose rule of a primitive; raise NotImplementedError if it has none."""
     found = primitive_transposes.get(p)
     if found is None:
         raise NotImplementedError(f"Transpose rule (for reverse-mode differentiation) for '{p}' not implemented")
     return found
 
 
-def _called(fun: Any) -> Callable[..., Any]:
+def _as_callable(fun: Any) -> Callable[..., Any]:
     return getattr(fun, "call_wrapped", fun)
 
 
@@ -133,12 +134,12 @@ def jvp(
     has_aux: bool = False,
     instantiate: bool | Sequence[bool] = True,
 ) -> Any:
-    """Results and tangents of a flat function (one of `linear_util`, or a plain one that returns a list). With
-    `has_aux` it returns a pair, and what is second comes last. `instantiate` says which tangents are never `Zero`."""
+    """Evaluate a flat function (of `linear_util`, or a plain one that returns a list) and its tangents. With `has_aux`
+    it returns a pair, whose second element comes last. `instantiate` marks tangents that must not be `Zero`."""
     auxiliary: list[Any] = []
 
     def flat(*args: Any) -> Any:
-        out = _called(fun)(*args)
+        out = _as_callable(fun)(*args)
         if has_aux:
             out, aux = out
             auxiliary.append(aux)
@@ -151,13 +152,13 @@ def jvp(
 
 
 def linearize(traceable: Any, primals: Sequence[Any], has_aux: bool = False) -> tuple[Any, ...]:
-    """The results of a flat function at a point, and the jaxpr from tangents of its arguments to those of its results,
-    with the residuals as constants; a result that does not depend on the arguments has zeros there. With `has_aux` what
-    the function returns second comes last."""
+    """Evaluate a flat function at a point. Return its results and the jaxpr from tangents of its arguments to those of
+    its results, with the residuals as constants; results that do not depend on the arguments have zeros there. With
+    `has_aux` the auxiliary output of the function comes last."""
     auxiliary: list[Any] = []
 
     def flat(*args: Any) -> Any:
-        out = _called(traceable)(*args)
+        out = _as_callable(traceable)(*args)
         if has_aux:
             out, aux = out
             auxiliary.append(aux)
@@ -170,7 +171,7 @@ def linearize(traceable: Any, primals: Sequence[Any], has_aux: bool = False) -> 
 
 
 def _with_zeros(jaxpr: Jaxpr, types: Sequence[Any], live: Sequence[bool]) -> Jaxpr:
-    """A linear jaxpr that returns zeros too, for results that are not among its own."""
+    """Add zeros to the results of a linear jaxpr, for the results that are not `live`."""
     zeros = [zeros_like_aval(t.tangent()) for t, n in zip(types, live, strict=True) if not n]
     variables = [type(jaxpr.invars[0])(z.aval) for z in zeros]
     own, others = iter(jaxpr.outvars), iter(variables)

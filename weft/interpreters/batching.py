@@ -23,23 +23,23 @@ not_mapped = None
 
 
 def bdim_at_front(x: Any, bdim: int | None, size: Any, mesh_axis: Any = None) -> Any:
-    """A value with its mapped dimension first; one that has none is broadcast to `size`."""
+    """Move the mapped dimension of a value first; broadcast a value without one to `size`."""
     return batched_at_front(x, bdim, Axis(size))
 
 
 def broadcast(x: Any, sz: Any, axis: int, mesh_axis: Any = None) -> Any:
-    """A value with a new dimension of size `sz` at `axis`, along which it is the same."""
+    """Broadcast a value along a new dimension of size `sz` at `axis`."""
     shape = (*x.shape[:axis], sz, *x.shape[axis:])
     return broadcast_in_dim(x, shape=shape, broadcast_dimensions=tuple(d + (d >= axis) for d in range(x.ndim)))
 
 
 def moveaxis(x: Any, src: int, dst: int) -> Any:
-    """A value with dimension `src` moved to `dst`."""
+    """Move dimension `src` of a value to `dst`."""
     return move_axis(x, src, dst)
 
 
 def defvectorized(prim: Primitive) -> None:
-    """Say that a primitive of one operand works on each element by itself: batched, it is applied as it is."""
+    """Declare a primitive of one operand elementwise: batched, it is applied unchanged."""
 
     def rule(args: Sequence[Any], dims: Sequence[int | None], /, **params: Any) -> tuple[Any, Any]:
         (x,), (d,) = args, dims
@@ -49,7 +49,7 @@ def defvectorized(prim: Primitive) -> None:
 
 
 def defbroadcasting(prim: Primitive) -> None:
-    """Say that a primitive works on the elements of its operands at one index, which have one shape or are scalars."""
+    """Declare a primitive elementwise in several operands, which have one shape or are scalars."""
 
     def rule(args: Sequence[Any], dims: Sequence[int | None], /, **params: Any) -> tuple[Any, Any]:
         size = next(a.shape[d] for a, d in zip(args, dims, strict=True) if d is not None)
@@ -67,7 +67,7 @@ def defbroadcasting(prim: Primitive) -> None:
 
 
 def _as_rank(x: Any, rank: int) -> Any:
-    """A value with dimensions of size 1 at its end, up to a rank."""
+    """Append dimensions of size 1 up to a rank."""
     shape = (*x.shape, *[1] * (rank - x.ndim))
     return x if x.ndim == rank else broadcast_in_dim(x, shape=shape, broadcast_dimensions=tuple(range(x.ndim)))
 

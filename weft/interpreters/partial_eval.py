@@ -1,4 +1,4 @@
-"""Tracing functions of which some arguments are known, and dead code, under the names of
+"""Partial evaluation: tracing with some arguments known, and dead code elimination, under the names of
 `jax.interpreters.partial_eval`."""
 
 from __future__ import annotations
@@ -17,39 +17,39 @@ DynamicJaxprTracer = JaxprTracer = StagedTracer
 
 
 class PartialVal(tuple[Any, Any]):
-    """A value that is known, `(None, value)`, or of which only the type is, `(type, None)`."""
+    """Known value, `(None, value)`, or the type of an unknown one, `(type, None)`."""
 
     def __new__(cls, xs: tuple[Any, Any]) -> PartialVal:
         return super().__new__(cls, xs)
 
     @classmethod
     def known(cls, const: Any) -> PartialVal:
-        """A known value."""
+        """Make a known value."""
         return cls((None, const))
 
     @classmethod
     def unknown(cls, aval: Type) -> PartialVal:
-        """A value of which the type is known."""
+        """Make an unknown value of a type."""
         return cls((aval, None))
 
     def is_known(self) -> bool:
-        """Whether the value is known."""
+        """Return whether the value is known."""
         return self[0] is None
 
     def get_known(self) -> Any:
-        """The value, or None if it is not known."""
+        """Return the value, or None if it is unknown."""
         return self[1] if self.is_known() else None
 
     def get_aval(self) -> Type:
-        """The type."""
+        """Return the type."""
         return get_aval(self[1]) if self.is_known() else self[0]
 
 
 def trace_to_jaxpr_nounits(
     fun: Any, pvals: Sequence[PartialVal], instantiate: bool | Sequence[bool] = False
 ) -> tuple[Jaxpr, list[PartialVal], list[Any]]:
-    """Run a flat function of `linear_util` on arguments of which some are known: operations on known values are done,
-    all others are recorded.
+    """Run a flat function of `linear_util` on known and unknown arguments: evaluate operations on known values, record
+    all others.
 
     Returns the jaxpr from unknown arguments to unknown results, the results (each known or not), and the constants of
     the jaxpr. Results marked in `instantiate` are always among those of the jaxpr.
@@ -73,8 +73,8 @@ def trace_to_jaxpr_nounits(
 def trace_to_jaxpr_dynamic(
     fun: Any, in_avals: Sequence[Type], *, keep_inputs: Sequence[bool] | None = None
 ) -> tuple[Jaxpr, list[Type], list[Any]]:
-    """The jaxpr of a flat function of `linear_util` for arguments of these types, the types of its results, and its
-    constants. Arguments that `keep_inputs` does not mark are traced and then dropped."""
+    """Trace a flat function of `linear_util` for arguments of these types. Return the jaxpr, the types of its results,
+    and its constants. Arguments that `keep_inputs` does not mark are traced and then dropped."""
     function: Callable[..., Any] = getattr(fun, "call_wrapped", fun)
     jaxpr, constants = stage(lambda *args: list(function(*args)), list(in_avals))
     if keep_inputs is not None:
@@ -89,8 +89,8 @@ def _flags(value: bool | Sequence[bool], count: int) -> list[bool]:
 def dce_jaxpr(
     jaxpr: Jaxpr, used_outputs: bool | Sequence[bool], instantiate: bool | Sequence[bool] = False
 ) -> tuple[Jaxpr, list[bool]]:
-    """The jaxpr without what its used results, and effects, do not need; and which arguments remain. Those marked in
-    `instantiate` always do."""
+    """Remove dead code from a jaxpr: equations that neither the used results nor effects need. Also return which
+    arguments remain; those marked in `instantiate` always do."""
     return drop_dead(
         jaxpr, _flags(used_outputs, len(jaxpr.outvars)), keep_inputs=_flags(instantiate, len(jaxpr.invars))
     )
@@ -99,7 +99,7 @@ def dce_jaxpr(
 def dce_jaxpr_consts(
     jaxpr: Jaxpr, used_outputs: Sequence[bool], instantiate: bool | Sequence[bool] = False
 ) -> tuple[Jaxpr, list[bool], list[bool]]:
-    """The same, and which constants remain, before the arguments."""
+    """Remove dead code as `dce_jaxpr` does; also return which constants remain, before the arguments."""
     found, used = dce_jaxpr(jaxpr, used_outputs, instantiate)
     return found, [v in found.constvars for v in jaxpr.constvars], used
 

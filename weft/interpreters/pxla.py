@@ -1,4 +1,4 @@
-"""What `jax.interpreters.pxla` has that means something here: meshes by their older names."""
+"""Meshes, under the names of `jax.interpreters.pxla`."""
 
 from weft.base.publish import publish as _publish
 from weft.sharding import Mesh as Mesh, PartitionSpec as PartitionSpec

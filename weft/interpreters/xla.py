@@ -1,5 +1,5 @@
-"""What `jax.interpreters.xla` has that means something here: running a primitive on arrays, and which objects of other
-libraries may enter programs."""
+"""Evaluation of primitives on arrays, and registration of array types of other libraries, under the names of
+`jax.interpreters.xla`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ canonicalize_dtype_handlers: dict[type, Callable[[Any], Any]] = {
 
 
 def apply_primitive(prim: Primitive, *args: Any, **params: Any) -> Any:
-    """The results of a primitive on concrete arrays, now, whatever is being traced."""
+    """Evaluate a primitive on concrete arrays at once, whatever the current trace."""
     return prim.bind_with_trace(EVALUATION, args, params)
 
 

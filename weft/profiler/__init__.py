@@ -1,4 +1,4 @@
-"""Where the time goes: tables in the terminal, and traces for Chrome and Perfetto."""
+"""Profiles of running programs: tables in the terminal, and traces for Chrome and Perfetto."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from weft.base.spans import mark, span
 from weft.ir.context import EVALUATION
 from weft.ir.primitive import Primitive
 from weft.primitives.control.call import jit as jit_primitive
-from weft.profiler.chrome import trace_of
+from weft.profiler.chrome import to_chrome
 from weft.profiler.data import ProfileData as ProfileData, ProfileEvent as ProfileEvent, ProfilePlane as ProfilePlane
 from weft.profiler.memory import (
     device_memory_profile as device_memory_profile,
@@ -31,7 +31,7 @@ from weft.profiler.memory import (
 from weft.profiler.recorder import Recorder
 from weft.profiler.report import Profile as Profile
 from weft.profiler.server import Server
-from weft.profiler.subprocesses import Registration, begin_traces, end_traces, merged
+from weft.profiler.subprocesses import Registration, begin_traces, end_traces, merge
 
 _lock = held(threading.Lock())
 _recording = 0
@@ -39,7 +39,7 @@ _plain: Callable[..., list[Any]] | None = None
 
 
 def _evaluate(primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> list[Any]:
-    """One operation outside of programs, or one call of a program, as a span."""
+    """Run one operation outside of programs, or one call of a program, as a span."""
     assert _plain is not None
     called = primitive is jit_primitive
     with span("call" if called else "operation", params["name"] if called else primitive.name, user_location()):
@@ -47,7 +47,7 @@ def _evaluate(primitive: Primitive, args: Sequence[Any], params: dict[str, Any])
 
 
 def _start(recorder: Recorder) -> None:
-    """Begin to record. While anybody does, operations are spans and programs time their steps."""
+    """Start recording. While any recorder runs, operations are spans and programs time their steps."""
     global _recording, _plain
     with _lock:
         if not _recording:
@@ -91,7 +91,7 @@ def profile(*, limit: int = 20, file: TextIO | None = None, quiet: bool = False)
 
 
 class ProfileOptions:
-    """What a trace records. The levels are there for JAX's programs: 0 is nothing, more is everything.
+    """Contents of a trace. The levels exist for JAX's programs: 0 records nothing, more records everything.
 
     >>> import weft
     >>> options = weft.profiler.ProfileOptions()
@@ -165,7 +165,7 @@ def stop_trace() -> pathlib.Path:
     name = options.session_id or datetime.datetime.now().strftime("%Y_%m_%d_%H_%M_%S")
     folder = root / "plugins" / "profile" / name
     folder.mkdir(parents=True, exist_ok=True)
-    content = gzip.compress(json.dumps(merged(trace_of(recorder), end_traces(asked))).encode())
+    content = gzip.compress(json.dumps(merge(to_chrome(recorder), end_traces(asked))).encode())
     path = folder / f"{socket.gethostname() or 'host'}.trace.json.gz"
     path.write_bytes(content)
     if perfetto:
@@ -208,8 +208,8 @@ _server: Server | None = None
 
 
 def start_server(port: int, requires_backend: bool = True) -> Server:
-    """Listen on a port of this machine for `GET /trace?seconds=2`, which answers with a trace of so many seconds. Port
-    0 takes any that is free; the server says which.
+    """Listen on a port of this machine for `GET /trace?seconds=2`, which answers with a trace of that length. Port 0
+    takes any free one; the server reports which.
 
     Args:
         port: the port; 0 for any.
@@ -239,14 +239,14 @@ def stop_server() -> None:
 
 
 def _record(wait: Callable[[], None]) -> dict[str, Any]:
-    """A trace of all threads while somebody waits."""
+    """Record a trace of all threads until `wait` returns."""
     recorder, asked = Recorder(events=True), begin_traces()
     _start(recorder)
     try:
         wait()
     finally:
         _stop(recorder)
-    return merged(trace_of(recorder), end_traces(asked))
+    return merge(to_chrome(recorder), end_traces(asked))
 
 
 def register_subprocess(pid: int, port: int) -> Callable[[], None]:
@@ -260,7 +260,7 @@ def register_subprocess(pid: int, port: int) -> Callable[[], None]:
         port: the port that its profiler server listens on.
 
     Returns:
-        A function that ends this. It ends by itself when nobody holds the function any more.
+        A function that ends the registration, which also ends when the function is garbage collected.
 
     Raises:
         RuntimeError: if the process is registered already, or its server does not answer.
@@ -269,7 +269,7 @@ def register_subprocess(pid: int, port: int) -> Callable[[], None]:
 
 
 class TraceAnnotation(contextlib.ContextDecorator):
-    """A name for what happens in a block, with values to show beside it: `with TraceAnnotation("batch", size=32):`.
+    """Named block in a trace, with values to show beside it: `with TraceAnnotation("batch", size=32):`.
 
     Args:
         name: what is shown.
@@ -301,7 +301,7 @@ class TraceAnnotation(contextlib.ContextDecorator):
 
 
 class StepTraceAnnotation(TraceAnnotation):
-    """A `TraceAnnotation` for one step of a training loop: `with StepTraceAnnotation("train", step_num=n):`.
+    """`TraceAnnotation` for one step of a training loop: `with StepTraceAnnotation("train", step_num=n):`.
 
     Args:
         name: what is shown.
@@ -317,7 +317,7 @@ class StepTraceAnnotation(TraceAnnotation):
 
 
 def annotate_function(func: Callable[..., Any], name: str | None = None, **decorator_kwargs: Any) -> Callable[..., Any]:
-    """The function, whose calls have a name in traces."""
+    """Wrap a function so that its calls have a name in traces."""
     name = name or getattr(func, "__qualname__", None) or repr(func)
 
     @functools.wraps(func)

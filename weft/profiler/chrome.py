@@ -1,4 +1,4 @@
-"""What a recorder recorded, as a trace that Chrome (about://tracing) and Perfetto (ui.perfetto.dev) show."""
+"""Conversion of recordings to traces for Chrome (about://tracing) and Perfetto (ui.perfetto.dev)."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from weft.profiler.report import step_name
 PRODUCER = "weft"
 
 
-def trace_of(recorder: Recorder) -> dict[str, Any]:
-    """The trace in Chrome's format: complete events with times in microseconds from the start."""
+def to_chrome(recorder: Recorder) -> dict[str, Any]:
+    """Convert a recording to Chrome's format: complete events with times in microseconds from the start."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     events: list[dict[str, Any]] = [_meta("process_name", 0, PRODUCER)]
     threads = dict.fromkeys([recorder.thread, *(s.thread for s in recorder.spans)])
@@ -45,7 +45,7 @@ def _event(recorder: Recorder, span: Span) -> dict[str, Any]:
 
 
 def _steps(recorder: Recorder, run: Run, line: int) -> Iterator[dict[str, Any]]:
-    """The events of the steps of one run, in a line: inside of the run's own, or in that of a device."""
+    """Make the events of the steps of one run, on the line of the run or on that of a device."""
     steps = run.log.steps
     cost = costs(steps)
     about: list[tuple[str, dict[str, Any]]] = []

@@ -32,7 +32,7 @@ class ProfileEvent:
 
 
 class ProfileLine:
-    """The events of a thread, in the order of time."""
+    """Events of a thread in the order of time."""
 
     def __init__(self, name: str, events: list[ProfileEvent]) -> None:
         self.name, self._events = name, sorted(events, key=lambda e: (e.start_ns, -e.duration_ns))
@@ -43,7 +43,7 @@ class ProfileLine:
 
 
 class ProfilePlane:
-    """The threads of a process."""
+    """Threads of a process."""
 
     def __init__(self, name: str, lines: list[ProfileLine]) -> None:
         self.name, self._lines = name, lines
@@ -54,7 +54,7 @@ class ProfilePlane:
 
 
 class ProfileData:
-    """A trace that `stop_trace` wrote, from what its file holds as JSON."""
+    """Trace that `stop_trace` wrote, from the JSON in its file."""
 
     def __init__(self, arg: dict[str, Any]) -> None:
         names: dict[tuple[str, int, int], str] = {}

@@ -1,6 +1,6 @@
-"""The arrays in memory as a profile that `pprof` reads: how many of each type are on each device, and their bytes.
+"""Profile of the arrays in memory for `pprof`: counts and bytes by type and device.
 
-The format is a message of protocol buffers, of which the few fields that are needed are written here.
+The format is a protocol buffer message; only the few fields that `pprof` needs are written.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from weft.api.devices import live_arrays
 
 
 def device_memory_profile(backend: str | None = None) -> bytes:
-    """The arrays of this process on a platform, or on all, as a compressed profile for `pprof`.
+    """Return a compressed profile for `pprof` of the arrays of this process, on one platform or on all.
 
     A sample has the type of arrays (`f32[2,3]`) inside of the device that they are on; its values are how many there
     are, and their bytes.
@@ -38,7 +38,7 @@ def save_device_memory_profile(filename: str | os.PathLike[str], backend: str | 
 
 
 def _profile(counts: Counter[tuple[str, str]], sizes: Counter[tuple[str, str]]) -> bytes:
-    """The message `perftools.profiles.Profile`."""
+    """Encode the message `perftools.profiles.Profile`."""
     texts: dict[str, int] = {"": 0}
 
     def text(value: str) -> int:

@@ -1,4 +1,4 @@
-"""What a profile is made of: spans of time added up by line, and a sampler for the time between them.
+"""Recorder of a profile: spans of time summed by line, and a sampler for the time between them.
 
 A recorder belongs to the thread that started it. It adds up, as it goes, the time of each span without what is inside
 of it, and the time between spans, which is Python's: a sampler looks every millisecond at which line the thread is;
@@ -22,7 +22,7 @@ SAMPLE_SECONDS = 1e-3
 
 
 class Key(NamedTuple):
-    """What time is added up by. The line is where code of the user was: a code object and an offset."""
+    """Key by which time is summed. The line is that of the user: a code object and an offset."""
 
     category: str
     name: str
@@ -35,14 +35,14 @@ class Key(NamedTuple):
 
 
 class Run(NamedTuple):
-    """One run of a compiled program, with its log."""
+    """Run of a compiled program, with its log."""
 
     span: Span
     log: Any
 
 
 class Steps:
-    """What the runs of one program, called from one line, add up to."""
+    """Sums over the runs of one program, called from one line."""
 
     def __init__(self, line: Location | None, steps: list[Any]) -> None:
         self.line = line
@@ -58,22 +58,22 @@ class Steps:
 
     @property
     def counts(self) -> list[int]:
-        """How often each step ran."""
+        """Number of runs of each step."""
         return self._sums[:, 0].tolist()
 
     @property
     def nanoseconds(self) -> list[int]:
-        """How long each step took in all."""
+        """Total nanoseconds of each step."""
         return self._sums[:, 1].tolist()
 
 
 class Recorder(Listener):
-    """Adds up what happens from `start` to `stop`; with `events` it also stores every single span."""
+    """Sums of the spans from `start` to `stop`; with `events` every single span is stored too."""
 
     def __init__(self, events: bool = False) -> None:
         self.events = events
         self.thread = threading.get_ident()
-        self.totals: dict[Key, list[int]] = {}  # nanoseconds and how often, of the recorder's thread
+        self.totals: dict[Key, list[int]] = {}  # nanoseconds and count, of the recorder's thread
         self.others: dict[Key, list[int]] = {}  # the same of all other threads
         self.programs: dict[Any, Steps] = {}  # by program and line of the call
         self.other_programs: dict[Any, Steps] = {}
@@ -104,19 +104,19 @@ class Recorder(Listener):
 
     @property
     def nanoseconds(self) -> int:
-        """The time from start to stop."""
+        """Time from start to stop."""
         return self.end - self.begin
 
     # -- spans -----------------------------------------------------------------------------------------------------
 
-    def entered(self, thread: int, moment: int, line: Location | None) -> None:
-        """An outermost span of a thread begins."""
+    def enter(self, thread: int, moment: int, line: Location | None) -> None:
+        """Handle the begin of an outermost span of a thread."""
         if thread == self.thread:
             self._gap(moment, line)
             self._outside = False
 
-    def left(self, span: Span, inside: int, outermost: bool) -> None:
-        """A span ended, of which `inside` nanoseconds belong to others."""
+    def leave(self, span: Span, inside: int, outermost: bool) -> None:
+        """Handle the end of a span; `inside` nanoseconds of it belong to nested spans."""
         own = span.thread == self.thread
         self._add(own, _key(span.category, span.name, span.line), span.end - span.begin - inside)
         if self.events:
@@ -124,8 +124,8 @@ class Recorder(Listener):
         if own and outermost:
             self._last, self._outside = span.end, True
 
-    def ran(self, program: Any, span: Span, log: Log) -> int:
-        """A program ran; returns the nanoseconds of its steps."""
+    def record_run(self, program: Any, span: Span, log: Log) -> int:
+        """Handle the run of a program; return the nanoseconds of its steps."""
         programs = self.programs if span.thread == self.thread else self.other_programs
         key = (program, None if span.line is None else (span.line.code, span.line.offset))
         with self._lock:
@@ -137,8 +137,8 @@ class Recorder(Listener):
             self.runs.append(Run(span, log))
         return inside
 
-    def marked(self, span: Span) -> None:
-        """A block that the user named ended."""
+    def mark_end(self, span: Span) -> None:
+        """Handle the end of a block that the user named."""
         if self.events:
             self.spans.append(span)
 
@@ -151,7 +151,7 @@ class Recorder(Listener):
     # -- between spans ---------------------------------------------------------------------------------------------
 
     def _gap(self, moment: int, line: Location | None) -> None:
-        """The time since the last span is Python's."""
+        """Attribute the time since the last span to Python."""
         samples, self._samples = self._samples, []
         begin, self._last = self._last, moment
         if not samples:
@@ -172,7 +172,7 @@ class Recorder(Listener):
 
 
 def _user_frame(frame: FrameType | None) -> FrameType | None:
-    """The innermost frame that is the user's."""
+    """Return the innermost frame of the user's code."""
     while frame is not None and is_internal(frame.f_code.co_filename):
         frame = frame.f_back
     return frame

@@ -1,4 +1,4 @@
-"""Where the time of a block went: by line of the user's, by kernel, and by what was going on."""
+"""Report on the time of a block: by line of the user's code, by kernel, and by phase."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NOWHERE = Line("", 0)
 
 
 class LineTime(NamedTuple):
-    """A line with its time, and how much of that was in each phase."""
+    """Time of a line, in total and by phase."""
 
     line: Line
     seconds: float
@@ -43,7 +43,7 @@ class LineTime(NamedTuple):
 
 
 class KernelTime(NamedTuple):
-    """A kernel or a call of a library, with all of its runs for one line."""
+    """Time of a kernel or of a call of a library, summed over its runs for one line."""
 
     name: str
     kind: str
@@ -58,7 +58,7 @@ class KernelTime(NamedTuple):
 
 
 class Profile:
-    """The time of a block. It is filled when the block ends."""
+    """Profile of the time of a block, filled when the block ends."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -70,7 +70,7 @@ class Profile:
 
     @property
     def attributed(self) -> float:
-        """The share of the time that has a line."""
+        """Share of the time that has a line."""
         with_line = sum(entry.seconds for entry in self.lines if entry.line.file)
         return with_line / self.seconds if self.seconds else 1.0
 
@@ -107,7 +107,7 @@ class Profile:
     # -- as text ---------------------------------------------------------------------------------------------------
 
     def table(self, limit: int = 20) -> str:
-        """The tables that `weft.profile` prints."""
+        """Format the tables that `weft.profile` prints."""
         parts = [f"{_seconds(self.seconds)}, {100 * self.attributed:.1f}% of it by line", "", *self._phase_rows()]
         parts += ["", *_rows(self._line_rows(limit), (6, 6, -1), "time share line"), *_more(self.lines, limit)]
         if self.kernels:
@@ -160,7 +160,7 @@ class Profile:
 
 
 def step_name(step: Step) -> str:
-    """The name of what a step runs."""
+    """Return the name of the kernel or routine that a step runs."""
     match step:
         case Launch():
             return kernel_symbol(step.kernel)

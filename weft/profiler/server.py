@@ -1,4 +1,4 @@
-"""A server that traces the process it is in when asked: `GET /trace?seconds=2` answers with the trace.
+"""Server that traces its own process on request: `GET /trace?seconds=2` answers with the trace.
 
 `/start` begins a trace, which `/stop` answers with: so does a process that traces others together with itself.
 """
@@ -61,7 +61,7 @@ class Server:
                 self.wfile.write(content)
 
             def log_message(self, format: str, *args: Any) -> None:
-                """Requests are nobody's business."""
+                """Suppress the log of requests."""
 
         self._server = http.server.ThreadingHTTPServer(("localhost", port), Handler)
         self.port: int = self._server.server_address[1]
@@ -70,7 +70,7 @@ class Server:
 
     @property
     def is_running(self) -> bool:
-        """Whether it listens."""
+        """True while the server listens."""
         return self._thread.is_alive()
 
     def stop(self) -> None:
@@ -81,7 +81,7 @@ class Server:
 
 
 class _Running:
-    """A trace that goes on, in a thread of its own, until its result is asked for or the longest time has passed."""
+    """Trace that runs in a thread of its own until its result is read or the time limit has passed."""
 
     def __init__(self, record: Record) -> None:
         self._end, begun = threading.Event(), threading.Event()

@@ -22,7 +22,8 @@ _ports: dict[int, int] = {}
 
 
 class Registration:
-    """A process that is traced with this one until this object is called, or nobody holds it any more."""
+    """Registration of another process, which is traced together with this one until the object is called or garbage
+    collected."""
 
     def __init__(self, pid: int, port: int) -> None:
         with _lock:
@@ -49,13 +50,13 @@ def begin_traces() -> dict[int, int]:
 
 
 def end_traces(asked: dict[int, int]) -> list[dict[str, Any]]:
-    """The traces that `begin_traces` began, less those of processes that have ended: what others recorded counts."""
+    """Stop the traces that `begin_traces` began. Processes that have ended meanwhile are left out with a warning."""
     answers = [_ask_or_warn(pid, port, "stop") for pid, port in asked.items()]
     return [json.loads(answer) for answer in answers if answer is not None]
 
 
-def merged(trace: dict[str, Any], others: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """One trace of all: events of the others at the times that this process's clock had."""
+def merge(trace: dict[str, Any], others: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Merge traces, with the times of the other processes converted to the clock of this one."""
     own = trace["otherData"]
     for other in others:
         shift = (other["otherData"]["begin"] - own["begin"]) / 1e3
@@ -76,7 +77,7 @@ def _ask_or_warn(pid: int, port: int, what: str) -> bytes | None:
 
 
 def _ask(pid: int, port: int, what: str) -> bytes:
-    """The answer of a server; it is on this machine, so that no proxy is asked."""
+    """Request a path from a server on this machine, without a proxy."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(f"http://localhost:{port}/{what}", timeout=PATIENCE) as answer:
@@ -84,5 +85,5 @@ def _ask(pid: int, port: int, what: str) -> bytes:
             packed = answer.headers.get("Content-Encoding") == "gzip"
     except (urllib.error.URLError, OSError) as error:
         reason = f"The profiler server of process {pid} does not answer at port {port}: {error}."
-        raise RuntimeError(f"{reason} It is started there by weft.profiler.start_server({port}).") from error
+        raise RuntimeError(f"{reason} It must be started there by weft.profiler.start_server({port}).") from error
     return zlib.decompress(content, wbits=31) if packed else content

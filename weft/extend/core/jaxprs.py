@@ -29,14 +29,14 @@ array_types: set[type] = {Array, np.ndarray, np.generic}
 
 
 class Effect:
-    """The base of effects that programs define: something that an operation does besides its results. One whose
-    `ordered` is true happens in the order of equations."""
+    """Base class of effects that programs define: something that an operation does besides its results. Operations
+    whose effect is `ordered` run in the order of equations."""
 
     ordered = False
 
 
 class Token:
-    """A value that says only that something has happened."""
+    """Value without data that represents a side effect that has happened."""
 
     def __init__(self, buf: Any = None):
         self._buf = buf
@@ -49,21 +49,21 @@ class Token:
 
 
 class AbstractToken(Type):
-    """The type of a `Token`."""
+    """Type of a `Token`."""
 
     def short(self) -> str:
         return "Tok"
 
 
 class TraceTag:
-    """Tells the traces of one run of an interpreter from those of another."""
+    """Identity of one run of an interpreter, which its traces share."""
 
     def __repr__(self) -> str:
         return f"TraceTag({id(self):#x})"
 
 
 class DebugInfo(NamedTuple):
-    """For which transformation a function is traced, and what it and its arguments are called."""
+    """Description of a traced function for messages: transformation, and names of the function and its arguments."""
 
     traced_for: str
     func_src_info: str
@@ -72,16 +72,16 @@ class DebugInfo(NamedTuple):
 
     @property
     def func_name(self) -> str:
-        """The name of the function."""
+        """Name of the function."""
         return self.func_src_info.split(" ")[0]
 
 
 class DropVar(Var):
-    """A variable that nobody reads."""
+    """Variable without uses."""
 
 
 class CallPrimitive(UserPrimitive):
-    """A primitive that calls the function it is bound with, before its operands."""
+    """Primitive that calls the function it is bound with, its first argument, with its operands."""
 
     call_primitive = True
 
@@ -116,7 +116,8 @@ class ClosedJaxpr(metaclass=_Closed):
 
 
 def jaxpr_as_fun(closed_jaxpr: Jaxpr, *args: Any) -> Any:
-    """The function that a jaxpr is, from its arguments to the list of its results; with arguments it is called."""
+    """Return the function that evaluates a jaxpr, from its arguments to the list of its results; if arguments are
+    given, call it."""
 
     def function(*operands: Any) -> list[Any]:
         return replay(closed_jaxpr, *operands)
@@ -125,18 +126,18 @@ def jaxpr_as_fun(closed_jaxpr: Jaxpr, *args: Any) -> Any:
 
 
 def subjaxprs(jaxpr: Jaxpr) -> Iterator[Jaxpr]:
-    """The jaxprs in the parameters of a jaxpr's equations."""
+    """Yield the jaxprs in the parameters of a jaxpr's equations."""
     for equation in jaxpr.eqns:
         yield from jaxprs_in_params(equation.params)
 
 
 def jaxprs_in_params(params: Params) -> Iterator[Jaxpr]:
-    """The jaxprs among parameters."""
+    """Yield the jaxprs among parameters."""
     return iter(_in_params(params))
 
 
 def gensym(suffix: str = "") -> Callable[[Any], Var]:
-    """A function from a type to a new variable of it."""
+    """Return a function that makes a new variable of a type."""
     return Var
 
 
@@ -149,14 +150,14 @@ def new_jaxpr_eqn(
     source_info: Any = None,
     ctx: Any = None,
 ) -> Equation:
-    """An equation. `source_info` is that of another one, or None."""
+    """Make an equation. `source_info` is that of another one, or None."""
     location = source_info if isinstance(source_info, Location) else getattr(source_info, "location", None)
     stack = getattr(getattr(source_info, "name_stack", None), "stack", ())
     return Equation(invars, outvars, primitive, params, frozenset(effects), location, tuple(map(str, stack)))
 
 
 def mapped_aval(size: Any, axis: int | None, aval: Any) -> Any:
-    """The type of one element of an array along a dimension, which has that size."""
+    """Remove the dimension `axis`, which must have this size, from a type."""
     if axis is None:
         return aval
     if aval.shape[axis] != size:
@@ -165,12 +166,12 @@ def mapped_aval(size: Any, axis: int | None, aval: Any) -> Any:
 
 
 def unmapped_aval(size: Any, axis: int | None, aval: Any, explicit_mesh_axis: Any = None) -> Any:
-    """The type of arrays with one more dimension of a size, at `axis`."""
+    """Insert a dimension of a size at `axis` into a type."""
     return aval if axis is None else aval.with_dimension(axis, size)
 
 
 def valid_jaxtype(x: Any) -> bool:
-    """Whether a value may enter a program: an array, a traced value or a number."""
+    """Return whether a value may enter a program: an array, a traced value or a number."""
     return is_value(x) and not isinstance(x, (str, type))
 
 
@@ -186,28 +187,28 @@ def concrete_or_error(force: Callable[[Any], Any] | None, val: Any, context: str
 
 
 def primal_dtype_to_tangent_dtype(primal_dtype: Any) -> Any:
-    """The dtype of tangents of arrays of a dtype: itself, or float0 for integers."""
+    """Return the dtype of tangents of arrays of a dtype: itself, or float0 for integers."""
     aval: Any = ArrayType((), dtypes.canonicalize_dtype(primal_dtype, allow_extended_dtype=True))
     return aval.tangent().dtype
 
 
 @contextlib.contextmanager
 def set_current_trace(trace: Trace | None, check_leaks: bool = False) -> Iterator[None]:
-    """A block in which operations go to a trace; None: to the one that runs them on concrete arrays."""
+    """Send the operations of a block to a trace; with None they run on concrete arrays."""
     with active(EVALUATION if trace is None else trace):
         yield
 
 
 @contextlib.contextmanager
 def take_current_trace() -> Iterator[Trace]:
-    """A block that has the trace that operations went to; inside they run on concrete arrays."""
+    """Run the operations of a block on concrete arrays, and yield the trace that was current before."""
     trace = context.trace
     with active(EVALUATION):
         yield trace
 
 
 def find_top_trace(xs: Any = ()) -> Trace:
-    """The trace that operations go to now."""
+    """Return the current trace."""
     return context.trace
 
 
@@ -219,20 +220,20 @@ def _traces() -> Iterator[Trace]:
 
 
 def unsafe_am_i_under_a_jit_DO_NOT_USE() -> bool:
-    """Whether operations are being recorded."""
+    """Return whether operations are being recorded."""
     return any(isinstance(trace, StagingTrace) for trace in _traces())
 
 
 def unsafe_am_i_under_a_vmap_DO_NOT_USE() -> bool:
-    """Whether operations are being batched."""
+    """Return whether operations are being batched."""
     return any(isinstance(trace, BatchTrace) for trace in _traces())
 
 
 def unsafe_get_axis_names_DO_NOT_USE() -> list[Any]:
-    """The named axes in scope."""
+    """Return the named axes in scope."""
     return list(context.axes)
 
 
 def nonempty_axis_env_DO_NOT_USE() -> bool:
-    """Whether a named axis is in scope."""
+    """Return whether a named axis is in scope."""
     return bool(context.axes)
