@@ -65,7 +65,7 @@ from weft import (
     tree_util as tree_util,
     typing as typing,
 )
-from weft.api.cache_report import clear_caches as clear_caches
+from weft.api.signatures import clear_caches as clear_caches
 from weft.api.callbacks import (
     effects_barrier as effects_barrier,
     io_callback as io_callback,

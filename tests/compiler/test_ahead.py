@@ -21,7 +21,7 @@ from weft.compiler.kernel.printer import kernel_symbol
 from weft.compiler.program.cost import launches
 from weft.compiler.target.cpu import ahead as ahead_module, link
 from weft.compiler.target.cpu.ahead import Ahead, hot_kernels
-from weft.compiler.target.cpu.kernels import compiled
+from weft.compiler.target.cpu.kernels import compile_kernels
 from weft.compiler.target.cpu.link import Tier
 from weft.compiler.target.cpu.lower import OFTEN, lower
 from weft.compiler.target.cpu.targets import host, of_flags
@@ -67,7 +67,7 @@ def test_nothing_is_begun_for_what_is_in_memory_or_takes_long() -> None:
     program = compile_program(jaxpr, (), host(), begin=short.steps).program
     short.complete()
     assert not list(short.objects(Tier.QUICK)) and not list(short.objects(Tier.LIGHT))
-    code = compiled([step.kernel for step, _ in launches(program.steps)], host(), Tier.QUICK)
+    code = compile_kernels([step.kernel for step, _ in launches(program.steps)], host(), Tier.QUICK)
     again = Ahead(host(), 1e9)
     compile_program(jaxpr, (), host(), begin=again.steps)
     again.complete()

@@ -443,7 +443,7 @@ def test_code_for_symbolic_sizes_stays_in_its_memory(name: str, machine: str) ->
 
 
 def test_sizes_that_are_remembered_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("weft.api.jit_function.MOST_SIZES", 4)
+    monkeypatch.setattr("weft.api.signatures.MOST_SIZES", 4)
     traces = []
 
     def function(x: Any) -> Any:

@@ -61,7 +61,7 @@ def step() -> Any:
 def program_of(function: Any, *args: Any) -> Any:
     """The program that a call runs, found as it finds it."""
     jaxpr = weft.make_jaxpr(function)(*args)
-    return spmd.compiled_for(jaxpr, args, mesh())
+    return spmd.get_program(jaxpr, args, mesh())
 
 
 def test_a_second_process_does_not_partition(folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,7 +71,7 @@ def test_a_second_process_does_not_partition(folder: pathlib.Path, monkeypatch: 
     new_process()
     with monkeypatch.context() as patched:
         patched.setattr("weft.compiler.partition.partition.partition", None)
-        patched.setattr(load, "_compiled", None)
+        patched.setattr(load, "_compile", None)
         patched.setattr(cpu_spmd, "group_jaxpr", None)
         again = step()
         assert np.asarray(again(*args)).tobytes() == first.tobytes()

@@ -631,12 +631,12 @@ def test_scalars_and_arrays_of_one_type_share_a_dispatcher() -> None:
 
 
 def test_hints_that_are_forgotten_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("weft.api.jit_function.MOST_HINTS", 3)
+    monkeypatch.setattr("weft.api.dispatch_table.MOST_HINTS", 3)
     jitted = weft.jit(lambda x: x + 1)
     for _ in range(4):
         for n in range(1, 8):
             assert jitted(np.zeros(n, np.float32)).shape == (n,)
-    assert len(jitted._dispatchers) == 3
+    assert len(jitted._table.by_hint) == 3
 
 
 class Mode:
@@ -680,7 +680,7 @@ def test_dispatchers_of_functions_with_static_arguments() -> None:
             np.testing.assert_array_equal(found[0], expected[0])
             assert (found[1] is None) == (expected[1] is None) and found[1] == expected[1]
     assert len(traced) == len(calls)  # once each
-    assert len([d for found in jitted._dispatchers.values() for d in found]) == len(calls)
+    assert len([d for found in jitted._table.by_hint.values() for d in found]) == len(calls)
     with pytest.raises(weft.errors.UnhashableStaticArgumentError):
         jitted(wnp.ones(3), [1])
     with pytest.raises(TypeError):
@@ -707,8 +707,8 @@ def test_numpy_arrays_of_64_bits_are_dispatched(dtype: str) -> None:
     for value in (np.arange(5).astype(dtype), np.dtype(dtype).type(3)):
         for _ in range(3):
             result = f(value)
-        assert f._recent[0]((value,), {}) is not MISS and result.dtype == weft.dtypes.canonicalize_dtype(dtype)
-        np.testing.assert_array_equal(f._recent[0]((value,), {}), result)
+        assert f._table.recent[0]((value,), {}) is not MISS and result.dtype == weft.dtypes.canonicalize_dtype(dtype)
+        np.testing.assert_array_equal(f._table.recent[0]((value,), {}), result)
     if dtype == "int64":  # what does not fit is what it is in other calls
         first = weft.jit(lambda x: x * 2)
         large = np.array([1, 2, 3, 4, 1 << 40])

@@ -74,7 +74,7 @@ def devices(
     def stepped(*args: Any, **kwargs: Any) -> Any:
         traced = jit(f).trace(*args, **kwargs)
         operands = [*traced._constants, *tree.leaves((args, kwargs))]
-        mesh = spmd.mesh_of(traced._jaxpr, operands)
+        mesh = traced._staged.find_mesh(operands)
         if mesh is None:
             raise ArgumentError(
                 f"debug.devices of {name_of(f)} needs arguments, or constraints, on a mesh of several devices.",
@@ -83,7 +83,7 @@ def devices(
             )
         if mesh.is_multi_process:
             raise ArgumentError("debug.devices runs the devices of one process.", received=str(mesh), at=user_line())
-        compiled = spmd.compiled_for(traced._jaxpr, operands, mesh)
+        compiled = traced._staged.compile_for_mesh(operands, mesh)
         results = Steps(compiled, mesh, shown).run(operands)
         return tree.unflatten(traced.out_tree, results)
 

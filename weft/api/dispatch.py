@@ -1,8 +1,8 @@
-"""Dispatch: for each signature of a jitted function, Python code that checks it and calls the program, nothing else.
+"""Generated dispatchers: Python code for one signature of a jitted function that checks the call and runs the program.
 
 The code compares the structure of the arguments node by node and types by identity, runs the executable by lines that
-the backend of the device writes, and builds the tree of results: no generic traversal of trees is left. Where a
-signature has nodes that this cannot write down, or the call is not a plain one, the general way is taken.
+the backend of the device writes, and builds the tree of results without a generic traversal. Signatures with nodes that
+this cannot express have no dispatcher and take the slow path.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from weft.api.call import Call, StaticArguments
 from weft.api.flat import MISS, Dispatcher
+from weft.api.staged import StagedFunction
 from weft.base import conversion, dtypes
 from weft.base.codegen import Source
 from weft.base.settings import config, generation
@@ -33,38 +35,32 @@ if TYPE_CHECKING:
     from weft.runtime.backend import QueuedCall
     from weft.runtime.cpu.executable import Executable
 
-# Longer functions take longer to write than they save.
+# Generating longer functions costs more than they save.
 MOST_LEAVES = 2000
 
 
 def dispatcher(
-    executable: Executable,
-    in_tree: PyTreeDef,
-    types: Sequence[Any],
-    out_tree: PyTreeDef,
-    constants: Sequence[Any],
-    donated: Sequence[bool],
-    placements: Sequence[Placement],
-    placement: Placement,
-    static: Any = (),
+    executable: Executable, staged: StagedFunction, call: Call, placements: Sequence[Any], placement: Placement
 ) -> Dispatcher | None:
-    """A function of (args, kwargs) that returns the result, or MISS if the call is another one; None if there cannot be
-    one. `placements` are those of the leaves of the arguments, and `placement` that of the results. `in_tree` and
-    `types` are of the arguments that are not static; those that are, are how `JitFunction._split` has them."""
+    """Generate the dispatcher for calls like `call` that run on one device; None if there cannot be one.
+
+    It is a function of (args, kwargs) that returns the result, or MISS for a call of another signature. `placements`
+    are those of the leaves of the arguments, `placement` is that of the results.
+    """
+    constants, types, donated, out_tree = staged.constants, call.types, staged.donated, staged.out_tree
     if executable.has_tapes or executable.holds_arguments or len(types) > MOST_LEAVES:
         return None
     if any(isinstance(p, Sharding) for p in placements):
-        return None  # arrays on a mesh of one device are gathered by the call
+        return None  # the slow path gathers arrays on a mesh of one device
     if donated and any(p.device is not placement.device for p in placements):
-        return None  # memory of another device cannot be taken
+        return None  # memory of another device cannot be reused
     if not all(isinstance(c, ConcreteArray) for c in constants) or not all(isinstance(t, ArrayType) for t in types):
         return None
     flags = [*donated[len(constants) :]] or [False] * len(types)
     writer = _Writer(types, flags, placements)
-    args, kwargs = in_tree.children()
-    writer.arguments(args, kwargs, static)
-    # Constants of another platform are copied once; the function has them.
-    constants = [c if c._placement.backend is placement.backend else put(c, placement) for c in constants]
+    writer.arguments(call)
+    # Constants of another platform are copied once, for all calls.
+    constants = tuple(c if c._placement.backend is placement.backend else put(c, placement) for c in constants)
     writer.constant(constants)
     if config.cpu_enable_async_dispatch and not config.profiling:
         queued = placement.backend.queued_call(executable, constants, flags, placement)
@@ -77,22 +73,15 @@ def dispatcher(
 
 
 def spmd_dispatcher(
-    compiled: SpmdProgram,
-    in_tree: PyTreeDef,
-    types: Sequence[Any],
-    out_tree: PyTreeDef,
-    constants: Sequence[Any],
-    donated: Sequence[bool],
-    placements: Sequence[Any],
-    static: Any = (),
+    compiled: SpmdProgram, staged: StagedFunction, call: Call, placements: Sequence[Any]
 ) -> Dispatcher | None:
-    """The same for a program on a mesh; leaves that are split have their sharding in `placements`."""
+    """Generate the dispatcher for a program on a mesh; `placements` has the shardings of leaves that are sharded."""
+    constants, types, donated, out_tree = staged.constants, call.types, staged.donated, staged.out_tree
     if len(types) > MOST_LEAVES or not all(isinstance(t, ArrayType) for t in types):
         return None
     flags = [*donated[len(constants) :]] or [False] * len(types)
     writer = _Writer(types, flags, placements)
-    args, kwargs = in_tree.children()
-    writer.arguments(args, kwargs, static)
+    writer.arguments(call)
     ready = zip(placements, compiled.in_shardings, types, strict=True) if not constants else ()
     if ready and all(isinstance(a, Sharding) and a.is_equivalent_to(b, t.ndim) for a, b, t in ready):
         if any(flags):
@@ -106,7 +95,7 @@ def spmd_dispatcher(
 
 
 def general_call(writer: _Writer, compiled: SpmdProgram, constants: Sequence[Any], indent: int = 1) -> list[str]:
-    """Write the call of a program on any arguments; an expression for each result."""
+    """Write the call of a program on arbitrary arguments; return an expression for each result."""
     passed = "".join(f"{name}, " for name in (*map(writer.constant, constants), *writer.leaves))
     call, spmd = writer.constant(run_donated if any(writer.donated) else run), writer.constant(compiled)
     flags = (*[False] * len(constants), *writer.donated)
@@ -116,14 +105,14 @@ def general_call(writer: _Writer, compiled: SpmdProgram, constants: Sequence[Any
 
 
 def run_donated(compiled: SpmdProgram, args: Sequence[Any], donated: Sequence[bool]) -> list[ShardedArray]:
-    """Run a program on a mesh with arguments of which some are donated."""
+    """Run a program on a mesh with donated arguments."""
     check_donated_once(args, donated)
     return run(compiled, args, lambda: donate(args, donated))
 
 
 def not_owned(writer: _Writer, compiled: SpmdProgram) -> str:
-    """The condition that a program cannot have the memory of donated arguments as it is, or that an argument is there
-    twice."""
+    """Return the condition that donated memory cannot be reused: its shards are referenced elsewhere, or an argument
+    occurs twice."""
     taken = [leaf for leaf, flag in zip(writer.leaves, compiled.donated, strict=True) if flag]
     seen = [f"{leaf}._parts is not None or type({leaf}._memory) is not list" for leaf in taken]
     once = f"len({{{', '.join(f'id({leaf})' for leaf in writer.leaves)}}}) != {len(writer.leaves)}"
@@ -131,7 +120,7 @@ def not_owned(writer: _Writer, compiled: SpmdProgram) -> str:
 
 
 def ready_call(writer: _Writer, compiled: SpmdProgram) -> list[str]:
-    """Write the call of a program on arguments that are split as it wants them; an expression for each result."""
+    """Write the call of a program on arguments that have its shardings; return an expression for each result."""
     call, placements = writer.constant(compiled.executable), writer.constant(compiled.placements)
     addresses = ", ".join(f"{leaf}.addresses()" for leaf in writer.leaves)
     if any(writer.donated):
@@ -140,12 +129,12 @@ def ready_call(writer: _Writer, compiled: SpmdProgram) -> list[str]:
         taken_memory = ", ".join(f"{leaf}._memory" if taken else "()" for leaf, taken in leaves)
         writer.line(f"memory = ({taken_memory},)")
         deleted = [pair for pair in zip(writer.leaves, compiled.donated, writer.donated, strict=True) if pair[2]]
-        # What is read but not taken stays until the program has run.
+        # Memory that the program reads but does not reuse must outlive the call.
         held = [f"{writer.constant(memory_of)}({leaf})" for leaf, taken, _ in deleted if not taken]
         writer.line(f"held = ({', '.join(held)}{',' if held else ''})")
         writer.line(f"where = {writer.constant(user_location)}()")
         for leaf, taken, _ in deleted:
-            if taken:  # nobody has looked at its parts
+            if taken:  # the condition of `not_owned` has excluded other references
                 writer.line(f"{leaf}._whole = {leaf}._whole_memory = {leaf}._memory = {leaf}._addresses = None")
                 writer.line(f"{leaf}._donated_at = where")
             else:
@@ -160,7 +149,7 @@ def ready_call(writer: _Writer, compiled: SpmdProgram) -> list[str]:
 
 
 def adopted(value: Any, aval: ArrayType) -> ConcreteArray | None:
-    """A NumPy array or a Python number as an array of a type, for the time of a call; None if it may be another one.
+    """Convert a NumPy array or a Python number to an array of a type for one call; None if its type may be another.
 
     NumPy's memory is read in place: no program retains or changes the memory of arguments that are not donated.
     """
@@ -186,7 +175,7 @@ _WEAK_INT = array_type((), np.dtype(np.int32), True)
 
 
 class _Writer:
-    """Writes the source of one dispatcher but for the call itself; `leaves` are the names of its arguments."""
+    """Writer of the source of one dispatcher, except for the call itself; `leaves` are the names of its arguments."""
 
     def __init__(self, types: Sequence[Any], donated: Sequence[bool], placements: Sequence[Any]) -> None:
         self.types = types
@@ -211,8 +200,10 @@ class _Writer:
         self.line, self.constant = self.source.line, self.source.constant
 
     def queued_call(self, executable: Executable, queued: QueuedCall, out_tree: PyTreeDef) -> None:
-        """Put a program that takes long, or whose arguments are not computed yet, into a queue. For one that was short
-        so far only the latter is looked at."""
+        """Write the asynchronous call of a program that is slow, or whose arguments are not computed yet.
+
+        For a program that has been fast so far, only the arguments count.
+        """
         long = f"{self.constant(executable)}.asynchronous or " if executable.asynchronous else ""
         self.line(f"if {long}{self.constant(queued.flying)}:")
         self.line(f"results = {self.constant(queued)}(({''.join(f'{name}, ' for name in self.leaves)}))", 2)
@@ -221,16 +212,18 @@ class _Writer:
 
     # -- the arguments ---------------------------------------------------------------------------------------------
 
-    def arguments(self, args: PyTreeDef, kwargs: PyTreeDef, static: Any) -> None:
-        # The stamp is the same object as long as no setting changes and this is the thread the code was written in.
+    def arguments(self, call: Call) -> None:
+        """Write the checks of settings, trace, tree, types and placements; every mismatch returns MISS."""
+        args, kwargs = call.in_tree.children()
+        # The stamp is the same object as long as no setting changes and the calling thread is the one that wrote this.
         self.line("if (config._stamped is not STAMP or generation[0] != GENERATION) and config.call_key() is not KEY:")
         self.line("return MISS", 2)
         self.line("if context.trace is not EVALUATION or context.axes: return MISS")
         self.line("try:")
-        if static:
-            self.static_arguments(kwargs, *static)
+        if call.static:
+            self.static_arguments(kwargs, call.static)
         reader = Reader(self.source, "return MISS", leaf=self.leaf)
-        # The call itself makes them a tuple and a dict.
+        # Python has made args a tuple and kwargs a dict already.
         reader.read("args", args, known=True)
         if kwargs.children():
             reader.read("kwargs", kwargs, known=True)
@@ -238,8 +231,9 @@ class _Writer:
             self.line("if kwargs: return MISS", 2)
         self.line("except (KeyError, TypeError, ValueError): return MISS")
 
-    def static_arguments(self, kwargs: PyTreeDef, count: int, positional: Any, named: Any) -> None:
-        """Compare the static arguments, of which each is (index or name, type, value), and take them out."""
+    def static_arguments(self, kwargs: PyTreeDef, static: StaticArguments) -> None:
+        """Write the comparison of static arguments, and remove them from `args` and `kwargs`."""
+        count, positional, named = static
         names = list(kwargs._data)
         self.line(f"if len(args) != {count} or len(kwargs) != {len(named) + len(names)}: return MISS", 2)
         values = [(f"args[{i}]", t, v) for i, t, v in positional] + [(f"kwargs[{k!r}]", t, v) for k, t, v in named]
@@ -254,7 +248,7 @@ class _Writer:
             self.line(f"kwargs = {{{', '.join(f'{k!r}: kwargs[{k!r}]' for k in names)}}}", 2)
 
     def leaf(self, name: str) -> None:
-        """Check the type and the placement of a leaf."""
+        """Write the checks of the type and the placement of a leaf."""
         i = len(self.leaves)
         aval, placement = self.constant(self.types[i]), self.placements[i]
         if isinstance(placement, Sharding):

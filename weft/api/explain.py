@@ -1,66 +1,73 @@
-"""Why a jitted function is staged again: the nearest earlier signature and what differs from it."""
+"""Explanations of cache misses: how a new signature differs from the nearest earlier one."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Any
 
+from weft.api.call import Signature
 from weft.base import tree
 from weft.base.source import Location
 
 logger = logging.getLogger("weft")
 
-PARTS = ("argument structure", "argument types", "static arguments", "settings", "named axes")
+PARTS = {"static": "static arguments", "settings": "settings", "axes": "named axes"}
 
 
-def explain_miss(cause: str, location: Location | None) -> None:
-    """Log why this call is staged."""
+def log_miss(cause: str, location: Location | None) -> None:
+    """Log why a call is staged."""
     at = f" at {location.describe()}" if location is not None else ""
     logger.warning("%s", f"TRACING CACHE MISS{at}: {cause}")
 
 
-def reason(name: str, key: Any, earlier: Sequence[Any], paths: Sequence[str]) -> str:
-    """One or a few lines: never seen, or the differences from the nearest earlier signature; of several that are
-    as near, the first."""
+def explain_difference(name: str, signature: Signature, earlier: Sequence[Signature], paths: Sequence[str]) -> str:
+    """Return the reason for a cache miss: the first call, or how the nearest earlier signature differs.
+
+    If several are equally near, the first one counts.
+    """
     if not earlier:
         return (
             f"{name} was never staged before. If it was, the function object is new on each call: "
             "define it (and its jit) once, outside of loops."
         )
-    nearest = min(earlier, key=lambda other: distance(key, other))
-    found = differences(key, nearest, paths)
+    nearest = min(earlier, key=lambda other: distance(signature, other))
+    found = differences(signature, nearest, paths)
     return f"{name} was staged before ({len(earlier)} signatures); the nearest differs in\n  " + "\n  ".join(found[:5])
 
 
-def distance(key: Any, other: Any) -> tuple[int, int]:
-    """How far apart two signatures are: the parts that differ as a whole count before those of argument types, of which
-    the same shape with another dtype is nearer than another shape and another dtype."""
-    if key[0] != other[0]:
-        return 1 + sum(new != old for new, old in zip(key[2:], other[2:], strict=True)), 0
+def distance(signature: Signature, other: Signature) -> tuple[int, int]:
+    """Return how far apart two signatures are: the number of parts that differ, then the differences of types.
+
+    An argument with the same shape and another dtype is nearer than one with another shape and another dtype.
+    """
+    parts = sum(getattr(signature, part) != getattr(other, part) for part in PARTS)
+    if signature.in_tree != other.in_tree:
+        return 1 + parts, 0
     types = 0
-    for new, old in zip(key[1], other[1], strict=False):
+    for new, old in zip(signature.types, other.types, strict=False):
         if new != old:
             types += 1 + (new.shape != old.shape) + (new.dtype != old.dtype)
-    return sum(new != old for new, old in zip(key[2:], other[2:], strict=True)), types
+    return parts, types
 
 
-def differences(key: Any, other: Any, paths: Sequence[str]) -> list[str]:
-    """What differs between two signatures, one line each."""
+def differences(signature: Signature, other: Signature, paths: Sequence[str]) -> list[str]:
+    """Return the differences between two signatures, one line each."""
     lines: list[str] = []
-    if key[0] != other[0]:
-        found = tree.equality_errors_of_structures(key[0], other[0])
+    if signature.in_tree != other.in_tree:
+        found = tree.equality_errors_of_structures(signature.in_tree, other.in_tree)
         lines.extend(
             f"the structure of the arguments{tree.keystr(d.path)}: now {d.first}, before {d.second} ({d.why})"
             for d in found[:3]
         )
-        lines.extend(["the structure of the arguments"] * (3 if not found else 0))
+        if not found:
+            lines.append("the structure of the arguments")
     else:
-        for path, new, old in zip(paths, key[1], other[1], strict=False):
+        for path, new, old in zip(paths, signature.types, other.types, strict=False):
             if new != old:
                 weak = " (weak type)" if new.strong() == old.strong() and new.weak_type else ""
                 lines.append(f"{path}: now {new.short()}{weak}, before {old.short()}")
-    for part, new, old in zip(PARTS[2:], key[2:], other[2:], strict=True):
+    for part, text in PARTS.items():
+        new, old = getattr(signature, part), getattr(other, part)
         if new != old:
-            lines.append(f"{part}: now {new}, before {old}")
+            lines.append(f"{text}: now {new}, before {old}")
     return lines

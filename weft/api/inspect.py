@@ -6,10 +6,13 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from weft.api.flat import OutTree, argument_paths, as_tuple, check_callable, check_leaves, flat_function, name_of, wraps
+from weft.api.call import Call
+from weft.api.flat import OutTree, as_tuple, check_callable, check_leaves, flat_function, name_of, wraps
 from weft.api.jit_function import JitFunction
+from weft.api.options import JitOptions
 from weft.api.ref_arguments import with_ref_arguments
 from weft.api.stages import struct, with_structs
+from weft.api.staging import fix_static
 from weft.base import tree
 from weft.base.errors import ArgumentError
 from weft.base.tracebacks import boundary
@@ -53,23 +56,21 @@ def make_jaxpr(
         what = "make_jaxpr has no abstracted_axes."
         fix = "pass ShapeDtypeStructs whose shapes have symbolic dimensions"
         raise ArgumentError(what, received=f"abstracted_axes={abstracted_axes!r}", fix=fix)
-    wrapper = JitFunction(fun, as_tuple(static_argnums), (), (), (), False)
+    wrapper = JitFunction(fun, JitOptions(static_argnums=as_tuple(static_argnums)))
 
     @boundary
     @wraps(fun)
     def staged(*args: Any, **kwargs: Any) -> Any:
         dynamic, rest, static = wrapper._split(args, kwargs)
-        dynamic, rest = with_structs((dynamic, rest))
-        leaves, in_tree = tree.flatten((dynamic, rest))
-        check_leaves(fun, "make_jaxpr", leaves, dynamic, rest)
+        call = Call(fun, *with_structs((dynamic, rest)), static)
+        check_leaves(fun, "make_jaxpr", call.leaves, call.args, call.kwargs, call.names())
         out = OutTree()
-        flat = flat_function(wrapper._with_static(static), in_tree, out)
-        function, types, _, _ = with_ref_arguments(flat, [get_aval(leaf) for leaf in leaves])
+        flat = flat_function(fix_static(fun, call), call.in_tree, out)
+        function, types, _, _ = with_ref_arguments(flat, [get_aval(leaf) for leaf in call.leaves])
         with ExitStack() as scopes:
             for name, size in axis_env or ():
                 scopes.enter_context(bind_axis(name, size))
-            names = argument_paths(fun, dynamic, rest)
-            jaxpr, _ = stage(function, types, where=name_of(fun), names=names, name=name_of(fun), refs=[])
+            jaxpr, _ = stage(function, types, where=name_of(fun), names=call.paths(), name=name_of(fun), refs=[])
         if return_shape:
             # After the results comes what is written to mutable arrays.
             shapes = [struct(v.aval) for v in jaxpr.outvars[: out.treedef.num_leaves]]

@@ -7,17 +7,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from weft.api.automatic import Declaration, DeclaredSizes, Family, NotForAllSizes, Proposal
-from weft.api.cache_report import cache_for
+from weft.api.call import Call, Signature
 from weft.api.contract import contract_of
 from weft.api.devices import chosen_device
 from weft.api.dynamic import DynamicSizes
-from weft.api.flat import (
-    as_tuple,
-    check_callable,
-    name_of,
-    parameter_names,
-)
+from weft.api.flat import as_tuple, check_callable, parameter_names
 from weft.api.jit_function import JitFunction
+from weft.api.options import JitOptions
 from weft.api.reproducible import Around, part_counts, raise_unsplit
 from weft.api.searched import SearchedFunction
 from weft.api.staged import StagedFunction
@@ -25,17 +21,15 @@ from weft.api.stages import Traced, check_compiler_options
 from weft.base.errors import ArgumentError
 from weft.base.settings import config
 from weft.base.source import user_line
-from weft.runtime import spmd
-from weft.runtime.device import Placement
+from weft.sharding.mesh import Mesh
 
 
 class ReproducibleFunction(JitFunction):
     """Jitted function whose calls are computed in the same parts on any number of devices."""
 
-    def __init__(self, parts: Any, *options: Any):
-        super().__init__(*options)
-        self._parts = parts
-        self._around = Around(parts, (self._in_shardings, self._out_shardings))
+    def __init__(self, function: Callable[..., Any], options: JitOptions) -> None:
+        super().__init__(function, options)
+        self._around = Around(options.reproducible, (options.in_shardings, options.out_shardings))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         with self._around.settings():
@@ -47,62 +41,53 @@ class ReproducibleFunction(JitFunction):
         traced._settings = self._around.settings
         return traced
 
-    def _placement(self, staged: StagedFunction, leaves: Sequence[Any], args: Any, kwargs: Any) -> Placement:
-        if spmd.mesh_of(staged.jaxpr, (*staged.constants, *leaves)) is None:
-            raise_unsplit(f"{self._transformation} of {name_of(self._function)}", self._parts)
-        return super()._placement(staged, leaves, args, kwargs)
+    def _find_mesh(self, staged: StagedFunction, operands: Sequence[Any]) -> Mesh | None:
+        mesh = super()._find_mesh(staged, operands)
+        if mesh is None:
+            raise_unsplit(self._caller, self._options.reproducible)
+        return mesh
 
 
 class DynamicFunction(JitFunction):
     """Jitted function with symbolic sizes: it is staged once for all of them."""
 
-    def __init__(self, dynamic: Mapping[Any, Any], *options: Any) -> None:
-        super().__init__(*options)
-        self._sizes = DynamicSizes(dynamic, f"{self._transformation} of {name_of(self._function)}")
-        self._cache = cache_for(self._function, ("dynamic", repr(dynamic), repr(options[1:])))
+    def __init__(self, function: Callable[..., Any], options: JitOptions) -> None:
+        super().__init__(function, options)
+        self._sizes = DynamicSizes(options.dynamic, self._caller)
         # The family of the last call, tried first: most calls with new sizes belong to it.
         self._latest: tuple[Any, DeclaredSizes, Family] | None = None
 
-    def _stage(
-        self,
-        key: Any,
-        leaves: Any,
-        in_tree: Any,
-        types: Any,
-        args: Any,
-        kwargs: Any,
-        static: Any,
-        proposal: Proposal | None = None,
-    ) -> StagedFunction:
-        latest, families, rest = self._latest, self._cache.declared, (in_tree, *key[2:])
+    def _stage(self, call: Call, signature: Signature, proposal: Proposal | None = None) -> StagedFunction:
+        """Stage the function for symbolic sizes, or find it, and instantiate it at those of the call."""
+        latest, families, rest = self._latest, self._cache.declared, signature.without_types
         if latest is not None and latest[0] == rest and latest[1] is families:  # with the same settings
-            found = latest[2].sizes(types)
+            found = latest[2].sizes(call.types)
             if found is not None:
-                return self._at_sizes(key, latest[2].staged, found)
-        names = self._dynamic_names(static) or parameter_names(self._function, len(args)) or [""] * len(args)
-        general, sizes = self._sizes.general(types, args, kwargs, names[: len(args)])
+                return self._instantiate(signature, latest[2].staged, found)
+        count = len(call.args)
+        names = call.names() or parameter_names(self._function, count) or [""] * count
+        general, sizes = self._sizes.general(call.types, call.args, call.kwargs, names[:count])
         # Checks of indices need concrete sizes. Inside of an outer symbolic trace, sizes may be its symbols.
         if not sizes or config.checks == "all" or not all(type(size) is int for size in sizes.values()):
-            return super()._stage(key, leaves, in_tree, types, args, kwargs, static)
-        general_key, name = (in_tree, general, *key[2:]), name_of(self._function)
+            return super()._stage(call, signature)
+        general_key = signature.with_types(general)
         known = families.find(general_key, sizes)
         if known is not None:
             self._latest = (rest, families, known[0])
-            return self._at_sizes(key, known[0].staged, known[1])
+            return self._instantiate(signature, known[0].staged, known[1])
         if not families.may_grow(general_key):
-            return super()._stage(key, leaves, in_tree, types, args, kwargs, static)
-        declaration = Declaration(types, general, sizes)
-        new_key = (in_tree, declaration.types, *key[2:])
+            return super()._stage(call, signature)
+        declaration = Declaration(call.types, general, sizes)
         try:
-            staged = super()._stage(new_key, leaves, in_tree, declaration.types, args, kwargs, static, declaration)
+            staged = super()._stage(call, signature.with_types(declaration.types), declaration)
         except NotForAllSizes as error:
-            families.refuse(general_key, declaration, name, error)
-            return super()._stage(key, leaves, in_tree, types, args, kwargs, static)
-        family = families.add(general_key, declaration, name, staged)
+            families.refuse(general_key, declaration, self._name, error)
+            return super()._stage(call, signature)
+        family = families.add(general_key, declaration, self._name, staged)
         if not declaration.lasting:
             return staged.at_sizes(declaration.sizes)
         self._latest = (rest, families, family)
-        return self._at_sizes(key, staged, declaration.sizes)
+        return self._instantiate(signature, staged, declaration.sizes)
 
 
 def jit(
@@ -192,30 +177,11 @@ def jit(
     >>> power(2.0, 3)
     Array(8., dtype=float32, weak_type=True)
     """
-    contract = contract_of(comm, max_replicated)
+    check_compiler_options("jit", compiler_options)
     chosen = chosen_device("jit", device, backend)
     if chosen is not None and (in_shardings is not None or out_shardings is not None):
         what = "jit: device and backend cannot be combined with shardings, which say where a program runs."
         raise ArgumentError(what, received=f"{chosen!r} and shardings", fix="leave out device and backend")
-    check_compiler_options("jit", compiler_options)
-    if fun is None:
-        return functools.partial(
-            jit,
-            static_argnums=static_argnums,
-            static_argnames=static_argnames,
-            donate_argnums=donate_argnums,
-            donate_argnames=donate_argnames,
-            inline=inline,
-            in_shardings=in_shardings,
-            out_shardings=out_shardings,
-            device=chosen,
-            comm=comm,
-            max_replicated=max_replicated,
-            reproducible=reproducible,
-            sharding=sharding,
-            dynamic=dynamic,
-        )
-    check_callable(fun, "jit")
     if sharding is not None:
         refused = [static_argnums, static_argnames, donate_argnames, in_shardings, chosen, reproducible]
         if sharding != "search" or any(option is not None for option in refused):
@@ -225,27 +191,33 @@ def jit(
                 fix="functools.partial(f, ...) for what is static; in_shardings for what is known",
                 at=user_line(),
             )
-        jitted = functools.partial(
-            jit, donate_argnums=donate_argnums, out_shardings=out_shardings, comm=comm, max_replicated=max_replicated
-        )
-        return SearchedFunction(fun, jitted, donate_argnums)
-    options = (
-        fun,
-        as_tuple(static_argnums),
-        as_tuple(static_argnames),
-        as_tuple(donate_argnums),
-        as_tuple(donate_argnames),
-        inline,
-        chosen,
-        contract,
-        in_shardings,
-        out_shardings,
-        static_argnums is None or static_argnames is None,  # with both, neither is completed by the other
+    parts = 0 if reproducible is None else part_counts(reproducible)
+    if dynamic is not None and (parts or in_shardings is not None or out_shardings is not None):
+        what = "jit: dynamic needs arrays of one device, so it cannot be combined with shardings."
+        raise ArgumentError(what, received="shardings", at=user_line())
+    options = JitOptions(
+        static_argnums=as_tuple(static_argnums),
+        static_argnames=as_tuple(static_argnames),
+        donate_argnums=as_tuple(donate_argnums),
+        donate_argnames=as_tuple(donate_argnames),
+        has_all_static=static_argnums is not None and static_argnames is not None,
+        inline=inline,
+        device=chosen,
+        contract=contract_of(comm, max_replicated),
+        in_shardings=in_shardings,
+        out_shardings=out_shardings,
+        reproducible=parts,
+        searches_shardings=sharding is not None,
+        dynamic=dynamic,
     )
-    parts = part_counts(reproducible) if reproducible is not None else 0
-    if dynamic is not None:
-        if parts or in_shardings is not None or out_shardings is not None:
-            what = "jit: dynamic needs arrays of one device, so it cannot be combined with shardings."
-            raise ArgumentError(what, received="shardings", at=user_line())
-        return DynamicFunction(dynamic, *options)
-    return ReproducibleFunction(parts, *options) if parts else JitFunction(*options)
+    return functools.partial(wrap, options) if fun is None else wrap(options, fun)
+
+
+def wrap(options: JitOptions, fun: Callable[..., Any]) -> Any:
+    """Return the jitted function of the kind that the options require."""
+    check_callable(fun, "jit")
+    if options.searches_shardings:
+        return SearchedFunction(fun, options)
+    if options.dynamic is not None:
+        return DynamicFunction(fun, options)
+    return (ReproducibleFunction if options.reproducible else JitFunction)(fun, options)

@@ -6,8 +6,10 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from weft.api.call import StaticArguments
 from weft.api.flat import OutTree, argument_paths, as_tuple, check_callable, check_leaves, flat_function, name_of
 from weft.api.jit_function import JitFunction
+from weft.api.options import JitOptions
 from weft.api.staged import StagedFunction
 from weft.base import tree
 from weft.base.errors import ArgumentError
@@ -50,23 +52,6 @@ class Offloadable(NamedTuple):
     dst: str
 
 
-class Once:
-    """A static argument that cannot be compared with those of other calls, because it has no hash."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: Any):
-        self.value = value
-
-
-def is_hashable(value: Any) -> bool:
-    try:
-        hash(value)
-    except TypeError:
-        return False
-    return True
-
-
 class _Rematerialised(JitFunction):
     """Stages like `jit`, once per signature, and calls through `checkpoint`."""
 
@@ -74,27 +59,19 @@ class _Rematerialised(JitFunction):
     policy: Policy | None
     prevent_cse: bool
 
-    def _split(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any], Any]:
-        dynamic, rest, (count, positional, named) = super()._split(args, kwargs)
-        comparable = lambda held: tuple(
-            (n, kind, value if is_hashable(value) else Once(value)) for n, kind, value in held
-        )
-        return dynamic, rest, (count, comparable(positional), comparable(named))
-
-    def _merged(self, dynamic: tuple[Any, ...], rest: dict[str, Any], static: Any) -> tuple[Any, Any]:
-        count, positional, named = static
-        plain = lambda held: tuple((n, kind, v.value if type(v) is Once else v) for n, kind, v in held)
-        return super()._merged(dynamic, rest, (count, plain(positional), plain(named)))
-
-    def _can_keep(self, static: Any) -> bool:
-        return not static or not any(type(value) is Once for _, _, value in (*static[1], *static[2]))
+    def _split(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any], StaticArguments | tuple[()]]:
+        """Split off static arguments, which need no hash: a function of one without is staged at each call."""
+        dynamic, rest, static = super()._split(args, kwargs)
+        return dynamic, rest, static.hold_uncomparable() if static else ()
 
     @boundary
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        staged, leaves = self._find(args, kwargs)
+        staged, call = self._find(args, kwargs)
         if staged.refs is not None:
-            return self._call_with_refs(staged.refs, staged, leaves)
-        return staged.result(self._bind(staged, (*staged.constants, *leaves)))
+            return self._call_with_refs(staged.refs, staged, call)
+        return staged.result(self._bind(staged, (*staged.constants, *call.leaves)))
 
     def _bind(self, staged: StagedFunction, operands: Sequence[Any]) -> Sequence[Any]:
         return checkpoint_primitive(
@@ -147,7 +124,9 @@ def checkpoint(
             static_argnames=static_argnames,
         )
     check_callable(fun, "checkpoint")
-    wrapped = _Rematerialised(fun, as_tuple(static_argnums), as_tuple(static_argnames), (), (), False)
+    wrapped = _Rematerialised(
+        fun, JitOptions(static_argnums=as_tuple(static_argnums), static_argnames=as_tuple(static_argnames))
+    )
     wrapped.policy, wrapped.prevent_cse = policy, prevent_cse
     return wrapped
 

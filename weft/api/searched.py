@@ -1,14 +1,17 @@
-"""`jit(f, sharding="search")`: how arguments are split is searched for when a function is first called with them."""
+"""`jit(f, sharding="search")`: search for the shardings of arguments at the first call with their types."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from weft.api.axis_types import mesh_of
 from weft.api.devices import device_put
 from weft.api.flat import adopt, name_of
+from weft.api.jit_function import JitFunction
+from weft.api.options import JitOptions
 from weft.base import tree
 from weft.base.errors import ArgumentError
 from weft.base.settings import Scope, states
@@ -22,46 +25,52 @@ logger = logging.getLogger("weft")
 
 
 class Search:
-    """What searches for shardings: a function, shapes of its arguments, `mesh`, `machine` and `donate_argnums` to what
-    it has found. It is above this folder, and filled in from there."""
+    """Hook for the search of shardings, which is in a folder above this one.
+
+    It takes a function, the shapes of its arguments, `mesh`, `machine` and `donate_argnums`, and returns what it found.
+    """
 
     run: Callable[..., Any]
 
 
 class SearchedFunction:
-    """A jitted function whose arguments are split as a search finds best, once for each signature."""
+    """Jitted function that searches for the shardings of its arguments, once for each signature.
+
+    `found` is the result of the last search; its text is code to paste, its `in_shardings` are for `jit`.
+    """
 
     _transformation = "jit"
 
-    def __init__(self, function: Callable[..., Any], jitted: Callable[..., Any], donate_argnums: Any) -> None:
+    def __init__(self, function: Callable[..., Any], options: JitOptions) -> None:
         adopt(self, function)
-        self._function, self._jitted, self._donate_argnums = function, jitted, donate_argnums
-        self._plain = jitted(function)
+        self._function, self._options = function, options
+        self._plain = JitFunction(function, options)
         self._known: dict[Any, tuple[Any, Any, Any]] = {}
-        # What the last search has found: printed it is code to paste, its `in_shardings` are for `jit`.
         self.found: Any = None
 
     @boundary
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if context.trace is not EVALUATION:  # it is a part of another program, which says how it is split
+        if context.trace is not EVALUATION:  # the program around this call determines the shardings
             return self._plain(*args, **kwargs)
-        function, shardings, mesh = self._for(args, kwargs)
+        function, shardings, mesh = self._search(args, kwargs)
         with Scope(states["mesh"], mesh):
             return function(*device_put(args, shardings))
 
     def lower(self, *args: Any, **kwargs: Any) -> Any:
-        """The program for arguments of these types, split as is found best."""
-        function, _, mesh = self._for(args, kwargs)
+        """Lower for arguments of these types, with the shardings that the search finds."""
+        function, _, mesh = self._search(args, kwargs)
         with Scope(states["mesh"], mesh):
             return function.lower(*tree.map(struct, args))
 
-    def _for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, Any]:
-        """The function jitted for arguments like these, how it wants them split, and the mesh. Its axes are Auto, since
-        the compiler splits what follows from arguments."""
+    def _search(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, Any]:
+        """Return the function jitted for arguments like these, their shardings and the mesh.
+
+        The axes of the mesh are Auto: the compiler derives the shardings of all other values.
+        """
         caller = f"jit of {name_of(self._function)}"
         if kwargs:
             raise ArgumentError(
-                f"{caller}: shardings are searched for positional arguments.",
+                f"{caller}: all arguments must be positional, since shardings are searched for these.",
                 received=f"keyword arguments {', '.join(kwargs)}",
                 fix="pass all arguments by position",
                 at=user_line(),
@@ -74,15 +83,16 @@ class SearchedFunction:
             platform = mesh.device_tuple[0].platform  # type: ignore[union-attr]
             machine = "cpu" if platform == "cpu" else "h100"
             self.found = Search.run(
-                self._function, *shapes, mesh=mesh, machine=machine, donate_argnums=self._donate_argnums
+                self._function, *shapes, mesh=mesh, machine=machine, donate_argnums=self._options.donate_argnums or None
             )
             shardings = self.found.in_shardings
-            self._known[key] = self._jitted(self._function, in_shardings=shardings), shardings, mesh
+            jitted = JitFunction(self._function, replace(self._options, in_shardings=shardings))
+            self._known[key] = jitted, shardings, mesh
             logger.warning("%s", f"Shardings found for {name_of(self._function)} over {mesh}:\n{self.found!r}")
         return self._known[key]
 
 
 def struct(leaf: Any) -> ShapeDtypeStruct:
-    """The shape and dtype of an argument, without where it is."""
+    """Return the shape and dtype of an argument, without its placement."""
     aval: Any = get_aval(leaf)
     return ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type)

@@ -1,4 +1,4 @@
-"""A function staged for one signature of arguments."""
+"""What is staged for one signature of arguments."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from weft.api.flat import (
-    Dispatcher,
-)
+from weft.api.contract import Contract
+from weft.api.flat import Dispatcher
 from weft.api.ref_arguments import StagedRefs
 from weft.api.stages import is_empty
 from weft.base import tree
@@ -21,22 +20,31 @@ from weft.base.source import user_line
 from weft.indexing.guards import Assumption
 from weft.ir.at_sizes import AtSizes, JaxprAtSizes
 from weft.ir.jaxpr import Jaxpr, constants_to_arguments
+from weft.runtime import spmd
 from weft.runtime.array import ConcreteArray, lift
 from weft.runtime.placing import uncommitted
+from weft.sharding.mesh import Mesh
 
 
 class StagedFunction:
-    """A function staged for one signature: its jaxpr with constants as leading operands, those constants, and the tree
-    of its result. Results of the empty dtype float0 are known by their types: the jaxpr does not return them."""
+    """Function staged for one signature: a jaxpr with constants as leading operands, those constants, and the tree of
+    the result.
+
+    `operand_names` are those of the jaxpr's operands in messages. `contract` limits the programs for meshes that are
+    compiled for it. Results of dtype float0 are known by their types: the jaxpr does not return them.
+    """
 
     __slots__ = (
+        "_kept_contract",
         "assumptions",
         "calls",
         "constants",
+        "contract",
         "dispatchers",
         "donated",
         "guards",
         "jaxpr",
+        "operand_names",
         "out_tree",
         "out_types",
         "params",
@@ -52,6 +60,9 @@ class StagedFunction:
         name: str,
         donated: tuple[bool, ...],
         refs: StagedRefs | None = None,
+        *,
+        paths: Sequence[str] = (),
+        contract: Contract | None = None,
     ):
         self.refs = refs
         self.out_types = jaxpr.out_avals
@@ -62,26 +73,29 @@ class StagedFunction:
             jaxpr = jaxpr.replace(outvars=[v for v in jaxpr.outvars if not is_empty(v.aval)])
         self.jaxpr = constants_to_arguments(jaxpr)
         self.constants = tuple(map(_constant, constants))
+        self.operand_names = ("constant",) * len(self.constants) + tuple(paths)
+        self.contract = contract
+        self._kept_contract: spmd.SpmdProgram | None = None  # the program that was checked last
         self.out_tree = out_tree
         self.params: dict[str, Any] = {"name": name, "jaxpr": self.jaxpr}
         self.donated: tuple[bool, ...] = ()
         if any(donated):
             self.donated = self.params["donated"] = (False,) * len(self.constants) + donated
         self.calls = self.timed_calls = 0
-        # Of a function staged for symbols: what it asked of their sizes. Where those were not known, what it was told.
+        # For symbolic sizes: the guards that they must satisfy, or what was assumed of sizes that are still unknown.
         self.guards: tuple[Any, ...] = ()
         self.assumptions: tuple[Assumption, ...] = ()
-        # By whether calls are timed, the default device and where the leaves of the arguments are; None where there
-        # cannot be one.
+        # By the settings of calls and the placements of the leaves; None if there cannot be one.
         self.dispatchers: dict[Any, Dispatcher | None] = {}
 
     def at_sizes(self, sizes: Mapping[Any, int]) -> StagedFunction:
-        """The function staged for symbolic sizes, at given ones."""
+        """Instantiate a function that was staged for symbolic sizes."""
         staged = object.__new__(StagedFunction)
         at = AtSizes(sizes)
         staged.jaxpr = JaxprAtSizes(self.jaxpr, sizes)
         staged.out_types = [at.type(t) for t in self.out_types]
         staged.constants, staged.out_tree, staged.donated = self.constants, self.out_tree, self.donated
+        staged.operand_names, staged.contract, staged._kept_contract = self.operand_names, self.contract, None
         staged.params = {**self.params, "jaxpr": staged.jaxpr}
         staged.calls = staged.timed_calls = 0
         staged.dispatchers, staged.guards, staged.assumptions = {}, self.guards, ()
@@ -90,16 +104,31 @@ class StagedFunction:
         return staged
 
     def traced_params(self) -> dict[str, Any]:
-        """The parameters of a call that becomes part of another jaxpr."""
+        """Return the parameters of a call that becomes part of another jaxpr."""
         jaxpr = self.jaxpr
         return {**self.params, "jaxpr": jaxpr.plain()} if isinstance(jaxpr, JaxprAtSizes) else self.params
 
+    def find_mesh(self, operands: Sequence[Any]) -> Mesh | None:
+        """Return the mesh that a call with these operands runs on, or None if it runs on one device."""
+        return spmd.mesh_of(self.jaxpr, operands, names=self.operand_names)
+
+    def compile_for_mesh(self, operands: Sequence[Any], mesh: Mesh, shardings: Any = None) -> spmd.SpmdProgram:
+        """Return the program for a mesh, compiled at the first call; raise if it exceeds the contract."""
+        program = spmd.get_program(
+            self.jaxpr, operands, mesh, self.donated, in_shardings=shardings, names=self.operand_names
+        )
+        if self.contract is not None and program is not self._kept_contract:
+            self.contract.check(program, self.operand_names)
+            self._kept_contract = program
+        return program
+
     @property
     def has_empty(self) -> bool:
+        """Whether a result has dtype float0."""
         return any(map(is_empty, self.out_types))
 
     def result(self, results: Sequence[Any]) -> Any:
-        """The function's result, from the results of the jaxpr."""
+        """Return the function's result from the results of the jaxpr."""
         if len(results) < len(self.out_types):
             rest = iter(results)
             results = [np.zeros(t.shape, float0) if is_empty(t) else next(rest) for t in self.out_types]  # type: ignore[attr-defined]
@@ -107,14 +136,14 @@ class StagedFunction:
 
 
 def _constant(value: Any) -> Any:
-    """A constant of a function: arrays of NumPy as they are now, since the caller may write to them later."""
+    """Return a constant as it is stored: writeable NumPy arrays are copied, since the caller may change them later."""
     if isinstance(value, np.ndarray) and value.flags.writeable and value.dtype != float0:
         return lift(value)
     return uncommitted(value)
 
 
 def warn_of_constants(name: str, constants: Sequence[Any]) -> None:
-    """Warn if a jitted function closes over more bytes than the setting says."""
+    """Warn if a jitted function closes over at least `captured_constants_warn_bytes` bytes."""
     most = config.captured_constants_warn_bytes
     size = sum(c.nbytes for c in constants if isinstance(c, ConcreteArray)) if constants and most >= 0 else 0
     if size and size >= most:

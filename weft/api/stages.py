@@ -23,7 +23,7 @@ from weft.runtime.device import default_device
 from weft.runtime.evaluate import donate
 from weft.runtime.execute import executable_of
 from weft.runtime.held import HeldArray
-from weft.runtime.spmd import SpmdProgram, compiled_for, mesh_of, run
+from weft.runtime.spmd import SpmdProgram, mesh_of, run
 from weft.sharding import Sharding, SingleDeviceSharding
 from weft.sharding.device import Device
 from weft.sharding.layout import Format, Layout
@@ -112,7 +112,8 @@ class Traced:
         # What holds while it is compiled.
         self._settings: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
         self._jaxpr, self._constants, self._params = params["jaxpr"], consts, params
-        staged = origin.staged
+        self._staged = staged = origin.staged
+        self._operand_names: tuple[str, ...] = staged.operand_names
         self._out_types, self._result, self._refs = staged.out_types, staged.result, staged.refs
         self.in_tree, self.out_tree = in_tree, out_tree
         self.fun_name = origin.name
@@ -162,12 +163,11 @@ class Traced:
         return tree.unflatten(self.in_tree, [ArgInfo(t, n in donated) for n, t in enumerate(self._leaf_types)])
 
     def _partitioned(self) -> SpmdProgram | None:
-        """The program for a mesh, if an argument is split over one or the function names one."""
-        mesh = mesh_of(self._jaxpr, (), self._shardings)
+        """Return the program for a mesh, or None if no argument is sharded over one and the function names none."""
+        mesh = mesh_of(self._jaxpr, (), self._shardings, self._operand_names)
         if mesh is None:
             return None
-        nothing = [None] * len(self._shardings)
-        return compiled_for(self._jaxpr, nothing, mesh, self._params.get("donated", ()), self._shardings)
+        return self._staged.compile_for_mesh([None] * len(self._shardings), mesh, self._shardings)
 
     def lower(self) -> Lowered:
         return Lowered(self)

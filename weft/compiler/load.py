@@ -64,7 +64,7 @@ def compilation_of(
             result = stored_compilation(jaxpr, donated, program, target, flagged, flat)
             result.seconds, result.key = seconds, key
             return result
-    result = _compiled(jaxpr, donated, target, flagged, flat, tune, begin=begin)
+    result = _compile(jaxpr, donated, target, flagged, flat, tune, begin=begin)
     result.seconds = seconds | result.seconds
     if key is not None:
         with measured(result.seconds, "compile", "program to disk"):
@@ -108,12 +108,12 @@ def stored_compilation(
     inside."""
     traced = jaxpr if flat is Flat.NO else with_length(jaxpr)
     compile_again = functools.partial(
-        _compiled, jaxpr, donated, target, flagged, flat, None, schedules=program.schedules
+        _compile, jaxpr, donated, target, flagged, flat, None, schedules=program.schedules
     )
     return Compilation(traced, tuple(donated), program, target, flagged=flagged, flat=flat, recompile=compile_again)
 
 
-def _compiled(
+def _compile(
     jaxpr: Jaxpr,
     donated: Sequence[bool],
     target: Target,
@@ -135,7 +135,7 @@ def _compiled(
 
 def compiled_again(jaxpr: Jaxpr, donated: Sequence[bool], target: Target, schedules: Mapping[str, str]) -> Compilation:
     """A jaxpr whose steps are on disk compiled to the same steps."""
-    return _compiled(jaxpr, donated, target, False, Flat.NO, None, schedules)
+    return _compile(jaxpr, donated, target, False, Flat.NO, None, schedules)
 
 
 def typed_compilation(

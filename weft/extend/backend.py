@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from weft.api.cache_report import clear_caches
 from weft.api.devices import live_arrays
+from weft.api.signatures import clear_caches
 from weft.base.publish import publish as _publish
 from weft.runtime import backend as runtime_backend, device as runtime_device
 from weft.sharding.device import Device

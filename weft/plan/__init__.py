@@ -147,7 +147,7 @@ class Staged:
         self.shapes, self.out_tree = shapes, traced.out_tree
         self.constants = len(traced._constants)
         self.whole, self.jaxpr = traced._jaxpr, prepared(traced._jaxpr)
-        self.names: tuple[str, ...] = traced._jaxpr.memoize("argument names", tuple)
+        self.names: tuple[str, ...] = traced._operand_names
         self.donated: tuple[bool, ...] = traced._params.get("donated", ())
 
     @property

@@ -20,16 +20,18 @@ from weft.base.settings import config
 from weft.base.source import user_line, user_location
 from weft.ir.context import EVALUATION, context
 from weft.ir.interpreter import replay
+from weft.ir.jaxpr import Jaxpr
 from weft.ir.nans import check_finite, checks_for_nans
 from weft.ir.parameters import params_key
 from weft.ir.primitive import Params, Primitive
 from weft.ir.staged import infer_type, raise_with_names
 from weft.ir.types import ArrayType, ShapeDtypeStruct, Type, get_aval
+from weft.primitives.control.call import jit
 from weft.runtime import guards, spmd
 from weft.runtime.array import ConcreteArray, PlacedArray, adopted, put
 from weft.runtime.device import HOME, Placement, default_placement, placement_of
 from weft.runtime.eager import Run, native_run
-from weft.runtime.execute import array_bytes, call, is_compiled, jaxpr_of, memory_taken
+from weft.runtime.execute import array_bytes, executable_of, is_compiled, jaxpr_of, memory_taken
 from weft.runtime.held import HeldArray
 from weft.runtime.memory import out_of_memory
 from weft.runtime.placing import check_on_mesh, common_placement, on_device_of, used_arguments
@@ -270,21 +272,61 @@ def evaluate_programs(primitive: Primitive, args: Sequence[Any], types: Sequence
             return replay(called, *[a if hasattr(a, "aval") else EVALUATION.lift(a) for a in operands])
         finally:
             context.trace = before
-    donated = params.get("donated")
+    donated = params.get("donated", ())
     if donated:
         check_donated_once(args, donated)
+    jaxpr = jaxpr_of(primitive, types, params)
+    mesh = None
     if primitive.staged_alone or any(type(a) is ShardedArray for a in args):
-        jaxpr = jaxpr_of(primitive, types, params)
         mesh = spmd.mesh_of(jaxpr, args)
-        if mesh is not None:
-            check_on_mesh(args, mesh, primitive.name, "operand {}".format, used_arguments(jaxpr))
-            give = (lambda: donate(args, donated)) if donated else None
-            return spmd.call(jaxpr, args, mesh, donated or (), donate=give)
-    used = None if primitive.control else used_arguments(params["jaxpr"])
+    if mesh is not None:
+        check_on_mesh(args, mesh, primitive.name, "operand {}".format, used_arguments(jaxpr))
+        return run_on_mesh(spmd.get_program(jaxpr, args, mesh, donated), args, donated)
+    used = None if primitive.control else used_arguments(jaxpr)
     placement = common_placement(args, primitive.name, "operand {}".format, used)
+    return run_on_device(jaxpr, args, types, donated, placement, params.get("name", primitive.name))
+
+
+def run_call(args: Sequence[Any], params: Params, where: spmd.SpmdProgram | Placement) -> list[Any]:
+    """Run a `jit` call outside of all traces: on a mesh by its program, or on the device of a placement."""
+    types = []
+    for a in args:
+        if isinstance(a, Tracer):
+            raise_stray(a)
+        types.append(get_aval(a))
+    keys = before_evaluation(jit, args, params) if config.debug_key_reuse else None
+    donated = params.get("donated", ())
+    if donated:
+        check_donated_once(args, donated)
+    if isinstance(where, Placement):
+        results = run_on_device(params["jaxpr"], args, types, donated, where, params["name"])
+    else:
+        results = run_on_mesh(where, args, donated)
+    if keys is not None:
+        after_evaluation(keys, results)
+    return results
+
+
+def run_on_mesh(program: spmd.SpmdProgram, args: Sequence[Any], donated: Sequence[bool]) -> list[Any]:
+    """Run a program on the devices of its mesh; donated arguments are deleted."""
+    return spmd.run(program, args, (lambda: donate(args, donated)) if donated else None)
+
+
+def run_on_device(
+    jaxpr: Jaxpr,
+    args: Sequence[Any],
+    types: Sequence[Type],
+    donated: tuple[bool, ...],
+    placement: Placement,
+    name: str,
+) -> list[Any]:
+    """Run a jaxpr on the device of a placement, compiled at the first call; donated arguments are deleted.
+
+    `name` is that of the function in errors of guards.
+    """
     if guards.are_on():
-        guards.check_call(params.get("name", primitive.name), args, placement.device, with_scalars=True)
-    taken = memory_taken(params["jaxpr"], donated, placement.device) if donated else ()
+        guards.check_call(name, args, placement.device, with_scalars=True)
+    taken = memory_taken(jaxpr, donated, placement.device) if donated else ()
     operand = storage if placement.backend.reads_host else on_any_device
     arrays = [
         memory_to_give(a, t, placement) if taken and taken[n] else operand(a, t)
@@ -293,8 +335,8 @@ def evaluate_programs(primitive: Primitive, args: Sequence[Any], types: Sequence
     give = (lambda: donate(args, donated)) if donated else None
     before, context.trace = context.trace, EVALUATION
     try:
-        with np.errstate(all="ignore"):
-            results = call(primitive, arrays, types, params, give, placement)
+        with np.errstate(all="ignore"):  # also while constants are folded
+            results = executable_of(jaxpr, donated, placement.device)(arrays, give, placement)
     finally:
         context.trace = before
     if donated:

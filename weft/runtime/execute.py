@@ -27,7 +27,7 @@ from weft.primitives.control.call import jit
 from weft.primitives.control.check import can_flag, writes_in_place
 from weft.primitives.control.inspect_sharding import inspected
 from weft.runtime.backend import backend_of
-from weft.runtime.device import CPU, Placement, default_device
+from weft.runtime.device import CPU, default_device
 from weft.sharding.device import Device
 from weft.sharding.shardings import SingleDeviceSharding
 
@@ -56,7 +56,7 @@ def executable_of(jaxpr: Jaxpr, donated: tuple[bool, ...] = (), device: Device |
     donated = memory_taken(jaxpr, donated, device) if donated else ()
     key = ("executable", device.platform, donated, *checks_key())
     with _lock.current:
-        return jaxpr.memoize(key, lambda: make(jaxpr, donated, device))
+        return jaxpr.memoize(key, lambda: compile_with_checks(jaxpr, donated, device))
 
 
 def checks_key() -> tuple[bool, ...]:
@@ -93,7 +93,7 @@ def flat_executable(jaxpr: Jaxpr, threads: bool, device: Device) -> Executable:
     way = "threads" if threads else "alone"
     with _lock.current:
         key = ("flat", device.platform, way, config.enable_checks)
-        return jaxpr.memoize(key, lambda: compiled(jaxpr, (), device, flat=way))
+        return jaxpr.memoize(key, lambda: compile_on_device(jaxpr, (), device, flat=way))
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ def compile_costs(jaxpr: Jaxpr) -> list[CompileCost]:
     return jaxpr.memoize("compile costs", list)
 
 
-def make(jaxpr: Jaxpr, donated: tuple[bool, ...], device: Device = CPU) -> Executable:
+def compile_with_checks(jaxpr: Jaxpr, donated: tuple[bool, ...], device: Device = CPU) -> Executable:
     """Compile a jaxpr for a device.
 
     With checks, all of them share one error flag if the program can be run again to find out which one failed: then its
@@ -137,23 +137,24 @@ def make(jaxpr: Jaxpr, donated: tuple[bool, ...], device: Device = CPU) -> Execu
     if plain is not general:
         jaxpr = JaxprAtSizes(plain, jaxpr.sizes) if isinstance(jaxpr, JaxprAtSizes) else plain
     if not can_flag(plain) or (any(donated) and writes_in_place(plain)):
-        return compiled(jaxpr, donated, device)
+        return compile_on_device(jaxpr, donated, device)
 
     def with_traps() -> Executable:
         with _lock.current:
             key = ("with traps", device.platform, config.key())
-            return jaxpr.memoize(key, lambda: compiled(jaxpr, (), device))
+            return jaxpr.memoize(key, lambda: compile_on_device(jaxpr, (), device))
 
-    return compiled(jaxpr, (), device, with_traps)
+    return compile_on_device(jaxpr, (), device, with_traps)
 
 
-def compiled(
+def compile_on_device(
     jaxpr: Jaxpr,
     donated: tuple[bool, ...],
     device: Device,
     again: Callable[[], Executable] | None = None,
     flat: str = "no",
 ) -> Executable:
+    """Compile a jaxpr by the backend of a device, and record what it cost; the options are those of `Backend`."""
     with span("compile", jaxpr.name):
         executable: Executable = backend_of(device).compile(jaxpr, donated, device, again, flat)
     record_compilation(jaxpr, CompileCost(executable.compilation.seconds, executable.compile_stats))
@@ -180,22 +181,6 @@ def record_compilation(jaxpr: Jaxpr, cost: CompileCost) -> None:
         location = user_location()
         at = "" if location is None else f" at {location.describe()}"
         logger.warning("%s", f"Finished compiling {jaxpr.name or 'a program'} in {cost}{at}")
-
-
-def call(
-    primitive: Primitive,
-    arrays: Sequence[Any],
-    types: Sequence[Type],
-    params: Params,
-    donate: Callable[[], None] | None,
-    placement: Placement,
-) -> list[Any]:
-    """Return the results of a call or a loop on NumPy arrays, as concrete arrays at a placement (and tapes).
-
-    There must be no other references to donated arrays; `donate` is called before they are overwritten.
-    """
-    jaxpr = jaxpr_of(primitive, types, params)
-    return executable_of(jaxpr, params.get("donated", ()), placement.device)(arrays, donate, placement)
 
 
 def jaxpr_of(primitive: Primitive, types: Sequence[Type], params: Params) -> Jaxpr:

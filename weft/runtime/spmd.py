@@ -57,11 +57,12 @@ def named_meshes(jaxpr: Jaxpr) -> tuple[Mesh, ...]:
     return jaxpr.memoize("named meshes", find)
 
 
-def mesh_of(jaxpr: Jaxpr, args: Sequence[Any], shardings: Sequence[Any] = ()) -> Mesh | None:
+def mesh_of(jaxpr: Jaxpr, args: Sequence[Any], shardings: Sequence[Any] = (), names: Sequence[str] = ()) -> Mesh | None:
     """Return the mesh that a call runs on, or None if it runs on one device.
 
     It is the mesh that the jaxpr names, or else the shardings, or else the arguments, which may be on another mesh of
     the same devices. A jaxpr that takes or returns a tape runs on one device: residuals of a loop belong to a device.
+    `names` are those of the arguments in errors.
     """
     (arrays_only,) = jaxpr.memoize("arrays only", lambda: (all(map(is_array, (*jaxpr.invars, *jaxpr.outvars))),))
     if not arrays_only:
@@ -82,7 +83,7 @@ def mesh_of(jaxpr: Jaxpr, args: Sequence[Any], shardings: Sequence[Any] = ()) ->
         if not alike or (other in named and other.shape_tuple != meshes[0].shape_tuple):
             raise ArgumentError(
                 "The arguments and constraints of a call must be on one mesh.",
-                received=" and ".join(described_mesh(m, jaxpr, args) for m in (meshes[0], other)),
+                received=" and ".join(described_mesh(m, args, names) for m in (meshes[0], other)),
                 fix="weft.device_put(x, weft.NamedSharding(mesh, spec))   to bring all arguments to one mesh",
                 at=user_line(),
             )
@@ -91,15 +92,14 @@ def mesh_of(jaxpr: Jaxpr, args: Sequence[Any], shardings: Sequence[Any] = ()) ->
     return next((m for m in outside if isinstance(m, Mesh) and same_devices(m, meshes[0])), meshes[0])
 
 
-def described_mesh(mesh: Mesh, jaxpr: Jaxpr, args: Sequence[Any]) -> str:
+def described_mesh(mesh: Mesh, args: Sequence[Any], names: Sequence[str]) -> str:
     """Describe a mesh with its devices, and the first argument that is on it."""
-    names = jaxpr.memoize("argument names", tuple)
-    first = len(jaxpr.invars) - len(names)  # constants come first
     on_it = [i for i, a in enumerate(args) if type(a) is ShardedArray and getattr(a.sharding, "mesh", None) is mesh]
     ids = [d.id for d in mesh.device_tuple]
     text = f"{mesh} of devices {ids if len(ids) < 9 else f'{ids[0]} to {ids[-1]}'}"
-    i = on_it[0] - first if on_it else -1
-    return f"{text} ({f'argument {names[i]}' if 0 <= i < len(names) else 'a value' if on_it else 'a constraint'})"
+    if not on_it:
+        return f"{text} (a constraint)"
+    return f"{text} ({f'argument {names[on_it[0]]}' if on_it[0] < len(names) else 'a value'})"
 
 
 def is_array(v: Any) -> bool:
@@ -146,23 +146,32 @@ class SpmdProgram:
         return self.partitioned().jaxpr
 
 
-def spmd_program(
-    jaxpr: Jaxpr, mesh: Mesh, in_dims: Sequence[Dims | None], out_dims: Sequence[Dims | None], donated: tuple[bool, ...]
+def partition_and_compile(
+    jaxpr: Jaxpr,
+    mesh: Mesh,
+    in_dims: Sequence[Dims | None],
+    out_dims: Sequence[Dims | None],
+    donated: tuple[bool, ...],
+    names: Sequence[str],
 ) -> SpmdProgram:
     """Return the program of a jaxpr for a mesh, compiled once for each combination of shardings."""
     key = ("spmd", mesh, tuple(in_dims), tuple(out_dims), donated, config.key(), checks_key())
-    return jaxpr.memoize(key, lambda: _compiled(jaxpr, mesh, in_dims, out_dims, donated))
+    return jaxpr.memoize(key, lambda: _partition_and_compile(jaxpr, mesh, in_dims, out_dims, donated, names))
 
 
 @collector.without_collection
-def _compiled(
-    jaxpr: Jaxpr, mesh: Mesh, in_dims: Sequence[Dims | None], out_dims: Sequence[Dims | None], donated: tuple[bool, ...]
+def _partition_and_compile(
+    jaxpr: Jaxpr,
+    mesh: Mesh,
+    in_dims: Sequence[Dims | None],
+    out_dims: Sequence[Dims | None],
+    donated: tuple[bool, ...],
+    names: Sequence[str],
 ) -> SpmdProgram:
     # Imported here: the compiler is loaded with the first program, and code generation with the first not on disk.
     from weft.runtime import stored_partitions
 
     sizes = part_sizes(mesh)
-    names = jaxpr.memoize("argument names", tuple)
     stored, outs = stored_arguments(jaxpr, in_dims, out_dims, donated)
     args = [*names, *(f"argument {i}" for i in range(len(names), len(in_dims)))]
     shares = None if sizes == dict(mesh.shape) else Shares(mesh, sizes)
@@ -271,15 +280,12 @@ def _from_disk(jaxpr: Jaxpr, mesh: Mesh, key: str, partitioned: Callable[[], Any
 
 
 def _recorded(jaxpr: Jaxpr, program: SpmdProgram, args: Sequence[str]) -> SpmdProgram:
-    """Log the program, check it against the user's contract, and return it."""
+    """Record the costs of a program's compilation, and return it."""
     split_as = ", ".join(f"{name} {s.spec!r}" for name, s in zip(args, program.in_shardings, strict=True))
     compiled = program.executable.executable
     record_compilation(
         jaxpr, CompileCost(compiled.compilation.seconds, compiled.compile_stats, split_as or "no arguments")
     )
-    contract = jaxpr.memoize("contract", lambda: None)
-    if contract is not None:
-        contract.check(program, jaxpr.memoize("argument names", tuple))
     return program
 
 
@@ -320,15 +326,19 @@ def state_of(jaxpr: Jaxpr) -> dict[int, int]:
     return jaxpr.memoize("state", find)
 
 
-def compiled_for(
+def get_program(
     jaxpr: Jaxpr,
     args: Sequence[Any],
     mesh: Mesh,
     donated: tuple[bool, ...] = (),
     in_shardings: Sequence[Sharding | None] | None = None,
     out_shardings: Sequence[Sharding | None] | None = None,
+    names: Sequence[str] = (),
 ) -> SpmdProgram:
-    """Compile a jaxpr for arguments with their shardings, or return the cached program."""
+    """Return the program of a jaxpr for arguments with their shardings, compiled at the first call.
+
+    `names` are those of the arguments in messages.
+    """
     ins: list[Sharding | None] = []
     for i, a in enumerate(args):
         sharding = None if in_shardings is None else in_shardings[i]
@@ -337,11 +347,12 @@ def compiled_for(
     terms_in, terms_out = [[unreduced_axes(s, mesh) for s in shardings] for shardings in (ins, outs)]
     if any(terms_in) or any(terms_out):
         terms = with_terms(jaxpr, terms_in, terms_out, mesh)
-        program = compiled_for(terms, args, mesh, donated, as_terms(ins, terms_in), as_terms(outs, terms_out))
+        shardings = as_terms(ins, terms_in), as_terms(outs, terms_out)
+        program = get_program(terms, args, mesh, donated, *shardings, names=names)
         return as_called(program, terms_in, terms_out, jaxpr, placed_type)
     in_dims = [sharding_dims(s, v.aval, mesh) for s, v in zip(ins, jaxpr.invars, strict=True)]
     out_dims = [sharding_dims(s, v.aval, mesh) for s, v in zip(outs, jaxpr.outvars, strict=True)]
-    program = spmd_program(jaxpr, mesh, in_dims, out_dims, donated)
+    program = partition_and_compile(jaxpr, mesh, in_dims, out_dims, donated, names)
     if out_shardings is None and mesh.explicit_axes and not mesh.are_all_axes_explicit:
         # Over Auto axes the compiler chooses; if the choice contradicts a type, force the type's full sharding.
         types: list[Any] = [v.aval for v in jaxpr.outvars]
@@ -352,7 +363,7 @@ def compiled_for(
             whole = NamedSharding(mesh, PartitionSpec())
             said = zip(types, out_dims, differs, strict=True)
             forced = [sharding_dims(t.explicit_sharding or whole, t, mesh) if d else dims for t, dims, d in said]
-            return spmd_program(jaxpr, mesh, in_dims, forced, donated)
+            return partition_and_compile(jaxpr, mesh, in_dims, forced, donated, names)
     return program
 
 
@@ -388,7 +399,7 @@ def call(
     donate: Callable[[], None] | None = None,
 ) -> list[ShardedArray]:
     """Return the results of a jaxpr on a mesh."""
-    return run(compiled_for(jaxpr, args, mesh, donated, in_shardings, out_shardings), args, donate)
+    return run(get_program(jaxpr, args, mesh, donated, in_shardings, out_shardings), args, donate)
 
 
 def run(program: SpmdProgram, args: Sequence[Any], donate: Callable[[], None] | None = None) -> list[ShardedArray]:

@@ -58,12 +58,7 @@ def with_terms(jaxpr: Jaxpr, args: Sequence[Axes], results: Sequence[Axes], mesh
             v.aval.plain_of_shape((*(sizes[a] for a in axes), *v.aval.shape)) if axes else v.aval  # type: ignore[attr-defined]
             for v, axes in zip(plain.invars, args, strict=True)
         ]
-        found = stage_subjaxpr(function, types, name=jaxpr.name)
-        for key in ("argument names", "contract"):  # properties that the caller has attached to the jaxpr
-            known = jaxpr.memoize(key, lambda: None)
-            if known is not None:
-                found.memoize(key, lambda known=known: known)  # type: ignore[misc]
-        return found
+        return stage_subjaxpr(function, types, name=jaxpr.name)
 
     return jaxpr.memoize(("with terms", tuple(args), tuple(results), mesh), build)
 

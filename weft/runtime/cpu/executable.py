@@ -181,17 +181,17 @@ class Executable:
         light: dict[str, kernels.CompiledKernel] = {}
         if hot:
             stats = kernels.CompileStats(tier=Tier.LIGHT)
-            light = kernels.compiled(
+            light = kernels.compile_kernels(
                 (k for k in self._launched() if kernel_symbol(k) in hot), target, Tier.LIGHT, stats, begun
             )
             self.compile_stats.append(stats)
         stats = kernels.CompileStats(tier=tier)
         between = _nothing if yields else None
         try:
-            self.kernels = light | kernels.compiled(self._launched(besides=light), target, tier, stats, begun, between)
+            self.kernels = light | kernels.compile_kernels(self._launched(besides=light), target, tier, stats, begun, between)
         except CodeIsGone:  # the program is on disk, but its code has been deleted
             self.compilation.complete()
-            self.kernels = kernels.compiled(self._launched(), target, tier, stats, between=between)
+            self.kernels = kernels.compile_kernels(self._launched(), target, tier, stats, between=between)
         self.tier, self.loops, self.can_improve = stats.tier, {}, stats.tier is Tier.QUICK
         if stats.tier is not Tier.QUICK:
             # Without time to compile, only loops whose code exists are native.
@@ -504,7 +504,7 @@ class InstanceExecutable(Executable):
         if found is None or found.tier.value < tier.value:
             work = prepared.work_of_kernels(self.program.integers)
             between = self._taking_most_of(work) if yields else None
-            compiled = kernels.compiled(work, target, tier, stats, between=between)
+            compiled = kernels.compile_kernels(work, target, tier, stats, between=between)
             with spans.measured(stats.seconds, "compile", "assemble"):
                 found = PreparedCode(prepared, compiled, stats.tier)
         else:
@@ -526,7 +526,7 @@ class InstanceExecutable(Executable):
         def take(held: Mapping[str, Any]) -> None:
             if first and first <= held.keys():
                 first.clear()
-                best = kernels.compiled(work, self.compilation.target, Tier.QUICK)
+                best = kernels.compile_kernels(work, self.compilation.target, Tier.QUICK)
                 self._take(PreparedCode(self.program.prepared, best, Tier.QUICK))
             newest = None if self._runs_of_all is None else self._runs_of_all.newest()
             if newest is not None and newest.can_improve and newest.program.prepared is not self.program.prepared:

@@ -55,7 +55,7 @@ _lock = RenewedLock()
 AnyKernel = Kernel | NamedKernel
 
 
-def compiled(
+def compile_kernels(
     kernels: Iterable[AnyKernel],
     target: Target,
     tier: Tier = Tier.LIGHT,
