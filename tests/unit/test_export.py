@@ -80,7 +80,7 @@ def test_sizes_share_one_program():
         x = np.arange(3.0 * size, dtype=np.float32).reshape(size, 3)
         np.testing.assert_array_equal(again.call(x), weft.jit(lambda x: jnp.tanh(x).mean(0))(x))
     called = again._functions["all sizes"]
-    is_instance = [isinstance(staged.jaxpr, JaxprAtSizes) for staged in called._cache.values()]
+    is_instance = [isinstance(staged.jaxpr, JaxprAtSizes) for staged in called._cache._staged.values()]
     assert is_instance == [False, True, True, False]
 
 

@@ -44,16 +44,17 @@ class StaticArguments(NamedTuple):
     """Static arguments of a call: the number of all positional arguments, then (position or name, type, value) of each
     static one. Equality compares types too, since 1 == 1.0 == True."""
 
-    count: int
+    arg_count: int
     positional: tuple[tuple[int, type, Any], ...]
     named: tuple[tuple[str, type, Any], ...]
 
-    __repr__ = tuple.__repr__
+    def __repr__(self) -> str:
+        return tuple.__repr__(self)
 
     def merge(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return all arguments, from the dynamic ones."""
         held, others = {i: value for i, _, value in self._plain(self.positional)}, iter(args)
-        merged = tuple(held[i] if i in held else next(others) for i in range(self.count))
+        merged = tuple(held[i] if i in held else next(others) for i in range(self.arg_count))
         return merged, {**kwargs, **{name: value for name, _, value in self._plain(self.named)}}
 
     @staticmethod
@@ -71,14 +72,14 @@ class StaticArguments(NamedTuple):
         def hold(entries: Sequence[tuple[Any, type, Any]]) -> tuple[tuple[Any, type, Any], ...]:
             return tuple((key, kind, v if is_hashable(v) else Uncomparable(v)) for key, kind, v in entries)
 
-        return StaticArguments(self.count, hold(self.positional), hold(self.named))
+        return StaticArguments(self.arg_count, hold(self.positional), hold(self.named))
 
     def check_hashable(self, function: Callable[..., Any], transformation: str) -> None:
         """Raise for the first value without a hash."""
         for key, kind, value in (*self.positional, *self.named):
             if is_hashable(value):
                 continue
-            names = parameter_names(function, self.count) or [str(i) for i in range(self.count)]
+            names = parameter_names(function, self.arg_count) or [str(i) for i in range(self.arg_count)]
             name = key if isinstance(key, str) else names[key]
             raise UnhashableStaticArgumentError(
                 f"{transformation} of {name_of(function)}: static argument `{name}` is not hashable.",
@@ -137,7 +138,7 @@ class Call:
         """Return the names of the dynamic positional arguments, or None if they are the first ones."""
         if not self.static:
             return None
-        names = parameter_names(self.function, self.static.count)
+        names = parameter_names(self.function, self.static.arg_count)
         held = {index for index, _, _ in self.static.positional}
         return None if names is None else [n for i, n in enumerate(names) if i not in held]
 

@@ -62,7 +62,8 @@ def make_jaxpr(
     @wraps(fun)
     def staged(*args: Any, **kwargs: Any) -> Any:
         dynamic, rest, static = wrapper._split(args, kwargs)
-        call = Call(fun, *with_structs((dynamic, rest)), static)
+        dynamic, rest = with_structs((dynamic, rest))
+        call = Call(fun, dynamic, rest, static)
         check_leaves(fun, "make_jaxpr", call.leaves, call.args, call.kwargs, call.names())
         out = OutTree()
         flat = flat_function(fix_static(fun, call), call.in_tree, out)

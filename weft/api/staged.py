@@ -35,7 +35,7 @@ class StagedFunction:
     """
 
     __slots__ = (
-        "_kept_contract",
+        "_checked",
         "assumptions",
         "calls",
         "constants",
@@ -75,7 +75,7 @@ class StagedFunction:
         self.constants = tuple(map(_constant, constants))
         self.operand_names = ("constant",) * len(self.constants) + tuple(paths)
         self.contract = contract
-        self._kept_contract: spmd.SpmdProgram | None = None  # the program that was checked last
+        self._checked: spmd.SpmdProgram | None = None  # the program that was checked last
         self.out_tree = out_tree
         self.params: dict[str, Any] = {"name": name, "jaxpr": self.jaxpr}
         self.donated: tuple[bool, ...] = ()
@@ -95,7 +95,7 @@ class StagedFunction:
         staged.jaxpr = JaxprAtSizes(self.jaxpr, sizes)
         staged.out_types = [at.type(t) for t in self.out_types]
         staged.constants, staged.out_tree, staged.donated = self.constants, self.out_tree, self.donated
-        staged.operand_names, staged.contract, staged._kept_contract = self.operand_names, self.contract, None
+        staged.operand_names, staged.contract, staged._checked = self.operand_names, self.contract, None
         staged.params = {**self.params, "jaxpr": staged.jaxpr}
         staged.calls = staged.timed_calls = 0
         staged.dispatchers, staged.guards, staged.assumptions = {}, self.guards, ()
@@ -114,13 +114,13 @@ class StagedFunction:
 
     def compile_for_mesh(self, operands: Sequence[Any], mesh: Mesh, shardings: Any = None) -> spmd.SpmdProgram:
         """Return the program for a mesh, compiled at the first call; raise if it exceeds the contract."""
-        program = spmd.get_program(
+        compiled = spmd.get_program(
             self.jaxpr, operands, mesh, self.donated, in_shardings=shardings, names=self.operand_names
         )
-        if self.contract is not None and program is not self._kept_contract:
-            self.contract.check(program, self.operand_names)
-            self._kept_contract = program
-        return program
+        if self.contract is not None and compiled is not self._checked:
+            self.contract.check(compiled, self.operand_names)
+            self._checked = compiled
+        return compiled
 
     @property
     def has_empty(self) -> bool:

@@ -294,7 +294,7 @@ def run_call(args: Sequence[Any], params: Params, where: spmd.SpmdProgram | Plac
         if isinstance(a, Tracer):
             raise_stray(a)
         types.append(get_aval(a))
-    keys = before_evaluation(jit, args, params) if config.debug_key_reuse else None
+    keys = before_evaluation(jit, args, params) if config.debug_key_reuse else None  # type: ignore[arg-type]
     donated = params.get("donated", ())
     if donated:
         check_donated_once(args, donated)

@@ -188,7 +188,9 @@ class Executable:
         stats = kernels.CompileStats(tier=tier)
         between = _nothing if yields else None
         try:
-            self.kernels = light | kernels.compile_kernels(self._launched(besides=light), target, tier, stats, begun, between)
+            self.kernels = light | kernels.compile_kernels(
+                self._launched(besides=light), target, tier, stats, begun, between
+            )
         except CodeIsGone:  # the program is on disk, but its code has been deleted
             self.compilation.complete()
             self.kernels = kernels.compile_kernels(self._launched(), target, tier, stats, between=between)
