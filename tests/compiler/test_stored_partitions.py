@@ -61,7 +61,7 @@ def step() -> Any:
 def program_of(function: Any, *args: Any) -> Any:
     """The program that a call runs, found as it finds it."""
     jaxpr = weft.make_jaxpr(function)(*args)
-    return spmd.get_program(jaxpr, args, mesh())
+    return spmd.compile_for_mesh(jaxpr, args, mesh())
 
 
 def test_a_second_process_does_not_partition(folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,7 +62,7 @@ def check_partitioned(case: Case, expected: Expected, seed: int) -> str:
         for v in case.jaxpr.outvars
     ]
     with weft.enable_x64(case.wide):
-        compiled = spmd.get_program(case.jaxpr, args, mesh, (), shardings, wanted)
+        compiled = spmd.compile_for_mesh(case.jaxpr, args, mesh, (), shardings, wanted)
         parts = [poisoned(a if s.is_even(a.shape) else split(a, s)) for a, s in zip(args, shardings, strict=True)]
         results = [np.array(interpreter.storage_array(r)) for r in spmd.run(compiled, parts)]
     if any_equation(compiled.jaxpr, is_short_sum):

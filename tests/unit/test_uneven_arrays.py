@@ -180,7 +180,7 @@ def test_computation_follows_data_by_the_fast_way(monkeypatch: pytest.MonkeyPatc
         array = put(*spec)
         f(array), f(array)
         with monkeypatch.context() as patch:  # this call goes by the dispatcher that was written for it
-            patch.setattr(spmd, "get_program", None)
+            patch.setattr(spmd, "compile_for_mesh", None)
             result = f(array)
         assert result.sharding.is_equivalent_to(array.sharding, 2) and not f.lower(array).compile().communication
         equal(result, np.tanh(VALUES) * 2)

@@ -76,7 +76,8 @@ class StaticArguments(NamedTuple):
 
     def check_hashable(self, function: Callable[..., Any], transformation: str) -> None:
         """Raise for the first value without a hash."""
-        for key, kind, value in (*self.positional, *self.named):
+        entries: tuple[tuple[Any, type, Any], ...] = (*self.positional, *self.named)
+        for key, kind, value in entries:
             if is_hashable(value):
                 continue
             names = parameter_names(function, self.arg_count) or [str(i) for i in range(self.arg_count)]

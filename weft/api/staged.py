@@ -114,7 +114,7 @@ class StagedFunction:
 
     def compile_for_mesh(self, operands: Sequence[Any], mesh: Mesh, shardings: Any = None) -> spmd.SpmdProgram:
         """Return the program for a mesh, compiled at the first call; raise if it exceeds the contract."""
-        compiled = spmd.get_program(
+        compiled = spmd.compile_for_mesh(
             self.jaxpr, operands, mesh, self.donated, in_shardings=shardings, names=self.operand_names
         )
         if self.contract is not None and compiled is not self._checked:

@@ -281,7 +281,7 @@ def evaluate_programs(primitive: Primitive, args: Sequence[Any], types: Sequence
         mesh = spmd.mesh_of(jaxpr, args)
     if mesh is not None:
         check_on_mesh(args, mesh, primitive.name, "operand {}".format, used_arguments(jaxpr))
-        return run_on_mesh(spmd.get_program(jaxpr, args, mesh, donated), args, donated)
+        return run_on_mesh(spmd.compile_for_mesh(jaxpr, args, mesh, donated), args, donated)
     used = None if primitive.control else used_arguments(jaxpr)
     placement = common_placement(args, primitive.name, "operand {}".format, used)
     return run_on_device(jaxpr, args, types, donated, placement, params.get("name", primitive.name))

@@ -326,7 +326,7 @@ def state_of(jaxpr: Jaxpr) -> dict[int, int]:
     return jaxpr.memoize("state", find)
 
 
-def get_program(
+def compile_for_mesh(
     jaxpr: Jaxpr,
     args: Sequence[Any],
     mesh: Mesh,
@@ -348,7 +348,7 @@ def get_program(
     if any(terms_in) or any(terms_out):
         terms = with_terms(jaxpr, terms_in, terms_out, mesh)
         shardings = as_terms(ins, terms_in), as_terms(outs, terms_out)
-        program = get_program(terms, args, mesh, donated, *shardings, names=names)
+        program = compile_for_mesh(terms, args, mesh, donated, *shardings, names=names)
         return as_called(program, terms_in, terms_out, jaxpr, placed_type)
     in_dims = [sharding_dims(s, v.aval, mesh) for s, v in zip(ins, jaxpr.invars, strict=True)]
     out_dims = [sharding_dims(s, v.aval, mesh) for s, v in zip(outs, jaxpr.outvars, strict=True)]
@@ -399,7 +399,7 @@ def call(
     donate: Callable[[], None] | None = None,
 ) -> list[ShardedArray]:
     """Return the results of a jaxpr on a mesh."""
-    return run(get_program(jaxpr, args, mesh, donated, in_shardings, out_shardings), args, donate)
+    return run(compile_for_mesh(jaxpr, args, mesh, donated, in_shardings, out_shardings), args, donate)
 
 
 def run(program: SpmdProgram, args: Sequence[Any], donate: Callable[[], None] | None = None) -> list[ShardedArray]:
