@@ -222,7 +222,7 @@ def evaluate_sharded(primitive: Primitive, args: Sequence[Any], params: Params) 
         mesh = spmd.mesh_of(jaxpr, args)
         if mesh is not None:
             check_on_mesh(args, mesh, primitive.name, "operand {}".format)
-            program = spmd.compiled_for(jaxpr, args, mesh)
+            program = spmd.compile_for_mesh(jaxpr, args, mesh)
             return spmd.run(program if key is None else _sharded_programs.keep(key, program), args)
     return evaluate(primitive, [b.gathered() if type(b) is ShardedArray else b for b in args], params)
 
