@@ -50,7 +50,7 @@ FIRES: dict[str, list[str]] = {
     "subtract_zero": [f"a:T[40]. let b:T[40] = sub a 0:T[] in (b,) | {REAL}"],
     "subtract_itself": [f"a:T[40]. let b:T[40] = sub a a in (b,) | {WHOLE}"],
     "negate_twice": [f"a:T[40]. let b:T[40] = neg a; c:T[40] = neg b in (c,) | {REAL} c64"],
-    "magnitude_of_negated": [f"a:T[40]. let b:T[40] = neg a; c:T[40] = abs b in (c,) | {FLOAT} i32 i64"],
+    "magnitude_of_negative": [f"a:T[40]. let b:T[40] = neg a; c:T[40] = abs b in (c,) | {FLOAT} i32 i64"],
     "magnitude_twice": [f"a:T[40]. let b:T[40] = abs a; c:T[40] = abs b in (c,) | {FLOAT} i32 i64"],
     "max_of_itself": [f"a:T[40]. let b:T[40] = max a a in (b,) | {REAL}"],
     "min_of_itself": [f"a:T[40]. let b:T[40] = min a a in (b,) | {REAL}"],

@@ -40,6 +40,7 @@ COMPILER = (
     "cache",
     "fingerprint",
     "schedules",
+    "patterns",
     "rewrite",
     "fuse",
     "passes",

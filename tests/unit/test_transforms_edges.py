@@ -8,7 +8,7 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft import lax
-from weft.compiler.rewrite import with_mapped_params
+from weft.compiler.rewrite import map_bodies
 from weft.ir.jaxpr import Jaxpr
 
 negated = weft.custom_jvp(lambda x: -x)
@@ -182,7 +182,7 @@ def test_parameters_may_contain_jaxprs():
     jaxpr = weft.make_jaxpr(lambda x: weft.jit(wnp.sin)(x))(1.0)
     equation = jaxpr.eqns[0]
     mixed = equation.replace(params={**equation.params, "extra": (equation.params["jaxpr"], object())})
-    changed = with_mapped_params(mixed, lambda p: p.replace(name="changed"))
+    changed = map_bodies(mixed, lambda p: p.replace(name="changed"))
     assert isinstance(changed.params["extra"][0], Jaxpr) and changed.params["extra"][0].name == "changed"
     assert changed.params["extra"][1] is mixed.params["extra"][1]
 

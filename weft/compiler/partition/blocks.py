@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from weft.compiler.rewrite import Match, Rules, everywhere, operation, rewrite, rule
+from weft.compiler.patterns import operation
+from weft.compiler.rewrite import Match, Rules, everywhere, rewrite, rule
 from weft.ir.jaxpr import Atom, Jaxpr, Literal
 
 

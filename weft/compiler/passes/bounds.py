@@ -1,8 +1,8 @@
-"""Which integers a value of a jaxpr can be: checks that cannot fail are left out.
+"""Range analysis of the integers of a jaxpr: checks that cannot fail are left out.
 
-The range of a value follows from how it is computed: cards say so (`bounds`). What `select_n` chooses is looked at
-under the condition by which it is chosen (`bounds_where`), so that `i % n`, `where(i < 0, i + n, i)` and the like have
-the ranges that one expects.
+The range of a result follows from the ranges of its operands by the rule `bounds` of each primitive. Cases of
+`select_n` are analysed under the condition that selects them (`bounds_where`), so that `i % n` or
+`where(i < 0, i + n, i)` get the ranges that a reader expects.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ from weft.ir.flow import dtype_range
 from weft.ir.jaxpr import Atom, Equation, Literal
 from weft.ir.types import Type
 
-# How many equations back the operands of a value are followed.
+# Length of the chain of definitions that is followed, for values and for conditions.
 DEEPEST, DEEPEST_CONDITION = 24, 6
-# The conditions under which a value is looked at, the nearest ones: each further one may double the work.
+# Limit of the conditions assumed at once, the innermost ones: each further one may double the work.
 MOST_ASSUMPTIONS = 4
-# A value that one chooses under a condition: (condition, whether it holds).
+# A condition, and whether it holds.
 Assumption = tuple[Atom, bool]
 
 
 class Bounds:
-    """The ranges of a jaxpr's values. `defined` has the equation of each, `known` the ranges of arguments."""
+    """Ranges of a jaxpr's values. `defined` has the equation of each value, `known` the ranges of arguments."""
 
     def __init__(self, defined: Mapping[Atom, Equation], known: Mapping[Atom, Range]) -> None:
         self.defined, self.known = defined, known
         self._remembered: dict[tuple[Atom, tuple[Assumption, ...]], Range] = {}
 
     def of(self, atom: Atom) -> Range:
-        """All that the elements of a value can be."""
+        """Return a range that contains every element of a value."""
         return self.where(atom, (), DEEPEST)
 
     def where(self, atom: Atom, assumed: tuple[Assumption, ...], depth: int) -> Range:
-        """What an element of a value can be under assumptions about the elements at its index."""
+        """Return the range of an element under assumptions about the elements at the same index."""
         if (remembered := self._remembered.get((atom, assumed))) is not None:
             return remembered
         limits = dtype_range(atom.aval)
@@ -49,12 +49,12 @@ class Bounds:
             possible = equation.primitive.bounds(_Operands(self, equation, atom, assumed, depth - 1), **equation.params)
             found = possible if possible.within(limits) else limits  # else it wraps
         for condition, holds in assumed:
-            found = found.intersect(self.implied(condition, holds, atom, DEEPEST_CONDITION)) or found
+            found = found.intersect(self.range_under(condition, holds, atom, DEEPEST_CONDITION)) or found
         self._remembered[atom, assumed] = found
         return found
 
-    def implied(self, condition: Atom, holds: bool, atom: Atom, depth: int) -> Range:
-        """What a value can be where a condition holds, or does not."""
+    def range_under(self, condition: Atom, holds: bool, atom: Atom, depth: int) -> Range:
+        """Return the range that a condition implies for a value where it holds, or where it does not."""
         equation = self.defined.get(condition)
         if equation is None or depth <= 0:
             return Range.EVERYTHING
@@ -62,7 +62,7 @@ class Bounds:
 
 
 class _Operands:
-    """What a card asks about the operands of an equation; see `OperandRanges`."""
+    """Ranges of an equation's operands, for the rule `bounds` of a primitive; see `OperandRanges`."""
 
     def __init__(
         self, bounds: Bounds, equation: Equation, atom: Atom, assumed: tuple[Assumption, ...], depth: int
@@ -76,7 +76,7 @@ class _Operands:
         return self._bounds.where(self._atoms[operand], self._assumed, self._depth)
 
     def anywhere(self, operand: int) -> Range:
-        # What is assumed of one element need not hold of the others.
+        # An assumption about one element need not hold for the others.
         return self._bounds.where(self._atoms[operand], (), self._depth)
 
     def where(self, operand: int, condition: int, holds: bool) -> Range:
@@ -85,7 +85,7 @@ class _Operands:
 
 
 class _Condition:
-    """What a card asks about a condition; see `Condition`."""
+    """Operands of a condition, for the rule `bounds_where` of a primitive; see `Condition`."""
 
     def __init__(self, bounds: Bounds, equation: Equation, atom: Atom, depth: int) -> None:
         self._bounds, self._atoms, self._atom, self._depth = bounds, equation.invars, atom, depth
@@ -95,7 +95,7 @@ class _Condition:
         return self._atoms[operand] is self._atom
 
     def where(self, operand: int, holds: bool) -> Range:
-        return self._bounds.implied(self._atoms[operand], holds, self._atom, self._depth)
+        return self._bounds.range_under(self._atoms[operand], holds, self._atom, self._depth)
 
     def anywhere(self, operand: int) -> Range:
         return self._bounds.of(self._atoms[operand])

@@ -1,7 +1,7 @@
-"""One way to say each thing.
+"""The canonical form: one way to write each computation.
 
-Elementwise operands are of the shape of the result, with one exception: literals stay scalars, because an emitter
-writes them into the code, where a broadcast of one would be a value of its own. So a broadcast literal next to a full
+Operands of elementwise operations have the shape of the result, except literals: these stay scalars, because an emitter
+writes them into the code, where the broadcast of one would be a separate value. So a broadcast literal next to a full
 operand becomes the literal, and any other scalar becomes a broadcast.
 """
 
@@ -10,17 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 from weft.compiler.passes.data_movement import DATA_MOVEMENT
-from weft.compiler.rewrite import (
-    Match,
-    Rules,
-    everywhere,
-    literal,
-    make_literal,
-    operands,
-    operation,
-    rewrite,
-    rule,
-)
+from weft.compiler.patterns import literal, operands, operation
+from weft.compiler.rewrite import Match, Rules, everywhere, make_literal, rewrite, rule
 from weft.ir.jaxpr import Atom, Jaxpr, Literal, Var
 from weft.primitives.elementwise.convert import converted
 from weft.primitives.elementwise.elementwise import Elementwise
@@ -32,7 +23,7 @@ c = literal("c")
 
 @rule(operation(Elementwise)())
 def one_shape(m: Match) -> Any:
-    """Scalars are broadcast to the shape of the result; broadcast literals are literals again."""
+    """Broadcast scalars to the shape of the result, and read broadcast literals as literals."""
     equation = m.equation
     shape = equation.outvars[0].aval.shape  # type: ignore[attr-defined]
     if not shape:
@@ -62,7 +53,7 @@ def one_shape(m: Match) -> Any:
 
 @rule(operation("threefry2x32")())
 def one_shape_of_hash(m: Match) -> Any:
-    """The operands of the hash may also have dimensions of size 1."""
+    """Broadcast the operands of the hash, which may also have dimensions of size 1."""
     shape = m.shape
     changed: list[Atom] = []
     for atom in m.equation.invars:
@@ -78,7 +69,7 @@ def one_shape_of_hash(m: Match) -> Any:
 
 
 def broadcast_literal(m: Match, atom: Atom) -> Literal | None:
-    """The literal that an operand is a broadcast of, or None."""
+    """Return the literal that an operand is a broadcast of, or None."""
     found = m.definitions.get(atom)
     if found is None or found.primitive is not broadcast_in_dim:
         return None
@@ -88,7 +79,7 @@ def broadcast_literal(m: Match, atom: Atom) -> Literal | None:
 
 @rule(operation(Elementwise)(c, x))
 def constant_right(m: Match, c: Literal, x: Atom) -> Any:
-    """Literals are second operands, where that makes no difference to the bits."""
+    """Make literals second operands, where that makes no difference to the bits."""
     card: Any = m.equation.primitive
     name = card.mirror(c.val) if type(x) is Var else None
     return None if name is None else m.make(name, x, c, **m.params)
@@ -96,12 +87,13 @@ def constant_right(m: Match, c: Literal, x: Atom) -> Any:
 
 @rule(operation("convert_element_type")(x))
 def convert_to_same(m: Match, x: Atom) -> Any:
-    """Weakness is a matter of promotion, which is over."""
+    """Drop conversions that change at most the weakness of a type: it matters for promotion only, which is over."""
     return x if x.aval.dtype == m.params["new_dtype"] else None  # type: ignore[attr-defined]
 
 
 @rule(operation("convert_element_type")(c))
 def convert_literal(m: Match, c: Literal) -> Any:
+    """Convert literals at compile time."""
     return make_literal(converted(c.val, m.type.dtype), m.type.dtype)
 
 
@@ -117,7 +109,7 @@ CANONICAL = Rules(
 
 @everywhere
 def canonicalize(jaxpr: Jaxpr) -> Jaxpr:
-    """Make broadcasts explicit, put literals right, and remove data movement that does nothing.
+    """Make broadcasts explicit, literals second operands, and remove data movement that does nothing.
 
     Needs: primitives only. Makes: the canonical form.
     """

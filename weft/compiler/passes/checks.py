@@ -1,4 +1,4 @@
-"""Put traps into jaxprs: for the checks that were asked for, and for nan and inf where the settings say so."""
+"""Insert traps: for the checks of the program, and for NaN and infinity if the settings ask for these."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from weft.base import dtypes
 from weft.base.settings import config
 from weft.compiler.passes.bounds import Bounds
-from weft.compiler.rewrite import make_literal, new_equation, with_mapped_params
+from weft.compiler.rewrite import make_literal, map_bodies, new_equation
 from weft.indexing.ranges import Range
 from weft.ir.interpreter import run
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Var, subjaxprs
@@ -27,15 +27,15 @@ NOWHERE = Equation([], [], _TRAP, {})
 
 
 def insert_checks(jaxpr: Jaxpr) -> Jaxpr:
-    """Make a trap of each check, and test the results of operations for nan and inf, if the settings ask for it.
+    """Replace each check by a trap, and test the results of operations for NaN and infinity if the settings ask for it.
 
-    Needs: no calls. Keeps: its form. Results stay what they are.
+    Needs: no calls. Keeps: its form, and all results.
     """
     return check_results(with_traps(jaxpr))
 
 
 def with_traps(jaxpr: Jaxpr) -> Jaxpr:
-    """The jaxpr, and those of its loops and branches, with traps after the operations."""
+    """Return the jaxpr with traps after its operations, and in its loops and branches."""
     return jaxpr.memoize(("with_traps", config.key()), lambda: _with_traps(jaxpr))
 
 
@@ -49,10 +49,10 @@ def _with_traps(jaxpr: Jaxpr) -> Jaxpr:
     collector = Collector(writer)
     for equation in before:
         if equation.primitive is check:
-            writer.trap_of(equation)
+            writer.add_trap(equation)
             continue
         if equation.effects or equation.primitive.control:
-            collector.flush()  # errors before it are raised before it
+            collector.flush()  # so that errors are raised before later effects
         writer.keep(equation)
         if nans:
             collector.enter(equation)
@@ -61,21 +61,21 @@ def _with_traps(jaxpr: Jaxpr) -> Jaxpr:
 
 
 def inside(equation: Equation) -> Equation:
-    """An equation with traps in the jaxprs that it runs. Others, such as what reduces two elements, are parts of
-    kernels, which cannot end a run: they lose their checks."""
+    """Return an equation with traps in its loop bodies and branches. Other sub-jaxprs, such as the combiner of a
+    reduction, are parts of kernels, which cannot stop a program: they lose their checks."""
     if equation.primitive.control:
-        return with_mapped_params(equation, with_traps)
+        return map_bodies(equation, with_traps)
     if any(CHECK in p.effects for p in subjaxprs(equation.params)):
         return without_checks(equation)
     return equation
 
 
-# At most so many operations are computed again for an error.
+# Limit of the equations that are recomputed to describe an error.
 LONGEST_RECIPE = 32
 
 
 class Recipe:
-    """How to compute values from others: `jaxpr` takes `operands`. No pass looks into it."""
+    """A jaxpr that computes the values of an error message from `operands`. Passes do not enter it."""
 
     def __init__(self, jaxpr: Jaxpr, operands: Sequence[Atom]) -> None:
         self.jaxpr = jaxpr
@@ -88,24 +88,24 @@ class Recipe:
         return f"<{len(self.jaxpr.eqns)} equations>"
 
 
-def is_recomputed(equation: Equation) -> bool:
-    """Whether an error can compute an equation again, to the bit, from values that are in memory anyway: so the index
-    of a gather need not be written to memory for the error's sake."""
+def can_recompute(equation: Equation) -> bool:
+    """Return whether an equation can be recomputed to the bit for an error message, from values that are in memory
+    anyway. So the index of a gather, for example, is not written to memory just for the message."""
     card = equation.primitive
     if card.copies or not card.introduced(equation.params):
         return True
     return card.pointwise and card.exact([a.aval for a in equation.invars], equation.params)
 
 
-def recipe_of(values: Sequence[Atom], defined: Mapping[Any, Equation]) -> Recipe:
-    """The few exact operations that compute the values, and what they begin with."""
+def make_recipe(values: Sequence[Atom], defined: Mapping[Any, Equation]) -> Recipe:
+    """Collect the exact equations, up to a limit, that compute the values, and their operands."""
     needed: dict[Equation, None] = {}
     waiting = [v for v in values if v in defined]
     while waiting:
         equation = defined[waiting.pop()]
         if equation in needed:
             continue
-        if not is_recomputed(equation) or len(needed) == LONGEST_RECIPE:
+        if not can_recompute(equation) or len(needed) == LONGEST_RECIPE:
             continue
         needed[equation] = None
         waiting += [a for a in equation.invars if a in defined]
@@ -118,7 +118,7 @@ def recipe_of(values: Sequence[Atom], defined: Mapping[Any, Equation]) -> Recipe
 
 
 def check_results(jaxpr: Jaxpr) -> Jaxpr:
-    """Test the results of a whole jaxpr for nan and inf, whatever computed them, as the settings ask for it."""
+    """Test the results of a whole jaxpr for NaN and infinity as the settings ask for it, whatever computed them."""
     kinds = [kind for kind, wanted in (("nan", config.debug_nans), ("inf", config.debug_infs)) if wanted]
     if not kinds:
         return jaxpr
@@ -127,15 +127,15 @@ def check_results(jaxpr: Jaxpr) -> Jaxpr:
     definitions: dict[Any, Equation] = {v: e for e in jaxpr.eqns for v in e.outvars}
     for i, v in enumerate(jaxpr.outvars):
         equation = definitions.get(v)
-        tested = [] if equation is None else kinds_of(equation, v.aval)
+        tested = [] if equation is None else kinds_to_check(equation, v.aval)
         values = [Value(kind, v, "", i, equation) for kind in kinds if kind not in tested and can_be(kind, v.aval)]
         if values:
             writer.trap_nonfinite(values)
     return jaxpr if len(writer.equations) == len(jaxpr.eqns) else jaxpr.replace(eqns=writer.equations)
 
 
-def kinds_of(equation: Equation, aval: Any) -> list[str]:
-    """What a result of an operation is tested for."""
+def kinds_to_check(equation: Equation, aval: Any) -> list[str]:
+    """Return which of "nan" and "inf" a result of an equation is tested for."""
     card = equation.primitive
     if card.control or not equation.invars:
         return []
@@ -149,7 +149,7 @@ def kinds_of(equation: Equation, aval: Any) -> list[str]:
 
 
 class Value(NamedTuple):
-    """A value that is tested for nan or inf: of which operation, and which of its results."""
+    """A value that is tested for NaN or infinity: result number `result` of an operation."""
 
     kind: str
     atom: Atom
@@ -157,13 +157,13 @@ class Value(NamedTuple):
     result: int
     equation: Equation | None
 
-    def described(self) -> CheckedValue:
-        """What an error says of it."""
+    def describe(self) -> CheckedValue:
+        """Return the description of the value for an error message."""
         if self.equation is None:
             return CheckedValue(self.kind, self.operation, self.result, None, ())
         lanes = [lane for lane in self.equation.stack if isinstance(lane, MappedAxis)]
         shape: Any = self.atom.aval.shape  # type: ignore[attr-defined]
-        # What was mapped before it was called here has its lanes twice.
+        # A function that was mapped before it was called here has its lanes on the stack twice.
         once = list({(str(lane), lane.size): lane for lane in lanes}.values())
         fitting = (f for f in (lanes, once) if tuple(lane.size for lane in f) == shape[: len(f)])
         names = tuple(str(lane) for lane in next(fitting, []))
@@ -171,8 +171,8 @@ class Value(NamedTuple):
 
 
 class Collector:
-    """Collects the values to be tested, in groups that one reduction tests: those of one shape that a kernel can
-    compute together, because none of them needs all of another."""
+    """Collects the values to test in groups that one reduction tests: values of one shape that a kernel can compute
+    together, because no element of one depends on all elements of another."""
 
     def __init__(self, writer: Writer) -> None:
         self.writer = writer
@@ -183,6 +183,7 @@ class Collector:
         self.rows: dict[Any, tuple[int, ...]] = {}
 
     def enter(self, equation: Equation) -> None:
+        """Add the results of an equation that must be tested."""
         card = equation.primitive
         phase = max((self.phases.get(a, 0) for a in equation.invars), default=0)
         if not card.pointwise and card.introduces and not card.identity:
@@ -196,19 +197,19 @@ class Collector:
             self.phases[v] = phase
             if silent:
                 continue
-            for kind in kinds_of(equation, v.aval):
+            for kind in kinds_to_check(equation, v.aval):
                 group = self.groups.setdefault((phase, v.aval.shape), [])  # type: ignore[attr-defined]
                 group.append(Value(kind, v, card.name, i, equation))
 
     def flush(self) -> None:
-        """Write the tests of what was collected."""
+        """Write the tests of all collected values."""
         for (_, shape), values in sorted(self.groups.items(), key=lambda item: item[0][0]):
             self.writer.trap_nonfinite(values, self.rows.get(shape, ()))
         self.groups, self.rows = {}, {}
 
 
 class Writer:
-    """Appends equations to a jaxpr. `known` has the ranges of integers among its arguments."""
+    """Appends equations to a jaxpr. `known` has the ranges of its integer arguments."""
 
     def __init__(self, known: Mapping[Any, Range] | None = None) -> None:
         self.equations: list[Equation] = []
@@ -218,32 +219,33 @@ class Writer:
         self._known: set[Any] = set()
 
     def keep(self, equation: Equation) -> None:
-        """An equation that was there before."""
+        """Append an equation of the original jaxpr."""
         self.equations.append(equation)
         for v in equation.outvars:
             self.defined[v] = equation
 
     def make(self, name: str, *args: Atom, **params: Any) -> Var:
-        """The result of an operation."""
+        """Append an equation and return its result."""
         equation = new_equation(lookup(name), args, params, self.like)
         self.equations.append(equation)
         return equation.outvars[0]
 
     def trap(self, operands: Sequence[Atom], params: Params) -> None:
+        """Append a trap."""
         like = self.like
         self.equations.append(Equation(operands, [], _TRAP, params, frozenset({CHECK}), like.source, like.stack))
 
     # -- checks ----------------------------------------------------------------------------------------------------
 
-    def trap_of(self, equation: Equation) -> None:
-        """The trap that a check becomes."""
-        flag = self.flag_of(equation)
+    def add_trap(self, equation: Equation) -> None:
+        """Append the trap of a check, unless the check cannot fail."""
+        flag = self.make_flag(equation)
         if flag is not None:
-            recipe = recipe_of(equation.invars, self.defined)
+            recipe = make_recipe(equation.invars, self.defined)
             self.trap([flag, *recipe.operands], {**equation.params, "recipe": recipe})
 
-    def flag_of(self, equation: Equation) -> Var | None:
-        """Whether a check finds something; None if it cannot. The second of two equal ones finds nothing."""
+    def make_flag(self, equation: Equation) -> Var | None:
+        """Append the equations of a check and return whether it fails; None if it cannot fail, or repeats another."""
         key = (equation.invars, params_key({**equation.params, "about": None}))
         if key in self._known:
             return None
@@ -263,7 +265,7 @@ class Writer:
         return self.make("reduce_or", outside, axes=tuple(range(aval.ndim))) if aval.shape else outside
 
     def outside(self, value: Atom, params: Params) -> Var | None:
-        """Which elements are bad; None if none can be."""
+        """Return a mask of the elements for which a check fails; None if it cannot fail."""
         aval: Any = value.aval
         if params["kind"] == "debug":
             return None
@@ -285,10 +287,10 @@ class Writer:
     # -- nan and inf -----------------------------------------------------------------------------------------------
 
     def trap_nonfinite(self, values: Sequence[Value], row: tuple[int, ...] = ()) -> None:
-        """A trap for the first nan or infinity in values of one shape, in the order in which they are computed; the
-        axes of `row` are reduced first.
+        """Append a trap for the first NaN or infinity in values of one shape, in the order in which they are computed;
+        the axes of `row` are reduced first.
 
-        Its flag is the greatest code that `Flags` has for a value and an element, or 0 where none is bad.
+        Its flag is the greatest code that `Flags` has for a value and an element, or 0 if all are finite.
         """
         last = values[-1].equation
         self.like = NOWHERE if last is None else last
@@ -303,14 +305,14 @@ class Writer:
             code = self.largest(code, flags.size + 1, shape, range(len(outer), len(shape)), count, True)
         if outer:
             code = self.largest(code, flags.row, outer, range(len(outer)), count, False)
-        described = tuple(value.described() for value in values)
-        self.trap([code], {"kind": "number", "shape": shape, "flags": flags, "made": described})
+        descriptions = tuple(value.describe() for value in values)
+        self.trap([code], {"kind": "number", "shape": shape, "flags": flags, "made": descriptions})
 
     def largest(
         self, code: Atom, step: int, shape: tuple[int, ...], axes: Sequence[int], count: Any, scaled: bool
     ) -> Var:
-        """The greatest over some axes of codes with the count of elements from there to the end, where it is not 0:
-        code * step + that count if `scaled`, else that count * step + code."""
+        """Return the maximum over some axes of the nonzero codes combined with `left`, the number of elements from each
+        to the end: code * step + left if `scaled`, else left * step + code."""
         left = self.left(shape, axes, count)
         first, second = (code, left) if scaled else (left, code)
         numbered = self.make("add", self.make("mul", first, make_literal(step, count)), second)
@@ -320,11 +322,12 @@ class Writer:
         )
 
     def full(self, value: int, dtype: Any, shape: tuple[int, ...]) -> Atom:
+        """Return an array filled with one value."""
         literal = make_literal(value, dtype)
         return self.make("broadcast_in_dim", literal, shape=shape, broadcast_dimensions=()) if shape else literal
 
     def wrong(self, kind: str, value: Atom) -> Var:
-        """Which elements are nan, or infinite."""
+        """Return a mask of the elements that are NaN, or infinite."""
         if kind == "nan":
             return self.make("ne", value, value)
         aval: Any = value.aval
@@ -336,7 +339,7 @@ class Writer:
         return tests[0] if len(tests) == 1 else self.make("or", *tests)
 
     def left(self, shape: tuple[int, ...], axes: Sequence[int], count: Any) -> Atom:
-        """For each element, how many there are from it to the end, as some axes count them."""
+        """Return for each element the number of elements from it to the end, counted along some axes."""
         total: Any = None
         stride = 1
         for dimension in reversed(axes):

@@ -1,10 +1,10 @@
-"""Replace what only depends on the platform by its value."""
+"""Replace operations whose result depends on the platform only by that result."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from weft.compiler.rewrite import everywhere, with_renamed
+from weft.compiler.rewrite import everywhere, rename_operands
 from weft.compiler.target.target import Target
 from weft.ir.context import context
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal
@@ -12,7 +12,7 @@ from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal
 
 @everywhere
 def choose_platform(jaxpr: Jaxpr, target: Target) -> Jaxpr:
-    """Replace equations whose result is a matter of the platform by a literal.
+    """Replace equations whose result depends on the platform only by a literal.
 
     Needs: no calls. Makes: the same form.
     """
@@ -24,12 +24,12 @@ def choose_platform(jaxpr: Jaxpr, target: Target) -> Jaxpr:
                 values[equation.outvars[0]] = Literal(value, equation.outvars[0].aval)
     if not values:
         return jaxpr
-    equations = [with_renamed(e, values) for e in jaxpr.eqns if not e.outvars or e.outvars[0] not in values]
+    equations = [rename_operands(e, values) for e in jaxpr.eqns if not e.outvars or e.outvars[0] not in values]
     return jaxpr.replace(eqns=equations, outvars=[values.get(a, a) for a in jaxpr.outvars])
 
 
 def value_on(platform: str, equation: Equation) -> Any:
-    """The value of the result, or None; an error has the line of the equation."""
+    """Return the value of the result on a platform, or None; errors show the source line of the equation."""
     before, context.source = context.source, equation.source
     try:
         return equation.primitive.on_platform(platform, equation.params)

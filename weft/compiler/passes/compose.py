@@ -1,5 +1,5 @@
-"""What a target's folder knows of its libraries: equations that are defined by what a library has, and equations that
-one call computes together."""
+"""Passes that a target defines for its libraries: definitions in terms of operations that a library has, and groups of
+equations that one library call computes."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from weft.ir.jaxpr import Jaxpr
 
 @everywhere
 def define(jaxpr: Jaxpr, target: Target) -> Jaxpr:
-    """Replace operations by those that the target defines them by. Needs: primitives. Keeps: its form."""
+    """Replace operations by the target's definitions of them. Needs: primitives. Keeps: its form."""
     definition = tables_of(target).definition if target.libraries.present else None
     return jaxpr if definition is None else with_definitions(jaxpr, lambda equation: definition(equation, target))
 
 
 @everywhere
 def compose(jaxpr: Jaxpr, target: Target) -> Jaxpr:
-    """Make fusions of the kind "library". Needs: canonical. Keeps: its form; rounds otherwise."""
+    """Group equations into fusions of the kind "library". Needs: canonical. Keeps: its form; rounds otherwise."""
     if not target.libraries.present:
         return jaxpr
     composed = tables_of(target).compose

@@ -1,8 +1,8 @@
-"""Rules about data movement, part of canonicalize and simplify: operations that do nothing, and two that are one.
+"""Rules about data movement, part of canonicalize and simplify: remove operations that do nothing, and merge pairs.
 
 The normal form: no squeeze; a broadcast that only inserts dimensions of size 1, and a transpose of such dimensions
-only, is a reshape; the operand of a broadcast has no dimensions of size 1; slices say strides only if they skip
-something.
+only, is a reshape; the operand of a broadcast has no dimensions of size 1; slices have strides only if they skip
+elements.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from weft.compiler.rewrite import Match, Rules, operands, operation, rule
+from weft.compiler.patterns import operands, operation
+from weft.compiler.rewrite import Match, Rules, rule
 from weft.ir.jaxpr import Atom, Equation, Literal
 from weft.primitives.families import Indexing, inverse_permutation
 
@@ -19,15 +20,18 @@ broadcast, reshape, transpose = operation("broadcast_in_dim"), operation("reshap
 slice_, pad, rev, concatenate = operation("slice"), operation("pad"), operation("rev"), operation("concatenate")
 
 
-def shape_of(atom: Atom) -> Any:
+def get_shape(atom: Atom) -> Any:
+    """Return the shape of an operand."""
     return atom.aval.shape  # type: ignore[attr-defined]
 
 
 def is_static(shape: Sequence[Any]) -> bool:
+    """Return whether all dimensions are known integers."""
     return all(type(d) is int for d in shape)
 
 
 def without_ones(shape: Sequence[Any]) -> tuple[Any, ...]:
+    """Drop dimensions of size 1."""
     return tuple(d for d in shape if d != 1)
 
 
@@ -41,7 +45,7 @@ def squeeze_is_reshape(m: Match, x: Atom) -> Any:
 
 @rule(reshape(x))
 def reshape_to_same(m: Match, x: Atom) -> Any:
-    return x if shape_of(x) == m.shape else None
+    return x if get_shape(x) == m.shape else None
 
 
 @rule(reshape(reshape(x)))
@@ -54,8 +58,8 @@ def merge_reshapes(m: Match, x: Atom) -> Any:
 
 @rule(transpose(x))
 def transpose_of_nothing(m: Match, x: Atom) -> Any:
-    """The axes of more than one element keep their order, so the memory stays as it is."""
-    shape = shape_of(x)
+    """Only if the axes of more than one element keep their order, so that the memory stays as it is."""
+    shape = get_shape(x)
     larger = [p for p in m.params["permutation"] if shape[p] != 1]
     return m.reshape(x, m.shape) if larger == sorted(larger) else None
 
@@ -80,15 +84,15 @@ def transpose_before_broadcast(m: Match, x: Atom, inner: Equation) -> Any:
 
 @rule(broadcast(x))
 def broadcast_of_nothing(m: Match, x: Atom) -> Any:
-    """Only dimensions of size 1 are new, so nothing is repeated. A broadcast literal stays one."""
-    if without_ones(shape_of(x)) != without_ones(m.shape) or (type(x) is Literal and m.shape):
+    """Only if all new dimensions have size 1, so that nothing is repeated. A broadcast literal stays one."""
+    if without_ones(get_shape(x)) != without_ones(m.shape) or (type(x) is Literal and m.shape):
         return None
     return m.reshape(x, m.shape)
 
 
 @rule(broadcast(x))
 def broadcast_without_ones(m: Match, x: Atom) -> Any:
-    shape = shape_of(x)
+    shape = get_shape(x)
     if 1 not in shape:
         return None
     dimensions = tuple(d for n, d in zip(shape, m.params["broadcast_dimensions"], strict=True) if n != 1)
@@ -104,14 +108,14 @@ def merge_broadcasts(m: Match, x: Atom, inner: Equation) -> Any:
 
 @rule(operation(Indexing)(broadcast(s)))
 def index_repeated_scalar(m: Match, s: Atom) -> Any:
-    """However the copies of one scalar are indexed, they are copies of it."""
-    return None if shape_of(s) or not m.shape else m.broadcast(s, m.shape)
+    """Indexing copies of a scalar gives copies of it."""
+    return None if get_shape(s) or not m.shape else m.broadcast(s, m.shape)
 
 
 @rule(reshape(broadcast(s)))
 def reshape_repeated_scalar(m: Match, s: Atom) -> Any:
-    """One copy of a scalar is the scalar."""
-    return None if shape_of(s) or m.shape else s
+    """Only if the result is a scalar: one copy of a scalar is the scalar."""
+    return None if get_shape(s) or m.shape else s
 
 
 # ------------------------------------------------------------------------------------------------------------- slicing
@@ -119,12 +123,12 @@ def reshape_repeated_scalar(m: Match, s: Atom) -> Any:
 
 @rule(slice_(x))
 def slice_of_everything(m: Match, x: Atom) -> Any:
-    return x if shape_of(x) == m.shape else None
+    return x if get_shape(x) == m.shape else None
 
 
 @rule(slice_(x))
 def slice_without_strides(m: Match, x: Atom) -> Any:
-    """Strides of 1, and those over at most one element, are left out."""
+    """Leave out strides of 1, and those over at most one element."""
     strides = m.params["strides"]
     if strides is None or not is_static(m.shape):
         return None
@@ -137,7 +141,7 @@ def slice_without_strides(m: Match, x: Atom) -> Any:
 
 @rule(slice_(slice_(x).named("inner")))
 def merge_slices(m: Match, x: Atom, inner: Equation) -> Any:
-    if not is_static(shape_of(x)):
+    if not is_static(get_shape(x)):
         return None
     ones = (1,) * len(m.shape)
     starts, limits, strides = [], [], []
@@ -159,9 +163,9 @@ def merge_slices(m: Match, x: Atom, inner: Equation) -> Any:
 
 @rule(slice_(broadcast(x).named("inner")))
 def slice_before_broadcast(m: Match, x: Atom, inner: Equation) -> Any:
-    """Dimensions that the broadcast repeats become shorter, the others are cut in its operand."""
+    """Repeat less in the dimensions that the broadcast repeats, and slice its operand in the others."""
     placed = inner.params["broadcast_dimensions"]
-    if not placed or 1 in shape_of(x):
+    if not placed or 1 in get_shape(x):
         return None
     params = {k: v if v is None else tuple(v[d] for d in placed) for k, v in m.params.items()}
     return m.make("broadcast_in_dim", m.make("slice", x, **params), shape=m.shape, broadcast_dimensions=placed)
@@ -169,9 +173,9 @@ def slice_before_broadcast(m: Match, x: Atom, inner: Equation) -> Any:
 
 @rule(operation("dynamic_slice")())
 def dynamic_slice_at_known_start(m: Match) -> Any:
-    """The start is known, or there is only one possible start."""
+    """Only if the start is a literal, or the slice fills the dimension and has only one possible start."""
     x, *starts = m.equation.invars
-    whole, sizes = shape_of(x), m.params["slice_sizes"]
+    whole, sizes = get_shape(x), m.params["slice_sizes"]
     if not is_static(whole):
         return None
     known_starts = []
@@ -189,7 +193,7 @@ def dynamic_slice_at_known_start(m: Match) -> Any:
 @rule(operation("dynamic_update_slice")())
 def update_of_everything(m: Match) -> Any:
     update = m.equation.invars[1]
-    return update if shape_of(update) == m.shape else None
+    return update if get_shape(update) == m.shape else None
 
 
 # ---------------------------------------------------------------------------------------- padding, reversing, joining
@@ -197,15 +201,15 @@ def update_of_everything(m: Match) -> Any:
 
 @rule(pad(x, y))
 def pad_by_nothing(m: Match, x: Atom) -> Any:
-    sizes = zip(m.params["padding_config"], shape_of(x), strict=True)
+    sizes = zip(m.params["padding_config"], get_shape(x), strict=True)
     nothing = all(low == high == 0 and (not inside or n in (0, 1)) for (low, high, inside), n in sizes)
     return x if nothing else None
 
 
 @rule(pad(x, y))
 def cropping_is_slice(m: Match, x: Atom) -> Any:
-    """Padding by negative amounts only."""
-    shape, config = shape_of(x), m.params["padding_config"]
+    """Padding by negative amounts only is a slice."""
+    shape, config = get_shape(x), m.params["padding_config"]
     if not is_static(shape) or any(low > 0 or high > 0 or inside for low, high, inside in config):
         return None
     if any(-low > n for (low, _, _), n in zip(config, shape, strict=True)):
@@ -217,7 +221,7 @@ def cropping_is_slice(m: Match, x: Atom) -> Any:
 
 @rule(rev(x))
 def reverse_of_nothing(m: Match, x: Atom) -> Any:
-    shape, dimensions = shape_of(x), m.params["dimensions"]
+    shape, dimensions = get_shape(x), m.params["dimensions"]
     larger = tuple(d for d in dimensions if shape[d] not in (0, 1))
     if len(larger) == len(dimensions) and larger:
         return None
@@ -237,11 +241,11 @@ def tile_once(m: Match, x: Atom) -> Any:
 
 @rule(concatenate())
 def concatenate_nonempty(m: Match) -> Any:
-    """Operands without elements are dropped; a single operand is the result."""
+    """Drop operands without elements; a single operand is the result."""
     parts, dimension = m.equation.invars, m.params["dimension"]
-    filled = [a for a in parts if shape_of(a)[dimension] != 0] or [parts[0]]
+    filled = [a for a in parts if get_shape(a)[dimension] != 0] or [parts[0]]
     if len(filled) == 1:
-        return filled[0] if shape_of(filled[0]) == m.shape else None
+        return filled[0] if get_shape(filled[0]) == m.shape else None
     return m.make("concatenate", *filled, dimension=dimension) if len(filled) < len(parts) else None
 
 

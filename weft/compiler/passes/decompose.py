@@ -1,4 +1,4 @@
-"""Replace composite operations by those that define them."""
+"""Replace composite operations by their definitions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from weft.base.errors import InternalError
 from weft.base.memo import Memo
 from weft.base.settings import config
 from weft.compiler.passes.inline import inline
-from weft.compiler.rewrite import everywhere, with_renamed
+from weft.compiler.rewrite import everywhere, rename_operands
 from weft.ir.context import context
 from weft.ir.inline import Constants, collect_constants, copy_equations
 from weft.ir.jaxpr import Atom, Equation, Jaxpr
@@ -23,7 +23,7 @@ _staged: Memo[Any, Jaxpr] = Memo(1024)
 
 @everywhere
 def decompose(jaxpr: Jaxpr) -> Jaxpr:
-    """Replace operations that are defined by others, and random bits by the hash of counts.
+    """Replace operations that are defined by others, and random bits by the hash of counters.
 
     Needs: no calls. Makes: primitives that can be emitted.
     """
@@ -33,14 +33,14 @@ def decompose(jaxpr: Jaxpr) -> Jaxpr:
 def with_definitions(
     jaxpr: Jaxpr, definition_for: Callable[[Equation], Callable[..., Any] | None], identities: bool = False
 ) -> Jaxpr:
-    """The jaxpr with the definitions of equations that have one, and with operands in place of `identities`, where that
-    is asked for."""
+    """Replace each equation that has a definition by the equations of that definition, and, with `identities`, the
+    result of identity operations by their operand."""
     equations: list[Equation] = []
     renamed: dict[Any, Atom] = {}
     constants: Constants | None = None
     for equation in jaxpr.eqns:
         if renamed:
-            equation = with_renamed(equation, renamed)
+            equation = rename_operands(equation, renamed)
         card = equation.primitive
         if identities and card.identity:
             renamed[equation.outvars[0]] = equation.invars[0]
@@ -51,13 +51,13 @@ def with_definitions(
             continue
         if constants is None:
             constants = collect_constants(jaxpr)
-        body = staged(definition, equation)
+        body = lookup_definition(definition, equation)
         results = copy_equations(body, equation, equation.invars, equations, constants)
         for var, atom in zip(equation.outvars, results, strict=True):
             if not atom.aval.matches(var.aval):
                 raise InternalError(
-                    f"The definition of {card.name} has a result of type {atom.aval.short()}; its type rule says "
-                    f"{var.aval.short()}.",
+                    f"The definition of {card.name} must have a result of type {var.aval.short()}, as its type rule "
+                    f"says; got {atom.aval.short()}.",
                     stage="decompose",
                 )
             renamed[var] = atom
@@ -72,8 +72,8 @@ def with_definitions(
     )
 
 
-def staged(definition: Callable[..., Any], equation: Equation) -> Jaxpr:
-    """The definition as a jaxpr of primitives, cached where the parameters can be looked up."""
+def lookup_definition(definition: Callable[..., Any], equation: Equation) -> Jaxpr:
+    """Return the definition as a jaxpr of primitives, memoized if the parameters are hashable."""
     types = tuple(a.aval for a in equation.invars)
     try:
         key = (equation.primitive, types, params_key(equation.params), config.key())
@@ -84,7 +84,7 @@ def staged(definition: Callable[..., Any], equation: Equation) -> Jaxpr:
 
 
 def stage_definition(definition: Callable[..., Any], types: Sequence[Type], equation: Equation) -> Jaxpr:
-    """Trace a definition, inline the calls in it, and decompose its equations too."""
+    """Trace a definition, inline its calls, and decompose its equations too."""
 
     def function(*args: Any) -> Sequence[Any]:
         results = definition(*args, **equation.params)
@@ -96,5 +96,5 @@ def stage_definition(definition: Callable[..., Any], types: Sequence[Type], equa
         body = inline(stage_subjaxpr(function, types, name=equation.primitive.name))
     finally:
         context.stack = before
-    # The lines in a definition are not the user's: copies get that of the equation they replace.
+    # The lines of a definition are not the user's: copies get the line of the equation they replace.
     return decompose(body.replace(eqns=[e.replace(source=None) for e in body.eqns]))

@@ -1,4 +1,4 @@
-"""Remove what nobody needs."""
+"""Dead code elimination."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from weft.ir.jaxpr import Equation, Jaxpr, drop_dead as live_part
 
 @everywhere
 def drop_dead(jaxpr: Jaxpr) -> Jaxpr:
-    """Remove equations that no result and no effect needs, and shrink sub-jaxprs. Needs: any. Keeps: its form."""
+    """Remove equations that no result or effect depends on, and shrink sub-jaxprs. Needs: any. Keeps: its form."""
     while True:
         smaller = with_originals(live_part(jaxpr, [True] * len(jaxpr.outvars))[0], jaxpr)
         if same_equations(smaller, jaxpr):
@@ -20,14 +20,15 @@ def drop_dead(jaxpr: Jaxpr) -> Jaxpr:
 
 
 def with_originals(smaller: Jaxpr, jaxpr: Jaxpr) -> Jaxpr:
-    """New equations that still have all their operands and results, as they were before: their sub-jaxprs have been
-    cleaned already, and nothing else changed."""
+    """Restore the original objects of equations that kept all operands and results: their sub-jaxprs were cleaned
+    before, so nothing in them changed."""
     known = set(map(id, jaxpr.eqns))
     if all(id(e) in known for e in smaller.eqns):
         return smaller
     defining = {e.outvars[0]: e for e in jaxpr.eqns if e.outvars}
 
     def original(equation: Equation) -> Equation:
+        """Return the equation as it was before, if it has the same operands and results."""
         if id(equation) in known or not equation.outvars:
             return equation
         before = defining.get(equation.outvars[0])
@@ -39,6 +40,7 @@ def with_originals(smaller: Jaxpr, jaxpr: Jaxpr) -> Jaxpr:
 
 
 def same_equations(first: Jaxpr, second: Jaxpr) -> bool:
+    """Return whether two jaxprs consist of the same equation objects."""
     return (
         len(first.eqns) == len(second.eqns)
         and len(first.constvars) == len(second.constvars)
@@ -47,7 +49,7 @@ def same_equations(first: Jaxpr, second: Jaxpr) -> bool:
 
 
 def without_unread_operands(jaxpr: Jaxpr) -> Jaxpr:
-    """Sub-jaxprs without arguments that they do not read, though all their results are needed."""
+    """Remove arguments that sub-jaxprs do not read, though all their results are needed."""
     changed: dict[int, Equation] = {}
     for i, equation in enumerate(jaxpr.eqns):
         if not equation.primitive.higher_order:

@@ -1,13 +1,14 @@
-"""Have a program compute, beside its results, whether a check of it found something: one flag, read at the end.
+"""Compute, beside the results of a program, whether any of its checks failed: one flag, read at the end.
 
-That is how checked programs run. What was found, and where, is told by the same program with a trap for each check
-(`checks.py`), which runs on the same arguments after the flag was set. So here nothing is counted or stored in memory
-for an error, loops carry the flag instead of stopping, and fewer values are tested: a nan that must show in a value
-that is tested anyway is found there.
+Checked programs run in this form. If the flag is set, the same program with a trap for each check (`checks.py`) runs on
+the same arguments, to find which check failed and where. So nothing is counted or stored in memory here for an error,
+loops carry the flag instead of stopping, and fewer values are tested: a NaN that propagates to a value that is tested
+anyway is found there.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -15,7 +16,9 @@ from typing import Any
 import numpy as np
 
 from weft.base.settings import config
-from weft.compiler.passes.checks import NOWHERE, Writer, kinds_of
+from weft.compiler.passes.checks import NOWHERE, Writer, kinds_to_check
+from weft.compiler.passes.index_checks import find_scatter_checks, passing_range
+from weft.compiler.patterns import carry, literal, loop
 from weft.compiler.rewrite import make_literal, new_equation
 from weft.indexing.ranges import Range
 from weft.ir.flow import dtype_range
@@ -31,18 +34,18 @@ from weft.primitives.control.scan import scan
 from weft.primitives.control.while_loop import while_
 from weft.primitives.elementwise.elementwise import Elementwise
 from weft.primitives.families import Reduction
-from weft.primitives.movement.gather import GatherScatterMode
-from weft.primitives.movement.scatter import Scatter, window_sizes
+from weft.primitives.movement.scatter import Scatter
 
 _FLAG = array_type((), np.dtype(np.bool_))
 _COUNT = np.dtype(np.uint8)
 Ranges = tuple[Range | None, ...]
-# At most so many operations between a slice that a loop gets and a check are done for all iterations at once.
+# Limit of the operations between a slice that a loop reads and a check, if these are done for all iterations at once.
 LONGEST_CHAIN = 16
+COUNTER = loop("scan", update=(carry + literal("step")).in_any_order)
 
 
 def insert_flags(jaxpr: Jaxpr) -> Jaxpr:
-    """Make one trap of all checks of a jaxpr, and of the tests of its values. Needs: no calls. Keeps: its form."""
+    """Join all checks of a jaxpr, and its tests for NaN, in one trap. Needs: no calls. Keeps: its form."""
     flagged = with_flag(jaxpr, (None,) * len(jaxpr.invars), outermost=True)
     if flagged is None:
         return unchecked(jaxpr)
@@ -56,16 +59,22 @@ def insert_flags(jaxpr: Jaxpr) -> Jaxpr:
 def with_flag(
     jaxpr: Jaxpr, ranges: Ranges, *, outermost: bool = False, shown: frozenset[int] = frozenset()
 ) -> Jaxpr | None:
-    """The jaxpr with one more result, whether something was found in it; None if nothing can be. `ranges` are those of
-    integers among its arguments; the results with an index in `shown` need no test for nan."""
+    """Return the jaxpr with one more result, whether a check in it failed; None if none can fail.
+
+    Args:
+        jaxpr: the program, or a body of one.
+        ranges: the known ranges of its arguments.
+        outermost: whether its results are those of the whole program.
+        shown: indices of results that need no test for NaN, because the caller tests them.
+    """
     return jaxpr.memoize(
         ("with_flag", config.key(), ranges, outermost, shown),
-        lambda: _Flagged(jaxpr, ranges, outermost, shown).flagged(),
+        lambda: _FlagInserter(jaxpr, ranges, outermost, shown).insert(),
     )
 
 
-def uncovered(jaxpr: Jaxpr, outermost: bool, shown: frozenset[int]) -> set[Any]:
-    """The values that must be tested for nan: where it does not show in another one that is tested."""
+def values_to_test(jaxpr: Jaxpr, outermost: bool, shown: frozenset[int]) -> set[Any]:
+    """Return the values that must be tested for NaN: those whose NaNs need not propagate to another tested value."""
     wanted: set[Any] = set()
     shows: set[Any] = {jaxpr.outvars[n] for n in shown}  # a nan in these is found elsewhere
     results = {v for v in jaxpr.outvars if type(v) is Var} if outermost and config.debug_nans else set()
@@ -73,7 +82,7 @@ def uncovered(jaxpr: Jaxpr, outermost: bool, shown: frozenset[int]) -> set[Any]:
         silent = allows_nans(equation.stack)
         lasting = lasting_carries(equation) if equation.primitive is scan else frozenset()
         for i, v in enumerate(equation.outvars):
-            looked_at = (not silent and "nan" in kinds_of(equation, v.aval)) or v in results or i in lasting
+            looked_at = (not silent and "nan" in kinds_to_check(equation, v.aval)) or v in results or i in lasting
             if looked_at and v not in shows and can_be("nan", v.aval):
                 wanted.add(v)
             if not looked_at and v not in shows:
@@ -87,8 +96,8 @@ def uncovered(jaxpr: Jaxpr, outermost: bool, shown: frozenset[int]) -> set[Any]:
 
 
 def lasting_carries(loop: Equation) -> frozenset[int]:
-    """The carries of a loop of at least one iteration that are tested and in which a nan stays: one test after the last
-    iteration is enough."""
+    """Return the carries of a loop of at least one iteration that are tested and in which a NaN stays: one test after
+    the last iteration is enough."""
     params = loop.params
     if type(params["length"]) is not int or params["length"] < 1:
         return frozenset()
@@ -101,11 +110,16 @@ def lasting_carries(loop: Equation) -> frozenset[int]:
 
 
 def _lasts(body: Jaxpr, argument: int, result: int) -> bool:
+    """Return whether a NaN in an argument of a body propagates to a result, which is tested."""
     before, after = body.invars[argument], body.outvars[result]
     if not can_be("nan", before.aval) or not checks_for_nans():
         return False
     last_equation = next((e for e in body.eqns if after in e.outvars), None)
-    if last_equation is None or allows_nans(last_equation.stack) or "nan" not in kinds_of(last_equation, after.aval):
+    if (
+        last_equation is None
+        or allows_nans(last_equation.stack)
+        or "nan" not in kinds_to_check(last_equation, after.aval)
+    ):
         return False
     reached: set[Any] = {after}
     for equation in reversed(body.eqns):
@@ -115,13 +129,13 @@ def _lasts(body: Jaxpr, argument: int, result: int) -> bool:
 
 
 def _nan_operands(equation: Equation) -> list[Atom]:
-    """The operands of which every nan becomes one of the result."""
+    """Return the operands whose NaNs propagate to the result."""
     found = positions(equation.primitive.nan_operands(equation.params), len(equation.invars))
     return [equation.invars[i] for i in found if can_be("nan", equation.invars[i].aval)]
 
 
-class _Flagged:
-    """A jaxpr while its flag is put in."""
+class _FlagInserter:
+    """Copies the equations of one jaxpr and adds those that compute its flag."""
 
     def __init__(self, jaxpr: Jaxpr, ranges: Ranges, outermost: bool, shown: frozenset[int]) -> None:
         self.jaxpr = jaxpr
@@ -129,16 +143,17 @@ class _Flagged:
         self.writer = Writer(known)
         self.flags: list[Atom] = []
         self.constants: Constants = collect_constants(jaxpr)
-        self.wanted = uncovered(jaxpr, outermost, shown) if checks_for_nans() else set()
-        # Checks that a scatter does itself, and the scatters that have something to find.
-        self.absorbed = absorbed_checks(jaxpr) if any(e.primitive is check for e in jaxpr.eqns) else {}
-        self.noting: set[Equation] = set()
+        self.wanted = values_to_test(jaxpr, outermost, shown) if checks_for_nans() else set()
+        # Checks that a scatter does itself, and the scatters for which one of these may fail.
+        self.scatter_checks = find_scatter_checks(jaxpr) if any(e.primitive is check for e in jaxpr.eqns) else {}
+        self.checking_scatters: set[Equation] = set()
         self.results = set(jaxpr.outvars) if outermost and config.debug_nans else set()
         # By shape: the trailing axes that the jaxpr reduces in arrays of that shape, so that kernels of whole rows
         # (softmax and the like) can reduce the tests as well.
         self.rows: dict[Any, tuple[int, ...]] = {}
 
-    def flagged(self) -> Jaxpr | None:
+    def insert(self) -> Jaxpr | None:
+        """Return the jaxpr with its flag as a last result; None if no check can fail."""
         for equation in self.jaxpr.eqns:
             self.note_rows(equation)
         for v in self.jaxpr.invars:
@@ -147,7 +162,7 @@ class _Flagged:
             self.visit(equation)
         if not self.flags:
             return None
-        flag = self.any_of(self.flags)
+        flag = functools.reduce(lambda total, flag: self.writer.make("or", total, flag), self.flags)
         return self.jaxpr.replace(
             constvars=[v for v, _ in self.constants.values()],
             consts=[c for _, c in self.constants.values()],
@@ -156,12 +171,13 @@ class _Flagged:
         )
 
     def visit(self, equation: Equation) -> None:
+        """Copy an equation, and add the flags of its checks and tests."""
         if equation.primitive is check:
-            found = self.absorbed.get(equation)
+            found = self.scatter_checks.get(equation)
             if found is not None:
-                if not self.writer.bounds.of(equation.invars[0]).within(bounds_of(equation)):
-                    self.noting.add(found)
-            elif (flag := self.writer.flag_of(equation)) is not None:
+                if not self.writer.bounds.of(equation.invars[0]).within(passing_range(equation)):
+                    self.checking_scatters.add(found)
+            elif (flag := self.writer.make_flag(equation)) is not None:
                 self.flags.append(flag)
             return
         if isinstance(equation.primitive, Scatter) and self.scatter(equation):
@@ -169,17 +185,17 @@ class _Flagged:
         if equation.primitive.control:
             _INSIDE[equation.primitive](self, equation)
         else:
-            # What reduces two elements and the like is part of a kernel.
+            # Other sub-jaxprs, such as the combiner of a reduction, are parts of kernels, which cannot return a flag.
             inside = any(CHECK in inner.effects for inner in subjaxprs(equation.params))
             self.writer.keep(without_checks(equation) if inside else equation)
         for v in equation.outvars:
             self.test(v)
 
     def scatter(self, equation: Equation) -> bool:
-        """A scatter that has a flag, if it has something to find: windows that do not lie in the operand, and where
-        that takes less than testing the whole result, a nan."""
+        """Make a scatter compute a flag, and return whether it needs one: for windows outside of the operand, and for
+        NaNs if the update is smaller than the result, which is tested otherwise."""
         (result,) = equation.outvars
-        outside = equation in self.noting
+        outside = equation in self.checking_scatters
         small = 2 * _size(result) < _size(equation.invars[2])
         nan = result in self.wanted and result not in self.results and not small
         if not outside and not nan:
@@ -194,13 +210,14 @@ class _Flagged:
         return True
 
     def note_rows(self, equation: Equation) -> None:
+        """Remember the axes of a reduction over trailing axes."""
         if isinstance(equation.primitive, Reduction):
             shape, axes = equation.invars[0].aval.shape, tuple(sorted(equation.params["axes"]))  # type: ignore[attr-defined]
             if axes and axes[0] > 0 and axes == tuple(range(axes[0], len(shape))):
                 self.rows.setdefault(shape, axes)
 
     def test(self, v: Var) -> None:
-        """Test a value for nan, if it must be."""
+        """Add the flag of a value that must be tested for NaN."""
         if v not in self.wanted:
             return
         defined = self.writer.defined.get(v)
@@ -218,19 +235,14 @@ class _Flagged:
             flag = make("reduce_or", flag, axes=tuple(range(len(shape))))
         self.flags.append(flag)
 
-    def any_of(self, flags: Sequence[Atom]) -> Atom:
-        total = flags[0]
-        for flag in flags[1:]:
-            total = self.writer.make("or", total, flag)
-        return total
-
     # -- loops and branches ----------------------------------------------------------------------------------------
 
     def ranges(self, atoms: Sequence[Atom]) -> Ranges:
-        """What is known of operands that a sub-jaxpr gets as they are."""
-        return tuple([self.range_of(a) for a in atoms])
+        """Return the ranges of operands that a sub-jaxpr gets unchanged."""
+        return tuple([self.known_range(a) for a in atoms])
 
-    def range_of(self, atom: Atom) -> Range | None:
+    def known_range(self, atom: Atom) -> Range | None:
+        """Return the range of an operand if it is narrower than its dtype."""
         limits = dtype_range(atom.aval)
         if limits is Range.EVERYTHING:
             return None
@@ -238,38 +250,43 @@ class _Flagged:
         return None if found == limits else found
 
     def keep_as(self, equation: Equation, operands: Sequence[Atom], results: Sequence[Var], params: Params) -> None:
+        """Copy an equation with other operands, results and parameters."""
         effects = equation.primitive.effects([a.aval for a in operands], params)
         self.writer.keep(equation.replace(invars=operands, outvars=results, params=params, effects=effects))
 
     def keep_silent(self, equation: Equation) -> None:
-        """A loop or a branch in which nothing is left to be found."""
+        """Copy a loop or a conditional none of whose checks can fail."""
         self.writer.keep(without_checks(equation) if CHECK in equation.effects else equation)
 
-    def carried(self) -> Var:
-        """The flag that comes out of a loop or a branch."""
+    def add_flag(self) -> Var:
+        """Add the flag that a loop or a conditional returns."""
         flag = Var(_FLAG)
         self.flags.append(flag)
         return flag
 
     def scan(self, equation: Equation) -> None:
+        """Copy a scan with its flag as a further carry."""
         params, operands = equation.params, equation.invars
         constants, first = params["num_consts"], params["num_consts"] + params["num_carry"]
-        counters = [self.counted(equation, n) for n in range(params["num_carry"])]
-        known = (*self.ranges(operands[:constants]), *counters, *self.ranges(operands[first:]))
+        known = (
+            *self.ranges(operands[:constants]),
+            *self.counter_ranges(equation),
+            *self.ranges(operands[first:]),
+        )
         unflagged = self.without_checks_of_slices(equation)
         body = with_flag(unflagged, known, shown=lasting_carries(equation))
         if body is None:
             self.keep_silent(equation)
             return
-        body = accumulating(body, first, params["num_carry"])
+        body = carry_flag(body, first, params["num_carry"])
         operands = (*operands[:first], make_literal(False, np.bool_), *operands[first:])
-        carry, rest = equation.outvars[: params["num_carry"]], equation.outvars[params["num_carry"] :]
+        carries, rest = equation.outvars[: params["num_carry"]], equation.outvars[params["num_carry"] :]
         params = {**params, "jaxpr": body, "num_carry": params["num_carry"] + 1}
-        self.keep_as(equation, operands, [*carry, self.carried(), *rest], params)
+        self.keep_as(equation, operands, [*carries, self.add_flag(), *rest], params)
 
     def without_checks_of_slices(self, equation: Equation) -> Jaxpr:
-        """The body of a loop without the checks of what is computed from slices alone: here the whole is checked at
-        once."""
+        """Return the body of a scan without the checks of values that are computed elementwise from slices; add the
+        flags of the same checks for whole arrays, all iterations at once."""
         body, operands, length = equation.params["jaxpr"], equation.invars, equation.params["length"]
         if type(length) is not int or length < 1:
             return body
@@ -281,7 +298,7 @@ class _Flagged:
         for inner in body.eqns:
             chain = None
             if inner.primitive is check and len(inner.invars) == 1:
-                chain = chain_of(inner.invars[0], defined, whole, scalars)
+                chain = elementwise_chain(inner.invars[0], defined, whole, scalars)
             if chain is None:
                 remaining.append(inner)
                 continue
@@ -289,34 +306,36 @@ class _Flagged:
                 self.writer.like = link
                 args = [whole.get(a) or scalars.get(a) or a for a in link.invars]
                 whole[link.outvars[0]] = self.writer.make(link.primitive.name, *args, **link.params)
-            flag = self.writer.flag_of(inner.replace(invars=(whole[inner.invars[0]],)))
+            flag = self.writer.make_flag(inner.replace(invars=(whole[inner.invars[0]],)))
             if flag is not None:
                 self.flags.append(flag)
         return body if len(remaining) == len(body.eqns) else body.replace(eqns=remaining)
 
-    def counted(self, equation: Equation, i: int) -> Range | None:
-        """The range of a carry that grows by the same in every iteration."""
+    def counter_ranges(self, equation: Equation) -> list[Range | None]:
+        """Return the ranges of the carries of a scan that grow by a constant in every iteration, or that stay."""
         params = equation.params
-        body, start = params["jaxpr"], equation.invars[params["num_consts"] + i]
-        before, after = body.invars[params["num_consts"] + i], body.outvars[i]
+        body, first = params["jaxpr"], params["num_consts"]
+        steps: dict[int, Any] = {found.result: found.bound["step"].val for found in COUNTER.match_carries(equation)}
+        for n in range(params["num_carry"]):
+            if body.outvars[n] is body.invars[first + n]:
+                steps[n] = 0
+        return [
+            self.counter_range(equation.invars[first + n], steps[n], params["length"]) if n in steps else None
+            for n in range(params["num_carry"])
+        ]
+
+    def counter_range(self, start: Atom, step: Any, length: Any) -> Range | None:
+        """Return the range of a carry that grows by `step` in every iteration, if it is narrower than its dtype."""
         limits = dtype_range(start.aval)
-        if limits is Range.EVERYTHING or type(params["length"]) is not int:
+        if limits is Range.EVERYTHING or type(length) is not int:
             return None
-        from_start, iterations = self.writer.bounds.of(start), max(params["length"] - 1, 0)
-        step = 0
-        if after is not before:
-            added = next((e for e in body.eqns if after in e.outvars), None)
-            if added is None or added.primitive.name != "add" or before not in added.invars:
-                return None
-            other = added.invars[1 if added.invars[0] is before else 0]
-            if type(other) is not Literal:
-                return None
-            step = int(other.val)
-        last = from_start + step * iterations
+        from_start = self.writer.bounds.of(start)
+        last = from_start + int(step) * max(length - 1, 0)
         whole = Range(min(from_start.lower, last.lower), max(from_start.upper, last.upper))
         return whole if whole.within(limits) and whole != limits else None
 
     def repeat(self, equation: Equation) -> None:
+        """Copy a counted loop with its flag as a further carry."""
         params, operands = equation.params, equation.invars
         count = params["nconsts"]
         known: Ranges = (None, *self.ranges(operands[1 : 1 + count]), *[None] * (len(operands) - 1 - count))
@@ -324,11 +343,12 @@ class _Flagged:
         if body is None:
             self.keep_silent(equation)
             return
-        body = accumulating(body, len(operands), len(equation.outvars))
+        body = carry_flag(body, len(operands), len(equation.outvars))
         operands = (*operands, make_literal(False, np.bool_))
-        self.keep_as(equation, operands, [*equation.outvars, self.carried()], {**params, "jaxpr": body})
+        self.keep_as(equation, operands, [*equation.outvars, self.add_flag()], {**params, "jaxpr": body})
 
     def cond(self, equation: Equation) -> None:
+        """Copy a conditional with the flag of the branch that runs as a further result."""
         branches, operands = equation.params["branches"], equation.invars
         known = self.ranges(operands[1:])
         flagged = [with_flag(branch, known) for branch in branches]
@@ -340,10 +360,10 @@ class _Flagged:
         for branch, new in zip(branches, flagged, strict=True):
             silent = unchecked(branch)
             new_branches.append(silent.replace(outvars=[*silent.outvars, none]) if new is None else new)
-        self.keep_as(equation, operands, [*equation.outvars, self.carried()], {"branches": tuple(new_branches)})
+        self.keep_as(equation, operands, [*equation.outvars, self.add_flag()], {"branches": tuple(new_branches)})
 
     def while_(self, equation: Equation) -> None:
-        """A loop that ends when something is found: it may be what keeps it going."""
+        """Copy a while loop that also ends when its flag is set: a wrong value may be what keeps it going."""
         params, operands = equation.params, equation.invars
         first, second = params["cond_nconsts"], params["cond_nconsts"] + params["body_nconsts"]
         unknown: Ranges = (None,) * (len(operands) - second)
@@ -360,92 +380,29 @@ class _Flagged:
             body = body.replace(invars=[*body.invars, Var(_FLAG)])
         silent = unless(unchecked(params["cond_jaxpr"]) if condition is None else condition, flags)
         params = {**params, "body_jaxpr": body, "cond_jaxpr": silent}
-        results = [*equation.outvars, *[self.carried() for _ in flags]]
+        results = [*equation.outvars, *[self.add_flag() for _ in flags]]
         self.keep_as(equation, (*operands, *[make_literal(False, np.bool_) for _ in flags]), results, params)
         if condition is not None:
-            # What the condition found has no way out of the loop, but it ended it: so it is found once more.
+            # The condition returns no flag, but a failed check in it ended the loop: so compute it once more.
             args = (*operands[:first], *equation.outvars)
             *_, flag = copy_equations(condition, equation, args, self.writer.equations, self.constants)
             self.flags.append(flag)
 
 
-# How the flag comes out of each operation that runs sub-jaxprs.
-_INSIDE: dict[Any, Callable[[_Flagged, Equation], None]] = {
-    cond: _Flagged.cond,
-    repeat: _Flagged.repeat,
-    scan: _Flagged.scan,
-    while_: _Flagged.while_,
+# The method for each operation that runs sub-jaxprs.
+_INSIDE: dict[Any, Callable[[_FlagInserter, Equation], None]] = {
+    cond: _FlagInserter.cond,
+    repeat: _FlagInserter.repeat,
+    scan: _FlagInserter.scan,
+    while_: _FlagInserter.while_,
 }
 
 
-def bounds_of(equation: Equation) -> Range:
-    """What a check lets pass."""
-    return Range(equation.params["low"], equation.params["high"])
-
-
-def absorbed_checks(jaxpr: Jaxpr) -> dict[Equation, Equation]:
-    """Checks of indices, with the scatters that leave out exactly those windows which the checks are about."""
-    checks: dict[Any, list[Equation]] = {}
-    for equation in jaxpr.eqns:
-        if equation.primitive is check and equation.params["kind"] == "index" and len(equation.invars) == 1:
-            checks.setdefault(equation.invars[0], []).append(equation)
-    defined = {v: e for e in jaxpr.eqns for v in e.outvars}
-    found: dict[Equation, Equation] = {}
-    for equation in jaxpr.eqns:
-        if isinstance(equation.primitive, Scatter) and equation.params["mode"] is GatherScatterMode.FILL_OR_DROP:
-            for value, passing in components_of(equation, defined):
-                for asking in checks.get(value, ()):
-                    if bounds_of(asking) == passing:
-                        found.setdefault(asking, equation)
-    return found
-
-
-def components_of(equation: Equation, defined: Mapping[Any, Equation]) -> list[tuple[Atom, Range]]:
-    """The indices of which the index vectors of a scatter consist, as the user wrote them, each with the range in which
-    a window lies in the operand."""
-    operand, indices, updates = equation.invars
-    shape, dimension_numbers = _shape(operand), equation.params["dimension_numbers"]
-    sizes = window_sizes(len(shape), _shape(updates), dimension_numbers)
-    source = defined.get(indices)
-    parts: Sequence[Atom] = (indices,)
-    if source is not None and source.primitive.name == "concatenate":
-        if source.params["dimension"] != len(_shape(indices)) - 1 or any(_shape(a)[-1] != 1 for a in source.invars):
-            return []
-        parts = source.invars
-    starts = dimension_numbers.scatter_dims_to_operand_dims
-    if len(parts) != len(starts) or not all(type(shape[d]) is int and type(sizes[d]) is int for d in starts):
-        return []
-    found = []
-    for part, d in zip(parts, starts, strict=True):
-        while (source := defined.get(part)) is not None and source.primitive.name in ("broadcast_in_dim", "reshape"):
-            part = source.invars[0]
-        if (written := unwrapped(part, shape[d], defined)) is None:
-            found.append((part, Range(0, shape[d] - sizes[d])))
-        elif sizes[d] == 1:
-            found.append((written, Range(-shape[d], shape[d] - 1)))
-    return found
-
-
-def unwrapped(value: Atom, size: int, defined: Mapping[Any, Equation]) -> Atom | None:
-    """`i` of `where(i < 0, i + size, i)`; None of anything else."""
-    chosen = defined.get(value)
-    if chosen is None or chosen.primitive.name != "select_n" or len(chosen.invars) != 3:
-        return None
-    condition, index, raised = chosen.invars
-    negative, total = defined.get(condition), defined.get(raised)
-    if negative is None or negative.primitive.name != "lt" or total is None or total.primitive.name != "add":
-        return None
-    zero, added = negative.invars[1], total.invars[1]
-    fits = type(zero) is Literal and not zero.val and type(added) is Literal and int(added.val) == size
-    return index if fits and negative.invars[0] is index and total.invars[0] is index else None
-
-
-def chain_of(
+def elementwise_chain(
     value: Atom, defined: Mapping[Any, Equation], whole: Mapping[Any, Atom], scalars: Mapping[Any, Atom]
 ) -> list[Equation] | None:
-    """The elementwise operations that compute a value in an iteration of a loop from slices of arrays, and from scalars
-    that are the same in every iteration; in order, without those that were done for the whole. None if there are
-    others."""
+    """Return the elementwise equations of a scan's body that compute a value from slices and loop-invariant scalars, in
+    order and without those that were done for whole arrays already; None if it depends on anything else."""
     needed: dict[Equation, None] = {}
     waiting = [value]
     while waiting:
@@ -475,8 +432,8 @@ def _size(atom: Any) -> int:
     return math.prod(d if type(d) is int else 1 for d in _shape(atom))
 
 
-def accumulating(body: Jaxpr, before: int, after: int) -> Jaxpr:
-    """A body whose flag, its last result, is a carry: result `after`, argument `before`."""
+def carry_flag(body: Jaxpr, before: int, after: int) -> Jaxpr:
+    """Make the flag of a body, its last result, a carry that is argument `before` and result `after`."""
     *results, found = body.outvars
     flag = Var(_FLAG)
     either = new_equation(lookup("or"), (flag, found), {}, NOWHERE)
@@ -488,7 +445,7 @@ def accumulating(body: Jaxpr, before: int, after: int) -> Jaxpr:
 
 
 def unless(condition: Jaxpr, flags: Sequence[Var]) -> Jaxpr:
-    """A condition that does not hold where one of the flags is set: those that are its new arguments, and its own."""
+    """Make a condition false where a flag is set: one of `flags`, which become arguments, or its own."""
     holds, *own = condition.outvars
     equations = list(condition.eqns)
     for flag in (*own, *flags):

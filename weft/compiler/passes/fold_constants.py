@@ -1,4 +1,4 @@
-"""Constant folding: compute what is known."""
+"""Constant folding: evaluate equations whose operands are known at compile time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from weft.base import dtypes
 from weft.base.settings import enable_x64
-from weft.compiler.rewrite import everywhere, make_literal, new_equation, resolved, with_renamed
+from weft.compiler.rewrite import everywhere, make_literal, new_equation, rename_operands, resolve
 from weft.ir.context import EVALUATION, active
 from weft.ir.inline import Constants, collect_constants, copy_equations
 from weft.ir.interpreter import run_equation, storage_array
@@ -19,7 +19,7 @@ from weft.ir.primitive import lookup
 from weft.ir.types import ArrayType, array_type
 from weft.primitives.movement.shape import broadcast_in_dim
 
-# Results of more elements are computed when the program runs: constants take memory, and time to compute.
+# Larger results are computed at run time: constants take memory, and compile time.
 LARGEST = 64
 
 
@@ -33,8 +33,8 @@ def fold_constants(jaxpr: Jaxpr) -> Jaxpr:
 
 
 class Folder:
-    """One pass over a jaxpr. `known` holds the arrays of small constants, `uniform` the literals that values are
-    broadcasts of."""
+    """The state of the pass over one jaxpr: `known` has the arrays of small constants, `uniform` the literal of each
+    value that is the broadcast of one."""
 
     def __init__(self, jaxpr: Jaxpr):
         self.jaxpr = jaxpr
@@ -52,8 +52,8 @@ class Folder:
         while todo:
             equation = todo.pop()
             if self.renamed:
-                equation = with_renamed(equation, self.renamed)
-            if equation.primitive.higher_order and is_decided(equation):
+                equation = rename_operands(equation, self.renamed)
+            if equation.primitive.higher_order and has_literal_index(equation):
                 todo.extend(reversed(self.open_branch(equation)))
             elif not self.evaluate(equation):
                 self.equations.append(equation)
@@ -65,11 +65,11 @@ class Folder:
             constvars=[v for v, _ in self.constants.values()],
             consts=[c for _, c in self.constants.values()],
             eqns=self.equations,
-            outvars=[resolved(a, self.renamed) for a in self.jaxpr.outvars],
+            outvars=[resolve(a, self.renamed) for a in self.jaxpr.outvars],
         )
 
     def open_branch(self, equation: Equation) -> list[Equation]:
-        """The equations of the branch that a literal chooses."""
+        """Return copies of the equations of the branch that a literal selects."""
         index, *operands = equation.invars
         card: Any = equation.primitive
         branch = card.chosen(int(index.val), equation.params)  # type: ignore[union-attr]
@@ -79,7 +79,7 @@ class Folder:
         return opened
 
     def evaluate(self, equation: Equation) -> bool:
-        """Replace the equation by its value, if it is known and small."""
+        """Replace an equation by its value if that is known and small, and return whether it was."""
         invars = equation.invars
         for atom in invars:
             if type(atom) is Var and atom not in self.known and atom not in self.uniform:
@@ -90,9 +90,9 @@ class Folder:
         if not is_numeric(equation.outvars[0]):
             return False
         if card.pointwise and all(type(a) is Literal or a in self.uniform for a in invars):
-            values = evaluated(equation, [a.val if type(a) is Literal else self.uniform[a].val for a in invars])
+            values = compute_values(equation, [a.val if type(a) is Literal else self.uniform[a].val for a in invars])
         elif all(is_small(a) for a in (*invars, equation.outvars[0])):
-            values = evaluated(equation, [self.array(a) for a in invars])
+            values = compute_values(equation, [self.array(a) for a in invars])
         else:
             return False
         for var, value in zip(equation.outvars, values, strict=True):
@@ -100,6 +100,7 @@ class Folder:
         return True
 
     def array(self, atom: Atom) -> Any:
+        """Return the value of a known operand as an array."""
         if type(atom) is Literal:
             return atom.val
         found = self.known.get(atom)
@@ -125,20 +126,21 @@ class Folder:
         self.renamed[var] = constant
 
 
-def is_decided(equation: Equation) -> bool:
-    """Whether a literal chooses the one sub-jaxpr that an equation runs."""
+def has_literal_index(equation: Equation) -> bool:
+    """Return whether a literal selects the branch that an equation runs."""
     card: Any = equation.primitive
     return card.exclusive and type(equation.invars[0]) is Literal
 
 
 def is_numeric(atom: Atom) -> bool:
-    """Whether it is an array of numbers: not of keys, nor a tape."""
+    """Return whether a value is an array of numbers: not of keys, and not a tape."""
     return (
         isinstance(atom.aval, ArrayType) and isinstance(atom.aval.dtype, np.dtype) and atom.aval.dtype != dtypes.float0
     )
 
 
 def is_small(atom: Atom) -> bool:
+    """Return whether a value is an array of numbers that is small enough for a constant."""
     if not is_numeric(atom):
         return False
     shape = atom.aval.shape  # type: ignore[attr-defined]
@@ -146,21 +148,21 @@ def is_small(atom: Atom) -> bool:
 
 
 def is_exact(equation: Equation) -> bool:
-    """Whether NumPy computes an operation's bits, or the code for one elementwise operation, which any jaxpr may run:
-    an order of sums belongs to a kernel."""
+    """Return whether an equation has the same bits outside of its kernel: elementwise operations do, and those that
+    NumPy computes exactly. Sums do not: their order belongs to a kernel."""
     if equation.primitive.pointwise:
         return True
     return equation.primitive.exact([a.aval for a in equation.invars], equation.params)
 
 
-def evaluated(equation: Equation, operands: list[Any]) -> list[np.ndarray]:
-    """The values of an equation with the bits of compiled code, in memory of their own."""
+def compute_values(equation: Equation, operands: list[Any]) -> list[np.ndarray]:
+    """Compute the values of an equation with the bits of compiled code, in memory of their own."""
     card, params = equation.primitive, equation.params
     if card.exact([a.aval for a in equation.invars], params):
         with np.errstate(all="ignore"):
             values = [np.array(result) for result in run_equation(equation, operands)]
     else:
-        # What programs compute in doubles stays so, whatever the setting is outside of them.
+        # Programs compute in doubles where their types say so, whatever `enable_x64` is outside of them.
         with active(EVALUATION), allow_nans(), enable_x64(True):
             arrays = [EVALUATION.lift(np.asarray(a)) for a in operands]
             values = [np.array(storage_array(result)) for result in EVALUATION.process(card, arrays, params)]

@@ -1,9 +1,9 @@
-"""Loop-invariant code motion: what is the same in every iteration of a loop is computed before it.
+"""Loop-invariant code motion.
 
-What only depends on constants of a loop (operands that its iterations share, and carries that it does not change) is
-computed once, if that is worth a value in memory: contractions, reductions, functions. What is cheap stays inside,
-where it costs no trip to memory, and is hoisted only where something expensive needs it, or where it is an operand of a
-contraction, which is read from memory anyway.
+Equations that only depend on constants of a loop (operands that its iterations share, and carries that it does not
+change) are computed once before it, if that is worth a value in memory: contractions, reductions, transcendental
+functions. Cheap ones stay inside, where they cost no trip to memory, and are hoisted only where something expensive
+needs them, or as operands of a contraction, which are read from memory anyway.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from weft.primitives.control.repeat import repeat
 from weft.primitives.control.scan import scan
 from weft.primitives.control.while_loop import while_
 
-# A value of at most this many bytes stays in the cache, whatever it was computed from.
+# A value of at most this many bytes stays in the cache, however many bytes it was computed from.
 SMALL = 1 << 16
-# More bytes than this for each byte that is read are a broadcast, unless each element takes that many flops.
+# More than GROWTH bytes for each byte that is read are a broadcast, unless each byte takes FLOPS flops.
 GROWTH, FLOPS = 2, 16
 
 
 @everywhere
 def hoist(jaxpr: Jaxpr, target: Target) -> Jaxpr:
-    """Hoist equations that are the same in every iteration out of loops. Needs: any. Keeps: its form.
+    """Hoist loop-invariant equations out of loops. Needs: any. Keeps: its form.
 
-    Equations with effects, barriers, callbacks and tapes stay. A loop that has no iterations wastes what was hoisted,
+    Equations with effects, barriers, callbacks and tapes stay. A loop without iterations wastes the hoisted work,
     which is at most a part of one iteration; so inner loops are hoisted only if they are known to end.
     """
     equations: list[Equation] = []
@@ -46,8 +46,9 @@ def hoist(jaxpr: Jaxpr, target: Target) -> Jaxpr:
     return merge_equal(jaxpr.replace(eqns=equations))
 
 
-class Hoisted(NamedTuple):
-    """A loop's body without what was hoisted: its further constants, their values outside, and the equations there."""
+class SplitBody(NamedTuple):
+    """A loop's body without its invariant equations: its further constants, the hoisted values that these are, and the
+    equations outside."""
 
     body: Jaxpr
     constants: list[Var]
@@ -55,29 +56,30 @@ class Hoisted(NamedTuple):
     outside: list[Equation]
 
 
-def hoisted(body: Jaxpr, shared: dict[Var, Atom], caller: Equation, target: Target) -> Hoisted | None:
-    """Take apart a body whose arguments in `shared` are the same in every iteration; None if nothing is hoisted."""
+def split_invariants(body: Jaxpr, shared: dict[Var, Atom], caller: Equation, target: Target) -> SplitBody | None:
+    """Split a body into invariant equations and the rest; None if nothing is hoisted. `shared` has the arguments that
+    are the same in every iteration, with their values outside."""
     body = with_split_scans(body, shared, target)
     chosen = choose(body, shared, target)
     if not chosen:
         return None
     needed = closure(body, chosen)
     inside = [e for k, e in enumerate(body.eqns) if k not in chosen]
-    # What is needed outside, but is read inside too, is computed twice.
+    # Cheap equations that hoisted ones need, and that the body reads too, are computed twice.
     for i in sorted(needed - chosen, reverse=True):
         results = body.eqns[i].outvars
         if not is_read(results, inside, body.outvars):
             inside = [e for e in inside if e is not body.eqns[i]]
     names: dict[Any, Atom] = dict(shared)
-    outside = [copied(body.eqns[k], names, caller) for k in sorted(needed)]
+    outside = [copy_outside(body.eqns[k], names, caller) for k in sorted(needed)]
     read = {a for e in inside for a in e.invars} | set(body.outvars)
     constants = [v for k in sorted(chosen) for v in body.eqns[k].outvars if v in read]
     operands: list[Any] = [names[v] for v in constants]
-    return Hoisted(body.replace(eqns=inside), constants, operands, outside)
+    return SplitBody(body.replace(eqns=inside), constants, operands, outside)
 
 
 def choose(body: Jaxpr, shared: dict[Var, Atom], target: Target) -> set[int]:
-    """The equations to be hoisted for their own sake."""
+    """Return the indices of the equations worth hoisting, without those that they depend on."""
     same: set[Any] = set(shared)
     movable: set[int] = set()
     for i, equation in enumerate(body.eqns):
@@ -93,7 +95,7 @@ def choose(body: Jaxpr, shared: dict[Var, Atom], target: Target) -> set[int]:
         size = sum(bytes_of(v.aval) for v in equation.outvars)
         before = sum(bytes_of(a.aval) for a in {*equation.invars} if a in outside)
         needed = not materialized.isdisjoint(equation.outvars) and is_operand_worth_memory(equation, size)
-        # What is computed from hoisted values and no larger than they are saves work for nothing.
+        # A value that is no larger than the hoisted values it is computed from takes no more memory than they do.
         if 0 < size <= before or needed or is_worth_memory(equation, size, target):
             chosen.add(i)
             outside.update(equation.outvars)
@@ -101,6 +103,7 @@ def choose(body: Jaxpr, shared: dict[Var, Atom], target: Target) -> set[int]:
 
 
 def is_movable(equation: Equation) -> bool:
+    """Return whether an equation may run before the loop, and any number of times."""
     if equation.effects or has_tapes(equation):
         return False
     return equation.primitive is scan or structure(equation).role in _VALUES
@@ -110,7 +113,7 @@ _VALUES = frozenset({POINTWISE, HERO, LIBRARY, LOOKUP, MOVE, EXPAND})
 
 
 def is_expensive(equation: Equation, target: Target) -> bool:
-    """Whether computing a value again costs more than reading it."""
+    """Return whether computing a value again costs more than reading it."""
     properties = structure(equation)
     if properties.alias:
         return False
@@ -120,7 +123,7 @@ def is_expensive(equation: Equation, target: Target) -> bool:
 
 
 def is_worth_memory(equation: Equation, size: int, target: Target) -> bool:
-    """Whether a value is expensive, and worth its memory."""
+    """Return whether a value is expensive, and worth its memory."""
     if not is_expensive(equation, target):
         return False
     if size <= SMALL or size <= GROWTH * sum(bytes_of(a.aval) for a in {*equation.invars}):
@@ -131,13 +134,13 @@ def is_worth_memory(equation: Equation, size: int, target: Target) -> bool:
 
 
 def is_operand_worth_memory(equation: Equation, size: int) -> bool:
-    """Whether an operand of a contraction is computed from no fewer bytes than it has."""
+    """Return whether an operand of a contraction is computed from no fewer bytes than it has."""
     role = structure(equation).role
     return role == POINTWISE and size <= sum(bytes_of(a.aval) for a in {*equation.invars} if type(a) is not Literal)
 
 
 def scan_flops(equation: Equation, target: Target) -> float:
-    """The work of a scan that is more than reading memory."""
+    """Estimate the flops of the expensive equations of a scan, over all iterations."""
     body: Jaxpr = equation.params["jaxpr"]
     flops = 0.0
     for e in body.eqns:
@@ -152,8 +155,8 @@ def scan_flops(equation: Equation, target: Target) -> float:
 
 
 def with_split_scans(body: Jaxpr, shared: dict[Var, Atom], target: Target) -> Jaxpr:
-    """The body with scans that do the same work in every iteration of the loop around, split into that work and the
-    rest. (The product of a Hessian with a vector is such a scan where only the vector differs.)"""
+    """Split scans inside of a loop's body into a loop-invariant scan and the rest. (A Hessian-vector product is such a
+    scan, where only the vector differs.)"""
     same: set[Any] = set(shared)
     equations: list[Equation] = []
     for equation in body.eqns:
@@ -168,16 +171,17 @@ def with_split_scans(body: Jaxpr, shared: dict[Var, Atom], target: Target) -> Ja
 
 
 def split(equation: Equation, differs: Sequence[bool], target: Target) -> list[Equation]:
-    """A scan as two, the first of which is the same in every iteration, if that is worth the values between them."""
+    """Split a scan into one that depends on no operand that `differs` between the iterations of the loop around it and
+    one that reads its results, if that is worth the memory between them."""
     if all(differs) or not any(differs) or not scan_flops(equation, target):
         return [equation]
     card: Any = scan
-    found = card.split(differs, equation.params, lambda e: not is_repeated(e))
+    found = card.split(differs, equation.params, lambda e: not is_broadcast(e))
     between = [Var(t) for t in found.residual_types]
     results = list(zip(equation.outvars, found.unknown_out, strict=True))
     params = found.known[1]
     first_results = [v for v, u in results if not u]
-    # What is a result already is not stacked again.
+    # Residuals that are results already are not stacked again.
     stacked = dict(reversed([*zip(params["jaxpr"].outvars, first_results, strict=False)][params["num_carry"] :]))
     saved = params["jaxpr"].outvars[len(first_results) :]
     new = [n for n, v in enumerate(saved) if v not in stacked]
@@ -199,8 +203,8 @@ def split(equation: Equation, differs: Sequence[bool], target: Target) -> list[E
     return [first, second]
 
 
-def is_repeated(equation: Equation) -> bool:
-    """Whether a value is a smaller one repeated."""
+def is_broadcast(equation: Equation) -> bool:
+    """Return whether a value repeats a smaller one, or is another view of it."""
     properties = structure(equation)
     return properties.role == EXPAND or properties.alias
 
@@ -209,7 +213,7 @@ def is_repeated(equation: Equation) -> bool:
 
 
 def closure(body: Jaxpr, chosen: set[int]) -> set[int]:
-    """The chosen equations and all that they need."""
+    """Return the indices of the chosen equations and of all that they depend on."""
     defined_by = {v: n for n, e in enumerate(body.eqns) for v in e.outvars}
     found: set[int] = set()
     todo = list(chosen)
@@ -222,11 +226,12 @@ def closure(body: Jaxpr, chosen: set[int]) -> set[int]:
 
 
 def is_read(values: Sequence[Var], equations: Sequence[Equation], results: Sequence[Atom]) -> bool:
+    """Return whether any of the values is an operand of the equations or a result."""
     return any(v in results or any(v in e.invars for e in equations) for v in values)
 
 
-def copied(equation: Equation, names: dict[Any, Atom], caller: Equation) -> Equation:
-    """The equation outside of the loop, with variables of its own: another loop may have the same body."""
+def copy_outside(equation: Equation, names: dict[Any, Atom], caller: Equation) -> Equation:
+    """Copy an equation to the outside of the loop, with new variables: another loop may share the body."""
     results = [Var(v.aval) for v in equation.outvars]
     operands = [names.get(a, a) for a in equation.invars]
     names.update(zip(equation.outvars, results, strict=True))
@@ -241,22 +246,24 @@ def copied(equation: Equation, names: dict[Any, Atom], caller: Equation) -> Equa
 # --------------------------------------------------------------------------------------------------------------- loops
 
 
-def unchanged_carries(body: Jaxpr, carry: Sequence[Var]) -> list[bool]:
-    """Which carries come out of the body as they went in."""
+def constant_carries(body: Jaxpr, carry: Sequence[Var]) -> list[bool]:
+    """Return for each carry whether the body returns it unchanged."""
     return [after is before for before, after in zip(carry, body.outvars, strict=False)]
 
 
 def loop_invariants(body: Jaxpr, operands: Sequence[Atom], first: int, constants: int, carry: int) -> dict[Any, Any]:
-    """Arguments that are the same in every iteration, with what they are: constants, and carries that never change."""
+    """Map the arguments that are the same in every iteration (constants, and carries that never change) to the operands
+    of the loop that they are."""
     start = first + constants
-    unchanged = unchanged_carries(body, body.invars[start : start + carry])
+    unchanged = constant_carries(body, body.invars[start : start + carry])
     positions = [*range(first, start), *(start + n for n, same in enumerate(unchanged) if same)]
     return {body.invars[n]: operands[n] for n in positions}
 
 
 def hoist_from_scan(equation: Equation, target: Target) -> list[Equation]:
+    """Return the equations hoisted from a scan, and the scan."""
     inner, held, carry = (equation.params[name] for name in ("jaxpr", "num_consts", "num_carry"))
-    found = hoisted(inner, loop_invariants(inner, equation.invars, 0, held, carry), equation, target)
+    found = split_invariants(inner, loop_invariants(inner, equation.invars, 0, held, carry), equation, target)
     if found is None:
         return [equation]
     body = with_constants(found, held)
@@ -266,9 +273,10 @@ def hoist_from_scan(equation: Equation, target: Target) -> list[Equation]:
 
 
 def hoist_from_repeat(equation: Equation, target: Target) -> list[Equation]:
+    """Return the equations hoisted from a counted loop, and the loop."""
     inner, held = equation.params["jaxpr"], equation.params["nconsts"]
     carry = len(inner.invars) - 1 - held
-    found = hoisted(inner, loop_invariants(inner, equation.invars, 1, held, carry), equation, target)
+    found = split_invariants(inner, loop_invariants(inner, equation.invars, 1, held, carry), equation, target)
     if found is None:
         return [equation]
     params = {**equation.params, "jaxpr": with_constants(found, 1 + held), "nconsts": held + len(found.constants)}
@@ -277,6 +285,7 @@ def hoist_from_repeat(equation: Equation, target: Target) -> list[Equation]:
 
 
 def hoist_from_while(equation: Equation, target: Target) -> list[Equation]:
+    """Return the equations hoisted from the condition and the body of a while loop, and the loop."""
     params = dict(equation.params)
     condition, body = params["cond_jaxpr"], params["body_jaxpr"]
     first, second = params["cond_nconsts"], params["body_nconsts"]
@@ -285,13 +294,13 @@ def hoist_from_while(equation: Equation, target: Target) -> list[Equation]:
         list(equation.invars[first : first + second]),
         list(equation.invars[first + second :]),
     )
-    same = unchanged_carries(body, body.invars[second:])
+    same = constant_carries(body, body.invars[second:])
     outside: list[Equation] = []
     for name, inner, held in (("cond", condition, for_condition), ("body", body, for_body)):
         count = len(held)
         shared: dict[Any, Any] = dict(zip(inner.invars, held, strict=False))
         shared.update((v, a) for v, a, s in zip(inner.invars[count:], carry, same, strict=True) if s)
-        found = hoisted(inner, shared, equation, target)
+        found = split_invariants(inner, shared, equation, target)
         if found is not None:
             outside.extend(found.outside)
             held.extend(found.operands)
@@ -301,8 +310,8 @@ def hoist_from_while(equation: Equation, target: Target) -> list[Equation]:
     return [*outside, equation.replace(invars=[*for_condition, *for_body, *carry], params=params)]
 
 
-def with_constants(found: Hoisted, position: int) -> Jaxpr:
-    """The body with its further constants after the others."""
+def with_constants(found: SplitBody, position: int) -> Jaxpr:
+    """Insert the further constants of a body after the others, at `position`."""
     invars = found.body.invars
     return found.body.replace(invars=[*invars[:position], *found.constants, *invars[position:]])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from weft.compiler.rewrite import everywhere, with_renamed
+from weft.compiler.rewrite import everywhere, rename_operands
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal, Var
 from weft.ir.parameters import params_key
 from weft.ir.types import TapeType
@@ -12,7 +12,7 @@ from weft.ir.types import TapeType
 
 @everywhere
 def merge_equal(jaxpr: Jaxpr) -> Jaxpr:
-    """Compute equal things once: the first of several equations with the same primitive, operands and parameters stays.
+    """Merge equations with the same primitive, operands and parameters into the first of them.
 
     Needs: any. Keeps: its form. Equations with effects, barriers and tapes (which have one reader) are not merged;
     values that passed a barrier are not equal to those before it.
@@ -22,12 +22,12 @@ def merge_equal(jaxpr: Jaxpr) -> Jaxpr:
     equations: list[Equation] = []
     for equation in jaxpr.eqns:
         if renamed:
-            equation = with_renamed(equation, renamed)
+            equation = rename_operands(equation, renamed)
         if equation.effects or equation.primitive.fence or has_tapes(equation):
             equations.append(equation)
             continue
         try:
-            first = known.setdefault(key_of(equation), equation)
+            first = known.setdefault(equation_key(equation), equation)
         except TypeError:  # a parameter that cannot be compared
             equations.append(equation)
             continue
@@ -42,13 +42,14 @@ def merge_equal(jaxpr: Jaxpr) -> Jaxpr:
 
 
 def has_tapes(equation: Equation) -> bool:
+    """Return whether an operand or a result of an equation is a tape."""
     return any(type(v.aval) is TapeType for v in equation.outvars) or any(
         type(a.aval) is TapeType for a in equation.invars
     )
 
 
-def key_of(equation: Equation) -> Any:
-    """Equal for equations that compute the same; raises TypeError if a parameter has no such key."""
+def equation_key(equation: Equation) -> Any:
+    """Return a key that equations share if they compute the same; raise TypeError if a parameter is not hashable."""
     operands = tuple([a if type(a) is Var else literal_key(a) for a in equation.invars])
     if not equation.params:
         return equation.primitive, operands
@@ -56,5 +57,6 @@ def key_of(equation: Equation) -> Any:
 
 
 def literal_key(atom: Atom) -> Any:
+    """Return a key that is equal for literals of one type with the same bits."""
     assert type(atom) is Literal
     return atom.aval, atom.val.tobytes()

@@ -1,131 +1,116 @@
-"""Contractions read their operands as they are in memory, and write their result as it is wanted.
+"""Take transposes and sums of one term out of contractions.
 
-    dot_general(transpose(x), y)    ->    dot_general(x, y), summed over the axes as they are in x
-    transpose(dot_general(x, y))    ->    dot_general(y, x), if that is all that is transposed
+    dot_general(transpose(x), y)    ->    dot_general(x, y), contracted over the axes as they are in x
+    transpose(dot_general(x, y))    ->    dot_general(y, x), if exchanging the operands is all that it does
     dot_general(x, y) without a sum ->    x * y + 0.0, both broadcast, which fuses with anything
 
-The sums are the same; but a library may add them up in another order, so this is no part of the passes that keep bits.
+The sums are the same, but a library may add them up in another order, so this is no part of the passes that keep bits.
 (A sum of one term starts from 0.0, so that -0.0 becomes 0.0.)
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 from weft.base import dtypes
-from weft.compiler.rewrite import everywhere, make_literal, new_equation, with_operands
-from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal, Var
-from weft.ir.primitive import lookup
+from weft.compiler.passes.data_movement import get_shape
+from weft.compiler.patterns import operands, operation
+from weft.compiler.rewrite import Match, Rules, drop_unread, everywhere, new_equation, rewrite, rule
+from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal
 from weft.primitives.contraction.contract import dot_general, free_axes
-from weft.primitives.movement.shape import transpose
 
-Axes = tuple[int, ...]
+x, y = operands("x y")
+dot, transposed = operation("dot_general"), operation("transpose")
 
-
-@everywhere
-def orient(jaxpr: Jaxpr) -> Jaxpr:
-    """Take transposes into contractions. Needs: any. Keeps: its form."""
-    if not any(e.primitive is dot_general for e in jaxpr.eqns):
-        return jaxpr
-    uses: Counter[Any] = Counter(a for e in jaxpr.eqns for a in e.invars if type(a) is Var)
-    uses.update(a for a in jaxpr.outvars if type(a) is Var)
-    definitions: dict[Any, Equation] = {}
-    equations: list[Equation] = []
-    for equation in jaxpr.eqns:
-        if equation.primitive is dot_general:
-            equation = with_plain_operands(equation, definitions)
-        elif equation.primitive is transpose and uses[equation.invars[0]] == 1:
-            equation = transposed_matmul(equation, definitions.get(equation.invars[0])) or equation
-        for v in equation.outvars:
-            definitions[v] = equation
-        equations.append(equation)
-    equations = [e for equation in equations for e in without_sum(equation)]
-    if len(equations) == len(jaxpr.eqns) and all(a is b for a, b in zip(equations, jaxpr.eqns, strict=True)):
-        return jaxpr
-    read = {a for e in equations for a in e.invars if type(a) is Var} | {*jaxpr.outvars}
-    gone = dot_general, transpose
-    return jaxpr.replace(eqns=[e for e in equations if e.primitive not in gone or e.outvars[0] in read])
+# --------------------------------------------------------------------------------------------------------- transposes
 
 
-def with_plain_operands(equation: Equation, definitions: dict[Any, Equation]) -> Equation:
-    """The contraction of what its operands are transposes of."""
-    operands: list[Atom] = list(equation.invars)
-    contracted, batched = (list(pair) for pair in equation.params["dimension_numbers"])
-    free = free_axes(*(len(a.aval.shape) for a in operands), equation.params["dimension_numbers"])  # type: ignore[attr-defined]
-    for side in (0, 1):
-        source = definitions.get(operands[side])
-        if source is None or source.primitive is not transpose:
-            continue
-        order = source.params["permutation"]
-        free_order = [order[axis] for axis in free[side]]
-        if free_order == sorted(free_order):
-            operands[side] = source.invars[0]
-            contracted[side] = tuple(order[axis] for axis in contracted[side])
-            batched[side] = tuple(order[axis] for axis in batched[side])
-    if all(a is b for a, b in zip(operands, equation.invars, strict=True)):
-        return equation
-    dimension_numbers = (tuple(contracted), tuple(batched))
-    return with_operands(equation.replace(params={**equation.params, "dimension_numbers": dimension_numbers}), operands)
+@rule(dot(transposed(x).named("order"), y))
+def contract_transposed_left(m: Match, x: Atom, y: Atom, order: Equation) -> Any:
+    """Read the left operand as it is before its transpose."""
+    return contract_sources(m, 0, [x, y], order.params["permutation"])
 
 
-def transposed_matmul(equation: Equation, matmul: Equation | None) -> Equation | None:
-    """A transposed matmul as the matmul of its operands in the other order, if it is one."""
-    if matmul is None or matmul.primitive is not dot_general:
+@rule(dot(x, transposed(y).named("order")))
+def contract_transposed_right(m: Match, x: Atom, y: Atom, order: Equation) -> Any:
+    """Read the right operand as it is before its transpose."""
+    return contract_sources(m, 1, [x, y], order.params["permutation"])
+
+
+def contract_sources(m: Match, side: int, sources: list[Atom], order: tuple[int, ...]) -> Any:
+    """Contract `sources`, whose transpose is the operand on one side, unless its free axes would change their order."""
+    numbers = m.params["dimension_numbers"]
+    free = free_axes(*(len(get_shape(a)) for a in m.equation.invars), numbers)[side]
+    free_order = [order[axis] for axis in free]
+    if free_order != sorted(free_order):
         return None
-    lhs, rhs = matmul.invars
+    contracted, batched = (list(pair) for pair in numbers)
+    contracted[side] = tuple(order[axis] for axis in contracted[side])
+    batched[side] = tuple(order[axis] for axis in batched[side])
+    return m.make("dot_general", *sources, **{**m.params, "dimension_numbers": (tuple(contracted), tuple(batched))})
+
+
+@rule(transposed(dot(x, y).named("matmul").once))
+def exchange_operands(m: Match, x: Atom, y: Atom, matmul: Equation) -> Any:
+    """Compute the transpose of a matmul as the matmul of its operands in the other order."""
     contracted, batched = matmul.params["dimension_numbers"]
-    left, right = free_axes(len(lhs.aval.shape), len(rhs.aval.shape), matmul.params["dimension_numbers"])  # type: ignore[attr-defined]
+    left, right = free_axes(len(get_shape(x)), len(get_shape(y)), matmul.params["dimension_numbers"])
     batch = len(batched[0])
     first, second = batch, batch + len(left)
-    wanted = (*range(batch), *range(second, second + len(right)), *range(first, second))
-    if equation.params["permutation"] != wanted:
+    exchanged = (*range(batch), *range(second, second + len(right)), *range(first, second))
+    if m.params["permutation"] != exchanged:
         return None
     params = {**matmul.params, "dimension_numbers": (contracted[::-1], batched[::-1])}
     if type(params.get("precision")) is tuple:  # one for each operand
         params["precision"] = params["precision"][::-1]
-    return matmul.replace(invars=[rhs, lhs], outvars=equation.outvars, params=params, source=equation.source)
+    return m.emit(new_equation(matmul.primitive, [y, x], params, matmul.replace(source=m.equation.source)))
 
 
-def without_sum(equation: Equation) -> list[Equation]:
-    """A contraction over nothing as a multiplication; any other equation as it is."""
-    if equation.primitive is not dot_general:
-        return [equation]
-    (contracted, _), batched = equation.params["dimension_numbers"]
-    (result,) = equation.outvars
-    types: list[Any] = [a.aval for a in (*equation.invars, result)]
-    leading = tuple(range(len(batched[0])))
-    plain = all(t.dtype == types[-1].dtype and t.dtype in PLAIN for t in types)
-    if contracted or batched != (leading, leading) or not plain:
-        return [equation]
-    new: list[Equation] = []
-    rank, batch = len(types[-1].shape), len(leading)
-    own = len(types[0].shape) - batch
-    positions = (
-        tuple(range(batch + own)),
-        (*leading, *range(batch + own, rank)),
-    )
-    shape = types[-1].shape
-    both = [broadcast_operand(a, shape, p, equation, new) for a, p in zip(equation.invars, positions, strict=True)]
-    new.append(new_equation(lookup("mul"), both, {}, equation))
-    zero = make_literal(0, types[-1].dtype)
-    return [*new, equation.replace(primitive=lookup("add"), invars=[new[-1].outvars[0], zero], params={})]
+ORIENT = Rules(contract_transposed_left, contract_transposed_right, exchange_operands)
 
+# ------------------------------------------------------------------------------------------------------ outer products
 
 PLAIN = frozenset({dtypes.float32, dtypes.float64})
 
 
-def broadcast_operand(atom: Atom, shape: Any, positions: Axes, like: Equation, new: list[Equation]) -> Atom:
-    """An operand in the shape of the result: its axes at their positions, and repeated along the others."""
-    own: Any = atom.aval.shape  # type: ignore[attr-defined]
-    if type(atom) is Literal or own == shape:
+@rule(dot(x, y))
+def multiply_outer(m: Match, x: Atom, y: Atom) -> Any:
+    """Multiply broadcast operands in place of a contraction over no axes."""
+    (contracted, _), batched = m.params["dimension_numbers"]
+    leading = tuple(range(len(batched[0])))
+    types: list[Any] = [x.aval, y.aval, m.type]
+    plain = all(t.dtype == m.type.dtype and t.dtype in PLAIN for t in types)
+    if contracted or batched != (leading, leading) or not plain:
+        return None
+    first, rank = len(get_shape(x)), len(m.shape)
+    left = broadcast_operand(m, x, tuple(range(first)))
+    right = broadcast_operand(m, y, (*leading, *range(first, rank)))
+    return m.make("add", m.make("mul", left, right), m.literal(0))
+
+
+def broadcast_operand(m: Match, atom: Atom, positions: tuple[int, ...]) -> Atom:
+    """Broadcast an operand to the shape of the result, its axes at these positions."""
+    shape = get_shape(atom)
+    if type(atom) is Literal or shape == m.shape:
         return atom
-    if 1 in own:
-        positions = tuple(p for p, d in zip(positions, own, strict=True) if d != 1)
-        sizes = tuple(d for d in own if d != 1)
-        new.append(new_equation(lookup("reshape"), [atom], {"new_sizes": sizes, "dimensions": None}, like))
-        atom = new[-1].outvars[0]
-    params = {"shape": shape, "broadcast_dimensions": positions}
-    if atom.aval.shape != shape:  # type: ignore[attr-defined]
-        new.append(new_equation(lookup("broadcast_in_dim"), [atom], params, like))
-    return new[-1].outvars[0]
+    if 1 in shape:
+        positions = tuple(p for p, n in zip(positions, shape, strict=True) if n != 1)
+        atom = m.reshape(atom, [n for n in shape if n != 1])
+    if get_shape(atom) == m.shape:
+        return atom
+    return m.make("broadcast_in_dim", atom, shape=m.shape, broadcast_dimensions=positions)
+
+
+OUTER = Rules(multiply_outer)
+
+
+@everywhere
+def orient(jaxpr: Jaxpr) -> Jaxpr:
+    """Take transposes into contractions, and make those without a sum multiplications. Needs: any. Keeps: its form."""
+    if not any(e.primitive is dot_general for e in jaxpr.eqns):
+        return jaxpr
+    after = rewrite(jaxpr, ORIENT)
+    if after is not jaxpr:
+        # Outer products that only a transpose read must not become multiplications.
+        after = drop_unread(after, ("dot_general", "transpose"))
+    return rewrite(after, OUTER)

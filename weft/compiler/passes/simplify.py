@@ -1,7 +1,7 @@
-"""Algebra that keeps every bit: nan, infinities, signed zeros and denormals come out as before.
+"""Algebraic simplification that keeps every bit, those of NaNs, infinities, signed zeros and denormals included.
 
-No reassociation, and nothing that holds for real numbers only: x - x is not 0 where x may be infinite, x + 0 is not x
-where x may be -0.0, and x * -1 is not -x for nan, whose sign the first keeps and the second flips.
+No reassociation, and no identity that holds for real numbers only: x - x is not 0 if x may be infinite, x + 0 is not x
+if x may be -0.0, and x * -1 is not -x for NaN, whose sign the first keeps and the second flips.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ import numpy as np
 
 from weft.base import dtypes
 from weft.compiler.passes.canonicalize import CANONICAL
-from weft.compiler.passes.data_movement import is_static, shape_of
-from weft.compiler.rewrite import Match, Rules, everywhere, literal, operands, operation, rewrite, rule, same_literal
+from weft.compiler.passes.data_movement import get_shape, is_static
+from weft.compiler.patterns import literal, operands, operation, same_literal
+from weft.compiler.rewrite import Match, Rules, everywhere, rewrite, rule
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal
 from weft.primitives.elementwise.convert import holds_all
 from weft.primitives.families import Reduction, remaining_axes
@@ -34,7 +35,7 @@ EXPONENTS = {dtypes.float32: (-126, 127), dtypes.float64: (-1022, 1023)}
 
 @rule(x * 1)
 def multiply_by_one(m: Match, x: Atom) -> Any:
-    """Not for complex numbers: infinities times the imaginary 0 are nan."""
+    """Not for complex numbers: infinity times the imaginary 0 is NaN."""
     return x if m.kind in "iuf" else None
 
 
@@ -50,7 +51,7 @@ def divide_by_one(m: Match, x: Atom) -> Any:
 
 @rule(x / c)
 def divide_by_power_of_two(m: Match, x: Atom, c: Literal) -> Any:
-    """The reciprocal is exact, so both are the same number rounded once."""
+    """Multiply by the reciprocal, which is exact: both are the same number rounded once."""
     exponents = EXPONENTS.get(m.type.dtype)
     if exponents is None or not np.isfinite(c.val):
         return None
@@ -69,7 +70,7 @@ def add_negative_zero(m: Match, x: Atom) -> Any:
 
 @rule(x + 0)
 def add_zero(m: Match, x: Atom) -> Any:
-    """Turns -0.0 into 0.0, so it goes only where x cannot be that."""
+    """Only if x cannot be -0.0, which the addition turns into 0.0."""
     return x if m.kind == "f" and never_negative_zero(m, x) else None
 
 
@@ -89,7 +90,7 @@ def negate_twice(m: Match, x: Atom) -> Any:
 
 
 @rule(absolute(negated(x)))
-def magnitude_of_negated(m: Match, x: Atom) -> Any:
+def magnitude_of_negative(m: Match, x: Atom) -> Any:
     return m.make("abs", x) if dtypes.kind(x.aval.dtype) in "if" else None  # type: ignore[attr-defined]
 
 
@@ -120,7 +121,7 @@ def ceil_twice(m: Match, inner: Equation) -> Any:
 
 @rule(operation("integer_pow")(x))
 def small_power(m: Match, x: Atom) -> Any:
-    """The first power is the number itself, the second one multiplication."""
+    """Replace the first power by the number itself, and the second one by a multiplication."""
     power = m.params["y"]
     if power == 1 and m.kind in "iufc":
         return x
@@ -131,7 +132,7 @@ SEARCH_DEPTH = 8
 
 
 def never_negative_zero(m: Match, atom: Atom, depth: int = 0) -> bool:
-    """Whether a value is known not to be -0.0."""
+    """Return whether a value is known not to be -0.0."""
     if type(atom) is Literal:
         return not (atom.val == 0 and np.signbit(np.float64(atom.val)))
     found = m.definitions.get(atom)
@@ -145,10 +146,12 @@ def never_negative_zero(m: Match, atom: Atom, depth: int = 0) -> bool:
 
 
 def has_all_bits(c: Literal) -> bool:
+    """Return whether a literal is True, or an integer with all bits set."""
     return bool(c.val) if c.val.dtype == np.bool_ else c.val.dtype.kind in "iu" and int(~c.val) == 0
 
 
 def has_no_bits(c: Literal) -> bool:
+    """Return whether a literal is False or 0."""
     return not int(c.val)
 
 
@@ -193,7 +196,7 @@ def not_twice(m: Match, x: Atom) -> Any:
 
 @rule(operation("ne")(convert(x), 0))
 def boolean_from_integer(m: Match, x: Atom) -> Any:
-    """A boolean that was converted to a number, compared with 0."""
+    """Drop the conversion of a boolean to a number that is compared with 0."""
     return x if x.aval.dtype == np.bool_ else None  # type: ignore[attr-defined]
 
 
@@ -205,7 +208,7 @@ def select_among_equals(m: Match) -> Any:
     _, first, *others = m.equation.invars
     if any(o is not first and not same_literal(o, first) for o in others):
         return None
-    return first if shape_of(first) == m.shape else m.broadcast(first, m.shape)
+    return first if get_shape(first) == m.shape else m.broadcast(first, m.shape)
 
 
 @rule(select())
@@ -214,7 +217,7 @@ def select_by_constant(m: Match) -> Any:
     if type(which) is not Literal:
         return None
     case = cases[min(max(int(which.val), 0), len(cases) - 1)]
-    return case if shape_of(case) == m.shape else m.broadcast(case, m.shape)
+    return case if get_shape(case) == m.shape else m.broadcast(case, m.shape)
 
 
 @rule(select(~p, x, y))
@@ -227,9 +230,9 @@ def select_by_negation(m: Match, p: Atom, x: Atom, y: Atom) -> Any:
 
 @rule(convert(convert(x).named("inner")))
 def merge_conversions(m: Match, x: Atom, inner: Equation) -> Any:
-    """The dtype between holds all values of the first, so it changes nothing.
+    """Only if the dtype between holds all values of the first, so that it changes nothing.
 
-    Except for integers by way of floats: these stop at the limits of the last dtype, where integers wrap.
+    Not for integers by way of floats to integers: floats saturate at the limits of the last dtype, where integers wrap.
     """
     source, between, last = x.aval.dtype, inner.params["new_dtype"], m.params["new_dtype"]  # type: ignore[attr-defined]
     kinds = dtypes.kind(source), dtypes.kind(between), dtypes.kind(last)
@@ -242,12 +245,12 @@ def merge_conversions(m: Match, x: Atom, inner: Equation) -> Any:
 
 @rule(operation("real")(operation("complex")(x, y)))
 def real_of_complex(m: Match, x: Atom) -> Any:
-    return x if shape_of(x) == m.shape else m.broadcast(x, m.shape)
+    return x if get_shape(x) == m.shape else m.broadcast(x, m.shape)
 
 
 @rule(operation("imag")(operation("complex")(x, y)))
 def imaginary_of_complex(m: Match, y: Atom) -> Any:
-    return y if shape_of(y) == m.shape else m.broadcast(y, m.shape)
+    return y if get_shape(y) == m.shape else m.broadcast(y, m.shape)
 
 
 @rule(operation("conj")(operation("conj")(x)))
@@ -255,13 +258,13 @@ def conjugate_twice(m: Match, x: Atom) -> Any:
     return x if x.aval.dtype == m.type.dtype else None  # type: ignore[attr-defined]
 
 
-# ----------------------------------------------------------------------------------------- slices of concatenated parts
+# ------------------------------------------------------------------------------ slices of padded and joined operands
 
 
 @rule(slice_(operation("pad")(x, y).named("inner")))
 def slice_inside_padding(m: Match, x: Atom, y: Atom, inner: Equation) -> Any:
-    """The slice reads only the operand, or only padding."""
-    shape, config = shape_of(x), inner.params["padding_config"]
+    """Only if the slice reads the operand alone, or padding alone."""
+    shape, config = get_shape(x), inner.params["padding_config"]
     if not is_static(shape) or any(interior for _, _, interior in config) or 0 in m.shape:
         return None
     steps = m.params["strides"] or (1,) * len(shape)
@@ -277,7 +280,7 @@ def slice_inside_padding(m: Match, x: Atom, y: Atom, inner: Equation) -> Any:
 
 @rule(slice_(operation("concatenate")().named("inner")))
 def slice_of_one_part(m: Match, inner: Equation) -> Any:
-    """The slice reads only one of the concatenated operands."""
+    """Only if the slice reads one of the concatenated operands."""
     d = inner.params["dimension"]
     starts, steps = m.params["start_indices"], m.params["strides"] or (1,) * len(m.shape)
     if not is_static(inner.outvars[0].aval.shape) or 0 in m.shape:  # type: ignore[attr-defined]
@@ -285,7 +288,7 @@ def slice_of_one_part(m: Match, inner: Equation) -> Any:
     first, last = starts[d], starts[d] + (m.shape[d] - 1) * steps[d]
     offset = 0
     for part in inner.invars:
-        size = shape_of(part)[d]
+        size = get_shape(part)[d]
         if offset <= first and last < offset + size:
             shifted = tuple(a - offset if i == d else a for i, a in enumerate(starts))
             limits = tuple(a + (n - 1) * step + 1 for a, n, step in zip(shifted, m.shape, steps, strict=True))
@@ -299,8 +302,8 @@ def slice_of_one_part(m: Match, inner: Equation) -> Any:
 
 @rule(operation(Reduction)(x))
 def reduction_of_one(m: Match, x: Atom) -> Any:
-    """Only dimensions of size 1 are reduced. A sum starts from 0.0, so that -0.0 becomes 0.0."""
-    if any(shape_of(x)[a] != 1 for a in m.params["axes"]):
+    """Only if all reduced dimensions have size 1. A sum starts from 0.0, so that -0.0 becomes 0.0."""
+    if any(get_shape(x)[a] != 1 for a in m.params["axes"]):
         return None
     card: Any = m.equation.primitive
     if m.kind in card.one_plus_zero:
@@ -310,9 +313,9 @@ def reduction_of_one(m: Match, x: Atom) -> Any:
 
 @rule(operation(Reduction)(broadcast(x).named("inner")))
 def reduction_of_broadcast(m: Match, x: Atom, inner: Equation) -> Any:
-    """Copies of integers have the extremes of the original; the rest of the dimensions is reduced there.
+    """Reduce the operand of the broadcast: copies of integers have the extremes of the original.
 
-    Not for floats: a reduction may change the sign of nan.
+    Not for floats: a reduction may change the sign of NaN.
     """
     card: Any = m.equation.primitive
     axes = m.params["axes"]
@@ -320,11 +323,11 @@ def reduction_of_broadcast(m: Match, x: Atom, inner: Equation) -> Any:
     copies = tuple(a for a in axes if a not in placed)
     if not card.idempotent or m.kind not in "biu" or not copies:
         return None
-    if 1 in shape_of(x) or any(shape[a] == 0 for a in copies):
+    if 1 in get_shape(x) or any(shape[a] == 0 for a in copies):
         return None
     rest = tuple(placed.index(a) for a in axes if a in placed)
     reduced = m.make(card.name, x, axes=rest) if rest else x
-    if shape_of(reduced) == m.shape:
+    if get_shape(reduced) == m.shape:
         return reduced
     remaining = remaining_axes(len(shape), axes)
     positions = tuple(remaining.index(d) for d in placed if d not in axes)
@@ -336,7 +339,7 @@ def merge_reductions(m: Match, x: Atom, inner: Equation) -> Any:
     card: Any = m.equation.primitive
     if inner.primitive is not m.equation.primitive or m.kind not in card.any_order:
         return None
-    remaining = remaining_axes(len(shape_of(x)), inner.params["axes"])
+    remaining = remaining_axes(len(get_shape(x)), inner.params["axes"])
     axes = (*inner.params["axes"], *(remaining[a] for a in m.params["axes"]))
     return m.make(card.name, x, axes=tuple(sorted(axes)))
 
@@ -351,7 +354,7 @@ SIMPLE = Rules(
     subtract_zero,
     subtract_itself,
     negate_twice,
-    magnitude_of_negated,
+    magnitude_of_negative,
     magnitude_twice,
     max_of_itself,
     min_of_itself,
@@ -384,5 +387,5 @@ RULES = Rules(SIMPLE, CANONICAL)
 
 @everywhere
 def simplify(jaxpr: Jaxpr) -> Jaxpr:
-    """Remove arithmetic that does nothing, to the bit. Needs: the canonical form. Keeps: it."""
+    """Remove arithmetic that does not change a bit. Needs: the canonical form. Keeps: it."""
     return rewrite(jaxpr, RULES)

@@ -1,9 +1,9 @@
-"""Long Fourier transforms as many short ones, which fit the cache and are shared among threads.
+"""Split long Fourier transforms into many short ones, which fit the cache and run on all threads.
 
-A transform of n1 n2 numbers, read as a matrix with n1 rows, is transforms of its columns, a multiplication by roots of
-unity, and transforms of its rows; between them the matrix is transposed. A real signal is first read as half as many
-complex numbers, and its spectrum taken from theirs. The numbers are those of the transform within its rounding errors,
-so this is no part of the passes that keep bits.
+This is the six-step FFT: a transform of n1 n2 numbers, read as a matrix with n1 rows, is transforms of its columns, a
+multiplication by roots of unity (twiddle factors), and transforms of its rows; between them the matrix is transposed. A
+real signal is first read as half as many complex numbers, and its spectrum computed from theirs. Results are equal up
+to rounding, so this is no part of the passes that keep bits.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from weft.primitives.movement.shape import broadcast_in_dim, reshape, rev, trans
 from weft.primitives.movement.slicing import slice as slice_
 
 INT32 = np.dtype(np.int32)
-# Shorter transforms fit the cache as they are; of many long ones threads take one each.
+# Shorter transforms fit the cache anyway, and more than FEW long ones keep all threads busy, one each.
 LEAST, FEW = 1 << 18, 2
 # Sides that are prime, or nearly, would be slow themselves.
 LARGEST_PRIME = 13
@@ -43,7 +43,7 @@ MOST = 1 << 26
 
 @everywhere
 def split_transforms(jaxpr: Jaxpr) -> Jaxpr:
-    """Replace long transforms along one axis. Needs: no calls. Keeps: that."""
+    """Replace long transforms along one axis. Needs: no calls. Keeps: its form."""
     return with_definitions(jaxpr, _definition)
 
 
@@ -61,7 +61,7 @@ def _definition(equation: Equation) -> Callable[..., Any] | None:
 
 
 def sides(length: int) -> tuple[int, int] | None:
-    """The sides of the matrix that is nearest to a square, if both are products of small primes."""
+    """Factor a length into the sides of the most nearly square matrix; None unless it has small prime factors only."""
     rest = length
     for prime in range(2, LARGEST_PRIME + 1):
         while rest % prime == 0:
@@ -87,7 +87,7 @@ def split_ifft(x: Any, *, fft_type: FftType, fft_lengths: tuple[int, ...]) -> An
 def split_rfft(x: Any, *, fft_type: FftType, fft_lengths: tuple[int, ...]) -> Any:
     (length,) = fft_lengths
     half = length // 2
-    pairs = _shaped(x, (*x.shape[:-1], half, 2))
+    pairs = _reshape(x, (*x.shape[:-1], half, 2))
     spectrum = _forward(complex_(_part(pairs, 0), _part(pairs, 1)))
     first = slice_(spectrum, start_indices=(0,) * spectrum.ndim, limit_indices=(*x.shape[:-1], 1), strides=None)
     spectrum = concatenate(spectrum, first, dimension=spectrum.ndim - 1)
@@ -102,7 +102,7 @@ def split_irfft(x: Any, *, fft_type: FftType, fft_lengths: tuple[int, ...]) -> A
     (length,) = fft_lengths
     half, last = length // 2, x.ndim - 1
     half_shape = (*x.shape[:-1], half)
-    # The first and the last number of the spectrum of a real signal are real, whatever they are said to be.
+    # The first and the last number of the spectrum of a real signal are real: ignore their imaginary parts.
     at = iota(dtype=INT32, shape=x.shape, dimension=last)
     ends = or_(eq(at, np.array(0, INT32)), eq(at, np.array(half, INT32)))
     x = complex_(real(x), select_n(ends, imag(x), np.zeros((), real(x).dtype)))
@@ -114,7 +114,7 @@ def split_irfft(x: Any, *, fft_type: FftType, fft_lengths: tuple[int, ...]) -> A
     axes = tuple(range(x.ndim))
     pair = real(signal), imag(signal)
     parts = [broadcast_in_dim(p, shape=(*half_shape, 1), broadcast_dimensions=axes) for p in pair]
-    return _shaped(concatenate(*parts, dimension=x.ndim), (*half_shape[:-1], length))
+    return _reshape(concatenate(*parts, dimension=x.ndim), (*half_shape[:-1], length))
 
 
 _DEFINITIONS: dict[FftType, Callable[..., Any]] = {
@@ -129,33 +129,34 @@ _DEFINITIONS: dict[FftType, Callable[..., Any]] = {
 
 
 def _forward(x: Any) -> Any:
-    """The transform of complex numbers along the last axis."""
+    """Transform complex numbers along the last axis."""
     found = sides(x.shape[-1])
     assert found is not None
     rows, columns = found
     lead = x.shape[:-1]
-    matrix = _transposed(_shaped(x, (*lead, rows, columns)))
+    matrix = _swap_axes(_reshape(x, (*lead, rows, columns)))
     matrix = fft(matrix, fft_type=FftType.FFT, fft_lengths=(rows,))
     exponents = mul(_iota((columns, rows), 0), _iota((columns, rows), 1))
     roots = _roots(exponents, rows * columns, dtypes.to_real_dtype(x.dtype), -1)
-    # Kernels that transpose do little else well: what is computed has one of its own.
+    # A kernel that also transposes is slow at arithmetic: the multiplication gets its own.
     (matrix,) = optimization_barrier(mul(matrix, _broadcast(roots, matrix.shape)))
-    matrix = _transposed(matrix)
+    matrix = _swap_axes(matrix)
     matrix = fft(matrix, fft_type=FftType.FFT, fft_lengths=(columns,))
-    return _shaped(_transposed(matrix), x.shape)
+    return _reshape(_swap_axes(matrix), x.shape)
 
 
 def _roots(exponents: Any, count: int, dtype: Any, sign: int) -> Any:
-    """The roots of unity with these exponents, from 0 to below `count`, which is a multiple of 8.
+    """Return the roots of unity exp(sign 2 pi i exponent / count), for exponents from 0 to below `count`, a multiple
+    of 8.
 
-    The angle is taken from the nearest quarter of the circle, so that it is small, and as exact as its dtype.
+    Angles are measured from the nearest quarter of the circle, so that they are small, and as exact as their dtype.
     """
     quarters = None
     for eighth in (1, 3, 5, 7):
-        beyond = _converted(ge(exponents, np.array(eighth * count // 8, INT32)), INT32)
+        beyond = _convert(ge(exponents, np.array(eighth * count // 8, INT32)), INT32)
         quarters = beyond if quarters is None else add(quarters, beyond)
     rest = sub(exponents, mul(quarters, np.array(count // 4, INT32)))
-    angle = mul(_converted(rest, dtype), np.array(2 * math.pi / count, dtype))
+    angle = mul(_convert(rest, dtype), np.array(2 * math.pi / count, dtype))
     along, across, minus = cos(angle), sin(angle), np.array(-1, dtype)
     swapped = _has(quarters, 1)
     first, second = select_n(swapped, along, across), select_n(swapped, across, along)
@@ -165,7 +166,7 @@ def _roots(exponents: Any, count: int, dtype: Any, sign: int) -> Any:
 
 
 def _has(x: Any, bit: int) -> Any:
-    """Whether a bit is set."""
+    """Return a mask of the integers with this bit set."""
     return eq(and_(x, np.array(bit, INT32)), np.array(bit, INT32))
 
 
@@ -173,21 +174,21 @@ def _iota(shape: tuple[int, ...], dimension: int) -> Any:
     return iota(dtype=INT32, shape=shape, dimension=dimension)
 
 
-def _transposed(x: Any) -> Any:
-    """The last two axes exchanged."""
+def _swap_axes(x: Any) -> Any:
+    """Exchange the last two axes."""
     rank = x.ndim
     return transpose(x, permutation=(*range(rank - 2), rank - 1, rank - 2))
 
 
 def _part(pairs: Any, index: int) -> Any:
-    """One of the two numbers along the last axis."""
+    """Take one of the two numbers along the last axis."""
     start, limit = (0,) * (pairs.ndim - 1), pairs.shape[:-1]
     found = slice_(pairs, start_indices=(*start, index), limit_indices=(*limit, index + 1), strides=None)
-    return _shaped(found, limit)
+    return _reshape(found, limit)
 
 
 def _broadcast(x: Any, shape: tuple[int, ...]) -> Any:
-    """The same along leading axes."""
+    """Repeat an array along new leading axes."""
     if x.shape == shape:
         return x
     return broadcast_in_dim(x, shape=shape, broadcast_dimensions=tuple(range(len(shape) - x.ndim, len(shape))))
@@ -197,9 +198,9 @@ def _conjugate(x: Any) -> Any:
     return conj(x, input_dtype=x.dtype)
 
 
-def _shaped(x: Any, shape: tuple[int, ...]) -> Any:
+def _reshape(x: Any, shape: tuple[int, ...]) -> Any:
     return reshape(x, new_sizes=shape, dimensions=None)
 
 
-def _converted(x: Any, dtype: Any) -> Any:
+def _convert(x: Any, dtype: Any) -> Any:
     return convert_element_type(x, new_dtype=dtype, weak_type=False)

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from weft.base import dtypes
 from weft.compiler.passes.drop_dead import drop_dead
-from weft.compiler.rewrite import make_literal, new_equation, with_renamed
+from weft.compiler.rewrite import make_literal, new_equation, rename_operands
 from weft.compiler.target.cuda.library.attention_groups import Backward, Match
 from weft.compiler.target.cuda.library.attention_layouts import Result, axes_of, wide_axes
 from weft.compiler.target.cuda.library.attention_scores import same_but_ones
@@ -99,7 +99,7 @@ class _Rewriting:
     def rename(self, equations: Iterable[Equation], renamed: dict[Any, Any]) -> None:
         """Let equations read other values."""
         for equation in equations:
-            self.put(equation, with_renamed(self.current(equation), renamed))
+            self.put(equation, rename_operands(self.current(equation), renamed))
 
     def renamed(self, value: Var) -> Var:
         """A new name for a value, whose old one is free for what is computed of it."""
