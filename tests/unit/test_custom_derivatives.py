@@ -498,3 +498,39 @@ def test_a_tree_of_one_leaf_takes_one_value_as_cotangent() -> None:
     f.defvjp(lambda p: (f(p), p), lambda p, g: (g,))
     with pytest.raises(errors.CustomRuleError, match="in its structure"):  # of two leaves: which?
         weft.grad(f)(params)
+
+
+def _pair(c: Any, x: Any) -> Any:
+    return c + 1.0, x * c
+
+
+_vjp_pair = weft.custom_vjp(_pair)
+_vjp_pair.defvjp(lambda c, x: (_pair(c, x), (c, x)), lambda r, g: (g[0] + g[1] * r[1], g[1] * r[0]))
+_jvp_pair = weft.custom_jvp(_pair)
+_jvp_pair.defjvp(lambda p, t: (_pair(*p), (t[0], t[1] * p[0] + p[1] * t[0])))
+
+
+@pytest.mark.parametrize("rule", [_vjp_pair, _jvp_pair])
+def test_results_without_a_batch_stay_so(rule: Any) -> None:
+    xs, weights = wnp.arange(3.0) + 2, wnp.array([1.0, 2.0, 3.0])
+    mapped = weft.vmap(rule, in_axes=(None, 0), out_axes=(None, 0))
+    plain = weft.vmap(_pair, in_axes=(None, 0), out_axes=(None, 0))
+    loss = lambda f: lambda c, x: 5 * f(c, x)[0] + (f(c, x)[1] * weights).sum()
+    assert mapped(1.0, xs)[0].shape == ()
+    for around in (lambda f: f, weft.jit):
+        for found, wanted in zip(
+            around(weft.grad(loss(mapped), (0, 1)))(1.5, xs), weft.grad(loss(plain), (0, 1))(1.5, xs), strict=True
+        ):
+            np.testing.assert_allclose(found, wanted, rtol=1e-6)
+    scanned = weft.vmap(lambda xs: lax.scan(rule, 0.0, xs)[0], out_axes=None)
+    assert scanned(wnp.ones((2, 3))) == 3.0
+
+
+def test_the_rule_of_a_shared_result_runs_once_for_the_batch() -> None:
+    @weft.custom_vjp
+    def clipped(c: Any, x: Any) -> Any:
+        return c, x * 1.0
+
+    clipped.defvjp(lambda c, x: (clipped(c, x), None), lambda _, g: (wnp.clip(g[0], -1, 1), g[1]))
+    mapped = weft.vmap(clipped, in_axes=(None, 0), out_axes=(None, 0))
+    assert weft.grad(lambda c: 5 * mapped(c, wnp.ones(3))[0])(2.0) == 1.0

@@ -355,6 +355,69 @@ def test_an_abstract_mesh_is_that_of_the_arguments(mesh: Mesh) -> None:
 
 
 def test_truth_of_one_element_that_is_traced(mesh: Mesh) -> None:
-    for function in (weft.jit, lambda f: weft.shard_map(f, mesh=mesh, in_specs=P(), out_specs=P())):
+    for function in (weft.jit, lambda f: weft.jit(weft.shard_map(f, mesh=mesh, in_specs=P(), out_specs=P()))):
         with pytest.raises(weft.errors.TracerBoolConversionError):
             function(lambda a: a if a < 0 else -a)(np.ones((1, 1)))
+
+
+def test_eager_bodies_read_values_that_all_devices_share(mesh: Mesh, capsys: pytest.CaptureFixture[str]) -> None:
+    seen = []
+
+    def body(a: Any) -> Any:
+        weft.debug.print("effect {}", a.sum())
+        total = lax.psum(a, ("x", "y"))
+        seen.append((float(total.sum()), total.sum().item(), int(total.astype(int).sum()), onp.asarray(total).shape))
+        return a if total.sum() < 0 else a * total.sum().tolist()
+
+    f = weft.shard_map(body, mesh=mesh, in_specs=P("x", "y"), out_specs=P("x", "y"))
+    a = np.arange(32.0).reshape(8, 4)
+    onp.testing.assert_array_equal(f(a), a * 496)
+    assert seen == [(496.0, 496.0, 496, (2, 2))]
+    weft.effects_barrier()
+    assert capsys.readouterr().out.count("effect") == 8
+    with pytest.raises(weft.errors.TracerBoolConversionError):  # differs between devices
+        weft.shard_map(lambda a: a if a.sum() < 0 else -a, mesh=mesh, in_specs=P("x"), out_specs=P("x"))(a)
+    unchecked = {"mesh": mesh, "in_specs": P("x", "y"), "out_specs": P("x", "y"), "check_vma": False}
+    onp.testing.assert_array_equal(weft.shard_map(body, **unchecked)(a), a * 496)
+    with pytest.raises(weft.errors.TracerBoolConversionError):
+        weft.shard_map(lambda a: a if a.sum() < 20 else -a, **unchecked)(a)
+    with pytest.raises(weft.errors.ConcretizationTypeError):
+        weft.jit(f)(a)
+
+
+def test_printing_in_an_eager_body_shows_each_device(mesh: Mesh) -> None:
+    texts = []
+
+    def body(a: Any, b: Any) -> Any:
+        texts.append((str(a * 2), f"{b}"))
+        return a
+
+    outside = np.float32(3)
+    f = weft.shard_map(lambda a: body(a + outside, a.sum()), mesh=mesh, in_specs=P("x"), out_specs=P("x"))
+    f(np.arange(4.0))
+    first, second = texts[0]
+    devices = weft.devices()
+    expected = [f"On {devices[2 * x + y]} at mesh coordinates (x, y) = {(x, y)}:" for x in range(4) for y in range(2)]
+    assert first.splitlines()[::3] == expected and second.splitlines()[::3] == expected
+    assert first.splitlines()[1::3] == [f"[{2.0 * (x + 3):.0f}.]" for x in range(4) for _ in range(2)]
+    weft.jit(f)(np.arange(4.0))
+    assert texts[1][0] == "JitTracer(float32[1]{V:(x,y)})" or texts[1][0].startswith("JitTracer(float32[1]")
+
+
+def test_spmd_axis_name_over_an_axis_that_unchecked_bodies_do_not_use(mesh: Mesh) -> None:
+    f = weft.shard_map(lambda a: np.sin(a.sum()) * a[0], mesh=mesh, in_specs=P("y"), out_specs=P(), check_vma=False)
+    batch = weft.device_put(A[:, :2], NamedSharding(mesh, P("x", "y")))
+    wanted = weft.vmap(weft.grad(f))(batch)
+    for function in (weft.grad(f), weft.jit(weft.grad(f))):
+        onp.testing.assert_array_equal(weft.vmap(function, spmd_axis_name="x")(batch), wanted)
+        onp.testing.assert_array_equal(weft.jit(weft.vmap(function, spmd_axis_name="x"))(batch), wanted)
+
+
+def test_an_abstract_mesh_needs_arguments_with_devices() -> None:
+    mesh = weft.make_mesh((2,), ("x",), (AxisType.Auto,))
+    f = weft.shard_map(lambda a: a, mesh=mesh.abstract_mesh, in_specs=P("x"), out_specs=P("x"))
+    for argument in (onp.arange(8), np.arange(8)):
+        with pytest.raises(ArgumentError, match="NamedSharding"):
+            f(argument)
+    with weft.set_mesh(mesh):
+        onp.testing.assert_array_equal(f(onp.arange(8)), onp.arange(8))

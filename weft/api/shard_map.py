@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from weft.api.flat import OutTree, argument_paths, check_callable, check_leaves, flat_function, name_of, types_of, wraps
+from weft.api.shard_values import DeviceValues, is_eager
 from weft.base import tree
 from weft.base.arguments import described
 from weft.base.errors import ArgumentError, ArgumentTypeError
@@ -127,6 +128,15 @@ def shard_map(
             found = result_specs(function, out_specs, out.treedef)
             return [vary_as(r, s, manual) for r, s in zip(results, found, strict=True)]
 
+        observer = None
+        if is_eager(leaves) and isinstance(where, Mesh) and not context.device_axes:
+
+            def run(observed: Callable[..., Any]) -> Any:
+                axes = tuple(a for a in where.axis_names if a in manual)
+                options: dict[str, Any] = {"mesh": where, "axis_names": manual, "check_vma": check_vma}
+                return shard_map(observed, in_specs=tuple(specs), out_specs=PartitionSpec(axes), **options)(*leaves)
+
+            observer = DeviceValues(where, manual, check_vma, run)
         with manual_axes_in_scope(sizes, check_vma), Scope(states["mesh"], mesh_inside(where, manual)):
             jaxpr, constants = stage(
                 body,
@@ -134,6 +144,7 @@ def shard_map(
                 where=f"{name_of(function)}, shard_map at {user_line()}",
                 names=paths,
                 name=name_of(function),
+                observer=observer,
             )
         out_leaves = result_specs(function, out_specs, out.treedef)
         check_specs("out_specs", out_leaves, where, manual, check_vma)
@@ -191,6 +202,16 @@ def check_same_mesh(function: Callable[..., Any], mesh: AnyMesh, leaves: Sequenc
     """The devices of an abstract mesh are those of the arguments."""
     if not isinstance(mesh, AbstractMesh):
         return
+    if is_eager(leaves) and not context.device_axes and not isinstance(config.mesh, Mesh):
+        if leaves and not any(isinstance(leaf, ShardedArray) for leaf in leaves):
+            raise ArgumentError(
+                f"shard_map of {name_of(function)}: an AbstractMesh has no devices, so an argument must have a"
+                " NamedSharding.",
+                received=", ".join(f"{path}: {described(leaf)}" for path, leaf in zip(paths, leaves, strict=True)),
+                fix=("mesh= a mesh with devices", "weft.device_put(x, NamedSharding(mesh, P(...)))"),
+                jax="Please pass `jax.Array`s with a `NamedSharding` as input to `shard_map` when passing"
+                " `AbstractMesh` to the mesh argument.",
+            )
     for leaf, path in zip(leaves, paths, strict=True):
         own = getattr(leaf.sharding, "mesh", None) if isinstance(leaf, ShardedArray) else None
         if own is not None and own.shape_tuple != mesh.shape_tuple:

@@ -10,6 +10,7 @@ from weft.base import tree
 from weft.base.errors import AxisSpecError, ShardingTypeError
 from weft.base.source import user_line, user_location
 from weft.base.tracebacks import boundary
+from weft.ir.context import batch_over
 from weft.ir.primitive import Axis
 from weft.ir.types import ArrayType, get_aval, is_value
 from weft.primitives.movement.shape import batched_at_front, move_axis
@@ -78,7 +79,8 @@ def vmap(
         if refs:
             flat = with_mapped_refs(flat, refs, written)
         function, arrays, array_dims = of_mapped(flat, leaves, dims)
-        values, out_dims = batch_flat(function, axis, arrays, array_dims, f"vmap({name_of(fun)})", user_location())
+        with batch_over(spmd):
+            values, out_dims = batch_flat(function, axis, arrays, array_dims, f"vmap({name_of(fun)})", user_location())
         count = out.treedef.num_leaves
         for i, value, dim in zip(written, values[count:], out_dims[count:], strict=True):
             refs[i].replace(move_batch_axis(fun, value, dim, dims[i], axis))

@@ -67,12 +67,15 @@ class Context(threading.local):
         self.axes: dict[Any, Any] = {}
         self.manual: frozenset[Any] = frozenset()
         self.device_axes: frozenset[Any] = frozenset()
+        # Mesh axes over which the `vmap`s in progress split their batches (spmd_axis_name).
+        self.batch_axes: frozenset[Any] = frozenset()
         # Performs the collective steps while a device interprets a program with `eval` rules.
         self.meet: Callable[[Any, Sequence[Any]], Sequence[Any]] | None = None
 
     def axes_key(self) -> Any:
         """Return a key of the named axes in scope, for caches of what is traced under them."""
-        return (tuple(self.axes.items()), self.manual, self.device_axes) if self.axes else ()
+        own = (tuple(self.axes.items()), self.manual, self.device_axes) if self.axes else ()
+        return (*own, self.batch_axes) if self.batch_axes else own
 
 
 context = Context()
@@ -133,6 +136,17 @@ def manual_axes(sizes: dict[Any, int], checked: bool) -> Iterator[None]:
         yield
     finally:
         context.axes, context.manual, context.device_axes = before
+
+
+@contextmanager
+def batch_over(axes: tuple[Any, ...]) -> Iterator[None]:
+    """Record the mesh axes over which a `vmap` splits its batch, which a `shard_map` inside does not sum over."""
+    before = context.batch_axes
+    context.batch_axes = before.union(axes)
+    try:
+        yield
+    finally:
+        context.batch_axes = before
 
 
 @contextmanager

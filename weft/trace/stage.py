@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -34,7 +34,14 @@ class StagedTracer(Tracer):
         self.source = source
 
     def _text(self, aval: Any, depth: int) -> str:
+        trace: StagingTrace = self._trace  # type: ignore[assignment]
+        if trace.observer is not None and not trace.finished:
+            return trace.observer.text(self)
         return f"JitTracer({type_text(aval)})"
+
+    def observe(self) -> Any:
+        trace: StagingTrace = self._trace  # type: ignore[assignment]
+        return None if trace.observer is None or trace.finished else trace.observer.value(self)
 
     def origin(self) -> str:
         trace: StagingTrace = self._trace  # type: ignore[assignment]
@@ -43,6 +50,22 @@ class StagedTracer(Tracer):
             return f"argument {name} of {trace.where}"
         at = f", made at {self.source.describe()}" if self.source is not None else ""
         return f"a value inside {trace.where}{at}"
+
+
+class Observer(Protocol):
+    """Computes values of a program while it is recorded, since its arguments have values."""
+
+    def begin(self, trace: StagingTrace, arguments: Sequence[StagedTracer]) -> None:
+        """Receive the trace and its arguments before the function is called."""
+        ...
+
+    def value(self, tracer: StagedTracer) -> Any:
+        """Return the value of a tracer as a NumPy array, or None if it has none that all devices share."""
+        ...
+
+    def text(self, tracer: StagedTracer) -> str:
+        """Return the text that `print` shows for a tracer."""
+        ...
 
 
 class Cell:
@@ -57,10 +80,27 @@ class Cell:
 class StagingTrace(Trace):
     """Records every operation as an equation. Values from outside become constants of the jaxpr."""
 
-    __slots__ = ("argument_names", "cells", "constants", "equations", "finished", "parent", "repeats", "where")
+    __slots__ = (
+        "argument_names",
+        "cells",
+        "constants",
+        "equations",
+        "finished",
+        "observer",
+        "parent",
+        "repeats",
+        "where",
+    )
 
-    def __init__(self, where: str = "a traced function", parent: Trace | None = None, repeats: bool = False):
+    def __init__(
+        self,
+        where: str = "a traced function",
+        parent: Trace | None = None,
+        repeats: bool = False,
+        observer: Observer | None = None,
+    ):
         self.where = where
+        self.observer = observer
         self.repeats = repeats  # what is recorded runs many times: it is a part of a loop
         self.parent = context.trace if parent is None else parent
         self.equations: list[Equation] = []
@@ -139,6 +179,19 @@ class StagingTrace(Trace):
             atom = tracer._var
         return atom
 
+    def slice(self, arguments: Sequence[StagedTracer], result: StagedTracer) -> tuple[Jaxpr, list[Any]]:
+        """Return the jaxpr that computes one value from the arguments, without other effects, and its constants."""
+        needed = {result._var}
+        equations: list[Equation] = []
+        for equation in reversed(self.equations):
+            if not needed.isdisjoint(equation.outvars):
+                equations.append(equation)
+                needed.update(a for a in equation.invars if type(a) is Var)
+        held = [(v, c) for v, c in self.constants.values() if v in needed]
+        invars = [a._var for a in arguments]
+        values = [c for _, c in held]
+        return Jaxpr(tuple(v for v, _ in held), invars, [result._var], equations[::-1], values, ""), values
+
     def finish(self, arguments: Sequence[Any], results: Sequence[Any], name: str = "") -> tuple[Jaxpr, list[Any]]:
         """Close the jaxpr. Its constants are not attached but returned, for the caller to attach or to pass."""
         outvars = [self.atom(r) for r in results]
@@ -167,6 +220,7 @@ def stage(
     name: str = "",
     repeats: bool = False,
     refs: list[tuple[Any, bool]] | None = None,
+    observer: Observer | None = None,
 ) -> tuple[Jaxpr, list[Any]]:
     """Trace `function` (flat arguments to a flat list of results) on arguments of `types`.
 
@@ -176,10 +230,13 @@ def stage(
 
     Mutable arrays from outside that the function touches are appended to `refs`, with whether it writes them: their
     values are further arguments, and what is written is returned after the results. Without `refs` they are an error.
+    With an `observer`, conversions of tracers to Python values compute them.
     """
-    trace = StagingTrace(where, repeats=repeats)
+    trace = StagingTrace(where, repeats=repeats, observer=observer)
     argument_names: Sequence[str | None] = names or [None] * len(types)
     arguments = [trace.argument(t, n) for t, n in zip(types, argument_names, strict=True)]
+    if observer is not None:
+        observer.begin(trace, arguments)
     before, source = context.trace, context.source
     context.trace, context.source = trace, None  # what is traced has lines of its own
     try:

@@ -59,12 +59,24 @@ class Tracer(Array):
         """The concrete value behind the tracer, or None: forward mode and vmap of constants still know it."""
         return None
 
+    def observe(self) -> Any:
+        """Compute the value where all arguments have values (an eager `shard_map`); return None where they do not.
+
+        Only conversions to Python and NumPy values call it, since it runs the program that was recorded so far.
+        """
+        return None
+
     def _raise(self, error: type[Exception], what: str, fix: str | Sequence[str], jax: str | None = None) -> NoReturn:
         received = f"{self.aval.short()}, {self.origin()}"
         raise error(what, received=received, fix=fix, at=user_line(), jax=jax)  # type: ignore[call-arg]
 
-    def __bool__(self) -> bool:
+    def _number(self) -> Any:
+        """Return the value if it is known or can be computed now, else None."""
         value = self.known()
+        return self.observe() if value is None else value
+
+    def __bool__(self) -> bool:
+        value = self._number()
         if value is not None:
             return bool(value)
         if any(size != 1 for size in self.aval.shape):
@@ -79,16 +91,18 @@ class Tracer(Array):
         )
 
     def __int__(self) -> int:
-        value = self.known()
+        value = self._number()
         if value is not None:  # an integer has no derivative, so none is lost
             return int(value)
         self._refuse_conversion("int()")
 
     def __float__(self) -> float:
-        self._refuse_conversion("float()")
+        value = self.observe()
+        return self._refuse_conversion("float()") if value is None else float(value)
 
     def __complex__(self) -> complex:
-        self._refuse_conversion("complex()")
+        value = self.observe()
+        return self._refuse_conversion("complex()") if value is None else complex(value)
 
     def _refuse_conversion(self, caller: str) -> NoReturn:
         if self.known() is not None:
@@ -115,7 +129,7 @@ class Tracer(Array):
         )
 
     def __index__(self) -> int:
-        value = self.known()
+        value = self._number()
         if value is not None:
             return value.__index__()
         if self.aval.shape or dtypes.kind(self.aval.dtype) not in "iu":
@@ -133,7 +147,10 @@ class Tracer(Array):
             "make the argument static (static_argnums, static_argnames); to index, use x[i] with a Weft array x",
         )
 
-    def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
+    def __array__(self, *args: Any, **kwargs: Any) -> Any:
+        value = self.observe()
+        if value is not None:
+            return value.__array__(*args, **kwargs)
         self._raise(
             errors.TracerArrayConversionError,
             "The numpy.ndarray conversion method __array__() was called on traced array: it cannot become a NumPy "
@@ -142,6 +159,9 @@ class Tracer(Array):
         )
 
     def tolist(self) -> Any:
+        value = self.observe()
+        if value is not None:
+            return value.tolist()
         self._raise(
             errors.ConcretizationTypeError,
             "Abstract tracer value encountered where concrete value is expected: `.tolist()` needs known numbers, but "
@@ -150,6 +170,9 @@ class Tracer(Array):
         )
 
     def item(self, *args: Any) -> Any:
+        value = self.observe()
+        if value is not None:
+            return value.item(*args)
         self._raise(
             errors.ConcretizationTypeError,
             "Abstract tracer value encountered where concrete value is expected: `.item()` needs a known number, but "

@@ -30,6 +30,9 @@ from weft.ir.varying import manual_state
 from weft.ir.zeros import Linear, Zero
 from weft.primitives.collectives import psum
 from weft.primitives.control.call import batch_first, jit as jit_primitive
+from weft.primitives.movement.concatenate import concatenate
+from weft.primitives.movement.shape import broadcast_in_dim, squeeze
+from weft.primitives.movement.slicing import slice
 from weft.primitives.reduction.reduce import reduce_sum
 from weft.sharding.manual import ManualAxisType
 from weft.trace.closed import stage_subjaxpr
@@ -200,6 +203,33 @@ class CustomCall(HigherOrder):
             )
 
 
+def with_batched_results(jaxpr: Jaxpr, batched: Sequence[bool], wanted: Sequence[bool]) -> Jaxpr:
+    """Take the first element of results of a batched rule that the function itself has without a batch."""
+    if list(batched) == list(wanted):
+        return jaxpr
+
+    def function(*args: Any) -> list[Any]:
+        results = zip(replay(jaxpr, *args), batched, wanted, strict=True)
+        return [element_of_batch(r) if b and not w else r for r, b, w in results]
+
+    return stage_subjaxpr(function, jaxpr.in_avals, name=jaxpr.name)
+
+
+def element_of_batch(value: Any) -> Any:
+    """Return the first element along dimension 0."""
+    shape = value.aval.shape
+    first = slice(value, start_indices=(0,) * len(shape), limit_indices=(1, *shape[1:]), strides=None)
+    return squeeze(first, dimensions=(0,))
+
+
+def first_of_batch(value: Any, size: Any) -> Any:
+    """Return a batch with `value` as its first element and zeros as the others."""
+    aval = value.aval
+    zero = instantiate(Zero(aval.with_dimension(0, size - 1)))
+    first = broadcast_in_dim(value, shape=(1, *aval.shape), broadcast_dimensions=tuple(range(1, len(aval.shape) + 1)))
+    return concatenate(first, zero, dimension=0)
+
+
 @primitive
 class custom_jvp_call(CustomCall):
     """A call whose tangents come from the user's rule."""
@@ -216,12 +246,14 @@ class custom_jvp_call(CustomCall):
         num_consts: int,
     ) -> Any:
         batched = tuple(d is not None for d in dims)
-        batched_call, _ = through(call_jaxpr, axis, batched, True)
+        batched_call, out = through(call_jaxpr, axis, batched, False)
 
         def batched_rule(nonzero: Mask) -> Jaxpr:
             own = batched[num_consts:]
-            # Every tangent is instantiated by the caller, in the shape of its batched primal.
-            return through(rule.jvp(nonzero), axis, [*own, *own], True)[0]
+            # Every tangent is instantiated by the caller, in the shape of its primal.
+            both = [*out, *out]
+            jaxpr, found = through(rule.jvp(nonzero), axis, [*own, *own], both)
+            return with_batched_results(jaxpr, found, both)
 
         results = custom_jvp_call(
             *batch_first(args, dims),
@@ -229,7 +261,7 @@ class custom_jvp_call(CustomCall):
             rule=JvpRule(batched_rule, rule.name),
             num_consts=num_consts,
         )
-        return results, [0] * len(results)
+        return results, [0 if b else None for b in out]
 
 
 @primitive
@@ -251,25 +283,36 @@ class custom_vjp_call(CustomCall):
     ) -> Any:
         batched = tuple(d is not None for d in dims)
         own = batched[num_consts:]
-        batched_call, _ = through(call_jaxpr, axis, batched, True)
+        batched_call, out = through(call_jaxpr, axis, batched, False)
         count = len(call_jaxpr.outvars)
 
         def forward(nonzero: Mask) -> Jaxpr:
-            return through(rule.forward(nonzero), axis, own, True)[0]
+            plain = rule.forward(nonzero)
+            wanted = [*out, *[True] * (len(plain.outvars) - count)]
+            jaxpr, found = through(plain, axis, own, wanted)
+            return with_batched_results(jaxpr, found, wanted)
 
         def backward(nonzero: Mask, cotangents: Mask) -> Jaxpr:
             plain = rule.backward(nonzero, cotangents)
-            batch, _ = through(plain, axis, [True] * len(plain.invars), True)
-            if all(own):
+            saved = len(plain.invars) - count
+            batch, found = through(plain, axis, [*[True] * saved, *out], own)
+            if list(found) == list(own):
                 return batch
+            # An argument that all elements share gets the sum of their cotangents. If it depends on the cotangent of a
+            # shared result too, only the first element gets that one: the rule is linear, so the sum counts it once.
+            types = batch.in_avals
+            first_only = not all(out)
+            if first_only:
+                batch, found = through(plain, axis, [True] * len(plain.invars), True)
 
-            def summed(*values: Any) -> list[Any]:
-                # An argument that is the same for all elements gets the sum of their cotangents.
-                return [
-                    ct if b else reduce_sum(ct, axes=(0,)) for ct, b in zip(replay(batch, *values), own, strict=True)
-                ]
+            def sum_over_batch(*values: Any) -> list[Any]:
+                cts = values[saved:]
+                if first_only:
+                    cts = tuple(ct if b else first_of_batch(ct, axis.size) for ct, b in zip(cts, out, strict=True))
+                results = zip(replay(batch, *values[:saved], *cts), found, own, strict=True)
+                return [reduce_sum(ct, axes=(0,)) if f and not b else ct for ct, f, b in results]
 
-            return stage_subjaxpr(summed, batch.in_avals, name=plain.name)
+            return stage_subjaxpr(sum_over_batch, types, name=plain.name)
 
         results = custom_vjp_call(
             *batch_first(args, dims),
@@ -277,7 +320,7 @@ class custom_vjp_call(CustomCall):
             rule=VjpRule(forward, backward, rule.name, count),
             num_consts=num_consts,
         )
-        return results, [0] * count
+        return results, [0 if b else None for b in out]
 
 
 @primitive

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft.base.errors import ArgumentError, JaxprTypeError
-from weft.ir.context import manual_axes
+from weft.ir.context import context, manual_axes
 from weft.ir.interpreter import replay
 from weft.ir.jaxpr import Jaxpr, drop_dead, named_axes
 from weft.ir.partial_eval import PartialJaxpr, partial_eval
@@ -150,7 +150,8 @@ class shard_map(HigherOrder):
             )
         stored: list[Any] = [t for t, r in zip(parts.residual_types, positions, strict=True) if r < 0]
         count = len(known.outvars) - len(stored)
-        specs = tuple(residual_spec(t, mesh, params["manual_axes"], check) for t in stored)
+        axes = params["manual_axes"] if check else params["manual_axes"] - context.batch_axes
+        specs = tuple(residual_spec(t, mesh, axes, check) for t in stored)
         with_rank = lambda flat: [reshape(x, new_sizes=(1,), dimensions=None) if not x.shape else x for x in flat]
         first = jaxpr.memoize(
             ("shard_map known", tuple(unknown)),
@@ -204,8 +205,10 @@ class shard_map(HigherOrder):
         wanted = chosen(chosen(in_specs, linear), nonzero_out)
         if not params["check_vma"]:
             pulled = jaxpr.memoize(
-                ("shard_map unchecked", tuple(linear), tuple(nonzero), in_specs, out_specs, mesh),
-                lambda: summed_unchecked(pulled, len(held_specs), out_ct_specs, wanted, mesh, params["manual_axes"]),
+                ("shard_map unchecked", tuple(linear), tuple(nonzero), in_specs, out_specs, mesh, context.batch_axes),
+                lambda: summed_unchecked(
+                    pulled, len(held_specs), out_ct_specs, wanted, mesh, params["manual_axes"] - context.batch_axes
+                ),
             )
         specs = {
             "in_specs": (*held_specs, *(s.to_ct_spec() for s in out_ct_specs)),
