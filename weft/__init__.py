@@ -31,10 +31,15 @@ _IntegerOperators.as_array = _size_of
 _Tracing.is_active = staticmethod(lambda: _context.trace is not _EVALUATION)
 
 from weft.ir import printer as _printer
-from weft.ir.primitive import provide as _provide
+from weft.ir.hooks import hooks as _hooks
 from weft.lax.primitive_modules import import_primitive as _import_primitive
+from weft.primitives.control.tape import add_tangents as _add_tangents, zeros as _zeros
+from weft.transforms.batch import batch_jaxpr as _batch_jaxpr
 
-_provide("module", _import_primitive)
+_hooks.import_primitive = _import_primitive
+_hooks.zeros = _zeros
+_hooks.add = _add_tangents
+_hooks.batch_jaxpr = _batch_jaxpr
 
 from weft import lax as lax
 from weft import numpy as numpy

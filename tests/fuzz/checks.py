@@ -41,6 +41,7 @@ from weft.ir import interpreter
 from weft.ir.jaxpr import Equation, Jaxpr, constants_to_arguments, subjaxprs
 from weft.ir.types import ArrayType
 from weft.ir.verifier import verify as verify_jaxpr
+from weft.primitives.control.custom import custom_lin
 from weft.runtime.cpu.executable import Executable
 
 # Programs of so many kernel iterations are run by the interpreter of kernels too.
@@ -80,7 +81,7 @@ def case_of(program: Program) -> Case:
 def equations_without_value(jaxpr: Jaxpr) -> Iterator[Equation]:
     """Those whose evaluation is the user's error, in sub-jaxprs too."""
     for equation in jaxpr.eqns:
-        if equation.primitive.has_no_value:
+        if equation.primitive is custom_lin:
             yield equation
         for inner in subjaxprs(equation.params):
             yield from equations_without_value(inner)

@@ -11,7 +11,8 @@ import numpy as np
 from tests.laws.samples import concrete, is_inexact
 from weft.base import dtypes
 from weft.ir.interpreter import replay
-from weft.ir.primitive import Axis, instantiate
+from weft.ir.primitive import Axis
+from weft.ir.tangents import instantiate
 from weft.ir.types import get_aval
 from weft.ir.zeros import Zero
 from weft.runtime.array import ConcreteArray

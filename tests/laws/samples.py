@@ -16,9 +16,12 @@ import weft
 import weft.primitives
 import weft.scipy.special.primitives
 from weft.base import conversion, dtypes
+from weft.ir.higher_order import HigherOrder
 from weft.ir.interpreter import replay
 from weft.ir.jaxpr import Jaxpr
-from weft.ir.primitive import HigherOrder, MissingRule, Primitive, Sample, all_primitives
+from weft.ir.missing_rule import MissingRule
+from weft.ir.primitive import Primitive, Sample
+from weft.ir.registry import all_primitives
 from weft.ir.types import ArrayType, array_type
 from weft.primitives.random.bits import BY_STORAGE
 from weft.runtime.array import ConcreteArray

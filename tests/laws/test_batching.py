@@ -7,7 +7,7 @@ import pytest
 
 from tests.laws import laws
 from tests.laws.samples import Case, every_sample
-from weft.ir.primitive import MissingRule
+from weft.ir.missing_rule import MissingRule
 
 pytestmark = pytest.mark.usefixtures("by_meaning")
 

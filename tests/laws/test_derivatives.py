@@ -12,7 +12,7 @@ import pytest
 from tests.laws import laws
 from tests.laws.samples import Case, concrete, differentiable, every_sample, is_inexact
 from weft.base.settings import enable_x64
-from weft.ir.primitive import MissingRule
+from weft.ir.missing_rule import MissingRule
 from weft.ir.types import get_aval
 from weft.ir.zeros import Linear
 

@@ -11,7 +11,7 @@ import numpy as np
 
 import weft
 from weft.export import export
-from weft.ir.primitive import all_primitives
+from weft.ir.registry import all_primitives
 from weft.lax.primitive_modules import MODULES
 from weft.scipy import special
 
@@ -55,7 +55,7 @@ def names() -> list[str]:
 
 def test_every_primitive_is_found_by_its_name() -> None:
     fresh(
-        "from weft.ir.primitive import lookup, all_primitives\n"
+        "from weft.ir.registry import lookup, all_primitives\n"
         "known = {card.name for card in all_primitives()}\n"
         "lost = [n for n in sys.argv[1:] if n not in known and not fork(lambda: lookup(n))]\n"
         "assert not lost, lost\n",

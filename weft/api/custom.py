@@ -43,7 +43,7 @@ from weft.base.tracebacks import boundary
 from weft.ir.context import EVALUATION, Trace, active, context, with_aval
 from weft.ir.interpreter import replay
 from weft.ir.jaxpr import Jaxpr, constants_to_arguments
-from weft.ir.primitive import instantiate
+from weft.ir.tangents import instantiate
 from weft.ir.types import Type, get_aval
 from weft.ir.zeros import Zero
 from weft.primitives.control.custom import JvpRule, Mask, Pullback, VjpRule, custom_jvp_call, custom_vjp_call, inexact

@@ -11,7 +11,7 @@ from weft.base.errors import ArgumentTypeError, CustomRuleError
 from weft.base.source import Location, user_line
 from weft.base.tree import map as map_tree
 from weft.ir.context import with_aval
-from weft.ir.primitive import instantiate
+from weft.ir.tangents import instantiate
 from weft.ir.types import Type, get_aval, is_value
 from weft.ir.zeros import Zero
 from weft.primitives.control.custom import inexact

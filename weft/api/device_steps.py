@@ -24,6 +24,7 @@ from weft.base.tracebacks import boundary
 from weft.ir.context import context
 from weft.ir.interpreter import run, storage_array
 from weft.ir.jaxpr import Equation
+from weft.ir.kinds import ManualCast
 from weft.runtime import spmd
 from weft.runtime.sharded import ShardedArray, on_device
 from weft.sharding.device import Device
@@ -195,7 +196,7 @@ class Steps:
 
         def meet(equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
             card = equation.primitive
-            if card.casts:
+            if isinstance(card, ManualCast):
                 return operands
             if not operands:  # the index along an axis
                 (axis,) = card.named_axes(equation.params)

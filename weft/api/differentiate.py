@@ -34,7 +34,7 @@ from weft.base.tracebacks import boundary
 from weft.ir.context import context, with_aval
 from weft.ir.interpreter import replay
 from weft.ir.jaxpr import Jaxpr, constants_to_arguments
-from weft.ir.primitive import instantiate
+from weft.ir.tangents import instantiate
 from weft.ir.types import ArrayType, Type, get_aval, is_value
 from weft.ir.zeros import Zero
 from weft.primitives.elementwise.convert import convert_element_type

@@ -18,9 +18,9 @@ from weft.base.source import user_line
 from weft.base.tracebacks import boundary
 from weft.ir.context import context, manual_axes as manual_axes_in_scope
 from weft.ir.jaxpr import Jaxpr, constants_to_arguments
-from weft.ir.primitive import apply_casts
+from weft.ir.kinds import ManualCast
 from weft.ir.types import ArrayType, get_aval, is_value
-from weft.ir.varying import casts_to, manual_state
+from weft.ir.varying import apply_casts, casts_to, manual_state
 from weft.primitives.collectives.casts import vary_unreduced_cast
 from weft.primitives.control.shard_map import check_divides, chosen, local_type, shard_map as shard_map_primitive
 from weft.runtime.sharded import ShardedArray
@@ -467,7 +467,7 @@ def where_from(jaxpr: Jaxpr, result: Any, axes: Sequence[Any], arguments: Sequen
     while waiting:
         v = waiting.pop()
         equation = defining.get(v)
-        if v in seen or (equation is not None and equation.primitive.casts):
+        if v in seen or (equation is not None and isinstance(equation.primitive, ManualCast)):
             continue
         seen.add(v)
         if equation is None:

@@ -14,8 +14,10 @@ from weft.base import dtypes
 from weft.base.errors import ArgumentError, ArgumentTypeError, NotSupportedError
 from weft.base.source import user_line
 from weft.ir.context import EVALUATION, active, with_aval
+from weft.ir.higher_order import HigherOrder
 from weft.ir.interpreter import storage_array
-from weft.ir.primitive import Axis, HigherOrder, No, Params, Primitive, all_primitives, missing
+from weft.ir.primitive import Axis, No, Params, Primitive, missing
+from weft.ir.registry import all_primitives
 from weft.ir.types import ArrayType, ShapeDtypeStruct, Type, array_type
 from weft.ir.zeros import Zero
 from weft.runtime.held import HeldArray
@@ -51,7 +53,6 @@ class UserPrimitive(Primitive, metaclass=_AnyPrimitive):
     2.0
     """
 
-    of_this_process = True
     skip_canonicalization = False
     ref_primitive = False
 
@@ -263,7 +264,7 @@ def _override_jvp(card: Primitive, rule: Callable[..., Any]) -> None:
         outs, out_tangents = rule(list(primals), list(tangents), **params)
         return (outs, out_tangents) if card.multiple_results else ([outs], [out_tangents])
 
-    card.push_forward = both  # type: ignore[method-assign]
+    card.push_forward = both  # type: ignore[attr-defined]
 
 
 def _transpose_of(card: Primitive) -> Callable[..., Any] | None:

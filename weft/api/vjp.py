@@ -12,7 +12,7 @@ from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.base.source import user_line
 from weft.base.tracebacks import boundary
 from weft.ir.context import with_aval
-from weft.ir.primitive import accumulate, instantiate
+from weft.ir.tangents import accumulate, instantiate
 from weft.ir.types import is_value
 from weft.ir.zeros import Zero
 from weft.trace.refs import Ref, check_no_refs_twice

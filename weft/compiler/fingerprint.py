@@ -19,6 +19,7 @@ from weft.base.dtypes import ExtendedDtype
 from weft.indexing.expression import Expression
 from weft.ir.jaxpr import Equation, Jaxpr, Literal
 from weft.ir.primitive import Primitive
+from weft.ir.registry import is_builtin
 from weft.ir.types import ArrayType, TapeType, Type
 from weft.sharding.mesh import AbstractMesh, BaseMesh, Mesh
 from weft.sharding.shardings import NamedSharding
@@ -92,7 +93,7 @@ def _operation(equation: Equation) -> str:
 
 
 def _card(card: Primitive) -> str:
-    if card.of_this_process or not type(card).__module__.startswith("weft."):
+    if not is_builtin(card):
         raise _NoFingerprint  # what it means may change without Weft
     return card.name
 

@@ -35,6 +35,7 @@ from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal, Var
 from weft.ir.primitive import NO_EFFECTS, Params, Primitive, lookup
 from weft.ir.printer import equation_text, to_text
 from weft.ir.types import array_type
+from weft.primitives.control.remat import optimization_barrier
 
 # --------------------------------------------------------------------------------------------------------------- rules
 
@@ -137,7 +138,11 @@ class Rules:
         """Return the rules that may match equations of a primitive: none for barriers."""
         found = self.by_primitive.get(primitive)
         if found is None:
-            found = () if primitive.fence else tuple(r for r in self.rules if r.pattern.accepts(primitive))
+            found = (
+                ()
+                if primitive is optimization_barrier
+                else tuple(r for r in self.rules if r.pattern.accepts(primitive))
+            )
             self.by_primitive[primitive] = found
         return found
 

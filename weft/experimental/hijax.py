@@ -11,7 +11,8 @@ from typing import Any
 from weft.api.custom_rules import SymbolicZero
 from weft.api.user_primitive import AxisData, UserPrimitive
 from weft.base.publish import publish as _publish
-from weft.ir.primitive import instantiate, missing
+from weft.ir.primitive import missing
+from weft.ir.tangents import instantiate
 from weft.transforms.batch import batch_flat
 from weft.transforms.jvp import as_list
 

@@ -10,7 +10,7 @@ from weft.api.flat import OutTree, check_callable, check_leaves, flat_function, 
 from weft.base import dtypes, tree
 from weft.base.errors import ArgumentError, ArgumentTypeError, TangentMismatchError
 from weft.base.publish import publish as _publish
-from weft.ir.primitive import instantiate
+from weft.ir.tangents import instantiate
 from weft.ir.types import get_aval
 from weft.ir.zeros import Zero
 from weft.lax import full_like, mul

@@ -19,6 +19,7 @@ from weft.indexing.dimension import Dimension, parse_dimension
 from weft.indexing.expression import Expression, Symbol
 from weft.ir.jaxpr import Equation, Jaxpr, subjaxprs
 from weft.ir.primitive import Primitive, lookup
+from weft.ir.registry import is_builtin
 from weft.ir.types import ArrayType, array_type, get_aval
 from weft.lax.contraction import RaggedDotDimensionNumbers
 from weft.lax.linalg import EighImplementation, EigImplementation, SvdAlgorithm
@@ -75,7 +76,7 @@ def check_exportable(jaxpr: Jaxpr, name: str, devices: Sequence[Device] = ()) ->
         card = equation.primitive
         if isinstance(card, Callback):
             _refuse(equation, name, f"`{card.name}` calls a function of this process")
-        if card.of_this_process or not type(card).__module__.startswith("weft."):
+        if not is_builtin(card):
             _refuse(equation, name, f"`{card.name}` is an operation that this process defined")
         for word, value in equation.params.items():
             try:

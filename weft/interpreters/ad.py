@@ -14,7 +14,8 @@ from weft.api.user_primitive import primitive_jvps as primitive_jvps, primitive_
 from weft.base import tree
 from weft.base.publish import publish as _publish
 from weft.ir.jaxpr import Jaxpr
-from weft.ir.primitive import Primitive, accumulate, instantiate, lookup
+from weft.ir.primitive import Primitive, lookup
+from weft.ir.tangents import accumulate, instantiate
 from weft.ir.types import Type
 from weft.ir.zeros import Linear as _Linear, Zero as Zero, is_linear as _is_linear
 from weft.transforms.jvp import JVPTrace as JVPTrace, JVPTracer as JVPTracer, jvp_flat

@@ -8,6 +8,7 @@ from typing import Any
 from weft.indexing.expression import Expression, Integer, Symbol, linear_in, range_of, substitute, symbols_of
 from weft.indexing.guards import ZERO, Guard, RuleGuard
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal, Var, subjaxprs
+from weft.ir.kinds import Constant
 from weft.ir.types import ArrayType, TapeType, Type, array_type
 
 
@@ -183,7 +184,7 @@ class AtSizes:
         equations: list[Equation] = []
         for e in jaxpr.eqns:
             params = parameters(e)
-            if not e.invars and (value := e.primitive.literal(params)) is not None:
+            if isinstance(e.primitive, Constant) and (value := e.primitive.literal(params)) is not None:
                 known[e.outvars[0]] = Literal(value, e.outvars[0].aval)
                 continue
             operands, results = [atom(a) for a in e.invars], [atom(v) for v in e.outvars]

@@ -15,6 +15,7 @@ import numpy as np
 
 from weft.base import dtypes
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal, Var
+from weft.ir.kinds import Select
 from weft.ir.types import ArrayType, array_type
 
 
@@ -39,7 +40,7 @@ def mask_residuals(
     `waits` holds the unknown variables, and `results` are those returned. Return the equations to add to the `known`
     ones, and the unknown equations.
     """
-    if not any(e.primitive.chooses or e.primitive.opens for e in unknown):
+    if not any(isinstance(e.primitive, Select) or e.primitive.opens for e in unknown):
         return [], list(unknown)
     computed = {v for e in known for v in e.outvars}
     reads = _reading_cases(unknown, results, waits)
@@ -79,7 +80,7 @@ def operand_cases(jaxpr: Jaxpr) -> list[list[OperandCase]]:
 
 
 def _operand_cases(jaxpr: Jaxpr) -> list[list[OperandCase]]:
-    if not any(e.primitive.chooses or e.primitive.opens for e in jaxpr.eqns):
+    if not any(isinstance(e.primitive, Select) or e.primitive.opens for e in jaxpr.eqns):
         return [[] for _ in jaxpr.invars]
     index = {v: i for i, v in enumerate(jaxpr.invars)}
     reads = _reading_cases(jaxpr.eqns, jaxpr.outvars, {v for e in jaxpr.eqns for v in e.outvars})
@@ -106,10 +107,11 @@ def _reading_cases(equations: Sequence[Equation], results: Sequence[Atom], waits
         outs = [found.get(v, {}) for v in equation.outvars]
         cases = {k: e for k, e in outs[0].items() if all(k in o for o in outs[1:])} if outs else {}
         card, shape = equation.primitive, _shape(equation.outvars[0]) if outs and _is_elementwise(equation) else None
+        selects = isinstance(card, Select)
         inner = operand_cases(equation.params[card.opens]) if card.opens and not equation.effects else ()
         for i, v in enumerate(equation.invars):
-            is_case = card.chooses and i > 0
-            same = shape is not None and _shape(v) == shape and (is_case or not card.chooses)
+            is_case = selects and i > 0
+            same = shape is not None and _shape(v) == shape and (is_case or not selects)
             own = dict(cases) if same else {}
             steps = [(c.which, c.position, c.card, c.cases) for c in inner[i]] if inner else []
             if same and is_case:

@@ -10,10 +10,11 @@ import numpy as np
 
 from weft.base.dtypes import is_canonical
 from weft.ir.context import EVALUATION, context, join_stacks
+from weft.ir.higher_order import check_operands
 from weft.ir.jaxpr import Equation, Jaxpr, Literal, Var
 from weft.ir.nans import allows_nans, check_finite, checks_for_nans
-from weft.ir.primitive import check_operands, in_state
 from weft.ir.types import ArrayType, get_aval
+from weft.ir.varying import in_state
 
 
 def last_uses(jaxpr: Jaxpr) -> list[tuple[Var, ...]]:

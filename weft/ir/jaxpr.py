@@ -183,7 +183,8 @@ def named_axes(jaxpr: Jaxpr) -> tuple[Any, ...]:
         found: dict[Any, None] = {}
         for equation in jaxpr.eqns:
             found.update(dict.fromkeys(equation.primitive.named_axes(equation.params)))
-            bound = equation.primitive.bound_axes(equation.params)
+            operation: Any = equation.primitive
+            bound = operation.bound_axes(equation.params) if operation.higher_order else ()
             for inner in subjaxprs(equation.params):
                 found.update(dict.fromkeys(name for name in named_axes(inner) if name not in bound))
         return tuple(found)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal, Var
+from weft.ir.kinds import ManualCast
 from weft.ir.primitive import Params, Primitive
 from weft.ir.types import Type
 from weft.ir.varying import varying_type
@@ -56,7 +57,7 @@ def map_types(
     equations: list[Equation] = []
     for e in jaxpr.eqns:
         params = {key: parameter(value) for key, value in parameters(e.primitive, e.params).items()}
-        if e.primitive.casts and cast.intersection(params["axes"]):
+        if isinstance(e.primitive, ManualCast) and cast.intersection(params["axes"]):
             rest = tuple(a for a in params["axes"] if a not in cast)
             if not rest:
                 known[e.outvars[0]] = variable(e.invars[0])
@@ -87,7 +88,7 @@ def with_casts_outside(jaxpr: Jaxpr, count: int) -> Jaxpr:
                 uses[v].append(e)
     known: dict[Atom, Var] = {}
     for v, readers in uses.items():
-        kinds = {(e.primitive.name, e.params["axes"]) if e.primitive.casts else None for e in readers}
+        kinds = {(e.primitive.name, e.params["axes"]) if isinstance(e.primitive, ManualCast) else None for e in readers}
         if len(kinds) == 1 and None not in kinds and v not in jaxpr.outvars:
             known[v] = Var(readers[0].outvars[0].aval)
             known.update((e.outvars[0], known[v]) for e in readers)

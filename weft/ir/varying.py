@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from weft.ir.types import ArrayType, TapeType, Type
+from weft.ir.registry import lookup
+from weft.ir.types import ArrayType, TapeType, Type, get_aval
 from weft.sharding.manual import NONE, ManualAxisType
 
 # The name of a cast primitive and the axes whose state it changes.
@@ -64,3 +65,27 @@ def operand_casts(card: Any, types: Sequence[Type], params: Any) -> list[tuple[C
     if card.multilinear:  # the factor of an unreduced value gets an unreduced cotangent
         reduced = reduced.union(*(s.unreduced for s in states))
     return [casts_to(s, varying, reduced - s.unreduced) for s in states]
+
+
+def cast_operands(primitive: Any, args: Sequence[Any], params: Any) -> Sequence[Any]:
+    """Cast operands to their common state along manual axes. Python numbers are left as they are: they fit any state,
+    because they have no derivative."""
+    casts = operand_casts(primitive, [get_aval(a) for a in args], params)
+    if casts is None:
+        return args
+    return [apply_casts(a, own) if own and hasattr(a, "aval") else a for a, own in zip(args, casts, strict=True)]
+
+
+def apply_casts(value: Any, casts: Sequence[Cast]) -> Any:
+    """Apply a sequence of casts along manual axes to a value."""
+    for name, axes in casts:
+        value = lookup(name)(value, axes=axes)
+    return value
+
+
+def in_state(value: Any, aval: Type) -> Any:
+    """Cast a value to the state of type `aval` along manual axes, as far as that needs no communication."""
+    if aval.is_plain:
+        return value
+    wanted = manual_state(aval)
+    return apply_casts(value, casts_to(manual_state(get_aval(value)), wanted.varying, wanted.reduced))

@@ -8,9 +8,8 @@ from typing import Any
 from weft.base import dtypes
 from weft.ir.interpreter import replay
 from weft.ir.jaxpr import Jaxpr
-from weft.ir.primitive import in_state
 from weft.ir.types import get_aval
-from weft.ir.varying import manual_state
+from weft.ir.varying import in_state, manual_state
 from weft.primitives.elementwise.convert import convert_element_type
 from weft.trace.closed import stage_subjaxpr
 

@@ -25,6 +25,7 @@ from weft.base.source import user_line
 from weft.base.tracebacks import boundary
 from weft.indexing.expression import Expression, maximum
 from weft.ir.jaxpr import Jaxpr, Var, subjaxprs
+from weft.ir.kinds import ManualCast
 from weft.ir.types import ArrayType, get_aval, is_value
 from weft.ir.unplaced import varying_along, with_casts_outside
 from weft.ir.varying import manual_state
@@ -282,12 +283,12 @@ def check_no_communication(caller: str, what: str, decides: frozenset[Any], jaxp
 def communicates(jaxpr: Jaxpr, axes: frozenset[Any]) -> Any:
     """Return the first equation that communicates along one of the axes, and the axis; None if no equation does."""
     for equation in jaxpr.eqns:
-        card = equation.primitive
-        if not card.higher_order and not card.casts and card.name != "axis_index":
+        card: Any = equation.primitive
+        if not card.higher_order and not isinstance(card, ManualCast) and card.name != "axis_index":
             for axis in card.named_axes(equation.params):
                 if axis in axes:
                     return equation, axis
-        bound = card.bound_axes(equation.params)
+        bound = card.bound_axes(equation.params) if card.higher_order else frozenset()
         for inner in subjaxprs(equation.params):
             found = communicates(inner, axes - bound)
             if found is not None:

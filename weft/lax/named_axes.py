@@ -11,9 +11,8 @@ import numpy as np
 from weft.base.errors import ArgumentError, UnboundAxisError
 from weft.base.source import user_line
 from weft.ir.context import context
-from weft.ir.primitive import apply_casts
 from weft.ir.types import get_aval
-from weft.ir.varying import casts_to
+from weft.ir.varying import apply_casts, casts_to
 from weft.primitives import collectives
 from weft.primitives.collectives import Groups, rows_of
 from weft.primitives.elementwise.arithmetic import add, mul

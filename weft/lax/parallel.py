@@ -11,9 +11,8 @@ from weft.base import tree
 from weft.base.arguments import described
 from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.ir.context import context
-from weft.ir.primitive import apply_casts
 from weft.ir.types import ArrayType, get_aval
-from weft.ir.varying import casts_to
+from weft.ir.varying import apply_casts, casts_to
 from weft.lax import groups as several
 from weft.lax.named_axes import (
     Name,

@@ -14,8 +14,8 @@ from weft.base.source import user_line
 from weft.base.tracebacks import boundary
 from weft.ir.context import EVALUATION, context
 from weft.ir.interpreter import replay
-from weft.ir.primitive import in_state
 from weft.ir.types import get_aval
+from weft.ir.varying import in_state
 from weft.lax.bodies import trace_body
 from weft.lax.body_types import merge_types
 from weft.lax.control_flow import flatten_argument

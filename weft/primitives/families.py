@@ -161,6 +161,11 @@ class Reduction(Primitive):
         return element_count(shape) if any(shape[a] != 1 for a in axes) else super().flops(equation)
 
 
+class SumOfProducts(Primitive):
+    """Contractions and convolutions. They read operands from memory, so computing those ahead of a loop costs no
+    additional traffic, and NumPy is slow at them, so eager calls use compiled code even where the bits are the same."""
+
+
 class Composite(Primitive):
     """Defined by other primitives. Transformations see through it: a rule it lacks is that of its definition."""
 

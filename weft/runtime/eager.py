@@ -18,6 +18,7 @@ from weft.compiler.kernel.names import ELEMENTWISE
 from weft.ir.primitive import Params, Primitive
 from weft.ir.types import ArrayType, Type, array_type
 from weft.primitives.elementwise.elementwise import Elementwise
+from weft.primitives.families import SumOfProducts
 from weft.runtime.device import Placement
 from weft.runtime.execute import executable_of, flat_executable, program_of
 
@@ -44,7 +45,7 @@ def native_run(
     elementwise = isinstance(primitive, Elementwise)
     if isinstance(primitive, Elementwise) and not primitive.has_body(ELEMENTWISE):
         return None
-    if primitive.exact(types, params) and not primitive.heavy:
+    if primitive.exact(types, params) and not isinstance(primitive, SumOfProducts):
         if placement.backend.prefers_numpy(primitive, size >= LARGE):
             return None
     if not elementwise or not primitive.one_kernel:  # type: ignore[attr-defined]

@@ -19,8 +19,10 @@ from weft.base.memo import Memo
 from weft.base.settings import config
 from weft.base.source import user_line, user_location
 from weft.ir.context import EVALUATION, context
+from weft.ir.higher_order import ControlFlow, HigherOrder
 from weft.ir.interpreter import replay
 from weft.ir.jaxpr import Jaxpr
+from weft.ir.kinds import Resharding
 from weft.ir.nans import check_finite, checks_for_nans
 from weft.ir.parameters import params_key
 from weft.ir.primitive import Params, Primitive
@@ -90,9 +92,9 @@ class Plan:
     ) -> None:
         self.types = types
         self.placement = default_placement() if placement is None else placement
-        own = primitive.eager(types, params)
-        if own is not None:
-            self.results, self.run, self.guarded = (), own, guards.are_on()
+        eager = getattr(primitive, "eager", None)  # only primitives with JAX's rules have one
+        if eager is not None:
+            self.results, self.run, self.guarded = (), eager(types, params), guards.are_on()
             return
         out = infer_type(primitive, types, params)
         self.results = out if primitive.multiple_results else (out,)
@@ -157,7 +159,7 @@ def evaluate(primitive: Primitive, args: Sequence[Any], params: Params) -> list[
         types.append(get_aval(a))
     keys = before_evaluation(primitive, args, params) if config.debug_key_reuse else None
     if primitive.higher_order:
-        results = evaluate_programs(primitive, args, types, params)
+        results = evaluate_programs(primitive, args, types, params)  # type: ignore[arg-type]
     else:
         if placement is not None:
             placement = common_placement(args, primitive.name, "operand {}".format)
@@ -211,7 +213,7 @@ def evaluate_sharded(primitive: Primitive, args: Sequence[Any], params: Params) 
         return spmd.run(program, args)
     types = [get_aval(a) for a in args]
     where = primitive.destination(params)
-    if primitive.splits:
+    if isinstance(primitive, Resharding):
         return [resharded(args[0], where)]  # type: ignore[arg-type]
     if where is None:
         try:
@@ -262,13 +264,13 @@ def evaluate_by_numpy(
     return [adopted(np.asarray(r), t, placement) if isinstance(t, ArrayType) else r for r, t in pairs]
 
 
-def evaluate_programs(primitive: Primitive, args: Sequence[Any], types: Sequence[Type], params: Params) -> list[Any]:
+def evaluate_programs(primitive: HigherOrder, args: Sequence[Any], types: Sequence[Type], params: Params) -> list[Any]:
     """Evaluate a higher-order operation: compile loops and `jit` calls, replay other calls one operation at a time."""
     if not is_compiled(primitive):
         infer_type(primitive, types, params)
         before, context.trace = context.trace, EVALUATION
         try:
-            called, operands = primitive.as_call(args, params)  # type: ignore[attr-defined]
+            called, operands = primitive.as_call(args, params)
             return replay(called, *[a if hasattr(a, "aval") else EVALUATION.lift(a) for a in operands])
         finally:
             context.trace = before
@@ -282,7 +284,7 @@ def evaluate_programs(primitive: Primitive, args: Sequence[Any], types: Sequence
     if mesh is not None:
         check_on_mesh(args, mesh, primitive.name, "operand {}".format, used_arguments(jaxpr))
         return run_on_mesh(spmd.compile_for_mesh(jaxpr, args, mesh, donated), args, donated)
-    used = None if primitive.control else used_arguments(jaxpr)
+    used = None if isinstance(primitive, ControlFlow) else used_arguments(jaxpr)
     placement = common_placement(args, primitive.name, "operand {}".format, used)
     return run_on_device(jaxpr, args, types, donated, placement, params.get("name", primitive.name))
 

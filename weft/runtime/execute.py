@@ -17,6 +17,7 @@ from weft.base.settings import config
 from weft.base.source import user_location
 from weft.base.spans import span
 from weft.ir.at_sizes import JaxprAtSizes, general_jaxpr
+from weft.ir.higher_order import ControlFlow, HigherOrder
 from weft.ir.jaxpr import Equation, Jaxpr, Var
 from weft.ir.parameters import params_key
 from weft.ir.primitive import Params, Primitive
@@ -40,11 +41,11 @@ _programs: Memo[Any, Jaxpr] = Memo(512)
 _dumped = itertools.count()  # files written by `dump_ir_to`
 
 
-def is_compiled(primitive: Primitive) -> bool:
+def is_compiled(primitive: HigherOrder) -> bool:
     """Return whether an eager call of a primitive is compiled: calls of `jit`, and loops, which would be slow
     otherwise.
     """
-    return primitive.control or primitive.staged_alone
+    return primitive.staged_alone or isinstance(primitive, ControlFlow)
 
 
 def executable_of(jaxpr: Jaxpr, donated: tuple[bool, ...] = (), device: Device | None = None) -> Executable:

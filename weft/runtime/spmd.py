@@ -21,6 +21,7 @@ from weft.base.settings import config
 from weft.base.source import user_line
 from weft.ir.at_sizes import general_jaxpr
 from weft.ir.jaxpr import Jaxpr, subjaxprs
+from weft.ir.kinds import Resharding
 from weft.ir.types import ArrayType
 from weft.runtime.array import ConcreteArray, from_numpy, put
 from weft.runtime.backend import backend_of
@@ -383,7 +384,7 @@ def constraints(jaxpr: Jaxpr) -> dict[Any, NamedSharding]:
     """Map the values with a constraint on all their dimensions to its sharding."""
     found = {}
     for equation in jaxpr.eqns:
-        sharding = equation.primitive.destination(equation.params) if equation.primitive.splits else None
+        sharding = equation.params["sharding"] if isinstance(equation.primitive, Resharding) else None
         if isinstance(sharding, NamedSharding) and UNCONSTRAINED not in sharding.spec.partitions:
             found[equation.outvars[0]] = sharding
     return found

@@ -8,6 +8,7 @@ from typing import Any
 
 from weft.base.source import is_generated, is_internal
 from weft.ir.jaxpr import Atom, Equation, Var
+from weft.ir.kinds import Resharding
 from weft.sharding.spec import split_axes
 
 
@@ -65,7 +66,14 @@ def sharding_origin(value: Any) -> str:
         if equation is None:
             name = trace.argument_names.get(var)
             return "" if name is None else f"from argument {name} of {trace.where}"
-        source = next((v for v in equation.invars if not equation.primitive.splits and is_split_over(v, axes[0])), None)
+        source = next(
+            (
+                v
+                for v in equation.invars
+                if not isinstance(equation.primitive, Resharding) and is_split_over(v, axes[0])
+            ),
+            None,
+        )
         if source is None:
             return "" if equation.source is None else f"from {equation.source.describe()}"
         var = source

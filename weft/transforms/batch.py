@@ -7,10 +7,11 @@ from typing import Any
 
 from weft.base.source import Location, user_location
 from weft.ir.context import Trace, active, bind_axis, context, push_names, with_aval
+from weft.ir.higher_order import HigherOrder
 from weft.ir.interpreter import replay
 from weft.ir.jaxpr import Jaxpr, named_axes, subjaxprs
 from weft.ir.nans import checks_for_nans
-from weft.ir.primitive import Axis, HigherOrder, Primitive, provide
+from weft.ir.primitive import Axis, Primitive
 from weft.ir.types import ArrayType, TapeType, Type, get_aval
 from weft.primitives.control.check import MappedAxis
 from weft.primitives.control.tape import batched_value
@@ -81,7 +82,7 @@ def axes_of(primitive: Primitive, params: dict[str, Any]) -> tuple[Any, ...]:
     """The named axes that an operation or its sub-jaxprs communicate over."""
     if not primitive.higher_order:
         return primitive.named_axes(params)
-    bound = primitive.bound_axes(params)
+    bound = primitive.bound_axes(params)  # type: ignore[attr-defined]
     return tuple(name for inner in subjaxprs(params) for name in named_axes(inner) if name not in bound)
 
 
@@ -176,6 +177,3 @@ def _batch_jaxpr(
 
     result = stage_subjaxpr(function, types, name=jaxpr.name)
     return result, tuple(batched_out)
-
-
-provide("batch", batch_jaxpr)

@@ -19,8 +19,8 @@ from weft.ir.context import context, join_stacks
 from weft.ir.interpreter import last_uses, literal, replay
 from weft.ir.jaxpr import Equation, Jaxpr, Literal, drop_dead, subjaxprs
 from weft.ir.nans import allows_nans, can_be
-from weft.ir.primitive import in_state
 from weft.ir.types import ArrayType, Type, array_type, get_aval
+from weft.ir.varying import in_state
 from weft.primitives.control.call import Call
 from weft.primitives.control.check import CHECK, check, split_operands, unchecked, without_checks
 from weft.primitives.control.cond import cond
@@ -33,7 +33,7 @@ from weft.primitives.control.scan import scan
 from weft.primitives.control.shard_map import in_scope, shard_map
 from weft.primitives.control.tape import zeros
 from weft.primitives.control.while_loop import while_
-from weft.primitives.elementwise.arithmetic import add
+from weft.primitives.elementwise.arithmetic import add, div
 from weft.primitives.elementwise.bitwise import and_, not_
 from weft.primitives.elementwise.compare import eq, gt, lt, ne
 from weft.primitives.elementwise.convert import convert_element_type
@@ -144,13 +144,13 @@ class Run:
         if subjaxprs(equation.params):  # parts of a kernel, and functions of solvers: they cannot report anything
             equation = without_checks(equation)
         results = context.trace.process(card, operands, equation.params)
-        if DIVISION in self.kinds and card.divisor is not None:
-            aval: Any = equation.invars[card.divisor].aval
+        if DIVISION in self.kinds and card is div:
+            aval: Any = equation.invars[1].aval
             if can_be("inf", aval):  # divisors that are integers are checked by the function that the user called
-                zero = eq(operands[card.divisor], np.zeros((), aval.dtype))
+                zero = eq(operands[1], np.zeros((), aval.dtype))
                 self.fail(any_of(zero), DIVISION, "", None, [], line(equation))
-        if NAN in self.kinds and equation.invars and not card.fills and not allows_nans(equation.stack):
-            if "nan" in card.introduced(equation.params):
+        if NAN in self.kinds and equation.invars and not allows_nans(equation.stack):
+            if "nan" in card.introduced(equation.params, intended=False):
                 for v, result in zip(equation.outvars, results, strict=True):
                     if can_be("nan", v.aval):
                         self.fail(any_of(ne(result, result)), NAN, card.name, None, [], line(equation))

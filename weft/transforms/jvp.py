@@ -7,9 +7,11 @@ from typing import Any
 
 from weft.base.source import Location, user_location
 from weft.ir.context import Trace, active, context, push_names, with_aval
+from weft.ir.higher_order import HigherOrder
 from weft.ir.interpreter import replay
 from weft.ir.jaxpr import Jaxpr
-from weft.ir.primitive import HigherOrder, Primitive, instantiate
+from weft.ir.primitive import Primitive
+from weft.ir.tangents import instantiate
 from weft.ir.types import Type, get_aval
 from weft.ir.zeros import Zero
 from weft.primitives.movement.sharding_constraint import in_type
@@ -88,9 +90,11 @@ def push_forward(
     """Results and tangents of one operation under the active trace."""
     if isinstance(primitive, HigherOrder):
         return primitive.jvp_through(jvp_jaxpr, primals, tangents, **params)
-    both = primitive.push_forward(primals, tangents, params)
-    if both is not None:
-        return list(both[0]), list(both[1])
+    # Primitives with JAX's rules compute results and tangents together.
+    own = getattr(primitive, "push_forward", None)
+    if own is not None:
+        outs, out_tangents = own(primals, tangents, params)
+        return list(outs), list(out_tangents)
     decompose = getattr(primitive, "decompose", None)
     if decompose is not None and type(primitive).jvp is Primitive.jvp and type(primitive).partial is Primitive.partial:
         outs, out_tangents = jvp_flat(lambda *a: as_list(decompose(*a, **params)), primals, tangents)

@@ -13,10 +13,12 @@ import numpy as np
 
 from weft.ir.choices import operand_cases
 from weft.ir.jaxpr import Equation, Jaxpr, Literal
-from weft.ir.primitive import accumulate
+from weft.ir.kinds import Select
+from weft.ir.tangents import accumulate
 from weft.ir.zeros import Linear, Zero
 from weft.primitives.control.call import Call
 from weft.primitives.control.custom import CustomCall
+from weft.primitives.elementwise.arithmetic import div
 from weft.trace.array import Array
 from weft.trace.tracer import Tracer
 
@@ -83,7 +85,7 @@ def masked_result(equation: Equation, cotangents: Sequence[Any], operands: Seque
     """The cotangent of an equation's result, if it is masked and each of its elements goes to one element of every
     linear operand; what a choice's own cases get is masked by that choice."""
     card = equation.primitive
-    if len(cotangents) != 1 or not card.pointwise or not (card.chooses or type(cotangents[0]) is Masked):
+    if len(cotangents) != 1 or not card.pointwise or not (isinstance(card, Select) or type(cotangents[0]) is Masked):
         return None
     out: Any = equation.outvars[0].aval
     linear: list[Any] = [a.aval for a in operands if type(a) is Linear]
@@ -129,13 +131,13 @@ def masked_operands(
 ) -> Sequence[Any]:
     """The cotangents of an equation's operands, as its transpose rule returned them for the result's, masked."""
     card, choices, exact = equation.primitive, result.choices, result.exact
-    if card.chooses:
+    if isinstance(card, Select):
         count = len(operands) - 1
         own = [result.and_choice(Choice(card, operands[0], i - 1, count)) for i in range(len(operands))]
     else:
         own = [choices] * len(operands)
         known = enumerate(zip(equation.invars, operands, strict=True))
-        exact = exact and all(type(a) is Linear or _is_harmless(v, i == card.divisor) for i, (v, a) in known)
+        exact = exact and all(type(a) is Linear or _is_harmless(v, card is div and i == 1) for i, (v, a) in known)
     pairs = zip(cotangents, own, strict=True)
     return [ct if ct is None or type(ct) is Zero else Masked(ct, cases, exact) for ct, cases in pairs]
 

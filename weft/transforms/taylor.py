@@ -14,12 +14,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft.ir.context import Trace, active, context, push_names, with_aval
+from weft.ir.higher_order import HigherOrder
 from weft.ir.interpreter import replay
 from weft.ir.jaxpr import Jaxpr, drop_dead
-from weft.ir.primitive import HigherOrder, Primitive, accumulate, instantiate
+from weft.ir.primitive import Primitive
+from weft.ir.tangents import accumulate, instantiate
 from weft.ir.types import get_aval
 from weft.ir.zeros import Zero
-from weft.primitives.elementwise.arithmetic import mul
+from weft.primitives.elementwise.arithmetic import div, mul, neg, sub
 from weft.primitives.elementwise.scalar import constant_like
 from weft.trace.closed import stage_subjaxpr
 from weft.trace.tracer import Tracer
@@ -87,13 +89,28 @@ def taylor_flat(
     return [p for p, _ in pairs], [t for _, t in pairs]
 
 
+def _quotient(primals: Sequence[Any], series: Sequence[Terms], order: int) -> list[Any]:
+    """Return a quotient and its derivatives, by Leibniz's rule for x = quotient * y."""
+    (x, y), (above, below) = primals, series
+    assert below is not None
+    out = [div(x, y)]
+    for k in range(1, order + 1):
+        rest = None if above is None else above[k - 1]
+        for j in range(k):
+            term = mul(out[j], below[k - j - 1])
+            term = mul(term, constant_like(term, math.comb(k, j))) if j else term
+            rest = neg(term) if rest is None else sub(rest, term)
+        out.append(div(rest, y))
+    return out
+
+
 def _propagated(
     primitive: Primitive, primals: list[Any], series: list[Terms], params: dict[str, Any], order: int
 ) -> tuple[list[Any], list[Terms]]:
     """Results and their derivatives of one operation under the active trace."""
-    found = primitive.taylor(primals, series, order, params)
-    if found is not None:
-        return list(found[0]), list(found[1])
+    if primitive is div and series[1] is not None:
+        quotient = _quotient(primals, series, order)
+        return [quotient[0]], [quotient[1:]]
     if isinstance(primitive, HigherOrder) and primitive.taylor_inside:
         jaxpr, operands = primitive.as_call(primals, params)
         return taylor_flat(lambda *a: replay(jaxpr, *a), operands, series, order)

@@ -7,9 +7,12 @@ from typing import Any
 
 from weft.base.errors import InternalError
 from weft.ir.context import context, join_stacks, with_aval
+from weft.ir.higher_order import HigherOrder
 from weft.ir.interpreter import literal
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal
-from weft.ir.primitive import HigherOrder, instantiate, missing
+from weft.ir.kinds import Resharding
+from weft.ir.primitive import missing
+from weft.ir.tangents import instantiate
 from weft.ir.types import ArrayType, Type, get_aval
 from weft.ir.zeros import Linear, Zero
 from weft.primitives.movement.sharding_constraint import in_type, left_to_compiler, reshard, split_as
@@ -140,7 +143,9 @@ def _transposed(equation: Equation, cotangents: Sequence[Any], operands: Sequenc
     typed = any(_sharding(v.aval) is not None for v in (*equation.invars, *equation.outvars))
     if isinstance(card, HigherOrder):
         found = card.transpose_through(transpose_jaxpr, cotangents, operands, **equation.params)
-    elif typed and not (card.pointwise or card.splits or (card.copies == "all" and not _adds_up(cotangents))):
+    elif typed and not (
+        card.pointwise or isinstance(card, Resharding) or (card.copies == "all" and not _adds_up(cotangents))
+    ):
         # How a contraction of what is split is summed is said by the type of the operand whose cotangent it is, and
         # that zeros put beside a cotangent are added once is clear without types only.
         cts = [ct if type(ct) is Zero else left_to_compiler(ct) for ct in cotangents]

@@ -27,7 +27,7 @@ from weft.ir.fusing import (
     measure,
 )
 from weft.ir.jaxpr import Equation, Jaxpr, Var
-from weft.ir.primitive import element_cost
+from weft.ir.rules.compilation import element_cost
 from weft.ir.types import ArrayType
 
 REDUCTIONS = frozenset({"row", "column", "all"})

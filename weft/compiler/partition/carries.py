@@ -19,7 +19,10 @@ from weft.ir.body_map import BodyMap
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal, Var
 from weft.ir.parts import Parts, byte_count
 from weft.ir.types import ArrayType
+from weft.primitives.control.shard_map import shard_map
+from weft.primitives.elementwise.rounding import reduce_precision
 from weft.primitives.movement.shape import broadcast_in_dim
+from weft.primitives.movement.terms import unsum
 
 if TYPE_CHECKING:
     from weft.compiler.partition.partition import Block
@@ -36,9 +39,9 @@ def can_wait(equation: Equation) -> bool:
     product is linear in one operand where the others are literals."""
     card = equation.primitive
     types: list[Any] = [a.aval for a in (*equation.invars, *equation.outvars)]
-    if card.higher_order or card.rounds:
+    if card.higher_order or card is reduce_precision:
         return False
-    if card.unsums:
+    if card is unsum:
         return True
     if not all(isinstance(t, ArrayType) and t.dtype == types[0].dtype for t in types):
         return False
@@ -104,7 +107,7 @@ def summed_on_the_way(block: Block, v: Var, start: Var) -> Sum | None:
 def first_value(equation: Equation, v: Var) -> Atom | None:
     """The first value of the carry whose last value a result of a loop is; None if it is none."""
     card: Any = equation.primitive
-    if not card.higher_order or card.bound_axes(equation.params):  # what a `shard_map` returns is not a carry
+    if not card.higher_order or card is shard_map:  # what a `shard_map` returns is not a carry
         return None
     carried = card.body_map(equation.params)
     sources = carried.results[equation.outvars.index(v)]

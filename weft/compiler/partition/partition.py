@@ -42,9 +42,13 @@ from weft.ir.body_map import BodyMap
 from weft.ir.context import context, join_stacks
 from weft.ir.interpreter import literal
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal, Var, subjaxprs
+from weft.ir.kinds import Resharding
 from weft.ir.parts import Parts, byte_count
 from weft.ir.primitive import Primitive
 from weft.ir.types import ArrayType, array_type, get_aval
+from weft.primitives.control.inspect_sharding import inspect_sharding
+from weft.primitives.control.shard_map import shard_map
+from weft.primitives.movement.terms import unsum
 from weft.sharding.routes import LATENCY, LINK
 from weft.sharding.spec import UNCONSTRAINED, dims_of, rename_axes
 from weft.trace.closed import stage_subjaxpr
@@ -118,17 +122,18 @@ def partition(
 
 def unsummed_axes(jaxpr: Jaxpr) -> list[frozenset[Any]]:
     """Return, for each result, the axes along which its parts are the terms of a sum."""
-    found = {e.outvars[0]: frozenset(e.params["axes"]) for e in jaxpr.eqns if e.primitive.unsums}
+    found = {e.outvars[0]: frozenset(e.params["axes"]) for e in jaxpr.eqns if e.primitive is unsum}
     return [found.get(v, frozenset()) if type(v) is Var else frozenset() for v in jaxpr.outvars]
 
 
 def fix_constraints(shardings: Propagation, jaxpr: Jaxpr) -> None:
     """Fix what `sharding_constraint`s say, in bodies too, and begin with what specs of `shard_map` say."""
     for equation in jaxpr.memoize("constraining", lambda: list(filter(constrains, jaxpr.eqns))):
-        spec = equation.primitive.user_spec(equation.params)
+        primitive = equation.primitive
+        spec = primitive.user_spec(equation.params) if isinstance(primitive, Resharding) else None
         if spec is not None:
             (v,) = equation.outvars
-            named: Any = equation.primitive.destination(equation.params)
+            named: Any = equation.params["sharding"]
             own = rename_axes(dims_of(spec, rank_of(v.aval)), named.mesh.shape, shardings.sizes)
             if own is None:  # axes of another mesh that those of this one cannot express
                 continue
@@ -137,7 +142,7 @@ def fix_constraints(shardings: Propagation, jaxpr: Jaxpr) -> None:
                 shardings.begin(v, dims, said="constraint")
             else:
                 shardings.fix(v, dims, said="constraint")
-        if equation.primitive.bound_axes(equation.params):
+        if primitive is shard_map:
             for values, specs in ((equation.invars, "in_specs"), (equation.outvars, "out_specs")):
                 for a, own in zip(values, equation.params[specs], strict=True):
                     if type(a) is Var:
@@ -149,7 +154,7 @@ def fix_constraints(shardings: Propagation, jaxpr: Jaxpr) -> None:
 def constrains(equation: Equation) -> bool:
     """Whether an equation, or one in its bodies, may say how values are split."""
     card, params = equation.primitive, equation.params
-    return card.user_spec(params) is not None or bool(card.bound_axes(params)) or bool(subjaxprs(params))
+    return (isinstance(card, Resharding) and card.user_spec(params) is not None) or bool(subjaxprs(params))
 
 
 def local_type(aval: Any, dims: Dims, sizes: Mapping[Any, int]) -> Any:
@@ -222,10 +227,9 @@ class Block:
             for equation in jaxpr.eqns:
                 context.source = equation.source or source
                 context.stack = join_stacks(stack, equation.stack)
-                inspector = equation.primitive.inspector(equation.params)
-                if inspector is not None:
-                    self.log.inspected.append((inspector, self.target(equation.invars[0])))
-                elif equation.primitive.bound_axes(equation.params):
+                if equation.primitive is inspect_sharding:
+                    self.log.inspected.append((equation.params["callback"], self.target(equation.invars[0])))
+                elif equation.primitive is shard_map:
                     self.shard_map(equation)
                 elif equation.primitive.higher_order:
                     self.control(equation)
@@ -299,7 +303,7 @@ class Block:
         """One operation on parts: operands are resharded as its factors need them, and what it sums over split
         dimensions is combined, now or where the sum is first needed."""
         rule = self.shardings.rules[equation]
-        if equation.primitive.unsums:
+        if equation.primitive is unsum:
             self.unsum(equation)
             return
         waiting = list(dict.fromkeys(a for a in equation.invars if type(a) is Var and a in self.unreduced))

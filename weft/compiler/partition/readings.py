@@ -19,7 +19,9 @@ import numpy as np
 from weft.compiler.partition.carries import is_zero
 from weft.compiler.partition.rules import COMBINED, Dims, Rule, Rules
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal, Var, subjaxprs
+from weft.ir.kinds import ManualCast
 from weft.ir.types import ArrayType
+from weft.primitives.elementwise.rounding import reduce_precision
 
 
 class Reading(NamedTuple):
@@ -151,7 +153,7 @@ class Reader:
         part = own_part(equation, defined)
         if part is not None and operands[0] is not None:
             return [self.sliced(operands[0], *part)]
-        if any(r is None for r in operands) or card.casts:
+        if any(r is None for r in operands) or isinstance(card, ManualCast):
             return [None] * count
         sets = [r for r in operands if r is not None]
         named = card.named_axes(equation.params)
@@ -327,7 +329,7 @@ def reshaped(equation: Equation, operand: frozenset[Reading]) -> Iterator[Readin
 def is_sum(equation: Equation, operands: Sequence[frozenset[Reading]]) -> bool:
     """Whether results are terms of a sum: the operation is linear in operands that are, jointly or in one of them."""
     card = equation.primitive
-    if card.rounds or card.higher_order:
+    if card is reduce_precision or card.higher_order:
         return False
     indices = range(len(operands))
     linear = list(indices) if "all" in (card.linear, card.copies) else [i for i in indices if i in card.linear]

@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 from weft.base.dataclass import dataclass
 from weft.base.memo import cached_property
 from weft.ir.jaxpr import Atom, Equation, Jaxpr
+from weft.ir.missing_rule import MissingRule
 from weft.ir.parameters import params_key
-from weft.ir.primitive import MissingRule
 from weft.ir.types import ArrayType
+from weft.primitives.control.shard_map import shard_map
 from weft.sharding.factors import Names
 from weft.sharding.halo import Reach
 
@@ -179,7 +180,7 @@ def all_ties(jaxpr: Jaxpr, rules: Rules) -> Iterator[Tie]:
     """What ties the values of all equations in order, those of bodies too, and bodies to what they are for."""
     for equation in jaxpr.eqns:
         card = equation.primitive
-        if card.bound_axes(equation.params):
+        if card is shard_map:
             body, manual = equation.params["jaxpr"], equation.params["manual_axes"]
             for a, v in zip(equation.invars, body.invars, strict=True):
                 yield tie(a, v, excluded=manual)

@@ -19,6 +19,7 @@ from weft.ir.jaxpr import Atom, Equation, Jaxpr, Var, subjaxprs
 from weft.ir.printer import equation_text
 from weft.ir.types import ArrayType
 from weft.ir.verifier import verify
+from weft.primitives.control.shard_map import shard_map
 
 Axes = frozenset[Any]
 NOWHERE: Axes = frozenset()
@@ -189,5 +190,5 @@ def named_axes(jaxpr: Jaxpr) -> Iterator[Any]:
 
 def manual_axes(jaxpr: Jaxpr) -> Axes:
     """The axes that `shard_map`s of a jaxpr are over."""
-    own = NOWHERE.union(*(e.primitive.bound_axes(e.params) for e in jaxpr.eqns))
+    own = NOWHERE.union(*(e.params["manual_axes"] for e in jaxpr.eqns if e.primitive is shard_map))
     return own.union(*(manual_axes(body) for e in jaxpr.eqns for body in subjaxprs(e.params)))

@@ -13,6 +13,7 @@ from weft.base.settings import config
 from weft.compiler.passes.bounds import Bounds
 from weft.compiler.rewrite import make_literal, map_bodies, new_equation
 from weft.indexing.ranges import Range
+from weft.ir.higher_order import ControlFlow
 from weft.ir.interpreter import run
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Var, subjaxprs
 from weft.ir.nans import allows_nans, can_be, checks_for_nans
@@ -51,7 +52,7 @@ def _with_traps(jaxpr: Jaxpr) -> Jaxpr:
         if equation.primitive is check:
             writer.add_trap(equation)
             continue
-        if equation.effects or equation.primitive.control:
+        if equation.effects or isinstance(equation.primitive, ControlFlow):
             collector.flush()  # so that errors are raised before later effects
         writer.keep(equation)
         if nans:
@@ -63,7 +64,7 @@ def _with_traps(jaxpr: Jaxpr) -> Jaxpr:
 def inside(equation: Equation) -> Equation:
     """Return an equation with traps in its loop bodies and branches. Other sub-jaxprs, such as the combiner of a
     reduction, are parts of kernels, which cannot stop a program: they lose their checks."""
-    if equation.primitive.control:
+    if isinstance(equation.primitive, ControlFlow):
         return map_bodies(equation, with_traps)
     if any(CHECK in p.effects for p in subjaxprs(equation.params)):
         return without_checks(equation)
@@ -137,10 +138,10 @@ def check_results(jaxpr: Jaxpr) -> Jaxpr:
 def kinds_to_check(equation: Equation, aval: Any) -> list[str]:
     """Return which of "nan" and "inf" a result of an equation is tested for."""
     card = equation.primitive
-    if card.control or not equation.invars:
+    if isinstance(card, ControlFlow) or not equation.invars:
         return []
     introduced, kinds = card.introduced(equation.params), []
-    wanted = config.debug_nans or (config.checks == "all" and not card.fills)
+    wanted = config.debug_nans or (config.checks == "all" and "nan" in card.introduced(equation.params, intended=False))
     if "nan" in introduced and wanted and can_be("nan", aval):
         kinds.append("nan")
     if "inf" in introduced and config.debug_infs and can_be("inf", aval):

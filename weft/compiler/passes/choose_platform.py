@@ -8,6 +8,9 @@ from weft.compiler.rewrite import everywhere, rename_operands
 from weft.compiler.target.target import Target
 from weft.ir.context import context
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal
+from weft.primitives.control.platform import platform_index
+
+INDEX: Any = platform_index  # the primitive, not its class
 
 
 @everywhere
@@ -18,10 +21,8 @@ def choose_platform(jaxpr: Jaxpr, target: Target) -> Jaxpr:
     """
     values: dict[Any, Atom] = {}
     for equation in jaxpr.eqns:
-        if not equation.invars:
-            value = value_on(target.kind, equation)
-            if value is not None:
-                values[equation.outvars[0]] = Literal(value, equation.outvars[0].aval)
+        if equation.primitive is platform_index:
+            values[equation.outvars[0]] = Literal(value_on(target.kind, equation), equation.outvars[0].aval)
     if not values:
         return jaxpr
     equations = [rename_operands(e, values) for e in jaxpr.eqns if not e.outvars or e.outvars[0] not in values]
@@ -29,9 +30,9 @@ def choose_platform(jaxpr: Jaxpr, target: Target) -> Jaxpr:
 
 
 def value_on(platform: str, equation: Equation) -> Any:
-    """Return the value of the result on a platform, or None; errors show the source line of the equation."""
+    """Return the value of the result on a platform; errors show the source line of the equation."""
     before, context.source = context.source, equation.source
     try:
-        return equation.primitive.on_platform(platform, equation.params)
+        return INDEX.on_platform(platform, equation.params)
     finally:
         context.source = before

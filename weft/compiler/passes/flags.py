@@ -22,10 +22,12 @@ from weft.compiler.patterns import carry, literal, loop
 from weft.compiler.rewrite import make_literal, new_equation
 from weft.indexing.ranges import Range
 from weft.ir.flow import dtype_range
+from weft.ir.higher_order import ControlFlow
 from weft.ir.inline import Constants, collect_constants, copy_equations
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal, Var, subjaxprs
 from weft.ir.nans import allows_nans, can_be, checks_for_nans
-from weft.ir.primitive import Params, lookup, positions
+from weft.ir.primitive import Params, lookup
+from weft.ir.rules.bindable import positions
 from weft.ir.types import array_type
 from weft.primitives.control.check import CHECK, check, unchecked, without_checks
 from weft.primitives.control.cond import cond
@@ -182,7 +184,7 @@ class _FlagInserter:
             return
         if isinstance(equation.primitive, Scatter) and self.scatter(equation):
             return
-        if equation.primitive.control:
+        if isinstance(equation.primitive, ControlFlow):
             _INSIDE[equation.primitive](self, equation)
         else:
             # Other sub-jaxprs, such as the combiner of a reduction, are parts of kernels, which cannot return a flag.

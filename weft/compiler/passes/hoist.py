@@ -19,10 +19,11 @@ from weft.compiler.target.target import Target
 from weft.ir.context import join_stacks
 from weft.ir.fusing import CONTROL, EXPAND, HERO, LIBRARY, LOOKUP, MOVE, POINTWISE, SYMBOLIC_SIZE
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal, Var
-from weft.ir.primitive import element_cost
+from weft.ir.rules.compilation import element_cost
 from weft.primitives.control.repeat import repeat
 from weft.primitives.control.scan import scan
 from weft.primitives.control.while_loop import while_
+from weft.primitives.families import SumOfProducts
 
 # A value of at most this many bytes stays in the cache, however many bytes it was computed from.
 SMALL = 1 << 16
@@ -87,7 +88,9 @@ def choose(body: Jaxpr, shared: dict[Var, Atom], target: Target) -> set[int]:
             movable.add(i)
             same.update(equation.outvars)
     inside = [e for i, e in enumerate(body.eqns) if i not in movable]
-    materialized = {a for e in inside if e.primitive.reads_memory for a in e.invars if type(a) is not Literal}
+    materialized = {
+        a for e in inside if isinstance(e.primitive, SumOfProducts) for a in e.invars if type(a) is not Literal
+    }
     chosen: set[int] = set()
     outside: set[Any] = set()
     for i in sorted(movable):

@@ -8,6 +8,7 @@ from weft.compiler.rewrite import everywhere, rename_operands
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal, Var
 from weft.ir.parameters import params_key
 from weft.ir.types import TapeType
+from weft.primitives.control.remat import optimization_barrier
 
 
 @everywhere
@@ -23,7 +24,7 @@ def merge_equal(jaxpr: Jaxpr) -> Jaxpr:
     for equation in jaxpr.eqns:
         if renamed:
             equation = rename_operands(equation, renamed)
-        if equation.effects or equation.primitive.fence or has_tapes(equation):
+        if equation.effects or equation.primitive is optimization_barrier or has_tapes(equation):
             equations.append(equation)
             continue
         try:

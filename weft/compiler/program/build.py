@@ -43,13 +43,16 @@ from weft.compiler.target.library_call import LibraryCall
 from weft.compiler.target.tables import tables_of
 from weft.compiler.target.target import Target
 from weft.ir.fusing import HERO
+from weft.ir.higher_order import ControlFlow
 from weft.ir.interpreter import storage_array
 from weft.ir.jaxpr import Equation, Jaxpr, Literal, Var
+from weft.ir.kinds import Constant
 from weft.ir.primitive import lookup
 from weft.primitives.collectives import Collective
 from weft.primitives.contraction.contract import dot_general
 from weft.primitives.control.callback import Callback
 from weft.primitives.control.check import trap
+from weft.primitives.control.remat import optimization_barrier
 from weft.primitives.control.tape import TapePrimitive
 
 
@@ -229,10 +232,10 @@ class Builder:
         before = len(self.steps)
         if card is fusion:
             self.fusion(block, position, equation)
-        elif card.fence:
+        elif card is optimization_barrier:
             for v, atom in zip(equation.outvars, equation.invars, strict=True):
                 self.alias(block, v, atom)
-        elif card.control:
+        elif isinstance(card, ControlFlow):
             control.BUILDERS[card](self, block, position, equation)
         elif isinstance(card, TapePrimitive):
             tapes.build_tape(self, block, position, equation)
@@ -240,7 +243,7 @@ class Builder:
             self.callback(block, position, equation)
         elif card is trap:
             build_trap(self, block, equation)
-        elif (literal := card.literal(equation.params)) is not None:
+        elif isinstance(card, Constant) and (literal := card.literal(equation.params)) is not None:
             self.put_slot(block, equation.outvars[0], self.constant(literal))
         elif isinstance(card, Collective):
             self.collective(block, position, equation)

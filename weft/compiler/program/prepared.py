@@ -32,6 +32,7 @@ from weft.indexing.guards import checker, deciding, evaluated_once
 from weft.ir.at_sizes import symbols_of_jaxpr
 from weft.ir.jaxpr import Equation, Jaxpr
 from weft.ir.types import ArrayType
+from weft.primitives.control.remat import optimization_barrier
 from weft.primitives.movement.size import size as size_primitive
 
 # Maximum of cached programs for one combination of kernels; they differ in which values share memory.
@@ -100,7 +101,7 @@ def _kernel_fusions(fused: Jaxpr) -> list[Equation] | None:
                 return None
             if e.params["kind"] != "alias":
                 found.append(e)
-        elif not (isinstance(e.primitive, type(size_primitive)) or e.primitive.fence):
+        elif not (isinstance(e.primitive, type(size_primitive)) or e.primitive is optimization_barrier):
             return None
     return found
 

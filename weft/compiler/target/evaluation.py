@@ -10,6 +10,7 @@ import numpy as np
 from weft.compiler.target.library_call import HOST, LibraryCall
 from weft.ir.interpreter import run_equation
 from weft.ir.jaxpr import Equation
+from weft.primitives.control.custom import custom_lin
 
 
 def plan_evaluation(equation: Equation) -> LibraryCall:
@@ -26,5 +27,5 @@ def plan_evaluation(equation: Equation) -> LibraryCall:
 def refuse(equation: Equation) -> None:
     """Raise the user's error of an operation that has no value. It is raised before anything runs: whether a program is
     wrong does not depend on how often a loop runs or which branch is taken."""
-    if equation.primitive.has_no_value:
+    if equation.primitive is custom_lin:
         run_equation(equation, ())

@@ -19,6 +19,7 @@ from weft.base.memo import cached_property
 from weft.compiler.kernel.names import ELEMENTWISE
 from weft.compiler.target import reference_costs
 from weft.compiler.target.costs import FusionLimits, KernelCosts, MatmulCosts
+from weft.ir.higher_order import Loop
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,7 @@ class Target:
     def inside(self, equation: Any) -> Target:
         """Return the target for the sub-jaxprs of an equation: library calls for small operations do not pay off in
         loops."""
-        return self.in_loops if equation.primitive.iterates else self
+        return self.in_loops if isinstance(equation.primitive, Loop) else self
 
     @cached_property
     def in_loops(self) -> Target:

@@ -57,8 +57,6 @@ class Collective(Primitive):
 
     def varies(self, axes: frozenset[Any], params: Params) -> frozenset[Any]:
         named = self.named_axes(params)
-        if self.casts:
-            return axes
         alike = self.same_for_all and params.get("axis_index_groups") is None
         return axes.difference(named) if alike else axes.union(named)
 

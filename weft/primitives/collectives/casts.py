@@ -7,20 +7,21 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft.base.errors import ShardingTypeError
-from weft.ir.primitive import Axis, in_state, primitive
+from weft.ir.kinds import ManualCast
+from weft.ir.primitive import Axis, Params, primitive
 from weft.ir.types import ArrayType
+from weft.ir.varying import in_state
 from weft.primitives.collectives.base import Collective, Names
 from weft.primitives.collectives.reductions import psum
 from weft.sharding.factors import AxisFactors, elementwise
 from weft.sharding.manual import ManualAxisType
 
 
-class Cast(Collective):
+class Cast(Collective, ManualCast):
     """From what `before` says along `axes` to what `after` says: one of invariant, varying, unreduced, reduced."""
 
     linear = (0,)
     identity = True
-    casts = True
     types_placement = True
     weight = 0
     before: str
@@ -38,6 +39,9 @@ class Cast(Collective):
         own[self.after] = own[self.after].union(axes)
         del own["invariant"]
         return x.with_placement(manual=ManualAxisType(**own))
+
+    def varies(self, axes: frozenset[Any], params: Params) -> frozenset[Any]:
+        return axes
 
     def eval(self, x: Any, *, axes: Names) -> Any:
         return x

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from weft.ir.primitive import Axis, Params, in_state, primitive
+from weft.ir.primitive import Axis, Params, primitive
 from weft.ir.types import ArrayType
+from weft.ir.varying import in_state
 from weft.primitives.collectives.base import (
     Collective,
     Groups,

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from weft.base.errors import NotSupportedError
-from weft.ir.primitive import Axis, Params, Sample, in_state, primitive
+from weft.ir.primitive import Axis, Params, Sample, primitive
 from weft.ir.types import ArrayType
+from weft.ir.varying import in_state
 from weft.primitives.collectives.base import Collective, Groups, Names, values
 from weft.primitives.collectives.members import alike, by_group, repeated_sum, tree_combined, tree_sum
 from weft.primitives.elementwise.arithmetic import div, max as max_, min as min_, mul

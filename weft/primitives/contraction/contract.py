@@ -14,12 +14,12 @@ from weft.base import dtypes
 from weft.base.errors import DtypeMismatchError
 from weft.base.source import user_line
 from weft.ir.fusing import HERO, UNFUSED, Machine, Properties, element_count
-from weft.ir.primitive import Axis, Primitive, Sample, primitive
+from weft.ir.primitive import Axis, Sample, primitive
 from weft.ir.types import ArrayType, Dimension, array_type
 from weft.ir.zeros import is_linear
 from weft.primitives.contraction.precision import CanonicalPrecision
 from weft.primitives.elementwise.convert import convert_element_type
-from weft.primitives.families import fail, inverse_permutation, remaining_axes, shifted
+from weft.primitives.families import SumOfProducts, fail, inverse_permutation, remaining_axes, shifted
 from weft.primitives.movement.shape import ramp, transpose
 from weft.sharding.factors import AxisFactors
 
@@ -157,15 +157,13 @@ def suits_library(equation: Any, target: Machine) -> bool:
 
 
 @primitive
-class dot_general(Primitive):
+class dot_general(SumOfProducts):
     """Products summed over the contracting dimensions; the result has batch, lhs free, rhs free dimensions."""
 
     linear = "all"
     multilinear = True
     ulp = {"": 4.0}
     keeps_nan = "all"
-    heavy = True
-    reads_memory = True
 
     def type(
         self,

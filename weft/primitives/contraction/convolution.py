@@ -19,14 +19,14 @@ from weft.indexing.dimension import definitely_less
 from weft.ir.fusing import Machine, Properties, element_count, hero
 from weft.ir.halo import mask_outside, with_halo
 from weft.ir.parts import Parts
-from weft.ir.primitive import Axis, Params, Primitive, Sample, primitive
+from weft.ir.primitive import Axis, Params, Sample, primitive
 from weft.ir.types import ArrayType, Dimension, array_type
 from weft.ir.zeros import is_linear
 from weft.primitives.contraction.contract import compute_dtype, contraction_dtype, rounded
 from weft.primitives.contraction.convolution_shapes import ConvDimensionNumbers, Pads, Window, in_order, placed
 from weft.primitives.contraction.precision import CanonicalPrecision
 from weft.primitives.elementwise.convert import convert_element_type
-from weft.primitives.families import fail
+from weft.primitives.families import SumOfProducts, fail
 from weft.primitives.movement.shape import broadcast_in_dim, move_axis, ramp, reshape, rev
 from weft.sharding.factors import AxisFactors
 from weft.sharding.halo import Reach
@@ -58,14 +58,12 @@ _CONVOLVED = hero("convolution", materialized=None)
 
 
 @primitive
-class conv_general_dilated(Primitive):
+class conv_general_dilated(SumOfProducts):
     """Windows of `lhs` contracted with the kernel `rhs`."""
 
     linear = "all"
     multilinear = True
     ulp = {"": 4.0}
-    heavy = True
-    reads_memory = True
 
     def type(
         self,

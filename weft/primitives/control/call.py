@@ -6,10 +6,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from weft.ir.higher_order import HigherOrder, check_operands
 from weft.ir.interpreter import run
 from weft.ir.jaxpr import Jaxpr, drop_dead
 from weft.ir.partial_eval import PartialJaxpr, partial_eval, remat_split_jaxpr
-from weft.ir.primitive import Axis, HigherOrder, Params, RematSplit, Split, check_operands, primitive
+from weft.ir.primitive import Axis, Params, primitive
+from weft.ir.rules.differentiation import RematSplit, Split
 from weft.ir.types import Type
 from weft.ir.varying import manual_state
 from weft.ir.zeros import Linear, Zero

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft.ir.jaxpr import Jaxpr
-from weft.ir.primitive import Axis, Params, Split, primitive
+from weft.ir.primitive import Axis, Params, primitive
+from weft.ir.rules.differentiation import Split
 from weft.ir.types import Type
 from weft.primitives.control.call import Call, jit
 

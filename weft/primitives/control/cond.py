@@ -10,11 +10,13 @@ import numpy as np
 from weft.base.errors import OrderedEffectError
 from weft.base.source import user_line
 from weft.ir.body_map import BodyMap
+from weft.ir.higher_order import ControlFlow, check_operands
 from weft.ir.interpreter import replay, run
 from weft.ir.jaxpr import Jaxpr, Var, drop_dead
 from weft.ir.keys import KeysThrough
 from weft.ir.partial_eval import PartialJaxpr, partial_eval, remat_split_jaxpr
-from weft.ir.primitive import Axis, HigherOrder, Params, RematSplit, Split, check_operands, primitive
+from weft.ir.primitive import Axis, Params, primitive
+from weft.ir.rules.differentiation import RematSplit, Split
 from weft.ir.types import TapeType, Type, get_aval
 from weft.ir.unplaced import varying_along
 from weft.ir.varying import manual_state, varying_type
@@ -34,10 +36,9 @@ from weft.trace.refs import NOTHING, ref_values, touched_refs, write_back
 
 
 @primitive
-class cond(HigherOrder):
+class cond(ControlFlow):
     """Results of `branches[index]` on the operands; an index out of range is clamped."""
 
-    control = True
     exclusive = True
 
     def type(self, index: Type, *types: Type, branches: tuple[Jaxpr, ...]) -> list[Type]:

@@ -11,20 +11,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft.base.errors import CustomRuleError
+from weft.ir.batching import batch_jaxpr
 from weft.ir.context import current_line
+from weft.ir.higher_order import HigherOrder, check_operands
 from weft.ir.interpreter import replay, run
 from weft.ir.jaxpr import Jaxpr, constants_to_arguments
-from weft.ir.primitive import (
-    Axis,
-    HigherOrder,
-    No,
-    Params,
-    Primitive,
-    batch_jaxpr,
-    check_operands,
-    instantiate,
-    primitive,
-)
+from weft.ir.primitive import Axis, No, Params, Primitive, primitive
+from weft.ir.tangents import instantiate
 from weft.ir.types import Type, get_aval
 from weft.ir.varying import manual_state
 from weft.ir.zeros import Linear, Zero
@@ -329,7 +322,6 @@ class custom_lin(Primitive):
 
     multiple_results = True
     types_placement = True
-    has_no_value = True
 
     def type(self, *types: Type, out_types: tuple[Type, ...], **params: Any) -> list[Type]:
         return list(out_types)

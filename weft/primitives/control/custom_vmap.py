@@ -15,7 +15,8 @@ from weft.ir.context import current_line
 from weft.ir.interpreter import replay
 from weft.ir.jaxpr import Jaxpr, drop_dead
 from weft.ir.partial_eval import partial_eval
-from weft.ir.primitive import Axis, Params, RematSplit, Split, primitive
+from weft.ir.primitive import Axis, Params, primitive
+from weft.ir.rules.differentiation import RematSplit, Split
 from weft.ir.types import Type
 from weft.ir.zeros import Linear, Zero
 from weft.primitives.control.call import Call, batch_first

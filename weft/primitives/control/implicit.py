@@ -7,9 +7,11 @@ from typing import Any
 
 from weft.base.dataclass import dataclass
 from weft.base.errors import ArgumentError
+from weft.ir.higher_order import HigherOrder, check_operands
 from weft.ir.interpreter import replay, run
 from weft.ir.jaxpr import Jaxpr
-from weft.ir.primitive import Axis, HigherOrder, No, Params, accumulate, check_operands, instantiate, primitive
+from weft.ir.primitive import Axis, No, Params, primitive
+from weft.ir.tangents import accumulate, instantiate
 from weft.ir.types import Type, get_aval
 from weft.ir.varying import manual_state
 from weft.ir.zeros import Linear, Zero

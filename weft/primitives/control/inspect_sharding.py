@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from weft.ir.jaxpr import Equation, Jaxpr
@@ -30,9 +30,6 @@ class inspect_sharding(Primitive):
     def eval(self, x: Any, *, callback: Any) -> list[Any]:
         return []
 
-    def inspector(self, params: Params) -> Callable[[Any], None]:
-        return params["callback"]
-
     def factors(self, x: Any, *, callback: Any) -> AxisFactors | None:
         return AxisFactors((tuple(f"d{i}" for i in range(x.ndim)),), ())
 
@@ -54,9 +51,8 @@ def inspected(jaxpr: Jaxpr, sharding: Any) -> Jaxpr:
         return jaxpr
     equations: list[Equation] = []
     for e in jaxpr.eqns:
-        inspector = e.primitive.inspector(e.params)
-        if inspector is not None:
-            inspector(sharding)
+        if e.primitive is inspect_sharding:
+            e.params["callback"](sharding)
             continue
         if INSPECTION in e.effects:
             params = {key: _inside(value, sharding) for key, value in e.params.items()}

@@ -16,11 +16,13 @@ import numpy as np
 
 from weft.base import dtypes
 from weft.base.dataclass import dataclass
+from weft.ir.batching import batch_jaxpr
 from weft.ir.context import EVALUATION, bind_axis, context
 from weft.ir.interpreter import replay
 from weft.ir.jaxpr import Jaxpr, Var, drop_dead, named_axes
 from weft.ir.partial_eval import partial_eval, remat_split_jaxpr
-from weft.ir.primitive import Axis, Params, RematSplit, Split, batch_jaxpr, primitive
+from weft.ir.primitive import Axis, Params, primitive
+from weft.ir.rules.differentiation import RematSplit, Split
 from weft.ir.types import ArrayType, Type, get_aval
 from weft.ir.unplaced import varying_along
 from weft.ir.varying import manual_state

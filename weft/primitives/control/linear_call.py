@@ -6,7 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft.ir.jaxpr import Jaxpr
-from weft.ir.primitive import Axis, Params, RematSplit, Split, accumulate, instantiate, primitive
+from weft.ir.primitive import Axis, Params, primitive
+from weft.ir.rules.differentiation import RematSplit, Split
+from weft.ir.tangents import accumulate, instantiate
 from weft.ir.types import Type
 from weft.ir.zeros import Linear, Zero
 from weft.primitives.control.call import Call, jit

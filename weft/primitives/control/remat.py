@@ -12,7 +12,9 @@ from weft.ir.inline import inline_calls
 from weft.ir.jaxpr import Equation, Jaxpr
 from weft.ir.keys import KeysThrough
 from weft.ir.partial_eval import partial_eval
-from weft.ir.primitive import Axis, Params, Primitive, Sample, Split, instantiate, primitive
+from weft.ir.primitive import Axis, Params, Primitive, Sample, primitive
+from weft.ir.rules.differentiation import Split
+from weft.ir.tangents import instantiate
 from weft.ir.types import Type
 from weft.ir.zeros import Linear, Zero, is_linear
 from weft.primitives.control.call import Call, forward_residuals, jit as jit_primitive, split_call
@@ -65,7 +67,6 @@ class optimization_barrier(Primitive):
 
     multiple_results = True
     types_placement = True
-    fence = True
     introduces = ()
     keeps_nan = "all"
     weight = 0

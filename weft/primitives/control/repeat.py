@@ -8,10 +8,13 @@ from typing import Any
 import numpy as np
 
 from weft.ir.body_map import BodyMap
+from weft.ir.higher_order import Loop, check_operands
 from weft.ir.interpreter import replay, run
 from weft.ir.jaxpr import Jaxpr, drop_dead
 from weft.ir.partial_eval import PartialJaxpr, partial_eval
-from weft.ir.primitive import Axis, HigherOrder, Params, Split, accumulate, check_operands, instantiate, primitive
+from weft.ir.primitive import Axis, Params, primitive
+from weft.ir.rules.differentiation import Split
+from weft.ir.tangents import accumulate, instantiate
 from weft.ir.types import TapeType, Type, array_type, get_aval
 from weft.ir.varying import manual_state, varying_type
 from weft.ir.zeros import Linear, Zero
@@ -31,14 +34,11 @@ COUNT = array_type((), np.dtype(np.int32))
 
 
 @primitive
-class repeat(HigherOrder):
+class repeat(Loop):
     """Apply `jaxpr` to (step, constants, carry) for every step in range(count), in order or backwards.
 
     Operands: count, `nconsts` constants, carry. Step and count are int32.
     """
-
-    control = True
-    iterates = True
 
     def type(self, count: Type, *types: Type, jaxpr: Jaxpr, nconsts: int, reverse: bool) -> list[Type]:
         check_operands(self.name, [COUNT, *types], jaxpr.in_avals)

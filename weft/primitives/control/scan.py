@@ -9,21 +9,14 @@ import numpy as np
 
 from weft.base import dtypes
 from weft.ir.body_map import BodyMap
+from weft.ir.higher_order import Loop, check_operands
 from weft.ir.interpreter import replay, run
 from weft.ir.jaxpr import Equation, Jaxpr, drop_dead
 from weft.ir.keys import KeysThrough
 from weft.ir.partial_eval import partial_eval, remat_split_jaxpr
-from weft.ir.primitive import (
-    Axis,
-    HigherOrder,
-    Params,
-    RematSplit,
-    Split,
-    accumulate,
-    check_operands,
-    instantiate,
-    primitive,
-)
+from weft.ir.primitive import Axis, Params, primitive
+from weft.ir.rules.differentiation import RematSplit, Split
+from weft.ir.tangents import accumulate, instantiate
 from weft.ir.types import ArrayType, TapeType, Type, get_aval
 from weft.ir.varying import manual_state
 from weft.ir.zeros import Linear, Zero
@@ -37,15 +30,12 @@ from weft.trace.refs import ref_values, touched_refs, write_back
 
 
 @primitive
-class scan(HigherOrder):
+class scan(Loop):
     """Apply `jaxpr` to (constants, carry, one slice of each xs) for every index, to (carry, one slice of each ys).
 
     Operands: `num_consts` constants, `num_carry` carry, then xs, all of leading size `length`. Results: carry, stacked
     ys.
     """
-
-    control = True
-    iterates = True
 
     def type(self, *types: Type, jaxpr: Jaxpr, length: Any, num_carry: int, **params: Any) -> list[Type]:
         consts, carry, xs = sections(types, params["num_consts"], num_carry)

@@ -12,23 +12,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft.base.errors import ArgumentError, JaxprTypeError
+from weft.ir.batching import batch_jaxpr
 from weft.ir.context import context, manual_axes
+from weft.ir.higher_order import HigherOrder, check_operands
 from weft.ir.interpreter import replay
 from weft.ir.jaxpr import Jaxpr, drop_dead, named_axes
 from weft.ir.partial_eval import PartialJaxpr, partial_eval
-from weft.ir.primitive import (
-    Axis,
-    HigherOrder,
-    Params,
-    Split,
-    batch_jaxpr,
-    check_operands,
-    in_state,
-    primitive,
-)
+from weft.ir.primitive import Axis, Params, primitive
+from weft.ir.rules.differentiation import Split
 from weft.ir.types import ArrayType, Type, array_type
 from weft.ir.unplaced import drop_placements, varying_along
-from weft.ir.varying import manual_state
+from weft.ir.varying import in_state, manual_state
 from weft.ir.zeros import Linear, Zero
 from weft.primitives.collectives import psum
 from weft.primitives.control.call import batch_first, forward_residuals

@@ -13,11 +13,14 @@ from typing import Any
 import numpy as np
 
 from weft.ir.body_map import BodyMap
+from weft.ir.higher_order import Loop, check_operands
 from weft.ir.interpreter import replay, run
 from weft.ir.jaxpr import Jaxpr, drop_dead
 from weft.ir.keys import KeysThrough
 from weft.ir.partial_eval import PartialJaxpr, partial_eval, remat_split_jaxpr
-from weft.ir.primitive import Axis, HigherOrder, Params, RematSplit, Split, check_operands, instantiate, primitive
+from weft.ir.primitive import Axis, Params, primitive
+from weft.ir.rules.differentiation import RematSplit, Split
+from weft.ir.tangents import instantiate
 from weft.ir.types import TapeType, Type
 from weft.ir.unplaced import varying_along
 from weft.ir.varying import manual_state, varying_type
@@ -46,13 +49,11 @@ from weft.trace.closed import stage_subjaxpr
 
 
 @primitive
-class while_(HigherOrder):
+class while_(Loop):
     """Apply `body_jaxpr` to the carry while `cond_jaxpr` holds. Operands: constants of cond, constants of body,
     carry."""
 
     name = "while"
-    control = True
-    iterates = True
 
     def type(
         self, *types: Type, cond_jaxpr: Jaxpr, cond_nconsts: int, body_jaxpr: Jaxpr, body_nconsts: int

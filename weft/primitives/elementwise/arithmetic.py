@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,7 +11,8 @@ from weft.base import dtypes
 from weft.base.errors import ArgumentTypeError
 from weft.indexing.ranges import Range
 from weft.ir.flow import OperandRanges
-from weft.ir.primitive import Operands, Params, Sample, primitive
+from weft.ir.primitive import Params, Sample, primitive
+from weft.ir.rules.bindable import Operands
 from weft.ir.zeros import Zero, is_linear
 from weft.primitives.elementwise import complex_values
 from weft.primitives.elementwise.compare import eq, ge
@@ -180,24 +180,7 @@ class div(Elementwise):
 
     eval = rounded(lambda x, y: _integer_quotient(x, y) if x.dtype.kind in "iu" else np.divide(x, y))
     keeps_nan = "all"
-    divisor = 1
     weight = 4
-
-    def taylor(
-        self, primals: Sequence[Any], series: Sequence[list[Any] | None], order: int, params: Params
-    ) -> tuple[list[Any], list[list[Any] | None]] | None:
-        (x, y), (above, below) = primals, series
-        if below is None:
-            return None
-        out = [div(x, y)]
-        for k in range(1, order + 1):  # x = out y, by Leibniz's rule
-            rest = None if above is None else above[k - 1]
-            for j in range(k):
-                term = mul(out[j], below[k - j - 1])
-                term = mul(term, constant_like(term, math.comb(k, j))) if j else term
-                rest = neg(term) if rest is None else sub(rest, term)
-            out.append(div(rest, y))
-        return out[:1], [out[1:]]
 
     def partial(self, i: int, tangent: Any, out: Any, x: Any, y: Any) -> Any:
         if i == 0:

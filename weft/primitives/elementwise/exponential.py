@@ -9,7 +9,8 @@ import numpy as np
 
 from weft.base import dtypes
 from weft.base.errors import ArgumentTypeError
-from weft.ir.primitive import Operands, Sample, primitive
+from weft.ir.primitive import Sample, primitive
+from weft.ir.rules.bindable import Operands
 from weft.ir.types import array_type
 from weft.primitives.elementwise import complex_values
 from weft.primitives.elementwise.arithmetic import abs as magnitude, add, div, integer_pow, mul, sub, without_zeros

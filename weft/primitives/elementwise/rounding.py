@@ -101,7 +101,6 @@ class reduce_precision(Elementwise):
 
     kinds = "f"
     linear = (0,)
-    rounds = True
     introduces = ("inf",)
     keeps_nan = "all"
     weight = 4

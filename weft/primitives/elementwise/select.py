@@ -31,7 +31,6 @@ class select_n(Elementwise):
 
     kinds = "biufck"
     introduces = ()
-    chooses = True
 
     def type(self, which: ArrayType, *cases: ArrayType) -> ArrayType:
         kind = dtypes.kind(which.dtype)

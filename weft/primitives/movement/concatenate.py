@@ -15,7 +15,8 @@ from weft.indexing.index_map import sum_of
 from weft.ir.fusing import INDEX_VECTOR, Machine, Properties, hero
 from weft.ir.halo import where, with_halo
 from weft.ir.parts import INDEX, Parts
-from weft.ir.primitive import Axis, Params, Primitive, Sample, instantiate, lookup, primitive
+from weft.ir.primitive import Axis, Params, Primitive, Sample, lookup, primitive
+from weft.ir.tangents import instantiate
 from weft.ir.types import ArrayType
 from weft.ir.zeros import Zero, is_linear
 from weft.primitives.families import Indexing, fail

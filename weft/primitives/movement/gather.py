@@ -19,7 +19,8 @@ from weft.ir.element import Element
 from weft.ir.flow import OperandRanges
 from weft.ir.fusing import LOOKED_UP, Machine, Properties
 from weft.ir.parts import Parts
-from weft.ir.primitive import Axis, Params, Primitive, Sample, instantiate, lookup, primitive
+from weft.ir.primitive import Axis, Params, Primitive, Sample, lookup, primitive
+from weft.ir.tangents import instantiate
 from weft.ir.types import ArrayType, Shape
 from weft.ir.zeros import Zero
 from weft.primitives.families import fail, remaining_axes, shifted
@@ -295,7 +296,6 @@ class gather(Primitive):
 
     linear = (0,)
     copies = (0,)
-    fills = True
     weight = 0
     index_operand = 1
 
@@ -511,8 +511,8 @@ class gather(Primitive):
     def bounds(self, operands: OperandRanges, *, mode: Any, **params: Any) -> Range:
         return Range.EVERYTHING if mode is GatherScatterMode.FILL_OR_DROP else operands.anywhere(0)
 
-    def introduced(self, params: Params) -> tuple[str, ...]:
-        return self.introduces if params["mode"] is GatherScatterMode.FILL_OR_DROP else ()
+    def introduced(self, params: Params, intended: bool = True) -> tuple[str, ...]:
+        return self.introduces if intended and params["mode"] is GatherScatterMode.FILL_OR_DROP else ()
 
     def value_at(
         self,

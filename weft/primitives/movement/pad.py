@@ -14,7 +14,8 @@ from weft.indexing.dimension import definitely_less, maximum
 from weft.ir.fusing import PADDED, Machine, Properties
 from weft.ir.halo import with_halo
 from weft.ir.parts import Parts
-from weft.ir.primitive import Axis, Operands, Params, Sample, lookup, primitive
+from weft.ir.primitive import Axis, Params, Sample, lookup, primitive
+from weft.ir.rules.bindable import Operands
 from weft.ir.types import ArrayType, Shape, get_aval
 from weft.ir.zeros import is_linear
 from weft.primitives.families import Indexing, fail

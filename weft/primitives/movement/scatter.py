@@ -17,7 +17,9 @@ from weft.base.source import user_line
 from weft.indexing.dimension import definitely_less
 from weft.ir.fusing import FIRST_MATERIALIZED, Machine, Properties, element_count, hero
 from weft.ir.parts import Parts
-from weft.ir.primitive import Axis, Operands, Params, Primitive, Sample, accumulate, instantiate, lookup, primitive
+from weft.ir.primitive import Axis, Params, Primitive, Sample, lookup, primitive
+from weft.ir.rules.bindable import Operands
+from weft.ir.tangents import accumulate, instantiate
 from weft.ir.types import ArrayType, get_aval
 from weft.ir.zeros import Zero, is_linear
 from weft.primitives.elementwise.arithmetic import mul, neg

@@ -7,9 +7,11 @@ from typing import Any
 
 from weft.base.errors import AxisSpecError, ShardingTypeError
 from weft.ir.context import EVALUATION, context
+from weft.ir.kinds import Resharding
 from weft.ir.parts import Parts
-from weft.ir.primitive import Axis, Params, Primitive, Sample, in_state, primitive
+from weft.ir.primitive import Axis, Params, Sample, primitive
 from weft.ir.types import ArrayType, get_aval
+from weft.ir.varying import in_state
 from weft.primitives.movement.shape import ramp
 from weft.sharding.factors import AxisFactors, elementwise
 from weft.sharding.shardings import NamedSharding, Sharding, compiled_sharding, in_types
@@ -17,7 +19,7 @@ from weft.sharding.spec import UNCONSTRAINED, PartitionSpec, entry_axes, split_a
 
 
 @primitive
-class sharding_constraint(Primitive):
+class sharding_constraint(Resharding):
     """The operand, split as `sharding` says where a program is partitioned; on one device the operand as it is."""
 
     linear = (0,)
@@ -26,7 +28,6 @@ class sharding_constraint(Primitive):
     keeps_nan = "all"
     weight = 0
     partitions = True
-    splits = True
 
     def type(self, x: ArrayType, *, sharding: Any) -> ArrayType:
         check_split(x, sharding)
@@ -37,9 +38,6 @@ class sharding_constraint(Primitive):
 
     def definition(self, x: Any, *, sharding: Any) -> Any:
         return x
-
-    def destination(self, params: Params) -> Sharding | None:
-        return params["sharding"]
 
     def user_spec(self, params: Params) -> PartitionSpec | None:
         sharding = params["sharding"]
@@ -70,7 +68,7 @@ class sharding_constraint(Primitive):
 
 
 @primitive
-class reshard(Primitive):
+class reshard(Resharding):
     """The operand with the type that `sharding` says: split over Explicit axes, with the communication that this takes.
     `source` is how its type says that it was split before. None, of either, means that this is left to the compiler."""
 
@@ -80,7 +78,6 @@ class reshard(Primitive):
     keeps_nan = "all"
     weight = 0
     partitions = True
-    splits = True
     types_placement = True
 
     def type(self, x: ArrayType, *, sharding: Any, source: Any) -> ArrayType:
@@ -96,9 +93,6 @@ class reshard(Primitive):
     def drop_placement(self, params: Params) -> Params:
         """The compiler is to split it so; its type is plain."""
         return {key: None if s is None else compiled_sharding(s) for key, s in params.items()}
-
-    def destination(self, params: Params) -> Sharding | None:
-        return params["sharding"]
 
     def user_spec(self, params: Params) -> PartitionSpec | None:
         sharding = params["sharding"]

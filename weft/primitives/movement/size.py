@@ -14,13 +14,14 @@ from weft.indexing.guards import current
 from weft.indexing.ranges import Range
 from weft.ir.flow import OperandRanges
 from weft.ir.fusing import UNFUSED, Machine, Properties
-from weft.ir.primitive import Params, Primitive, Sample, primitive
+from weft.ir.kinds import Constant
+from weft.ir.primitive import Params, Sample, primitive
 from weft.ir.types import ArrayType, array_type
 from weft.sharding.factors import AxisFactors
 
 
 @primitive
-class size(Primitive):
+class size(Constant):
     """The value of `expression`, an integer over sizes, as a number of a dtype, rounded once. Where the sizes are known
     it is a literal: in traces for known shapes, and in the program of one size."""
 

@@ -17,7 +17,8 @@ from weft.ir.fusing import AT_AFFINE_INDEX, CUT_OUT, FIRST_MATERIALIZED, Machine
 from weft.ir.halo import with_halo
 from weft.ir.keys import KeysThrough
 from weft.ir.parts import Parts
-from weft.ir.primitive import Axis, Params, Primitive, Sample, instantiate, lookup, primitive
+from weft.ir.primitive import Axis, Params, Primitive, Sample, lookup, primitive
+from weft.ir.tangents import instantiate
 from weft.ir.types import ArrayType, Shape, get_aval
 from weft.ir.zeros import Zero, is_linear
 from weft.primitives.elementwise.convert import convert_element_type

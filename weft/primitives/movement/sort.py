@@ -10,8 +10,9 @@ import numpy as np
 
 from weft.base import dtypes
 from weft.ir.fusing import Machine, Properties, hero
+from weft.ir.higher_order import HigherOrder
 from weft.ir.parts import Parts
-from weft.ir.primitive import Axis, HigherOrder, Params, Primitive, Sample, lookup, primitive
+from weft.ir.primitive import Axis, Params, Primitive, Sample, lookup, primitive
 from weft.ir.types import ArrayType, array_type, get_aval
 from weft.ir.zeros import Zero
 from weft.primitives.families import Composite, check_kind, fail

@@ -25,7 +25,6 @@ class unsum(Primitive):
     introduces = ()
     weight = 0
     partitions = True
-    unsums = True
 
     def type(self, x: ArrayType, *, axes: tuple[Any, ...], sizes: tuple[int, ...]) -> ArrayType:
         return x.plain_of_shape((*sizes, *x.shape))

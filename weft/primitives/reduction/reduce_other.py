@@ -12,11 +12,12 @@ import numpy as np
 from weft.base import dtypes
 from weft.base.errors import ArgumentTypeError
 from weft.indexing.inconclusive import not_constant
+from weft.ir.batching import batch_jaxpr
 from weft.ir.context import EVALUATION, active
 from weft.ir.interpreter import replay, storage_array
 from weft.ir.jaxpr import Equation, Jaxpr
 from weft.ir.nans import allow_nans
-from weft.ir.primitive import Axis, Primitive, Sample, batch_jaxpr, primitive
+from weft.ir.primitive import Axis, Primitive, Sample, primitive
 from weft.ir.types import ArrayType, array_type, get_aval
 from weft.primitives.elementwise.arithmetic import add, mul
 from weft.primitives.elementwise.elementwise import Elementwise

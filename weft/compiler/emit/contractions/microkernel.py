@@ -47,7 +47,7 @@ from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Buffer, Index, LoopKind, Value
 from weft.indexing.dimension import ceil_divide, definitely_less_equal
 from weft.indexing.expression import Expression, Integer, maximum
-from weft.ir.primitive import element_cost
+from weft.ir.rules.compilation import element_cost
 
 # Rows of tiles that one iteration of a loop over threads takes: enough that a panel is read from the first cache.
 BLOCK_ROWS = 48

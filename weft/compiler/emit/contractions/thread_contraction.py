@@ -24,7 +24,7 @@ from weft.compiler.emit.contractions.contraction_loops import (
 from weft.compiler.emit.contractions.symbolic_plan import is_symbolic
 from weft.compiler.emit.emission import Fusion, Writer
 from weft.compiler.kernel.ir import Index, LoopKind, Value
-from weft.ir.primitive import element_cost
+from weft.ir.rules.compilation import element_cost
 
 # Rows and columns of a tile at most, and terms of a sum that are read at once.
 MOST_ROWS, MOST_COLUMNS, MOST_TERMS = 4, 4, 16

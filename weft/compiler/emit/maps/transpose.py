@@ -21,7 +21,7 @@ from weft.compiler.emit.in_place import pointwise_pairs
 from weft.compiler.emit.values import MultiIndex, expanded, row_major, space_of
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Index, LoopKind, Value
-from weft.ir.primitive import element_cost
+from weft.ir.rules.compilation import element_cost
 from weft.primitives.elementwise.elementwise import Elementwise
 from weft.primitives.families import inverse_permutation
 

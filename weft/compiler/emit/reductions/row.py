@@ -16,7 +16,7 @@ from weft.compiler.emit.emission import Writer, storage
 from weft.compiler.emit.in_place import read_elsewhere
 from weft.compiler.emit.values import MultiIndex, expanded, row_major, space_of
 from weft.ir.jaxpr import Equation, Jaxpr, Var
-from weft.ir.primitive import element_cost
+from weft.ir.rules.compilation import element_cost
 
 # Values are stored if that saves at least this weight.
 EXPENSIVE = 8

@@ -14,7 +14,7 @@ from weft.compiler.target.cpu.library.routines import ZEROS
 from weft.compiler.target.evaluation import plan_evaluation, refuse
 from weft.compiler.target.library_call import LibraryCall, arrays_of
 from weft.ir.jaxpr import Equation
-from weft.ir.primitive import Primitive
+from weft.ir.registry import is_builtin
 from weft.primitives.contraction.contract import dot_general
 from weft.primitives.linalg.cholesky import cholesky
 from weft.primitives.linalg.condensed import hessenberg, schur, tridiagonal
@@ -55,11 +55,6 @@ PLANS: dict[Any, Callable[[Equation], LibraryCall]] = {
 SUMS = frozenset({dot_general})
 
 
-def _is_ours(card: Primitive) -> bool:
-    """Return whether a primitive is Weft's own; a user's primitive may have nothing but an evaluation rule."""
-    return not card.of_this_process and type(card).__module__.startswith("weft.")
-
-
 def plan(equation: Equation) -> LibraryCall:
     """Return the call that computes an equation. Operands and results are dense row-major arrays."""
     if equation.primitive.higher_order:
@@ -72,7 +67,7 @@ def plan(equation: Equation) -> LibraryCall:
     if equation.primitive in SUMS and not filled:
         return LibraryCall(ZEROS, parameters=(len(operands), results[0].bytes))
     found = PLANS.get(equation.primitive)
-    if found is None and _is_ours(equation.primitive):
+    if found is None and is_builtin(equation.primitive):
         raise InternalError(f"No kernel and no library computes `{equation.primitive.name}`.", stage="library")
     if found is None or not filled:
         return plan_evaluation(equation)

@@ -1,0 +1,1 @@
+"""The rules of a primitive by concern; `weft.ir.primitive.Primitive` inherits them all."""
