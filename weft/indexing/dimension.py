@@ -47,7 +47,7 @@ SMALLEST_SIZE = 1
 
 
 def symbol(name: str, lower: Dimension = SMALLEST_SIZE, upper: Dimension | None = None) -> Symbol:
-    """A size known by name. A bound that is an expression of other symbols relates the two."""
+    """Return a size known by name. A bound that is an expression of other symbols relates the sizes."""
     if not name.isidentifier():
         raise ValueError(f"The name of a symbolic dimension must be an identifier such as 'b'. Received: {name!r}")
     if not definitely_nonnegative(lower):
@@ -58,27 +58,27 @@ def symbol(name: str, lower: Dimension = SMALLEST_SIZE, upper: Dimension | None 
 
 
 def symbols(names: str, lower: Dimension = SMALLEST_SIZE, upper: Dimension | None = None) -> tuple[Symbol, ...]:
-    """Several symbols with the same bounds, from their names: `b, t = symbols("b, t")`."""
+    """Return several symbols with the same bounds, from their names: `b, t = symbols("b, t")`."""
     return tuple(symbol(name, lower, upper) for name in names.replace(",", " ").split())
 
 
 def is_symbolic(dimension: Dimension) -> bool:
-    """Whether the size is known only by an expression."""
+    """Return whether a size is an expression and not a number."""
     return isinstance(dimension, Expression)
 
 
 def is_constant(dimension: Dimension) -> bool:
-    """Whether the size is a number."""
+    """Return whether a size is a number."""
     return not isinstance(dimension, Expression)
 
 
 def is_symbolic_shape(shape: Iterable[Dimension]) -> bool:
-    """Whether any dimension is symbolic."""
+    """Return whether any dimension is symbolic."""
     return any(isinstance(dimension, Expression) for dimension in shape)
 
 
 def as_dimension(value: Any) -> Dimension:
-    """A size given by a user, as an int or expression, or an error that says what is wrong with it."""
+    """Convert a size given by a user to an int or expression; raise if it is no integer or negative."""
     if isinstance(value, Expression):
         if range_of(value).upper < 0:
             raise ValueError(f"A dimension is at least 0. Received: {value}, which is always negative")
@@ -96,50 +96,50 @@ def as_dimension(value: Any) -> Dimension:
 
 
 def index_or_size(value: Any) -> Any:
-    """An argument that must be an integer, or a symbolic size; an error says what it was."""
+    """Convert an argument to an int, or return it if it is a symbolic size; raise TypeError otherwise."""
     return value if isinstance(value, Expression) else index(value)
 
 
 def as_shape(values: Any) -> Shape:
-    """A shape given by a user: one size, or a sequence of sizes."""
+    """Convert a shape given by a user, one size or a sequence of sizes, to a tuple."""
     if isinstance(values, Expression) or hasattr(values, "__index__"):
         return (as_dimension(values),)
     return tuple(map(as_dimension, values))
 
 
 def same(left: Dimension, right: Dimension) -> bool:
-    """Whether two sizes are equal for all values of their symbols."""
+    """Return whether two sizes are equal for all values of their symbols."""
     return left == right
 
 
 def same_shape(left: Sequence[Dimension], right: Sequence[Dimension]) -> bool:
-    """Whether two shapes are equal for all values of their symbols."""
+    """Return whether two shapes are equal for all values of their symbols."""
     return tuple(left) == tuple(right)
 
 
 def definitely_different(left: Dimension, right: Dimension) -> bool:
-    """Whether two sizes differ for all values of their symbols."""
+    """Return whether two sizes differ for all values of their symbols."""
     if type(left) is int and type(right) is int:
         return left != right
     return definitely_less(left, right) or definitely_less(right, left)
 
 
 def definitely_less(left: Dimension, right: Dimension) -> bool:
-    """Whether `left < right` for all values of their symbols; False where that is not known."""
+    """Return whether `left < right` for all values of their symbols; False if that is not known."""
     if type(left) is int and type(right) is int:
         return left < right
     return definitely_nonnegative(right - left - 1)
 
 
 def definitely_less_equal(left: Dimension, right: Dimension) -> bool:
-    """Whether `left <= right` for all values of their symbols; False where that is not known."""
+    """Return whether `left <= right` for all values of their symbols; False if that is not known."""
     if type(left) is int and type(right) is int:
         return left <= right
     return definitely_nonnegative(right - left)
 
 
 def product(shape: Iterable[Dimension]) -> Dimension:
-    """Number of elements."""
+    """Return the number of elements of a shape."""
     total: Dimension = 1
     for dimension in shape:
         total = total * dimension
@@ -147,7 +147,7 @@ def product(shape: Iterable[Dimension]) -> Dimension:
 
 
 def divide_exactly(dividend: Dimension, divisor: Dimension) -> Dimension:
-    """The quotient of two sizes where nothing may be left over."""
+    """Divide two sizes; raise unless the divisor divides the dividend for all values of the symbols."""
     if not isinstance(divisor, Expression) and divisor == 0:
         raise ValueError(f"{dividend} cannot be divided by a dimension of size 0")
     rest = dividend % divisor
@@ -164,22 +164,22 @@ def _multiple_text(divisor: Dimension) -> str:
 
 
 def ceil_divide(dividend: Dimension, divisor: Dimension) -> Dimension:
-    """The quotient rounded up, for a positive divisor: how many steps of `divisor` cover `dividend`."""
+    """Divide and round up, for a positive divisor: the number of steps of `divisor` that cover `dividend`."""
     return (dividend + divisor - 1) // divisor
 
 
 def shape_symbols(shape: Iterable[Dimension]) -> tuple[Symbol, ...]:
-    """Every symbol in a shape, in the order of first appearance."""
+    """Return the symbols in a shape, in the order of first appearance."""
     return tuple(dict.fromkeys(found for dimension in shape for found in symbols_of(dimension)))
 
 
 def shape_text(shape: Sequence[Dimension]) -> str:
-    """A shape as Python writes it: `(b, 2*b)`, `(b,)`."""
+    """Format a shape as Python writes a tuple: `(b, 2*b)`, `(b,)`."""
     return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
 
 
 def substitute_shape(shape: Sequence[Dimension], values: Substitution) -> Shape:
-    """The shape with symbols (keys: Symbol or name) replaced by sizes, each of which must respect its bounds."""
+    """Replace symbols (keys: Symbol or name) in a shape by sizes; raise if a size violates its symbol's bounds."""
     for found in shape_symbols(shape):
         size = values.get(found, values.get(found.name))
         if size is None:
@@ -208,7 +208,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "mod": operator.mod,
     "non_negative": lambda size: maximum(size, 0),
 }
-# Functions that take so many arguments; the others take at least one.
+# Number of arguments of a function; the others take at least one.
 _ARITIES = {"floordiv": 2, "mod": 2, "non_negative": 1}
 _RELATIONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     # Each returns the expression that the relation says is nonnegative.
@@ -315,8 +315,8 @@ def _evaluate(node: ast.expr, text: str, known: Mapping[str, Dimension]) -> Dime
 
 
 def _with_bounds(constraints: Sequence[str], known: Mapping[str, Dimension]) -> dict[str, Dimension]:
-    """Symbols by name, with the bounds that the constraints say. A name that an equation defines is an expression of
-    other names."""
+    """Return the symbols by name, with the bounds of the constraints. A name that an equation defines maps to an
+    expression of other names."""
     equations = [text for text in constraints if "==" in text]
     if equations:
         return _with_equations(constraints, equations, known)
@@ -382,7 +382,7 @@ def _may_be_small(value: Dimension) -> bool:
 
 
 def _solve(text: str, solved: Mapping[Symbol, Dimension]) -> tuple[Symbol, Dimension]:
-    """The symbol that an equation defines, and its value in terms of others."""
+    """Solve an equation for one of its symbols; return the symbol and its value in terms of others."""
     node = _parse(text)
     if not (isinstance(node, ast.Compare) and len(node.ops) == 1 and isinstance(node.ops[0], ast.Eq)):
         raise _not_a_constraint(text)
@@ -407,7 +407,7 @@ def _solve(text: str, solved: Mapping[Symbol, Dimension]) -> tuple[Symbol, Dimen
 
 
 def _read_constraint(text: str) -> tuple[str, bool, Dimension] | None:
-    """(name, whether the bound is a lower one, bound) of a comparison; None if it always holds."""
+    """Parse a comparison; return (name, whether the bound is a lower one, bound), or None if it always holds."""
     node = _parse(text)
     if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in _RELATIONS:
         left, right = _evaluate(node.left, text, {}), _evaluate(node.comparators[0], text, {})

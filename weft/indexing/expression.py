@@ -57,34 +57,34 @@ class Expression(IntegerOperators):
 
     @property
     def range(self) -> Range:
-        """An interval that contains every value the expression can take."""
+        """Interval that contains every value of the expression."""
         if self._range is None:
             self._range = _range_of_parts(self)
         return self._range
 
     @property
     def symbols(self) -> tuple[Symbol, ...]:
-        """Every symbol in the expression, in name order."""
+        """Symbols in the expression, in name order."""
         if self._symbols is None:
             self._symbols = self._compute_symbols()
         return self._symbols
 
     @property
     def order(self) -> str:
-        """A text that sorts expressions the same way in every process."""
+        """Text that sorts expressions the same way in every process."""
         if self._order is None:
             self._order = self._compute_order()
         return self._order
 
     @property
     def scope(self) -> Any:
-        """The `export.SymbolicScope` that the symbols were declared in, or None."""
+        """`export.SymbolicScope` in which the symbols were declared, or None."""
         return next((symbol._scope for symbol in self.symbols if symbol._scope is not None), None)
 
     # Not an ABC: that metaclass slows down isinstance, which every operation here asks.
     @abstractmethod
     def _operands(self) -> tuple[Integer, ...]:
-        """The expressions directly inside this one."""
+        """Return the expressions directly inside this one."""
 
     @abstractmethod
     def _compute_range(self) -> Range: ...
@@ -138,7 +138,8 @@ class Symbol(Expression):
         return created
 
     def renewed(self) -> Symbol:
-        """Another symbol of this name and with these bounds: equal to none, so that nothing is remembered of it."""
+        """Return a new symbol of this name and these bounds. It is equal to no other, so no memoized result applies to
+        it."""
         created = object.__new__(Symbol)
         created._order = created._range = created._symbols = None
         created.name, created.lower, created.upper, created._scope = self.name, self.lower, self.upper, None
@@ -213,7 +214,7 @@ class Polynomial(Expression):
 
 
 class Division(Expression):
-    """What a quotient and a remainder have in common: two operands, one of two operators between them."""
+    """Base of quotient and remainder: two operands and an operator between them."""
 
     __slots__ = ("dividend", "divisor")
 
@@ -300,7 +301,7 @@ class Extremum(Expression):
 
 
 def _intern(kind: type[Any], **fields: Any) -> Any:
-    """The one expression of this kind with these fields."""
+    """Return the unique expression of this kind with these fields, creating it at its first use."""
     key = (kind, *fields.values())
     found = _interned.get(key)
     if found is None:
@@ -320,7 +321,7 @@ def _order_of(value: Integer) -> str:
 
 
 def _factor_text(value: Integer) -> str:
-    """Text of a value as a factor: in parentheses unless it binds as tightly as a name."""
+    """Format a value as a factor: in parentheses unless it binds as tightly as a name."""
     plain = value >= 0 if isinstance(value, int) else isinstance(value, Symbol | Extremum)
     return str(value) if plain else f"({value})"
 
@@ -329,7 +330,7 @@ def _factor_text(value: Integer) -> str:
 
 
 def range_of(value: Integer) -> Range:
-    """An interval that contains every value of an int or expression."""
+    """Return an interval that contains every value of an int or expression."""
     return value.range if isinstance(value, Expression) else Range(value, value)
 
 
@@ -339,12 +340,12 @@ def _range_of_parts(expression: Expression) -> Range:
 
 
 def symbols_of(value: Integer) -> tuple[Symbol, ...]:
-    """The symbols of an int (none) or expression, in name order."""
+    """Return the symbols of an int (none) or expression, in name order."""
     return value.symbols if isinstance(value, Expression) else ()
 
 
 def terms_of(value: Integer) -> Terms:
-    """The normal form of an int or expression; zero has no terms."""
+    """Return the normal form of an int or expression as terms; zero has none."""
     if isinstance(value, Expression):
         return value.terms
     return (((), value),) if value else ()
@@ -352,13 +353,14 @@ def terms_of(value: Integer) -> Terms:
 
 @ask_for_all_sizes
 def definitely_nonnegative(value: Integer) -> bool:
-    """Whether the value is known to be at least zero, by ranges and by bounds that are expressions themselves."""
+    """Return whether a value is known to be at least zero, by ranges and by bounds that are expressions themselves."""
     return is_nonnegative(value)
 
 
 @ask_for_all_sizes
 def linear_in(value: Integer, symbol: Symbol) -> tuple[Integer, Integer] | None:
-    """`(coefficient, rest)`, free of the symbol, with `value == coefficient * symbol + rest`, or None."""
+    """Split a value into `(coefficient, rest)`, free of the symbol, with `value == coefficient * symbol + rest`; None
+    if it is not linear in the symbol."""
     linear: list[Term] = []
     rest: list[Term] = []
     for monomial, coefficient in terms_of(value):
@@ -373,7 +375,7 @@ def linear_in(value: Integer, symbol: Symbol) -> tuple[Integer, Integer] | None:
 
 
 def from_terms(terms: Iterable[Term]) -> Integer:
-    """The sum of the terms, in normal form."""
+    """Add the terms up, in normal form."""
     total: Coefficients = {}
     polynomial.accumulate(total, terms)
     return _normal_form(total)
@@ -399,7 +401,7 @@ def _normal_form(total: Coefficients) -> Integer:
 
 @memoize_binary
 def add(left: Integer, right: Integer) -> Integer:
-    """Sum in normal form."""
+    """Return the sum in normal form."""
     if isinstance(left, int) and isinstance(right, int):
         return left + right
     if isinstance(right, int) and right == 0:
@@ -411,7 +413,7 @@ def add(left: Integer, right: Integer) -> Integer:
 
 @memoize_binary
 def multiply(left: Integer, right: Integer) -> Integer:
-    """Product in normal form, multiplied out."""
+    """Return the product in normal form, multiplied out."""
     if isinstance(left, int) and isinstance(right, int):
         return left * right
     return from_terms(polynomial.products(terms_of(left), terms_of(right)))
@@ -505,7 +507,7 @@ def _absorb(total: Coefficients, monomial: Monomial, coefficient: int, atom: Flo
 
 
 def _divisions(value: Integer, kind: type[Division]) -> int:
-    """How many factors of the terms are divisions of a kind."""
+    """Count the factors of the terms that are divisions of a kind."""
     return sum(isinstance(atom, kind) for monomial, _ in terms_of(value) for atom in monomial)
 
 
@@ -516,7 +518,7 @@ _RECOMBINATIONS: dict[type, Callable[[Coefficients, Monomial, int, Any], bool]] 
 
 
 def _single_term(divisor: Integer) -> Term | None:
-    """The one term of a divisor that is a number times symbols and never zero, or None."""
+    """Return the term of a divisor that is a positive product of a number and symbols, or None."""
     terms = terms_of(divisor)
     simple = len(terms) == 1 and all(type(atom) is Symbol for atom in terms[0][0]) and range_of(divisor).lower > 0
     return terms[0] if simple else None
@@ -527,7 +529,7 @@ def _single_term(divisor: Integer) -> Term | None:
 
 @memoize_binary
 def floor_divide(dividend: Integer, divisor: Integer) -> Integer:
-    """`dividend // divisor`, simplified. A divisor that may be zero is left alone."""
+    """Return `dividend // divisor`, simplified. A divisor that may be zero is not simplified."""
     if isinstance(dividend, int) and isinstance(divisor, int):
         return dividend // divisor
     if range_of(divisor).upper < 0:
@@ -586,7 +588,7 @@ def _divide_extremum(dividend: Integer, divisor: Integer) -> Integer | None:
 
 @memoize_binary
 def modulo(dividend: Integer, divisor: Integer) -> Integer:
-    """`dividend % divisor`, simplified. A divisor that may be zero is left alone."""
+    """Return `dividend % divisor`, simplified. A divisor that may be zero is not simplified."""
     if isinstance(dividend, int) and isinstance(divisor, int):
         return dividend % divisor
     if range_of(divisor).upper < 0:
@@ -614,14 +616,14 @@ def modulo(dividend: Integer, divisor: Integer) -> Integer:
 
 
 def _atom(kind: type[Division], dividend: Integer, divisor: Integer) -> Expression:
-    """The division as an atom of its own."""
+    """Create an atom for a division that no rule simplifies; raise if the divisor is zero."""
     if isinstance(divisor, int) and divisor == 0:
-        raise ZeroDivisionError(f"division of {dividend} by zero")
+        raise ZeroDivisionError(f"The divisor of {dividend} must not be zero.")
     return _intern(kind, dividend=dividend, divisor=divisor)
 
 
 def _constant_quotient(dividend: Integer, divisor: Integer) -> int | None:
-    """The quotient, where it is the same for all values of the symbols. The divisor is positive."""
+    """Return the quotient if it is the same for all values of the symbols, else None. The divisor must be positive."""
     quotient = range_of(dividend) // range_of(divisor)
     if quotient.is_constant:
         return int(quotient.lower)
@@ -634,7 +636,7 @@ def _constant_quotient(dividend: Integer, divisor: Integer) -> int | None:
 
 
 def _split_multiples(dividend: Integer, divisor: Integer) -> tuple[Integer, Integer]:
-    """`(q, r)` with `dividend == q * divisor + r`, q as large a part of the dividend as can be seen."""
+    """Return `(q, r)` with `dividend == q * divisor + r` and q as large a part of the dividend as can be found."""
     divisor_terms = terms_of(divisor)
     if len(divisor_terms) > 1:
         quotient, remainder = map(from_terms, polynomial.divide(terms_of(dividend), divisor_terms))
@@ -657,7 +659,7 @@ def _split_multiples(dividend: Integer, divisor: Integer) -> tuple[Integer, Inte
 
 
 def _split_by_common_factor(dividend: Integer, divisor: Integer) -> tuple[Integer, Integer, Integer, Integer] | None:
-    """`(g, m, d, r)` with `dividend == g*m + r`, `divisor == g*d`, `0 <= r < g`, or None.
+    """Return `(g, m, d, r)` with `dividend == g*m + r`, `divisor == g*d`, `0 <= r < g`, or None.
 
     Then `dividend // divisor == m // d` and `dividend % divisor == g * (m % d) + r`:
     `(8*k + j) // 16 -> k // 2` when `0 <= j < 8`.
@@ -710,7 +712,7 @@ def _unwrap_remainders(dividend: Integer, divisor: Integer) -> Integer:
 
 @ask_for_all_sizes
 def minimum(*values: Integer) -> Integer:
-    """The smallest of the values; those known not to be the smallest are dropped."""
+    """Return the smallest of the values; values known not to be the smallest are dropped."""
     if all(type(value) is int for value in values):
         return min(values)
     return _extremum(1, values)
@@ -718,7 +720,7 @@ def minimum(*values: Integer) -> Integer:
 
 @ask_for_all_sizes
 def maximum(*values: Integer) -> Integer:
-    """The largest of the values; those known not to be the largest are dropped."""
+    """Return the largest of the values; values known not to be the largest are dropped."""
     if all(type(value) is int for value in values):
         return max(values)
     return _extremum(-1, values)
@@ -741,7 +743,7 @@ def _extremum(sign: int, values: Iterable[Integer]) -> Integer:
 
 
 def _replacement(key: Any, replacement: Any, value: Integer, values: Substitution) -> Any:
-    """What a symbol of `value` is replaced by, checked; arrays are int64."""
+    """Check the replacement of a symbol of `value`; return an int or expression, or an array as int64."""
     if not isinstance(replacement, np.ndarray):
         integer = as_integer(replacement)
         if integer is None:

@@ -1,9 +1,9 @@
 """Questions about symbolic integers that have an answer for given sizes only.
 
-Code that is run for symbols asks whether `t >= 16`, or for `int(t)`. Without sizes such a question has no answer. Under
-`deciding(sizes)` it is answered for these sizes and written down, as a `Guard`: what the code then did is what it does
-for all sizes that satisfy the guards. Emitters are run so (`compiler/family/`), and their questions are the classes of
-sizes that have kernels of their own.
+Code that runs on symbols evaluates `t >= 16` or `int(t)`. Without sizes such a question has no answer. Under
+`deciding(sizes)` it is answered for these sizes and recorded as a `Guard`: the code behaves the same for all sizes that
+satisfy the guards. Emitters run this way (`compiler/family/`), and their guards define the classes of sizes that have
+kernels of their own.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NOT_NEGATIVE, NEGATIVE, ZERO, NOT_ZERO = ">= 0", "< 0", "== 0", "!= 0"
 
 @dataclass(frozen=True)
 class Guard:
-    """`expression relation`, where the relation compares with zero."""
+    """Condition `expression relation`, where the relation compares with zero."""
 
     expression: Any
     relation: str
@@ -35,7 +35,8 @@ class Guard:
 
 @dataclass(frozen=True)
 class RuleGuard:
-    """`rule(fixed, values of the expressions)` is `result`: for choices that no few comparisons describe."""
+    """Condition `rule(fixed, values of the expressions) == result`, for choices that a few comparisons cannot
+    describe."""
 
     rule: Callable[[Any, tuple[int, ...]], Any]
     fixed: Any
@@ -47,7 +48,7 @@ class RuleGuard:
 
 
 class Answers:
-    """Answers questions for given sizes, and collects the guards under which the same answers are right."""
+    """Answers for given sizes, with the guards under which the same answers are right."""
 
     # Whether sizes are declared to be symbols: see `DeclaredAnswers`.
     declared = False
@@ -57,24 +58,24 @@ class Answers:
         self.user_code = user_code  # whether code that is not Weft's may be asking
         self._guards: dict[Any, Guard | RuleGuard] = {}
         self.remembered: dict[Any, Any] = {}  # what was computed while questions are answered so
-        self.constants = 0  # how often a value was asked for
-        self.first_constant = ""  # ... and in words, by whom first
+        self.constants = 0  # number of values that became constants
+        self.first_constant = ""  # ... and the reason of the first, in words
 
     @property
     def guards(self) -> tuple[Guard | RuleGuard, ...]:
         return tuple(self._guards.values())
 
     def value(self, expression: Any) -> int:
-        """The value of an expression, which is not asked for: nothing depends on it yet."""
+        """Return the value of an expression without a guard: nothing may depend on it."""
         result: int = expression.substitute(self.sizes)
         return result
 
     def cover(self, expression: Any) -> bool:
-        """Whether an expression is over these sizes, and not over other symbols, such as indices."""
+        """Return whether an expression is over these sizes only, and not over other symbols such as indices."""
         return all(symbol in self.sizes for symbol in expression.symbols)
 
     def know(self, expression: Any) -> bool:
-        """Whether an expression is over these sizes, and who asks is to be told its value, or what it is equal to."""
+        """Return whether an expression has a value under these sizes, or an answer to whether it equals another."""
         return self.cover(expression)
 
     def is_nonnegative(self, expression: Any) -> bool:
@@ -88,7 +89,7 @@ class Answers:
         return holds
 
     def constant(self, expression: Any) -> int:
-        """The value of an expression, which from now on is this constant."""
+        """Return the value of an expression and guard that it stays this constant."""
         value = self.value(expression)
         self._ask(expression - value, ZERO)
         if not self.constants:
@@ -98,15 +99,15 @@ class Answers:
         return value
 
     def seen_outside(self, expression: Any, above: int = 2) -> int | None:
-        """The value of an expression, if code that is not Weft's has called the method that asks, so many frames above:
-        to look it up in a table, or to print it. Such code may do anything with it, so it is a constant."""
+        """Return the value of an expression if user code called the method `above` frames up, to print it or look it up
+        in a table; None if Weft's own code did. User code may do anything with the value, so it becomes a constant."""
         caller = sys._getframe(above)
         if caller.f_code.co_filename.startswith(_HERE) or not _is_outside(caller) or not self.cover(expression):
             return None
         return self.constant(expression)
 
     def decide(self, rule: Callable[[Any, tuple[int, ...]], Any], fixed: Any, integers: tuple[Any, ...]) -> Any:
-        """What a rule says for the values of integers, some of which are expressions."""
+        """Return the result of a rule for the values of `integers`, some of which are expressions, and guard it."""
         result = rule(fixed, tuple([i if isinstance(i, int) else self.value(i) for i in integers]))
         self._guards.setdefault((rule, fixed, integers), RuleGuard(rule, fixed, integers, result))
         return result
@@ -116,9 +117,9 @@ class Answers:
 
 
 class DeclaredAnswers(Answers):
-    """Answers questions about sizes that were declared to be symbols. Weft's own code asks whether two sizes are equal
-    for all values of the symbols, as shapes must be; other code asks for the sizes of the call. Where a size is needed
-    as a number it raises: whoever declares sizes wants to know."""
+    """Answers about sizes that were declared to be symbols. Weft's own code gets the answer for all values of the
+    symbols to whether two sizes are equal, as shapes must be; other code gets the answer for the sizes of the call.
+    Where a size is needed as a number it raises, because a user who declares sizes wants to know."""
 
     declared = True
 
@@ -127,16 +128,16 @@ class DeclaredAnswers(Answers):
 
 
 class Assumption(NamedTuple):
-    """`expression` is not zero, and the line that was told so."""
+    """The assumption that `expression` is not zero, and the line that depends on it."""
 
     expression: Any
     line: str
 
 
 class Assumptions(Answers):
-    """Where there are no sizes yet: code that is not Weft's and asks whether two sizes are equal, which they are for
-    some values of the symbols, is told that they are not. That is an assumption, to be checked when sizes are known.
-    Other questions that have no one answer raise."""
+    """Answers before there are sizes. When user code compares two sizes that are equal for some values of the symbols
+    only, the answer is that they differ. That is an assumption, to be checked when sizes are known. Other questions
+    without a single answer raise."""
 
     declared = True
 
@@ -159,8 +160,8 @@ _HERE = os.path.dirname(__file__) + os.sep
 
 
 def _is_outside(frame: Any) -> bool:
-    """Whether code that is not Weft's asks something of an expression: that which called the expression's methods, or
-    had the standard library call them."""
+    """Return whether the frame is user code that called methods of the expression, directly or through the standard
+    library."""
     while frame is not None:
         name = frame.f_code.co_filename
         if is_own(name):
@@ -173,8 +174,8 @@ def _is_outside(frame: Any) -> bool:
 
 
 def is_asked_outside(above: int = 2) -> bool:
-    """Whether code that is not Weft's has called the method that asks, or had the standard library call it. The caller
-    of that method is so many frames above."""
+    """Return whether user code called the method, directly or through the standard library. The caller of that method
+    is `above` frames up."""
     caller = sys._getframe(above)
     return not is_own(caller.f_code.co_filename) and _is_outside(caller)
 
@@ -188,14 +189,14 @@ current = _Current()
 
 @contextmanager
 def deciding(sizes: Mapping[Any, int], user_code: bool = True) -> Iterator[Answers]:
-    """Questions in this thread are answered for these sizes. Without `user_code` only Weft's own code is run."""
+    """Answer questions in this thread for these sizes. Without `user_code` only Weft's own code runs."""
     with answering(Answers(sizes, user_code)) as answers:
         yield answers
 
 
 @contextmanager
 def answering(answers: Answers) -> Iterator[Answers]:
-    """Questions in this thread are answered so."""
+    """Answer questions in this thread by `answers`."""
     before, current.answers = current.answers, answers
     try:
         yield answers
@@ -205,7 +206,7 @@ def answering(answers: Answers) -> Iterator[Answers]:
 
 @contextmanager
 def undecided() -> Iterator[None]:
-    """Questions are not answered: for what is remembered beyond the sizes of now."""
+    """Suspend answers, for results that are memoized beyond the current sizes."""
     before, current.answers = current.answers, None
     try:
         yield
@@ -214,25 +215,25 @@ def undecided() -> Iterator[None]:
 
 
 def is_answered(integer: Any) -> bool:
-    """Whether questions about an integer have an answer: it is a number, or sizes are decided for."""
+    """Return whether questions about an integer have an answer: it is a number, or the current sizes determine it."""
     return isinstance(integer, int) or (current.answers is not None and current.answers.know(integer))
 
 
 def is_covered(integer: Any) -> bool:
-    """Whether it is known for some sizes, those that are decided for, if an integer is negative."""
+    """Return whether the sign of an integer is known: it is a number, or an expression over the current sizes."""
     return isinstance(integer, int) or (current.answers is not None and current.answers.cover(integer))
 
 
 def decided(rule: Callable[[Any, tuple[int, ...]], Any], fixed: Any, integers: Sequence[Any]) -> Any:
-    """`rule(fixed, integers)`. Where some of the integers are symbolic, it is what the rule says for the sizes that are
-    decided for; code that depends on the result only is right for all sizes for which the rule says the same."""
+    """Return `rule(fixed, integers)`, for the current sizes if some of the integers are symbolic. Code that depends on
+    the result only is right for all sizes for which the rule returns the same."""
     if current.answers is None or all(isinstance(i, int) for i in integers):
         return rule(fixed, tuple(integers))
     return current.answers.decide(rule, fixed, tuple(integers))
 
 
 def checker(guards: Sequence[Guard | RuleGuard], symbols: Sequence[Any]) -> Callable[..., bool]:
-    """A function of the values of symbols: whether all guards hold."""
+    """Compile guards to a function of the symbols' values that returns whether all of them hold."""
     texts: list[str] = []
     names: dict[str, Any] = {}
     # In the order in which they were asked: later ones may make sense only where earlier ones hold.
@@ -247,18 +248,18 @@ def checker(guards: Sequence[Guard | RuleGuard], symbols: Sequence[Any]) -> Call
 
 
 def evaluated(text: str, symbols: Sequence[Any], names: Mapping[str, Any] | None = None) -> Callable[..., Any]:
-    """A function of the values of symbols that computes what an expression of their names says."""
+    """Compile the text of an expression to a function of the symbols' values."""
     known = {"__builtins__": {}, "min": min, "max": max, **(names or {})}
     function: Callable[..., Any] = eval(f"lambda {', '.join(s.name for s in symbols)}: {text}", known)
     return function
 
 
 def evaluated_once(text: str, symbols: Sequence[Any], before: Sequence[str] = ()) -> Callable[..., Any]:
-    """The same of a long expression, all of which is computed: equal calls of `min` and `max` in it are one. Lines
-    before it define names that it has."""
+    """Compile a long expression as `evaluated` does, computing equal calls of `min` and `max` once. The lines `before`
+    define further names. All of the expression is computed."""
     lines: list[str] = []
     while (start := max(text.rfind("max("), text.rfind("min("))) >= 0:
-        # Nothing after the last call is one, so there is none in it.
+        # The last call contains no other call.
         level, end = 1, start + 4
         while level:
             level += {"(": 1, ")": -1}.get(text[end], 0)

@@ -24,7 +24,7 @@ ConstantSizeError.page = InconclusiveDimensionOperation.page
 
 
 def not_constant(what: str, size: Any) -> ConstantSizeError:
-    """The error where something needs a size that is a number."""
+    """Create the error for a size that must be a number and is symbolic."""
     return ConstantSizeError(
         f"{what} needs a size that is a number, but the size is {size}.",
         received="known is " + ", ".join(bounds_text(symbol) for symbol in size.symbols),
@@ -36,7 +36,7 @@ def not_constant(what: str, size: Any) -> ConstantSizeError:
 
 
 class Bounded(Protocol):
-    """What this file needs to know of a symbol."""
+    """A symbol, as far as errors describe it."""
 
     @property
     def name(self) -> str: ...
@@ -49,7 +49,8 @@ class Bounded(Protocol):
 
 
 def inconclusive(question: str, symbols: Iterable[Bounded], fix: str | None = None) -> InconclusiveDimensionError:
-    """The error: which question, what is known of the symbols in it, and how to say more."""
+    """Create the error for a question without a single answer: it names the question, the known bounds of its symbols,
+    and how to declare more."""
     found = list(dict.fromkeys(symbols))
     name = found[0].name
     return InconclusiveDimensionError(
@@ -63,7 +64,7 @@ def inconclusive(question: str, symbols: Iterable[Bounded], fix: str | None = No
 
 
 def bounds_text(symbol: Bounded) -> str:
-    """What is known of a symbol, as `1 <= b <= 8`."""
+    """Format the bounds of a symbol, as `1 <= b <= 8`."""
     lower = "" if symbol.lower is None else f"{symbol.lower} <= "
     upper = "" if symbol.upper is None else f" <= {symbol.upper}"
     return f"{lower}{symbol.name}{upper}"

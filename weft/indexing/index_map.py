@@ -41,7 +41,7 @@ from weft.indexing.ranges import Range
 
 IndexArrays: TypeAlias = Sequence[Any]
 
-# An exhaustive check of more points than this takes longer than anybody wants to wait.
+# An exhaustive check of more points than this takes too long.
 MOST_POINTS = 1 << 20
 
 
@@ -54,23 +54,23 @@ class Constraint:
     high: Integer
 
     def always_holds(self) -> bool:
-        """Whether the condition is known to hold everywhere."""
+        """Return whether the condition is known to hold everywhere."""
         return definitely_nonnegative(self.expression - self.low) and definitely_nonnegative(
             self.high - self.expression
         )
 
     def never_holds(self) -> bool:
-        """Whether the condition is known to hold nowhere."""
+        """Return whether the condition is known to hold nowhere."""
         return definitely_nonnegative(self.low - self.expression - 1) or definitely_nonnegative(
             self.expression - self.high - 1
         )
 
     def substitute(self, values: Substitution) -> Constraint:
-        """The condition with symbols replaced."""
+        """Replace symbols in the condition."""
         return Constraint(*(substitute(part, values) for part in (self.expression, self.low, self.high)))
 
     def holds(self, values: Substitution) -> Any:
-        """Whether the condition holds, for each element of the arrays that are substituted for the symbols."""
+        """Evaluate the condition for each element of the arrays that are substituted for the symbols."""
         expression, low, high = (substitute(part, values) for part in (self.expression, self.low, self.high))
         return (low <= expression) & (expression <= high)
 
@@ -81,7 +81,7 @@ class Constraint:
 
 
 class Source(NamedTuple):
-    """Where an element of a result may come from: an operand, the index in it, and the condition.
+    """Where an element of a result may be read from: an operand, the index into it, and a condition.
 
     An operation has a sequence of them, and the first whose condition holds is the one that is read.
     """
@@ -92,7 +92,7 @@ class Source(NamedTuple):
 
 
 def index_symbol(name: str, size: Dimension) -> Symbol:
-    """The symbol for an index into a dimension: from 0 to size - 1."""
+    """Return the symbol of an index into a dimension: from 0 to size - 1."""
     return Symbol(name, 0, size - 1)
 
 
@@ -116,40 +116,41 @@ class IndexMap:
     def over(
         shape: Sequence[Dimension], results: Iterable[Integer], constraints: Iterable[Constraint] = ()
     ) -> IndexMap:
-        """A map from indices `d0, d1, ...` of a shape; `indices(shape)` are the symbols to build the results from."""
+        """Create a map from indices `d0, d1, ...` of a shape; `indices(shape)` are the symbols to build the results
+        from."""
         dims = tuple((f"d{i}", size) for i, size in enumerate(shape))
         return IndexMap(dims, tuple(results), tuple(constraints))
 
     @staticmethod
     def identity(shape: Sequence[Dimension]) -> IndexMap:
-        """The map from each index to itself."""
+        """Return the map from each index to itself."""
         return IndexMap.over(shape, indices(shape))
 
     @staticmethod
     def permutation(shape: Sequence[Dimension], order: Sequence[int]) -> IndexMap:
-        """The map `(d0, d1, ...) -> (d[order[0]], d[order[1]], ...)`."""
+        """Return the map `(d0, d1, ...) -> (d[order[0]], d[order[1]], ...)`."""
         symbols = indices(shape)
         return IndexMap.over(shape, (symbols[i] for i in order))
 
     @property
     def shape(self) -> Shape:
-        """The sizes of the tensor whose indices come in."""
+        """Sizes of the tensor that the map is applied to indices of."""
         return tuple(size for _, size in self.dims)
 
     @cached_property
     def symbols(self) -> tuple[Symbol, ...]:
-        """The symbols of the incoming index."""
+        """Symbols of the index that the map is applied to."""
         return tuple(index_symbol(name, size) for name, size in self.dims)
 
     # --- algebra
 
     def apply(self, index: Sequence[Integer]) -> tuple[Integer, ...]:
-        """The results at an index made of ints and expressions."""
+        """Return the results at an index made of ints and expressions."""
         values = dict(zip(self.symbols, index, strict=True))
         return tuple(substitute(result, values) for result in self.results)
 
     def then(self, following: IndexMap) -> IndexMap:
-        """This map first, then `following` on its results."""
+        """Compose: this map first, then `following` on its results."""
         if len(following.dims) != len(self.results):
             raise ValueError(
                 f"A map of {len(following.dims)} dims cannot follow one with {len(self.results)} results. "
@@ -170,7 +171,7 @@ class IndexMap:
         return IndexMap(dims, results, constraints).simplify()
 
     def simplify(self) -> IndexMap:
-        """The same map, simplified by what follows from sizes and constraints.
+        """Simplify the map by what follows from sizes and constraints.
 
         An index into a dimension of size 1 is 0; a constraint that always holds is dropped; a constraint on one index
         narrows its range, within which results may get simpler.
@@ -190,7 +191,7 @@ class IndexMap:
 
     @staticmethod
     def _narrowed(symbol: Symbol, constraints: Iterable[Constraint]) -> Symbol:
-        """The symbol with the bounds that constraints `low <= coefficient*symbol + rest <= high` leave it."""
+        """Narrow the bounds of a symbol by constraints `low <= coefficient*symbol + rest <= high`."""
         known = symbol.range
         for constraint in constraints:
             if symbols_of(constraint.expression) != (symbol,):
@@ -226,7 +227,7 @@ class IndexMap:
         return self.as_permutation() is not None
 
     def as_permutation(self) -> tuple[int, ...] | None:
-        """Which dim each result is, or None where the results are not the dims in some order."""
+        """Return the dim that each result is, or None if the results are not the dims in some order."""
         if self.constraints or len(self.results) != len(self.dims):
             return None
         # A dimension of size 1 is written 0 after simplification, and may be any of them.
@@ -244,7 +245,7 @@ class IndexMap:
         return found if sorted(found) == list(range(len(self.dims))) else None
 
     def is_bijection(self, onto: Sequence[Dimension]) -> bool:
-        """Whether each index of the shape `onto` is reached exactly once, tried out for all indices.
+        """Return whether each index of the shape `onto` is reached exactly once, by trying all indices.
 
         Only for int sizes of at most a million points; ask a substituted map where sizes are symbolic.
         """
@@ -270,13 +271,13 @@ class IndexMap:
         return dict(zip(self.symbols, arrays, strict=True))
 
     def evaluate(self, index: IndexArrays) -> tuple[np.ndarray, ...]:
-        """The results for arrays of indices, one for each dim, that broadcast together."""
+        """Return the results for arrays of indices, one for each dim, that broadcast together."""
         values = self._values(index)
         shape = np.broadcast_shapes(*(np.shape(value) for value in values.values()))
         return tuple(np.broadcast_to(substitute(result, values), shape) for result in self.results)
 
     def holds(self, index: IndexArrays) -> np.ndarray:
-        """Whether all constraints hold, for arrays of indices that broadcast together."""
+        """Return whether all constraints hold, for arrays of indices that broadcast together."""
         values = self._values(index)
         shape = np.broadcast_shapes(*(np.shape(value) for value in values.values()))
         answer = np.ones(shape, bool)
@@ -294,17 +295,17 @@ class IndexMap:
 
 
 def compose(*maps: IndexMap) -> IndexMap:
-    """The maps one after the other, the first one first."""
+    """Compose maps, the first one applied first."""
     return reduce(IndexMap.then, maps)
 
 
 def indices(shape: Sequence[Dimension]) -> tuple[Symbol, ...]:
-    """The symbols `d0, d1, ...` of an index into a shape."""
+    """Return the symbols `d0, d1, ...` of an index into a shape."""
     return tuple(index_symbol(f"d{i}", size) for i, size in enumerate(shape))
 
 
 def as_ints(shape: Sequence[Dimension]) -> tuple[int, ...]:
-    """A shape that must not be symbolic."""
+    """Return a shape as ints; raise if it is symbolic."""
     sizes = tuple(size for size in shape if not isinstance(size, Expression))
     if len(sizes) != len(shape):
         raise ValueError(f"All sizes must be ints here; substitute the symbols first. Received: {shape_text(shape)}")
@@ -312,22 +313,22 @@ def as_ints(shape: Sequence[Dimension]) -> tuple[int, ...]:
 
 
 def grid(shape: Sequence[Dimension]) -> list[np.ndarray]:
-    """Every index of a shape of ints, as one array of that shape for each dimension."""
+    """Return all indices of a shape of ints, as one array of that shape for each dimension."""
     return list(np.indices(as_ints(shape))) if shape else []
 
 
 def row_major_strides(shape: Sequence[Dimension]) -> tuple[Dimension, ...]:
-    """Strides, in elements, of a dense tensor whose last dimension is contiguous."""
+    """Return the strides, in elements, of a dense tensor whose last dimension is contiguous."""
     return tuple(product(shape[i + 1 :]) for i in range(len(shape)))
 
 
 def source(operand: int, index_map: IndexMap) -> Source:
-    """An operand read through a map, under the constraints of the map."""
+    """Return an operand that is read through a map, under the constraints of the map."""
     return Source(operand, index_map, index_map.constraints)
 
 
 def read(shape: Sequence[Dimension], sources: Iterable[Source], operands: Sequence[np.ndarray]) -> np.ndarray:
-    """What the sources mean: the array of a shape whose every element is read from the first source that holds."""
+    """Gather a result from its sources: read every element from the first source whose condition holds."""
     index, sizes = grid(shape), as_ints(shape)
     result: np.ndarray = np.zeros(sizes, np.result_type(*operands))
     missing: np.ndarray = np.ones(sizes, np.bool_)
@@ -345,7 +346,7 @@ def read(shape: Sequence[Dimension], sources: Iterable[Source], operands: Sequen
 
 
 def transpose_map(shape: Sequence[Dimension], permutation: Sequence[int]) -> IndexMap:
-    """Result axis i is operand axis `permutation[i]`."""
+    """Return the map of a transposition: result axis i is operand axis `permutation[i]`."""
     if sorted(permutation) != list(range(len(shape))):
         raise ValueError(f"{tuple(permutation)} is not a permutation of the axes of {shape_text(shape)}")
     inverse = sorted(range(len(permutation)), key=permutation.__getitem__)
@@ -355,7 +356,8 @@ def transpose_map(shape: Sequence[Dimension], permutation: Sequence[int]) -> Ind
 def broadcast_map(
     operand_shape: Sequence[Dimension], shape: Sequence[Dimension], broadcast_dimensions: Sequence[int]
 ) -> IndexMap:
-    """Operand axis i is result axis `broadcast_dimensions[i]`, repeated where the operand has size 1."""
+    """Return the map of a broadcast: operand axis i is result axis `broadcast_dimensions[i]`, repeated where the
+    operand has size 1."""
     symbols = indices(shape)
     axes = zip(operand_shape, broadcast_dimensions, strict=True)
     return IndexMap.over(shape, (0 if same(size, 1) else symbols[axis] for size, axis in axes))
@@ -367,7 +369,8 @@ def slice_map(
     limit_indices: Sequence[Integer],
     strides: Sequence[int] | None = None,
 ) -> IndexMap:
-    """From start (included) to limit (not included) in steps; a start may be a symbol for a value known later."""
+    """Return the map of a slice from start (included) to limit (not included) in steps; a start may be a symbol for a
+    value known later."""
     steps = strides if strides is not None else [1] * len(shape)
     if not len(shape) == len(start_indices) == len(limit_indices) == len(steps):
         raise ValueError(f"A slice of {shape_text(shape)} needs {len(shape)} starts, limits and strides")
@@ -378,7 +381,7 @@ def slice_map(
 
 
 def reverse_map(shape: Sequence[Dimension], dimensions: Iterable[int]) -> IndexMap:
-    """Reversed along the axes in `dimensions`."""
+    """Return the map that reverses the axes in `dimensions`."""
     flipped = set(dimensions)
     symbols = indices(shape)
     return IndexMap.over(
@@ -387,7 +390,8 @@ def reverse_map(shape: Sequence[Dimension], dimensions: Iterable[int]) -> IndexM
 
 
 def pad_map(shape: Sequence[Dimension], padding_config: Sequence[tuple[Integer, Integer, int]]) -> IndexMap:
-    """Padding by (low, high, interior) for each axis; the constraints say where the operand is, not the padding."""
+    """Return the map of padding by (low, high, interior) for each axis; it is defined where the operand is, not in the
+    padding."""
     sizes: list[Dimension] = []
     for size, (low, high, interior) in zip(shape, padding_config, strict=True):
         sizes.append(maximum(low + size + maximum(size - 1, 0) * interior + high, 0))
@@ -402,7 +406,7 @@ def pad_map(shape: Sequence[Dimension], padding_config: Sequence[tuple[Integer, 
 
 
 def concatenate_map(shapes: Sequence[Sequence[Dimension]], dimension: int, piece: int) -> IndexMap:
-    """The part of a concatenation that comes from one piece; the constraint says which part that is."""
+    """Return the map of a concatenation to one of its operands; the constraint restricts it to that operand's part."""
     before, size = sum_of(shape[dimension] for shape in shapes[:piece]), shapes[piece][dimension]
     total = list(shapes[piece])
     total[dimension] = sum_of(shape[dimension] for shape in shapes)
@@ -413,18 +417,18 @@ def concatenate_map(shapes: Sequence[Sequence[Dimension]], dimension: int, piece
 
 
 def sum_of(sizes: Iterable[Dimension]) -> Dimension:
-    """Sum of sizes, 0 for none."""
+    """Add sizes; 0 for none."""
     return reduce(lambda left, right: left + right, sizes, 0)
 
 
 def reshape_map(shape: Sequence[Dimension], new_shape: Sequence[Dimension]) -> IndexMap:
-    """The same elements in row-major order under other sizes: positions are multiplied up and divided down.
+    """Return the map of a reshape: the same elements in row-major order under other sizes.
 
     Runs of axes with equal products are treated apart, so that an axis that stays does not see a division.
     """
     if not same(product(shape), product(new_shape)):
         raise ValueError(
-            f"A reshape keeps the number of elements. Received: {shape_text(shape)} with {product(shape)} elements "
+            f"A reshape must keep the number of elements. Received: {shape_text(shape)} with {product(shape)} elements "
             f"and {shape_text(new_shape)} with {product(new_shape)}"
         )
     symbols = indices(new_shape)

@@ -1,4 +1,4 @@
-"""The operators of symbolic integers: Python's for integers, and what they are where a program computes with a size."""
+"""Operators of symbolic integers: those of Python's integers, and of arrays where a program computes with a size."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LARGEST_EXPONENT = 16
 
 
 class Algebra(NamedTuple):
-    """The functions behind the operators, which `expression.py` has."""
+    """Functions of `expression.py` that the operators call."""
 
     add: Callable[[Any, Any], Any]
     multiply: Callable[[Any, Any], Any]
@@ -30,7 +30,7 @@ class Algebra(NamedTuple):
 
 
 def as_integer(value: Any) -> Any:
-    """The value as int or expression, or None where it is neither."""
+    """Convert a value to an int or expression; return None if it is neither."""
     if type(value) is int or isinstance(value, IntegerOperators):
         return value
     try:
@@ -40,7 +40,7 @@ def as_integer(value: Any) -> Any:
 
 
 def _equal_integer(value: Any) -> int | None:
-    """The integer that a float or complex number is equal to, if there is one."""
+    """Return the integer that a float or complex number is equal to, or None."""
     if not _is_inexact(value) or not math.isfinite(value.real):
         return None
     integer = int(value.real)
@@ -54,8 +54,8 @@ def _is_inexact(value: Any) -> bool:
 def _operator(
     function: Callable[[Any, Any], Any], of_arrays: Callable[[Any, Any], Any] | None = None
 ) -> Callable[[Any, Any], Any]:
-    """A method for a binary operator whose other side may be anything that is an integer; `of_arrays` is the operator
-    where it is another number."""
+    """Create the method of a binary operator whose other operand is an integer; `of_arrays` is the operator for other
+    numbers and arrays."""
 
     def method(self: IntegerOperators, other: Any) -> Any:
         value = None if isinstance(other, np.ndarray) else as_integer(other)
@@ -71,7 +71,7 @@ def _operator(
 def _comparison(
     relation: str, of_arrays: Callable[[Any, Any], Any], difference: Callable[[Any, Any], Any]
 ) -> Callable[[Any, Any], Any]:
-    """A method that answers `left relation right`, which means that the difference is not negative."""
+    """Create the method for `left relation right`, which holds if the difference is not negative."""
 
     def method(self: IntegerOperators, other: Any) -> Any:
         if isinstance(other, np.ndarray):
@@ -83,7 +83,8 @@ def _comparison(
 
 
 def _decide(left: Any, relation: str, right: Any, difference: Any) -> bool:
-    """Whether `difference >= 0`, for all values of its symbols or for those that are decided for."""
+    """Return whether `difference >= 0` for all values of its symbols, or for the current sizes; raise if neither is
+    known."""
     nonnegative = IntegerOperators.algebra.definitely_nonnegative
     if nonnegative(difference):
         return True
@@ -132,13 +133,13 @@ def _shift_right(left: Any, right: Any) -> Any:
 
 
 def _and(left: Any, right: Any) -> Any:
-    """`n & 7`, the remainder of a power of two."""
+    """Return `n & 7`: the remainder by a power of two."""
     is_mask = isinstance(right, int) and right > 0 and not right & (right + 1)
     return _modulo(left, right + 1) if is_mask else NotImplemented
 
 
 def _quotient(self: IntegerOperators, other: Any, reflected: bool = False) -> Any:
-    """`/`, whose result is an array even if both sides are integers."""
+    """Return the result of `/`, an array even if both operands are integers."""
     if not isinstance(other, np.ndarray) and as_integer(other) is None and not _is_inexact(other):
         return NotImplemented
     left, right = (other, self) if reflected else (self, other)
@@ -146,14 +147,15 @@ def _quotient(self: IntegerOperators, other: Any, reflected: bool = False) -> An
 
 
 def _as_operand(size: IntegerOperators) -> Any:
-    """A size that is computed with: an array of the program, or its value where sizes are decided for, since what is
-    computed of it decides something then."""
+    """Convert a size to an operand of an array operation: an array of the program, or its value under the current
+    sizes, because a decision depends on the result then."""
     answers = current.answers
     return size.__jax_array__() if answers is None or answers.declared else size.__index__()
 
 
 class IntegerOperators:
-    """What expressions inherit. Integers on either side; with other numbers the result is an array."""
+    """Base of expressions with their operators. The other operand may be an integer; with other numbers the result is
+    an array."""
 
     __slots__ = ()
 
@@ -189,7 +191,7 @@ class IntegerOperators:
     __ge__ = _comparison(">=", operator.ge, lambda left, right: left - right)
 
     def __hash__(self) -> int:
-        # Equal ones are one object. Who looks one up in a table of his has asked for its value.
+        # Equal expressions are one object. User code that looks one up in a table needs its value.
         answers = current.answers
         if answers is not None and answers.user_code:
             answers.seen_outside(self)
@@ -224,8 +226,8 @@ class IntegerOperators:
     def _text(self) -> str: ...
 
     def _shown(self, specification: str = "") -> str:
-        """What is printed: the expression, or its value where code that is not Weft's sees it instead of a number. Who
-        declares sizes to be symbols knows of them."""
+        """Format for printing: the expression, or its value if user code prints a size that became a symbol by
+        itself."""
         answers = current.answers
         value = None if answers is None or answers.declared else answers.seen_outside(self, 3)
         if value is None and self.scope is not None and is_asked_outside(3):  # type: ignore[attr-defined]
@@ -278,7 +280,7 @@ class IntegerOperators:
         return float(self.__index__())
 
     def bit_length(self) -> int:
-        """How many bits it takes, as of an int: the same for many sizes."""
+        """Return the number of bits, as `int.bit_length` does; it is the same for many sizes."""
         if current.answers is None or not current.answers.cover(self):
             raise not_constant("n.bit_length()", self)
         bits: int = current.answers.decide(_bit_length, None, (self,))
@@ -288,7 +290,7 @@ class IntegerOperators:
         return IntegerOperators.as_array(self)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        # NumPy's integers have a dtype of their own, so who has NumPy compute with a size has asked for its value.
+        # NumPy's integers have a dtype of their own, so a computation by NumPy needs the value of the size.
         answers = current.answers
         value = None if answers is None or answers.declared else answers.seen_outside(self)
         array = np.empty((), object)

@@ -22,20 +22,20 @@ def _order(atom: Any) -> str:
 
 
 def term_order(term: Term) -> tuple[int, tuple[str, ...]]:
-    """Sort key: higher degree first, then by atoms, the constant last."""
+    """Return a sort key: higher degree first, then by atoms, the constant last."""
     monomial = term[0]
     return -len(monomial), tuple(atom.order for atom in monomial)
 
 
 def join(left: Monomial, right: Monomial) -> Monomial:
-    """Product of two monomials."""
+    """Return the product of two monomials."""
     if not left or not right:
         return left or right
     return tuple(sorted(left + right, key=_order))
 
 
 def take_out(monomial: Monomial, factor: Monomial) -> Monomial | None:
-    """The monomial divided by a factor, or None where the factor is not in it."""
+    """Divide a monomial by a factor; None if it does not contain the factor."""
     rest = list(monomial)
     for atom in factor:
         if atom not in rest:
@@ -45,12 +45,12 @@ def take_out(monomial: Monomial, factor: Monomial) -> Monomial | None:
 
 
 def products(left: Iterable[Term], right: Terms) -> list[Term]:
-    """Terms of the product, like terms not yet merged."""
+    """Return the terms of the product, like terms not yet merged."""
     return [(join(m, n), c * d) for m, c in left for n, d in right]
 
 
 def scaled(terms: Iterable[Term], factor: Monomial, times: int) -> list[Term]:
-    """Terms multiplied by one monomial and an integer."""
+    """Multiply terms by one monomial and an integer."""
     return products(terms, ((factor, times),))
 
 
@@ -61,18 +61,19 @@ def accumulate(total: Coefficients, terms: Iterable[Term]) -> None:
 
 
 def covers(present: int, needed: int) -> bool:
-    """Whether a coefficient has the sign of another and is at least as large."""
+    """Return whether a coefficient has the sign of another and is at least as large."""
     return abs(present) >= abs(needed) and present * needed > 0
 
 
 def contains(total: Coefficients, terms: Terms, factor: Monomial, times: int) -> bool:
-    """Whether a sum has at least `times * factor * terms` in it; a constant among the terms does not count."""
+    """Return whether a sum contains at least `times * factor * terms`; a constant among the terms does not count."""
     needed = [(join(monomial, factor), times * coefficient) for monomial, coefficient in terms if monomial]
     return bool(needed) and all(covers(total.get(monomial, 0), coefficient) for monomial, coefficient in needed)
 
 
 def text(terms: Terms, factor_text: Callable[[Any], str]) -> str:
-    """The sum as people write it: `8*i + j`, `7 - i`. `factor_text` writes an atom so that it can be multiplied."""
+    """Format the sum as people write it: `8*i + j`, `7 - i`. `factor_text` formats an atom so that it can be
+    multiplied."""
     ordered = list(terms)
     if ordered[0][1] < 0:
         # `7 - i` reads better than `-i + 7`.
@@ -100,7 +101,8 @@ def _term_text(monomial: Monomial, coefficient: int, factor_text: Callable[[Any]
 
 
 def divide(dividend: Terms, divisor: Terms) -> tuple[list[Term], list[Term]]:
-    """Quotient and remainder of long division by the first term of the divisor, both polynomials in normal order.
+    """Return quotient and remainder of long division by the first term of the divisor, both polynomials in normal
+    order.
 
     The remainder is what that first term does not divide; it need not be smaller than the divisor.
     """
@@ -123,5 +125,5 @@ def divide(dividend: Terms, divisor: Terms) -> tuple[list[Term], list[Term]]:
 
 
 def falls(terms: Terms) -> bool:
-    """Whether all terms but the constant are subtracted."""
+    """Return whether all terms but the constant are subtracted."""
     return all(coefficient < 0 for monomial, coefficient in terms if monomial)

@@ -1,4 +1,4 @@
-"""Closed integer intervals with arithmetic: what is known of an integer whose value is not."""
+"""Closed integer intervals with arithmetic, for integers whose value is not known."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ Bound = int | float
 
 
 def _times(left: Bound, right: Bound) -> Bound:
-    """Product of two bounds; zero times infinity is zero, since zero is attained and infinity never is."""
+    """Return the product of two bounds; zero times infinity is zero, since zero is attained and infinity never is."""
     return 0 if left == 0 or right == 0 else left * right
 
 
 def _floor_divide(dividend: Bound, divisor: Bound) -> Bound:
-    """Limit of `dividend // divisor` for a positive divisor, either of them possibly infinite."""
+    """Return the limit of `dividend // divisor` for a positive divisor; either may be infinite."""
     if isinstance(divisor, float):
         return 0 if dividend >= 0 else -1
     return dividend if isinstance(dividend, float) else dividend // divisor
 
 
 def _cut(dividend: Bound, divisor: Bound) -> int:
-    """The quotient of finite bounds, cut towards 0."""
+    """Divide finite bounds, rounding towards 0."""
     quotient = int(abs(dividend) // abs(divisor))
     return quotient if (dividend < 0) == (divisor < 0) else -quotient
 
@@ -44,7 +44,7 @@ class Range:
 
     @staticmethod
     def constant(value: int) -> Range:
-        """The range that holds one value."""
+        """Return the range of one value."""
         return Range(value, value)
 
     @property
@@ -61,11 +61,11 @@ class Range:
         return self.lower <= value <= self.upper
 
     def within(self, other: Range) -> bool:
-        """Whether every member is a member of `other`."""
+        """Return whether every member is a member of `other`."""
         return other.lower <= self.lower and self.upper <= other.upper
 
     def intersect(self, other: Range) -> Range | None:
-        """The common members, or None when there are none."""
+        """Return the range of the common members, or None if it is empty."""
         lower, upper = max(self.lower, other.lower), min(self.upper, other.upper)
         return Range(lower, upper) if lower <= upper else None
 
@@ -123,7 +123,7 @@ class Range:
         return Range(0, min(largest, self.upper) if self.lower >= 0 else largest)
 
     def quotient(self, divisor: Range) -> Range:
-        """Range of the quotient cut towards 0; everything where the divisor may be 0."""
+        """Return the range of the quotient rounded towards 0; everything if the divisor may be 0."""
         if 0 in divisor or not divisor.is_bounded or not self.is_bounded:
             return Range.EVERYTHING
         corners = [_cut(a, b) for a in (self.lower, self.upper) for b in (divisor.lower, divisor.upper)]
@@ -132,18 +132,18 @@ class Range:
         return Range(min(corners), max(corners))
 
     def remainder(self, divisor: Range) -> Range:
-        """Range of what a quotient cut towards 0 leaves, which has the sign of the dividend."""
+        """Return the range of the remainder of a quotient rounded towards 0; it has the sign of the dividend."""
         if 0 in divisor or not divisor.is_bounded:
             return Range.EVERYTHING
         most = max(abs(divisor.lower), abs(divisor.upper)) - 1
         return Range(max(-most, self.lower) if self.lower < 0 else 0, min(most, self.upper) if self.upper > 0 else 0)
 
     def minimum(self, other: Range) -> Range:
-        """Range of the smaller of two values."""
+        """Return the range of the smaller of two values."""
         return Range(min(self.lower, other.lower), min(self.upper, other.upper))
 
     def maximum(self, other: Range) -> Range:
-        """Range of the larger of two values."""
+        """Return the range of the larger of two values."""
         return Range(max(self.lower, other.lower), max(self.upper, other.upper))
 
     def __str__(self) -> str:

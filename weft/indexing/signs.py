@@ -13,7 +13,7 @@ MOST_BOUNDS = 4
 
 
 def is_nonnegative(value: Any, depth: int = MOST_BOUNDS) -> bool:
-    """Whether an int or expression is known to be at least zero."""
+    """Return whether an int or expression is known to be at least zero."""
     if isinstance(value, int):
         return value >= 0
     if value.range.lower >= 0 or not depth or value.range.upper < 0:
@@ -28,7 +28,7 @@ def _range(value: Any) -> Range:
 
 
 def _below_by_symbols(value: Any) -> Iterable[Any]:
-    """Expressions that are not greater: a symbolic bound in place of its symbol, where the value gets smaller."""
+    """Yield expressions that are not greater: a symbolic bound in place of its symbol, where the value gets smaller."""
     for symbol in value.symbols:
         if not (isinstance(symbol.lower, IntegerOperators) or isinstance(symbol.upper, IntegerOperators)):
             continue
@@ -43,8 +43,8 @@ def _below_by_symbols(value: Any) -> Iterable[Any]:
 
 
 def _below_by_atoms(value: Any) -> Iterable[tuple[Any, ...]]:
-    """Groups of expressions: if all of a group are nonnegative, so is the value. Each has a bound in place of a
-    division, remainder, minimum or maximum that is a term of its own."""
+    """Yield groups of expressions such that the value is nonnegative if all of a group are. Each has a bound in place
+    of a division, remainder, minimum or maximum that is a term of its own."""
     for monomial, coefficient in value.terms:
         if len(monomial) != 1:
             continue
