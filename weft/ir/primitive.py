@@ -2,7 +2,7 @@
 
 Staging and the verifier read `type` and `effects`, the interpreter `eval`, vmap `batch`, the check of key reuse
 `keys_through`, the tests `samples`. All other rules are inherited, by concern: derivatives from `Differentiation`,
-sharding from `Placement`, what passes may assume about results from `NumericFacts`, lowering, fusion and cost from
+sharding from `Placement`, what passes may assume about results from `Numerics`, lowering, fusion and cost from
 `Compilation`. `docs/design/primitive.md` explains the class with examples.
 """
 
@@ -19,7 +19,7 @@ from weft.ir.rules.bindable import Params
 from weft.ir.rules.compilation import Compilation
 from weft.ir.rules.differentiation import Differentiation
 from weft.ir.rules.jax_members import JaxMembers
-from weft.ir.rules.numeric_facts import NumericFacts
+from weft.ir.rules.numerics import Numerics
 from weft.ir.rules.placement import Placement
 from weft.ir.sample import Sample
 from weft.ir.types import Type
@@ -30,7 +30,7 @@ __all__ = ["NO_EFFECTS", "Axis", "No", "Params", "Primitive", "Sample", "lookup"
 NO_EFFECTS: frozenset[Any] = frozenset()
 
 
-class Primitive(Differentiation, Placement, NumericFacts, Compilation, JaxMembers):
+class Primitive(Differentiation, Placement, Numerics, Compilation, JaxMembers):
     """One operation: its properties as class attributes and its rules as methods.
 
     Subclass a family, give it a name and rules, and register it with `@primitive`, which replaces the class by its only

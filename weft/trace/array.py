@@ -1,6 +1,6 @@
-"""`Array`: the one public array class, of which concrete arrays and tracers are the two kinds.
+"""`Array`: the public array class. Concrete arrays and tracers are its two kinds.
 
-Operators and methods are filled in from above (`weft/__init__.py`), since they are written with `weft.numpy`.
+`weft/__init__.py` adds the operators and methods, because they are written with `weft.numpy`.
 """
 
 from __future__ import annotations

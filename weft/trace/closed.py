@@ -1,4 +1,4 @@
-"""Staging of sub-jaxprs: they may own concrete constants, never values of a trace around them."""
+"""Staging of sub-jaxprs: they may own concrete constants, never values of a surrounding trace."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def stage_subjaxpr(
     inherits_line: bool = False,
     takes_refs: bool = False,
 ) -> Jaxpr:
-    """Trace a flat function that may close over concrete arrays only. Where it is no function of a user's but what a
-    rule binds for an equation, its equations have (`inherits_line`) the line of that one. If it `takes_refs`, it may
-    touch mutable arrays from outside, of which `touched_refs` tells."""
+    """Trace a flat function that may close over concrete arrays only. With `inherits_line`, for a function that a rule
+    and not the user wrote, its equations get the line of the equation being processed. With `takes_refs` it may touch
+    mutable arrays from outside; `touched_refs` returns them."""
     line = context.source
 
     def of_one_line(*args: Any) -> Sequence[Any]:

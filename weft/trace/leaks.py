@@ -1,4 +1,4 @@
-"""`check_tracer_leaks`: after a trace has ended, look for tracers that somebody still holds."""
+"""`check_tracer_leaks`: after a trace has ended, look for tracers that are still referenced."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def _find_tracers(trace: Any) -> list[Any]:
 
 
 def report_leaks(trace: Any) -> None:
-    """Raise when tracers of `trace` are still referred to from outside of it."""
+    """Raise if tracers of `trace` are still referenced from outside of it."""
     if not _find_tracers(trace):
         return
     gc.collect()  # those that are left may be garbage that refers to itself

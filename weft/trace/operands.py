@@ -1,4 +1,4 @@
-"""What operands are called in the user's code, and where they got their shardings: for errors."""
+"""Names of operands in the user's code and the origin of their shardings, for errors."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from weft.sharding.spec import split_axes
 
 
 def describe_operands(values: Sequence[Any]) -> list[tuple[str, str]]:
-    """For each operand the name of the variable that holds it, and where it got its sharding; empty texts where that
-    is not known."""
+    """Return, for each operand, the name of the variable that holds it and the origin of its sharding; empty texts if
+    unknown."""
     variables = user_variables()
     return [(variable_name(v, variables), sharding_origin(v)) for v in values]
 
 
 def user_variables() -> dict[str, Any]:
-    """The variables that the innermost function of the user's which is running can name."""
+    """Return the variables visible in the innermost user function that is running."""
     frame = sys._getframe(1)
     while frame is not None:
         if not is_internal(frame.f_code.co_filename) and not is_generated(frame.f_code):
@@ -31,7 +31,7 @@ def user_variables() -> dict[str, Any]:
 
 
 def variable_name(value: Any, variables: dict[str, Any]) -> str:
-    """The name of the variable that holds a value, or the argument that it is."""
+    """Return the name of the variable that holds a value, or of the argument that it is."""
     var = jaxpr_variable(value)
     for name, held in variables.items():
         if held is value or (var is not None and jaxpr_variable(held) is var):
@@ -40,12 +40,12 @@ def variable_name(value: Any, variables: dict[str, Any]) -> str:
 
 
 def staged_name(trace: Any, var: Atom, variables: dict[str, Any]) -> str:
-    """The same for a variable of a jaxpr that is being recorded."""
+    """Return the name of a variable of the jaxpr that is being recorded, as `variable_name` does for values."""
     equation = defining_equation(trace, var)
     if equation is None:
         return trace.argument_names.get(var, "")
     sources = [v for v in equation.invars if type(v) is Var]
-    # A value in another dtype goes by the name of what it was computed from.
+    # A value that was only converted to another dtype keeps the name of its operand.
     if not (equation.primitive.pointwise and len(equation.invars) == len(sources) == 1):
         return ""
     held = next((name for name, x in variables.items() if jaxpr_variable(x) is sources[0]), None)
@@ -53,7 +53,7 @@ def staged_name(trace: Any, var: Atom, variables: dict[str, Any]) -> str:
 
 
 def sharding_origin(value: Any) -> str:
-    """Where a value of a program got its sharding: the argument, or the line."""
+    """Describe where a traced value got its sharding: from an argument, or at a line."""
     var = jaxpr_variable(value)
     if var is None:
         return ""
@@ -80,16 +80,16 @@ def sharding_origin(value: Any) -> str:
 
 
 def jaxpr_variable(value: Any) -> Atom | None:
-    """The variable of the jaxpr that is being recorded which a tracer is."""
+    """Return the variable of a tracer in the jaxpr that is being recorded, or None."""
     return getattr(value, "_var", None)
 
 
 def is_split_over(atom: Atom, axis: Any) -> bool:
-    """Whether a value is split, or unreduced, over an axis."""
+    """Return whether a value is split, or unreduced, over an axis."""
     spec = getattr(atom.aval, "spec", None)
     return spec is not None and (axis in split_axes(spec.partitions) or axis in spec.unreduced)
 
 
 def defining_equation(trace: Any, var: Atom) -> Equation | None:
-    """The equation whose result a variable is."""
+    """Return the equation that computes a variable, or None if it is an argument."""
     return next((e for e in reversed(trace.equations) if var in e.outvars), None)

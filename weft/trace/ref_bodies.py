@@ -1,4 +1,5 @@
-"""Bodies of loops and branches that touch mutable arrays from outside: their values among arguments and results."""
+"""Bodies of loops and branches that touch mutable arrays from outside: the arrays' values become arguments and
+results."""
 
 from __future__ import annotations
 
@@ -10,8 +11,8 @@ from weft.trace.refs import Touched
 
 
 def with_equal_refs(jaxprs: Sequence[Jaxpr], touches: Sequence[Sequence[Touched]]) -> tuple[list[Jaxpr], list[Touched]]:
-    """Branches that take the values of the mutable arrays that any of them touches, and return those that any
-    writes."""
+    """Return branches that all take the values of the mutable arrays that any of them touches, and return those that
+    any writes."""
     written = {id(t.ref): False for own in touches for t in own}
     for own in touches:
         for t in own:
@@ -31,8 +32,7 @@ def with_equal_refs(jaxprs: Sequence[Jaxpr], touches: Sequence[Sequence[Touched]
 
 
 class LoopRefs(NamedTuple):
-    """The mutable arrays from outside that the parts of a loop touch: those that are written are carried, others are
-    constants."""
+    """Mutable arrays from outside that the bodies of a loop touch: written ones are carried, others are constants."""
 
     constant: list[Touched]
     carried: list[Touched]
@@ -48,8 +48,8 @@ class LoopRefs(NamedTuple):
         return LoopRefs([t for t in found if not t.written], [t for t in found if t.written])
 
     def arranged(self, jaxpr: Jaxpr, own: Sequence[Touched], num_consts: int, num_carry: int, carries: bool) -> Jaxpr:
-        """A body with their values after its constants and after its carry, and with results after the carry's if it
-        `carries`; its own come last in both."""
+        """Return a body that takes the arrays' values after its constants and after its carry, and returns the carried
+        ones after the carry if it `carries`; the body as traced has them last."""
         first = len(jaxpr.invars) - len(own)
         arguments = {id(t.ref): v for t, v in zip(own, jaxpr.invars[first:], strict=True)}
         taken = [

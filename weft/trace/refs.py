@@ -25,31 +25,31 @@ class Ref:
     write: Callable[[Ref, Any, Any], None]
 
     def __init__(self, aval: Any, refs: Any):
-        """A Ref whose array is `refs`, of type `aval` (None: of its own)."""
+        """Create a Ref of the value `refs` with type `aval` (None: the value's own type)."""
         self._value = with_aval(refs)
         wanted = getattr(aval, "inner_aval", aval)
         if wanted is not None and not wanted.matches(get_aval(self._value)):
-            what = "A Ref begins as an array of its type."
+            what = "The initial value of a Ref must have its type."
             raise errors.ArgumentTypeError(what, received=f"{get_aval(self._value).short()} for {wanted.short()}")
         self._home = context.trace
         self._source: Location | None = user_location()
         self._closed = ""  # how it ended, if it has
         self.written = False
-        # Of one in place of an argument of `jit`: whether a derivative rule holds it, which is called when the
-        # function has been traced; then it is the argument.
+        # For a Ref in place of an argument of `jit`: a derivative rule refers to it, and is called after the function
+        # has been traced; from then on it stands for the argument.
         self.escaped = False
         self.outer: Ref | None = None
 
     @classmethod
     def of(cls, value: Any) -> Ref:
-        """A Ref that begins as a value."""
+        """Create a Ref with an initial value."""
         return cls(None, value)
 
     # -- its type ----------------------------------------------------------------------------------------------------
 
     @property
     def inner_aval(self) -> Any:
-        """The type of the array."""
+        """Type of the array."""
         return get_aval(self._value)
 
     @property
@@ -74,7 +74,7 @@ class Ref:
 
     @property
     def sharding(self) -> Any:
-        """How its value is split."""
+        """Sharding of the value."""
         return self._value.sharding
 
     def __len__(self) -> int:
@@ -113,16 +113,16 @@ class Ref:
 
     @property
     def value(self) -> Any:
-        """The array now, as the function that is being traced sees it."""
+        """Current value of the array, as the function that is being traced sees it."""
         cell, _ = self._locate()
         return self._own()._value if cell is None else cell.value
 
     def _own(self) -> Ref:
-        """The one that holds the value."""
+        """Return the Ref that holds the value: after the function it was passed to has been traced, the outer one."""
         return self if self.outer is None or not getattr(self._home, "finished", False) else self.outer._own()
 
     def replace(self, value: Any) -> None:
-        """Another array of the same type in its place."""
+        """Replace the array by another one of the same type."""
         cell, above = self._locate()
         self._check_stays(value, above)
         if cell is None:
@@ -132,12 +132,13 @@ class Ref:
             cell.value, cell.written = value, True
 
     def taken(self) -> Any:
-        """Its array, outside of all traces, for a program that overwrites it: a copy if somebody else holds it."""
+        """Return the array, outside of all traces, for a program that overwrites it: a copy if it is referenced
+        elsewhere."""
         alone = sys.getrefcount(self._value) <= 2  # its own, and the argument of this call
         return self._value if alone else self._value.copy()
 
     def close(self, how: str) -> Any:
-        """Its array; it cannot be used any more."""
+        """Invalidate the Ref and return its array."""
         value = self.value
         self._closed = how
         return value
@@ -148,8 +149,8 @@ class Ref:
         return _around(self._home) is None
 
     def _locate(self) -> tuple[Cell | None, list[Trace]]:
-        """Where its value is for the active trace: in a cell of the innermost staging trace between here and its home,
-        or (None) in itself; and the traces from here to there."""
+        """Return where its value is for the active trace: the cell of the innermost staging trace between here and its
+        home, or None if the Ref itself holds it; and the traces from here to there."""
         if self._closed:
             what = f"This Ref has been {self._closed}, so it has no value any more."
             raise errors.ArgumentError(what, received=self.short(), at=user_line())
@@ -173,7 +174,7 @@ class Ref:
         return None, above
 
     def _check_reachable(self, trace: Trace) -> None:
-        """A Ref of a trace that has ended is met by no trace around this one."""
+        """Raise if `trace` does not lie inside the trace that created the Ref."""
         around: Trace | None = trace
         while around is not None and around is not self._home:
             around = _around(around)
@@ -186,7 +187,8 @@ class Ref:
             )
 
     def _check_stays(self, value: Any, above: Sequence[Trace]) -> None:
-        """Values of transformations that are inside of the function to which the Ref belongs must not leave them."""
+        """Raise if `value` belongs to a transformation inside of the function that owns the Ref: it must not leave
+        it."""
         for trace in above:
             if trace.maps:
                 raise errors.ArgumentError(
@@ -210,7 +212,7 @@ class Ref:
 
 
 def _around(trace: Trace) -> Trace | None:
-    """The trace around one; None for the one that runs operations."""
+    """Return the trace around one; None for the trace that runs operations."""
     return getattr(trace, "parent", None) or getattr(trace, "outer", None)
 
 
@@ -225,24 +227,24 @@ NOTHING: list[Touched] = []
 
 
 def touched_refs(jaxpr: Jaxpr) -> list[Touched]:
-    """The mutable arrays whose values are the last arguments of a jaxpr that a rule has staged; what it writes to them
-    are its last results."""
+    """Return the mutable arrays whose values are the last arguments of a jaxpr that a rule has staged; its last results
+    are the new values of the written ones."""
     return jaxpr._cache.get("touched", NOTHING)
 
 
 def ref_values(touched: Sequence[Touched]) -> list[Any]:
-    """The values of references, as arguments of a jaxpr."""
+    """Return the values of references, as arguments of a jaxpr."""
     return [t.ref.value for t in touched]
 
 
 def write_back(touched: Sequence[Touched], values: Sequence[Any]) -> None:
-    """Give references that a program has written, in this order, their new values."""
+    """Assign new values to the references that a program has written, in this order."""
     for t, value in zip([t for t in touched if t.written], values, strict=True):
         t.ref.replace(value)
 
 
 def check_no_refs_twice(leaves: Sequence[Any], name: str, path: Callable[[int], str]) -> None:
-    """Two arguments that are the same Ref would be two names for one array."""
+    """Raise if two arguments are the same Ref: they would be two names for one array."""
     seen: dict[int, int] = {}
     for i, leaf in enumerate(leaves):
         if isinstance(leaf, Ref):
@@ -258,7 +260,7 @@ def check_no_refs_twice(leaves: Sequence[Any], name: str, path: Callable[[int], 
 
 
 def check_not_both(leaves: Sequence[Any], touched: Sequence[Touched], name: str, path: Callable[[int], str]) -> None:
-    """A Ref that is an argument must not be closed over too."""
+    """Raise if a Ref that is an argument is also closed over."""
     for t in touched:
         for i, leaf in enumerate(leaves):
             if leaf is t.ref:
@@ -271,7 +273,7 @@ def check_not_both(leaves: Sequence[Any], touched: Sequence[Touched], name: str,
 
 
 def check_no_ref_results(results: Sequence[Any], what: str) -> None:
-    """A traced function cannot return a Ref: it would be another name for an array that somebody else has."""
+    """Raise if a traced function returns a Ref: it would be a second name for one array."""
     for value in results:
         if isinstance(value, Ref):
             source = value._source

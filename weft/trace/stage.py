@@ -23,7 +23,7 @@ from weft.trace.tracer import Tracer, check_leak, type_text
 
 
 class StagedTracer(Tracer):
-    """A variable of the jaxpr being recorded."""
+    """Variable of the jaxpr being recorded."""
 
     __slots__ = ("_var", "source")
 
@@ -69,7 +69,7 @@ class Observer(Protocol):
 
 
 class Cell:
-    """The value that a mutable array from outside has in a jaxpr: at first an argument of it."""
+    """Value of a mutable array from outside in a jaxpr: at first an argument."""
 
     __slots__ = ("argument", "ref", "value", "written")
 
@@ -78,7 +78,7 @@ class Cell:
 
 
 class StagingTrace(Trace):
-    """Records every operation as an equation. Values from outside become constants of the jaxpr."""
+    """Trace that records every operation as an equation. Values from outside become constants of the jaxpr."""
 
     __slots__ = (
         "argument_names",
@@ -119,14 +119,14 @@ class StagingTrace(Trace):
         return StagedTracer(self, var)
 
     def cell(self, ref: Any, aval: Type) -> Cell:
-        """What a mutable array from outside is here."""
+        """Return the cell of a mutable array from outside, creating it with a new argument at its first use."""
         found = self.cells.get(id(ref))
         if found is None:
             found = self.cells[id(ref)] = Cell(ref, self.argument(aval))
         return found
 
     def atom(self, value: Any) -> Atom:
-        """The variable or literal for a value in this jaxpr."""
+        """Return the variable or literal of a value in this jaxpr."""
         if type(value) is StagedTracer:
             if value._trace is self:
                 return value._var
@@ -164,7 +164,7 @@ class StagingTrace(Trace):
         return [StagedTracer(self, v, source) for v in variables]
 
     def size(self, expression: Expression) -> Atom:
-        """A symbolic size as a number of this jaxpr, typed as a Python integer is."""
+        """Return a symbolic size as a number of this jaxpr, typed like a Python integer."""
         before, context.trace = context.trace, self
         try:
             return self.atom(Expression.as_array(expression))
@@ -172,8 +172,8 @@ class StagingTrace(Trace):
             context.trace = before
 
     def cast(self, atom: Atom, casts: Sequence[Cast]) -> Atom:
-        """A variable after casts along manual axes, so that cotangents of what all devices share are summed. A literal
-        has no cotangent."""
+        """Apply casts along manual axes to a variable, so that cotangents of values that all devices share are summed.
+        A literal has no cotangent."""
         for name, axes in casts if type(atom) is Var else ():
             (tracer,) = self.process(lookup(name), [StagedTracer(self, atom)], {"axes": axes})  # type: ignore[arg-type]
             atom = tracer._var
@@ -193,7 +193,7 @@ class StagingTrace(Trace):
         return Jaxpr(tuple(v for v, _ in held), invars, [result._var], equations[::-1], values, ""), values
 
     def finish(self, arguments: Sequence[Any], results: Sequence[Any], name: str = "") -> tuple[Jaxpr, list[Any]]:
-        """Close the jaxpr. Its constants are not attached but returned, for the caller to attach or to pass."""
+        """Close the jaxpr and return it with its constants, which the caller attaches or passes."""
         outvars = [self.atom(r) for r in results]
         self.finished = True
         variables = [v for v, _ in self.constants.values()]
@@ -203,7 +203,7 @@ class StagingTrace(Trace):
 
 
 def literal_value(value: Any, aval: ArrayType) -> Any:
-    """A concrete scalar as a NumPy scalar array of its type, or None when it must stay a constant (keys)."""
+    """Convert a concrete scalar to a NumPy scalar array of its type; None if it must stay a constant (keys)."""
     if not isinstance(aval.dtype, np.dtype) or (aval.dtype.kind == "V" and aval.dtype.names):
         return None
     literal = np.array(getattr(value, "_value", value), dtype=aval.dtype)
@@ -224,7 +224,7 @@ def stage(
 ) -> tuple[Jaxpr, list[Any]]:
     """Trace `function` (flat arguments to a flat list of results) on arguments of `types`.
 
-    Returns the jaxpr with its constants attached and the list of those constants, some of which may be tracers of
+    Returns the jaxpr with its constants attached and the list of those constants, which may include tracers of
     outer traces; a caller that stores the jaxpr beyond this call passes constants as operands
     (`constants_to_arguments`).
 
@@ -262,7 +262,7 @@ def stage(
 
 
 def _cannot_touch(trace: StagingTrace) -> NotSupportedError:
-    """The error for a mutable array from outside where a jaxpr has no way to return it."""
+    """Create the error for a mutable array from outside in a jaxpr that has no way to return it."""
     return NotSupportedError(
         f"A mutable array reference from outside is used in {trace.where}, where it cannot be.",
         received=next(iter(trace.cells.values())).ref.short(),

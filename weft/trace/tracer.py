@@ -1,5 +1,5 @@
-"""Tracers: values that stand for arrays while a function is transformed. What Python wants to know of them and cannot
-is an error."""
+"""Tracers: values that stand for arrays while a function is transformed. Python protocols that need a concrete value
+raise an error."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _explain_truth(line: str) -> tuple[str, Sequence[str]]:
 
 
 class Tracer(Array):
-    """A value known by its type; `_trace` is the trace it belongs to."""
+    """Value known by its type; `_trace` is the trace it belongs to."""
 
     __slots__ = ("_trace", "aval")
 
@@ -52,11 +52,11 @@ class Tracer(Array):
         self.aval = aval
 
     def origin(self) -> str:
-        """Where the value came from, for error messages."""
+        """Describe where the value came from, for error messages."""
         return self._trace.describe()
 
     def known(self) -> Any:
-        """The concrete value behind the tracer, or None: forward mode and vmap of constants still know it."""
+        """Return the concrete value behind the tracer, or None: forward mode and vmap of constants still know it."""
         return None
 
     def observe(self) -> Any:
@@ -193,7 +193,7 @@ class Tracer(Array):
 
 
 def type_text(aval: Any) -> str:
-    """Return the text of a type in the `repr` of a tracer: `float32[3]`, `~float32[]` where it is weak."""
+    """Return the text of a type in the `repr` of a tracer: `float32[3]`, `~float32[]` if it is weak."""
     return ("~" if getattr(aval, "weak_type", False) else "") + aval.str_short()
 
 
@@ -209,7 +209,7 @@ def ambiguous_in_jax(aval: Any) -> str:
 
 
 def check_leak(tracer: Tracer, source: Location | None, finished: bool, where: str) -> None:
-    """Raise when a value of a finished trace is used."""
+    """Raise if a value of a finished trace is used."""
     if finished:
         origin = f"; it was made at {source.describe()}" if source is not None else ""
         raise errors.UnexpectedTracerError(

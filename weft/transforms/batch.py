@@ -1,4 +1,4 @@
-"""Vectorisation: every operation is replaced by the one over an extra dimension, by its primitive's batch rule."""
+"""Vectorisation: replace every operation by its batched version, by its primitive's batch rule."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from weft.transforms.jvp import as_list
 
 
 class BatchTracer(Tracer):
-    """A value with a batch dimension that the traced function does not see."""
+    """Value with a batch dimension that the traced function does not see."""
 
     __slots__ = ("dim", "value")
 
@@ -38,7 +38,7 @@ class BatchTracer(Tracer):
 
 
 class BatchTrace(Trace):
-    """Applies batch rules to operations that touch a batched value; hands all others to the parent."""
+    """Trace that applies batch rules to operations on batched values; the parent trace processes all others."""
 
     __slots__ = ("at", "axis", "name", "parent")
     maps = True
@@ -79,7 +79,7 @@ class BatchTrace(Trace):
 
 
 def axes_of(primitive: Primitive, params: dict[str, Any]) -> tuple[Any, ...]:
-    """The named axes that an operation or its sub-jaxprs communicate over."""
+    """Return the named axes that an operation or its sub-jaxprs communicate over."""
     if not primitive.higher_order:
         return primitive.named_axes(params)
     bound = primitive.bound_axes(params)  # type: ignore[attr-defined]
@@ -94,7 +94,7 @@ def apply_batched(
     params: dict[str, Any],
     collective: bool,
 ) -> tuple[Sequence[Any], Sequence[int | None]]:
-    """One operation over batched operands under the active trace."""
+    """Apply one operation to batched operands under the active trace; return the results and their batch dimensions."""
     if collective and not primitive.higher_order:
         out, dim = primitive.batch_collective(axis, values, dims, **params)  # type: ignore[attr-defined]
     elif isinstance(primitive, HigherOrder):
@@ -107,6 +107,7 @@ def apply_batched(
 
 
 def unbatched_type(aval: Type, dim: int) -> Type:
+    """Return the type of one element of a batch."""
     if isinstance(aval, TapeType):
         return TapeType(unbatched_type(aval.element, dim))
     assert isinstance(aval, ArrayType)
@@ -114,6 +115,7 @@ def unbatched_type(aval: Type, dim: int) -> Type:
 
 
 def batched_type(aval: Type, axis: Axis) -> Type:
+    """Return the type with the batch axis as its first dimension."""
     if isinstance(aval, TapeType):
         return TapeType(batched_type(aval.element, axis))
     assert isinstance(aval, ArrayType)
@@ -130,8 +132,8 @@ def batch_flat(
     at: Location | None = None,
     is_named: bool = True,
 ) -> tuple[list[Any], list[int | None]]:
-    """Results of a flat function over batched arguments, and where each result has its batch dimension. New equations
-    are marked with the name of the mapped axis, unless it is known around here."""
+    """Apply a flat function to batched arguments; return the results and their batch dimensions. New equations are
+    marked with the name of the mapped axis, unless the surrounding code has marked them."""
     trace = BatchTrace(context.trace, axis, name, at)
     pairs = [(with_aval(v), d) for v, d in zip(values, dims, strict=True)]
     if checks_for_nans():  # then errors read the lane from the leading dimensions
@@ -150,8 +152,8 @@ def batch_flat(
 def batch_jaxpr(
     jaxpr: Jaxpr, axis: Axis, batched: Sequence[bool], instantiated: bool | Sequence[bool] = False
 ) -> tuple[Jaxpr, tuple[bool, ...]]:
-    """The jaxpr over arguments whose batch dimension, where `batched`, is the first; and which results are
-    batched."""
+    """Batch a jaxpr along dimension 0 of the arguments marked in `batched`; return it and which results are batched.
+    Results marked in `instantiated` always are."""
     force = (instantiated,) * len(jaxpr.outvars) if isinstance(instantiated, bool) else tuple(instantiated)
     key = ("batch", axis, tuple(batched), force)
     return jaxpr.memoize(key, lambda: _batch_jaxpr(jaxpr, axis, tuple(batched), force))

@@ -1,9 +1,9 @@
 """Errors as values: run a jaxpr and return, beside its results, which of its checks failed first.
 
-`Run` interprets the equations under the active trace, with a rule for each operation that runs sub-jaxprs. What it
-finds is a code, 0 if nothing failed, and the values that messages show (`primitives/control/failures.py`). Checks of
-indices and divisors are the `check` equations that user functions bind; nan is looked for in results of operations
-whose cards say that it may be new there.
+`Run` interprets the equations under the active trace, with a rule for each operation that runs sub-jaxprs. It tracks a
+code, 0 if nothing failed, and the values that messages show (`primitives/control/failures.py`). Checks of indices and
+divisors are the `check` equations that user functions bind; results are tested for nan if `introduced` of their
+primitive says that nan may be new there.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ _REPORTED = {"user": CHECK_FAILED, "debug": CHECK_FAILED, "divisor": DIVISION, "
 
 
 class Functional(NamedTuple):
-    """A jaxpr whose last results are the code of the first failure and the values of all slots, and what they mean."""
+    """Jaxpr whose last results are the code of the first failure and the values of all slots, with their meaning."""
 
     jaxpr: Jaxpr
     sites: Sites
 
 
 def functionalized(jaxpr: Jaxpr, kinds: Kinds) -> Functional | None:
-    """A sub-jaxpr with its errors as results; None if nothing in it can fail."""
+    """Return a sub-jaxpr with its errors as results, or None if nothing in it can fail."""
     return jaxpr.memoize(("functionalized", kinds, config.checks), lambda: (_functionalized(jaxpr, kinds),))[0]
 
 
@@ -79,7 +79,7 @@ def _functionalized(jaxpr: Jaxpr, kinds: Kinds) -> Functional | None:
 
 
 class Run:
-    """The interpretation of a jaxpr: what may have failed until now, and what did."""
+    """Interpretation of a jaxpr with the errors found so far."""
 
     def __init__(self, kinds: Kinds, sites: Sites = NOTHING, code: Any = None, values: Sequence[Any] = ()):
         self.kinds, self.sites, self.code = kinds, sites, code
@@ -90,19 +90,19 @@ class Run:
             self.slots.append([next(rest) for _ in slot])
 
     def outputs(self) -> list[Any]:
-        """The code and the values of all slots: what `Functional` jaxprs return last."""
+        """Return the code and the values of all slots: the last results of `Functional` jaxprs."""
         code = np.zeros((), _INT) if self.code is None else self.code
         return [code, *(v for slot in self.slots for v in slot)]
 
     # -- what failed -----------------------------------------------------------------------------------------------
 
     def fail(self, bad: Any, kind: str, text: str, form: Any, values: Sequence[Any], at: str | None) -> None:
-        """Report a check of which `bad`, a scalar, says whether it failed."""
+        """Report a check that failed if `bad`, a scalar, is true."""
         code = where(bad, np.array(1, _INT), np.array(0, _INT))
         self.merge(Sites.of(kind, text, form, values, at), [code, *values])
 
     def merge(self, sites: Sites, outputs: Sequence[Any]) -> None:
-        """Report what a part of the program found: the first failure counts."""
+        """Merge the errors of a part of the program; the first failure counts."""
         code, *values = outputs
         merged, (_, offset), (_, indices) = union([self.sites, sites])
         first = None if self.code is None else eq(self.code, np.array(0, _INT))
@@ -120,7 +120,7 @@ class Run:
     # -- equations -------------------------------------------------------------------------------------------------
 
     def equations(self, jaxpr: Jaxpr, args: Sequence[Any]) -> list[Any]:
-        """The results of the jaxpr under the active trace."""
+        """Interpret the jaxpr under the active trace and return its results."""
         values: dict[Any, Any] = dict(zip(jaxpr.constvars, jaxpr.consts, strict=True))
         values.update(zip(jaxpr.invars, args, strict=True))
         source, stack = context.source, context.stack
@@ -157,7 +157,7 @@ class Run:
         return results
 
     def check(self, equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
-        """A check that was asked for: of the elements that fail it the first is reported."""
+        """Apply a `check` equation: report the first of the elements that fail it."""
         params = equation.params
         kind = _REPORTED[params["kind"]]
         if kind not in self.kinds:
@@ -187,7 +187,7 @@ class Run:
     # -- operations that run sub-jaxprs ----------------------------------------------------------------------------
 
     def split(self, results: Sequence[Any], count: int, sites: Sites) -> Sequence[Any]:
-        """Of the results of a functionalised operation the first `count`; the others are merged."""
+        """Return the first `count` results of a functionalised operation and merge the others as errors."""
         self.merge(sites, results[count:])
         return results[:count]
 
@@ -200,12 +200,12 @@ class Run:
         return self.split(results, len(equation.outvars), inner.sites)
 
     def silent(self, equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
-        """An operation in which nothing is left to be found."""
+        """Bind an operation with the checks inside removed, because they are reported elsewhere or cannot fail."""
         return context.trace.process(equation.primitive, operands, without_checks(equation).params)
 
     def apart(self, jaxpr: Jaxpr, equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
-        """An operation with derivative rules of its own, which know of no further results: errors are computed beside
-        it, by the jaxpr that it calls. What both compute is merged when they are compiled."""
+        """Bind an operation with derivative rules of its own, which accept no further results: its errors are computed
+        beside it, by the jaxpr that it calls. Common subexpressions are merged in compilation."""
         inner = functionalized(jaxpr, self.kinds)
         if inner is not None:
             count = len(jaxpr.outvars)
@@ -214,8 +214,8 @@ class Run:
         return self.silent(equation, operands)
 
     def custom(self, equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
-        """What the function checks is reported by the function, not by a rule that calls it once more. A backward rule
-        has no function beside it: its checks stay."""
+        """Report the checks of the function, not those of a forward rule that calls it once more. A backward rule has
+        no function beside it, so its checks stay."""
         jaxpr, rule = equation.params["call_jaxpr"], equation.params["rule"]
         if CHECK in jaxpr.effects:
             quiet: Any
@@ -263,8 +263,8 @@ class Run:
     def carried(
         self, sites: Sites, body: Callable[[Run, Sequence[Any]], Sequence[Any]], types: Sequence[Type], name: str
     ) -> tuple[Jaxpr, list[Any]]:
-        """The body of a loop as a jaxpr whose last arguments and results are the errors until now, and the errors
-        before the first iteration. Along manual axes errors vary as what they are computed from does."""
+        """Extend the body of a loop by the errors so far as last arguments and results; return its jaxpr and the errors
+        before the first iteration. Along manual axes errors vary as the values they are computed from do."""
         carried: list[Type] = [_CODE, *sites.types]
         count = len(carried)
 
@@ -304,7 +304,7 @@ class Run:
         return [*results[:carry], *results[carry + errors :]]
 
     def one(self, inner: Functional, count: int) -> Callable[[Run, Sequence[Any]], Sequence[Any]]:
-        """One iteration: the first failure of all iterations is kept."""
+        """Return the body of one iteration, which keeps the first failure of all iterations."""
 
         def body(run: Run, args: Sequence[Any]) -> Sequence[Any]:
             results = replay(inner.jaxpr, *args)
@@ -314,7 +314,7 @@ class Run:
         return body
 
     def again(self, outputs: Sequence[Any]) -> None:
-        """Report what another iteration found at the same sites."""
+        """Merge the errors that another iteration found at the same sites."""
         first = eq(self.code, np.array(0, _INT))
         new, old = list(outputs), self.outputs()
         code, *values = [where(wide(first, o), n, o) for n, o in zip(new, old, strict=True)]
@@ -332,8 +332,8 @@ class Run:
         return self.split(results, count, inner.sites)
 
     def while_(self, equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
-        """The loop goes on after a failure, as it would without checks. A condition that can fail is computed at the
-        end of each iteration, and once before the first."""
+        """Functionalise a loop. It continues after a failure, as it would without checks. A condition that can fail is
+        computed at the end of each iteration, and once before the first."""
         params = equation.params
         first, second = params["cond_nconsts"], params["cond_nconsts"] + params["body_nconsts"]
         cond_jaxpr, body_jaxpr = params["cond_jaxpr"], params["body_jaxpr"]
@@ -381,7 +381,8 @@ class Run:
         return results[:count]
 
     def shard_map(self, equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
-        """Each device has its own errors; that of the first device that failed counts."""
+        """Functionalise a `shard_map`: each device has its own errors, and those of the first device that failed
+        count."""
         params = equation.params
         axes = tuple(a for a in params["mesh"].axis_names if a in params["manual_axes"])
         with in_scope(params):
@@ -417,22 +418,22 @@ _RULES: tuple[tuple[type, Callable[..., Sequence[Any]]], ...] = (
 
 
 def line(equation: Equation) -> str | None:
-    """The user's line, as messages show it."""
+    """Return the user's line of an equation, as messages show it."""
     return None if equation.source is None else equation.source.describe()
 
 
 def empty(sites: Sites) -> list[Any]:
-    """The outputs of a program that did not run."""
+    """Return the outputs of a program that did not run: no failure, and zeros."""
     return [np.zeros((), _INT), *(zeros(t) for t in sites.types)]
 
 
 def holds_last(types: Sequence[Type], index: int) -> Jaxpr:
-    """The condition of a loop that carries whether it holds."""
+    """Return the condition of a loop that carries the condition's value as argument `index`."""
     return stage_subjaxpr(lambda *args: [args[index]], types, name="condition")
 
 
 def same_states(branches: Sequence[Jaxpr]) -> tuple[Jaxpr, ...]:
-    """Branches whose results vary along the same manual axes: those of any of them."""
+    """Cast the results of branches so that they vary along the same manual axes: those of any of them."""
     from_all = [[b.out_avals[i] for b in branches] for i in range(len(branches[0].outvars))]
     wanted = [next((t for t in types if not t.is_plain), types[0]) for types in from_all]
     if all(a == b for types, b in zip(from_all, wanted, strict=True) for a in types):
@@ -448,7 +449,7 @@ def same_states(branches: Sequence[Jaxpr]) -> tuple[Jaxpr, ...]:
 
 
 def failing(value: Any, params: Any) -> Any:
-    """Which elements fail a check."""
+    """Return which elements fail a check, as a mask."""
     if params["kind"] in ("user", "debug"):
         return not_(value)
     dtype = get_aval(value).dtype  # type: ignore[attr-defined]
@@ -461,32 +462,32 @@ def failing(value: Any, params: Any) -> Any:
 
 
 def any_of(flags: Any) -> Any:
-    """Whether any element is set."""
+    """Return whether any element of a mask is set."""
     rank = len(get_aval(flags).shape)  # type: ignore[attr-defined]
     return reduce_or(flags, axes=tuple(range(rank))) if rank else flags
 
 
 def strong(value: Any) -> Any:
-    """A value whose type is not weak."""
+    """Convert a value to the type that is not weak."""
     aval: Any = get_aval(value)
     return convert_element_type(value, new_dtype=aval.dtype) if aval.weak_type else value
 
 
 def wide(mask: Any, like: Any) -> Any:
-    """A mask for the leading dimensions of an array as one for all of them."""
+    """Broadcast a mask for the leading dimensions of an array to all of its dimensions."""
     shape, rank = get_aval(like).shape, len(get_aval(mask).shape)  # type: ignore[attr-defined]
     return broadcast_in_dim(mask, shape=shape, broadcast_dimensions=tuple(range(rank))) if len(shape) > rank else mask
 
 
 def leading(value: Any) -> Any:
-    """A value with a leading dimension of size 1."""
+    """Insert a leading dimension of size 1."""
     aval: ArrayType = get_aval(value)  # type: ignore[assignment]
     dims = tuple(range(1, 1 + aval.ndim))
     return broadcast_in_dim(value, shape=(1, *aval.shape), broadcast_dimensions=dims)
 
 
 def first_of(flags: Any, value: Any) -> Any:
-    """Of a value for each flag (and further dimensions) that of the first flag that is set."""
+    """Select, from a value with an entry per flag (and further dimensions), the entry of the first flag that is set."""
     aval: Any = get_aval(value)
     lead = get_aval(flags).shape  # type: ignore[attr-defined]
     if not lead:

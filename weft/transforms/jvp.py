@@ -20,7 +20,7 @@ from weft.trace.tracer import Tracer
 
 
 class JVPTracer(Tracer):
-    """A primal value and its tangent."""
+    """Primal value with its tangent."""
 
     __slots__ = ("primal", "tangent")
 
@@ -43,7 +43,7 @@ class JVPTracer(Tracer):
 
 
 class JVPTrace(Trace):
-    """Runs each operation on primals under the parent trace, and its jvp rule where a tangent is not zero."""
+    """Trace that runs each operation on primals under the parent trace, and its jvp rule if a tangent is not zero."""
 
     __slots__ = ("at", "name", "parent")
 
@@ -87,7 +87,7 @@ class JVPTrace(Trace):
 def push_forward(
     primitive: Primitive, primals: Sequence[Any], tangents: Sequence[Any], params: dict[str, Any]
 ) -> tuple[list[Any], list[Any]]:
-    """Results and tangents of one operation under the active trace."""
+    """Apply one operation to primals and tangents under the active trace; return the results and their tangents."""
     if isinstance(primitive, HigherOrder):
         return primitive.jvp_through(jvp_jaxpr, primals, tangents, **params)
     # Primitives with JAX's rules compute results and tangents together.
@@ -115,7 +115,7 @@ def jvp_flat(
     name: str = "jvp",
     at: Location | None = None,
 ) -> tuple[list[Any], list[Any]]:
-    """Results and tangents (some `Zero`) of a flat function."""
+    """Apply a flat function to primals and tangents (some `Zero`); return the results and their tangents."""
     trace = JVPTrace(context.trace, name, at)
     with active(trace), push_names(name):
         results = function(*(trace.join(with_aval(p), t) for p, t in zip(primals, tangents, strict=True)))
@@ -126,10 +126,10 @@ def jvp_flat(
 def jvp_jaxpr(
     jaxpr: Jaxpr, nonzero: Sequence[bool], instantiated: bool | Sequence[bool] = False
 ) -> tuple[Jaxpr, tuple[bool, ...]]:
-    """The jaxpr that maps primals and the nonzero tangents to results and their nonzero tangents; and which are
-    nonzero.
+    """Return the jaxpr that maps primals and nonzero tangents to results and their nonzero tangents, and which results
+    have a nonzero tangent.
 
-    Tangents of results marked in `instantiated` are always among them.
+    Results marked in `instantiated` always have one.
     """
     force = (instantiated,) * len(jaxpr.outvars) if isinstance(instantiated, bool) else tuple(instantiated)
     return jaxpr.memoize(("jvp", tuple(nonzero), force), lambda: _jvp_jaxpr(jaxpr, tuple(nonzero), force))

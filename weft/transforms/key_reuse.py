@@ -1,8 +1,8 @@
-"""The check that no random key is used twice, over jaxprs and, operation by operation, over concrete arrays.
+"""Check that no random key is used twice, over jaxprs and, operation by operation, over concrete arrays.
 
-Drawing from a key or splitting it uses it up; `fold_in` does not, nor does `clone`. Slices use up their part of a key
-array. Reshaped or repeated keys are the same keys. Where an operation picks keys by values that are not known, the
-check lets them pass.
+Drawing from a key or splitting it uses it up; `fold_in` and `clone` do not. Slices use up their part of a key array.
+Reshaped or repeated keys are the same keys. Where an operation selects keys by values that are not known, the check
+accepts them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LIMIT = 1 << 16  # key arrays larger than this are tracked as a whole
 
 
 class Store:
-    """Keys that were passed in or created together: which of them are used up, and by which lines."""
+    """Keys that were passed in or created together, with the keys used up so far and the lines that used them."""
 
     __slots__ = ("lines", "used")
 
@@ -32,12 +32,13 @@ class Store:
         self.lines: list[tuple[np.ndarray, Location | None]] = []
 
     def saved(self) -> tuple[np.ndarray, int]:
+        """Return a copy of the state, to restore it before another branch."""
         return self.used.copy(), len(self.lines)
 
 
 class Keys:
-    """A key array as the check sees it: for each element the index of its key in a store; no indices where the
-    array is tracked as a whole."""
+    """Key array as the check sees it: for each element the index of its key in a store; no indices if the array is
+    tracked as a whole."""
 
     __slots__ = ("indices", "shape", "store")
 
@@ -51,11 +52,11 @@ class Keys:
 
     @property
     def any_used(self) -> bool:
-        """Whether some of the keys, or of those that they were created with, are used up."""
+        """Whether some of the keys, or of the keys created together with them, are used up."""
         return bool(self.store.used.any())
 
     def use(self, at: Location | None, by: str) -> None:
-        """Use up the keys, or raise when some of them have been used before."""
+        """Mark the keys as used up; raise if some of them have been used before."""
         store = self.store
         mask = np.zeros(store.used.shape, bool)
         mask[... if self.indices is None else self.indices] = True
@@ -66,7 +67,7 @@ class Keys:
         store.lines.append((mask, at))
 
     def copy_keys(self, card: Primitive, params: Params) -> Keys:
-        """The same keys at the indices to which an operation copies them."""
+        """Return the keys at the indices to which an operation copies them."""
         if self.indices is None:
             return self
         indices = np.asarray(card.eval(self.indices, **params))
@@ -74,7 +75,7 @@ class Keys:
 
 
 def reuse(by: str, at: Location | None, before: Location | None, shape: Sequence[Any]) -> KeyReuseError:
-    """The error for a key that `by` uses at one line and something else used at another."""
+    """Create the error for a key that `by` uses at one line after another use at line `before`."""
     earlier = f" It was used before at {before.describe()}" if before is not None else ""
     return KeyReuseError(
         f"A random key is used twice: {by} gets a key that has been used already.",
@@ -95,7 +96,7 @@ def is_key_type(aval: Any) -> bool:
 
 
 def check_key_reuse(jaxpr: Jaxpr) -> None:
-    """Raise when the jaxpr uses a key twice, an argument or one made inside, in all of its branches and loops."""
+    """Raise if the jaxpr uses a key twice, an argument or one made inside, in any of its branches and loops."""
     follow(jaxpr, [fresh(v.aval) for v in jaxpr.invars], None)
 
 
@@ -104,7 +105,7 @@ def fresh(aval: Any) -> Keys | None:
 
 
 def follow(jaxpr: Jaxpr, arguments: Sequence[Keys | None], at: Location | None) -> list[Keys | None]:
-    """Follow keys through a jaxpr. `at` is the line that called it, to which all of its uses are charged."""
+    """Track keys through a jaxpr. `at` is the line that called it; all uses inside are reported there."""
     known: dict[Var, Keys | None] = dict(zip(jaxpr.invars, arguments, strict=True))
 
     def look(atom: Any) -> Keys | None:
@@ -126,19 +127,19 @@ def follow(jaxpr: Jaxpr, arguments: Sequence[Keys | None], at: Location | None) 
 
 
 def concerns_keys(equation: Equation) -> bool:
-    """Whether keys go into an equation, or its sub-jaxprs may create and use some."""
+    """Return whether an equation has keys as operands, or sub-jaxprs that may create and use some."""
     return equation.primitive.higher_order or any(is_key_type(a.aval) for a in equation.invars)
 
 
 def step(
     primitive: Primitive, params: Params, operands: Sequence[Keys | None], at: Location | None
 ) -> Sequence[Keys | None] | None:
-    """What one operation does with its keys; the keys among its results, where they are not new."""
+    """Track keys through one operation; return the keys among its results, or None if they are new."""
     return primitive.keys_through(Following(at), operands, params)
 
 
 class Following:
-    """What a card gets that follows keys through it; see `KeysThrough`."""
+    """Callback through which the rule `keys_through` follows keys; see `KeysThrough`."""
 
     def __init__(self, at: Location | None) -> None:
         self.at = at
@@ -172,7 +173,7 @@ _tracked: dict[int, tuple[weakref.ref[Any], Keys]] = {}
 
 
 def keys_of(array: Any) -> Keys | None:
-    """What is known of a concrete key array, remembered for as long as it lives."""
+    """Return the tracked state of a concrete key array, kept for as long as the array lives."""
     if not is_key_type(getattr(array, "aval", None)):
         return None
     found = _tracked.get(id(array))
@@ -189,7 +190,7 @@ def track(array: Any, keys: Keys) -> tuple[weakref.ref[Any], Keys]:
 
 
 def before_evaluation(primitive: Primitive, args: Sequence[Any], params: Params) -> Sequence[Keys | None] | None:
-    """Check one operation on concrete arrays before it runs; hand the result to `after_evaluation`."""
+    """Check one operation on concrete arrays before it runs; pass the result to `after_evaluation`."""
     operands = [keys_of(a) for a in args]
     if not primitive.higher_order and all(k is None for k in operands):
         return None
@@ -197,7 +198,7 @@ def before_evaluation(primitive: Primitive, args: Sequence[Any], params: Params)
 
 
 def after_evaluation(known: Sequence[Keys | None] | None, results: Sequence[Any]) -> None:
-    """Remember which results are keys that the operands already were."""
+    """Record which results are keys that the operands already contained."""
     for keys, result in zip(known or (), results, strict=False):
         if keys is not None and is_key_type(getattr(result, "aval", None)):
             track(result, keys)

@@ -1,7 +1,7 @@
-"""Linearize: run a function at a point and record, as a linear jaxpr, what it does to tangents.
+"""Linearize: run a function at a point and record its action on tangents as a linear jaxpr.
 
-Operations on primal values run under the parent trace; operations that touch a tangent are staged. The staged jaxpr's
-constants are the residuals.
+Operations on primal values run under the parent trace; operations on tangents are staged. The staged jaxpr's constants
+are the residuals.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from weft.transforms.jvp import JVPTrace
 
 
 class TangentTrace(Trace):
-    """Stages operations on tangents and hands all others to the parent; splits those that have a part of each."""
+    """Trace that stages operations on tangents and splits those with both known and unknown results; the parent trace
+    processes all others."""
 
     __slots__ = ("parent", "staging")
     stages_tangents = True
@@ -57,8 +58,8 @@ def linearize_flat(
     name: str = "jvp",
     at: Location | None = None,
 ) -> tuple[list[Any], Jaxpr, list[bool]]:
-    """Results, the linear jaxpr (nonzero tangents in, nonzero tangents out, residuals as constants), and which
-    results have a tangent that is not zero."""
+    """Linearize a flat function; return its results, the linear jaxpr (nonzero tangents in, nonzero tangents out,
+    residuals as constants), and which results have a nonzero tangent."""
     parent = context.trace
     tangent_trace = TangentTrace(parent)
     trace = JVPTrace(tangent_trace, name, at)

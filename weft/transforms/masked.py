@@ -1,7 +1,8 @@
-"""Cotangents of what a choice did not take: they stay zero, whatever the derivatives are that they are multiplied with.
+"""Cotangents of the cases that a selection does not take: they stay zero, even times an infinite derivative.
 
 The gradient of `where(x > 0, sqrt(x), 0)` at 0 is 0: the branch that is not taken has a cotangent of zero, and an
-infinite derivative. Zero times infinity is NaN, so that the choice is applied once more to what the branch returns.
+infinite derivative. Zero times infinity is NaN, so the selection is applied once more to the cotangent of the branch's
+operand.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from weft.trace.tracer import Tracer
 
 
 class Choice(NamedTuple):
-    """One case of a choice among several by an array: the equation's card, its operand `which`, and the case."""
+    """One case of a selection by an array: the selecting primitive, its operand `which`, and the case."""
 
     card: Any
     which: Any
@@ -42,19 +43,19 @@ def _are_equal(one: Any, other: Any) -> bool:
 
 
 class Masked(NamedTuple):
-    """A cotangent that is zero where its choices take other cases; `exact` until it has met a derivative that may be
-    infinite."""
+    """Cotangent that is zero where its choices take other cases; `exact` until it is multiplied by a derivative that
+    may be infinite."""
 
     value: Any
     choices: tuple[Choice, ...]
     exact: bool
 
     def plain(self) -> Any:
-        """The cotangent as an array."""
+        """Return the cotangent as an array, with all choices applied."""
         return self.within(())
 
     def within(self, applied: Sequence[Choice]) -> Any:
-        """Apply all choices but those that are `applied`."""
+        """Return the cotangent with all choices applied except those in `applied`."""
         value = self.value
         for choice in () if self.exact else self.choices:
             if not any(choice.is_same(k) for k in applied):
@@ -62,12 +63,12 @@ class Masked(NamedTuple):
         return value
 
     def and_choice(self, choice: Choice) -> tuple[Choice, ...]:
-        """Return the choices with another one, which may be among them."""
+        """Return the choices with another one added, unless it is among them."""
         return self.choices if any(choice.is_same(c) for c in self.choices) else (*self.choices, choice)
 
 
 def plain(cotangent: Any) -> Any:
-    """A cotangent as transpose rules take it."""
+    """Convert a cotangent to the form that transpose rules take, an array or `Zero`."""
     return cotangent.plain() if type(cotangent) is Masked else cotangent
 
 
@@ -82,8 +83,8 @@ def summed(before: Any, cotangent: Any) -> Any:
 
 
 def masked_result(equation: Equation, cotangents: Sequence[Any], operands: Sequence[Any]) -> Masked | None:
-    """The cotangent of an equation's result, if it is masked and each of its elements goes to one element of every
-    linear operand; what a choice's own cases get is masked by that choice."""
+    """Return the cotangent of an equation's result if it is masked and the operation maps each of its elements to one
+    element of every linear operand, else None. The operands of a selection are masked by that selection."""
     card = equation.primitive
     if len(cotangents) != 1 or not card.pointwise or not (isinstance(card, Select) or type(cotangents[0]) is Masked):
         return None
@@ -96,7 +97,8 @@ def masked_result(equation: Equation, cotangents: Sequence[Any], operands: Seque
 
 
 def opened(equation: Equation, cotangents: Sequence[Any]) -> Jaxpr | None:
-    """The jaxpr that an equation calls, if a cotangent is masked and each of its elements goes to one element there."""
+    """Return the jaxpr that an equation calls if it is pointwise and a cotangent is masked, to transpose it equation by
+    equation."""
     card = equation.primitive
     if card.opens is None or not _is_call(card) or not any(type(ct) is Masked for ct in cotangents):
         return None
@@ -129,7 +131,8 @@ def masked_arguments(equation: Equation, operands: Sequence[Any], cotangents: Se
 def masked_operands(
     equation: Equation, result: Masked, operands: Sequence[Any], cotangents: Sequence[Any]
 ) -> Sequence[Any]:
-    """The cotangents of an equation's operands, as its transpose rule returned them for the result's, masked."""
+    """Mask the cotangents of an equation's operands, which its transpose rule returned, by the choices of the result's
+    cotangent."""
     card, choices, exact = equation.primitive, result.choices, result.exact
     if isinstance(card, Select):
         count = len(operands) - 1
@@ -143,7 +146,7 @@ def masked_operands(
 
 
 def _is_harmless(atom: Any, divides: bool) -> bool:
-    """Whether an operand is a number that makes no NaN of a zero."""
+    """Return whether zero times an operand, or zero divided by it, is zero: it is a finite literal."""
     if type(atom) is not Literal:
         return False
     value = np.asarray(atom.val).astype(np.complex128)

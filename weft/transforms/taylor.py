@@ -1,10 +1,10 @@
 """Taylor mode: push truncated Taylor series through every operation.
 
-A series is a value and its derivatives with respect to one variable, 1st to the order of the trace. What is linear in
-each of its operands follows Leibniz's rule, and a card can have a rule of its own (`taylor`). Of any other operation
-y = f(x) the derivative is y' = J(x, x') with the jvp rule of its primitive; so the derivatives of y from the first on
-are the series, of one order less, of J at the series of x and of x', which are known. For most functions that takes a
-number of operations polynomial in the order.
+A series is a value and its derivatives with respect to one variable, 1st to the order of the trace. Operations that are
+linear in each operand follow Leibniz's rule, and so does a quotient. For any other operation y = f(x) the derivative is
+y' = J(x, x') with the jvp rule of its primitive; so the derivatives of y from the first on are the series, of one order
+less, of J at the series of x and of x', which are known. For most functions that takes a number of operations
+polynomial in the order.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Terms = list[Any] | None  # the derivatives; None if all are zero
 
 
 class TaylorTracer(Tracer):
-    """A value and its derivatives."""
+    """Value with its derivatives."""
 
     __slots__ = ("primal", "terms")
 
@@ -47,7 +47,7 @@ class TaylorTracer(Tracer):
 
 
 class TaylorTrace(Trace):
-    """Runs each operation on values under the parent trace, and computes the derivatives of its results."""
+    """Trace that runs each operation on values under the parent trace, and computes the derivatives of its results."""
 
     __slots__ = ("order", "parent")
 
@@ -81,7 +81,8 @@ class TaylorTrace(Trace):
 def taylor_flat(
     function: Callable[..., Sequence[Any]], primals: Sequence[Any], series: Sequence[Terms], order: int
 ) -> tuple[list[Any], list[Terms]]:
-    """Results of a flat function and their derivatives, up to an order of at least 1, for those of its arguments."""
+    """Apply a flat function to values and their derivatives; return the results and their derivatives up to `order`, at
+    least 1."""
     trace = TaylorTrace(context.trace, order)
     with active(trace), push_names("jet"):
         results = function(*(trace.join(with_aval(p), t) for p, t in zip(primals, series, strict=True)))
@@ -107,7 +108,7 @@ def _quotient(primals: Sequence[Any], series: Sequence[Terms], order: int) -> li
 def _propagated(
     primitive: Primitive, primals: list[Any], series: list[Terms], params: dict[str, Any], order: int
 ) -> tuple[list[Any], list[Terms]]:
-    """Results and their derivatives of one operation under the active trace."""
+    """Apply one operation under the active trace; return the results and their derivatives."""
     if primitive is div and series[1] is not None:
         quotient = _quotient(primals, series, order)
         return [quotient[0]], [quotient[1:]]
@@ -151,8 +152,8 @@ def _zeros(value: Any, count: int) -> list[Any]:
 def _derivative(
     primitive: Primitive, primals: Sequence[Any], series: Sequence[Terms], params: dict[str, Any]
 ) -> tuple[Jaxpr, list[bool]]:
-    """The jaxpr from operands and the derivatives of those that have some to the derivatives of the results, and which
-    results have some."""
+    """Return a jaxpr from the operands and their nonzero derivatives to the nonzero derivatives of the results, and
+    which results have one."""
     moving = [terms is not None for terms in series]
     types = [get_aval(p) for p in primals]
     nonzero: list[bool] = []
@@ -178,10 +179,11 @@ def _product(
     positions: Sequence[int],
     order: int,
 ) -> list[Any]:
-    """The value and derivatives of an operation that is linear in each of one or two operands, by Leibniz's rule."""
+    """Return the value and derivatives of an operation that is linear in each of one or two operands, by Leibniz's
+    rule."""
 
     def at(j: int, k: int) -> Any:
-        """The operation on the j-th derivative of the first operand and the k-th of the second."""
+        """Apply the operation to the j-th derivative of the first operand and the k-th of the second."""
         operands = list(primals)
         for position, order in zip(positions, (j, k), strict=False):
             terms = series[position]

@@ -1,4 +1,4 @@
-"""Transposition: from a linear jaxpr, the jaxpr that carries cotangents back from its results to its arguments."""
+"""Transposition: turn a linear jaxpr into one that maps cotangents of its results to cotangents of its arguments."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def backward(
     cotangents: Sequence[Any],
     unwanted: Set[Atom] = frozenset(),
 ) -> list[Any]:
-    """Cotangents of the arguments that are `Linear`, None for the others.
+    """Return the cotangents of the arguments that are `Linear`, None for the others.
 
     `args` holds a value for each argument the jaxpr is not linear in. What depends on no linear argument is computed
     first; then the linear equations are transposed in reverse order. Cotangents of `unwanted` arguments are not
@@ -45,8 +45,7 @@ def _backward(
     cotangents: Sequence[Any],
     unwanted: Set[Atom] = frozenset(),
 ) -> list[Any]:
-    """As `backward`; cotangents may be masked, those of the results and those of the arguments. Cotangents of
-    `unwanted` arguments are not computed."""
+    """Run `backward` with cotangents of results and arguments that may be masked."""
     run = _Backward(dict(zip(jaxpr.constvars, constants, strict=True)), unwanted)
     for v, a in zip(jaxpr.invars, args, strict=True):
         if type(a) is Linear:
@@ -67,8 +66,8 @@ def _backward(
 
 
 class _Backward:
-    """One backward pass: the values of variables that are not linear, and the cotangents of those that are, as far as
-    they are summed."""
+    """State of one backward pass: the values of nonlinear variables, and the cotangents of linear variables summed so
+    far."""
 
     def __init__(self, values: dict[Atom, Any], unwanted: Set[Atom] = frozenset()):
         self.values = values
@@ -78,7 +77,7 @@ class _Backward:
         self.source, self.stack = context.source, context.stack
 
     def enter(self, equation: Equation) -> list[Any]:
-        """Set the line and the names that what is computed for an equation records; returns its operands."""
+        """Set the line and the name stack for equations recorded on behalf of `equation`; return its operands."""
         context.source = equation.source or self.source
         context.stack = join_stacks(self.stack, equation.stack)
         return [self.read(v) for v in equation.invars]
@@ -89,7 +88,7 @@ class _Backward:
         return Linear(atom.aval) if atom in self.linear else self.values[atom]
 
     def evaluate_nonlinear(self, equations: Sequence[Equation]) -> list[Equation]:
-        """Compute what depends on no linear argument; returns the other equations."""
+        """Compute the values that depend on no linear argument; return the other equations."""
         linear, rest = self.linear, []
         for equation in equations:
             if any(v in linear for v in equation.invars):
@@ -113,7 +112,7 @@ class _Backward:
         self.cotangents[atom] = cotangent if before is None else summed(before, cotangent)
 
     def transpose_linear(self, equations: Sequence[Equation]) -> None:
-        """From the cotangents of results, those of the arguments."""
+        """Transpose the equations in reverse order, from the cotangents of results to those of the arguments."""
         for equation in reversed(equations):
             found = [self.cotangents.pop(v, None) for v in equation.outvars]
             if all(ct is None for ct in found):
@@ -136,7 +135,8 @@ class _Backward:
 
 
 def _transposed(equation: Equation, cotangents: Sequence[Any], operands: Sequence[Any]) -> Sequence[Any]:
-    """The cotangents of an equation's operands, one for each, from those of its results, by the rule of its card."""
+    """Return the cotangents of an equation's operands, one for each, from those of its results, by the rule of its
+    primitive."""
     card = equation.primitive
     if card.multilinear and sum(type(o) is Linear for o in operands) > 1:
         raise missing(f"`{card.name}` multiplies two values that depend on the arguments: the function is not linear.")
@@ -164,29 +164,30 @@ def _transposed(equation: Equation, cotangents: Sequence[Any], operands: Sequenc
         ]
     if len(found) != len(operands):
         raise InternalError(
-            f"The transpose rule of {card.name} returned {len(found)} cotangents for {len(operands)} operands."
+            f"The transpose rule of {card.name} must return {len(operands)} cotangents, got {len(found)}."
         )
     return found
 
 
 def _sharding(aval: Any) -> Any:
-    """What a type says of how a value is split over Explicit axes."""
+    """Return the sharding over Explicit axes that a type records, or None."""
     return getattr(aval, "explicit_sharding", None)
 
 
 def _unsplit(aval: Any) -> Any:
-    """A type that does not say how a value is split over Explicit axes. What it says of Manual ones stays: collectives
-    are transposed by it."""
+    """Remove the sharding over Explicit axes from a type. Its state along Manual axes stays, because the transposes of
+    collectives depend on it."""
     return aval.with_placement(sharding=None) if isinstance(aval, ArrayType) else aval.plain
 
 
 def _mesh(v: Atom) -> Any:
-    """The mesh that a type names."""
+    """Return the mesh of a variable's type, or None."""
     return getattr(_sharding(v.aval), "mesh", None)
 
 
 def _whole(cotangent: Any, aval: Any, mesh: Any) -> Any:
-    """A cotangent whole on all devices where the value is: its type says nothing, over axes that are all Explicit."""
+    """Replicate a cotangent if its value is replicated: the value's type has no sharding, and all axes of the mesh are
+    Explicit."""
     if (
         cotangent is None
         or type(cotangent) is Zero
@@ -199,7 +200,7 @@ def _whole(cotangent: Any, aval: Any, mesh: Any) -> Any:
 
 
 def _adds_up(cotangents: Sequence[Any]) -> bool:
-    """Whether sums over axes of a mesh are still to be done for some cotangent."""
+    """Return whether some cotangent is unreduced: a sum over mesh axes is pending."""
     shardings = [None if type(ct) is Zero else _sharding(get_aval(ct)) for ct in cotangents]
     return any(s is not None and s.spec.unreduced for s in shardings)
 
@@ -256,7 +257,7 @@ def backward_instantiated(
 
 
 def _whole_where(cotangent: Any, aval: Any) -> Any:
-    """A cotangent whole on all devices, if the value is. Inside of a backward pass it may be split, as what it was
-    multiplied with is, so that it is not sent before it is summed."""
+    """Replicate a cotangent if its value is replicated. Inside of a backward pass it may be split like its other
+    factor, so that it is not communicated before it is summed."""
     sharding = _sharding(get_aval(cotangent))
     return cotangent if sharding is None else _whole(cotangent, aval, sharding.mesh)

@@ -1,4 +1,4 @@
-"""Facts about the numbers in results: error bounds, ranges, nan and inf, negative zero."""
+"""Rules about the numbers in results: error bounds, ranges, nan and inf, negative zero."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from weft.ir.rules.bindable import Bindable, Operands, Params, positions
 from weft.ir.types import Type
 
 
-class NumericFacts(Bindable):
+class Numerics(Bindable):
     """What passes may assume about the values of results. Every default is the weakest assumption."""
 
     # Operands whose elements make up the results; which element is where depends on indices alone. Computes nothing.
