@@ -10,9 +10,8 @@ import numpy as np
 from weft.base.settings import Scope, config, states
 from weft.ir.context import EVALUATION, context
 from weft.ir.interpreter import replay
-from weft.ir.primitive import apply_casts
 from weft.ir.types import ArrayType, get_aval
-from weft.ir.varying import casts_to, manual_state
+from weft.ir.varying import apply_casts, casts_to, manual_state
 from weft.primitives.movement.shape import broadcast_in_dim
 from weft.sharding.mesh import Mesh
 from weft.trace.stage import Observer, StagedTracer, StagingTrace
