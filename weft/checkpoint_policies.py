@@ -1,4 +1,4 @@
-"""What `checkpoint` stores between forward and backward pass."""
+"""Policies of `checkpoint`: which intermediate values are stored between forward and backward pass."""
 
 from weft.api.remat import (
     checkpoint_dots as checkpoint_dots,

@@ -48,12 +48,12 @@ _NAME = b"weft._FFI_TARGET"
 
 
 def include_dir() -> str:
-    """The folder of the header `weft_ffi.h`, for a C compiler's option -I."""
+    """Return the folder of the header `weft_ffi.h`, for a C compiler's option -I."""
     return str(pathlib.Path(__file__).parent / "include")
 
 
 def pycapsule(funcptr: Any) -> Any:
-    """A function of a library that `ctypes` loaded, or the address of one, as an object for `register_ffi_target`."""
+    """Wrap a function of a library that `ctypes` loaded, or the address of one, for `register_ffi_target`."""
     address = funcptr if isinstance(funcptr, int) else ctypes.cast(funcptr, ctypes.c_void_p).value
     if not address:
         raise ArgumentError("There is no function at address 0.", received=repr(funcptr))
@@ -61,7 +61,7 @@ def pycapsule(funcptr: Any) -> Any:
 
 
 def register_ffi_target(name: str, fn: Any, platform: str = "cpu", api_version: int = 1, **kwargs: Any) -> None:
-    """Enter a function under a name, by which `ffi_call` finds it: what `pycapsule` returned, or one of `ctypes`.
+    """Register a function under a name for `ffi_call`: a result of `pycapsule`, or a function of `ctypes`.
 
     Functions of other platforms than `"cpu"` are stored and never called.
 
@@ -89,7 +89,7 @@ def register_ffi_target(name: str, fn: Any, platform: str = "cpu", api_version: 
         address = fn if isinstance(fn, int) else ctypes.cast(fn, ctypes.c_void_p).value
     else:
         raise ArgumentTypeError(
-            "register_ffi_target takes the address of a function.",
+            "register_ffi_target needs the address of a function.",
             received=f"{fn!r} of type {type(fn).__name__}",
             fix="weft.ffi.pycapsule(library.function)",
         )
@@ -127,7 +127,7 @@ def register_ffi_type_id(name: str, obj: Any, platform: str = "cpu") -> None:
     address = capsule_address(obj) if is_capsule(obj) else obj
     if not isinstance(address, int) or not address:
         fix = "a capsule, or ctypes.addressof(variable)"
-        raise ArgumentTypeError("A type's id is written to an address.", received=repr(obj), fix=fix)
+        raise ArgumentTypeError("obj must be the address of a 64-bit integer.", received=repr(obj), fix=fix)
     stored = ctypes.c_int64.from_address(address)
     known = _type_ids.setdefault(name, stored.value or len(_type_ids) + 1)
     if stored.value not in (0, known):
@@ -151,17 +151,17 @@ def ffi_call(
     custom_call_api_version: int = 4,
     legacy_backend_config: Any = None,
 ) -> Callable[..., Any]:
-    """A function of arrays that calls the one registered under a name.
+    """Return a function of arrays that calls the function registered under a name.
 
-    `result_shape_dtypes` are the types of its results: a `ShapeDtypeStruct`, or a sequence of them for several. Keyword
-    arguments of the call are attributes: bools, integers, floats, strings and NumPy arrays, which are fixed when a
-    function is traced. With `has_side_effect` it is called also where its results are not used. `vmap_method` says what
-    to do with a batch, as for `pure_callback`. A layout is the order of dimensions in memory, the slowest first; None:
-    by rows. `input_output_aliases` maps arguments to results that have the same memory: such a result begins as a copy
-    of the argument.
+    `result_shape_dtypes` are the types of its results: a `ShapeDtypeStruct`, or a sequence of them for several.
+    Keyword arguments of the call are attributes: bools, integers, floats, strings and NumPy arrays, which are fixed
+    when a function is traced. With `has_side_effect` it is called even if its results are unused. `vmap_method`
+    selects the treatment of a batch, as for `pure_callback`. A layout is the order of dimensions in memory, the
+    slowest first; None: row-major. `input_output_aliases` maps arguments to results that have the same memory: such a
+    result begins as a copy of the argument.
     """
     if custom_call_api_version != 4 or legacy_backend_config is not None:
-        what = "There is one way to call functions in C."
+        what = "ffi_call only supports custom_call_api_version=4."
         raise ArgumentError(what, fix="leave out custom_call_api_version and legacy_backend_config")
     if vmap_method is not None and vmap_method not in VMAP_METHODS:
         what = f"vmap_method must be one of {', '.join(map(repr, VMAP_METHODS))}."
@@ -174,7 +174,7 @@ def ffi_call(
         _foreign.target_of(target_name)
         for i, arg in enumerate(args):
             if not is_value(arg):
-                what = f"ffi_call of {target_name!r} takes arrays."
+                what = f"ffi_call of {target_name!r} needs arrays."
                 raise ArgumentTypeError(what, received=f"argument {i} of type {type(arg).__name__}")
         in_types = [get_aval(a) for a in args]
         results = _foreign.ffi_call(
@@ -195,17 +195,17 @@ def ffi_call(
 
 
 def _orders(layouts: Any, types: Sequence[Any], what: str) -> tuple[Any, ...]:
-    """The order of dimensions of each array, or None for arrays by rows."""
+    """Return the order of dimensions of each array, or None for row-major arrays."""
     if layouts is None:
         return (None,) * len(types)
     if len(layouts) != len(types):
-        raise ArgumentError(f"{what}_layouts has {len(layouts)} layouts for {len(types)} arrays.")
+        raise ArgumentError(f"{what}_layouts must have a layout for each of {len(types)} arrays, got {len(layouts)}.")
     found: list[Any] = []
     for layout, aval in zip(layouts, types, strict=True):
         order = layout.major_to_minor if isinstance(layout, Layout) else layout
         if order is not None and sorted(order) != list(range(aval.ndim)):
             raise ArgumentError(
-                f"A layout in {what}_layouts names each dimension once.", received=f"{order!r} for {aval.short()}"
+                f"A layout in {what}_layouts must name each dimension once.", received=f"{order!r} for {aval.short()}"
             )
         found.append(None if order is None or list(order) == list(range(aval.ndim)) else tuple(order))
     return tuple(found)
@@ -215,7 +215,7 @@ def _aliases(aliases: Mapping[int, int] | None, types: Sequence[Any], results: S
     for i, k in (aliases or {}).items():
         if not (0 <= i < len(types) and 0 <= k < len(results)) or not types[i].matches(results[k]):
             raise ArgumentError(
-                "An alias is of an argument and a result of one type.",
+                "An alias must be of an argument and a result of one type.",
                 received=f"{{{i}: {k}}} for ({', '.join(t.short() for t in types)}) and "
                 f"({', '.join(t.short() for t in results)})",
             )
@@ -223,14 +223,14 @@ def _aliases(aliases: Mapping[int, int] | None, types: Sequence[Any], results: S
 
 
 class ForeignLowering(LoweredFunction):
-    """A lowering that calls a function in C with the operands of a primitive, and its parameters as attributes."""
+    """Lowering that calls a function in C with the operands of a primitive, and its parameters as attributes."""
 
     def __init__(self, target: str, operand_layouts: Any, result_layouts: Any):
         super().__init__(self.call, True)
         self._target, self._layouts = target, (operand_layouts, result_layouts)
 
     def bound_to(self, prim: Any) -> Callable[..., Any]:
-        """The function that compiled code runs for a primitive."""
+        """Return the function that compiled code runs for a primitive."""
 
         def call(*args: Any, **params: Any) -> Any:
             types = prim.type(*(get_aval(a) for a in args), **params)
@@ -241,7 +241,7 @@ class ForeignLowering(LoweredFunction):
         return lambda *args, **params: call(*args, **params) if prim.multiple_results else call(*args, **params)[0]
 
     def call(self, *args: Any, **params: Any) -> Any:
-        raise ArgumentError("A lowering belongs to a primitive.", fix="mlir.register_lowering(p, ffi_lowering(name))")
+        raise ArgumentError("A lowering cannot be called.", fix="mlir.register_lowering(p, ffi_lowering(name))")
 
 
 def ffi_lowering(
@@ -253,10 +253,11 @@ def ffi_lowering(
     skip_ffi_layout_processing: bool = False,
     **lowering_args: Any,
 ) -> ForeignLowering:
-    """A lowering for `mlir.register_lowering`: compiled code calls the function of that name with the primitive's
-    operands, and its parameters as attributes. The primitive's abstract evaluation says the types of the results."""
+    """Return a lowering for `mlir.register_lowering`: compiled code calls the function of that name with the
+    primitive's operands, and its parameters as attributes. The primitive's abstract evaluation determines the types of
+    the results."""
     if backend_config is not None or lowering_args:
-        what = "A lowering has no options but layouts."
+        what = "ffi_lowering only has layouts as options."
         raise ArgumentError(what, received=", ".join([*lowering_args, "backend_config"]))
     return ForeignLowering(call_target_name, operand_layouts, result_layouts)
 

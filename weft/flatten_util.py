@@ -17,7 +17,8 @@ from weft.runtime.array import from_numpy
 
 
 def ravel_pytree(pytree: Any) -> tuple[Any, Callable[[Any], Any]]:
-    """All leaves as one vector of their common dtype, and the function from such a vector back to the tree.
+    """Flatten all leaves to one vector of their common dtype; also return the function from such a vector back to the
+    tree.
 
     Args:
         pytree: a tree of arrays and numbers.
@@ -51,10 +52,10 @@ def ravel_pytree(pytree: Any) -> tuple[Any, Callable[[Any], Any]]:
     def unravel(vector: Any) -> Any:
         vector_type = get_aval(vector)
         if vector_type.shape != (sum(sizes),):  # type: ignore[attr-defined]
-            raise ArgumentError(f"unravel takes a vector of shape ({sum(sizes)},), got {vector_type.short()}.")
+            raise ArgumentError(f"unravel needs a vector of shape ({sum(sizes)},), got {vector_type.short()}.")
         if vector_type.dtype != common:  # type: ignore[attr-defined]
-            what = f"unravel takes a vector of dtype {dtypes.name(common)}, got {vector_type.short()}"
-            raise ArgumentTypeError(f"{what}; convert it with .astype.")
+            what = f"unravel needs a vector of dtype {dtypes.name(common)}, got {vector_type.short()}."
+            raise ArgumentTypeError(what, fix=f"vector.astype({dtypes.name(common)!r})")
         parts, start = [], 0
         for aval, size in zip(avals, sizes, strict=True):
             part = reshape(slice_in_dim(vector, start, start + size), aval.shape)

@@ -34,7 +34,7 @@ from weft.trace.array import Array
 
 
 class ResizeMethod(enum.Enum):
-    """How the value at a position between pixels is computed.
+    """Interpolation between pixels.
 
     >>> import weft
     >>> weft.image.ResizeMethod.from_string("bilinear")
@@ -51,7 +51,7 @@ class ResizeMethod(enum.Enum):
 
     @staticmethod
     def from_string(s: str) -> ResizeMethod:
-        """The method of that name, such as "bilinear"."""
+        """Return the method of a name, such as "bilinear"."""
         try:
             return _NAMES[s]
         except (KeyError, TypeError):
@@ -78,7 +78,7 @@ def resize(
     antialias: bool = True,
     precision: Any = lax.Precision.HIGHEST,
 ) -> Array:
-    """An image resampled to another shape.
+    """Resample an image to another shape.
 
     Args:
         image: an array; every axis whose size changes is resampled.
@@ -119,7 +119,7 @@ def resize(
         return image
     real = _real_dtype(image)
     scale = np.array([sizes[axis] / image.shape[axis] for axis in axes], real)
-    return _resampled(image, sizes, axes, scale, np.zeros(len(axes), real), method, antialias, precision)
+    return _resample(image, sizes, axes, scale, np.zeros(len(axes), real), method, antialias, precision)
 
 
 def scale_and_translate(
@@ -132,7 +132,7 @@ def scale_and_translate(
     antialias: bool = True,
     precision: Any = lax.Precision.HIGHEST,
 ) -> Array:
-    """An image of another shape in which the position x of the old one is at `x * scale + translation`.
+    """Resample an image so that position x of the input is at `x * scale + translation` of the result.
 
     Pixels are squares of size 1: the centre of pixel 0 is at 0.5. What comes from outside of the image is zero.
 
@@ -185,7 +185,7 @@ def scale_and_translate(
                 f"image.scale_and_translate: {name} must be a vector with an element for each of spatial_dims.",
                 received=f"{name} {x.aval.short()}, spatial_dims {axes}",
             )
-    return _resampled(image, sizes, axes, scale, translation, method, antialias, precision)
+    return _resample(image, sizes, axes, scale, translation, method, antialias, precision)
 
 
 # ------------------------------------------------------------------------------------------------------- how it is done
@@ -203,12 +203,12 @@ def _check_sizes(image: Array, sizes: Sequence[int], axes: Sequence[int]) -> Non
 
 
 def _real_dtype(image: Array) -> Any:
-    """The dtype of positions in an image: wide enough to tell pixels from each other."""
+    """Return the dtype of positions in an image, wide enough to distinguish pixels."""
     return np.dtype(np.float64 if dtypes.to_real_dtype(image.dtype) == np.float64 else np.float32)
 
 
 @combining_ranks
-def _resampled(
+def _resample(
     image: Array,
     sizes: Sequence[int],
     axes: Sequence[int],
@@ -218,7 +218,7 @@ def _resampled(
     antialias: bool,
     precision: Any,
 ) -> Array:
-    """The image contracted with a matrix of weights for each of the axes."""
+    """Contract the image with a matrix of weights for each of the axes."""
     if 0 in sizes:
         return lax.full(tuple(sizes), 0, image.dtype)
     letters = list(range(image.ndim))
@@ -231,7 +231,7 @@ def _resampled(
 
 
 def _weights(size: int, new_size: int, scale: Any, translation: Any, method: ResizeMethod, antialias: bool) -> Any:
-    """How much each pixel (first axis) counts for each new one (second axis)."""
+    """Return the weight of each pixel (first axis) in each new one (second axis)."""
     inverse = 1 / scale
     position = np.arange(size, dtype=scale.dtype)[:, None]
     new_position = np.arange(new_size, dtype=scale.dtype)
@@ -272,7 +272,7 @@ def _triangle(x: Any) -> Any:
 
 
 def _cubic(a: float) -> Callable[[Any], Any]:
-    """The kernels of two cubic polynomials; `a` is the derivative at 1."""
+    """Make the kernel of two cubic polynomials; `a` is the derivative at 1."""
 
     def kernel(x: Any) -> Any:
         near = ((a + 2) * x - (a + 3)) * x * x + 1

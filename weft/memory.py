@@ -1,4 +1,4 @@
-"""The memories of a device: `weft.memory.Space.Device`, `Host` and `Any`, for `device_put` and types."""
+"""Memory spaces of a device: `weft.memory.Space.Device`, `Host` and `Any`, for `device_put` and types."""
 
 from weft.base.publish import publish as _publish
 from weft.sharding.device import MemorySpace as _MemorySpace

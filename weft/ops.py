@@ -44,7 +44,7 @@ def segment_sum(
     mode: str | GatherScatterMode | None = None,
     out_sharding: Any = None,
 ) -> Array:
-    """The sum of each segment of an array.
+    """Sum each segment of an array.
 
     Args:
         data: the values, whose first axis is divided into segments.
@@ -69,7 +69,7 @@ def segment_sum(
     Array([7., 0., 3.], dtype=float32)
     """
     options = num_segments, indices_are_sorted, unique_indices, bucket_size, mode, out_sharding
-    return _reduced("segment_sum", data, segment_ids, *options)
+    return _reduce_segments("segment_sum", data, segment_ids, *options)
 
 
 def segment_prod(
@@ -82,7 +82,8 @@ def segment_prod(
     mode: str | GatherScatterMode | None = None,
     out_sharding: Any = None,
 ) -> Array:
-    """The product of each segment of an array, with the arguments of `segment_sum`; a segment without entries is 1.
+    """Multiply the entries of each segment of an array, with the arguments of `segment_sum`; a segment without entries
+    is 1.
 
     It has derivatives wherever entries are zero, too.
 
@@ -92,7 +93,7 @@ def segment_prod(
     Array([8., 1., 3.], dtype=float32)
     """
     options = num_segments, indices_are_sorted, unique_indices, bucket_size, mode, out_sharding
-    return _reduced("segment_prod", data, segment_ids, *options)
+    return _reduce_segments("segment_prod", data, segment_ids, *options)
 
 
 def segment_max(
@@ -105,7 +106,7 @@ def segment_max(
     mode: str | GatherScatterMode | None = None,
     out_sharding: Any = None,
 ) -> Array:
-    """The largest entry of each segment of an array, with the arguments of `segment_sum`.
+    """Return the largest entry of each segment of an array, with the arguments of `segment_sum`.
 
     A segment without entries is minus infinity, or the least value of an integer dtype.
 
@@ -128,7 +129,7 @@ def segment_max(
     Array([  4., -inf,   3.], dtype=float32)
     """
     options = num_segments, indices_are_sorted, unique_indices, bucket_size, mode, out_sharding
-    return _reduced("segment_max", data, segment_ids, *options)
+    return _reduce_segments("segment_max", data, segment_ids, *options)
 
 
 def segment_min(
@@ -141,7 +142,7 @@ def segment_min(
     mode: str | GatherScatterMode | None = None,
     out_sharding: Any = None,
 ) -> Array:
-    """The smallest entry of each segment of an array, with the arguments of `segment_sum`.
+    """Return the smallest entry of each segment of an array, with the arguments of `segment_sum`.
 
     A segment without entries is infinity, or the greatest value of an integer dtype.
 
@@ -164,13 +165,13 @@ def segment_min(
     Array([ 1., inf,  3.], dtype=float32)
     """
     options = num_segments, indices_are_sorted, unique_indices, bucket_size, mode, out_sharding
-    return _reduced("segment_min", data, segment_ids, *options)
+    return _reduce_segments("segment_min", data, segment_ids, *options)
 
 
 # ------------------------------------------------------------------------------------------------------- how it is done
 
 
-def _reduced(
+def _reduce_segments(
     name: str,
     data: Any,
     segment_ids: Any,
@@ -186,7 +187,7 @@ def _reduced(
     if bucket_size is not None and (bucket_size := index(bucket_size)) < 1:
         raise ArgumentError(f"{name}: bucket_size must be at least 1.", received=f"bucket_size={bucket_size}")
     hints = indices_are_sorted, unique_indices, GatherScatterMode.from_any(mode)
-    function = _product if name == "segment_prod" and dtype_kind(data) in "fc" else _scattered
+    function = _product if name == "segment_prod" and dtype_kind(data) in "fc" else _scatter_segments
     if out_sharding is not None:
         return split_result(function, out_sharding, data, segment_ids, name, count, bucket_size, hints)
     result: Array = function(data, segment_ids, name, count, bucket_size, hints)
@@ -194,7 +195,7 @@ def _reduced(
 
 
 def _operands(name: str, data: Any, segment_ids: Any) -> tuple[Array, Array]:
-    """The arguments as arrays that fit each other: one identifier for each entry along the first axis."""
+    """Convert and check the arguments: one identifier for each entry along the first axis."""
     data, ids = ensure_arrays(name, data, segment_ids)
     if dtype_kind(ids) not in "iu":
         raise ArgumentTypeError(
@@ -203,7 +204,7 @@ def _operands(name: str, data: Any, segment_ids: Any) -> tuple[Array, Array]:
             fix="segment_ids.astype(int)",
         )
     if dtype_kind(data) == "b" and name in ("segment_sum", "segment_prod"):
-        raise ArgumentTypeError(f"{name} takes numbers.", received=data.aval.short(), fix="data.astype(int)")
+        raise ArgumentTypeError(f"{name} needs numbers.", received=data.aval.short(), fix="data.astype(int)")
     if ids.ndim != 1 or (data.ndim and data.shape[0] not in (1, ids.shape[0])):
         raise ShapeMismatchError(
             f"{name}: segment_ids must be a vector with an identifier for each entry along the first axis of data.",
@@ -216,7 +217,7 @@ def _operands(name: str, data: Any, segment_ids: Any) -> tuple[Array, Array]:
 
 
 def _count(name: str, ids: Array, num_segments: Any) -> int:
-    """The number of segments; by default one more than the largest identifier."""
+    """Return the number of segments; by default one more than the largest identifier."""
     if num_segments is None:
         values = concrete_or_error(
             ids,
@@ -232,8 +233,8 @@ def _count(name: str, ids: Array, num_segments: Any) -> int:
     return count
 
 
-def _scattered(data: Any, ids: Any, name: str, count: int, bucket_size: int | None, hints: Any) -> Array:
-    """The reduction as an update of an array of neutral elements at the identifiers."""
+def _scatter_segments(data: Any, ids: Any, name: str, count: int, bucket_size: int | None, hints: Any) -> Array:
+    """Reduce by updating an array of neutral elements at the identifiers."""
     method, neutral, reduce = _REDUCTIONS[name]
     sorted_ids, unique, mode = hints
     initial = neutral(data.dtype)
@@ -252,16 +253,16 @@ def _scattered(data: Any, ids: Any, name: str, count: int, bucket_size: int | No
 
 
 def _product(data: Any, ids: Any, *spec: Any) -> Array:
-    """Products of segments. An update multiplies entries in any order, which has no derivative of its own: that is the
-    derivative of the same products taken one after the other."""
+    """Multiply segments. The update multiplies entries in any order and has no derivative; the derivative is that of
+    prefix products."""
 
     @custom_jvp
     def product(data: Any, ids: Any) -> Array:
-        return _scattered(data, ids, *spec)
+        return _scatter_segments(data, ids, *spec)
 
     def rule(primals: Any, tangents: Any) -> Any:
         data, ids = primals
-        _, tangent = jvp(lambda x: _in_sequence(x, ids, spec[1], spec[3][2]), (data,), (tangents[0],))
+        _, tangent = jvp(lambda x: _multiply_by_prefixes(x, ids, spec[1], spec[3][2]), (data,), (tangents[0],))
         return product(data, ids), tangent
 
     product.defjvp(rule)
@@ -269,8 +270,8 @@ def _product(data: Any, ids: Any, *spec: Any) -> Array:
     return result
 
 
-def _in_sequence(data: Array, ids: Array, count: int, mode: GatherScatterMode) -> Array:
-    """The products of segments as prefix products of sorted entries, which begin anew with each segment."""
+def _multiply_by_prefixes(data: Array, ids: Array, count: int, mode: GatherScatterMode) -> Array:
+    """Multiply segments by prefix products of sorted entries, restarted at each segment."""
     if mode is GatherScatterMode.CLIP:
         ids = lax.clamp(np.zeros((), ids.dtype), ids, np.asarray(max(count - 1, 0), ids.dtype))
     if not data.shape[0] or not count:

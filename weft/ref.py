@@ -61,8 +61,8 @@ class Slice:
 
 
 def ds(start: Any, size: int | None = None, stride: int | None = None) -> Slice:
-    """A slice of a Ref that begins at an index known only when the program runs: `ref[ds(i, 8)]`. With one argument, so
-    many from the start.
+    """Make a slice of a Ref with a start that is known only when the program runs: `ref[ds(i, 8)]`. With one argument,
+    it is the size and the slice starts at 0.
 
     >>> import weft
     >>> ref = weft.new_ref(weft.numpy.arange(5))
@@ -73,15 +73,15 @@ def ds(start: Any, size: int | None = None, stride: int | None = None) -> Slice:
         start, size = 0, start
     for value, word in ((size, "size"), (1 if stride is None else stride, "stride")):
         if not hasattr(value, "__index__") or isinstance(value, Tracer) or value < 0:
-            raise ArgumentTypeError(f"The {word} of ds is a known integer.", received=repr(value))
+            raise ArgumentTypeError(f"The {word} of ds must be a known integer from 0 up.", received=repr(value))
     return Slice(start, size, 1 if stride is None else stride)
 
 
 def new_ref(init_val: Any, *, memory_space: Any = None, kind: Any = None) -> Ref:
-    """A mutable array that begins as `init_val`, which itself does not change.
+    """Create a mutable array with the initial value `init_val`, which itself does not change.
 
     It can be an argument of `jit`, or closed over; bodies of loops and branches may read and write it, and functions
-    that create one inside are differentiated and vectorised like others. `memory_space` and `kind` are None.
+    that create one inside are differentiated and vectorised like others. `memory_space` and `kind` must be None.
 
     >>> import weft
     >>> total = weft.new_ref(weft.numpy.zeros(2))
@@ -95,10 +95,10 @@ def new_ref(init_val: Any, *, memory_space: Any = None, kind: Any = None) -> Ref
     """
     _check_plain(memory_space, kind)
     if isinstance(init_val, Ref):
-        raise ArgumentTypeError("new_ref of a Ref.", received=init_val.short(), fix="new_ref(ref[...])")
+        raise ArgumentTypeError("new_ref cannot take a Ref.", received=init_val.short(), fix="new_ref(ref[...])")
     if not is_value(init_val) or not isinstance(get_aval(init_val), ArrayType):
         received = f"{init_val!r} of type {type(init_val).__name__}"
-        raise ArgumentTypeError("new_ref takes an array or a number.", received=received, fix="one Ref for each array")
+        raise ArgumentTypeError("new_ref needs an array or a number.", received=received, fix="one Ref for each array")
     value = with_aval(init_val)
     aval = get_aval(value)
     return Ref.of(_convert(value, new_dtype=aval.dtype, weak_type=False) if aval.weak_type else value)  # type: ignore[attr-defined]
@@ -107,54 +107,54 @@ def new_ref(init_val: Any, *, memory_space: Any = None, kind: Any = None) -> Ref
 def _check_plain(memory_space: Any, kind: Any = None) -> None:
     if memory_space is not None or kind is not None:
         received = f"memory_space={memory_space!r}, kind={kind!r}"
-        raise ArgumentError("A Ref is in the memory of its device, and of one kind.", received=received, fix="None")
+        raise ArgumentError("memory_space and kind of a Ref must be None.", received=received, fix="None")
 
 
 def empty_ref(ty: Any, memory_space: Any = None) -> Ref:
-    """A mutable array of a type, or of the shape and dtype of a struct, with any elements."""
+    """Create a mutable array of a type, or of the shape and dtype of a struct, with arbitrary elements."""
     _check_plain(memory_space)
     if not isinstance(ty, (ArrayType, RefType, ShapeDtypeStruct)):
-        what = "empty_ref takes a type or a ShapeDtypeStruct."
+        what = "empty_ref needs a type or a ShapeDtypeStruct."
         raise ArgumentTypeError(what, received=f"{ty!r} of type {type(ty).__name__}", fix="weft.typeof(x)")
     return Ref.of(_empty(ty.shape, ty.dtype))
 
 
 def freeze(ref: Ref) -> Array:
-    """The array of a Ref, which cannot be used any more."""
-    return _checked(ref, "freeze").close("frozen")
+    """Return the array of a Ref and invalidate the Ref."""
+    return _check_ref(ref, "freeze").close("frozen")
 
 
 def free_ref(ref: Ref) -> None:
     """End a Ref: it cannot be used any more."""
-    _checked(ref, "free_ref").close("freed")
+    _check_ref(ref, "free_ref").close("freed")
 
 
 def get(ref: Ref, idx: Any = None) -> Array:
-    """`ref[idx]`; without an index, all of it."""
-    return _read(_checked(ref, "get"), Ellipsis if idx is None else idx)
+    """Return `ref[idx]`, or the whole array without an index."""
+    return _read(_check_ref(ref, "get"), Ellipsis if idx is None else idx)
 
 
 def set(ref: Ref, idx: Any, value: Any) -> None:
-    """`ref[idx] = value`."""
-    _write(_checked(ref, "set"), idx, value)
+    """Write `ref[idx] = value`."""
+    _write(_check_ref(ref, "set"), idx, value)
 
 
 def swap(ref: Ref, idx: Any, value: Any, _function_name: str = "ref_swap") -> Array:
-    """`ref[idx]`, after which it is `value`."""
-    old = _read(_checked(ref, "swap"), idx)
+    """Return `ref[idx]` and then set it to `value`."""
+    old = _read(_check_ref(ref, "swap"), idx)
     _write(ref, idx, value)
     return old
 
 
 def addupdate(ref: Ref, idx: Any, x: Any) -> None:
-    """`ref[idx] += x`, where an index that is there twice adds twice."""
-    _update(_checked(ref, "addupdate"), idx, x, "add")
+    """Add `ref[idx] += x`; duplicate indices add repeatedly."""
+    _update(_check_ref(ref, "addupdate"), idx, x, "add")
 
 
-def _checked(ref: Any, caller: str) -> Ref:
+def _check_ref(ref: Any, caller: str) -> Ref:
     if not isinstance(ref, Ref):
         received = f"{ref!r} of type {type(ref).__name__}"
-        raise ArgumentTypeError(f"weft.ref.{caller} takes a Ref.", received=received, fix="weft.new_ref(x)")
+        raise ArgumentTypeError(f"weft.ref.{caller} needs a Ref.", received=received, fix="weft.new_ref(x)")
     return ref
 
 
@@ -165,9 +165,9 @@ def _parts(index: Any) -> tuple[Any, ...]:
     return index if isinstance(index, tuple) else (index,)
 
 
-def _plain(shape: Any, parts: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Slices whose start is known as Python's; an error if they do not fit. Integers that are out of bounds raise where
-    the shape at the index is asked for, unless `strict_indices` is off: then they are clamped, as traced ones are."""
+def _resolve_known(shape: Any, parts: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Convert slices with known starts to Python's; raise if they are out of bounds. Known integers out of bounds raise
+    later, in `_shape_at`; with `strict_indices` off they are clamped here, as traced ones are."""
     found = list(parts)
     for i, axis in _axes(shape, parts):
         part, size = parts[i], shape[axis]
@@ -185,8 +185,8 @@ def _plain(shape: Any, parts: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _axes(shape: Any, parts: tuple[Any, ...]) -> Iterator[tuple[int, int]]:
-    """For each part of an index of integers and slices its position and its dimension, up to the first part of another
-    kind."""
+    """Yield the position and the dimension of each part of an index of integers and slices, up to the first part of
+    another kind."""
     axis = 0
     for i, part in enumerate(parts):
         if axis >= len(shape):
@@ -216,7 +216,7 @@ def _is_whole(parts: tuple[Any, ...]) -> bool:
 
 
 def _shape_at(shape: Any, parts: tuple[Any, ...]) -> tuple[int, ...]:
-    """The shape of the elements at an index, which must be in bounds as far as it is known."""
+    """Return the shape of the elements at an index; known indices must be in bounds."""
 
     def known(part: Any) -> Any:
         if isinstance(part, Slice):
@@ -234,7 +234,7 @@ def _shape_at(shape: Any, parts: tuple[Any, ...]) -> tuple[int, ...]:
 
 
 def _full(shape: Any, parts: tuple[Any, ...]) -> tuple[Any, ...]:
-    """One part for each dimension, for an index of integers and slices."""
+    """Expand an index of integers and slices to one part for each dimension."""
     missing = (slice(None),) * (len(shape) - sum(part is not Ellipsis for part in parts))
     if Ellipsis in [part if part is Ellipsis else None for part in parts]:
         at = next(i for i, part in enumerate(parts) if part is Ellipsis)
@@ -243,8 +243,7 @@ def _full(shape: Any, parts: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _starts(shape: Any, parts: tuple[Any, ...]) -> tuple[list[Any], list[int], list[int], list[int]]:
-    """Of an index with slices that begin at traced indices: starts, sizes and strides, and dimensions that are taken
-    away."""
+    """Return starts, sizes, strides and dropped dimensions of an index with slices that begin at traced indices."""
     starts: list[Any] = []
     sizes: list[int] = []
     strides: list[int] = []
@@ -259,7 +258,7 @@ def _starts(shape: Any, parts: tuple[Any, ...]) -> tuple[list[Any], list[int], l
             start, size, stride = part, 1, 1
             dropped.append(axis)
         else:
-            what = "Beside a slice that begins at a traced index, a Ref takes integers and slices."
+            what = "Beside a slice that begins at a traced index, a Ref only supports integers and slices."
             raise ArgumentTypeError(what, received=f"{part!r} of type {type(part).__name__}", at=user_line())
         starts.append(start)
         sizes.append(size)
@@ -267,8 +266,8 @@ def _starts(shape: Any, parts: tuple[Any, ...]) -> tuple[list[Any], list[int], l
     return starts, sizes, strides, dropped
 
 
-def _outer(starts: list[Any], sizes: list[int], strides: list[int]) -> tuple[Any, ...]:
-    """The same as arrays of indices, one for each dimension, that are broadcast to the elements."""
+def _index_arrays(starts: list[Any], sizes: list[int], strides: list[int]) -> tuple[Any, ...]:
+    """Return index arrays, one for each dimension, that broadcast to the elements."""
     rank = len(starts)
     found = []
     for axis, (start, size, stride) in enumerate(zip(starts, sizes, strides, strict=True)):
@@ -283,9 +282,9 @@ def _outer(starts: list[Any], sizes: list[int], strides: list[int]) -> tuple[Any
 
 
 def _read(ref: Ref, index: Any) -> Any:
-    """What `ref[index]` is."""
+    """Evaluate `ref[index]`."""
     value = ref.value
-    parts = _plain(value.shape, _parts(index))
+    parts = _resolve_known(value.shape, _parts(index))
     if _is_whole(parts):
         return value
     _shape_at(value.shape, parts)
@@ -297,24 +296,24 @@ def _read(ref: Ref, index: Any) -> Any:
 
 
 def _elements(array: Any, parts: tuple[Any, ...]) -> Any:
-    """The elements of an array at an index."""
+    """Return the elements of an array at an index."""
     if not any(isinstance(part, Slice) for part in parts):
         return array[parts]
     starts, sizes, strides, dropped = _starts(array.shape, parts)
     if all(stride == 1 for stride in strides):
         return squeeze(dynamic_slice(array, starts, sizes), dropped)
-    return squeeze(array[_outer(starts, sizes, strides)], dropped)
+    return squeeze(array[_index_arrays(starts, sizes, strides)], dropped)
 
 
 def _write(ref: Ref, index: Any, value: Any) -> None:
-    """What `ref[index] = value` does."""
+    """Evaluate `ref[index] = value`."""
     _update(ref, index, value, "set")
 
 
 def _update(ref: Ref, index: Any, value: Any, how: str) -> None:
     wanted: Any = ref.inner_aval
-    parts = _plain(wanted.shape, _parts(index))
-    value = _fitting(value, wanted, _shape_at(wanted.shape, parts), how)
+    parts = _resolve_known(wanted.shape, _parts(index))
+    value = _convert_value(value, wanted, _shape_at(wanted.shape, parts), how)
     if how == "set" and _is_whole(parts):
         ref.value  # noqa: B018  # it is here, and not frozen
         ref.replace(value)
@@ -325,18 +324,20 @@ def _update(ref: Ref, index: Any, value: Any, how: str) -> None:
             ref.value  # noqa: B018
             ref.replace(_updater(template, how)(ref.taken(), value, *dynamic))
             return
-    ref.replace(_updated(ref.value, parts, value, how))
+    ref.replace(_update_elements(ref.value, parts, value, how))
 
 
-def _fitting(value: Any, aval: Any, shape: Any, how: str) -> Any:
-    """A value to be written, of the dtype of the Ref; an error if it is of another type."""
+def _convert_value(value: Any, aval: Any, shape: Any, how: str) -> Any:
+    """Convert a value to the dtype of the Ref; raise if shape or dtype do not fit."""
     if not is_value(value) or not isinstance(get_aval(value), ArrayType):
         received = f"{value!r} of type {type(value).__name__}"
-        raise ArgumentTypeError("What is written to a Ref is an array or a number.", received=received, at=user_line())
+        raise ArgumentTypeError(
+            "A value written to a Ref must be an array or number.", received=received, at=user_line()
+        )
     own: Any = get_aval(value)
     if own.shape != tuple(shape):
         raise ShapeMismatchError(
-            "What is written to a Ref has the shape of the elements that it replaces.",
+            "The value written to a Ref must have the shape of the elements that it replaces.",
             received=f"{own.short()} for {aval.plain_of_shape(shape).short()}",
             fix="weft.numpy.broadcast_to(x, shape)",
             at=user_line(),
@@ -345,7 +346,7 @@ def _fitting(value: Any, aval: Any, shape: Any, how: str) -> Any:
         promoted = dtypes.promote_pair(own.dtype, own.weak_type, aval.dtype, aval.weak_type)[0]
         if not own.weak_type or dtypes.canonicalize_dtype(promoted) != aval.dtype:
             raise DtypeMismatchError(
-                "What is written to a Ref has its dtype.",
+                "The value written to a Ref must have its dtype.",
                 received=f"{own.short()} for {aval.short()}",
                 fix=f"x.astype({dtypes.name(aval.dtype)!r})",
                 at=user_line(),
@@ -355,8 +356,9 @@ def _fitting(value: Any, aval: Any, shape: Any, how: str) -> Any:
     return _convert(with_aval(value), new_dtype=aval.dtype, weak_type=aval.weak_type)
 
 
-def _begins_at_traced(shape: Any, parts: tuple[Any, ...]) -> bool:
-    """Whether an index is of integers and slices, with traced ones among them: one window, which is clamped."""
+def _has_traced_start(shape: Any, parts: tuple[Any, ...]) -> bool:
+    """Return whether an index consists of integers and slices, with traced ones among them: one window, which is
+    clamped."""
     if any(isinstance(part, Slice) for part in parts):
         return True
     regular = [i for i, _ in _axes(shape, parts)]
@@ -364,16 +366,16 @@ def _begins_at_traced(shape: Any, parts: tuple[Any, ...]) -> bool:
     return not others and any(isinstance(parts[i], Array) and parts[i].dtype != np.bool_ for i in regular)
 
 
-def _updated(array: Any, parts: tuple[Any, ...], value: Any, how: str) -> Any:
-    """An array with some elements replaced, or added to; of the same type."""
-    if _begins_at_traced(array.shape, parts):
+def _update_elements(array: Any, parts: tuple[Any, ...], value: Any, how: str) -> Any:
+    """Set or add to some elements of an array, keeping its type."""
+    if _has_traced_start(array.shape, parts):
         starts, sizes, strides, _ = _starts(array.shape, parts)
         block = reshape(value, tuple(sizes))
         if all(stride == 1 for stride in strides):
             if how == "add":
                 block = add(dynamic_slice(array, starts, sizes), block)
             return dynamic_update_slice(array, block, starts)
-        parts, value = _outer(starts, sizes, strides), block
+        parts, value = _index_arrays(starts, sizes, strides), block
     at = array.at[parts]
     return at.add(value) if how == "add" else at.set(value)
 
@@ -383,7 +385,8 @@ def _updated(array: Any, parts: tuple[Any, ...], value: Any, how: str) -> Any:
 
 
 def _template(parts: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
-    """The form of an index, with None for each integer or array in it, and these; None if it has no such form."""
+    """Split an index into a static template, with None for each integer or array, and these dynamic parts. The template
+    is None for other kinds of index."""
     form: list[Any] = []
     dynamic: list[Any] = []
     for part in parts:
@@ -405,8 +408,8 @@ def _template(parts: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
     return tuple(form), tuple(dynamic)
 
 
-def _filled(template: tuple[Any, ...], dynamic: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The index of a form."""
+def _fill_template(template: tuple[Any, ...], dynamic: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Rebuild an index from its template."""
     rest = iter(dynamic)
     parts: list[Any] = []
     for part in template:
@@ -425,7 +428,7 @@ def _filled(template: tuple[Any, ...], dynamic: tuple[Any, ...]) -> tuple[Any, .
 @functools.lru_cache(1024)
 def _reader(template: tuple[Any, ...]) -> Callable[..., Any]:
     def read(array: Any, *dynamic: Any) -> Any:
-        return _elements(array, _filled(template, dynamic))
+        return _elements(array, _fill_template(template, dynamic))
 
     return _jit(read)
 
@@ -433,7 +436,7 @@ def _reader(template: tuple[Any, ...]) -> Callable[..., Any]:
 @functools.lru_cache(1024)
 def _updater(template: tuple[Any, ...], how: str) -> Callable[..., Any]:
     def update(array: Any, value: Any, *dynamic: Any) -> Any:
-        return _updated(array, _filled(template, dynamic), value, how)
+        return _update_elements(array, _fill_template(template, dynamic), value, how)
 
     return _jit(update, donate_argnums=0)
 

@@ -1,4 +1,4 @@
-"""The stages of a jitted function."""
+"""Stages of a jitted function."""
 
 from weft.api.stages import (
     ArgInfo as ArgInfo,

@@ -203,7 +203,7 @@ def test_mistakes():
         ffi.register_ffi_target("once", Function(lambda call: 0))
     with pytest.raises(TypeError, match="address of a function"):
         ffi.register_ffi_target("text", "text")
-    with pytest.raises(ValueError, match="names each dimension once"):
+    with pytest.raises(ValueError, match="must name each dimension once"):
         call_of("once", x, input_layouts=[(0, 0)])(x)
     with pytest.raises(ValueError, match="of one type"):
         call_of("once", x, input_output_aliases={0: 3})(x)
@@ -221,5 +221,5 @@ def test_types_have_ids():
         ffi.register_ffi_type_id("counter", ctypes.addressof(second))
     with pytest.raises(ValueError, match="under 'type_id'"):
         ffi.register_ffi_type("other", {})
-    with pytest.raises(TypeError, match="written to an address"):
+    with pytest.raises(TypeError, match="address of a 64-bit integer"):
         ffi.register_ffi_type_id("other", None)

@@ -79,7 +79,7 @@ def test_products_of_complex_numbers_have_derivatives() -> None:
         ((np.ones(3), np.ones(2, int)), "an identifier for each entry"),
         ((np.ones((2, 2)), np.ones((2, 2), int), 3), "must be a vector"),
         ((np.ones(3), np.ones(3, int), -1), "non-negative"),
-        ((np.ones(3, bool), np.ones(3, int)), "takes numbers"),
+        ((np.ones(3, bool), np.ones(3, int)), "needs numbers"),
         ((np.ones(0), np.ones(0, int)), "pass num_segments"),
         ((np.ones(3), np.ones(3, int), 2, False, False, 0), "bucket_size"),
         ((np.ones(3), np.ones(3, int), 2, False, False, None, "somewhere"), "Unknown mode"),

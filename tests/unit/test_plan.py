@@ -179,8 +179,8 @@ def test_what_a_plan_needs() -> None:
     uneven = weft.plan(np.sin, x, mesh=mesh, in_shardings=P("d"))  # 3, 3 and 2 rows, each in the memory of 3
     memory = uneven.memory
     assert memory.argument_size_in_bytes == memory.output_size_in_bytes == 3 * 8 * 4
-    with pytest.raises(ArgumentError, match="no description of such a machine"):
+    with pytest.raises(ArgumentError, match="machine is unknown"):
         weft.plan(np.sin, x, mesh=mesh, machine="abacus")
     other = Struct((9, 8), onp.float32, sharding=NamedSharding(AbstractMesh((9,), ("d",)), P("d")))
-    with pytest.raises(ArgumentError, match="another mesh"):
+    with pytest.raises(ArgumentError, match="must be on one mesh"):
         weft.plan(np.sin, other, mesh=mesh)

@@ -415,7 +415,7 @@ def test_checkpointed_functions_and_callbacks() -> None:
         (lambda r: refs.addupdate(r, wnp.array([0, 7]), wnp.ones(2)), IndexError, "out of bounds"),
         (lambda r: r[weft.ds(2, 2)], IndexError, "do not fit into axis 0"),
         (lambda r: r[weft.ds(wnp.int32(-1), 2)], IndexError, "do not fit into axis 0"),
-        (lambda r: weft.new_ref(r), TypeError, "new_ref of a Ref"),
+        (lambda r: weft.new_ref(r), TypeError, "cannot take a Ref"),
         (lambda r: weft.new_ref({"a": X}), TypeError, "an array or a number"),
         (lambda r: wnp.sin(r), TypeError, "requires ndarray"),
         (lambda r: r + 1, TypeError, "unsupported operand"),

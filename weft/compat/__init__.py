@@ -20,7 +20,7 @@ from weft.base.errors.layout import show_jax_text
 from weft.base.publish import publish as _publish
 from weft.base.settings import config
 from weft.compat.attributes import add_attributes
-from weft.compat.finder import Finder, loaded_elsewhere
+from weft.compat.finder import Finder, find_real_jax
 from weft.compat.manifest import read_manifest
 from weft.compat.report import REPORT, print_at_exit
 
@@ -37,7 +37,7 @@ def install() -> None:
     """
     if is_installed():
         return
-    loaded = loaded_elsewhere()
+    loaded = find_real_jax()
     if loaded:
         raise RuntimeError(
             f"weft.compat.install() came too late: the real {loaded[0]} is loaded already, and what imported it would "
@@ -52,17 +52,17 @@ def install() -> None:
 
 
 def is_installed() -> bool:
-    """Whether `import jax` means Weft in this process."""
+    """Return whether `import jax` imports Weft in this process."""
     return any(isinstance(finder, Finder) for finder in sys.meta_path)
 
 
 def jax_version() -> str:
-    """The version of JAX whose names Weft answers to."""
+    """Return the version of JAX whose names Weft provides."""
     return read_manifest().version
 
 
 def report() -> str:
-    """Which names of JAX were asked for so far that Weft has not."""
+    """Return the report on names of JAX that were used but that Weft lacks."""
     return REPORT.text()
 
 

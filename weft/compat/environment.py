@@ -25,14 +25,14 @@ def apply_environment() -> None:
         try:
             state = find(name)
         except AttributeError:
-            REPORT.ignored(f"environment variable {variable}")
+            REPORT.count_ignored(f"environment variable {variable}")
         else:
             state.set_global(state.parse(text))
     num_cpu_devices.before_use = _apply_flags
 
 
 def _apply_flags() -> None:
-    """The number of devices that XLA_FLAGS say, unless the setting has been set."""
+    """Apply the number of devices of XLA_FLAGS, unless the setting has been changed."""
     devices = _DEVICES.search(os.environ.get("XLA_FLAGS", ""))
     untouched = num_cpu_devices.global_value == num_cpu_devices.default
     if devices and untouched and "WEFT_NUM_CPU_DEVICES" not in os.environ:

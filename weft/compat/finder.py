@@ -1,7 +1,7 @@
-"""The importer behind `import jax`: modules whose names are looked up in Weft when somebody asks for them.
+"""Importer behind `import jax`: modules whose names are looked up in Weft on access.
 
 Each module of JAX is a module of its own, not the one of Weft under another name: it has JAX's names and no others, so
-that `hasattr` answers as JAX would, and libraries that replace attributes of it change nothing in Weft.
+that `hasattr` agrees with JAX, and libraries that replace its attributes change nothing in Weft.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NOT_FOUND: Any = object()
 
 
 class JaxModule(types.ModuleType):
-    """A module with the names that JAX has in it."""
+    """Module with the names of a module of JAX."""
 
     _entry: ModuleEntry
     _manifest: Manifest
@@ -44,7 +44,7 @@ class JaxModule(types.ModuleType):
 
 
 def resolve(manifest: Manifest, entry: ModuleEntry, name: str) -> Any:
-    """What `name` of a module of JAX means."""
+    """Return the value of `name` in a module of JAX."""
     full = f"{entry.name}.{name}"
     if name == "__all__":  # for `import *`
         return sorted(entry.names)
@@ -59,7 +59,7 @@ def resolve(manifest: Manifest, entry: ModuleEntry, name: str) -> Any:
 
 
 def look_up(manifest: Manifest, entry: ModuleEntry, name: str) -> Any:
-    """The object of Weft behind a name; `_NOT_FOUND` if there is none."""
+    """Return the object of Weft for a name, or `_NOT_FOUND`."""
     if name in entry.targets:
         module, _, attribute = entry.targets[name].rpartition(".")
         return getattr(importlib.import_module(module), attribute)
@@ -75,12 +75,13 @@ def look_up(manifest: Manifest, entry: ModuleEntry, name: str) -> Any:
 
 
 def is_there(manifest: Manifest, entry: ModuleEntry, name: str) -> bool:
-    """Whether a name means something of Weft."""
+    """Return whether Weft has an object for a name."""
     return look_up(manifest, entry, name) is not _NOT_FOUND
 
 
 def sources(entry: ModuleEntry) -> list[types.ModuleType]:
-    """Where the names of a module are looked for: where the manifest says, or in Weft's module of the same name."""
+    """Return the modules in which the names of a module are looked up: those of the manifest, or Weft's module of the
+    same name."""
     if entry.sources:
         return [importlib.import_module(source) for source in entry.sources]
     own = "weft" + entry.name.removeprefix("jax")
@@ -93,7 +94,7 @@ def sources(entry: ModuleEntry) -> list[types.ModuleType]:
 
 
 class Distribution(importlib.metadata.Distribution):
-    """What `importlib.metadata` finds: a name and a version."""
+    """Distribution for `importlib.metadata`: a name and a version."""
 
     def __init__(self, name: str, version: str) -> None:
         self._text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
@@ -106,7 +107,7 @@ class Distribution(importlib.metadata.Distribution):
 
 
 class Finder(importlib.abc.Loader):
-    """The entry of `sys.meta_path` for `jax` and `jaxlib`."""
+    """Entry of `sys.meta_path` for `jax` and `jaxlib`."""
 
     def __init__(self, manifest: Manifest) -> None:
         self.manifest = manifest
@@ -114,7 +115,7 @@ class Finder(importlib.abc.Loader):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: types.ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """How to load a module of JAX; an error for one that Weft does not answer for."""
+        """Return the loader of a module of JAX; raise for a module that Weft does not provide."""
         if fullname.partition(".")[0] not in ROOTS:
             return None
         if not self.manifest.has_module(fullname):
@@ -153,6 +154,6 @@ class Finder(importlib.abc.Loader):
         """There is nothing to invalidate."""
 
 
-def loaded_elsewhere() -> list[str]:
-    """The modules of the real JAX that are loaded already."""
+def find_real_jax() -> list[str]:
+    """Return the modules of the real JAX that are loaded already."""
     return [n for n, m in sys.modules.items() if n.partition(".")[0] in ROOTS and not isinstance(m, JaxModule)]

@@ -27,7 +27,7 @@ _WIDTH = 120
 
 @dataclasses.dataclass
 class ModuleEntry:
-    """What the manifest says about one module of JAX."""
+    """Entry of the manifest for one module of JAX."""
 
     name: str
     sources: tuple[str, ...] = ()
@@ -40,7 +40,7 @@ class ModuleEntry:
 
     @property
     def is_private(self) -> bool:
-        """Whether it is not among the modules that JAX calls public."""
+        """True for modules that are not part of JAX's public API."""
         return "._" in self.name or self.name.partition(".")[0] == "jaxlib"
 
     @property
@@ -53,13 +53,13 @@ class ModuleEntry:
         return self.reasons.get(name) or self.reasons.get("*")
 
     def kind(self, name: str) -> str:
-        """One of `KINDS`; private names have no stated kind and are values."""
+        """Return one of `KINDS`; private names have no stated kind and are values."""
         return self.names.get(name, "value")
 
 
 @dataclasses.dataclass
 class Manifest:
-    """The whole file."""
+    """Parsed manifest."""
 
     version: str
     refused: dict[str, str]
@@ -74,18 +74,18 @@ class Manifest:
         return None
 
     def has_module(self, name: str) -> bool:
-        """Whether `import name` works."""
+        """Return whether `import name` works, or raises with a reason."""
         return name in self.modules or self.refusal(name) is not None
 
 
 @functools.cache
 def read_manifest() -> Manifest:
-    """The manifest of this version of Weft."""
+    """Read the manifest of this version of Weft."""
     return parse_manifest(_PATH.read_text(encoding="utf-8"))
 
 
 def parse_manifest(text: str) -> Manifest:
-    """The manifest that a text describes."""
+    """Parse the text of a manifest."""
     manifest = Manifest("", {}, {}, [line for line in text.splitlines() if line.startswith("#")])
     entry = ModuleEntry("")
     for line in text.replace("\n  ", " ").splitlines():
@@ -119,9 +119,9 @@ def write_manifest(manifest: Manifest, names: Mapping[str, Mapping[str, str]]) -
 
 
 def format_manifest(manifest: Manifest, names: Mapping[str, Mapping[str, str]]) -> str:
-    """The text of a manifest with the names of `names`: public modules first, then what libraries use besides."""
+    """Format a manifest with the names of `names`: public modules first, then those that libraries use besides."""
     lines = [*manifest.comments, "", f"version {manifest.version}", ""]
-    lines += _reasoned("refuse", manifest.refused)
+    lines += _format_reasons("refuse", manifest.refused)
     others = [name for name, entry in manifest.modules.items() if entry.is_private]
     for module in (*sorted(names), *others):
         entry = manifest.modules.get(module, ModuleEntry(module))
@@ -129,20 +129,20 @@ def format_manifest(manifest: Manifest, names: Mapping[str, Mapping[str, str]]) 
         listed = entry.names if entry.is_private else names[module]
         for kind in KINDS:
             of_kind = sorted(name for name, value in listed.items() if value == kind)
-            lines += _wrapped(f"{kind}: {' '.join(of_kind)}") if of_kind else []
-        lines += _wrapped(f"private: {' '.join(entry.private)}") if entry.private else []
+            lines += _wrap_line(f"{kind}: {' '.join(of_kind)}") if of_kind else []
+        lines += _wrap_line(f"private: {' '.join(entry.private)}") if entry.private else []
         lines += [f"{name} = {target}" for name, target in entry.targets.items()]
-        lines += _reasoned("no", entry.reasons)
+        lines += _format_reasons("no", entry.reasons)
     return "\n".join(lines) + "\n"
 
 
-def _wrapped(line: str) -> list[str]:
+def _wrap_line(line: str) -> list[str]:
     return textwrap.wrap(line, _WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
-def _reasoned(word: str, table: Mapping[str, str]) -> list[str]:
-    """A line for each reason, with the names that it holds for."""
+def _format_reasons(word: str, table: Mapping[str, str]) -> list[str]:
+    """Format a line for each reason, with the names it applies to."""
     by_reason: dict[str, list[str]] = {}
     for name, reason in table.items():
         by_reason.setdefault(reason, []).append(name)
-    return [line for reason, about in by_reason.items() for line in _wrapped(f"{word} {' '.join(about)} | {reason}")]
+    return [line for reason, about in by_reason.items() for line in _wrap_line(f"{word} {' '.join(about)} | {reason}")]

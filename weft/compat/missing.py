@@ -20,13 +20,13 @@ NO_COUNTERPART = "Weft has no counterpart"
 
 def fail(name: str, reason: str) -> NoReturn:
     """Raise the error of a name that is used."""
-    REPORT.used(name)
+    REPORT.count_use(name)
     raise NotSupportedError(f"{name} is not there when Weft runs as JAX: {reason}.")
 
 
 def placeholder(name: str, kind: str, reason: str) -> Any:
-    """What an import of `name` finds."""
-    REPORT.looked_up(name)
+    """Return the placeholder that an import of `name` finds."""
+    REPORT.count_lookup(name)
     if kind == "exception":
         return _exception(name)
     if kind == "class":
@@ -35,7 +35,7 @@ def placeholder(name: str, kind: str, reason: str) -> Any:
 
 
 class MissingValue:
-    """A function or a value that Weft has not."""
+    """Placeholder of a function or value that Weft lacks."""
 
     def __init__(self, name: str, reason: str) -> None:
         self.__name__ = self.__qualname__ = name.rpartition(".")[2]
@@ -47,7 +47,7 @@ class MissingValue:
         return _later(*self._missing)
 
     def __getattr__(self, attribute: str) -> Any:
-        # Those who ask for special methods, such as copy, inspect and numpy, take their absence for an answer.
+        # copy, inspect and numpy probe for special methods and handle AttributeError.
         if attribute.startswith("__") or attribute == "_missing":
             raise AttributeError(attribute)
         return _later(*self._missing)
@@ -56,7 +56,7 @@ class MissingValue:
         fail(*self._missing)
 
     def __iter__(self) -> Iterator[Any]:
-        REPORT.used(self._missing[0])
+        REPORT.count_use(self._missing[0])
         return iter(())
 
     def __getitem__(self, index: Any) -> Any:
@@ -70,7 +70,7 @@ class MissingValue:
 
 
 class MissingMeta(type):
-    """The class of classes that Weft has not: nothing is an instance of them and none can be made."""
+    """Metaclass of classes that Weft lacks: nothing is an instance of them and none can be made."""
 
     _missing: tuple[str, str]
 
@@ -86,7 +86,7 @@ class MissingMeta(type):
         return MissingValue(f"{name}.{attribute}", reason)
 
     def __iter__(cls) -> Iterator[Any]:
-        REPORT.used(cls._missing[0])
+        REPORT.count_use(cls._missing[0])
         return iter(())
 
     def __repr__(cls) -> str:
@@ -95,7 +95,7 @@ class MissingMeta(type):
 
 def _class(name: str, reason: str) -> type:
     def __init_subclass__(cls: type, **options: Any) -> None:
-        REPORT.used(name)
+        REPORT.count_use(name)
         warnings.warn(
             f"{cls.__module__}.{cls.__qualname__} derives from {name}, which Weft has not ({reason}): what it inherits "
             "is not there.",
@@ -103,7 +103,7 @@ def _class(name: str, reason: str) -> type:
         )
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        """A library makes instances of its own class while it is imported; what they inherit is not there."""
+        """Accept any arguments: libraries make instances of their subclasses while they are imported."""
 
     def __getattr__(self: Any, attribute: str) -> Any:
         if attribute.startswith("__"):
@@ -124,21 +124,21 @@ def _class(name: str, reason: str) -> type:
 
 
 def _exception(name: str) -> type:
-    """A class of exceptions that nothing raises, so that `except` clauses can name it."""
+    """Make a class of exceptions that nothing raises, so that `except` clauses can name it."""
     module, _, short = name.rpartition(".")
     return type(short, (Exception,), {"__module__": module, "__doc__": "Nothing raises it."})
 
 
 def _later(name: str, reason: str) -> Any:
-    """The result of a use: while a library is imported it is for later, such as a decorated function, and raises
-    then."""
+    """Return the result of a use of a placeholder: during the import of a library another placeholder, such as a
+    decorated function, which raises when used; otherwise raise."""
     if _is_importing():
         return MissingValue(name, reason)
     fail(name, reason)
 
 
 def _is_importing() -> bool:
-    """Whether a module other than the program itself is being loaded."""
+    """Return whether a module other than the main program is being imported."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if frame.f_code.co_name == "<module>" and frame.f_globals.get("__name__") != "__main__":

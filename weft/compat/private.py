@@ -1,5 +1,4 @@
-"""The private names of JAX that libraries use, by the objects of Weft that do the same; `manifest.txt` says where each
-of them is."""
+"""Private names of JAX that libraries use, with equivalent objects of Weft; `manifest.txt` locates each."""
 
 from __future__ import annotations
 
@@ -36,7 +35,7 @@ def register_exclusion(path: str) -> None:
 
 
 def include_frame(frame: FrameType) -> bool:
-    """Whether a traceback shows a frame."""
+    """Return whether a traceback shows a frame."""
     return not is_internal(frame.f_code.co_filename)
 
 
@@ -44,7 +43,7 @@ def include_frame(frame: FrameType) -> bool:
 
 
 class _Registry(Mapping[type, Any]):
-    """The types that are nodes of trees."""
+    """Registry of the types that are nodes of trees."""
 
     def __getitem__(self, kind: type) -> Any:
         return KINDS[kind]
@@ -62,7 +61,7 @@ _registry = _Registry()
 
 
 def trace_state_clean() -> bool:
-    """Whether no function is being traced."""
+    """Return whether no function is being traced."""
     return context.trace is EVALUATION
 
 
@@ -72,12 +71,12 @@ DType = np.dtype
 
 
 class ExtendedDType:
-    """The base of dtypes that libraries define. They may be defined; arrays of them cannot be made, since Weft would
+    """Base class of dtypes that libraries define. They may be defined; arrays of them cannot be made, since Weft does
     not know their rules."""
 
 
 def supports_inf(dtype: Any) -> bool:
-    """Whether a float type has infinities."""
+    """Return whether a float type has infinities."""
     return bool(np.isinf(np.asarray(np.inf).astype(DTYPES[np.dtype(dtype).name])))
 
 
@@ -94,7 +93,7 @@ def wait_for_tokens() -> None:
 
 
 class _GlobalState:
-    """What `distributed.global_state` says: which process this is, and that there is no client of JAX's service."""
+    """Value of `distributed.global_state`: the index of this process, without a client of JAX's service."""
 
     client = None
     service = None
@@ -102,12 +101,12 @@ class _GlobalState:
 
     @property
     def process_id(self) -> int:
-        """The index of this process."""
+        """Index of this process."""
         return process_index()
 
     @property
     def num_processes(self) -> int:
-        """How many processes there are."""
+        """Number of processes."""
         return process_count()
 
 
@@ -115,31 +114,31 @@ global_state = _GlobalState()
 
 
 class _Backend:
-    """What `xla_bridge.get_backend` returns: a platform and its devices."""
+    """Result of `xla_bridge.get_backend`: a platform and its devices."""
 
     def __init__(self, platform: str) -> None:
         self.platform = platform
 
     def devices(self) -> list[Any]:
-        """The devices of the platform."""
+        """Return the devices of the platform."""
         return devices(self.platform)
 
     local_devices = devices
 
     def device_count(self) -> int:
-        """How many devices there are."""
+        """Return the number of devices."""
         return len(self.devices())
 
     local_device_count = device_count
 
 
 def get_backend(platform: str | None = None) -> _Backend:
-    """The backend of a platform, or of the first device."""
+    """Return the backend of a platform, or of the first device."""
     return _Backend(platform or devices()[0].platform)
 
 
 class _Backends(Mapping[str, _Backend]):
-    """The backends by platform; none before devices are asked for, up to when their count may be set."""
+    """Backends by platform; empty until devices are first used, since their count may still change."""
 
     def _names(self) -> dict[str, None]:
         return dict.fromkeys(device.platform for device in devices()) if num_cpu_devices.is_fixed else {}
@@ -160,5 +159,5 @@ _backends = _Backends()
 
 
 def backend_compile_and_load(*args: Any, **kwargs: Any) -> Any:
-    """The function by which JAX calls XLA; Weft never calls it."""
+    """Raise: JAX calls XLA by this function, and Weft never does."""
     fail("jax._src.compiler.backend_compile_and_load", "Weft compiles programs itself")

@@ -11,5 +11,5 @@ compat.install()
 
 
 def pytest_report_header() -> str:
-    """The line that says on what the tests run."""
+    """Return the header line that names Weft as the implementation of `jax`."""
     return f"jax: Weft under the name of JAX {compat.jax_version()}"

@@ -1,4 +1,4 @@
-"""Which names of JAX a program asked for that Weft has not; printed when it ends if WEFT_COMPAT_LOG is set."""
+"""Report on names of JAX that a program used but that Weft lacks; printed at exit if WEFT_COMPAT_LOG is set."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ VARIABLE = "WEFT_COMPAT_LOG"
 
 
 class Report:
-    """Counts of names: those that were looked up, and those of them that were used, which mostly raised."""
+    """Counts of names that were looked up, used (which mostly raised), or ignored."""
 
     def __init__(self) -> None:
         self._looked_up: Counter[str] = Counter()
@@ -22,23 +22,23 @@ class Report:
         self._ignored: Counter[str] = Counter()
         self._lock = held(threading.Lock())
 
-    def looked_up(self, name: str) -> None:
-        """A placeholder was handed out for `name`."""
+    def count_lookup(self, name: str) -> None:
+        """Count a placeholder that was handed out for `name`."""
         with self._lock:
             self._looked_up[name] += 1
 
-    def used(self, name: str) -> None:
-        """A placeholder was called, iterated, derived from or otherwise used."""
+    def count_use(self, name: str) -> None:
+        """Count a placeholder that was called, iterated, derived from or otherwise used."""
         with self._lock:
             self._used[name] += 1
 
-    def ignored(self, what: str) -> None:
-        """Something that JAX obeys was accepted and has no effect here."""
+    def count_ignored(self, what: str) -> None:
+        """Count an option of JAX that was accepted without effect."""
         with self._lock:
             self._ignored[what] += 1
 
     def text(self) -> str:
-        """The report, a name on each line."""
+        """Return the report, with a name on each line."""
         with self._lock:
             parts = {"used": self._used, "only looked up": self._looked_up - self._used, "ignored": self._ignored}
             lines = ["Names of JAX that Weft has not:"]

@@ -66,8 +66,8 @@ Step = int
 
 
 class OptimizerState:
-    """The state of an optimizer: for each leaf of the parameters (whose structure is `tree_def`) the leaves of its
-    state, whose structures are `subtree_defs`. It is a tree of all these leaves."""
+    """State of an optimizer: for each leaf of the parameters (whose structure is `tree_def`) the leaves of its state,
+    whose structures are `subtree_defs`. It is a tree of all these leaves."""
 
     def __init__(self, packed_state: Any, tree_def: Any, subtree_defs: Any) -> None:
         self.packed_state, self.tree_def, self.subtree_defs = packed_state, tree_def, subtree_defs
@@ -92,7 +92,7 @@ Schedule = Callable[[Step], Any]
 
 
 class Optimizer(NamedTuple):
-    """The three functions of an optimizer."""
+    """Functions of an optimizer: `init_fn`, `update_fn` and `params_fn`."""
 
     init_fn: InitFn
     update_fn: UpdateFn
@@ -119,7 +119,7 @@ def optimizer(opt_maker: Callable[..., tuple[Any, Any, Any]]) -> Callable[..., O
             grads, grad_structure = tree_flatten(grad_tree)
             if grad_structure != structure:
                 raise ArgumentTypeError(
-                    "The optimizer update takes gradients in the structure of the parameters.",
+                    "The optimizer update needs gradients in the structure of the parameters.",
                     received=f"{grad_structure} for {structure}",
                 )
             states = safe_map(tree_unflatten, subtrees, packed)
@@ -305,7 +305,7 @@ def _inverse_root(squares: Any) -> Any:
 
 
 def constant(step_size: Any) -> Schedule:
-    """The same step size for all updates."""
+    """Return a schedule with one step size for all updates."""
     return lambda i: step_size
 
 
@@ -332,7 +332,7 @@ def polynomial_decay(step_size: Any, decay_steps: Any, final_step_size: Any, pow
 
 
 def piecewise_constant(boundaries: Any, values: Any) -> Schedule:
-    """The first of `values` up to the first of `boundaries`, then the second, ..."""
+    """Return a schedule with the first of `values` up to the first of `boundaries`, then the second, ..."""
     boundaries, values = wnp.asarray(boundaries), wnp.asarray(values)
     if boundaries.ndim != 1 or values.ndim != 1:
         raise ArgumentError("boundaries and values must be sequences.")
@@ -345,7 +345,7 @@ def piecewise_constant(boundaries: Any, values: Any) -> Schedule:
 
 
 def make_schedule(scalar_or_schedule: Any) -> Schedule:
-    """A schedule from one, or from a step size."""
+    """Return a schedule, given one or a step size."""
     if callable(scalar_or_schedule):
         return scalar_or_schedule
     if wnp.ndim(scalar_or_schedule) == 0:
@@ -357,7 +357,7 @@ def make_schedule(scalar_or_schedule: Any) -> Schedule:
 
 
 def l2_norm(tree: Any) -> Any:
-    """The root of the sum of squares of all leaves."""
+    """Return the root of the sum of squares of all leaves."""
     return wnp.sqrt(sum(wnp.vdot(x, x) for x in tree_leaves(tree)))
 
 
@@ -371,7 +371,7 @@ def clip_grads(grad_tree: Any, max_norm: Any) -> Any:
 
 
 class JoinPoint:
-    """Where the state of a leaf hangs in the tree of parameters."""
+    """Marker of the state of a leaf in the tree of parameters."""
 
     def __init__(self, subtree: Any) -> None:
         self.subtree = subtree
@@ -381,18 +381,18 @@ class JoinPoint:
 
 
 def unpack_optimizer_state(opt_state: OptimizerState) -> Any:
-    """A state as a tree in the structure of the parameters, with a `JoinPoint` of its state for each leaf: what can be
-    saved, for example with pickle."""
+    """Convert a state to a tree in the structure of the parameters, with a `JoinPoint` of its state for each leaf,
+    which can be saved, for example with pickle."""
     packed, structure, subtrees = opt_state
     return tree_unflatten(structure, [JoinPoint(s) for s in safe_map(tree_unflatten, subtrees, packed)])
 
 
 def pack_optimizer_state(marked_pytree: Any) -> OptimizerState:
-    """The state from what `unpack_optimizer_state` returned."""
+    """Convert the result of `unpack_optimizer_state` back to a state."""
     sentinels, structure = tree_flatten(marked_pytree)
     if not all(isinstance(s, JoinPoint) for s in sentinels):
         raise ArgumentTypeError(
-            "pack_optimizer_state takes a tree with a JoinPoint for each leaf of the parameters.",
+            "pack_optimizer_state needs a tree with a JoinPoint for each leaf of the parameters.",
             fix="the result of unpack_optimizer_state(state)",
         )
     leaves, subtrees = unzip2(tree_flatten(s.subtree) for s in sentinels)

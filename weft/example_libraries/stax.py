@@ -78,7 +78,7 @@ Layer = tuple[Callable[..., Any], Callable[..., Any]]
 
 
 def Dense(out_dim: int, W_init: Any = glorot_normal(), b_init: Any = normal()) -> Layer:  # noqa: B008
-    """A layer with a matrix and a bias."""
+    """Make a layer with a matrix and a bias."""
 
     def init_fun(rng: Any, input_shape: Any) -> Any:
         first, second = random.split(rng)
@@ -101,7 +101,8 @@ def GeneralConv(
     W_init: Any = None,
     b_init: Any = normal(1e-6),  # noqa: B008
 ) -> Layer:
-    """A convolution; `dimension_numbers` name the axes of inputs, filters and outputs: ("NHWC", "HWIO", "NHWC")."""
+    """Make a convolution; `dimension_numbers` name the axes of inputs, filters and outputs: ("NHWC", "HWIO",
+    "NHWC")."""
     lhs_spec, rhs_spec, out_spec = dimension_numbers
     strides = strides or (1,) * len(filter_shape)
     W_init = W_init or glorot_normal(rhs_spec.index("I"), rhs_spec.index("O"))
@@ -129,7 +130,7 @@ def GeneralConvTranspose(
     W_init: Any = None,
     b_init: Any = normal(1e-6),  # noqa: B008
 ) -> Layer:
-    """A transposed convolution, with the arguments of `GeneralConv`."""
+    """Make a transposed convolution, with the arguments of `GeneralConv`."""
     lhs_spec, rhs_spec, out_spec = dimension_numbers
     strides = strides or (1,) * len(filter_shape)
     W_init = W_init or glorot_normal(rhs_spec.index("O"), rhs_spec.index("I"))
@@ -153,7 +154,7 @@ def _kernel_shape(rhs_spec: str, filter_shape: Sequence[int], out_chan: int, in_
 
 
 def _bias_shape(out_spec: str, out_chan: int) -> tuple[int, ...]:
-    """One element for each channel, that broadcasts over the other axes."""
+    """Return the shape of a bias: one element for each channel, which broadcasts over the other axes."""
     return tuple(out_chan if c == "C" else 1 for c in out_spec)
 
 
@@ -191,7 +192,7 @@ def BatchNorm(
 
 
 def elementwise(fun: Callable[..., Any], **fun_kwargs: Any) -> Layer:
-    """A layer without parameters that applies a function to all inputs."""
+    """Make a layer without parameters that applies a function to all inputs."""
 
     def init_fun(rng: Any, input_shape: Any) -> Any:
         return input_shape, ()
@@ -247,17 +248,17 @@ def _pooling_layer(
 
 
 def MaxPool(window_shape: Sequence[int], strides: Any = None, padding: Any = "VALID", spec: str | None = None) -> Layer:
-    """The largest element of each window; `spec` names the axes if they are not NHWC."""
+    """Make a layer of the largest element of each window; `spec` names the axes if they are not NHWC."""
     return _pooling_layer(window_shape, strides, padding, spec, lax.max, -wnp.inf)
 
 
 def SumPool(window_shape: Sequence[int], strides: Any = None, padding: Any = "VALID", spec: str | None = None) -> Layer:
-    """The sum of each window."""
+    """Make a layer of the sum of each window."""
     return _pooling_layer(window_shape, strides, padding, spec, lax.add, 0.0)
 
 
 def AvgPool(window_shape: Sequence[int], strides: Any = None, padding: Any = "VALID", spec: str | None = None) -> Layer:
-    """The mean of each window."""
+    """Make a layer of the mean of each window."""
     return _pooling_layer(window_shape, strides, padding, spec, lax.add, 0.0, average=True)
 
 
@@ -285,7 +286,7 @@ FanInSum = _fan_in_sum()
 
 
 def FanOut(num: int) -> Layer:
-    """The input `num` times, in a list."""
+    """Make a layer that copies its input `num` times, to a list."""
 
     def init_fun(rng: Any, input_shape: Any) -> Any:
         return [input_shape] * num, ()
@@ -297,7 +298,7 @@ def FanOut(num: int) -> Layer:
 
 
 def FanInConcat(axis: int = -1) -> Layer:
-    """A list of inputs concatenated along an axis."""
+    """Make a layer that concatenates a list of inputs along an axis."""
 
     def init_fun(rng: Any, input_shape: Any) -> Any:
         first = input_shape[0]
@@ -387,7 +388,7 @@ def parallel(*layers: Layer) -> Layer:
 
 
 def shape_dependent(make_layer: Callable[[Any], Layer]) -> Layer:
-    """A layer that is made when the shape of its inputs is known."""
+    """Make a layer from a function of the shape of its inputs."""
 
     def init_fun(rng: Any, input_shape: Any) -> Any:
         return make_layer(input_shape)[0](rng, input_shape)

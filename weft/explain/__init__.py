@@ -39,7 +39,7 @@ class Explanation:
 
     @property
     def html(self) -> str:
-        """Page."""
+        """Page as HTML."""
         return page(self.data)
 
     def save(self, path: str | pathlib.Path) -> pathlib.Path:

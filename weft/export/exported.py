@@ -163,7 +163,7 @@ class Exported:
 
     @property
     def mlir_module_serialized(self) -> bytes:
-        """Same as bytes."""
+        """Text of `mlir_module` as bytes."""
         return self.mlir_module().encode()
 
     # -- files -------------------------------------------------------------------------------------------------------

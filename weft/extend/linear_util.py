@@ -40,7 +40,7 @@ class Store:
 
     @property
     def val(self) -> Any:
-        """Value."""
+        """Stored value."""
         if self._value is _EMPTY:
             raise StoreException("Store empty")
         return self._value

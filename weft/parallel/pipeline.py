@@ -1,9 +1,9 @@
-"""Pipelines: the stages of a function on the devices along an axis, and microbatches that go through them.
+"""Pipeline parallelism: the stages of a function on the devices along an axis, applied to microbatches.
 
-All devices run the same program: a `scan` over ticks in which each applies its stage to what it has and sends the
-result on by `ppermute`. The backward schedule of "gpipe" and "interleaved" is the transpose of the forward one, which
-`grad` derives. In "1f1b" each tick has a forward and a backward step, so a device stores the inputs of as many
-microbatches as there are stages between it and the end, not of all of them.
+All devices run the same program: a `scan` over ticks in which each applies its stage to its current microbatch and
+sends the result on by `ppermute`. The backward schedule of "gpipe" and "interleaved" is the transpose of the forward
+one, which `grad` derives. In "1f1b" each tick has a forward and a backward step, so a device stores the inputs of as
+many microbatches as there are stages between it and the end, not of all of them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ def pipeline(
     data_axis: Any = None,
     remat: bool = True,
 ) -> Callable[..., Any]:
-    """A function that applies stages one after the other: `stage(params of stage i, x)` returns an array like `x`.
+    """Return a function that applies stages one after the other: `stage(params of stage i, x)` returns an array like
+    `x`.
 
     The leaves of its `params` have the stages as their first dimension: as many as there are devices along the axis,
     or, if the schedule is "interleaved", a multiple of it, and then each device has every n-th stage, which leaves less
@@ -45,7 +46,7 @@ def pipeline(
     """
     if schedule not in SCHEDULES:
         raise ArgumentError(
-            "pipeline: there is no such schedule.", received=repr(schedule), fix=", ".join(map(repr, SCHEDULES))
+            "pipeline: the schedule is unknown.", received=repr(schedule), fix=", ".join(map(repr, SCHEDULES))
         )
     if schedule == "1f1b" and loss is None:
         raise ArgumentError(
@@ -63,7 +64,7 @@ def pipeline(
     batch = P(data_axis)
 
     def chunks(params: Any) -> Any:
-        """Parameters with dimensions for the stages of a device and for the devices."""
+        """Split parameters by the stages of a device and by devices."""
 
         def one(leaf: Any) -> Any:
             stages = leaf.shape[0]
@@ -78,7 +79,7 @@ def pipeline(
         return weft.tree.map(one, params)
 
     def forward(params: Any, x: Any) -> Any:
-        """On one device: what the last stage returns for all microbatches, on all devices."""
+        """Return, on each device, the outputs of the last stage for all microbatches."""
         params = weft.tree.map(lambda leaf: leaf[:, 0], params)
         per_device = weft.tree.leaves(params)[0].shape[0]
         return _forward(applied, params, _split(x, microbatches), per_device, size, axis)
@@ -90,7 +91,7 @@ def pipeline(
     if loss is None:
 
         def apply(params: Any, x: Any) -> Any:
-            return _merged(outputs(params, x), 0 if data_axis is None else dict(mesh.shape)[data_axis])
+            return _merge_microbatches(outputs(params, x), 0 if data_axis is None else dict(mesh.shape)[data_axis])
 
         return apply
 
@@ -99,14 +100,14 @@ def pipeline(
     def mean_loss(params: Any, x: Any, targets: Any) -> Any:
         y = outputs(params, x)
         parts = 1 if data_axis is None else dict(mesh.shape)[data_axis]
-        t = weft.tree.map(lambda leaf: _regrouped(leaf, microbatches, parts), targets)
+        t = weft.tree.map(lambda leaf: _group_microbatches(leaf, microbatches, parts), targets)
         return weft.vmap(each)(y, t).mean()
 
     if schedule != "1f1b":
         return mean_loss
 
     def both(params: Any, x: Any, targets: Any) -> Any:
-        """On one device: the loss, and the gradients by parameters and batch."""
+        """Compute, on one device, the loss and the gradients with respect to parameters and batch."""
         params = weft.tree.map(lambda leaf: leaf[0, 0], params)
         rows, wanted = weft.tree.map(lambda leaf: _split(leaf, microbatches), (x, targets))
         value, gradients, dx = _one_forward_one_backward(stage, each, params, rows, wanted, size, axis)
@@ -119,7 +120,7 @@ def pipeline(
         return value * scale, gradients, dx.reshape(x.shape) * scale
 
     @weft.custom_vjp
-    def scheduled(params: Any, x: Any, targets: Any) -> Any:
+    def apply_schedule(params: Any, x: Any, targets: Any) -> Any:
         return mean_loss(params, x, targets)
 
     def run(params: Any, x: Any, targets: Any) -> Any:
@@ -130,17 +131,17 @@ def pipeline(
         gradients = weft.tree.map(lambda g, p: g.reshape(p.shape), gradients, params)
         return value, (gradients, dx, targets)
 
-    def scaled(residuals: Any, cotangent: Any) -> Any:
+    def scale_cotangents(residuals: Any, cotangent: Any) -> Any:
         gradients, dx, targets = residuals
         by = weft.tree.map(lambda g: (g * cotangent).astype(g.dtype), (gradients, dx))
         return *by, weft.tree.map(_no_cotangent, targets)
 
-    scheduled.defvjp(run, scaled)
-    return scheduled
+    apply_schedule.defvjp(run, scale_cotangents)
+    return apply_schedule
 
 
 def _no_cotangent(leaf: Any) -> Any:
-    """Targets are constants."""
+    """Return a zero cotangent: targets are constants."""
     if wnp.issubdtype(leaf.dtype, wnp.floating):
         return wnp.zeros_like(leaf)
     return None
@@ -155,15 +156,15 @@ def _split(x: Any, microbatches: int) -> Any:
     return x.reshape(microbatches, x.shape[0] // microbatches, *x.shape[1:])
 
 
-def _regrouped(x: Any, microbatches: int, parts: int) -> Any:
-    """Rows of a batch in the order in which microbatches have them, where each device has a part of the batch."""
+def _group_microbatches(x: Any, microbatches: int, parts: int) -> Any:
+    """Reorder the rows of a batch to the order of microbatches, where each device has a part of the batch."""
     rows = x.shape[0] // parts // microbatches
     x = x.reshape(parts, microbatches, rows, *x.shape[1:]).swapaxes(0, 1)
     return x.reshape(microbatches, parts * rows, *x.shape[3:])
 
 
-def _merged(y: Any, parts: int) -> Any:
-    """Microbatches as one batch again."""
+def _merge_microbatches(y: Any, parts: int) -> Any:
+    """Merge microbatches to one batch."""
     if parts <= 1:
         return y.reshape(-1, *y.shape[2:])
     y = y.reshape(y.shape[0], parts, -1, *y.shape[2:]).swapaxes(0, 1)
@@ -171,15 +172,15 @@ def _merged(y: Any, parts: int) -> Any:
 
 
 def _forward(stage: Any, params: Any, x: Any, per_device: int, size: int, axis: Any) -> Any:
-    """What the last stage returns for each microbatch. The leaves of `params` have the stages of this device as their
-    first dimension. A microbatch goes round the devices as often as each has stages; `size` of them are on their way
-    at once."""
+    """Return the outputs of the last stage for each microbatch. The leaves of `params` have the stages of this device
+    as their first dimension. A microbatch passes all devices once for each stage of a device; `size` microbatches are
+    in flight at once."""
     count, here = x.shape[0], lax.axis_index(axis)
     cycle = size * per_device
     ring = [(i, (i + 1) % size) for i in range(size)]
 
     def tick(received: Any, t: Any) -> Any:
-        # What this device does at a tick is what device 0 did `here` ticks before.
+        # At each tick a device does the work of device 0 of `here` ticks before.
         unit = wnp.maximum(t - here, 0)
         chunk = unit % cycle // size
         index = unit // cycle * size + unit % size
@@ -198,8 +199,8 @@ def _forward(stage: Any, params: Any, x: Any, per_device: int, size: int, axis: 
 def _one_forward_one_backward(
     stage: Any, loss: Any, params: Any, x: Any, targets: Any, size: int, axis: Any
 ) -> tuple[Any, Any, Any]:
-    """The sum of the losses of all microbatches (on the last device), the gradient of this device's stage, and that of
-    the batch (on the first device)."""
+    """Compute the sum of the losses of all microbatches (on the last device), the gradient of this device's stage, and
+    that of the batch (on the first device)."""
     count, here = x.shape[0], lax.axis_index(axis)
     stored = 2 * size - 1  # ticks between the forward and the backward step of the first device, and one
     down = [(i, i + 1) for i in range(size - 1)]

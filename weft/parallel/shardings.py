@@ -1,4 +1,4 @@
-"""How trees of arrays are split: by their first dimension, by their largest, or by rules on their paths."""
+"""Shardings of trees of arrays: by their first dimension, by their largest, or by rules on their paths."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ Mesh = Any
 
 
 def replicated(tree: Any, mesh: Mesh) -> Any:
-    """Shardings with which every device has all of every array."""
+    """Return shardings that replicate every array on every device."""
     return tree_util.tree_map(lambda _: NamedSharding(mesh, PartitionSpec()), tree)
 
 
 def data_parallel(batch: Any, mesh: Mesh, axis: Any = "data", dim: int = 0) -> Any:
-    """Shardings of a batch: dimension `dim` of each array is split over an axis (or a tuple of axes) of the mesh. It
-    need not split evenly: then the last devices have fewer examples.
+    """Return shardings of a batch: dimension `dim` of each array is split over an axis (or a tuple of axes) of the
+    mesh. The split may be uneven: then the last devices have fewer examples.
 
     With parameters that are whole on every device, gradients are summed over the axis where they are used.
     """
@@ -43,12 +43,12 @@ def data_parallel(batch: Any, mesh: Mesh, axis: Any = "data", dim: int = 0) -> A
 
 
 def fsdp(state: Any, mesh: Mesh, axis: Any = "data", base: Any = None, min_size: int = 0) -> Any:
-    """Shardings of state: each array is split over an axis (or a tuple of axes) along its largest dimension that the
-    axis divides, and is whole where there is none or it has fewer than `min_size` elements.
+    """Return shardings of state: each array is split over an axis (or a tuple of axes) along the largest dimension that
+    the axis divides. It is replicated if no dimension fits or it has fewer than `min_size` elements.
 
     `base` is a tree of shardings to start from, such as those of `tensor_parallel`: then the axis is added to them.
-    Parameters and what an optimizer knows of them are stored so; programs gather parameters where they use them, and
-    scatter sums of gradients.
+    Parameters and optimizer state are stored this way; programs gather parameters where they use them, and scatter
+    sums of gradients.
     """
     count = _size(mesh, axis)
     axes = axis if isinstance(axis, tuple) else (axis,)
@@ -72,8 +72,8 @@ def fsdp(state: Any, mesh: Mesh, axis: Any = "data", base: Any = None, min_size:
 
 
 def tensor_parallel(params: Any, mesh: Mesh, rules: Mapping[str, Any]) -> Any:
-    """Shardings by rules on paths: `rules` maps regular expressions to `PartitionSpec`s, and an array whose path (its
-    keys with slashes between them, `layers/0/up`) has a match for one is split so; others are whole.
+    """Return shardings by rules on paths. `rules` maps regular expressions to `PartitionSpec`s; an array whose path
+    (its keys joined by slashes, `layers/0/up`) matches one has that spec, all others are replicated.
 
     A pattern that matches nothing is an error, and so is a path that two match, since either means that a name has
     changed or a rule is wrong.
@@ -87,9 +87,9 @@ def tensor_parallel(params: Any, mesh: Mesh, rules: Mapping[str, Any]) -> Any:
         matching = [pattern for pattern in rules if re.search(pattern, name)]
         if len(matching) > 1:
             raise ArgumentError(
-                f"tensor_parallel: two patterns match {name!r}.",
+                f"tensor_parallel: at most one pattern must match {name!r}.",
                 received=" and ".join(map(repr, matching)),
-                fix="patterns of which one fits each path: '^' and '$' are its ends",
+                fix="patterns that match one path each: '^' and '$' match the ends of a path",
             )
         used.update(matching)
         spec = rules[matching[0]] if matching else PartitionSpec()
@@ -97,7 +97,8 @@ def tensor_parallel(params: Any, mesh: Mesh, rules: Mapping[str, Any]) -> Any:
         shape = np.shape(leaf)
         if len(spec) > len(shape):
             raise ArgumentError(
-                f"tensor_parallel: {spec} has more entries than {name!r} has dimensions.", received=f"shape {shape}"
+                f"tensor_parallel: {spec} must have at most one entry per dimension of {name!r}.",
+                received=f"shape {shape}",
             )
         return sharding
 
@@ -114,8 +115,8 @@ def tensor_parallel(params: Any, mesh: Mesh, rules: Mapping[str, Any]) -> Any:
 
 
 def sequence_parallel(x: Any, mesh: Mesh, axis: Any = "model", dim: int = 1, batch_axis: Any = None) -> Any:
-    """An activation with its sequence, dimension `dim`, split over an axis: for what is between matmuls that are split
-    over the same axis, such as norms and residual sums.
+    """Split an activation along its sequence, dimension `dim`, over an axis: between matmuls that are split over the
+    same axis, e.g. in norms and residual sums.
 
     Then each device has a part of the sequence there, sums of partial results are scattered along it, and what the next
     matmul needs is gathered, which sends as much as the sums alone would and stores less.
@@ -128,7 +129,7 @@ def sequence_parallel(x: Any, mesh: Mesh, axis: Any = "model", dim: int = 1, bat
 
 
 def path_text(path: Any) -> str:
-    """The keys of a path with slashes between them."""
+    """Join the keys of a path by slashes."""
     return tree_util.keystr(path, simple=True, separator="/")
 
 

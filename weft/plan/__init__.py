@@ -32,9 +32,9 @@ from weft.compiler.program.ir import Kind, Program
 from weft.compiler.program.overlap import overlap_collectives
 from weft.ir.jaxpr import Equation, Jaxpr, constants_to_arguments, subjaxprs
 from weft.ir.types import ArrayType
-from weft.plan.machine import MACHINES, Link, Machine, machine_of
+from weft.plan.machine import MACHINES, Link, Machine, get_machine
 from weft.plan.simulate import Simulation
-from weft.plan.times import equation_seconds, seconds_of_steps
+from weft.plan.times import equation_seconds, get_step_timer
 from weft.runtime.backend import backend_of
 from weft.runtime.device import CPU
 from weft.runtime.spmd import stored_arguments
@@ -48,8 +48,8 @@ MOST_SHOWN = 6
 
 @dataclass(frozen=True)
 class Plan:
-    """What one device of a mesh does in one run of a function: its memory, what it computes, reads and sends, and how
-    long that takes on a machine. Shardings are in the order of the leaves of arguments and results."""
+    """Cost of one run of a function on one device of a mesh: memory, computation, bytes read and sent, and the time on
+    a machine. Shardings are in the order of the leaves of arguments and results."""
 
     mesh: Mesh | AbstractMesh
     machine: Machine
@@ -70,17 +70,17 @@ class Plan:
 
     @property
     def seconds(self) -> float:
-        """The time of one run; devices compute, then send, then compute."""
+        """Time of one run; devices compute, then send, then compute."""
         return self.compute_seconds + self.communication_seconds
 
     @property
     def peak_memory(self) -> int:
-        """The bytes that a device needs at once."""
+        """Bytes that a device needs at once."""
         return self.memory.peak_memory_in_bytes
 
     @property
     def fits(self) -> bool:
-        """Whether the memory of a device is enough."""
+        """True if the memory of a device suffices."""
         return self.peak_memory <= self.machine.memory
 
     def __repr__(self) -> str:
@@ -119,8 +119,8 @@ def plan(
     donate_argnums: int | Sequence[int] | None = None,
     machine: Any = "h100",
 ) -> Plan:
-    """What `jit(fun, donate_argnums=...)` would take on a mesh, for arguments of these shapes (arrays or
-    `ShapeDtypeStruct`s, in trees), which may be larger than any memory here: nothing is allocated.
+    """Plan `jit(fun, donate_argnums=...)` on a mesh, for arguments of these shapes (arrays or `ShapeDtypeStruct`s, in
+    trees). They may exceed the memory of this machine: nothing is allocated.
 
     `in_shardings` and `out_shardings` are trees of `PartitionSpec`s or `NamedSharding`s that are prefixes of the
     arguments and the result; None leaves it open, and for arguments the sharding of a `ShapeDtypeStruct` holds. The
@@ -128,12 +128,12 @@ def plan(
     """
     started = time.perf_counter()
     staged = Staged(fun, shapes, mesh, donate_argnums)
-    split = staged.partitioned(staged.in_dims(in_shardings), staged.out_dims(out_shardings))
-    return staged.plan(split, machine_of(machine), started)
+    split = staged.partition_for(staged.in_dims(in_shardings), staged.out_dims(out_shardings))
+    return staged.plan(split, get_machine(machine), started)
 
 
 class Staged:
-    """A function staged for shapes, which is partitioned in one way or another."""
+    """Function staged for shapes, to be partitioned for several shardings."""
 
     def __init__(self, fun: Callable[..., Any], shapes: Sequence[Any], mesh: Any, donate_argnums: Any = None) -> None:
         if not isinstance(mesh, (Mesh, AbstractMesh)):
@@ -155,7 +155,7 @@ class Staged:
         return [v.aval for v in self.jaxpr.invars]
 
     def in_dims(self, shardings: Any) -> list[Any]:
-        """How the arguments are split, those that are constants of the function first."""
+        """Return the axes of each dimension of the arguments; the function's constants come first."""
         leaves = tree.leaves(self.shapes)
         if shardings is None:
             found = [getattr(leaf, "sharding", None) for leaf in leaves]
@@ -165,7 +165,7 @@ class Staged:
         return [None] * self.constants + [self._dims(s, t) for s, t in zip(found, types, strict=True)]
 
     def out_dims(self, shardings: Any) -> list[Any]:
-        """How the results are split."""
+        """Return the axes of each dimension of the results."""
         types = [v.aval for v in self.jaxpr.outvars]
         if shardings is None:
             return [None] * len(types)
@@ -182,17 +182,19 @@ class Staged:
         for axis in sharding.mesh.axis_names:
             if self.sizes.get(axis) != sharding.mesh.shape[axis]:
                 raise ArgumentError(
-                    "plan: a sharding is on another mesh.", received=f"{sharding!r} for {self.mesh!s}", fix="one mesh"
+                    "plan: all shardings must be on one mesh.",
+                    received=f"{sharding!r} for {self.mesh!s}",
+                    fix="one mesh",
                 )
         return dims_of(sharding.spec, aval.ndim)
 
-    def partitioned(self, in_dims: Sequence[Any], out_dims: Sequence[Any]) -> Partitioned:
-        """The local jaxpr for arguments and results that are split so."""
+    def partition_for(self, in_dims: Sequence[Any], out_dims: Sequence[Any]) -> Partitioned:
+        """Partition the function for arguments and results with these axes."""
         stored, outs = stored_arguments(self.whole, in_dims, out_dims, self.donated)
         return partition(self.jaxpr, self.sizes, in_dims, outs, stored, self.names)
 
     def plan(self, split: Partitioned, machine: Machine, started: float) -> Plan:
-        """The plan of a local jaxpr."""
+        """Plan a local jaxpr."""
         local = constants_to_arguments(split.jaxpr)
         more = len(local.invars) - len(split.jaxpr.invars)
         backend = backend_of(CPU)
@@ -205,18 +207,18 @@ class Staged:
         compute, flops, accessed = estimate(compiled.fused, machine)
         if machine.kernels is not None:
             free = replace(machine, link=Link(math.inf, 0.0), links={})
-            compute = Simulation(seconds_of_steps(machine), free, self.sizes).run(compiled.program.steps)
+            compute = Simulation(get_step_timer(machine), free, self.sizes).run(compiled.program.steps)
         sent = Communication(split.communication)
         memory, largest = memory_analysis(compiled.program, 0), largest_buffers(compiled.program)
 
-        def named(dims: Any) -> NamedSharding:
+        def as_sharding(dims: Any) -> NamedSharding:
             return NamedSharding(self.mesh, PartitionSpec(*dims))
 
         return Plan(
             self.mesh,
             machine,
-            tuple(map(named, split.in_dims[self.constants :])),
-            tuple(map(named, split.out_dims)),
+            tuple(map(as_sharding, split.in_dims[self.constants :])),
+            tuple(map(as_sharding, split.out_dims)),
             self.names[self.constants :],
             split.jaxpr,
             memory,
@@ -226,26 +228,27 @@ class Staged:
             accessed,
             compute,
             communication_seconds(sent, machine),
-            overlapped_seconds(compiled.program, machine, self.sizes),
+            simulate_overlap(compiled.program, machine, self.sizes),
             time.perf_counter() - started,
         )
 
 
-def overlapped_seconds(program: Program, machine: Machine, sizes: Mapping[Any, int]) -> float:
-    """The time of a run in which collectives are started early and waited for late; the steps of the program are put in
-    that order."""
+def simulate_overlap(program: Program, machine: Machine, sizes: Mapping[Any, int]) -> float:
+    """Return the time of a run in which collectives start as early and are awaited as late as possible; reorders the
+    steps of the program accordingly."""
     steps = overlap_collectives(program, lambda step: True, config.overlap_bytes or 1).steps
-    return Simulation(seconds_of_steps(machine), machine, sizes).run(steps)
+    return Simulation(get_step_timer(machine), machine, sizes).run(steps)
 
 
 def communication_seconds(sent: Sequence[Any], machine: Machine) -> float:
-    """The time of collectives, one after the other."""
+    """Return the time of collectives run one after the other."""
     links = [(row, machine.along(row.axis)) for row in sent]
     return sum(row.times * (link.latency + row.bytes / link.bandwidth) for row, link in links)
 
 
 def estimate(jaxpr: Jaxpr, machine: Machine) -> tuple[float, float, float]:
-    """Seconds, flops and bytes read and written of a jaxpr: each equation takes as long as its flops or its bytes."""
+    """Estimate seconds, flops and bytes accessed of a jaxpr: each equation takes the time of its flops or of its
+    bytes."""
     seconds = flops = accessed = 0.0
     for equation in jaxpr.eqns:
         if equation.primitive.named_axes(equation.params):
@@ -266,7 +269,7 @@ def estimate(jaxpr: Jaxpr, machine: Machine) -> tuple[float, float, float]:
 
 
 def iterations(equation: Equation) -> int:
-    """How often the bodies of an equation run, as far as that is known."""
+    """Return how often the bodies of an equation run, 1 if that is unknown."""
     card: Any = equation.primitive
     count = card.iterations(equation.params) if card.higher_order else 1
     return count if isinstance(count, int) else 1
@@ -277,7 +280,7 @@ def local_bytes(aval: Any) -> int:
 
 
 def largest_buffers(program: Program) -> tuple[tuple[int, str], ...]:
-    """The largest temporaries with what writes them."""
+    """Return the largest temporaries, each with the step that writes it."""
     found: dict[Any, str] = {}
     for step in program.all_steps():
         for slot in step.writes:

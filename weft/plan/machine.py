@@ -16,8 +16,8 @@ from weft.runtime.device import CPU
 
 @dataclass(frozen=True)
 class Link:
-    """What connects the devices along an axis of a mesh: bytes a second that one device sends, and seconds that a
-    collective takes at least."""
+    """Link between the devices along an axis of a mesh: bytes per second that one device sends, and the least seconds
+    of a collective."""
 
     bandwidth: float
     latency: float
@@ -25,9 +25,9 @@ class Link:
 
 @dataclass(frozen=True)
 class Machine:
-    """A device and its links: flops and bytes of memory a second, bytes of memory, the link along most axes and those
-    along some by name. `kernels` is there if plans are compiled for this very machine: then steps take as long as their
-    kernels, and not only as long as their flops or bytes do at best."""
+    """Device and its links: flops and bytes of memory per second, bytes of memory, the default link, and links along
+    some axes by name. `kernels` is set if plans are compiled for this machine: then steps take the time of their
+    kernels, not the optimum for their flops or bytes."""
 
     name: str
     flops: float
@@ -38,17 +38,17 @@ class Machine:
     kernels: KernelCosts | None = None
 
     def along(self, axis: Any) -> Link:
-        """The link along an axis; of several the slowest."""
+        """Return the link along an axis, the slowest of several axes."""
         if isinstance(axis, tuple):
             return min((self.along(a) for a in axis), key=lambda link: link.bandwidth)
         return self.links.get(axis, self.link)
 
     def with_links(self, **links: Link) -> Machine:
-        """The same machine with other links along some axes."""
+        """Return a copy with other links along some axes."""
         return replace(self, links={**self.links, **links})
 
 
-# Dense matrix units in bfloat16; what vendors say, of which programs reach about half.
+# Dense matrix units in bfloat16, by the vendors' figures; programs reach about half.
 MACHINES = {
     "h100": Machine("h100", 990e12, 3.35e12, 80e9, Link(450e9, 5e-6)),
     "h200": Machine("h200", 990e12, 4.8e12, 141e9, Link(450e9, 5e-6)),
@@ -56,13 +56,13 @@ MACHINES = {
 }
 
 
-def machine_of(machine: Any) -> Machine:
-    """A machine by its name; `cpu` is this one, as it is measured, of which each device is a thread."""
+def get_machine(machine: Any) -> Machine:
+    """Return a machine by its name. `cpu` is this machine with its measured limits, each thread a device."""
     if isinstance(machine, Machine):
         return machine
     if machine == "cpu":
         found = limits()
-        # All devices share the memory, so that is what sending is.
+        # All devices share the memory, so sending takes the time of reading memory.
         return Machine(
             "cpu",
             found.flops / found.threads,
@@ -73,7 +73,7 @@ def machine_of(machine: Any) -> Machine:
         )
     if machine not in MACHINES:
         raise ArgumentError(
-            "There is no description of such a machine.",
+            "The machine is unknown.",
             received=described(machine),
             fix=f"one of 'cpu', {', '.join(map(repr, MACHINES))}, or weft.plan.Machine(...)",
         )

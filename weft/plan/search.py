@@ -22,7 +22,7 @@ from weft.base.text import bytes_text
 from weft.ir.jaxpr import Jaxpr, Var
 from weft.ir.types import ArrayType
 from weft.plan import Plan, Staged, communication_seconds, estimate, local_bytes
-from weft.plan.machine import Machine, machine_of
+from weft.plan.machine import Machine, get_machine
 from weft.runtime.spmd import state_of
 from weft.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
@@ -38,9 +38,9 @@ GAIN = 1e-4
 
 @dataclass(frozen=True)
 class Found:
-    """The best shardings that a search has found: `specs` in the tree of the arguments, the plan for them, how many
-    candidates were tried in how many seconds, and the costs of what was found and of each pattern that the search
-    started from: the bytes of memory that a device lacks, and the seconds of a run, both before fusion."""
+    """Result of a search: `specs` in the tree of the arguments, the plan for them, the number of candidates and the
+    seconds they took, and the costs of the result and of each initial pattern: bytes of memory that a device lacks, and
+    seconds of a run, both before fusion."""
 
     specs: Any
     plan: Plan
@@ -51,7 +51,7 @@ class Found:
 
     @property
     def fits(self) -> bool:
-        """Whether the memory of a device is enough, by the estimate of the search."""
+        """True if the memory of a device suffices, by the estimate of the search."""
         return not self.cost[0]
 
     @property
@@ -61,7 +61,7 @@ class Found:
         return tree.map(lambda s: NamedSharding(mesh, s), self.specs, is_leaf=lambda s: isinstance(s, PartitionSpec))
 
     def constraints(self) -> dict[str, PartitionSpec]:
-        """The specs by the names of arguments; `[*]` is for all indices that have the same."""
+        """Return the specs by names of arguments; `[*]` stands for all indices with the same spec."""
         leaves = tree.leaves(self.specs, is_leaf=lambda s: isinstance(s, PartitionSpec))
         groups: dict[str, dict[str, PartitionSpec]] = {}
         for name, spec in zip(self.plan.names, leaves, strict=True):
@@ -91,7 +91,8 @@ def search(
     machine: Any = "h100",
     donate_argnums: int | Sequence[int] | None = None,
 ) -> Found:
-    """The shardings of arguments of these shapes with which `fun` is fastest on a mesh, by the cost of `weft.plan`.
+    """Search the shardings of arguments of these shapes with which `fun` is fastest on a mesh, by the cost of
+    `weft.plan`.
 
     `memory` is what a device has, in bytes or as a text (`"16GB"`), by default that of the machine; `time` is how many
     seconds to search. The result prints as constraints to paste; its `in_shardings` are for `jit`. Arguments that are
@@ -99,14 +100,14 @@ def search(
     shardings are also those of the new state.
     """
     started = clock.perf_counter()
-    described = machine_of(machine)
+    described = get_machine(machine)
     limit = described.memory if memory is None else number_of_bytes("memory", memory)
     staged = Staged(fun, shapes, mesh, donate_argnums)
     space = Space(staged, described, limit, started + time)
     best, starts = space.run()
     dims = space.dims(best)
-    split = staged.partitioned(dims, [None] * len(staged.jaxpr.outvars))
-    specs = [spec_of(d) for d in dims[staged.constants :]]
+    split = staged.partition_for(dims, [None] * len(staged.jaxpr.outvars))
+    specs = [make_spec(d) for d in dims[staged.constants :]]
     result = staged.plan(split, described, started)
     in_tree = tree.structure(tuple(shapes))
     found = tree.unflatten(in_tree, specs)
@@ -114,12 +115,12 @@ def search(
 
 
 class Space:
-    """The candidates for a staged function, and what they cost."""
+    """Search space: the candidates for a staged function, with their costs."""
 
     def __init__(self, staged: Staged, machine: Machine, limit: float, end: float) -> None:
         self.staged, self.machine, self.limit, self.end = staged, machine, limit, end
         self.types = staged.in_types
-        # The largest axis first: what it splits matters most.
+        # The largest axis first: its choices matter most.
         self.axes = sorted(staged.sizes, key=lambda a: -staged.sizes[a])
         state = set(state_of(staged.whole).values())
         self.is_state = [i in state or bool(staged.donated and staged.donated[i]) for i in range(len(self.types))]
@@ -135,7 +136,7 @@ class Space:
     # -- candidates ------------------------------------------------------------------------------------------------
 
     def dims(self, candidate: Candidate) -> list[Any]:
-        """The axes of each dimension of each argument."""
+        """Return the axes of each dimension of each argument."""
         found = []
         for aval, choice in zip(self.types, candidate, strict=True):
             own = tuple(
@@ -145,7 +146,7 @@ class Space:
         return found
 
     def is_even(self, i: int, choice: Choice) -> bool:
-        """Whether the axes split the dimensions of an argument evenly."""
+        """Return whether the axes split the dimensions of an argument evenly."""
         parts: dict[int, int] = {}
         for axis, dim in zip(self.axes, choice, strict=True):
             if dim is not None:
@@ -154,7 +155,7 @@ class Space:
         return all(shape[d] % n == 0 and shape[d] >= n for d, n in parts.items())
 
     def options(self, i: int, choice: Choice) -> Iterator[Choice]:
-        """Other choices for an argument, of which one axis splits another dimension or none."""
+        """Yield the choices for an argument in which one axis splits another dimension, or none."""
         if i < self.staged.constants:
             return
         for k, now in enumerate(choice):
@@ -164,13 +165,13 @@ class Space:
                     yield other
 
     def starts(self) -> Iterator[tuple[str, Candidate]]:
-        """Patterns: for each axis a role."""
+        """Yield the initial patterns, which give each axis a role."""
         for roles in itertools.product(ROLES, repeat=len(self.axes)):
             candidate = []
             for i in range(len(self.types)):
                 choice: Choice = (None,) * len(self.axes)
                 for k, role in enumerate(roles):
-                    for dim in self.wanted(i, role):
+                    for dim in self.split_candidates(i, role):
                         other = (*choice[:k], dim, *choice[k + 1 :])
                         if self.is_even(i, other):
                             choice = other
@@ -179,8 +180,8 @@ class Space:
             name = ", ".join(f"{role} over {axis}" for role, axis in zip(roles, self.axes, strict=True))
             yield name, tuple(candidate)
 
-    def wanted(self, i: int, role: str) -> list[int]:
-        """The dimensions that an argument may be split in by a role, the best first."""
+    def split_candidates(self, i: int, role: str) -> list[int]:
+        """Return the dimensions of an argument that a role may split, the best first."""
         if i < self.staged.constants or role == "copies":
             return []
         count = rank(self.types[i])
@@ -196,10 +197,10 @@ class Space:
     # -- cost ------------------------------------------------------------------------------------------------------
 
     def cost(self, candidate: Candidate) -> Cost:
-        """The bytes of memory that a device lacks, and the seconds of a run."""
+        """Return the bytes of memory that a device lacks, and the seconds of a run."""
         found = self.known.get(candidate)
         if found is None:
-            split = self.staged.partitioned(self.dims(candidate), [None] * len(self.staged.jaxpr.outvars))
+            split = self.staged.partition_for(self.dims(candidate), [None] * len(self.staged.jaxpr.outvars))
             seconds = estimate(split.jaxpr, self.machine)[0] + communication_seconds(split.communication, self.machine)
             lacking = max(0.0, live_bytes(split.jaxpr, self.staged.donated) - self.limit)
             found = self.known[candidate] = (lacking, seconds)
@@ -208,8 +209,8 @@ class Space:
     # -- descent ---------------------------------------------------------------------------------------------------
 
     def run(self) -> tuple[Candidate, dict[str, Cost]]:
-        """The best candidate, and the costs of the patterns. Time does not end before one fits into memory, if any
-        pattern does."""
+        """Search the best candidate; also return the costs of the patterns. The time limit only applies once a
+        candidate fits into memory, unless no pattern does."""
         costs: dict[str, tuple[Cost, Candidate]] = {}
         fits = False
         for name, candidate in self.starts():
@@ -224,14 +225,15 @@ class Space:
         best = ordered[0]
         for level in range(3):
             groups = self.groups(level)
-            # One by one arguments are only changed in the best: there are many, and few gain anything.
+            # Single arguments are only changed in the best candidate: there are many, and few changes help.
             for start in [best, *(ordered[:MOST_STARTS] if level < 2 else [])]:
-                best = min(best, self.descended(start, groups), key=self.cost)
+                best = min(best, self.descend(start, groups), key=self.cost)
         return best, {name: cost for name, (cost, _) in costs.items()}
 
     def groups(self, level: int) -> list[list[int]]:
-        """Arguments that are decided together; those with the most bytes first. At level 0 they are those of all
-        layers, with what an optimizer stores for them; at level 1 those of all layers; at level 2 each by itself."""
+        """Group the arguments that are decided together, those with the most bytes first. At level 0 a group has an
+        argument of all layers and what an optimizer stores for it; at level 1 an argument of all layers; at level 2 a
+        single argument."""
         found: dict[Any, list[int]] = {}
         for i, aval in enumerate(self.types):
             name = without_indices(self.staged.names[i] if i < len(self.staged.names) else str(i))
@@ -240,8 +242,8 @@ class Space:
             found.setdefault((name, aval) if level < 2 else i, []).append(i)
         return sorted(found.values(), key=lambda group: -sum(local_bytes(self.types[i]) for i in group))
 
-    def descended(self, candidate: Candidate, groups: list[list[int]]) -> Candidate:
-        """The candidate after changes of one group at a time, until none helps or the time is over."""
+    def descend(self, candidate: Candidate, groups: list[list[int]]) -> Candidate:
+        """Improve a candidate by changes of one group at a time, until none helps or the time is over."""
         cost, changed = self.cost(candidate), True
         while changed:
             changed = False
@@ -264,7 +266,7 @@ def rank(aval: Any) -> int:
 
 
 def live_bytes(jaxpr: Jaxpr, donated: Sequence[bool]) -> float:
-    """The most bytes of values that are needed at once, where arguments that are `donated` end with their last use."""
+    """Return the peak of live bytes; `donated` arguments die with their last use."""
     last: dict[Any, int] = {}
     for i, equation in enumerate(jaxpr.eqns):
         last.update(dict.fromkeys((a for a in equation.invars if type(a) is Var), i))
@@ -289,12 +291,13 @@ def cost_text(cost: Cost) -> str:
 
 
 def without_indices(name: str) -> str:
-    """`params['layers'][3]['up']` for all layers: `params['layers'][*]['up']`."""
+    """Replace indices in a name, so that all layers share it: `params['layers'][3]['up']` becomes
+    `params['layers'][*]['up']`."""
     return re.sub(r"\[\d+\]", "[*]", name)
 
 
-def spec_of(dims: Sequence[tuple[Any, ...]]) -> PartitionSpec:
-    """A spec without entries for what is whole at its end."""
+def make_spec(dims: Sequence[tuple[Any, ...]]) -> PartitionSpec:
+    """Make a spec, without trailing entries for dimensions that are not split."""
     entries: list[Any] = [axes[0] if len(axes) == 1 else axes or None for axes in dims]
     while entries and entries[-1] is None:
         entries.pop()

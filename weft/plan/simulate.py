@@ -1,5 +1,4 @@
-"""The time of a run in which collectives are under way while a device computes: one clock for what it computes, one for
-what it sends."""
+"""Simulation of a run in which collectives overlap computation: one clock for computation, one for the links."""
 
 from __future__ import annotations
 
@@ -12,14 +11,14 @@ from weft.plan.machine import Machine
 
 
 class Simulation:
-    """Runs steps on two clocks. `seconds_of` is the time of a step that computes, and `sizes` are those of the axes of
-    the mesh."""
+    """Simulation of steps on two clocks. `seconds` returns the time of a step that computes; `sizes` are the axis
+    sizes of the mesh."""
 
-    def __init__(self, seconds_of: Callable[[Step], float], machine: Machine, sizes: Mapping[Any, int]) -> None:
-        self.seconds_of, self.machine, self.sizes = seconds_of, machine, sizes
+    def __init__(self, seconds: Callable[[Step], float], machine: Machine, sizes: Mapping[Any, int]) -> None:
+        self.seconds, self.machine, self.sizes = seconds, machine, sizes
 
     def run(self, steps: Sequence[Step]) -> float:
-        """Seconds from the first step of a block to its last."""
+        """Return the seconds from the start of a block to its end."""
         compute = link = 0.0
         ends: dict[Event, float] = {}
         for step in steps:
@@ -37,11 +36,11 @@ class Simulation:
                 case Branch():
                     compute += max(map(self.run, step.branches), default=0.0)
                 case _:
-                    compute += self.seconds_of(step)
+                    compute += self.seconds(step)
         return max(compute, link)
 
     def sending(self, step: Communicate) -> float:
-        """Seconds of a collective."""
+        """Return the seconds of a collective."""
         equation = step.equation
         axes = [a for a in equation.primitive.named_axes(equation.params) if a in self.sizes]
         count = 1

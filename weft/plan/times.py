@@ -1,4 +1,4 @@
-"""How long the steps of a program take on a machine."""
+"""Estimated times of the steps of a program on a machine."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from weft.plan.machine import Machine
 NANO = 1e-9
 
 
-def seconds_of_steps(machine: Machine) -> Callable[[Step], float]:
-    """The time of each step of one program: that of its kernels where they are compiled for the machine, else that of
-    the equations that steps come from, of which each counts once."""
+def get_step_timer(machine: Machine) -> Callable[[Step], float]:
+    """Return the function that estimates the time of each step of one program: that of its kernel if the program is
+    compiled for the machine, else that of the equation it comes from, counted once."""
     costs = machine.kernels
     if costs is not None:
         return lambda step: kernel_seconds(step, machine, costs)
@@ -33,7 +33,7 @@ def seconds_of_steps(machine: Machine) -> Callable[[Step], float]:
 
 
 def kernel_seconds(step: Step, machine: Machine, costs: KernelCosts) -> float:
-    """The time of a step by its kernel, or by what a library does for it."""
+    """Return the time of a step by its kernel, or by its library call."""
     match step:
         case Launch():
             return NANO * (costs.launch + work(step.full, costs))
@@ -46,5 +46,5 @@ def kernel_seconds(step: Step, machine: Machine, costs: KernelCosts) -> float:
 
 
 def equation_seconds(cost: Any, machine: Machine) -> float:
-    """As long as flops or bytes take at best."""
+    """Return the time of flops or of bytes at best, whichever is longer."""
     return max(cost.flops / machine.flops, cost.bytes / machine.memory_bandwidth)

@@ -102,7 +102,7 @@ class RegularGridInterpolator:
         return points
 
     def __call__(self, xi: Any, method: str | None = None) -> Array:
-        """Values at positions; NaN where a position is NaN."""
+        """Interpolate at positions; NaN where a position is NaN."""
         method = self.method if method is None else _method(method)
         ndim = len(self.grid)
         if isinstance(xi, (tuple, list)):

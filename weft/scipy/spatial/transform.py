@@ -356,8 +356,8 @@ class Slerp:
 
     @boundary
     def __call__(self, times: Any) -> Rotation:
-        """Rotations at times, a number or a vector of them. Times outside raise where they are known; under `jit` the
-        rotation of the first or last interval goes on.
+        """Interpolate rotations at times, a number or a vector. Times out of range raise if they are known; under
+        `jit` the first or last interval is extrapolated.
         """
         (t,) = ensure_arrays("Slerp", times)
         if t.ndim > 1:

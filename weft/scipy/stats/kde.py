@@ -115,7 +115,7 @@ class gaussian_kde:
         return wnp.exp(self.logpdf(points))
 
     def __call__(self, points: Any) -> Array:
-        """Density at points."""
+        """Evaluate the density at points."""
         return self.evaluate(points)
 
     def pdf(self, x: Any) -> Array:

@@ -62,7 +62,7 @@ class Fit(NamedTuple):
     coefficients: Sequence[float]
 
     def __call__(self, x: Array) -> Array:
-        """Polynomial, at numbers between the bounds; others are taken for the nearest bound."""
+        """Evaluate the polynomial; numbers out of bounds are clamped."""
         middle, half = (self.low + self.high) / 2, (self.high - self.low) / 2
         return polynomial((wnp.clip(x, self.low, self.high) - middle) / half, self.coefficients)
 
