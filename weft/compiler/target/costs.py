@@ -42,8 +42,8 @@ class FusionLimits:
 class MatmulCosts:
     """Cost model for the tiles of contractions.
 
-    Costs are core cycles. Added costs come on top of a load that hits L1 and is hidden behind multiply-adds, of which
-    the model starts two vectors a cycle.
+    Costs are core cycles. The model starts two vector multiply-adds a cycle; added costs come on top of a load that
+    hits L1 and is hidden behind them.
     """
 
     gather_lane: float  # per element of a gather from L1
@@ -96,7 +96,7 @@ class KernelCosts:
     computes, such as the number of tasks."""
 
     simple: float  # vector operation of a few instructions
-    fused: float  # vector multiply-add, of which a core starts two a cycle
+    fused: float  # vector multiply-add; a core starts two a cycle
     function: float  # vector of a function approximated by polynomials
     access: float  # vector load or store that hits L1
     scattered: float  # one element of a gather or scatter

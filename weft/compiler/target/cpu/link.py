@@ -210,7 +210,7 @@ def check(text: str, target: Target | None = None) -> None:
         try:
             module.verify()
         except RuntimeError as error:
-            raise InternalError(f"LLVM's verifier rejects a kernel: {error}", stage="llvm", text=text) from None
+            raise InternalError(f"A kernel must pass LLVM's verifier; got: {error}", stage="llvm", text=text) from None
 
 
 @_serialised

@@ -6,7 +6,7 @@ the chunks at once. A worker that wakes in time registers and helps; when no chu
 waits only for registered workers, so a sleeping worker never delays it.
 
 Each thread has a *share* of the chunks, the same in every job with as many chunks: data that one job leaves in the
-cache of a processor is there for the next one, without invalidating lines of another processor. A thread that has
+cache of a processor remains for the next one, without invalidating lines of another processor. A thread that has
 finished its own share takes chunks of others.
 
     owner       1 while a job is running. A thread that finds it set (another Python thread, or a kernel that starts
@@ -364,7 +364,7 @@ class _Text:
         f.ret(zero(ptr))
 
     def wake_others(self, f: Function) -> None:
-        """Wake two sleepers, each of which wakes two more: the caller need not wait until all are woken."""
+        """Wake two sleepers, which wake two more each: the caller need not wake all itself."""
         asleep = f.atomic_load(i32, self.sleepers, "seq_cst")
         with f.when(f.icmp("sgt", asleep, constant(0, i32)), unlikely=True):
             f.call("wake", void, self.generation, constant(2, i32))

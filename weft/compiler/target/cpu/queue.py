@@ -70,7 +70,7 @@ class _Queue:
         return f.icmp("slt", f.atomic_load(i64, self.completed, "acquire"), last)
 
     def write_take(self) -> None:
-        """Write queue_take: become the executor of the queue if there is none."""
+        """Write queue_take: become the executor of the queue unless another thread is."""
         f = self.text.function("queue_take", i1)
         _, mine = f.compare_exchange(self.executor, _NONE, _ONE, "acquire")
         with f.when(mine):

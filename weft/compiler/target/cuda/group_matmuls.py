@@ -1,13 +1,12 @@
-"""Products of matrices by tensor cores, as LLVM: `GroupMatmul` of the kernel language.
+"""Matrix products by tensor cores (`GroupMatmul` of the kernel language), as LLVM text.
 
-The threads of a group, four warps or eight, copy chunks of both operands along K to local memory, a few of them ahead
-of the one that is multiplied (`cp.async`). A line there is a row or column of an operand, or an element of K of all of
-them, as it lies in memory, and lines are a few bytes further apart than they are long, so that eight threads that read
-a matrix of 8 x 16 bytes find it in different banks. Each warp has a part of the sums, in registers until the end
-(`mma`); then they are written to local memory, where the chunks were.
+The threads of a group, four warps or eight, copy chunks of both operands along K to shared memory (`cp.async`), a few
+chunks ahead of the multiplication. A line of a copied panel is contiguous in the operand: a row or column along K, or
+one element of K of all rows or columns. Lines are padded, so that the eight threads that read an 8 x 16-byte matrix
+access different banks. Each warp accumulates a part of the tile in registers (`mma`) until the end, when the sums are
+written to shared memory in place of the chunks.
 
-Of 16 rows by 8 columns of sums, a thread has pairs: lane l those of the rows l / 4 and l / 4 + 8, in the columns
-2 (l % 4) and 2 (l % 4) + 1.
+Of each 16 x 8 tile of sums, lane l holds two pairs: rows l / 4 and l / 4 + 8, columns 2 (l % 4) and 2 (l % 4) + 1.
 """
 
 from __future__ import annotations
@@ -30,17 +29,17 @@ if TYPE_CHECKING:
     from weft.compiler.target.cuda.groups import GroupLowering
 
 WARP = 32
-# Bytes that a thread copies at once at most, and by how many lines are further apart than they are long; the same where
-# threads read words of single elements, of which a warp then finds all in different banks.
+# Largest segment in bytes that a thread copies at once, and the padding of lines; the padding where threads load single
+# words, which puts those of a warp in different banks.
 PIECE, PADDING, WORD_PADDING = 16, 16, 32
-# Pieces of a thread that are written one after the other; more of them are a loop.
+# Copies of a thread up to which they are unrolled; more are a loop.
 MOST_PIECES = 16
-# Bytes of a line and its elements, where warps multiply together, and to multiples of what their memory begins.
+# For `wgmma`: bytes and elements of a line, and the alignment of swizzled memory.
 LINE, LINE_ELEMENTS, SWIZZLED = 128, 64, 1024
 WARPGROUP = 128
 # Address spaces.
 GLOBAL, SHARED = 1, 3
-# By dtype: the instruction that multiplies, and the type of its operands' registers.
+# Instruction and register type of its operands, by dtype.
 _INSTRUCTIONS: dict[str, tuple[str, llvm.Type]] = {
     "bfloat16": ("llvm.nvvm.mma.m16n8k16.row.col.bf16", i32),
     "float16": ("llvm.nvvm.mma.m16n8k16.row.col.f32.f32", llvm.vector(half, 2)),
@@ -50,7 +49,7 @@ _INSTRUCTIONS: dict[str, tuple[str, llvm.Type]] = {
 
 @dataclass(frozen=True)
 class _Panel:
-    """A chunk of an operand in local memory, `begin` bytes after the beginning of a copy."""
+    """Chunk of an operand in shared memory, `begin` bytes after the start of its copy."""
 
     operand: MatmulOperand
     count: int
@@ -76,7 +75,7 @@ class _Panel:
 
     @property
     def reads_elements(self) -> bool:
-        """Whether threads read single elements: there is no instruction that transposes those of four bytes."""
+        """Whether threads load single elements: `ldmatrix` cannot transpose elements of four bytes."""
         return not self.operand.along_k and self.itemsize == 4
 
     @property
@@ -95,24 +94,24 @@ def _panels(s: GroupMatmul) -> tuple[_Panel, _Panel]:
 
 
 def room(s: GroupMatmul) -> int:
-    """The bytes of local memory that it takes: for copies of chunks, and afterwards for sums."""
+    """Return the bytes of shared memory: copies of chunks, reused for the sums."""
     return max(s.copies * _panels(s)[1].end, int(s.out.size) * s.out.dtype.itemsize)
 
 
 def write(lowering: GroupLowering, s: GroupMatmul) -> None:
-    """Multiply, and write the sums to local memory, which others read after a barrier only."""
+    """Multiply and store the sums to shared memory, where other threads may read them after a barrier."""
     (_OfWarpgroup if _is_of_warpgroup(lowering, s) else _OfWarps)(lowering, s).write()
 
 
 def _is_of_warpgroup(lowering: GroupLowering, s: GroupMatmul) -> bool:
-    """Whether the four warps multiply as one: short floats, whose lines are those that the instruction knows."""
+    """Return whether `wgmma` applies: four warps multiply as one, for 16-bit floats with lines of 128 bytes."""
     dtype = s.left.buffer.dtype
     lines = s.chunk * dtype.itemsize == LINE and not (s.rows % (s.threads // 2) or s.columns % LINE_ELEMENTS)
     return s.columns <= lowering.target.matrices.warpgroups and dtype.itemsize == 2 and lines
 
 
 class _Writer(ABC):
-    """Writes one thread of the group. Each warp has 16 rows, from `first_row` on and then every `row_step`, and
+    """Code of one thread of the group. Its warp has 16 rows from `first_row` on, then every `row_step`, and
     `columns` columns."""
 
     first_row: llvm.Value
@@ -155,7 +154,7 @@ class _Writer(ABC):
             *sums, read, written = chunk.values
             f.call("llvm.nvvm.cp.async.wait.group", llvm.void, self.integer(ahead - 1))
             self.publish()
-            self.lowering.wait()  # until all have their part of this chunk, and nobody reads the one before it
+            self.lowering.wait()  # until all copies of this chunk are there and no thread reads the previous one
             following = f.add(chunk, self.integer(ahead))
             with f.when(f.icmp("slt", following, self.integer(self.chunks))):
                 self.copy(following, written)
@@ -164,33 +163,32 @@ class _Writer(ABC):
             chunk.give(*sums, self.after(read), self.after(written))
         results = self.finished(chunk.results[: len(zeros)])
         f.call("llvm.nvvm.cp.async.wait.group", llvm.void, self.integer(0))
-        self.lowering.wait()  # until nobody reads the last chunk
+        self.lowering.wait()  # until no thread reads the last chunk
         self.store(results)
 
     @property
     def ahead(self) -> int:
-        """How many chunks before the one that is multiplied copies are started."""
+        """Number of chunks whose copies are in flight before the one that is multiplied."""
         return self.s.copies - 1
 
     def finished(self, sums: Sequence[llvm.Value]) -> Sequence[llvm.Value]:
-        """The sums, when all products are there."""
+        """Wait for outstanding products and return the sums."""
         return sums
 
     @abstractmethod
     def publish(self) -> None:
-        """Make what this thread has copied visible to who multiplies, after the next barrier."""
+        """Make this thread's copies visible to the multiplying threads after the next barrier."""
 
     @abstractmethod
     def multiply(self, start: llvm.Value, sums: Sequence[llvm.Value]) -> list[llvm.Value]:
-        """The sums with the products of the chunk that begins there. They are four for each 16 rows and 8 columns, row
-        by row of these."""
+        """Accumulate the products of the chunk at `start`. Sums come in fours, one four per 16 x 8 tile, row by row."""
 
     def inside(self, panel: _Panel, line: llvm.Value, along: llvm.Value) -> llvm.Value:
-        """Where a byte of a line is in a panel, if it is the first of a piece."""
+        """Return the offset of the first byte of a segment in a line of a panel."""
         return self.f.add(self.f.mul(line, self.integer(panel.pitch)), along)
 
     def after(self, start: llvm.Value) -> llvm.Value:
-        """Where the copy after one is; the first follows the last."""
+        """Return the start of the next copy in the ring."""
         f = self.f
         following = f.add(start, self.integer(self.copy_bytes))
         is_end = f.icmp("eq", following, self.integer(self.s.copies * self.copy_bytes))
@@ -199,12 +197,12 @@ class _Writer(ABC):
     # -- copies ----------------------------------------------------------------------------------------------------
 
     def source(self, panel: _Panel) -> llvm.Value:
-        """Where an operand begins."""
+        """Return the address of an operand in global memory."""
         _, access = self.lowering.access(panel.operand.buffer, panel.operand.index, safe=True)
         return self.f.in_space(access.base, llvm.pointer(GLOBAL))
 
     def copy(self, chunk: llvm.Value, start: llvm.Value) -> None:
-        """Start copying this thread's pieces of a chunk of both operands."""
+        """Start the asynchronous copies of this thread's segments of a chunk of both operands."""
         for panel, source, limit in zip(self.panels, self.sources, self.limits, strict=True):
             self.copy_panel(panel, source, limit, chunk, start)
 
@@ -213,11 +211,11 @@ class _Writer(ABC):
     ) -> None:
         f, s, operand = self.f, self.s, panel.operand
         piece = math.gcd(PIECE, self.lowering.alignment(operand.buffer, operand.index), panel.line_stride)
-        each = panel.line_bytes // piece  # pieces of a line
+        each = panel.line_bytes // piece  # segments per line
         begin = f.add(start, self.integer(panel.begin))
         step = s.chunk * operand.k_stride * panel.itemsize
         first = f.offset(source, i8, f.mul(f.zext(chunk, i64), constant(step, i64)))
-        # What is left of K from this chunk on; None if chunks are whole.
+        # Elements of K from this chunk on; None if chunks divide K.
         left = None
         if s.k_size % s.chunk:
             left = f.sub(self.integer(s.k_size), f.mul(chunk, self.integer(s.chunk)))
@@ -243,7 +241,7 @@ class _Writer(ABC):
                 is_there = f.icmp("slt", line, lines)
                 there = f.select(is_there, self.integer(piece) if there is None else there, self.integer(0))
             address = f.offset(first, i8, away)
-            if there is not None:  # what is not there is not pointed at either
+            if there is not None:  # the address must be valid even if no byte is read
                 address = f.select(f.icmp("sgt", there, self.integer(0)), address, source)
             self.copy_piece(f.offset(self.chunks_at, i8, target), address, piece, there)
 
@@ -257,7 +255,7 @@ class _Writer(ABC):
                 i.give()
 
     def copy_piece(self, target: llvm.Value, source: llvm.Value, size: int, there: llvm.Value | None) -> None:
-        """Copy so many bytes, of which the first so many are there, and the others are zeros."""
+        """Copy `size` bytes; if only `there` of them exist, fill the rest with zeros."""
         f = self.f
         if size < 4:
             with f.when(
@@ -273,7 +271,7 @@ class _Writer(ABC):
             f.call(f"{name}.s", llvm.void, target, source, there)
 
     def store(self, sums: Sequence[llvm.Value]) -> None:
-        """Write this thread's sums, two side by side."""
+        """Store this thread's sums in pairs."""
         f, s = self.f, self.s
         row = f.add(self.first_row, f.lshr(self.lane, self.integer(2)))
         column = f.add(self.first_column, f.mul(f.and_(self.lane, self.integer(3)), self.integer(2)))
@@ -289,8 +287,8 @@ class _Writer(ABC):
 
 
 class _OfWarps(_Writer):
-    """Each warp multiplies a part of the tile, whose operands it reads from local memory: half of the rows, and half or
-    a quarter of the columns."""
+    """Products by `mma`: each warp multiplies half of the rows with half or a quarter of the columns, from shared
+    memory."""
 
     def __init__(self, lowering: GroupLowering, s: GroupMatmul) -> None:
         super().__init__(lowering, s)
@@ -301,7 +299,7 @@ class _OfWarps(_Writer):
         self.first_column = f.mul(f.urem(self.warp, self.integer(across)), self.integer(self.columns))
 
     def publish(self) -> None:
-        """The barrier is enough: warps read what threads have copied as threads do."""
+        """Do nothing: `mma` reads shared memory through the threads, for which the barrier is enough."""
 
     def multiply(self, start: llvm.Value, sums: Sequence[llvm.Value]) -> list[llvm.Value]:
         f, (left, right) = self.f, self.panels
@@ -329,13 +327,13 @@ class _OfWarps(_Writer):
     def fragment(
         self, memory: llvm.Value, panel: _Panel, step: int, first: llvm.Value, is_left: bool
     ) -> list[llvm.Value]:
-        """What this thread has of 16 rows or columns, from the first on, and one step along K: four registers. Of the
-        left operand the second one is 8 rows further and the third one half a step along K; of the right operand it is
-        the other way round, so that two registers are 8 columns."""
+        """Load 16 rows or columns from `first` on for one step along K: four registers of this thread. The second
+        register of the left operand is 8 rows further and the third half a step along K; of the right operand vice
+        versa, so that two registers cover 8 columns."""
         f, lane = self.f, self.lane
         if panel.reads_elements:
             return self.single_elements(memory, panel, step, first, is_left)
-        # Eight threads say where the lines of each of four matrices are, 8 x 16 bytes.
+        # `ldmatrix` takes the line addresses of each of four 8 x 16-byte matrices from eight threads.
         eight, low, high = (
             f.and_(lane, self.integer(7)),
             f.and_(f.lshr(lane, self.integer(3)), self.integer(1)),
@@ -362,7 +360,7 @@ class _OfWarps(_Writer):
     def single_elements(
         self, memory: llvm.Value, panel: _Panel, step: int, first: llvm.Value, is_left: bool
     ) -> list[llvm.Value]:
-        """As `fragment`, of elements of four bytes that do not lie along K."""
+        """Load a fragment of 4-byte elements that do not lie along K."""
         f = self.f
         elements = k_step(panel.operand.buffer.dtype)
         line = f.add(f.and_(self.lane, self.integer(3)), self.integer(step * elements))
@@ -374,7 +372,7 @@ class _OfWarps(_Writer):
         return self.registers(panel, found)
 
     def registers(self, panel: _Panel, loaded: list[llvm.Value]) -> list[llvm.Value]:
-        """Words as the instruction that multiplies takes them."""
+        """Convert loaded words to the operand type of the instruction."""
         f, dtype = self.f, panel.operand.buffer.dtype
         if dtype == dtypes.float32:
             return [self.call("llvm.nvvm.f2tf32.rna", i32, f.bitcast(word, float_)) for word in loaded]
@@ -383,16 +381,16 @@ class _OfWarps(_Writer):
 
 
 class _OfWarpgroup(_Writer):
-    """Four warps multiply together, 64 rows at a time, of operands that the instruction (`wgmma`) itself reads from
-    local memory. There a panel consists of lines of 128 bytes: a row or column of the operand along K; or an element of
-    K of 64 of them, after which come those of the next 64. The pieces of a line are exchanged by the index of the line,
-    as the instruction says, so that eight lines have theirs in different banks."""
+    """Products by `wgmma`: four warps multiply 64 rows at a time, and the instruction reads the operands from shared
+    memory. A panel consists of lines of 128 bytes: a row or column along K, or one element of K of 64 of them,
+    followed by the lines of the next 64. The 16-byte segments of a line are permuted by the index of the line (the
+    128-byte swizzle), so that eight lines have theirs in different banks."""
 
     def __init__(self, lowering: GroupLowering, s: GroupMatmul) -> None:
         super().__init__(lowering, s)
         f = self.f
         self.columns, self.row_step = s.columns, LINE_ELEMENTS
-        # The rows of four warps, and where they begin.
+        # Rows of this warpgroup.
         self.rows = s.rows * WARPGROUP // s.threads
         self.group = f.udiv(self.thread, self.integer(WARPGROUP))
         warp = f.and_(self.warp, self.integer(WARPGROUP // WARP - 1))
@@ -400,7 +398,7 @@ class _OfWarpgroup(_Writer):
         self.first_row, self.first_column = f.add(own, f.mul(warp, self.integer(UNIT_ROWS))), self.integer(0)
         self.copy_bytes = (s.rows + s.columns) * LINE
         self.panels = (replace(self.panels[0], begin=0), replace(self.panels[1], begin=s.rows * LINE))
-        # Lines are exchanged by bits of their addresses.
+        # The swizzle uses bits of the address, so memory must be aligned.
         address = f.ptrtoint(self.memory, i32)
         aligned = f.and_(f.add(address, self.integer(SWIZZLED - 1)), self.integer(-SWIZZLED))
         self.address = aligned
@@ -408,16 +406,16 @@ class _OfWarpgroup(_Writer):
 
     def inside(self, panel: _Panel, line: llvm.Value, along: llvm.Value) -> llvm.Value:
         f = self.f
-        block = f.and_(along, self.integer(-LINE))  # 0, if a line is one of the operand
+        block = f.and_(along, self.integer(-LINE))  # 0 if lines run along K
         exchanged = f.shl(f.and_(line, self.integer(7)), self.integer(4))
         piece = f.xor(f.and_(along, self.integer(LINE - 1)), exchanged)
-        # A block has as many lines as there are elements along K.
+        # A block has one line for each element of K.
         first = f.mul(block, self.integer(self.s.chunk))
         return f.add(f.add(first, f.mul(line, self.integer(LINE))), piece)
 
     @property
     def pending(self) -> int:
-        """How many chunks are still multiplied while the next one is begun: one, if there are enough copies."""
+        """Chunks that are still being multiplied when the next one starts: one if there are enough copies."""
         return 1 if self.s.copies > 3 else 0
 
     @property
@@ -446,7 +444,7 @@ class _OfWarpgroup(_Writer):
         transposed = ", ".join(str(int(not panel.operand.along_k)) for panel in self.panels)
         lines = ["{ .reg .b64 left, right;", "wgmma.fence.sync.aligned;"]
         for step in range(s.chunk // k_step(s.left.buffer.dtype)):
-            # Descriptions have addresses in units of 16 bytes.
+            # Descriptors hold addresses in units of 16 bytes.
             along = [
                 (STEP_BYTES if p.operand.along_k else k_step(s.left.buffer.dtype) * LINE) // 16 for p in self.panels
             ]
@@ -466,8 +464,8 @@ class _OfWarpgroup(_Writer):
         return f.fields(found, float_)
 
     def described(self, panel: _Panel, address: llvm.Value) -> llvm.Value:
-        """An operand as the instruction takes it: its address, how far blocks of 64 elements are apart, and eight
-        lines, in units of 16 bytes; and that lines of 128 bytes are exchanged."""
+        """Return the matrix descriptor of an operand: its address, the distance between blocks of 64 elements and
+        between groups of eight lines, in units of 16 bytes, and the 128-byte swizzle."""
         apart = 1 if panel.operand.along_k else self.s.chunk * LINE // 16
         fixed = apart << 16 | 8 * LINE // 16 << 32 | 1 << 62
         return self.f.or_(self.f.zext(self.f.lshr(address, self.integer(4)), i64), constant(fixed, i64))

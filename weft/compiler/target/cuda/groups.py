@@ -1,12 +1,12 @@
-"""Kernels whose lanes are threads: a group of threads has the lanes of a loop over lanes together, a few of them each.
+"""Kernels whose lanes are threads: a group of threads shares the lanes of a loop over lanes, a few lanes per thread.
 
-A group computes one iteration of the loop over threads. What is the same in all lanes every thread computes for itself,
-and what is stored outside of loops over lanes the first one stores. Lanes are combined in the order that the kernel
-language says, halves onto each other: between threads by exchanges inside of a warp, and through shared memory where a
-group has several. Threads wait for each other before one reads what another one may have written.
+A group computes one iteration of the loop over threads. Values that are the same in all lanes are computed by every
+thread; stores outside of loops over lanes are done by the first thread. Lanes are reduced in the order that the kernel
+language defines, halves onto each other: by shuffles within a warp, through shared memory between the warps of a group.
+A barrier stands before each access to memory that another thread may have written.
 
-Where a group has local memory and its loops over lanes are in loops of independent iterations, it has several teams:
-each of them has all lanes, and does some of the iterations.
+A group with local memory whose loops over lanes are in loops of independent iterations has several teams: each team has
+all lanes and runs some of the iterations.
 """
 
 from __future__ import annotations
@@ -53,20 +53,20 @@ from weft.compiler.target.lower import flat, unflat
 from weft.compiler.target.target import Target
 
 WARP = 32
-# Lanes from which on a group of threads has them, threads of a block of small groups, and bytes that they share.
+# Lanes from which a group of threads shares them, threads in a block of small groups, static shared memory of a block.
 LEAST_LANES, BLOCK, SHARED_BYTES = 32, 128, 48 << 10
-# Threads of the teams of a group together, and statements that do not touch memory.
+# Threads in all teams of a group, and statements that do not access memory.
 TEAM_THREADS, COMPUTES = 512, (Constant, Position, Compute)
-# The vectors that a thread reads at a time in a long loop, if one takes at most so many statements.
+# Vectors that a thread loads at a time in a long loop, and statements per vector up to which it does.
 TOGETHER, MOST_TOGETHER = 4, 24
-# The address space of memory that the threads of a block share, and the alignment of what is there.
+# Address space of shared memory, and the alignment of buffers in it.
 SHARED, SHARED_ALIGNMENT = 3, 16
 
 
 @dataclass(frozen=True)
 class Group:
-    """So many threads, of which each has so many lanes; `width` lanes in all. It has `local` bytes of memory. If it has
-    several teams, each of them has as many threads and all lanes."""
+    """Shape of a group of threads: `members` threads with `lanes` lanes each, and `local` bytes of local memory.
+    Each of its `teams` has `members` threads and all lanes."""
 
     members: int
     lanes: int
@@ -79,25 +79,25 @@ class Group:
 
     @property
     def threads(self) -> int:
-        """Those of all teams."""
+        """Threads of all teams."""
         return self.members * self.teams
 
     @property
     def block(self) -> int:
-        """The threads of a block: one group that has several warps, or some that have none."""
+        """Threads of a block: one group of several warps, or as many smaller groups as fit."""
         if self.threads > WARP:
             return self.threads
         return min(BLOCK, max(WARP, SHARED_BYTES // max(1, self.local) * self.threads // WARP * WARP))
 
     @property
     def count(self) -> int:
-        """The groups of a block."""
+        """Groups in a block."""
         return self.block // self.threads
 
 
 @dataclass(frozen=True)
 class Barrier:
-    """A barrier of a block, for some of its threads."""
+    """Named barrier of a block for a subset of its threads."""
 
     index: llvm.Value
     count: int
@@ -105,20 +105,20 @@ class Barrier:
 
 @dataclass(frozen=True)
 class Room:
-    """Memory of a block for the local buffers of so many groups."""
+    """Shared memory for the local buffers of several groups."""
 
     address: llvm.Value
     groups: int
 
 
 def room_for(kernel: Kernel, groups: int) -> int:
-    """The bytes that the local buffers of so many groups take."""
+    """Return the bytes of shared memory for the local buffers of `groups` groups."""
     sizes = (_room(buffer, kernel) * groups for buffer in kernel.local)
     return sum(-(-size // SHARED_ALIGNMENT) * SHARED_ALIGNMENT for size in sizes)
 
 
 def group_of(kernel: Kernel, target: Target) -> Group | None:
-    """The group of threads that has the lanes of a kernel, if lanes are to be threads."""
+    """Return the group of threads that runs the lanes of a kernel, or None if each lane loop belongs to one thread."""
     widths = {s.width for s in _statements(kernel.body) if isinstance(s, ReduceLanes) or _is_over_lanes(s)}
     if len(widths) != 1 or any(isinstance(s, Shuffle | TileMatmul) for s in _statements(kernel.body)) or kernel.sizes:
         return None
@@ -130,14 +130,14 @@ def group_of(kernel: Kernel, target: Target) -> Group | None:
         )
     if width < LEAST_LANES or (_exchanges(kernel.body) and width > WARP * target.thread_lanes):
         return None
-    # Lanes that are ranked are those of a warp.
+    # Rank needs one lane per thread of a warp.
     each = 1 if any(isinstance(s, Rank) for s in _statements(kernel.body)) else target.thread_lanes
     return Group(width // each, each, local, _teams(kernel, width // each))
 
 
 def bytes_at_launch(kernel: Kernel, target: Target) -> int:
-    """The local memory that a kernel is launched with, where it is more than code can have by itself: for products of
-    matrices. Others have no more of it than that, in registers aside."""
+    """Return the bytes of dynamic shared memory of a kernel: nonzero only for matrix products that exceed the static
+    limit."""
     group = group_of(kernel, target) if _matmuls(kernel) else None
     return 0 if group is None or group.local * group.count <= SHARED_BYTES else group.local * group.count
 
@@ -147,8 +147,9 @@ def _matmuls(kernel: Kernel) -> list[GroupMatmul]:
 
 
 def _teams(kernel: Kernel, members: int) -> int:
-    """How many teams of so many threads do the iterations of loops together. Each of these loops has iterations that
-    are independent, and one loop over lanes, so that nobody waits inside of it; nothing else touches memory."""
+    """Return the number of teams of `members` threads that share the iterations of loops. Each of these loops must
+    have independent iterations and contain one loop over lanes, so that no barrier is inside; nothing else may
+    access memory."""
     threads = kernel.parallel
     if not kernel.local or threads is None:
         return 1
@@ -159,7 +160,10 @@ def _teams(kernel: Kernel, members: int) -> int:
     if multiplied:
         (count,) = {s.threads for s in multiplied}
         if not independent or count % members:
-            raise InternalError(f"The threads of a group cannot do the loops of {kernel.name} together.")
+            raise InternalError(
+                f"For teams to share them, loops of {kernel.name} must have independent iterations, and its {count} "
+                f"threads must be a multiple of {members}."
+            )
         return count // members
     if not independent:
         return 1
@@ -168,11 +172,12 @@ def _teams(kernel: Kernel, members: int) -> int:
 
 
 def _is_computed(statement: Statement, stored: set[Buffer]) -> bool:
-    """Whether all threads do a statement, each for itself."""
+    """Return whether every thread executes a statement on its own."""
     return isinstance(statement, COMPUTES) or (isinstance(statement, Load) and statement.buffer not in stored)
 
 
 def _is_of_teams(loop: Statement, stored: set[Buffer]) -> bool:
+    """Return whether teams can share the iterations of a loop."""
     if not isinstance(loop, Loop) or loop.kind is not LoopKind.SERIAL or loop.carries or repeats(loop):
         return False
     lanes = [s for s in loop.body if not _is_computed(s, stored)]
@@ -181,8 +186,8 @@ def _is_of_teams(loop: Statement, stored: set[Buffer]) -> bool:
 
 
 def _room(buffer: Buffer, kernel: Kernel) -> int:
-    """The bytes of a local buffer. Those of groups side by side begin in neighbouring banks of memory, of which there
-    are as many words as a warp has threads: what threads of several groups touch at once is in different ones."""
+    """Return the bytes of a local buffer. Adjacent groups start in adjacent banks of shared memory (as many as a
+    warp has threads), so that threads of several groups access different banks."""
     step, itemsize = 4 * WARP, buffer.dtype.itemsize
     multiplied = [group_matmuls.room(s) for s in _matmuls(kernel) if s.out is buffer]
     if multiplied:
@@ -191,13 +196,13 @@ def _room(buffer: Buffer, kernel: Kernel) -> int:
 
 
 def _is_long(loop: Loop) -> bool:
-    """Whether a loop over lanes has many vectors for each thread, and computes little of what it loads."""
+    """Return whether a loop over lanes has many vectors per thread and computes little per load."""
     reads = all(isinstance(s, (*COMPUTES, Load)) for s in loop.body) and any(isinstance(s, Load) for s in loop.body)
     return reads and len(loop.body) <= MOST_TOGETHER and loop.count >= 4 * TOGETHER * loop.width
 
 
 def _exchanges(body: Iterable[Statement]) -> bool:
-    """Whether lanes get what others have."""
+    """Return whether lanes read values of other lanes."""
     return any(isinstance(s, Shift | Last) for s in _statements(body))
 
 
@@ -213,8 +218,8 @@ def _statements(body: Iterable[Statement]) -> Iterator[Any]:
 
 
 class GroupLowering(ThreadLowering):
-    """Writes one thread of a group, which is its `member`, an i32. Groups of several warps are blocks, or have a
-    barrier of their own; a block has `groups` of these. Names of memory that threads share begin with a prefix."""
+    """Lowering of a kernel to one thread of a group; `member`, an i32, is its index. Groups of several warps are
+    blocks or have a named barrier; a block has `groups` of them. Names of shared memory begin with `prefix`."""
 
     def __init__(
         self,
@@ -231,11 +236,11 @@ class GroupLowering(ThreadLowering):
         super().__init__(function, kernel, target)
         self.group, self.member, self.barrier, self.prefix, self.groups = group, member, barrier, prefix, groups
         self.local: dict[Buffer, llvm.Value] = {}
-        # Since threads waited for each other last.
+        # Buffers accessed since the last barrier.
         self.read: set[Buffer] = set()
         self.written: set[Buffer] = set()
         self.registers, self.forwarded = Registers(), forwarded(kernel, group.lanes)
-        # Whether the statements are those of a loop that teams do together.
+        # Whether the current statements are inside a loop whose iterations the teams share.
         self.distributed = False
         in_memory = [b for b in kernel.local if b not in self.forwarded.local]
         if in_memory:
@@ -244,7 +249,10 @@ class GroupLowering(ThreadLowering):
             begin = 0
             at_launch = room is None and bool(bytes_at_launch(kernel, target))
             if at_launch and len(in_memory) > 1:
-                raise InternalError(f"The kernel {kernel.name} has several local buffers, and too much of them.")
+                raise InternalError(
+                    f"{kernel.name} must have one local buffer, since it exceeds {SHARED_BYTES} bytes of local memory; "
+                    f"it has {len(in_memory)}."
+                )
             matmuls = _matmuls(kernel)
             for n, buffer in enumerate(in_memory):
                 each = _room(buffer, kernel)
@@ -267,14 +275,14 @@ class GroupLowering(ThreadLowering):
             super().block(body)
             return
         for statement in body:
-            # What is inside of serial loops and branches has its own order.
+            # Statements inside serial loops and branches are ordered one by one.
             inside = isinstance(statement, If) or (isinstance(statement, Loop) and not _is_over_lanes(statement))
             if self.is_of_teams(statement) or not (inside or self.distributed):
                 self.order(statement)
             self.statement(statement)
 
     def is_of_teams(self, statement: Statement) -> bool:
-        """Whether it is a loop whose iterations teams do together."""
+        """Return whether a statement is a loop whose iterations the teams share."""
         inside = self.distributed or self.variable is not None
         return self.group.teams > 1 and not inside and isinstance(statement, Loop) and statement.kind is LoopKind.SERIAL
 
@@ -298,7 +306,7 @@ class GroupLowering(ThreadLowering):
         self.distributed = False
 
     def order(self, statement: Statement) -> None:
-        """Wait for the other threads if the statement touches what they may have written, or writes what they read."""
+        """Write a barrier if the statement reads what other threads may have written, or writes what they may read."""
         reads, writes = self.touched((statement,))
         if reads & self.written or writes & (self.read | self.written):
             self.wait()
@@ -307,19 +315,19 @@ class GroupLowering(ThreadLowering):
 
     def enter(self, loop: Loop, carried: Sequence[Lane]) -> None:
         super().enter(loop, carried)
-        # What the iteration before has written, or has read and this one writes.
+        # The previous iteration may have written what this one reads, or read what it writes.
         if self.variable is None and loop.kind is LoopKind.SERIAL and repeats(loop):
             self.wait()
 
     def touched(self, body: Sequence[Statement]) -> tuple[set[Buffer], set[Buffer]]:
-        """The buffers whose memory statements read, and those that they write."""
+        """Return the buffers whose memory statements read, and those that they write."""
         found = [s for s, _ in accesses(body) if s not in self.forwarded.stores and s not in self.forwarded.loads]
         return {s.buffer for s in found if isinstance(s, Load | Rank)}, {
             s.buffer for s in found if isinstance(s, Store | Prefetch | Accumulate | Rank)
         } | {s.out for s in found if isinstance(s, GroupMatmul)}
 
     def wait(self) -> None:
-        """All threads of the group come here before one goes on, and see what the others have written."""
+        """Write a barrier of the group, after which its threads see each other's writes."""
         if self.barrier is not None:
             index, count = self.barrier.index, constant(self.barrier.count, i32)
             self.f.call("llvm.nvvm.barrier.cta.sync.aligned.count", llvm.void, index, count)
@@ -330,7 +338,7 @@ class GroupLowering(ThreadLowering):
         self.read, self.written = set(), set()
 
     def mask_of_group(self) -> llvm.Value:
-        """The threads of a warp that are of this group, as bits."""
+        """Return the bit mask of the threads of the warp that belong to this group."""
         members = self.group.members
         if members >= WARP:
             return constant(-1, i32)
@@ -357,7 +365,7 @@ class GroupLowering(ThreadLowering):
             case Store(buffer, index, value) if statement in self.forwarded.stores:
                 self.registers.put(buffer, index, self.broadcast(self.values[value], self.width))
             case If() | Loop() if not _is_over_lanes(statement):
-                # What is computed there may not be.
+                # Values computed inside may not be computed on all paths.
                 unrolled, self.registers.loop = self.registers.loop, None
                 self.registers.forget()
                 super().statement(statement)
@@ -367,7 +375,7 @@ class GroupLowering(ThreadLowering):
                 super().statement(statement)
 
     def accumulate(self, buffer: Buffer, index: Index, value: Value) -> None:
-        """Add to an element that other threads add to as well, lane after lane."""
+        """Add to elements that other threads add to as well, by an atomic addition per lane."""
         f = self.f
         (added,) = self.lanes(self.width).stored(self.broadcast(self.values[value], self.width))
         memory, access = self.access(buffer, index, safe=True)
@@ -385,9 +393,9 @@ class GroupLowering(ThreadLowering):
                 f.atomic_update("add", address, one, "monotonic")
 
     def rank(self, statement: Rank) -> Lane:
-        """How often the digit of this thread was counted before, by earlier vectors and by threads before it in the
-        warp. Bit by bit the threads of the warp tell each other their digits; the first of those with the same digit
-        counts for all. (Masks in shared memory, set by atomic operations, take longer.)"""
+        """Count how often earlier vectors, and earlier threads of the warp, had the digit of this thread. Threads
+        exchange their digits by one ballot per bit; the first thread with a digit adds the count for all. (Masks in
+        shared memory, set by atomics, are slower.)"""
         f = self.f
         digit = self.values[statement.digit].parts[0]
         same = constant(-1, i32)
@@ -410,7 +418,7 @@ class GroupLowering(ThreadLowering):
         return self.lanes(1).loaded([result], statement.buffer.dtype)
 
     def wait_in_warp(self) -> None:
-        """The threads of a warp come here before one goes on."""
+        """Write a barrier of the warp."""
         self.f.call("llvm.nvvm.bar.warp.sync", llvm.void, constant(-1, i32))
 
     def load(self, buffer: Buffer, index: Index, condition: Value | None, otherwise: Value | None) -> Lane:
@@ -439,7 +447,8 @@ class GroupLowering(ThreadLowering):
         return self.broadcast(self.values[carry.initial], self.group.lanes if width == self.group.width else width)
 
     def loop_over_lanes(self, loop: Loop) -> None:
-        """The lanes of this thread: whole vectors, a group's lanes apart, and then perhaps one that is not whole."""
+        """Write the vectors of this thread: whole ones, `group.width` lanes apart, then a masked one if the loop
+        does not divide."""
         f, each = self.f, self.group.lanes
         before = self.variable, self.step, self.width, self.mask
         carried = [self.broadcast(self.values[c.initial], each) for c in loop.carries]
@@ -474,7 +483,7 @@ class GroupLowering(ThreadLowering):
     def together_over_lanes(
         self, loop: Loop, at: llvm.Value, own: llvm.Value, stop: llvm.Value, span: int, carried: list[Lane]
     ) -> list[Lane]:
-        """All threads have as many vectors, since they exchange lanes; the last one is masked."""
+        """Write a loop whose lanes exchange values: all threads run the same number of vectors, the last one masked."""
         f = self.f
         left = f.smax(f.sub(stop, self.integer(loop.start)), constant(0, i64))
         edge = f.sub(left, f.urem(left, constant(span, i64)))
@@ -488,8 +497,8 @@ class GroupLowering(ThreadLowering):
         return unflat(carried, region.results)
 
     def whole(self, loop: Loop, start: llvm.Value, stop: llvm.Value, span: int, carried: list[Lane]) -> list[Lane]:
-        """Vectors of this thread without masks; of long loops that only read, some at a time, so that a thread does not
-        wait for each of them."""
+        """Write the vectors of this thread that need no mask. Long loops that only read load several at a time,
+        which hides latency."""
         f = self.f
         if _is_long(loop):
             left = f.add(f.smax(f.sub(stop, start), constant(0, i64)), constant(span - 1, i64))
@@ -508,7 +517,7 @@ class GroupLowering(ThreadLowering):
     # -- between threads -------------------------------------------------------------------------------------------
 
     def reduced(self, op: str, lane: Lane) -> Lane:
-        """All lanes of the group combined, in every thread."""
+        """Reduce the lanes of the group and return the result in every thread."""
         members = self.group.members
         if members > WARP:
             found = self.of_warps(lane)
@@ -523,10 +532,10 @@ class GroupLowering(ThreadLowering):
         return self.exchanged(self.reduce_lanes(op, lane, self.group.lanes), "idx", 0)
 
     def of_warps(self, lane: Lane) -> list[Lane]:
-        """The lanes that the thread of this index has in each warp of the group."""
+        """Return the lanes that the thread with the same index has in each warp of the group, through shared memory."""
         f, members = self.f, self.group.members
         own = f.mul(f.udiv(thread_of_block(f), constant(members, i32)), constant(members, i32))
-        self.wait()  # until what was there before has been read
+        self.wait()  # until the previous contents have been read
         columns: list[list[llvm.Value]] = []
         for n, part in enumerate(lane.parts):
             element = f.zext(part, llvm.vector(llvm.i8, part.type.count)) if part.type.element is i1 else part
@@ -548,17 +557,18 @@ class GroupLowering(ThreadLowering):
         return found
 
     def shared(self, name: str, size: int) -> llvm.Value:
-        """Memory that the threads of a block share."""
+        """Return memory that the threads of a block share."""
         return self.f.module.shared(f"{self.f.name}.{self.prefix}{name}", size, SHARED)
 
     def shift(self, lane: Lane, by: int, fill: Lane) -> Lane:
-        """Lanes of the group shifted up; the first ones are those of `fill`."""
+        """Shift the lanes of the group up by `by`; the first ones come from `fill`."""
         each = self.group.lanes
         parts = zip(self.broadcast(lane, each).parts, self.broadcast(fill, each).parts, strict=True)
         return lane.with_parts([self.shifted(part, by, first) for part, first in parts])
 
     def shifted(self, part: llvm.Value, by: int, fill: llvm.Value) -> llvm.Value:
-        """Each lane is one of this thread, or of one before it, if there is such a thread in the group."""
+        """Shift one part of a lane. Each element comes from this thread or an earlier one, or from `fill` in the
+        first threads."""
         f, result = self.f, part
         for n in range(self.group.lanes):
             before, index = divmod(n - by, self.group.lanes)
@@ -570,17 +580,18 @@ class GroupLowering(ThreadLowering):
         return result
 
     def last(self, lane: Lane) -> Lane:
-        """The last lane of the group, in all threads."""
+        """Return the last lane of the group in all threads."""
         if lane.width == 1:
             return lane
         ends = [self.f.extract(part, self.group.lanes - 1) for part in lane.parts]
         return lane.with_parts([self.exchanged_part(end, "idx", self.group.members - 1) for end in ends])
 
     def exchanged(self, lane: Lane, kind: str, by: int) -> Lane:
-        """The lane of another thread of the warp: the one so many after this, or that of an index."""
+        """Return the lane of another thread of the warp by a shuffle of a kind: `down`, `up` or `idx`."""
         return lane.with_parts([self.exchanged_part(part, kind, by) for part in lane.parts])
 
     def exchanged_part(self, part: llvm.Value, kind: str, by: int) -> llvm.Value:
+        """Shuffle one part of a lane, word by word."""
         f, type = self.f, part.type
         if type.is_vector:
             elements = [self.exchanged_part(f.extract(part, n), kind, by) for n in range(type.count)]
@@ -600,7 +611,7 @@ class GroupLowering(ThreadLowering):
         return received if type.kind == "int" else f.bitcast(received, type)
 
     def exchanged_word(self, word: llvm.Value, kind: str, by: int) -> llvm.Value:
-        """A word of another thread of the group, which is a segment of the warp."""
+        """Shuffle a 32-bit word within the group, which is a segment of the warp."""
         bound = 0 if kind == "up" else WARP - 1
         segment = (WARP - min(self.group.members, WARP)) << 8 | bound
         found = self.f.call(

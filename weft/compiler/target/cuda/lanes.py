@@ -1,4 +1,4 @@
-"""Elementwise operations over the lanes of a GPU's thread: its own instructions for functions and for rounding."""
+"""Elementwise operations over the lanes of a GPU thread: native instructions for functions and rounding."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from weft.compiler.target.lanes import Lane, Lanes, elementary
 from weft.compiler.target.math import complex, error, exponential, trigonometric
 from weft.compiler.target.math.term import Term
 
-# Floats of 16 bits that GPUs have instructions for: LLVM finds sums and products that are rounded to them.
+# 16-bit floats with native instructions: LLVM matches sums and products that are rounded to them.
 SHORT = {"bfloat16": llvm.bfloat, "float16": llvm.half}
 
 
 class CudaLanes(Lanes):
-    """Appends elementwise operations to a function for a GPU."""
+    """Elementwise operations for GPUs."""
 
     exp = elementary(math.single(math.exp, exponential.exp), complex.exp)
     logistic = elementary(math.single(math.logistic, exponential.logistic), complex.logistic)

@@ -1,4 +1,5 @@
-"""Loops that are one kernel, as data: running a program from disk takes no more. `loops.py` finds and writes them."""
+"""Loops that are one kernel, as data, which is all that running a program from disk needs. `loops.py` finds and
+writes them."""
 
 from __future__ import annotations
 
@@ -9,14 +10,14 @@ from weft.base.dataclass import dataclass
 from weft.compiler.program.ir import Step
 from weft.compiler.program.outline import Address, Outline
 
-# Threads of a block: as many as the largest group of threads has.
+# Threads per block: the size of the largest group.
 THREADS = 256
 
 
 @dataclass(frozen=True)
 class LoopCode:
-    """The kernel of a loop: what it takes from outside, the blocks of threads that it wants for each of its parts, and
-    the loops (by the indices of their counters) in which copies of carries are exchanges of addresses."""
+    """Kernel of a loop: its outline, the blocks of each of its parts, and the loops (by the indices of their
+    counters) in which copies of carries are exchanges of addresses."""
 
     symbol: str
     outline: Outline
@@ -26,33 +27,35 @@ class LoopCode:
 
     @property
     def grid(self) -> int:
-        """The blocks of all parts."""
+        """Blocks of all parts."""
         return self.blocks * self.parts
 
     @property
     def counts(self) -> bool:
-        """Whether blocks wait for each other at a counter in memory."""
+        """Whether blocks synchronise at a counter in memory."""
         return self.blocks > 1 and self.parts == 1
 
     @property
     def addresses(self) -> list[Address]:
-        """The memory that it takes as parameters."""
+        """Memory passed as parameters."""
         return self.outline.addresses
 
     @property
     def counters(self) -> list[int]:
-        """The registers of counters that it takes as parameters."""
+        """Counter registers passed as parameters."""
         return self.outline.counters
 
 
 def loop_code(outline: Outline, blocks: int, parts: int = 1, exchanges: Sequence[int] = ()) -> LoopCode:
-    """The kernel of a loop for so many blocks; its name is made of all that its code depends on."""
+    """Return the kernel of a loop for `blocks` blocks per part; its name is a digest of everything its code depends
+    on."""
     depends = outline.rows, blocks, parts, tuple(exchanges)
     digest = hashlib.blake2b(repr(depends).encode(), digest_size=10).hexdigest()
     return LoopCode(f"loop_{digest}", outline, blocks, parts, tuple(exchanges))
 
 
 def positions(loops: Mapping[Step, LoopCode], steps: Sequence[Step]) -> list[tuple[int, int, int, tuple[int, ...]]]:
-    """For each loop its index among all steps of a program, and what `loop_code` takes besides the outline."""
+    """Return for each loop its index among all steps of a program, and the arguments of `loop_code` besides the
+    outline."""
     found = [(i, loops[step]) for i, step in enumerate(steps) if step in loops]
     return [(i, code.blocks, code.parts, code.exchanges) for i, code in found]

@@ -1,10 +1,10 @@
-"""Loops as one kernel: its threads run through all iterations together, and wait for each other after every step.
+"""Loops as one kernel: its threads run all iterations, with a barrier after every step.
 
-What a launch of a kernel would be by a grid of its own is done by the threads that there are, each of which has several
-iterations of the kernel's loop over threads. If one block of threads is enough they wait at its barrier, else at a
-counter in memory, which all blocks increment and watch: so there are no more blocks than the GPU runs at once.
+Each launch in the loop body is done by the threads of the one kernel; a thread runs several iterations of the
+launched kernel's loop over threads. One block synchronises at its barrier; several blocks at a counter in memory that
+all increment and poll, so there are at most as many blocks as the GPU runs at once.
 
-A loop over independent parts (`parts.py`) has some blocks for each part, which wait at a barrier of their cluster.
+A loop over independent parts (`parts.py`) has a few blocks for each part, which synchronise at a cluster barrier.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from weft.compiler.target.loop_writer import LoopWriter
 from weft.compiler.target.target import Target
 from weft.compiler.target.vectors import VectorLowering
 
-# Iterations of a kernel's loop over threads for each thread, up to which one block is enough, and up to which a loop is
-# one kernel at all: a grid has more threads, and so more of its memory under way.
+# Iterations of a kernel's loop over threads per thread up to which one block is used, and up to which a loop is one
+# kernel at all: a grid has more threads, and so more loads in flight.
 OF_ONE_BLOCK, MOST = 8, 8
-# Bytes of the local memory of a block at most.
+# Most shared memory of a block in bytes.
 LOCAL_BYTES = 32 << 10
-# Iterations after which a loop looks for interrupts.
+# Iterations between two polls for interrupts.
 LOOK_EVERY = 1024
-# Statements of kernels in one loop, so that compiling it does not take long.
+# Most statements of kernels in one loop, which bounds compile time.
 MOST_STATEMENTS = 600
 
 
 def loops_of(
     program: Program, target: Target, processors: int, is_unrolled: Callable[[Step], bool]
 ) -> dict[Step, LoopCode]:
-    """The loops and branches of a program that are one kernel, the outermost ones that can, on a GPU that has so many
-    processors. Of those that need several blocks and are unrolled otherwise, none is."""
+    """Find the outermost loops and branches of a program that can be one kernel on a GPU with `processors`
+    multiprocessors. Loops that need several blocks are left out if the graph unrolls them."""
     found: dict[Step, LoopCode] = {}
     inner = list(program.steps)
     while inner:
@@ -72,7 +72,7 @@ def _code(step: Step, program: Program, target: Target, processors: int) -> Loop
 
 
 def _can_do(step: Step, target: Target, processors: int) -> bool:
-    """Whether the threads of one kernel can do a step in a time that is not much longer than a grid's."""
+    """Return whether the threads of one kernel can do a step in a time close to that of a grid."""
     most = MOST * THREADS * processors
     if isinstance(step, Launch):
         kernel = step.full
@@ -81,7 +81,7 @@ def _can_do(step: Step, target: Target, processors: int) -> bool:
 
 
 def _has_room(kernel: Kernel, target: Target) -> bool:
-    """Whether a block has the local memory of a kernel's groups."""
+    """Return whether a block has enough shared memory for a kernel's groups."""
     group = group_of(kernel, target)
     if not room_for(kernel, 1):
         return True
@@ -89,13 +89,13 @@ def _has_room(kernel: Kernel, target: Target) -> bool:
 
 
 def _threads_of(kernel: Kernel, target: Target) -> int:
-    """The threads that a kernel would be launched with."""
+    """Return the number of threads that a kernel would be launched with."""
     group = group_of(kernel, target)
     return int(kernel.count) * (1 if group is None else group.threads)
 
 
 def _threads(row: Row, outline: Outline, target: Target) -> int:
-    """The most threads that a launch in a row, or in those inside of it, would have."""
+    """Return the largest number of threads of a launch in a row, or in the rows inside it."""
     match row:
         case "launch", symbol, _, _:
             kernel = outline.kernels[symbol]
@@ -117,13 +117,13 @@ def _statements(body: Sequence[object]) -> int:
 
 
 def lower_loop(module: llvm.Module, code: LoopCode, target: Target) -> None:
-    """Add the kernel of a loop to a module: its parameters are addresses, counters, the address of a counter that is
-    zero when it starts, and that of a word of the host which is not zero when it is to end."""
+    """Add the kernel of a loop to a module. Its parameters are addresses, counters, the address of a barrier counter
+    that is zero at the start, and that of a host word that is nonzero to stop the kernel."""
     _Writer(module, code, target).run()
 
 
 class _Writer(LoopWriter):
-    """Writes one loop for the threads of some blocks."""
+    """Code of one loop for the threads of its blocks."""
 
     def __init__(self, module: llvm.Module, code: LoopCode, target: Target) -> None:
         self.code, self.target = code, target
@@ -138,7 +138,7 @@ class _Writer(LoopWriter):
         self.thread = thread_of_block(f)
         block = block_of_grid(f)
         self.part = f.zext(f.udiv(block, constant(code.blocks, i32)), i64)
-        # The index of the thread among those of its part.
+        # Index of the thread in its part.
         first = f.mul(f.zext(f.urem(block, constant(code.blocks, i32)), i64), constant(THREADS, i64))
         self.index = f.add(first, f.zext(self.thread, i64))
         self.stride = THREADS * code.blocks
@@ -146,10 +146,10 @@ class _Writer(LoopWriter):
         if code.parts > 1 and code.blocks > 1:
             f.attributes = f'"nvvm.cluster_dim"="{code.blocks}" "nvvm.maxntid"="{THREADS}" '
         self.room = self.local_memory()
-        # How often blocks have waited for each other.
+        # Number of barriers between blocks so far.
         self.waits = f.alloca(i32, align=4)
         f.store(constant(0, i32), self.waits, 4)
-        # Those of all loops, since it looks for interrupts every so many of them.
+        # Iterations of all loops, which decide when to poll for interrupts.
         self.iterations = f.alloca(i32, align=4)
         f.store(constant(0, i32), self.iterations, 4)
 
@@ -158,7 +158,7 @@ class _Writer(LoopWriter):
         self.f.ret()
 
     def launch(self, kernel: Kernel, count: int, pointers: Sequence[llvm.Value]) -> None:
-        """A kernel by all threads: each of them, or each group, has every so-manieth iteration of the loop over
+        """Write a kernel for all threads: each thread or group runs every `stride`-th iteration of its loop over
         threads."""
         f = self.f
         group = group_of(kernel, self.target)
@@ -182,16 +182,16 @@ class _Writer(LoopWriter):
             lowering.begin, lowering.end = index, f.add(index, constant(1, i64))
             lowering.block(kernel.body)
             if isinstance(lowering, GroupLowering) and kernel.local and count > stride * self.code.parts:
-                lowering.wait()  # the next iteration writes there again
+                lowering.wait()  # the next iteration overwrites local buffers
 
     def own(self, count: int) -> tuple[llvm.Value, llvm.Value]:
-        """The first of so many iterations or words that this part has, and where they end."""
+        """Return the range of `count` iterations or words that belongs to this part."""
         each = constant(count // self.code.parts, i64)
         first = self.f.mul(self.part, each)
         return first, self.f.add(first, each)
 
     def local_memory(self) -> llvm.Value | None:
-        """Memory of a block for the local buffers of all kernels, one after the other."""
+        """Reserve shared memory for the local buffers of all kernels, which reuse it one after the other."""
         kernels = [k for k in self.outline.kernels.values() if isinstance(k, Kernel) and room_for(k, 1)]
         if not kernels:
             return None
@@ -200,8 +200,8 @@ class _Writer(LoopWriter):
         return self.f.module.shared(f"{self.f.name}.local", max(sizes), SHARED)
 
     def barrier(self, group: Group) -> Barrier | None:
-        """Where the threads of a group of several warps wait: a block has up to 16 barriers, of which the first is that
-        of all its threads."""
+        """Return the named barrier of a group of several warps. A block has 16; the first synchronises all its
+        threads."""
         if group.threads <= WARP:
             return None
         index = self.f.udiv(self.thread, constant(group.threads, i32))
@@ -226,8 +226,8 @@ class _Writer(LoopWriter):
             f.store(f.trunc(counter, i32), target, 4)
 
     def iterated(self, iterations: Operand | int | None, body: Sequence[Row]) -> None:
-        """Look for interrupts once in a while: the kernel ends if the host has set a word of its memory. Reading that
-        takes about a microsecond, so one thread does; the others of its part are told."""
+        """Look for interrupts every `LOOK_EVERY` iterations and leave the kernel if the host has set its word. The
+        read takes about a microsecond, so one thread does it and publishes the result to its part."""
         f = self.f
         if (
             isinstance(iterations, int)
@@ -254,7 +254,7 @@ class _Writer(LoopWriter):
         f.start(go_on)
 
     def wait(self) -> None:
-        """All threads come here before one goes on, and see what the others have written."""
+        """Write a barrier of all threads of the part, after which they see each other's writes."""
         f = self.f
         if self.code.parts > 1 and self.code.blocks > 1:
             f.call("llvm.nvvm.barrier.cluster.arrive.aligned", llvm.void)
@@ -279,5 +279,5 @@ class _Writer(LoopWriter):
 
 
 def _word(size: int) -> llvm.Type:
-    """The integer that so many bytes are copied by, of at most four."""
+    """Return the widest integer type, of at most four bytes, that divides a size."""
     return integer(8 * next(width for width in (4, 2, 1) if size % width == 0))

@@ -1,7 +1,7 @@
-"""Kernel to LLVM for GPUs: entries of a PTX module that take the addresses of buffers, one parameter each.
+"""Kernel to LLVM for GPUs: entries of a PTX module, with one parameter for the address of each buffer.
 
-A thread of the grid computes one iteration of the kernel's loop over threads; if the kernel has wide loops over lanes,
-a group of threads does (`groups.py`). A kernel without a loop over threads has one iteration.
+A thread of the grid computes one iteration of the kernel's loop over threads; with wide loops over lanes, a group of
+threads does (`groups.py`). A kernel without a loop over threads has one iteration.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from weft.compiler.target.vectors import VectorLowering
 
 
 def launch_shape(kernel: Kernel | LoopCode | NodeCode, target: Target) -> tuple[int, int]:
-    """How many blocks something is launched with, and how many threads each of them has."""
+    """Return the number of blocks of a launch, and the threads per block."""
     if isinstance(kernel, LoopCode):
         return kernel.grid, THREADS
     if isinstance(kernel, NodeCode):
@@ -35,12 +35,12 @@ def launch_shape(kernel: Kernel | LoopCode | NodeCode, target: Target) -> tuple[
 
 
 def launch_bytes(kernel: Kernel | LoopCode | NodeCode, target: Target) -> int:
-    """The local memory of a block that a kernel is launched with, besides what its code has by itself."""
+    """Return the bytes of dynamic shared memory of a launch."""
     return bytes_at_launch(kernel, target) if isinstance(kernel, Kernel) else 0
 
 
 def source_text(name: str, source: Kernel | LoopCode | NodeCode, target: Target) -> str:
-    """One module with the entry of a kernel, of a loop, or of what decides for a node."""
+    """Write a module with the entry of one kernel, loop, or graph node."""
     if isinstance(source, LoopCode):
         return module_text((), target, [source])
     if isinstance(source, NodeCode):
@@ -51,8 +51,8 @@ def source_text(name: str, source: Kernel | LoopCode | NodeCode, target: Target)
 
 
 def module_text(kernels: Iterable[tuple[str, Kernel]], target: Target, loops: Iterable[LoopCode] = ()) -> str:
-    """One module with an entry for each kernel and each loop."""
-    # LLVM ends the process on masked vectors for GPUs.
+    """Write a module with an entry for each kernel and each loop."""
+    # LLVM aborts on masked vector operations for GPUs.
     module = llvm.Module(triple=target.triple, vector_bits=128, masks=False)
     for name, kernel in kernels:
         lower_into(module, kernel, target, name)
@@ -62,7 +62,7 @@ def module_text(kernels: Iterable[tuple[str, Kernel]], target: Target, loops: It
 
 
 def lower_into(module: llvm.Module, kernel: Kernel, target: Target, name: str) -> None:
-    """Add a kernel to a module, as an entry of that name."""
+    """Add a kernel to a module as an entry called `name`."""
     parameters = [llvm.Parameter(f"buffer{n}", llvm.ptr) for n in range(len(kernel.buffers))]
     function = module.function(name, llvm.void, parameters, linkage="ptx_kernel")
     group = group_of(kernel, target)
@@ -72,7 +72,7 @@ def lower_into(module: llvm.Module, kernel: Kernel, target: Target, name: str) -
     local: dict[Buffer, llvm.Value] = {}
     if group is None:
         if kernel.local:
-            raise InternalError(f"The kernel {kernel.name} has local memory and no group of threads.")
+            raise InternalError(f"The kernel {kernel.name} has local memory, so it needs a group of threads.")
         lowering, index = ThreadLowering(function, kernel, target), _thread(function, BLOCK)
     else:
         # A group of several warps is a block.
@@ -89,6 +89,6 @@ def lower_into(module: llvm.Module, kernel: Kernel, target: Target, name: str) -
 
 
 def _thread(function: llvm.Function, block: int) -> llvm.Value:
-    """The index of the thread in the grid, of which there may be more than an i32 counts."""
+    """Return the index of the thread in the grid, as i64: a grid may exceed an i32."""
     first = function.mul(function.zext(block_of_grid(function), i64), constant(block, i64))
     return function.add(first, function.zext(thread_of_block(function), i64))

@@ -1,8 +1,9 @@
-"""Elementary functions of float32 by the GPU's own instructions, which have about 22 bits, within the cards' budgets.
+"""Elementary functions of float32 by the GPU's approximate instructions (about 22 bits), within the ulp budgets of the
+primitives.
 
-A thread has about 60 instructions for an element before arithmetic takes longer than memory, and the bodies that CPUs
-use have two or three times as many. What is exact in them stays: reductions of arguments, and results that are summed
-from a large part and a small one.
+A thread has about 60 instructions per element before arithmetic takes longer than memory; the polynomials for CPUs need
+two or three times as many. Exact steps remain: argument reduction, and results that are the sum of a large and a small
+term.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from weft.compiler.target.math import exponential, trigonometric
 from weft.compiler.target.math.term import MANTISSA, SHIFTER, SMALLEST_NORMAL, Term, polynomial
 from weft.primitives.elementwise.special import CENTRAL, TAIL
 
-# log2(e) in two parts.
+# log2(e) as a sum of two floats.
 LOG2_E = (1.4426950216293335, 1.9259629911266175e-08)
 # The exponents of normal numbers.
 LEAST_EXPONENT, EXPONENTS = -126, 253
@@ -29,16 +30,16 @@ TANH_SMALL = 0.9
 # sin(r) = r + r*z*P(z) with z = r*r, for |r| <= pi/2, to a tenth of an ulp; and for |r| <= pi/4 cos(r) = 1 + z*P(z).
 SIN = (-0.16666659712791443, 0.00833306647837162, -0.0001980959059437737, 2.6057505237986334e-06)
 COS = (-0.5, *trigonometric.COS[32])
-# pi in three parts, of which n times the first is exact. All are positive, so that -0 stays -0.
+# pi as a sum of three floats; n times the first is exact. All are positive, so that -0 stays -0.
 PI = (3.141592502593994, 1.5099578831723193e-07, 1.0780605906948477e-14)
-# From here on the parts are too few.
+# Angles beyond this need a longer reduction.
 FARTHEST = 2e4
 FAR_ANGLE = "weft.far_angle"
 RECIPROCAL = "rcp.approx.ftz.f32"
 
 
 def each_lane(of: Callable[..., llvm.Value], element: llvm.Type, *operands: Term) -> Term:
-    """What a function of scalars returns, lane by lane."""
+    """Apply a function of scalars to each lane."""
     f, type = operands[0].function, operands[0].type
     if not type.is_vector:
         return Term(f, of(*(x.value for x in operands)))
@@ -49,7 +50,7 @@ def each_lane(of: Callable[..., llvm.Value], element: llvm.Type, *operands: Term
 
 
 def _each(instruction: str, *operands: Term) -> Term:
-    """One instruction of float32, lane by lane."""
+    """Apply one float32 instruction to each lane."""
     f, taken = operands[0].function, ", ".join(f"${n}" for n in range(len(operands) + 1))
 
     def of(*values: llvm.Value) -> llvm.Value:
@@ -59,21 +60,21 @@ def _each(instruction: str, *operands: Term) -> Term:
 
 
 def power(x: Term) -> Term:
-    """2**x of a number that is neither large nor denormal."""
+    """Compute 2**x for x that is neither large nor denormal."""
     return _each("ex2.approx.ftz.f32", x)
 
 
 def reciprocal(x: Term) -> Term:
-    """1/x of a number that is neither large nor denormal; a step of Newton's makes it nearly exact."""
+    """Compute 1/x for x that is neither large nor denormal; a Newton step makes it nearly exact."""
     first = _each(RECIPROCAL, x)
     return first.fma((-x).fma(first, 1.0), first)
 
 
 def exp(x: Term) -> Term:
-    """e**x = 2**n * 2**(x*log2(e) - n), with the difference in two parts. A multiply-add that is limited to [0, 1]
-    limits n to the exponents of normal numbers; beyond them the difference is larger than 1."""
+    """Compute e**x = 2**n * 2**(x*log2(e) - n), with the difference in two terms. A multiply-add saturated to [0, 1]
+    clamps n to the exponents of normal numbers; outside them the difference exceeds 1."""
     share = _each("fma.rn.sat.f32", x, x.of(sum(LOG2_E) / EXPONENTS), x.of(-LEAST_EXPONENT / EXPONENTS))
-    # Rounded down: the instruction is a little more exact for positive differences.
+    # Rounds down: `ex2` is slightly more exact for positive arguments.
     shifted = _each("fma.rm.f32", share, x.of(EXPONENTS), x.of(SHIFTER[32] + 1))
     n = shifted - (SHIFTER[32] + 1 - LEAST_EXPONENT)
     high, low = LOG2_E
@@ -82,11 +83,11 @@ def exp(x: Term) -> Term:
 
 
 def logistic(x: Term) -> Term:
-    """1 / (1 + e**-x); by the smaller of the exponentials, so that nothing overflows."""
+    """Compute 1 / (1 + e**-x) from e**-|x|, which cannot overflow."""
     small = exponential.exp(-abs(x))
     total = 1 + small
     inverse = reciprocal(total)
-    # What rounding the sum has lost.
+    # Rounding error of the sum.
     lost = small - (total - 1)
     above = (x >= 0).select(x.of(1.0), small)
     first = above * inverse
@@ -94,22 +95,22 @@ def logistic(x: Term) -> Term:
 
 
 def tanh(x: Term) -> Term:
-    """A polynomial, or 1 - 2 / (e**(2|x|) + 1), of which a few bits more are lost than are of 1."""
+    """Compute tanh by a polynomial near 0, else as 1 - 2 / (e**(2|x|) + 1), where cancellation costs few bits."""
     size = abs(x)
     z = x * x
     small = (x * z).fma(polynomial(z, TANH), x)
     large = _each(RECIPROCAL, power(size * (2 * sum(LOG2_E))) + 1).fma(-2.0, 1.0)
-    return (size >= TANH_SMALL).select(large, small).copysign(x)  # a nan is small
+    return (size >= TANH_SMALL).select(large, small).copysign(x)  # NaN takes the polynomial
 
 
 def tanh_of_short(x: Term) -> Term:
-    """tanh with 11 bits, which are enough for bfloat16."""
+    """Compute tanh with 11 bits, enough for bfloat16."""
     return _each("tanh.approx.f32", x)
 
 
 def sin(x: Term) -> Term:
-    """The sine of r with x = n*pi + r, and the sign of n's last bit. Integers, comparisons and choices take twice as
-    long as sums and products, so there is no other polynomial for angles that are nearer to pi/2."""
+    """Compute the sine of r with x = n*pi + r, with the sign of the parity of n. Integer operations, comparisons and
+    selects take twice as long as floating-point sums and products, so one polynomial covers |r| <= pi/2."""
     shifted = x.fma(1 / math.pi, SHIFTER[32])
     n, r = shifted - SHIFTER[32], x
     for part in PI:
@@ -125,7 +126,7 @@ def sin(x: Term) -> Term:
 
 
 def cos(x: Term) -> Term:
-    """The cosine or the sine of r with x = n*pi/2 + r, by the last bits of n; so that it is 1 at 0."""
+    """Compute the cosine or sine of r with x = n*pi/2 + r, by the last bits of n, so that cos(0) is 1."""
     shifted = x.fma(2 / math.pi, SHIFTER[32])
     n, r = shifted - SHIFTER[32], x
     for part in PI:
@@ -139,9 +140,8 @@ def cos(x: Term) -> Term:
 
 
 def erf_inv(x: Term) -> Term:
-    """The polynomials that CPUs have, in w = -log(1 - x*x), of which only the absolute error matters; x*x is rounded as
-    there, so that random numbers are almost the same. Few numbers are so near to 1 that they need the second one, so
-    each lane has a branch of its own."""
+    """Evaluate the CPU's polynomials in w = -log(1 - x*x), whose absolute error matters; x*x is rounded as on CPUs,
+    so that random normals nearly agree. Few numbers need the tail polynomial, so each lane has a branch."""
     if not x.type.is_vector:
         return _erf_inv_of_lane(x)
     f, result = x.function, llvm.zero(x.type)
@@ -168,8 +168,8 @@ def _erf_inv_of_lane(x: Term) -> Term:
 
 
 def _unless_far(x: Term, near: Term, far: Callable[[], Term]) -> Term:
-    """A function of an angle; where one of the lanes is far away, that of those lanes by another body. What is near
-    is complete before: fewer registers are taken by what both need."""
+    """Return `near`, or for lanes with large angles the result of `far`. `near` is computed before the branch, which
+    shortens the live ranges of shared operands."""
     f, is_far = x.function, abs(x) > FARTHEST
     with f.when(_any(is_far.value, f), near.value, unlikely=True) as region:
         region.give(is_far.select(far(), near).value)
@@ -177,8 +177,8 @@ def _unless_far(x: Term, near: Term, far: Callable[[], Term]) -> Term:
 
 
 def _from_far(x: Term) -> tuple[Term, Term]:
-    """The quarters of a circle of an angle that is far away and what is left, by a call for each lane: operands and
-    results of calls are in registers, but not as vectors."""
+    """Reduce a large angle to quarter turns and a remainder, by a call for each lane: calls take scalars in
+    registers."""
     f = x.function
     name = f.module.helper(FAR_ANGLE, [llvm.Parameter("x", llvm.float_)], _write_far_angle, llvm.i64)
 
@@ -198,33 +198,33 @@ def _from_far(x: Term) -> tuple[Term, Term]:
 
 
 def _write_far_angle(f: llvm.Function) -> None:
-    """Both as one integer, the quarters above."""
+    """Write the reduction of one angle; it returns both results in one integer, the quarter turns in the upper half."""
     exact = trigonometric.argument_reduction(Term(f, f.arguments[0]).long())
     angle = (exact.r + exact.low).short().raw().wide(64, signed=False)
     f.ret((angle | (exact.quarter << 32)).value)
 
 
 def _cosine(r: Term, quarter: Term) -> Term:
-    """The cosine of an angle of so many quarters of a circle and r."""
+    """Compute the cosine of `quarter` quarter turns plus r."""
     z = r * r
     chosen = (quarter & 1).equals(0).select(z.fma(polynomial(z, COS), 1.0), _sine(r))
     return (chosen.raw() ^ (((quarter + 1) & 2) << 30)).cooked()
 
 
 def _signed_sine(r: Term, halves: Term) -> Term:
-    """The sine of an angle of so many halves of a circle and r."""
+    """Compute the sine of `halves` half turns plus r."""
     return (_sine(r).raw() ^ (halves << 31)).cooked()
 
 
 def _sine(r: Term) -> Term:
-    """The sine of at most pi/2."""
+    """Compute the sine of |r| <= pi/2."""
     z = r * r
-    # What is added keeps the sign of -0, which is multiplied by a positive number then.
+    # The smallest normal keeps the factor positive, so that -0 stays -0.
     return r.fma(z.fma(polynomial(z, SIN), SMALLEST_NORMAL[32]), r)
 
 
 def _any(mask: llvm.Value, f: llvm.Function) -> llvm.Value:
-    """Whether a lane is set. They are predicates; to make one integer of them would take longer."""
+    """Return whether any lane is set. Lanes are predicate registers; packing them into one integer is slower."""
     if not mask.type.is_vector:
         return mask
     lanes = [f.extract(mask, n) for n in range(mask.type.count)]
@@ -232,5 +232,5 @@ def _any(mask: llvm.Value, f: llvm.Function) -> llvm.Value:
 
 
 def single(quick: Callable[[Term], Term], exact: Callable[[Term], Term]) -> Callable[[Term], Term]:
-    """One body for float32 and what is computed in it, and one for float64."""
+    """Combine a function for float32 (and types computed in it) with one for float64."""
     return lambda x: quick(x) if x.bits == 32 else exact(x)

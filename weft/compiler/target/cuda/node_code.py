@@ -1,7 +1,7 @@
-"""Kernels that decide in graphs, as data: whether a loop goes on, and which branch is taken. `nodes.py` writes them.
+"""Kernels that drive conditional nodes of graphs, as data: loop conditions and branch indices. `nodes.py` writes them.
 
-A loop or branch that calls libraries is a conditional node of a graph, whose bodies are graphs. What a node does is
-said by a word that one of these kernels sets before it, and for loops at the end of every iteration.
+A loop or branch that calls libraries is a conditional node, whose bodies are graphs. One of these kernels sets its
+condition before the node, and for loops again at the end of every iteration.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from typing import ClassVar, NamedTuple, TypeAlias
 
 from weft.base.dataclass import dataclass
 
-# Threads of a block.
+# Threads per block.
 THREADS = 256
 
 
 @dataclass(frozen=True)
 class Holds:
-    """Goes on as long as a predicate holds. It takes the address of that, the handle of the node, the address of a word
-    that says when it last looked for interrupts, and that of the host's word which is not zero if there is one."""
+    """Loop condition given by a predicate. Parameters: the address of the predicate, the handle of the node, the
+    address of the time of the last poll, and that of the host's interrupt word."""
 
     kind: ClassVar[str] = "while"
     blocks: ClassVar[int] = 1
@@ -27,8 +27,8 @@ class Holds:
 
 @dataclass(frozen=True)
 class Chooses:
-    """Takes one of several branches, by an integer of so many bytes (a negative number if it is signed), which is
-    clamped. It takes the address of that, and the handle of the node."""
+    """Branch index, an integer of `size` bytes (negative if signed), which is clamped. Parameters: its address and
+    the handle of the node."""
 
     size: int
     branches: int
@@ -39,13 +39,13 @@ class Chooses:
 
     @property
     def symbol(self) -> str:
-        """Its name, made of all that its code depends on."""
+        """Name of the kernel, which encodes everything its code depends on."""
         return f"node_chooses_{'i' if self.size < 0 else 'u'}{abs(self.size)}_{self.branches}"
 
 
 class SliceCopy(NamedTuple):
-    """The slice of an array in an iteration: it is copied from there before the iteration, or to there after it, by
-    elements of so many bytes."""
+    """Copy of the slice of an array that an iteration reads (before it) or writes (after it), by elements of `width`
+    bytes."""
 
     written: bool
     width: int
@@ -53,15 +53,13 @@ class SliceCopy(NamedTuple):
 
 @dataclass(frozen=True)
 class Advances:
-    """Ends an iteration of a counted loop and begins the next: slices that the iteration has written are copied to
-    where they belong, those that the next one reads to where it finds them, and so is its index. It takes
+    """Step of a counted loop: copies the slices that the last iteration wrote to their arrays and those that the next
+    one reads to fixed addresses, and writes the index. Parameters:
 
-    - the address of two words that are zero before the loop: how many iterations have begun, and how many blocks of
-      this kernel are done;
-    - the number of iterations, or the address of it (an int32) if it is known only on the GPU;
-    - the handle of the node, and what `Holds` takes besides;
-    - for each slice the address of the array, that of the copy, the bytes from one slice to the next, and the elements
-      of a slice;
+    - the address of two words that are zero before the loop: iterations started, and blocks of this kernel done;
+    - the number of iterations, or its address (an int32) if it is only known on the GPU;
+    - the handle of the node, and the poll time and interrupt word of `Holds`;
+    - for each slice the addresses of the array and of the copy, the bytes between slices, and the elements of a slice;
     - for each of `counts` an address to which the index is written, as an int32.
     """
 
@@ -76,7 +74,7 @@ class Advances:
 
     @property
     def symbol(self) -> str:
-        """Its name, made of all that its code depends on."""
+        """Name of the kernel, which encodes everything its code depends on."""
         slices = "".join(f"{'w' if each.written else 'r'}{each.width}" for each in self.slices)
         flags = f"{'s' if self.counted_there else 'n'}{'b' if self.reverse else 'f'}"
         return f"node_advances_{flags}{self.counts}_{self.blocks}_{slices}"

@@ -1,7 +1,7 @@
-"""The kernels that decide in graphs (`node_code.py`), as LLVM text.
+"""Kernels that drive conditional nodes of graphs (`node_code.py`), as LLVM text.
 
-They say what a conditional node does by `cudaGraphSetConditional`, which no module defines: the driver knows it when it
-loads PTX.
+They set a node's condition by `cudaGraphSetConditional`, which no module defines: the driver resolves it when it loads
+PTX.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from weft.compiler.target.cuda.node_code import Advances, Chooses, Holds, NodeCo
 from weft.compiler.target.cuda.thread import block_of_grid, thread_of_block
 from weft.compiler.target.llvm import Function, Value, constant, i8, i32, i64, integer, ptr, vector
 
-# Nanoseconds between two looks at the host's word, each of which takes about a microsecond.
+# Nanoseconds between two polls of the host's word; a poll takes about a microsecond.
 LOOK_EVERY = 10_000_000
 
 
 def lower_node(module: llvm.Module, code: NodeCode) -> None:
-    """Add the kernel that decides for a node to a module."""
+    """Add the kernel that sets the condition of a node to a module."""
     match code:
         case Holds():
             _holds(module, code)
@@ -46,8 +46,8 @@ def _holds(module: llvm.Module, code: Holds) -> None:
 
 
 def _goes_on(f: Function, holds: Value, looked: Value, interrupt: Value) -> Value:
-    """Whether a loop goes on that would by itself: the host may have ended it. Its word is read once in a while; while
-    it is set, it is read by every loop that would go on."""
+    """Return whether a loop continues whose own condition is `holds`: the host may have stopped it. The host's word
+    is polled every `LOOK_EVERY` nanoseconds; once set, every loop that would continue reads it."""
     now = f.effect("mov.u64 $0, %globaltimer;", "=l", returns=i64)
     assert now is not None
     since = f.sub(now, f.load(i64, looked, 8))
@@ -97,7 +97,7 @@ def _advances(module: llvm.Module, code: Advances) -> None:
             with f.when(condition):
                 for n in chosen:
                     _copy(f, code.slices[n], more[4 * n : 4 * n + 4], index_of(iteration), first, code)
-    # All threads have read how many iterations have begun.
+    # Wait until all threads have read the number of started iterations.
     f.call("llvm.nvvm.barrier.cta.sync.aligned.all", llvm.void, constant(0, i32))
     with f.when(f.icmp("eq", thread, constant(0, i32))):
         last = constant(1, llvm.i1)
@@ -119,7 +119,7 @@ def _advances(module: llvm.Module, code: Advances) -> None:
 def _copy(
     f: Function, what: SliceCopy, parameters: Sequence[Value], index: Value, first: Value, code: Advances
 ) -> None:
-    """Copy the slice of an index: each thread has every so-manieth word."""
+    """Copy the slice at an index; each thread copies elements a grid apart."""
     array, copy, stride, elements = parameters
     element = vector(i32, 4) if what.width == 16 else integer(8 * what.width)
     there = f.offset(array, i8, f.mul(index, stride))

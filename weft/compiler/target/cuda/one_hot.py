@@ -1,9 +1,9 @@
-"""Scatters that write one element of each row into zeros, as kernels that fuse with what is around them.
+"""Scatters of one element per row into zeros, rewritten as elementwise operations that fuse.
 
     scatter-add(zeros, index, update)    ->    where(column == index, update, 0)
 
-This is the gradient of picking one element of each row, as in the loss of a classifier, and something is added to it
-next: a GPU compares quicker than it writes zeros and reads them again.
+This is the gradient of picking one element per row, as in the loss of a classifier, which is added to another array
+next: comparing is faster on a GPU than writing zeros and reading them again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from weft.primitives.movement.shape import broadcast_in_dim, reshape
 
 
 def with_one_hot(jaxpr: Jaxpr) -> Jaxpr:
-    """The jaxpr without such scatters."""
+    """Rewrite such scatters in a jaxpr."""
     reader = Reader(jaxpr)
     return with_definitions(jaxpr, lambda equation: _definition(reader, equation))
 
@@ -47,7 +47,7 @@ def _definition(reader: Reader, equation: Equation) -> Callable[..., Any] | None
 
 
 def define(zeros: Any, indices: Any, updates: Any, **params: Any) -> Any:
-    """The scatter of one element of each row. Indices outside of a row equal no column, so they write nothing."""
+    """Compute the scatter of one element per row. Indices outside a row equal no column, so they write nothing."""
     shape, last = zeros.shape, len(zeros.shape) - 1
 
     def across(x: Any) -> Any:
@@ -56,5 +56,5 @@ def define(zeros: Any, indices: Any, updates: Any, **params: Any) -> Any:
 
     nothing = broadcast_in_dim(np.zeros((), zeros.dtype), shape=shape, broadcast_dimensions=())
     columns = iota(dtype=indices.dtype, shape=shape, dimension=last)
-    # What is added to zero is never -0.0.
+    # 0.0 + -0.0 is 0.0, as in the scatter.
     return add(where(eq(columns, across(indices)), across(updates), nothing), nothing)

@@ -1,9 +1,8 @@
-"""Loops whose memory consists of independent parts: rows of a batch, as it were.
+"""Independent parts of a loop, such as the rows of a batch.
 
-Everything that such a loop writes is divided into as many slices of equal size, and so are the iterations of all its
-kernels: a part of these touches nothing that is written but its own slices. So the threads of different parts need not
-wait for each other, however many iterations the loop has. That this is so is computed from the indices of loads and
-stores, as the least and the greatest element that each part touches.
+Everything that such a loop writes is divided into equal slices, one per part, and so are the iterations of all its
+kernels: a part touches no written slice but its own. So threads of different parts never synchronise, however many
+iterations the loop has. This is proved by interval arithmetic on the indices of loads and stores.
 """
 
 from __future__ import annotations
@@ -34,12 +33,12 @@ from weft.compiler.program.ir import Program
 from weft.compiler.program.outline import Operand, Outline, Row
 from weft.indexing.expression import Expression
 
-# The least and the greatest value of an integer.
+# Inclusive bounds of an integer.
 Range = tuple[int, int]
 
 
 def parts_of(outline: Outline, program: Program, most: int) -> int:
-    """The most independent parts, up to a bound, that a loop has; 1 if it has none."""
+    """Return the largest number of independent parts of a loop, at most `most`; 1 if it has none."""
     rows = list(_inner(outline.rows))
     work = [_work(row) for row in rows if row[0] != "set_address"]
     if None in work or any(alias is not None for alias in program.aliases):
@@ -55,7 +54,7 @@ def parts_of(outline: Outline, program: Program, most: int) -> int:
 
 
 def _inner(rows: Sequence[Row]) -> Iterator[Row]:
-    """The rows of loops and of those inside of them."""
+    """Yield the rows of a loop and of the loops inside it."""
     for row in rows:
         if row[0] == "loop":
             yield from _inner(row[4])
@@ -64,7 +63,7 @@ def _inner(rows: Sequence[Row]) -> Iterator[Row]:
 
 
 def _work(row: Row) -> int | None:
-    """What of a row can be divided: iterations of a kernel, or words; None if it cannot."""
+    """Return the divisible work of a row, kernel iterations or words; None if it cannot be divided."""
     match row:
         case "launch", _, count, _:
             return count
@@ -77,8 +76,8 @@ def _work(row: Row) -> int | None:
 
 
 class _Memory:
-    """What a loop touches: for each operand the memory that it is in, and what is written. Slices that are reached by
-    the counters of loops are one memory, in which slices of one size follow each other."""
+    """Memory accessed by a loop: the base operand of each operand, and the written bases. Slices addressed by loop
+    counters belong to one base, in which slices of equal size follow each other."""
 
     def __init__(self, roots: dict[Operand, Operand], written: set[Operand]) -> None:
         self.roots, self.written = roots, written
@@ -88,7 +87,7 @@ class _Memory:
 
 
 def _memory(outline: Outline, rows: Sequence[Row]) -> _Memory | None:
-    """None if what is written cannot be told apart."""
+    """Collect the memory of rows; return None if written memory may overlap."""
     roots: dict[Operand, Operand] = {}
     strides: dict[Operand, set[int]] = {}
     sizes: dict[Operand, set[int]] = {}
@@ -121,7 +120,7 @@ def _memory(outline: Outline, rows: Sequence[Row]) -> _Memory | None:
             case _:
                 return None
     for each in written:
-        # Operands of one memory have the same slices, and nothing else lies in it.
+        # Operands with one base must have equal slices, and no other operand may overlap.
         if len(sizes[each]) != 1 or any(stride % next(iter(sizes[each])) for stride in strides.get(each, ())):
             return None
         if any(_overlap(outline, each, other) for other in {*sizes, *roots.values()} if other != each):
@@ -130,7 +129,7 @@ def _memory(outline: Outline, rows: Sequence[Row]) -> _Memory | None:
 
 
 def _overlap(outline: Outline, first: Operand, second: Operand) -> bool:
-    """Whether memory from outside overlaps."""
+    """Return whether two operands from outside the loop overlap."""
     (one, start), (other, begin) = (outline.addresses[operand[1]] for operand in (first, second))
     ends = [
         address.offset + outline.sizes[address]
@@ -143,9 +142,9 @@ def _overlap(outline: Outline, first: Operand, second: Operand) -> bool:
 
 
 def _is_inside(row: Row, outline: Outline, memory: _Memory, part: int, parts: int) -> bool:
-    """Whether a part of a row touches only its own slices of what is written."""
+    """Return whether a part of a row accesses only its own slices of written memory."""
     if row[0] != "launch":
-        return True  # a copy has the slices of both sides
+        return True  # a copy divides both sides alike
     _, symbol, count, operands = row
     kernel = outline.kernels[symbol]
     assert isinstance(kernel, Kernel)
@@ -165,14 +164,14 @@ def _is_inside(row: Row, outline: Outline, memory: _Memory, part: int, parts: in
 
 
 class _Ranges:
-    """The ranges of terms in a kernel, whose loop over threads has some iterations only."""
+    """Value ranges of index terms in a kernel, for a range of its loop over threads."""
 
     def __init__(self, threads: Range) -> None:
         self.threads = threads
         self.known: dict[Any, Range] = {}
 
     def block(self, body: Sequence[Statement]) -> Iterator[tuple[Any, Range | None]]:
-        """What touches memory, with the range of its index."""
+        """Yield each memory access with the range of its index, or None if that is unknown."""
         for statement in body:
             match statement:
                 case Load() | Store():
@@ -215,7 +214,7 @@ class _Ranges:
         return low, high
 
     def divided(self, op: str, value: Value, divisor: Value) -> Range | None:
-        """The range of a quotient or a remainder by a positive constant."""
+        """Return the range of a quotient or remainder by a positive constant."""
         found, by = self.known.get(value), self.known.get(divisor)
         if found is None or by is None or by[0] != by[1] or by[0] <= 0 or found[0] < 0:
             return None

@@ -12,35 +12,33 @@ from weft.compiler.target import native
 from weft.compiler.target.target import Target
 from weft.compiler.target.threads import compiled_in_threads
 
-# What only the code of one architecture has, and the first version of PTX that knows it.
+# Prefix of instructions that only one architecture has, and the first PTX version with them.
 OF_ONE_ARCHITECTURE, FIRST_VERSION = "wgmma.", "8.0"
 
 Made = TypeVar("Made")
 
 
 def ptx(text: str, target: Target) -> str:
-    """The PTX of a module."""
+    """Compile a module to PTX."""
     with native.lock:
         return _ptx(text, target)
 
 
 def assembled(texts: Sequence[Callable[[], str]], target: Target, assemble: Callable[[str], Made]) -> list[Made]:
-    """What an assembler makes of the PTX of each of several modules; LLVM and assembler run in several threads."""
+    """Compile several modules to PTX and assemble each, in several threads; return what `assemble` returns for each."""
     with native.lock:
         return compiled_in_threads(texts, lambda text: assemble(_ptx(text, target)))
 
 
 def _ptx(text: str, target: Target) -> str:
-    """The PTX of a module. LLVM's first level is enough: whoever assembles PTX optimises again."""
+    """Compile a module to PTX. LLVM's lowest level is enough, since the assembler of PTX optimises again."""
     machine = native.target_machine(target.triple, target.cpu, target.flags, 2)
     with ExitStack() as stack:
         try:
             module = stack.enter_context(native.parsed(text, target.triple, target.cpu, target.flags))
             module.verify()
         except RuntimeError as error:
-            raise InternalError(
-                f"LLVM does not accept the text of a kernel: {error}", stage="llvm", text=text
-            ) from None
+            raise InternalError(f"LLVM cannot parse the text of a kernel: {error}", stage="llvm", text=text) from None
         llvm = native.binding()
         options = llvm.create_pipeline_tuning_options(speed_level=1)
         options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = False
@@ -51,7 +49,7 @@ def _ptx(text: str, target: Target) -> str:
 
 
 def _for_one_architecture(code: str) -> str:
-    """The same code for an assembler that has the instructions of this architecture which later ones have not. LLVM
-    writes it for the version of PTX before, since for later ones it writes other code (see `targets.PTX`)."""
+    """Mark PTX as specific to its architecture (`sm_90a`), whose instructions later ones lack. LLVM writes an
+    earlier PTX version, since it generates other code for later ones (see `targets.PTX`)."""
     code = re.sub(r"^\.version .*$", f".version {FIRST_VERSION}", code, count=1, flags=re.MULTILINE)
     return re.sub(r"^\.target (\w+)", r".target \1a", code, count=1, flags=re.MULTILINE)

@@ -1,8 +1,8 @@
-"""Elements that stay in the registers of a thread from one loop over lanes to the next.
+"""Elements that stay in the registers of a thread between loops over lanes.
 
-A thread of a group has the same elements in all loops over as many lanes. If these are few, their loops are unrolled,
-and what one of them has loaded or stored the next ones need not load. A store that a later loop overwrites, and that is
-loaded only in between, is none: so the exponentials of a softmax never leave the registers.
+A thread of a group has the same elements in all loops over as many lanes. Loops with few elements per thread are
+unrolled, and later loops reuse what an earlier one loaded or stored. A store that a later loop overwrites, and that is
+loaded only in between, is removed: so the exponentials of a softmax never leave the registers.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ from weft.base.dataclass import dataclass
 from weft.compiler.kernel.grid import accesses
 from weft.compiler.kernel.ir import Buffer, If, Index, Kernel, Load, Loop, LoopKind, Statement, Store
 
-# Elements of a thread up to which a loop is unrolled.
+# Elements per thread up to which a loop is unrolled.
 MOST_ELEMENTS = 32
 
 Key = tuple[Any, ...]
 
 
 def rounds_of(loop: Loop, lanes: int) -> int:
-    """How many vectors each thread has, of so many lanes, in a loop over lanes that is unrolled; 0 if it is not."""
+    """Return the number of vectors of `lanes` lanes per thread in an unrolled loop over lanes; 0 if the loop is not
+    unrolled."""
     if loop.kind is not LoopKind.LANES or loop.limit is not None or loop.count % loop.width:
         return 0
     rounds = int(loop.count) // loop.width
@@ -29,15 +30,14 @@ def rounds_of(loop: Loop, lanes: int) -> int:
 
 
 def element(loop: Loop, buffer: Buffer, index: Index) -> Key:
-    """What is equal for accesses to the same elements by loops over the same lanes."""
+    """Return a key that is equal for accesses to the same elements by loops over the same lanes."""
     terms = frozenset(("lane" if term is loop.variable else term, factor) for term, factor in index.terms)
     return buffer, index.constant, terms, loop.start, loop.stop, loop.step
 
 
 @dataclass(frozen=True)
 class Forwarded:
-    """Stores that need not be done, and loads that need no memory because of it. Local buffers that nothing else
-    accesses need no memory at all."""
+    """Removable stores, loads that registers serve, and local buffers that need no memory at all."""
 
     stores: frozenset[Statement]
     loads: frozenset[Statement]
@@ -45,8 +45,8 @@ class Forwarded:
 
 
 def forwarded(kernel: Kernel, lanes: int) -> Forwarded:
-    """The stores that later loops overwrite, and those to local buffers that nothing loads but what has them in
-    registers. Threads have vectors of so many lanes."""
+    """Find stores that later loops overwrite, and stores to local buffers whose loads are all served by registers,
+    for threads with vectors of `lanes` lanes."""
     stores: set[Statement] = set()
     loads: set[Statement] = set()
     last: dict[Statement, list[Statement]] = {}
@@ -73,7 +73,7 @@ def forwarded(kernel: Kernel, lanes: int) -> Forwarded:
 
 
 def _bodies(body: Sequence[Statement]) -> Iterator[Sequence[Statement]]:
-    """The statements that every thread of a group does, and those of loops and branches in them."""
+    """Yield the statements that every thread of a group executes, and those of loops and branches in them."""
     yield body
     for statement in body:
         if isinstance(statement, If) or (isinstance(statement, Loop) and statement.kind is not LoopKind.LANES):
@@ -81,7 +81,7 @@ def _bodies(body: Sequence[Statement]) -> Iterator[Sequence[Statement]]:
 
 
 def _steps(body: Sequence[Statement], lanes: int) -> Iterator[tuple[Loop | None, Statement]]:
-    """The statements of a body, of unrolled loops those in them, with the loop."""
+    """Yield the statements of a body; those inside an unrolled loop with their loop."""
     for statement in body:
         if isinstance(statement, Loop) and rounds_of(statement, lanes):
             yield from ((statement, inner) for inner in statement.body)
@@ -91,20 +91,20 @@ def _steps(body: Sequence[Statement], lanes: int) -> Iterator[tuple[Loop | None,
 
 @dataclass(frozen=True)
 class Loads:
-    """The loads of what is stored, up to the end or to a store that overwrites it."""
+    """Loads of a stored value up to the end, or up to a store that overwrites it."""
 
     loads: list[Statement]
     overwritten: bool
 
 
 def _until_overwritten(loop: Loop, store: Store, later: Sequence[tuple[Loop | None, Statement]]) -> Loads | None:
-    """The loads of what is stored; None if it must be stored."""
+    """Return the loads of a stored value; None if the store must remain."""
     stored = element(loop, store.buffer, store.index)
     loads: list[Statement] = []
     for where, statement in later:
         if not any(_buffer(s) is store.buffer for s, _ in accesses((statement,))):
             if where is None and isinstance(statement, If | Loop):
-                return None  # what registers hold is forgotten there
+                return None  # registers are invalidated there
             continue
         if where is None or not isinstance(statement, Load | Store) or statement.condition is not None:
             return None
@@ -117,32 +117,32 @@ def _until_overwritten(loop: Loop, store: Store, later: Sequence[tuple[Loop | No
 
 
 def _buffer(statement: Any) -> Buffer | None:
-    """The buffer of a statement that touches one."""
+    """Return the buffer of a memory access, or None."""
     return getattr(statement, "buffer", None)
 
 
 class Registers:
-    """What a thread has in registers, by element and round."""
+    """Values that a thread holds in registers, by element and round."""
 
     def __init__(self) -> None:
         self._values: dict[Key, dict[int, Any]] = {}
-        # The loop that is being unrolled, and the vector of the thread.
+        # Loop being unrolled, and the index of the thread's vector.
         self.loop: Loop | None = None
         self.round = 0
 
     def find(self, buffer: Buffer, index: Index) -> Any:
-        """The lanes of an element, if they are in registers."""
+        """Return the lanes of an element if they are in registers."""
         if self.loop is None:
             return None
         return self._values.get(element(self.loop, buffer, index), {}).get(self.round)
 
     def put(self, buffer: Buffer, index: Index, value: Any) -> None:
-        """Remember the lanes of an element."""
+        """Record the lanes of an element."""
         if self.loop is not None:
             self._values.setdefault(element(self.loop, buffer, index), {})[self.round] = value
 
     def forget(self, buffer: Buffer | None = None, but: Index | None = None) -> None:
-        """Memory of a buffer was written, perhaps all but one element's; or of all."""
+        """Invalidate a buffer that was written, except one element (`but`); without a buffer, everything."""
         spared = None if but is None or self.loop is None or buffer is None else element(self.loop, buffer, but)
         if buffer is None:
             self._values.clear()

@@ -1,4 +1,4 @@
-"""The tables of GPUs: the emitter of each kind of fusion, and the calls of NVIDIA's libraries."""
+"""Tables of GPUs: the emitter of each kind of fusion, and the calls of NVIDIA's libraries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The GPUs that code is compiled for."""
+"""GPU targets."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from weft.compiler.target.tables import Tables, register
 from weft.compiler.target.target import Libraries, MatrixUnits, Target
 
 TRIPLE = "nvptx64-nvidia-cuda"
-# The version of PTX that is written for each architecture: the first that has all of its instructions that are used,
-# so that older drivers read it. From 8.0 on LLVM computes with pairs of 16-bit integers on an H100, which the assembler
-# of CUDA 13.0 gets wrong: what is added to such a pair is lost (indices of tests/laws' reduce_window-4).
+# PTX version for each architecture: the first with all instructions that we use, so that older drivers read it. From
+# 8.0 on LLVM uses packed 16-bit integers on an H100, which the assembler of CUDA 13.0 miscompiles: sums of such pairs
+# are lost (indices of tests/laws' reduce_window-4).
 PTX = {75: 63, 80: 70, 86: 71, 87: 74, 89: 78, 90: 78, 100: 86, 120: 87}
 
-# Matmuls with fewer multiplications than this are our own kernels', which compute what is around them too.
+# Matmuls with fewer multiply-adds run in our own kernels, which fuse their neighbours.
 LEAST_MATMUL = 32**3
 # ... and in loops.
 LEAST_MATMUL_IN_LOOP = 1 << 24
@@ -33,7 +33,7 @@ def _tables() -> Tables:
 register("cuda", _tables)
 
 
-# Operands and results of what cuBLASLt multiplies and cuDNN convolves.
+# Dtypes of operands and result of cuBLASLt's products and cuDNN's convolutions.
 _SHORT = [("bfloat16", "bfloat16"), ("bfloat16", "float32"), ("float16", "float16"), ("float16", "float32")]
 _SAME = [(name, name) for name in ("float32", "float64", "complex64", "complex128")]
 
@@ -42,27 +42,27 @@ def _pairs(names: list[tuple[str, str]]) -> frozenset[tuple[Any, Any]]:
     return frozenset((dtypes.as_dtype(first), dtypes.as_dtype(second)) for first, second in names)
 
 
-# The first architecture for which cuDNN has attention, and the one on which what it does with a bias was measured: some
-# of what it accepts there is wrong (docs/design/gpu.md).
+# The first architecture with attention in cuDNN, and the one on which attention with a bias was checked: cuDNN accepts
+# some cases that it computes wrongly (docs/design/gpu.md).
 FIRST_ATTENTION, ATTENTION_BIAS = 80, 90
 
 
-# The first architecture that multiplies floats of eight bits.
+# The first architecture with products of 8-bit floats.
 FIRST_FLOAT8 = 89
 _FLOAT8 = [("float8_e4m3fn", name) for name in ("float32", "bfloat16", "float16")]
 
 
-# The first architecture whose tensor cores our own kernels use, and the local memory that a block may have for them. In
+# The first architecture whose tensor cores our own kernels use, and the shared memory that a block may use for them. In
 # loops that are one kernel, a block has two groups.
 FIRST_MATRICES = 80
 LOCAL_KILOBYTES = {80: 163, 86: 99, 87: 163, 89: 99, 90: 227, 100: 227, 120: 99}
 LOOP_BYTES = 16 << 10
-# The columns of a tile up to which four warps multiply together (`wgmma`), by architecture.
+# Columns of a tile up to which four warps multiply together (`wgmma`), by architecture.
 WARPGROUPS = {90: 128}
 
 
 def matrices_of(version: int) -> MatrixUnits:
-    """What the tensor cores of an architecture multiply by our own kernels."""
+    """Return the matrix units of an architecture for our own kernels."""
     if version < FIRST_MATRICES:
         return MatrixUnits()
     multiplied = frozenset(dtypes.as_dtype(name) for name in ("bfloat16", "float16", "float32"))
@@ -70,8 +70,8 @@ def matrices_of(version: int) -> MatrixUnits:
 
 
 def libraries_of(present: frozenset[str], version: int) -> Libraries:
-    """What NVIDIA's libraries serve on an architecture, where these are installed; the names are those of
-    `runtime/cuda/libraries`."""
+    """Return the operations that NVIDIA's libraries serve on an architecture, given the installed ones (names as in
+    `runtime/cuda/libraries`)."""
     float8 = _FLOAT8 if version >= FIRST_FLOAT8 else []
     matmuls = _pairs([*_SHORT, *_SAME, *float8, ("int8", "int32")]) if "cublasLt" in present else frozenset()
     return Libraries(
@@ -88,15 +88,15 @@ def libraries_of(present: frozenset[str], version: int) -> Libraries:
 
 @functools.cache
 def of_capability(major: int, minor: int, present: frozenset[str] = frozenset()) -> Target:
-    """The GPUs of a compute capability, such as 9.0 for an H100 or H200, with these libraries."""
+    """Return the target of a compute capability, such as 9.0 for an H100 or H200, with these libraries."""
     capability = 10 * major + minor
     known = [each for each in PTX if each <= capability]
     if not known:
         raise ArgumentError(
-            f"Code is made for GPUs of compute capability 7.5 and later; this one has {major}.{minor}.",
+            f"GPUs must have compute capability 7.5 or later; this one has {major}.{minor}.",
             received=f"sm_{capability}",
         )
-    # A later GPU runs the code of an earlier one.
+    # PTX for an earlier GPU runs on later ones.
     version = known[-1]
     return Target(
         "cuda",
@@ -118,5 +118,5 @@ def of_capability(major: int, minor: int, present: frozenset[str] = frozenset())
 
 
 def hopper(present: frozenset[str] = frozenset()) -> Target:
-    """An H100 or H200 with these libraries, for which code is made wherever this is."""
+    """Return the target of an H100 or H200 with these libraries, on any machine."""
     return of_capability(9, 0, present)

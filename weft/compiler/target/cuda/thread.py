@@ -9,12 +9,12 @@ from weft.compiler.target.vectors import VectorLowering
 
 
 class ThreadLowering(VectorLowering):
-    """Writes one thread of a grid."""
+    """Lowering of a kernel to one thread of a grid."""
 
     lanes_type = CudaLanes
 
     def broadcast(self, lane: Lane, width: int) -> Lane:
-        """A scalar in all lanes. Short floats stay short, so that LLVM sees that their sums and products are."""
+        """Broadcast a scalar to all lanes. 16-bit floats stay 16-bit, so that LLVM can use native instructions."""
         native = SHORT.get(lane.dtype.name)
         if native is None or lane.width == width:
             return super().broadcast(lane, width)
@@ -24,17 +24,17 @@ class ThreadLowering(VectorLowering):
 
 
 def thread_of_block(function: Function) -> Value:
-    """The index of the thread in its block."""
+    """Return the index of the thread in its block."""
     return _register(function, "tid")
 
 
 def block_of_grid(function: Function) -> Value:
-    """The index of the block in the grid."""
+    """Return the index of the block in the grid."""
     return _register(function, "ctaid")
 
 
 def _register(function: Function, name: str) -> Value:
-    """A special register of the thread, along the first dimension of the grid."""
+    """Read a special register of the thread, along the first dimension of the grid."""
     value = function.call(f"llvm.nvvm.read.ptx.sreg.{name}.x", i32)
     assert value is not None
     return value

@@ -1,8 +1,8 @@
-"""The hash of random bits on a GPU, whose units for integers are its limit.
+"""Threefry on a GPU, which is bound by integer units.
 
-Shifts, logic and sums of three numbers run in one kind of units, products and sums of two in another, which has less to
-do. The assembler has every sum of two in the latter but where it can make one sum of three out of two. So parts of the
-key are added by products with a one that it does not know.
+Shifts, logic and three-operand sums run in one kind of unit, products and two-operand sums in another, which is less
+busy. The assembler puts sums there unless it can fuse two of them into a three-operand sum. So key words are added by
+multiply-adds with a factor of one that the assembler cannot fold.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from weft.compiler.target.math.term import Term
 from weft.compiler.target.math.threefry import TermWords
 from weft.primitives.random import threefry as body
 
-# How many blocks a grid has along its third dimension: one.
+# Size of the grid along its third dimension, which is always one.
 ONE = "llvm.nvvm.read.ptx.sreg.nctaid.z"
 
 
 class GpuWords(TermWords):
-    """Words as lanes of a thread."""
+    """Words of the hash as lanes of a thread."""
 
     def __init__(self, function: llvm.Function) -> None:
         one = function.call(ONE, llvm.i32)
@@ -28,7 +28,7 @@ class GpuWords(TermWords):
     def sum(self, first: Term, second: Term | int) -> Term:
         if isinstance(second, Term):
             return super().sum(first, second)
-        # A part of the key and the index of a stage, which nobody is to add apart.
+        # A key word plus a stage index; inline, so that LLVM does not split the sum.
         return _by(f"add.u32 $0, $1, {second};", first)
 
     def add(self, first: Term, second: Term) -> Term:
@@ -36,7 +36,8 @@ class GpuWords(TermWords):
 
 
 def _by(text: str, *operands: Term | llvm.Value) -> Term:
-    """What an instruction makes of each lane; LLVM does not know what it computes. Values are the same in all lanes."""
+    """Apply an instruction to each lane as inline assembly, which LLVM cannot simplify. Operands that are not terms
+    are uniform."""
     terms = [x for x in operands if isinstance(x, Term)]
 
     def of(*values: llvm.Value) -> llvm.Value:
@@ -48,5 +49,5 @@ def _by(text: str, *operands: Term | llvm.Value) -> Term:
 
 
 def threefry(key_first: Term, key_second: Term, first: Term, second: Term) -> tuple[Term, Term]:
-    """The hash of the pair of words (first, second) under a key."""
+    """Hash the pair of words (first, second) under a key."""
     return body.threefry(GpuWords(first.function), key_first, key_second, first, second)

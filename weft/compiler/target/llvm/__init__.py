@@ -1,4 +1,4 @@
-"""A small typed builder that appends LLVM text; every instruction checks the types of its operands."""
+"""Typed builder of LLVM text: every instruction checks the types of its operands."""
 
 from weft.compiler.target.llvm.function import Function as Function, Loop as Loop
 from weft.compiler.target.llvm.module import Module as Module, Parameter as Parameter

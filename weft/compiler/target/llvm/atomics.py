@@ -1,4 +1,4 @@
-"""Memory that several threads use: loads, stores and updates that are whole, with the order they keep."""
+"""Atomic loads, stores and updates of scalars, with their memory orders."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ UPDATES = frozenset({"xchg", "add", "sub", "and", "or", "xor", "max", "min", "um
 
 
 class Atomics(Instructions):
-    """Atomic instructions on scalars, each aligned to its own size. An order is LLVM's word for it."""
+    """Atomic instructions on scalars, each aligned to its own size. An `order` is LLVM's name of a memory order."""
 
     def atomic_load(self, type: Type, pointer: Value, order: str) -> Value:
         """Read a scalar that other threads write."""
@@ -26,7 +26,7 @@ class Atomics(Instructions):
         self.lines.append(f"  store atomic {value}, {pointer} {order}, align {size}")
 
     def atomic_update(self, operation: str, pointer: Value, value: Value, order: str) -> Value:
-        """Change an integer in one step by add, sub, or, ...; the result is what was there before."""
+        """Apply an atomic `add`, `sub`, `or`, ... to an integer in memory and return its previous value."""
         size = self._atomic_size("atomicrmw", value.type, pointer, order, UPDATE_ORDERS)
         if value.type.kind != "int" or operation not in UPDATES:
             self._fail("atomicrmw", operation, value, why="it needs an integer and the name of an update")
@@ -35,9 +35,9 @@ class Atomics(Instructions):
     def compare_exchange(
         self, pointer: Value, expected: Value, value: Value, order: str, otherwise: str = "monotonic"
     ) -> tuple[Value, Value]:
-        """Write `value` where `expected` is. Gives what was there, and whether it was that.
+        """Write `value` if memory holds `expected`; return the previous value and whether they were equal.
 
-        `otherwise` is the order if it was not, which is then only a load.
+        `otherwise` is the order of the failed case, which is only a load.
         """
         size = self._atomic_size("cmpxchg", value.type, pointer, order, UPDATE_ORDERS)
         if expected.type is not value.type or otherwise not in LOAD_ORDERS:
@@ -47,7 +47,7 @@ class Atomics(Instructions):
         return self._emit(f"extractvalue {result}, 0", value.type), self._emit(f"extractvalue {result}, 1", i1)
 
     def _atomic_size(self, name: str, type: Type, pointer: Value, order: str, orders: frozenset[str]) -> int:
-        """The alignment of an atomic scalar, which is its size."""
+        """Check the operands of an atomic instruction and return its alignment, the size of the scalar."""
         if pointer.type.kind != "ptr" or pointer.type.is_vector:
             self._fail(name, pointer, why="it needs a pointer")
         if type.is_vector or type.kind not in ("int", "ptr") or type.bits < 8:

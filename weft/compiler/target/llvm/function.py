@@ -1,4 +1,4 @@
-"""A function being written: blocks, loops and branches as context managers, memory."""
+"""Function under construction: blocks, loops and branches as context managers, memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Region:
-    """Code that may not run, or run again: what it hands on, and what that is afterwards."""
+    """Code that may run zero or several times: the values it starts from, and their successors after it (`results`)."""
 
     def __init__(self, values: Sequence[Value]) -> None:
         self.values = tuple(values)
@@ -24,16 +24,16 @@ class Region:
         self._again: Value | None = None
 
     def give(self, *values: Value) -> None:
-        """What the region leaves behind (of a loop: what the next iteration starts from)."""
+        """Set the values that the region yields: its results, and in a loop the start of the next iteration."""
         self._yielded = values
 
     def again(self, condition: Value, *values: Value) -> None:
-        """Of a `repeat`: whether there is another iteration, and what it starts from."""
+        """End the body of a `repeat`: `condition` says whether another iteration starts from `values`."""
         self._again, self._yielded = condition, values
 
 
 class Loop(Value, Region):
-    """The index of a counted loop, which also knows the values carried from iteration to iteration."""
+    """Index of a counted loop, with the loop-carried values."""
 
     __slots__ = ("_again", "_yielded", "results", "values")
 
@@ -43,7 +43,7 @@ class Loop(Value, Region):
 
 
 class Function(Atomics):
-    """The body of one function. Instructions go to the end of the current block."""
+    """Body of one function. Instructions are appended to the current block."""
 
     def __init__(
         self, module: Module, name: str, returns: Type, parameters: Sequence[Parameter], linkage: str = ""
@@ -62,7 +62,7 @@ class Function(Atomics):
         self._ended = False
 
     def text(self) -> str:
-        """The definition as LLVM reads it."""
+        """Return the definition in LLVM's syntax."""
         if not self._ended:
             self._fail("define", self.name, why=f"block {self.block} has no end")
         taken = ", ".join(p.text() for p in self.parameters)
@@ -73,12 +73,12 @@ class Function(Atomics):
     # -- blocks ----------------------------------------------------------------------------------------------------
 
     def label(self, name: str) -> str:
-        """A new name for a block."""
+        """Return a new block label."""
         self._labels += 1
         return f"{name}{self._labels}"
 
     def start(self, label: str) -> None:
-        """Begin a block; the one before must have ended."""
+        """Begin a block; the previous one must have a terminator."""
         if not self._ended:
             self._fail("label", label, why=f"block {self.block} has no end")
         self.lines.append(f"{label}:")
@@ -92,35 +92,35 @@ class Function(Atomics):
         self._ended = True
 
     def branch(self, label: str) -> None:
-        """Go on in another block."""
+        """Branch to a block."""
         self._end(f"br label %{label}")
 
     def branch_if(self, condition: Value, then: str, otherwise: str, unlikely: bool = False) -> None:
-        """Go on in one of two blocks; `unlikely` says that the first is rare, so it is placed out of line."""
+        """Branch to one of two blocks. `unlikely` marks the first as rare, so that LLVM places it out of line."""
         if condition.type is not i1:
             self._fail("br", condition, why="it needs i1")
         rare = f", !prof {self.module.metadata('branch_weights', 1, 4000)}" if unlikely else ""
         self._end(f"br i1 {condition.text}, label %{then}, label %{otherwise}{rare}")
 
     def switch(self, value: Value, otherwise: str, cases: Mapping[int, str]) -> None:
-        """Go on in the block that belongs to an integer."""
+        """Branch to the block of an integer."""
         if value.type.kind != "int" or value.type.is_vector:
             self._fail("switch", value, why="it needs an integer")
         listed = " ".join(f"{constant(case, value.type)}, label %{label}" for case, label in cases.items())
         self._end(f"switch {value}, label %{otherwise} [ {listed} ]")
 
     def ret(self, value: Value | None = None) -> None:
-        """Leave the function."""
+        """Return from the function."""
         if (void if value is None else value.type) is not self.returns:
             self._fail("ret", value, why=f"@{self.name} returns {self.returns}")
         self._end("ret void" if value is None else f"ret {value}")
 
     def unreachable(self) -> None:
-        """End a block that control never reaches the end of."""
+        """Terminate a block whose end control never reaches."""
         self._end("unreachable")
 
     def phi(self, type: Type, *incoming: tuple[Value, str]) -> Value:
-        """The value that belongs to the block control came from. Stands at the start of a block."""
+        """Select the value of the predecessor block. Must stand at the start of a block."""
         for value, _ in incoming:
             if value.type is not type:
                 self._fail("phi", *(v for v, _ in incoming), why=f"it needs values of {type}")
@@ -137,10 +137,10 @@ class Function(Atomics):
         carried: Sequence[Value] = (),
         flags: str = "nsw",
     ) -> Iterator[Loop]:
-        """A counted loop, `for index in range(start, stop, step)` with a positive step.
+        """Write a counted loop, `for index in range(start, stop, step)` with a positive step.
 
-        The value of the `with` is the index. Its `values` are those carried, as the iteration finds them; it hands
-        on their successors with `give`, and `results` has the last ones after the loop.
+        The value of the `with` is the index. Its `values` are the loop-carried ones at the start of the iteration; the
+        body passes their successors to `give`, and `results` has the final ones after the loop.
         """
         typed = [b for b in (start, stop, step) if isinstance(b, Value)]
         if not typed:
@@ -173,7 +173,7 @@ class Function(Atomics):
 
     @contextmanager
     def repeat(self, *carried: Value) -> Iterator[Region]:
-        """A loop that runs at least once; its body ends with `again(condition, *values)`."""
+        """Write a loop that runs at least once; its body ends with `again(condition, *values)`."""
         before, body, after = self.block, self.label("repeat"), self.label("after")
         self.branch(body)
         self.start(body)
@@ -192,7 +192,7 @@ class Function(Atomics):
 
     @contextmanager
     def when(self, condition: Value, *otherwise: Value, unlikely: bool = False) -> Iterator[Region]:
-        """Code that runs if a scalar condition holds; its values are `otherwise` if it does not."""
+        """Write code that runs if a scalar condition holds; otherwise its results are `otherwise`."""
         before, inside, after = self.block, self.label("when"), self.label("after")
         self.branch_if(condition, inside, after, unlikely)
         self.start(inside)
@@ -207,13 +207,14 @@ class Function(Atomics):
         )
 
     def _reserve(self, *types: Type) -> list[tuple[int, Value]]:
-        """Lines for phis whose operands are known only after the body."""
+        """Reserve lines for phis whose operands are known only after the body."""
         reserved = []
         for type in types:
             reserved.append((len(self.lines), self._emit("", type)))
         return reserved
 
     def _handed(self, what: str, values: tuple[Value, ...] | None, carried: Sequence[Value]) -> tuple[Value, ...]:
+        """Return the yielded values of a region after checking their types against the carried ones."""
         yielded = values or ()
         if [v.type for v in yielded] != [v.type for v in carried]:
             self._fail(what, *yielded, why=f"it must hand on {[v.type for v in carried]}")
@@ -222,7 +223,7 @@ class Function(Atomics):
     # -- memory ----------------------------------------------------------------------------------------------------
 
     def alloca(self, type: Type, count: int = 1, align: int = 64) -> Value:
-        """Room on the stack, allocated when the function is entered."""
+        """Allocate memory on the stack at function entry."""
         self._count += 1
         name = f"%v{self._count}"
         self._first.append(f"  {name} = alloca {type.text}, i32 {count}, align {align}")
@@ -247,7 +248,7 @@ class Function(Atomics):
         self.intrinsic("memset", void, target, byte, size, constant(False, i1), overload=(ptr, i64))
 
     def offset(self, pointer: Value, element: Type, index: Value | int, inbounds: bool = True) -> Value:
-        """The address of the element at `index` of an array; of a vector of indices, a vector of addresses."""
+        """Return the address of the element at `index` of an array; for a vector of indices, a vector of addresses."""
         position = constant(index, i32) if isinstance(index, int) else index
         if pointer.type.kind != "ptr" or position.type.kind != "int":
             self._fail("getelementptr", pointer, position, why="it needs a pointer and an integer")
@@ -266,7 +267,7 @@ class Function(Atomics):
         invariant: bool = False,
         volatile: bool = False,
     ) -> Value:
-        """Read a value; `invariant` memory is never written while the function runs."""
+        """Load a value; `invariant` memory is never written while the function runs."""
         if pointer.type.kind != "ptr" or pointer.type.is_vector:
             self._fail("load", pointer, why="it needs a pointer")
         marks = self._marks(nontemporal)
@@ -275,13 +276,13 @@ class Function(Atomics):
         return self._emit(f"load {'volatile ' if volatile else ''}{type.text}, {pointer}, align {align}{marks}", type)
 
     def store(self, value: Value, pointer: Value, align: int, nontemporal: bool = False) -> None:
-        """Write a value; a nontemporal store goes past the caches and needs its natural alignment to do so."""
+        """Store a value; a nontemporal store bypasses the caches, for which it needs its natural alignment."""
         if pointer.type.kind != "ptr" or pointer.type.is_vector:
             self._fail("store", value, pointer, why="it needs a pointer")
         self.lines.append(f"  store {value}, {pointer}, align {align}{self._marks(nontemporal)}")
 
     def expect(self, pointer: Value) -> None:
-        """Bring the line of an address, which need not be one of ours, into the cache to be written."""
+        """Prefetch the cache line of an address for writing. The address need not be valid."""
         marks = (constant(argument, i32) for argument in (1, 3, 1))  # to be written, often, data
         self.intrinsic("prefetch", void, pointer, *marks)
 
@@ -289,7 +290,8 @@ class Function(Atomics):
         return f", !nontemporal {self.module.metadata(1)}" if nontemporal else ""
 
     def masked_load(self, type: Type, pointer: Value, mask: Value, align: int, otherwise: Value | None = None) -> Value:
-        """Read the elements whose mask is set; the others are `otherwise` (zero), and are not touched in memory."""
+        """Load the elements whose mask is set; the others are `otherwise` (default zero) and their memory is not
+        accessed."""
         rest = zero(type) if otherwise is None else otherwise
         self._check_mask("llvm.masked.load", type, pointer, mask)
         if rest.type is not type:
@@ -301,7 +303,7 @@ class Function(Atomics):
         )
 
     def masked_store(self, value: Value, pointer: Value, mask: Value, align: int) -> None:
-        """Write the elements whose mask is set."""
+        """Store the elements whose mask is set."""
         self._check_mask("llvm.masked.store", value.type, pointer, mask)
         if not self.module.masks:
             self._store_lanes(value, self._side_by_side(pointer, value.type), mask, align)
@@ -315,7 +317,7 @@ class Function(Atomics):
         )
 
     def _hidden_ones(self, count: int) -> Value:
-        """A mask with all lanes set, which LLVM does not know."""
+        """Return a mask with all lanes set that LLVM cannot fold to a constant."""
         found = self._hidden.get(count)
         if found is None:
             before, self.lines = self.lines, self._first
@@ -325,7 +327,7 @@ class Function(Atomics):
         return found
 
     def gather(self, type: Type, pointers: Value, mask: Value, align: int, otherwise: Value | None = None) -> Value:
-        """Read from an address for each element whose mask is set."""
+        """Load one element from each address whose mask is set."""
         rest = zero(type) if otherwise is None else otherwise
         self._check_mask("llvm.masked.gather", type, pointers, mask, pointers.type.count)
         if not self.module.masks:
@@ -335,7 +337,7 @@ class Function(Atomics):
         )
 
     def scatter(self, value: Value, pointers: Value, mask: Value, align: int) -> None:
-        """Write to an address for each element whose mask is set, in the order of the elements."""
+        """Store one element to each address whose mask is set, in the order of the elements."""
         self._check_mask("llvm.masked.scatter", value.type, pointers, mask, pointers.type.count)
         if not self.module.masks:
             self._store_lanes(value, self._each(pointers), mask, align)
@@ -345,14 +347,14 @@ class Function(Atomics):
         )
 
     def _side_by_side(self, pointer: Value, type: Type) -> list[Value]:
-        """The addresses of all lanes of a vector in memory."""
+        """Return the addresses of the lanes of a contiguous vector."""
         return [self.offset(pointer, type.element, lane, inbounds=False) for lane in range(type.count)]
 
     def _each(self, pointers: Value) -> list[Value]:
         return [self.extract(pointers, lane) for lane in range(pointers.type.count)]
 
     def _load_lanes(self, type: Type, pointers: Sequence[Value], mask: Value, align: int, rest: Value) -> Value:
-        """Read the lanes whose mask is set, one after the other."""
+        """Load the lanes whose mask is set, one after the other."""
         for lane, pointer in enumerate(pointers):
             with self.when(self.extract(mask, lane), self.extract(rest, lane)) as region:
                 region.give(self.load(type.element, pointer, align))
@@ -360,7 +362,7 @@ class Function(Atomics):
         return rest
 
     def _store_lanes(self, value: Value, pointers: Sequence[Value], mask: Value, align: int) -> None:
-        """Write the lanes whose mask is set, one after the other."""
+        """Store the lanes whose mask is set, one after the other."""
         for lane, pointer in enumerate(pointers):
             with self.when(self.extract(mask, lane)):
                 self.store(self.extract(value, lane), pointer, align)

@@ -1,4 +1,4 @@
-"""Instructions without control flow or memory: each checks its operands, appends one line and names the result."""
+"""Instructions without control flow or memory: each checks its operands, appends a line and names its result."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FLOAT_PREDICATES = frozenset(
 
 
 class Instructions:
-    """Appends arithmetic, comparisons, conversions and calls. No fast-math flags: results are rounded as IEEE says."""
+    """Arithmetic, comparisons, conversions and calls. No fast-math flags: results are rounded as IEEE 754 says."""
 
     module: Module
     lines: list[str]
@@ -131,7 +131,7 @@ class Instructions:
         return self._emit(f"fcmp {predicate} {type.text} {a.text}, {b.text}", vector(i1, type.count))
 
     def select(self, condition: Value, a: Value, b: Value) -> Value:
-        """`a` where the condition holds, else `b`; a scalar condition chooses whole vectors."""
+        """Choose `a` where the condition holds, else `b`; a scalar condition chooses whole vectors."""
         chosen = condition.type
         if a.type is not b.type or chosen.element is not i1 or chosen.count not in (1, a.type.count):
             self._fail("select", condition, a, b, why="it needs i1 and two values of one type")
@@ -142,7 +142,7 @@ class Instructions:
     # -- conversion ------------------------------------------------------------------------------------------------
 
     def _cast(self, name: str, a: Value, type: Type, from_kind: str, to_kind: str, order: int = 0) -> Value:
-        """`order` is -1 where the result must be narrower, 1 where it must be wider."""
+        """Convert a value. `order` is -1 if the result must be narrower, 1 if it must be wider."""
         source = a.type
         if source is type:
             return a
@@ -169,11 +169,11 @@ class Instructions:
         return self._cast("fpext", a, type, "float", "float", 1)
 
     def fptosi(self, a: Value, type: Type) -> Value:
-        """Only for numbers known to be within the range: anything else is poison."""
+        """Convert to a signed integer. Numbers out of range give poison."""
         return self._cast("fptosi", a, type, "float", "int")
 
     def fptoui(self, a: Value, type: Type) -> Value:
-        """Only for numbers known to be within the range: anything else is poison."""
+        """Convert to an unsigned integer. Numbers out of range give poison."""
         return self._cast("fptoui", a, type, "float", "int")
 
     def sitofp(self, a: Value, type: Type) -> Value:
@@ -189,13 +189,13 @@ class Instructions:
         return self._cast("inttoptr", a, type, "int", "ptr")
 
     def in_space(self, a: Value, type: Type) -> Value:
-        """A pointer as one into another address space, in which it must be."""
+        """Cast a pointer to another address space, in which its memory must be."""
         if a.type.kind != "ptr" or type.kind != "ptr" or a.type.is_vector:
             self._fail("addrspacecast", a, why=f"it cannot become {type}")
         return a if a.type is type else self._emit(f"addrspacecast {a} to {type.text}", type)
 
     def bitcast(self, a: Value, type: Type) -> Value:
-        """The same bits as another type of the same total width."""
+        """Reinterpret the bits as another type of the same total width."""
         source = a.type
         if source is type:
             return a
@@ -206,13 +206,13 @@ class Instructions:
     # -- vectors ---------------------------------------------------------------------------------------------------
 
     def extract(self, a: Value, index: int | Value) -> Value:
-        """One element."""
+        """Extract one element of a vector."""
         if not a.type.is_vector:
             self._fail("extractelement", a, why="it needs a vector")
         return self._emit(f"extractelement {a.type.text} {a.text}, {self._position(index)}", a.type.element)
 
     def insert(self, a: Value, element: Value, index: int | Value) -> Value:
-        """The vector with one element replaced."""
+        """Replace one element of a vector."""
         if not a.type.is_vector or element.type is not a.type.element:
             self._fail("insertelement", a, element, why="it needs a vector and an element of it")
         return self._emit(f"insertelement {a.type.text} {a.text}, {element}, {self._position(index)}", a.type)
@@ -225,7 +225,7 @@ class Instructions:
         return repr(index)
 
     def shuffle(self, a: Value, b: Value | None, indices: Sequence[int]) -> Value:
-        """Elements of two vectors laid end to end, selected by index."""
+        """Select elements of two concatenated vectors by index."""
         b = poison(a.type) if b is None else b
         if not a.type.is_vector or a.type is not b.type:
             self._fail("shufflevector", a, b, why="it needs two vectors of one type")
@@ -235,7 +235,7 @@ class Instructions:
         return self._emit(f"shufflevector {a}, {b}, {mask}", vector(a.type.element, len(indices)))
 
     def splat(self, a: Value, count: int) -> Value:
-        """A scalar in every element."""
+        """Broadcast a scalar to every element."""
         if a.type.is_vector:
             self._fail("splat", a, why="it needs a scalar")
         if count == 1:
@@ -248,7 +248,7 @@ class Instructions:
         return self._emit(f"shufflevector {first}, {poison(type)}, {zeros}", type)
 
     def fields(self, a: Value, element: Type) -> list[Value]:
-        """The values that a function has returned together."""
+        """Extract the values of a struct that a function returned."""
         if a.type.kind != "struct":
             self._fail("extractvalue", a, why="it needs several values")
         return [self._emit(f"extractvalue {a.type.text} {a.text}, {n}", element) for n in range(a.type.count)]
@@ -256,7 +256,7 @@ class Instructions:
     # -- calls -----------------------------------------------------------------------------------------------------
 
     def call(self, name: str, returns: Type, *arguments: Value, attributes: str = "") -> Value | None:
-        """Call a function of the module, or a declared one; what is not known yet is declared."""
+        """Call a function of the module, or an external one, which is declared at its first call."""
         types = tuple(a.type for a in arguments)
         signature = self.module.signature(name)
         if signature is None:
@@ -266,12 +266,12 @@ class Instructions:
         return self._called(f"@{name}", returns, arguments)
 
     def assembly(self, text: str, constraints: str, returns: Type, *arguments: Value) -> Value:
-        """An instruction of the machine that only computes a value."""
+        """Write inline assembly without side effects."""
         taken = ", ".join(str(a) for a in arguments)
         return self._emit(f'call {returns.text} asm "{text}", "{constraints}"({taken}) nounwind memory(none)', returns)
 
     def effect(self, text: str, constraints: str, *arguments: Value, returns: Type | None = None) -> Value | None:
-        """An instruction of the machine that is executed exactly here, after all that comes before it."""
+        """Write inline assembly with side effects; it is not moved across memory accesses."""
         taken = ", ".join(str(a) for a in arguments)
         kind = "void" if returns is None else returns.text
         every = ",".join(filter(None, (constraints, "~{memory}")))
@@ -295,7 +295,7 @@ class Instructions:
         return self._emit(text, returns)
 
     def intrinsic(self, name: str, returns: Type, *arguments: Value, overload: Sequence[Type] | None = None) -> Value:
-        """Call `llvm.<name>`, spelled with the types it is overloaded by: that of the first argument, unless given."""
+        """Call `llvm.<name>`, with the suffix of its overloaded types (default: the first argument's type)."""
         suffix = arguments[0].type.suffix if overload is None else ".".join(t.suffix for t in overload)
         called = self.call(f"llvm.{name}.{suffix}", returns, *arguments)
         return called  # type: ignore[return-value]
@@ -306,14 +306,14 @@ class Instructions:
             if argument.type is not type or type.kind != "float":
                 self._fail(f"llvm.{name}", *arguments, why="it needs floats of one type")
         known = self._known.get((name, type))
-        if known is None:  # what follows is quicker: nothing is left to check
+        if known is None:  # later calls skip the checks
             self._known[name, type] = f"call {type.text} @llvm.{name}.{type.suffix}("
             return self.intrinsic(name, type, *arguments)
         text = type.text
         return self._emit(f"{known}{', '.join([f'{text} {a.text}' for a in arguments])})", type)
 
     def fma(self, a: Value, b: Value, c: Value) -> Value:
-        """a * b + c, rounded once."""
+        """Compute a * b + c, rounded once."""
         return self._float_intrinsic("fma", a, b, c)
 
     def sqrt(self, a: Value) -> Value:
@@ -323,7 +323,7 @@ class Instructions:
         return self._float_intrinsic("fabs", a)
 
     def arithmetic_fence(self, a: Value) -> Value:
-        """The same number, through which LLVM moves no operation."""
+        """Return the same number through a fence that LLVM moves no operation across."""
         return self._float_intrinsic("arithmetic.fence", a)
 
     def copysign(self, a: Value, b: Value) -> Value:
@@ -336,19 +336,19 @@ class Instructions:
         return self._float_intrinsic("ceil", a)
 
     def ftrunc(self, a: Value) -> Value:
-        """The integer towards zero."""
+        """Round towards zero."""
         return self._float_intrinsic("trunc", a)
 
     def roundeven(self, a: Value) -> Value:
-        """The nearest integer, the even one halfway."""
+        """Round to the nearest integer, ties to even."""
         return self._float_intrinsic("roundeven", a)
 
     def maximum(self, a: Value, b: Value) -> Value:
-        """The greater; nan wins, and -0 is less than 0."""
+        """Return the greater number; NaN propagates, and -0 is less than 0."""
         return self._float_intrinsic("maximum", a, b)
 
     def minimum(self, a: Value, b: Value) -> Value:
-        """The lesser; nan wins, and -0 is less than 0."""
+        """Return the lesser number; NaN propagates, and -0 is less than 0."""
         return self._float_intrinsic("minimum", a, b)
 
     def _integer_intrinsic(self, name: str, *arguments: Value, flag: bool | None = None) -> Value:
@@ -372,29 +372,29 @@ class Instructions:
         return self._integer_intrinsic("umin", a, b)
 
     def iabs(self, a: Value) -> Value:
-        """Magnitude; the most negative number stays."""
+        """Return the magnitude; the most negative number stays."""
         return self._integer_intrinsic("abs", a, flag=False)
 
     def ctpop(self, a: Value) -> Value:
         return self._integer_intrinsic("ctpop", a)
 
     def ctlz(self, a: Value) -> Value:
-        """Zeros before the first bit that is set; all of them for 0."""
+        """Count leading zero bits; the width of the type for 0."""
         return self._integer_intrinsic("ctlz", a, flag=False)
 
     def fshl(self, high: Value, low: Value, amount: Value) -> Value:
-        """The upper half of two integers laid end to end and shifted left."""
+        """Return the upper half of two concatenated integers shifted left."""
         return self._integer_intrinsic("fshl", high, low, amount)
 
     def saturating(self, a: Value, type: Type, signed: bool) -> Value:
-        """A float cut to an integer; what is outside goes to the nearest limit, nan to 0."""
+        """Convert a float to an integer towards zero, clamped to its range; NaN gives 0."""
         if a.type.kind != "float" or type.kind != "int" or a.type.count != type.count:
             self._fail("llvm.fptosi.sat", a, why=f"it cannot become {type}")
         name = "fptosi.sat" if signed else "fptoui.sat"
         return self.intrinsic(name, type, a, overload=(type, a.type))
 
     def reduce(self, operation: str, a: Value) -> Value:
-        """All elements of an integer vector reduced by and, or, xor, add, smax, ...; a scalar is itself."""
+        """Reduce the elements of an integer vector by and, or, xor, add, smax, ...; return a scalar unchanged."""
         if a.type.kind != "int":
             self._fail(f"llvm.vector.reduce.{operation}", a, why="it needs integers")
         if not a.type.is_vector:

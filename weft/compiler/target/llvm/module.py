@@ -1,4 +1,4 @@
-"""A module: functions, the declarations and tables they use, and attributes common to them."""
+"""Module: functions, the declarations and tables they use, and common attributes."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from weft.compiler.target.llvm.values import Value, constant
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter of a function, with LLVM's attributes such as `noalias`, `readonly`, `align 64`."""
+    """Parameter of a function, with LLVM's attributes such as `noalias`, `readonly`, `align 64`."""
 
     name: str
     type: Type
     attributes: tuple[str, ...] = ()
 
     def text(self) -> str:
-        """As it is in the definition."""
+        """Return the parameter in LLVM's syntax."""
         return " ".join([self.type.text, *self.attributes, f"%{self.name}"])
 
 
 class Module:
-    """Collects functions and what they need; `text` puts it together. Without `masks` loads and stores of some lanes
-    are written lane by lane. With `frames` vectors that LLVM puts on the stack are aligned: by the time that it knows
-    of them it can align the stack of a function only if that has a frame pointer."""
+    """Functions with their declarations, globals and metadata. Without `masks` masked loads and stores are written
+    lane by lane. With `frames` functions have frame pointers, without which LLVM cannot align the stack for vectors
+    that it spills."""
 
     def __init__(
         self, triple: str = "", layout: str = "", vector_bits: int = 512, masks: bool = True, frames: bool = False
@@ -46,14 +46,14 @@ class Module:
     def function(self, name: str, returns: Type, parameters: Sequence[Parameter], linkage: str = "") -> Function:
         """Begin a function."""
         if name in self.functions:
-            raise InternalError(f"The module has two functions @{name}.")
+            raise InternalError(f"A module cannot have two functions @{name}.")
         function = self.functions[name] = Function(self, name, returns, parameters, linkage)
         return function
 
     def helper(
         self, name: str, parameters: Sequence[Parameter], write: Callable[[Function], None], returns: Type = void
     ) -> str:
-        """A function that several others call, written when it is first asked for; it is called seldom."""
+        """Return the name of an out-of-line helper function, which `write` writes on first use."""
         if name not in self.functions:
             helper = self.function(name, returns, parameters, linkage="internal")
             helper.attributes = "noinline "
@@ -61,7 +61,7 @@ class Module:
         return name
 
     def signature(self, name: str) -> tuple[Type, tuple[Type, ...]] | None:
-        """What a function returns and takes, if it is known."""
+        """Return the return type and the parameter types of a function, or None if it is unknown."""
         if name in self.functions:
             found = self.functions[name]
             return found.returns, tuple(p.type for p in found.parameters)
@@ -69,11 +69,11 @@ class Module:
         return None if declared is None else (declared[0], declared[1])
 
     def declare(self, name: str, returns: Type, types: Sequence[Type], attributes: str = "") -> None:
-        """Make a function from elsewhere callable."""
+        """Declare an external function."""
         self._declared[name] = (returns, tuple(types), attributes)
 
     def table(self, name: str, element: Type, values: Sequence[int | float], align: int = 64) -> Value:
-        """An array of constants; asking again for a name returns the same one."""
+        """Return the address of a constant array; the same name always returns the same array."""
         if name not in self._globals:
             items = ", ".join(f"{element.text} {constant(v, element).text}" for v in values)
             self._globals[name] = (
@@ -82,8 +82,8 @@ class Module:
         return Value(f"@{name}", ptr)
 
     def opaque_table(self, name: str, element: Type, values: Sequence[int | float], align: int = 64) -> Value:
-        """As `table`, but LLVM does not know that it never changes: its values are loaded where they are used, and do
-        not occupy registers from before a loop on."""
+        """Return the address of a constant array whose contents LLVM does not know. Its values are loaded at each
+        use instead of occupying registers across a loop."""
         known = name in self._globals
         address = self.table(name, element, values, align)
         if not known:
@@ -91,37 +91,37 @@ class Module:
         return address
 
     def variable(self, name: str, element: Type, count: int = 1, align: int = 64) -> Value:
-        """An array that begins as zeros and lives as long as the module; asking again for a name returns the same
-        one."""
+        """Return the address of a zero-initialised array that lives as long as the module; the same name always
+        returns the same array."""
         if name not in self._globals:
             self._globals[name] = f"@{name} = internal global [{count} x {element.text}] zeroinitializer, align {align}"
         return Value(f"@{name}", ptr)
 
     def shared(self, name: str, size: int, space: int) -> Value:
-        """So many bytes in an address space that threads share, without a value at the start; asking again for a name
-        returns the same ones, of which there are as many as somebody asked for."""
+        """Return the address of `size` uninitialised bytes in a shared address space. The same name always returns
+        the same memory, as large as its largest request."""
         size = self._shared[name] = max(size, self._shared.get(name, 0))
         self._globals[name] = f'@"{name}" = internal addrspace({space}) global [{size} x i8] undef, align 16'
         return Value(f'@"{name}"', pointer(space))
 
     def shared_at_launch(self, name: str, space: int) -> Value:
-        """As `shared`, of as many bytes as a kernel is launched with."""
+        """Return the address of shared memory whose size is set when the kernel is launched."""
         self._globals[name] = f'@"{name}" = external addrspace({space}) global [0 x i8], align 16'
         return Value(f'@"{name}"', pointer(space))
 
     def address(self, name: str) -> Value:
-        """Where a function of the module is, for handing it to others."""
+        """Return the address of a function of the module, for passing it as an argument."""
         if self.signature(name) is None:
             raise InternalError(f"The module has no function @{name}.")
         return Value(f"@{name}", ptr)
 
     def metadata(self, *items: str | int) -> str:
-        """A node of metadata, as `!3`; equal ones are one."""
+        """Return the metadata node of these items, as `!3`; equal nodes are shared."""
         text = ", ".join(f'!"{item}"' if isinstance(item, str) else f"i32 {item}" for item in items)
         return f"!{self._metadata.setdefault(text, len(self._metadata))}"
 
     def text(self) -> str:
-        """The whole module as LLVM reads it."""
+        """Return the whole module in LLVM's syntax."""
         lines = []
         if self.layout:
             lines.append(f'target datalayout = "{self.layout}"')

@@ -1,4 +1,4 @@
-"""LLVM types, interned: two types are equal when they are the same object, so checks cost one comparison."""
+"""LLVM types, interned: equal types are the same object, so checks cost one comparison."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from weft.base.errors import InternalError
 
 
 class Type:
-    """A scalar type, or a vector of `count` elements of one."""
+    """Scalar type, or a vector of `count` elements of one."""
 
     __slots__ = ("_vectors", "bits", "count", "element", "kind", "suffix", "text")
 
@@ -14,10 +14,10 @@ class Type:
         self, text: str, kind: str, bits: int, suffix: str, count: int = 1, element: Type | None = None
     ) -> None:
         self.text = text
-        # "int", "float", "ptr", "struct" or "void": of the elements, where it is a vector.
+        # "int", "float", "ptr", "struct" or "void"; for a vector, the kind of its elements.
         self.kind = kind
         self.bits = bits
-        # How the names of intrinsics spell the type: v16f32.
+        # Spelling of the type in names of intrinsics: v16f32.
         self.suffix = suffix
         self.count = count
         self.element: Type = element or self
@@ -51,12 +51,12 @@ _POINTERS = {0: ptr}
 
 
 def integer(bits: int) -> Type:
-    """The integer type of a width."""
+    """Return the integer type of a width."""
     return _INTEGERS[bits]
 
 
 def pointer(space: int) -> Type:
-    """The type of pointers into an address space; 0 is the ordinary one, GPUs have others."""
+    """Return the type of pointers into an address space; 0 is the generic one, GPUs have others."""
     found = _POINTERS.get(space)
     if found is None:
         found = _POINTERS[space] = Type(f"ptr addrspace({space})", "ptr", 64, f"p{space}")
@@ -64,7 +64,7 @@ def pointer(space: int) -> Type:
 
 
 def structure(element: Type, count: int) -> Type:
-    """Several values of one type, as functions return them."""
+    """Return the type of a struct of equal fields, as functions return it."""
     found = _STRUCTURES.get((element, count))
     if found is None:
         text = f"{{ {', '.join([element.text] * count)} }}"
@@ -73,7 +73,7 @@ def structure(element: Type, count: int) -> Type:
 
 
 def vector(element: Type, count: int) -> Type:
-    """`count` elements side by side; a count of 1 is the scalar itself."""
+    """Return the type of `count` contiguous elements; a count of 1 is the scalar itself."""
     if count == 1:
         return element
     found = element._vectors.get(count)

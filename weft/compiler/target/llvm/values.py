@@ -1,4 +1,4 @@
-"""Values: the text that names one in LLVM, with its type; and constants, exact to the bit."""
+"""Values: the text of an operand in LLVM with its type, and constants, exact to the bit."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from weft.compiler.target.llvm.types import Type, vector
 
 
 class Value:
-    """A register, a parameter, a global or a constant."""
+    """Register, parameter, global or constant."""
 
     __slots__ = ("text", "type")
 
@@ -27,7 +27,7 @@ _constants: Memo[tuple[Type, bool | int | float], Value] = Memo(4096)
 
 
 def constant(value: bool | int | float, type: Type) -> Value:
-    """A number of a scalar type, or a vector of equal ones. Floats are rounded to the type once."""
+    """Return a number of a scalar type, or a vector of equal ones. Floats are rounded to the type once."""
     # Zeros of both signs are equal, and nan is not equal to itself, so neither can be looked up.
     if not value or value != value:
         return _constant(value, type)
@@ -46,31 +46,31 @@ def _constant(value: bool | int | float, type: Type) -> Value:
 
 
 def is_below(a: Value, b: Value) -> bool:
-    """Whether both are known integers, the first one smaller."""
+    """Return whether both values are integer constants, the first one smaller."""
     texts = a.text, b.text
     return all(text.lstrip("-").isdecimal() for text in texts) and int(texts[0]) < int(texts[1])
 
 
 def constant_vector(values: Sequence[int | float], element: Type) -> Value:
-    """A vector of these numbers."""
+    """Return a vector of these numbers."""
     texts = [f"{element.text} {constant(v, element).text}" for v in values]
     return Value(f"<{', '.join(texts)}>", vector(element, len(values)))
 
 
 def zero(type: Type) -> Value:
-    """All bits zero; of a pointer, null."""
+    """Return the value whose bits are all zero; null for a pointer."""
     if type.is_vector:
         return Value("zeroinitializer", type)
     return Value("null", type) if type.kind == "ptr" else constant(0, type)
 
 
 def poison(type: Type) -> Value:
-    """A value that is never looked at."""
+    """Return an undefined value, for operands that are never read."""
     return Value("poison", type)
 
 
 def integer_text(value: int, type: Type) -> str:
-    """An integer as LLVM reads it: in the signed range of its width."""
+    """Write an integer in LLVM's syntax, in the signed range of its width."""
     bits = type.bits
     if bits == 1:
         if value not in (0, 1, -1):
@@ -82,7 +82,7 @@ def integer_text(value: int, type: Type) -> str:
 
 
 def float_text(value: float, type: Type) -> str:
-    """A float by its bits, so that nothing is lost in decimal: those of a half, or of the double with its value."""
+    """Write a float by its bits, which is exact: those of a half, or of the double with its value."""
     if type.bits == 64:
         return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
     short = rounded(value, "f" if type.bits == 32 else "e")
@@ -92,7 +92,7 @@ def float_text(value: float, type: Type) -> str:
 
 
 def rounded(value: float, format: str) -> float:
-    """The nearest number of a shorter format ("f" or "e" of `struct`); what is too large becomes infinite."""
+    """Round to the nearest number of a shorter format (`f` or `e` of `struct`); overflow gives infinity."""
     try:
         return struct.unpack(f"<{format}", struct.pack(f"<{format}", value))[0]
     except OverflowError:

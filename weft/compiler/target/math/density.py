@@ -15,7 +15,7 @@ from weft.compiler.target.math.logarithm import ATANH_DOUBLE, log, log1p
 from weft.compiler.target.math.power import log_pair
 from weft.compiler.target.math.term import Term, polynomial, two_product, two_sum
 
-# Unevaluated sum of two numbers, the second of which has the digits after those of the first.
+# Unevaluated sum of two numbers; the second holds the digits after those of the first.
 Pair = tuple[Term, Term]
 # mu - log(1 + mu) cancels between these bounds, which are the domain of its polynomial.
 LEAST_NEAR, MOST_NEAR = -0.29, 0.41
@@ -64,8 +64,8 @@ def lgamma_of_one_more(a: Term) -> Term:
 def lgamma_difference(a: Term, b: Term) -> Term:
     """Compute lgamma(a + b) - lgamma(a) for b up to 8, accurate relative to b."""
     small = a < 10.0
-    # Gamma(a + b)/Gamma(a) is the ratio at a + 10, divided by ten factors 1 + b/(a + k), of which only the part beyond
-    # 1 is accumulated.
+    # Gamma(a + b)/Gamma(a) is the ratio at a + 10, divided by ten factors 1 + b/(a + k). Their product minus 1 is
+    # accumulated.
     factors = a * 0.0
     for k in range(10):
         more = b / (a + float(k))

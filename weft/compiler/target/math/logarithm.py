@@ -147,7 +147,7 @@ def acosh(x: Term) -> Term:
     product, product_low = two_product(t, more)
     product_low = t.fma((t - (more - 2)), product_low) + t_low * (more + t)
     root = product.sqrt()
-    # One step of Newton's method restores the digits that were rounded off; at 0 there are none.
+    # One step of Newton's method restores the digits that were rounded off; at 0 it would divide by 0.
     root_low = (product_low + root.fma(-root, product)) / (root + root)
     total, low = two_sum(root, t)
     low = low + (t_low + product.equals(0.0).select(0.0, root_low))

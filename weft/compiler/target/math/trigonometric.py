@@ -35,7 +35,7 @@ HALF_PI = {
     64: (1.5707963267948966, 6.123233995736766e-17, -1.4973849048591698e-33),
 }
 FARTHEST = 1e5
-# 64-bit words of 2/pi, the first of which is 0: as many as the largest double needs.
+# Number of 64-bit words of 2/pi that the largest double needs; the first is 0.
 TWO_OVER_PI_WORDS = 22
 
 

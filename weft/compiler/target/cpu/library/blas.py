@@ -44,7 +44,7 @@ class Tiles(Fortran):
         return self.f.udiv(index, count), self.f.urem(index, count)
 
     def bases(self, iteration: Value) -> list[Value]:
-        """Return the addresses of operands and result for one iteration of the surrounding loops, the last of which is
+        """Return the addresses of operands and result for one iteration of the surrounding loops; the last loop is
         the fastest."""
         f, none = self.f, constant(0, i64)
         with f.loop(none, self["loops"], carried=[iteration, none, none, none]) as n:

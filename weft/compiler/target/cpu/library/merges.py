@@ -93,7 +93,7 @@ def merge_level(w: Writer, captured: Mapping[str, Value], merges: Value) -> None
 
 @dataclass(frozen=True)
 class _Merge:
-    """Arrays and sizes of one merge. `joint` is the element that joins its parts, the first of which has `cut` rows."""
+    """Arrays and sizes of one merge. `joint` is the element that joins its halves; the first has `cut` rows."""
 
     size: Value  # stride between columns
     length: Value

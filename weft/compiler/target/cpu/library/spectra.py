@@ -98,8 +98,8 @@ def _store_pair(w: Writer, address: Value, real: Value, imaginary: Value) -> Non
 
 
 def _write_pairs(w: Writer, target: Value, source: Value, imaginary: Value, size: Value) -> None:
-    """Write vectors as complex numbers. For a pair of conjugate eigenvalues, the first of which has the positive
-    imaginary part, LAPACK returns the real part of the first vector and then its imaginary part."""
+    """Write eigenvectors as complex numbers. For a pair of conjugate eigenvalues (the one with positive imaginary
+    part first), LAPACK returns the real part of the first vector and then its imaginary part."""
     f = w.f
     nothing = constant(0.0, w.element.float)
     with f.loop(constant(0, i64), size) as row, f.loop(constant(0, i64), size) as column:

@@ -1,12 +1,11 @@
-"""Attention by cuDNN, recognised in programs.
+"""Pattern matching of attention in programs, for cuDNN.
 
     s = q kᵀ;  s = s scale;  s = s + bias;  s = where(mask, s, -inf);  p = softmax(s);  o = p v
 
-with the transposes of o that follow, and its cotangents as differentiation writes them. Scale, bias and mask may be
-missing, shapes may have dimensions of size 1, operands may be the same array or parts of one, and cotangents may be
-parts of one; the cotangent of o may be any array, o and the operands among them. Where others read what cuDNN never
-stores (scores, probabilities) nothing is recognised. Everything between q, k, v and o is float32, whatever the program
-says.
+followed by transposes of o, and its cotangents as differentiation writes them. Scale, bias and mask are optional;
+shapes may have dimensions of size 1; operands may be one array or slices of one, and so may cotangents; the cotangent
+of o may be any array, even o or an operand. Nothing is matched if other equations read what cuDNN never stores (scores,
+probabilities). Intermediate values between q, k, v and o are float32, whatever dtypes the program has.
 """
 
 from __future__ import annotations
@@ -47,7 +46,8 @@ from weft.ir.jaxpr import Equation, Jaxpr, Var
 from weft.ir.primitive import lookup
 
 TYPES = (dtypes.bfloat16, dtypes.float16)
-# Vectors are multiples of this, and no longer; for fewer positions it is not worth it to compile a plan.
+# The head dimension must be a multiple of the first and at most the second; with fewer positions than the third,
+# compiling a plan does not pay off.
 WIDTH_MULTIPLE, MOST_WIDTH, LEAST_POSITIONS = 8, 128, 64
 
 
@@ -55,7 +55,8 @@ WIDTH_MULTIPLE, MOST_WIDTH, LEAST_POSITIONS = 8, 128, 64
 
 
 def with_attention(jaxpr: Jaxpr, target: Target) -> tuple[Jaxpr, list[Group]]:
-    """All attention of a jaxpr, and its cotangents, in a jaxpr in which masks and biases are such as cuDNN adds."""
+    """Find all attention of a jaxpr and its cotangents; return a jaxpr whose masks and biases have the form that
+    cuDNN adds, and the groups."""
     if not target.libraries.attention:
         return jaxpr, []
     reader = Reader(jaxpr)
@@ -71,14 +72,14 @@ def with_attention(jaxpr: Jaxpr, target: Target) -> tuple[Jaxpr, list[Group]]:
 
 
 def _searches(reader: Reader) -> list[Search]:
-    """All probabilities of a jaxpr."""
+    """Return a search for each softmax of a jaxpr."""
     operands = Operands(reader)
     scores = [scores_of(reader, e) for e in reader.jaxpr.eqns if is_operation(e, "div")]
     return [Search(reader, operands, s) for s in scores if s is not None]
 
 
 class Search:
-    """What is computed of some scores."""
+    """Search for the equations around given attention scores."""
 
     def __init__(self, reader: Reader, operands: Operands, scores: Scores) -> None:
         self.reader, self.operands, self.scores = reader, operands, scores
@@ -86,7 +87,7 @@ class Search:
         self.weighted, self.conversions = _weighted(reader, scores)
 
     def match(self) -> Match | None:
-        """Attention with these scores; None if somebody reads what cuDNN does not compute."""
+        """Return the attention with these scores, or None if other equations read what cuDNN does not compute."""
         if self.queries is None or self.keys is None or self.queries.dtype not in TYPES:
             return None
         backward = self.backward(self.queries, self.keys)
@@ -98,7 +99,7 @@ class Search:
         results = [forward.out, *(r for r in (backward.results if backward else ()) if r is not None)]
         written = [e for r in results for e in (r.contraction, *r.equations)]
         inside = [*self.computed(forward), *(backward.equations if backward else ()), *written]
-        # A bias may have a cotangent.
+        # The cotangent of scores may be read outside, as the cotangent of a bias.
         cotangents = backward.cotangents if backward is not None and self.scores.addition is not None else None
         of_scores = cotangents and {cotangents.scores, *(s.outvars[0] for s in cotangents.selections)}
         needed = None
@@ -114,12 +115,13 @@ class Search:
         return Match(self.scores, forward, backward, needed)
 
     def computed(self, forward: Forward) -> list[Equation]:
-        """The equations of attention."""
+        """Return the equations of the forward pass."""
         before = [*self.scores.chain.members.values(), *forward.weighted]
         return [*before, forward.contraction, *forward.out.equations]
 
     def groups(self, biases: Biases | None) -> list[Group]:
-        """The calls for attention with these biases, or without one: one call, two, or none."""
+        """Return the groups of equations of the forward and backward calls with these biases; empty if attention
+        does not match."""
         match = self.match()
         if match is None:
             return []
@@ -142,7 +144,8 @@ class Search:
         return [*groups, backward_group(match, stats, (*second[1], *again))]
 
     def written(self, match: Match) -> tuple[Var | None, list[Equation]]:
-        """The cotangent of scores as cuDNN writes it, if others read it, and the conversion to that."""
+        """Return the cotangent of scores in the dtype that cuDNN writes, if other equations read it, and the
+        conversion to that dtype."""
         value, dtype = match.of_scores, match.forward.out.value.aval.dtype  # type: ignore[attr-defined]
         if value is None or value.aval.dtype == dtype:  # type: ignore[attr-defined]
             return value, []
@@ -151,13 +154,13 @@ class Search:
         return conversion.outvars[0], [conversion]
 
     def in_order(self, equations: Iterable[Equation]) -> list[Equation]:
-        """Equations of the program as it has them, each once."""
+        """Remove duplicates from equations and sort them by their position in the program."""
         return sorted({id(e): e for e in equations}.values(), key=self.reader.position)
 
     # -- forward ---------------------------------------------------------------------------------------------------
 
     def forward(self, q: Operand, k: Operand, backward: Backward | None) -> Forward | None:
-        """Attention with these scores."""
+        """Match the forward pass with these scores."""
         cuts = tuple(e for side in (0, 1) for e in self.operands.equations(self.scores.product, side, "free"))
         for contraction in self.reader.readers.get(self.weighted, ()):
             if not is_operation(contraction, "dot_general") or contraction.invars[0] is not self.weighted:
@@ -176,7 +179,7 @@ class Search:
     def computed_forward(
         self, q: Operand, k: Operand, backward: Backward, cuts: tuple[Equation, ...]
     ) -> Forward | None:
-        """Attention that only its cotangents need."""
+        """Create the forward pass if the program has only its cotangents."""
         product = backward.cotangents.product
         v = self.operands.operand(product, 1, "free")
         if v is None:
@@ -205,7 +208,7 @@ class Search:
     # -- backward --------------------------------------------------------------------------------------------------
 
     def backward(self, q: Operand, k: Operand) -> Backward | None:
-        """The cotangents of q, k and v, as far as the program has them."""
+        """Match the cotangents of q, k and v, as far as the program has them."""
         for contraction, side in self.contracted(k, "keys") + self.contracted(q, "queries"):
             chain = Chain(self.reader)
             of_scores = chain.source(contraction.invars[1 - side])
@@ -219,7 +222,7 @@ class Search:
                 (cotangent, "queries", self.scores.probabilities),
             )
             found = [self.contraction(chain, *each) for each in wanted]
-            # The width is a free axis of the array, the positions are free axes of scores.
+            # The head dimension is a free axis of the array, positions are free axes of scores.
             results = [f and result_of(self.reader, f[0], q.dtype, 1 - f[1]) for f in found]
             if any(f and not r for f, r in zip(found, results, strict=True)):
                 continue
@@ -230,7 +233,8 @@ class Search:
         return None
 
     def contracted(self, array: Operand, along: str) -> list[tuple[Equation, int]]:
-        """The contractions of an array, along its positions, with scores along theirs; and which side it is on."""
+        """Return the contractions of an array, along its positions, with scores along `along`; and the operand side
+        of the array."""
         return [
             (e, side)
             for e in self.operands.contractions
@@ -239,7 +243,7 @@ class Search:
         ]
 
     def contraction(self, chain: Chain, array: Operand, along: str, scores: Any) -> tuple[Equation, int] | None:
-        """The contraction of an array with these scores, and which side it is on."""
+        """Return the contraction of an array with these scores, and the operand side of the array."""
         for equation, side in self.contracted(array, along):
             before = dict(chain.members)
             if chain.source(equation.invars[1 - side]) is scores:
@@ -249,7 +253,8 @@ class Search:
 
 
 def _along(contraction: Equation, side: int) -> str:
-    """Along what a contraction sums scores, the operand on one side: their last dimension, or the last but one."""
+    """Return the dimension of scores that a contraction sums: `keys` (the last), `queries` (the one before), or an
+    empty string."""
     atom = contraction.invars[side]
     wide = wide_axes(atom, range(len(atom.aval.shape)))  # type: ignore[attr-defined]
     summed = wide_axes(atom, axes_of(contraction, side).contracted)
@@ -257,7 +262,8 @@ def _along(contraction: Equation, side: int) -> str:
 
 
 def _weighted(reader: Reader, scores: Scores) -> tuple[Var, list[Equation]]:
-    """The probabilities as the contraction with v reads them, and the conversions before."""
+    """Follow conversions of the probabilities up to the contraction with v; return the last value and the
+    conversions."""
     value = scores.probabilities
     equations: list[Equation] = []
     while True:
@@ -273,7 +279,7 @@ def _weighted(reader: Reader, scores: Scores) -> tuple[Var, list[Equation]]:
 
 
 def _fits(q: Operand, k: Operand, v: Operand, out: Result) -> bool:
-    """Whether these are sizes of attention, and cuDNN has kernels for them."""
+    """Return whether the shapes are consistent and cuDNN has kernels for them."""
     layouts = (q.layout, k.layout, v.layout, out.layout)
     same = len({(layout.batch, layout.width) for layout in layouts}) == 1 and q.dtype == k.dtype == v.dtype
     positions = q.layout.positions == out.layout.positions and k.layout.positions == v.layout.positions
@@ -283,7 +289,7 @@ def _fits(q: Operand, k: Operand, v: Operand, out: Result) -> bool:
 
 
 def _fits_backward(forward: Forward, backward: Backward) -> bool:
-    """Whether cotangents have the sizes of what they are the cotangents of."""
+    """Return whether cotangents have the shapes of their primals."""
     wanted = [a.layout[:3] for a in (*forward.operands, forward.out)]
     found = [None if b is None else b.layout[:3] for b in (*backward.results, backward.cotangent)]
     same = all(b is None or a == b for a, b in zip(wanted, found, strict=True))

@@ -1,4 +1,4 @@
-"""The calls of cuDNN for attention and for its cotangents, of what was recognised in a program."""
+"""Calls of cuDNN for matched attention and its cotangents."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ROUTINE = "cudnn_attention"
 
 @dataclass(frozen=True)
 class LibraryAttention(Composite):
-    """Attention, or its cotangents, with sizes and strides. `scratch` is the memory that it needs besides."""
+    """Attention or its cotangents, with sizes and strides. `scratch` lists temporary buffers in bytes."""
 
     call: AttentionCall
     scratch: tuple[int, ...] = ()
@@ -38,8 +38,8 @@ class LibraryAttention(Composite):
 
 
 class Backward(NamedTuple):
-    """The cotangents of attention: those of scores and probabilities, the cotangent of o, those of q, k and v, as far
-    as the program has them, and all equations from scores on."""
+    """Matched cotangents: those of scores and probabilities, the cotangent of o, those of q, k and v as far as the
+    program has them, and all equations from scores on."""
 
     cotangents: Cotangents
     cotangent: Operand
@@ -49,8 +49,8 @@ class Backward(NamedTuple):
 
 
 class Forward(NamedTuple):
-    """Attention in a program: q, k and v, the contraction with v and its result. `computed` are equations that the
-    program does not have, since it needs cotangents only."""
+    """Matched forward pass: q, k and v, the contraction with v and its result. `computed` are new equations, if the
+    program has cotangents only."""
 
     operands: tuple[Operand, Operand, Operand]
     out: Result
@@ -61,19 +61,19 @@ class Forward(NamedTuple):
 
 
 class Match(NamedTuple):
-    """Attention that cuDNN computes, and its cotangents, if the program has them."""
+    """Attention that cuDNN computes, with its cotangents if the program has them."""
 
     scores: Scores
     forward: Forward
     backward: Backward | None
-    # The cotangent of scores, if others read it.
+    # Cotangent of scores, if other equations read it.
     of_scores: Var | None
-    # What is added to scores, [batch, heads, queries, keys], the first two of which may be of size 1.
+    # Bias [batch, heads, queries, keys] added to scores; the first two sizes may be 1.
     bias: Var | None = None
 
 
 def logarithms_of(scores: Scores) -> tuple[list[Equation], Var]:
-    """Equations for the logarithms of sums of exponentials, in float32."""
+    """Create the equations of the logarithms of sums of exponentials (log-sum-exp), in float32."""
     like = scores.product
     added: list[Equation] = []
 
@@ -96,7 +96,7 @@ def logarithms_of(scores: Scores) -> tuple[list[Equation], Var]:
 
 
 def forward_group(match: Match, stats: Var, equations: tuple[Equation, ...]) -> Group:
-    """The call for attention."""
+    """Return the group of the forward call."""
     forward = match.forward
     arrays = [(a.array, a.first) for a in forward.operands]
     biases = [] if match.bias is None else [(match.bias, 0)]
@@ -110,7 +110,7 @@ def forward_group(match: Match, stats: Var, equations: tuple[Equation, ...]) -> 
 
 
 def backward_group(match: Match, stats: Var, equations: tuple[Equation, ...]) -> Group:
-    """The call for its cotangents. Those that nobody needs are written to memory that nobody reads."""
+    """Return the group of the backward call. Unused cotangents are written to scratch memory."""
     forward, backward = match.forward, match.backward
     assert backward is not None
     q, k, v = forward.operands
@@ -143,7 +143,7 @@ def backward_group(match: Match, stats: Var, equations: tuple[Equation, ...]) ->
 
 
 def _dense(operand: Operand) -> tuple[int, int, int]:
-    """The strides of an array of its own."""
+    """Return the strides of a dense array of the operand's shape."""
     _, positions, width, _ = operand.layout
     heads = (1, 1, *operand.layout.batch)[-1]
     return heads * positions * width, positions * width, width

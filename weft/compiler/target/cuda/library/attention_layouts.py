@@ -1,4 +1,4 @@
-"""How contractions of attention read and write arrays of vectors: by batch, heads, positions and width."""
+"""Layouts of the arrays that contractions of attention read and write: batch, heads, positions and head dimension."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from weft.compiler.target.matmuls import strides_of
 from weft.ir.jaxpr import Equation, Var
 from weft.primitives.contraction.contract import free_axes
 
-# Vectors begin at multiples of so many elements.
+# Alignment of vectors in elements.
 MULTIPLE = 8
 
 
 class Layout(NamedTuple):
-    """How a contraction reads or writes an array: sizes of batch dimensions, positions and width, and the strides of
-    batch, heads and positions."""
+    """Layout of an array in a contraction: sizes of batch dimensions, positions and width (the head dimension), and
+    the strides of batch, heads and positions."""
 
     batch: tuple[int, ...]
     positions: int
@@ -30,8 +30,8 @@ class Layout(NamedTuple):
 def layout_of(
     shape: Sequence[int], strides: Sequence[int], batch: Sequence[int], positions: Sequence[int], width: Sequence[int]
 ) -> Layout | None:
-    """An array by its axes. There are at most two dimensions of the batch, one of positions, and a width whose elements
-    lie side by side; dimensions of size 1 do not count."""
+    """Return the layout of an array given its axes, or None if it has none: at most two batch dimensions, one of
+    positions, and a contiguous width; dimensions of size 1 do not count."""
     batched, along, across = ([n for n in axes if shape[n] != 1] for axes in (batch, positions, width))
     if len(batched) > 2 or len(along) != 1 or len(across) != 1 or strides[across[0]] != 1:
         return None
@@ -43,7 +43,7 @@ def layout_of(
 
 
 class Axes(NamedTuple):
-    """The axes of an operand of a contraction: those of the batch in the order of the result, contracted, and free."""
+    """Axes of an operand of a contraction: batch axes in the order of the result, contracted, and free."""
 
     batch: tuple[int, ...]
     contracted: tuple[int, ...]
@@ -51,14 +51,14 @@ class Axes(NamedTuple):
 
 
 def axes_of(contraction: Equation, side: int) -> Axes:
-    """The axes of the operand on one side."""
+    """Return the axes of the operand on one side of a contraction."""
     dimensions = contraction.params["dimension_numbers"]
     ranks = [len(a.aval.shape) for a in contraction.invars]  # type: ignore[attr-defined]
     return Axes(dimensions[1][side], dimensions[0][side], free_axes(ranks[0], ranks[1], dimensions)[side])
 
 
 def wide_axes(atom: Any, axes: Sequence[int]) -> list[int]:
-    """Those of an operand's axes that are longer than 1."""
+    """Return the axes of an operand that are longer than 1."""
     return [n for n in axes if atom.aval.shape[n] != 1]
 
 
@@ -67,7 +67,7 @@ def wide_axes(atom: Any, axes: Sequence[int]) -> list[int]:
 
 @dataclass(frozen=True)
 class Operand:
-    """An array of vectors that a contraction reads; equal ones are the same vectors in the same memory."""
+    """Array of vectors that a contraction reads; equal operands are the same vectors in the same memory."""
 
     array: Var
     first: int
@@ -79,7 +79,7 @@ class Operand:
 
 
 class Operands:
-    """The operands of a jaxpr's contractions, each looked at once."""
+    """Operands of a jaxpr's contractions, each analysed once."""
 
     def __init__(self, reader: Reader) -> None:
         self.reader = reader
@@ -87,12 +87,12 @@ class Operands:
         self._known: dict[tuple[int, int, str], tuple[Operand, tuple[Equation, ...]] | None] = {}
 
     def operand(self, contraction: Equation, side: int, positions: str) -> Operand | None:
-        """An operand whose positions are "contracted", or "free"; the width is the other."""
+        """Return an operand whose positions are on its `contracted` or `free` axes; the width is on the others."""
         found = self._found(contraction, side, positions)
         return None if found is None else found[0]
 
     def equations(self, contraction: Equation, side: int, positions: str) -> tuple[Equation, ...]:
-        """The equations by which it is a part of its array."""
+        """Return the equations by which the operand is a view of its array."""
         found = self._found(contraction, side, positions)
         return () if found is None else found[1]
 
@@ -125,22 +125,22 @@ def _aligned(view: View, layout: Layout) -> bool:
 
 @dataclass(frozen=True)
 class Result:
-    """A result of a contraction after what follows it: the array that it is written to, from which element on, how, and
-    the equations between."""
+    """Result of a contraction after the equations that follow it: the array it is written to, the first element, the
+    layout, and the equations."""
 
     value: Var
     first: int
     layout: Layout
     equations: tuple[Equation, ...]
     contraction: Equation
-    # The axis of the contraction's result for each of the array's dimensions; which side the positions are from.
+    # Axis of the contraction's result for each dimension of the array, and the operand side of the positions.
     order: tuple[int, ...]
     positions_side: int
 
 
 def result_of(reader: Reader, contraction: Equation, dtype: Any, positions_side: int) -> Result | None:
-    """A result after the transposes and conversions that follow it, if nobody else reads what is before them. The
-    positions are the free axes of the operand on one side, the width those of the other."""
+    """Return a result after the transposes and conversions that follow it, if no other equation reads the values
+    before them. Positions are the free axes of the operand on one side, the width those of the other."""
     (result,) = contraction.outvars
     value, order, after = result, list(range(len(result.aval.shape))), []  # type: ignore[attr-defined]
     while (equation := reader.only_reader(value)) is not None:
@@ -161,7 +161,7 @@ def result_of(reader: Reader, contraction: Equation, dtype: Any, positions_side:
 def _written(
     contraction: Equation, order: Sequence[int], positions_side: int, value_strides: Sequence[int]
 ) -> Layout | None:
-    """How a contraction writes its result, if dimensions in this order have these strides."""
+    """Return the layout in which a contraction writes its result, given the order and strides of dimensions."""
     strides = [0] * len(order)
     for axis, stride in zip(order, value_strides, strict=True):
         strides[axis] = stride
@@ -176,8 +176,8 @@ def _written(
 
 
 def packed(reader: Reader, results: Sequence[Result]) -> list[Result]:
-    """Results that are the parts of one array, which is a sum of them with zeros around, as one is that is written
-    where they are in it: cotangents of what was cut out of an array. Else the results as they are."""
+    """Combine results that are zero-padded and added into one array, each covering a slice of it (the cotangents of
+    slices), into writes to that array. Otherwise return the results unchanged."""
     pads = [pad for pad in (_padded(reader, result) for result in results) if pad is not None]
     if len(pads) < len(results) or not _covers([pad for pad, _ in pads]):
         return list(results)
@@ -200,7 +200,7 @@ def packed(reader: Reader, results: Sequence[Result]) -> list[Result]:
 
 
 def _padded(reader: Reader, result: Result) -> tuple[Equation, list[Equation]] | None:
-    """The equation that puts zeros around a result, the only one that reads it, and the reshapes before."""
+    """Return the equation that pads a result with zeros, its only reader, and the reshapes before."""
     value, reshapes = result.value, []
     while (found := reader.only_reader(value, "reshape")) is not None:
         reshapes.append(found)
@@ -213,7 +213,7 @@ def _padded(reader: Reader, result: Result) -> tuple[Equation, list[Equation]] |
 
 
 def _sum(reader: Reader, wanted: set[Any]) -> tuple[Any, list[Equation]]:
-    """The sum of these values and of nothing else, with the additions; or None."""
+    """Return the sum of exactly these values, with its additions; or None."""
     for start in wanted:
         value, seen, additions = start, {start}, []
         while seen != wanted and (addition := reader.only_reader(value, "add")) is not None:
@@ -229,7 +229,7 @@ def _sum(reader: Reader, wanted: set[Any]) -> tuple[Any, list[Equation]]:
 
 
 def _covers(pads: Sequence[Equation]) -> bool:
-    """Whether each element is in exactly one of what has zeros around it."""
+    """Return whether padded slices cover each element exactly once."""
     configurations = [pad.params["padding_config"] for pad in pads]
     axes = {n for one in configurations for n, (low, high, _) in enumerate(one) if low or high}
     if len(axes) != 1:

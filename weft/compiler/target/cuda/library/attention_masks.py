@@ -1,15 +1,15 @@
-"""Masks and biases of attention that are arrays, as the bias that cuDNN adds to scores.
+"""Masks and biases of attention that are arrays, rewritten as the bias that cuDNN adds to scores.
 
     where(mask, s + bias, fill)    ->    s + where(mask, max(bias, LOWEST), LOWEST)
 
-The backward call computes probabilities as exp(s + bias - log(sum of exp(s + bias))). That logarithm is exact enough
-only if the largest bias of a row is not far from 0: else it is subtracted from the row, which softmax does not feel.
-A row of which a mask leaves nothing is uniform in the program, or nan if `fill` is infinite. Here it has no bias and
-zeros in place of its queries, which makes it uniform; its cotangents of queries are zeros again afterwards, and what is
-nan in the program becomes nan after the calls.
+The backward call computes probabilities as exp(s + bias - log(sum of exp(s + bias))). That logarithm is precise enough
+only if the largest bias of a row is not far from 0; else it is subtracted from the row, which does not change a
+softmax. A fully masked row is uniform in the program, or NaN if `fill` is infinite. Here it gets no bias and zeros in
+place of its queries, which makes it uniform; afterwards its cotangents of queries are set to zero, and results that are
+NaN in the program are set to NaN.
 
-The backward call reads a bias of float32 quicker than others. The forward call of bfloat16 reads one of bfloat16
-quicker: it has that if nothing is rounded by it, where there are only masks, or a bias was in bfloat16 before.
+The backward call reads a float32 bias faster than others. The forward call in bfloat16 reads a bfloat16 bias faster; it
+gets one if that rounds nothing: with masks only, or if the bias was bfloat16 before.
 """
 
 from __future__ import annotations
@@ -29,30 +29,31 @@ from weft.compiler.target.cuda.library.composites import Order, Reader
 from weft.ir.jaxpr import Equation, Jaxpr, Var
 from weft.ir.primitive import lookup
 
-# What is added to the score of a key that a mask leaves out: nothing is left of it, and sums are finite.
+# Bias of a masked key: its exponential is 0, and sums stay finite.
 LOWEST = -1e30
-# The logarithm of a sum of this size still tells the elements of the sum.
+# Biases up to this size leave the log-sum-exp in float32 precise enough.
 FAR = 1024.0
 BATCH, HEADS, QUERIES, KEYS = range(4)
 
 
 class Shaped(NamedTuple):
-    """A bias [batch, heads, queries, keys], of size 1 where it is the same for all of a batch or all heads, and the
-    equations by which it has the shape and the dtype of scores."""
+    """Bias [batch, heads, queries, keys], with size 1 where it is broadcast over batch or heads, and the equations
+    that give it the shape and dtype of scores."""
 
     array: Var
     equations: tuple[Equation, ...]
 
 
 class Biases(NamedTuple):
-    """The bias of a call for attention, and of that for its cotangents."""
+    """Biases of the forward and the backward call."""
 
     forward: Shaped
     backward: Shaped
 
 
 def with_biases(reader: Reader, found: Sequence[Match]) -> tuple[Jaxpr, dict[Any, Biases]]:
-    """The jaxpr in which attention has biases that cuDNN adds, by what is added to scores."""
+    """Rewrite matched attention to add biases as cuDNN does; return the jaxpr and the biases by the value added to
+    scores."""
     rewriting = _Rewriting(reader)
     for match in found:
         _Attention(rewriting, match).rewrite()
@@ -60,24 +61,24 @@ def with_biases(reader: Reader, found: Sequence[Match]) -> tuple[Jaxpr, dict[Any
 
 
 class _Rewriting:
-    """A jaxpr that changes: equations as they are by now, those that are new, and the biases that they add."""
+    """Jaxpr under change: replaced equations, new ones, and the biases that they add."""
 
     def __init__(self, reader: Reader) -> None:
         self.reader = reader
         self.biases: dict[Any, Biases] = {}
         self._new: list[Equation] = []
         self._current: dict[int, Equation] = {}
-        # Layers may share a mask: what was computed of arrays.
+        # Biases by masks and bias, since layers may share them.
         self.known: dict[Any, _Computed] = {}
 
     def make(self, name: str, *operands: Any, like: Equation, **params: Any) -> Var:
-        """The result of a new equation."""
+        """Append a new equation and return its result."""
         self._new.append(new_equation(lookup(name), operands, params, like))
         (result,) = self._new[-1].outvars
         return result
 
     def collected(self, build: Callable[[], Any]) -> tuple[Any, list[Equation]]:
-        """What a function makes, and the equations for it, which are not in the jaxpr."""
+        """Run `build`; return its result and the equations it made, which are not added to the jaxpr."""
         before, self._new = self._new, []
         try:
             return build(), self._new
@@ -89,20 +90,20 @@ class _Rewriting:
         self._new += equations
 
     def current(self, equation: Equation) -> Equation:
-        """What has taken the place of an equation."""
+        """Return the equation that replaced this one, or itself."""
         return self._current.get(id(equation), equation)
 
     def put(self, equation: Equation, new: Equation) -> None:
-        """Put another equation in the place of one."""
+        """Replace an equation."""
         self._current[id(equation)] = new
 
     def rename(self, equations: Iterable[Equation], renamed: dict[Any, Any]) -> None:
-        """Let equations read other values."""
+        """Substitute operands of equations."""
         for equation in equations:
             self.put(equation, rename_operands(self.current(equation), renamed))
 
     def renamed(self, value: Var) -> Var:
-        """A new name for a value, whose old one is free for what is computed of it."""
+        """Rename a value at its definition and return the new name; the old one can be redefined from it."""
         equation = self.reader.definitions[value]
         now = self.current(equation)
         new = Var(value.aval)
@@ -110,11 +111,11 @@ class _Rewriting:
         return new
 
     def define(self, value: Var) -> None:
-        """Let the newest equation compute this value."""
+        """Make `value` the result of the newest equation."""
         self._new[-1] = with_results(self._new[-1], [value])
 
     def jaxpr(self) -> Jaxpr:
-        """The jaxpr as it is by now, each equation behind those that compute its operands."""
+        """Return the changed jaxpr in topological order."""
         before = self.reader.jaxpr
         equations = [*(self.current(e) for e in before.eqns), *self._new]
         order = Order({v: e for e in equations for v in e.outvars})
@@ -122,21 +123,21 @@ class _Rewriting:
             order.put(equation)
         if [e for e in order.equations if e.effects] != [e for e in before.eqns if e.effects]:
             return before
-        # Calls for cotangents may read biases that nobody reads yet.
+        # Keep biases alive that only the backward calls will read.
         biases = [b.backward.array for b in self.biases.values()]
         live = drop_dead(before.replace(eqns=order.equations, outvars=[*before.outvars, *biases]))
         return live.replace(outvars=live.outvars[: len(before.outvars)])
 
 
 class _Small(NamedTuple):
-    """A value before it is broadcast to the shape of scores, and its size along each of their four dimensions."""
+    """Value before it is broadcast to the shape of scores, with its sizes along their four dimensions."""
 
     value: Var
     sizes: tuple[int, ...]
 
 
 class _Computed(NamedTuple):
-    """What is computed of masks and a bias: biases of both calls, and in which rows masks leave something."""
+    """Biases of both calls for given masks and bias, and the rows that are not fully masked."""
 
     forward: Var
     backward: Var
@@ -144,7 +145,7 @@ class _Computed(NamedTuple):
 
 
 class _Attention:
-    """One attention, rewritten. Its arrays of four dimensions are by batch, heads, queries and keys."""
+    """Rewrite of one attention. Arrays of four dimensions are [batch, heads, queries, keys]."""
 
     def __init__(self, rewriting: _Rewriting, match: Match) -> None:
         self.all, self.match, self.scores = rewriting, match, match.scores
@@ -164,7 +165,7 @@ class _Attention:
         computed = self.computed([self.small(m.invars[0]) for m in masks])
         rows = computed.rows
         last = masks[0] if masks else scores.addition
-        assert last is not None  # there is a mask or a bias
+        assert last is not None  # the attention has a mask or a bias
         self.add_bias(computed, last)
         backward = self.match.backward
         if backward is not None and masks:
@@ -182,13 +183,13 @@ class _Attention:
             if not self.match.forward.computed:
                 self.replace_rows(self.match.forward.out, rows, math.nan)
             if dv is not None:
-                # Probabilities that are nan are in all sums over queries.
+                # NaN probabilities are part of every sum over queries.
                 self.replace_rows(dv, self.reduced("reduce_and", rows, QUERIES), math.nan)
 
     # -- what is added to scores -----------------------------------------------------------------------------------
 
     def computed(self, masks: Sequence[_Small]) -> _Computed:
-        """The biases that cuDNN adds, and the rows of which masks leave something."""
+        """Return the biases that cuDNN adds, and the rows that are not fully masked."""
         bias = None if self.scores.addition is None else self.small(self.scores.bias)
         key = (tuple(masks), bias, self.scores.causal, self.sizes, self.dtype)
         if key not in self.all.known:
@@ -196,14 +197,14 @@ class _Attention:
         return self.all.known[key]
 
     def holds(self, masks: Sequence[_Small]) -> Any:
-        """Where all masks hold."""
+        """Return the conjunction of all masks."""
         found = None
         for mask in map(self.four, masks):
             found = mask if found is None else self.make("and", *self.same_shape(found, mask))
         return found
 
     def of_masks(self, masks: Sequence[_Small]) -> _Computed:
-        """Without a bias: 0 where masks hold, and in rows of which they leave nothing."""
+        """Compute the bias of masks alone: 0 where they hold and in fully masked rows, else `LOWEST`."""
         holds = self.holds(masks)
         rows = self.reduced("reduce_or", holds, KEYS)
         free = self.make("or", *self.same_shape(holds, self.make("not", rows)))
@@ -214,7 +215,7 @@ class _Attention:
         return _Computed(forward, backward, rows)
 
     def of_bias(self, bias: _Small, masks: Sequence[_Small]) -> _Computed:
-        """The bias near 0 in each row, and 0 in rows of which masks leave nothing."""
+        """Compute a bias that is near 0 in each row, and 0 in fully masked rows."""
         literal = partial(make_literal, dtype=dtypes.float32)
         found = self.converted(self.four(bias), dtypes.float32)
         rows = None
@@ -236,11 +237,11 @@ class _Attention:
             found = self.make("select_n", condition, literal(0.0), found)
         found = self.all_keys(found)
         short = self.dtype == dtypes.bfloat16 == bias.value.aval.dtype  # type: ignore[attr-defined]
-        # Numbers of bfloat16 far from 0, and so near each other that it matters, have a difference of bfloat16.
+        # Rounding is exact where it matters: nearby bfloat16 numbers have a bfloat16 difference.
         return _Computed(self.converted(found, dtypes.bfloat16) if short else found, found, rows)
 
     def add_bias(self, computed: _Computed, last: Equation) -> None:
-        """Let a bias be added to scores, in the place of an equation, the last one of those that changed them."""
+        """Replace `last`, the last equation that changes scores, by the addition of a bias."""
         addition = self.scores.addition
         if addition is None:
             scores = self.scores.selections[-1].invars[2]
@@ -265,8 +266,8 @@ class _Attention:
         self.all.put(last, with_results(new, last.outvars))
 
     def share(self, backward: Backward) -> None:
-        """Let others read the cotangent of scores in the dtype in which cuDNN writes it. A causal mask is in its call,
-        other masks are applied to what it has written."""
+        """Redefine the cotangent of scores, which other equations read, from the dtype in which cuDNN writes it. A
+        causal mask is part of the call; other masks are applied to its result."""
         cotangents = backward.cotangents
         masked = cotangents.selections if self.scores.causal else ()
         value: Any = masked[0].outvars[0] if masked else cotangents.scores
@@ -279,36 +280,36 @@ class _Attention:
 
     @staticmethod
     def inside(backward: Backward) -> list[Equation]:
-        """The equations of cotangents that are in the call, but for masks."""
+        """Return the equations of cotangents inside the call, except masks."""
         found = [*backward.equations, *(r.contraction for r in backward.results if r is not None)]
         masks = backward.cotangents.selections
         return [e for e in found if all(e is not mask for mask in masks)]
 
     def all_keys(self, array: Any) -> Var:
-        """The array, not of size 1 along queries and keys."""
+        """Broadcast an array along queries and keys."""
         return self.broadcast(array, (*array.aval.shape[:QUERIES], *self.sizes[QUERIES:]))
 
-    # -- rows of which masks leave nothing ---------------------------------------------------------------------------
+    # -- fully masked rows ---------------------------------------------------------------------------------------------
 
     def chosen(self, holds: Var, axes: Mapping[int, int], value: Any, rest: float) -> Var:
-        """A value where a condition holds, and this number elsewhere."""
+        """Select `value` where a condition holds, and the number `rest` elsewhere."""
         condition = self.broadcast_to(holds, axes, value.aval.shape)
         return self.make("select_n", condition, make_literal(rest, value.aval.dtype), value)
 
     def replace_rows(self, result: Result, holds: Var, rest: float) -> None:
-        """Let a result of attention be this number where a condition does not hold."""
+        """Set rows of a result of attention to `rest` where a condition does not hold."""
         raw = self.all.renamed(result.value)
         self.chosen(holds, self.axes_of_result(result), raw, rest)
         self.all.define(result.value)
 
     def axes_of_queries(self) -> dict[int, int]:
-        """The axis of the queries' array for each of the dimensions."""
+        """Return the axis of the queries' array for each dimension."""
         queries, axes = self.scores.product.invars[0], axes_of(self.scores.product, 0)
         (positions,) = wide_axes(queries, axes.free)
         return {**dict(zip(self.batch, wide_axes(queries, axes.batch), strict=True)), QUERIES: positions}
 
     def axes_of_result(self, result: Result) -> dict[int, int]:
-        """The axis of a result's array for each of the dimensions; its positions are queries."""
+        """Return the axis of a result's array for each dimension; its positions are queries."""
         value = result.contraction.outvars[0]
         first, second = (axes_of(result.contraction, side) for side in (0, 1))
         start = len(first.batch) + (len(first.free) if result.positions_side else 0)
@@ -320,9 +321,9 @@ class _Attention:
     # -- arrays of four dimensions -----------------------------------------------------------------------------------
 
     def small(self, atom: Any) -> _Small:
-        """A value of the shape of scores before it was broadcast."""
+        """Return a value of the shape of scores before it was broadcast."""
         sizes = self.sizes
-        # For each axis that is longer than 1, the dimension that it is.
+        # Dimension of scores for each axis longer than 1.
         dimensions = dict(zip(wide_axes(atom, range(len(atom.aval.shape))), _wide(sizes), strict=True))
         while True:
             broadcast = self.all.reader.computed_by(atom, "broadcast_in_dim")
@@ -342,7 +343,7 @@ class _Attention:
                 return _Small(atom, tuple(size if n in own else 1 for n, size in enumerate(sizes)))
 
     def four(self, small: _Small) -> Any:
-        """A value with four dimensions."""
+        """Reshape a value to four dimensions."""
         return self.reshaped(small.value, small.sizes)
 
     def make(self, name: str, *operands: Any, **params: Any) -> Var:
@@ -357,22 +358,22 @@ class _Attention:
         return value if same else self.make("convert_element_type", value, new_dtype=dtype, weak_type=False)
 
     def broadcast(self, value: Any, shape: tuple[int, ...]) -> Any:
-        """An array of four dimensions, repeated along those of size 1."""
+        """Broadcast an array of four dimensions to a shape."""
         return self.broadcast_to(value, {n: n for n in range(4)}, shape)
 
     def same_shape(self, *values: Any) -> list[Any]:
-        """Arrays of four dimensions, repeated to one shape."""
+        """Broadcast arrays of four dimensions to one shape."""
         shape = tuple(max(sizes) for sizes in zip(*(v.aval.shape for v in values), strict=True))
         return [self.broadcast(v, shape) for v in values]
 
     def reduced(self, name: str, value: Any, axis: int) -> Any:
-        """An array of four dimensions, reduced to size 1 along one of them."""
+        """Reduce an array of four dimensions to size 1 along one of them."""
         found = self.make(name, value, axes=(axis,))
         shape = value.aval.shape
         return self.reshaped(found, (*shape[:axis], 1, *shape[axis + 1 :]))
 
     def broadcast_to(self, value: Any, axes: Mapping[int, int], shape: tuple[int, ...]) -> Any:
-        """An array of four dimensions, repeated to a shape in which its dimensions are these axes."""
+        """Broadcast an array of four dimensions to a shape in which they are at `axes`."""
         if value.aval.shape == shape and all(n == axis for n, axis in axes.items()):
             return value
         wide = _wide(value.aval.shape)
@@ -385,11 +386,11 @@ class _Attention:
 
 
 def with_results(equation: Equation, results: Sequence[Any]) -> Equation:
-    """The equation, which computes these values now."""
+    """Return the equation with other results."""
     rest = (equation.primitive, equation.params, equation.effects, equation.source, equation.stack)
     return Equation(equation.invars, results, *rest)
 
 
 def _wide(sizes: Sequence[int]) -> list[int]:
-    """The dimensions that are longer than 1."""
+    """Return the dimensions that are longer than 1."""
     return [n for n, size in enumerate(sizes) if size != 1]

@@ -1,7 +1,7 @@
-"""The scores of attention, and their cotangents, as programs and differentiation write them.
+"""Scores of attention and their cotangents, as programs and differentiation write them.
 
 s = q kᵀ;  s = s scale;  s = s + bias;  s = where(mask, s, -inf);  p = softmax(s)
-ds = p / sum (dp - sum(dp p)), masked and multiplied again
+ds = p / sum (dp - sum(dp p)), masked and scaled again
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from weft.base import dtypes
 from weft.compiler.target.cuda.library.composites import Reader, is_literal
 from weft.ir.jaxpr import Equation, Literal, Var
 
-# A mask that adds as much as this, or replaces scores by it, leaves nothing of a key.
+# Scores masked by at most this number have probability 0.
 MASKED = -1e9
 
 
 class Chain:
-    """Follows values back to where they come from; `members` are the equations on the way."""
+    """Walk from a value back to its definition; `members` collects the equations on the way."""
 
     def __init__(self, reader: Reader) -> None:
         self.reader = reader
@@ -29,7 +29,7 @@ class Chain:
         return equation
 
     def source(self, atom: Any) -> Any:
-        """What a value is before conversions and dimensions of size 1."""
+        """Return the value before conversions and reshapes that only change dimensions of size 1."""
         while True:
             for name in ("convert_element_type", "reshape"):
                 found = self.reader.computed_by(atom, name)
@@ -40,12 +40,12 @@ class Chain:
                 return atom
 
     def by(self, atom: Any, name: str) -> Equation | None:
-        """The equation of this operation that computes a value."""
+        """Return the equation that computes a value, if it is this operation."""
         found = self.reader.computed_by(self.source(atom), name)
         return None if found is None else self.add(found)
 
     def with_operand(self, atom: Any, name: str, operand: Any) -> Any:
-        """The other operand of this operation of two, if one is this value."""
+        """Return the other operand of a binary operation, if one is `operand`."""
         found = self.by(atom, name)
         if found is None:
             return None
@@ -54,7 +54,7 @@ class Chain:
         return second if first is wanted else first if second is wanted else None
 
     def row(self, atom: Any) -> Any:
-        """What is broadcast along the last dimension."""
+        """Return the value that is broadcast along the last dimension."""
         found = self.by(atom, "broadcast_in_dim")
         if found is None:
             return None
@@ -65,14 +65,14 @@ class Chain:
         return self.source(found.invars[0]) if wide == along else None
 
     def reduced(self, atom: Any, name: str) -> Any:
-        """What is reduced along its last dimension."""
+        """Return the value that is reduced along its last dimension."""
         found = self.by(atom, name)
         if found is None or found.params["axes"] != (len(found.invars[0].aval.shape) - 1,):  # type: ignore[attr-defined]
             return None
         return self.source(found.invars[0])
 
     def scaled(self, atom: Any) -> tuple[Any, float]:
-        """What is multiplied or divided by literals, and by what in all."""
+        """Follow multiplications and divisions by literals; return the value and the total factor."""
         scale = 1.0
         while True:
             for name in ("mul", "div"):
@@ -87,14 +87,15 @@ class Chain:
 
 
 def same_but_ones(reshape: Equation) -> bool:
+    """Return whether a reshape only adds or removes dimensions of size 1."""
     before, after = (a.aval.shape for a in (reshape.invars[0], reshape.outvars[0]))  # type: ignore[attr-defined]
     return [d for d in before if d != 1] == [d for d in after if d != 1]
 
 
 class Scores(NamedTuple):
-    """Probabilities and what they are computed from. What is added to the scores is the operand `bias` of `addition`;
-    then `selections`, the last one first, put `fill` where their conditions do not hold. `causal` says that there is
-    one, whose condition is that a query is not before a key."""
+    """Matched softmax: probabilities and the equations before them. `addition` adds `bias` to the scores; then
+    `selections`, the last one first, put `fill` where their conditions do not hold. `causal`: there is one
+    selection, whose condition is query >= key."""
 
     probabilities: Var
     exponentials: Any
@@ -111,12 +112,12 @@ class Scores(NamedTuple):
 
     @property
     def is_plain(self) -> bool:
-        """Whether there is no mask but the causal one, and no bias."""
+        """Whether there is no bias and no mask other than the causal one."""
         return self.addition is None and (self.causal or not self.selections)
 
 
 def scores_of(reader: Reader, division: Equation) -> Scores | None:
-    """The scores of which a division makes probabilities."""
+    """Match the softmax that ends in a division."""
     chain = Chain(reader)
     chain.add(division)
     exponentials = chain.source(division.invars[0])
@@ -155,7 +156,7 @@ def scores_of(reader: Reader, division: Equation) -> Scores | None:
 
 
 def _selections(chain: Chain, scores: Any) -> list[Equation]:
-    """The equations that replace scores by a number that leaves nothing of a key, the last one first."""
+    """Return the equations that mask scores by a number of at most `MASKED`, the last one first."""
     found: list[Equation] = []
     while (selection := chain.reader.computed_by(chain.source(scores), "select_n")) is not None:
         condition, masked = selection.invars[:2]
@@ -169,8 +170,8 @@ def _selections(chain: Chain, scores: Any) -> list[Equation]:
 
 
 def _added(chain: Chain, scores: Any) -> tuple[Equation, float, Equation | None, Any] | None:
-    """The contraction that scores are, the number that it is multiplied by, the equation that adds to them, and what is
-    added; None for these two if there is none."""
+    """Match scores as a scaled contraction plus an optional bias; return the contraction, its factor, the addition
+    and the bias (None without one)."""
     addition = chain.reader.computed_by(chain.source(scores), "add")
     if addition is None:
         source, scale = chain.scaled(scores)
@@ -188,7 +189,7 @@ def _added(chain: Chain, scores: Any) -> tuple[Equation, float, Equation | None,
 
 
 def _causal(chain: Chain, condition: Any) -> bool:
-    """Whether a condition is that a query, the last dimension but one, is not before a key, the last one."""
+    """Return whether a condition is query >= key, along the last two dimensions."""
     atom = chain.source(condition)
     broadcast = chain.reader.computed_by(atom, "broadcast_in_dim")
     if broadcast is not None:
@@ -211,8 +212,8 @@ def _causal(chain: Chain, condition: Any) -> bool:
 
 
 class Cotangents(NamedTuple):
-    """The contraction that computes the cotangent of probabilities, the equations that mask the cotangent of scores,
-    the last one first, and that cotangent before them."""
+    """Matched softmax cotangent: the contraction that computes the cotangent of probabilities, the equations that
+    mask the cotangent of scores (the last one first), and that cotangent before them."""
 
     product: Equation
     selections: tuple[Equation, ...]
@@ -220,8 +221,8 @@ class Cotangents(NamedTuple):
 
 
 def cotangents_of(chain: Chain, scores: Scores, atom: Any) -> Cotangents | None:
-    """What a cotangent of products of queries and keys comes from, if that of masked scores is
-    p / total (dp - sum(dp p)), as differentiating a quotient writes it."""
+    """Match the cotangent of products of queries and keys: that of masked scores must be p / total (dp - sum(dp p)),
+    as differentiating a quotient writes it."""
     atom, scale = chain.scaled(atom)
     if not math.isclose(scale, scores.scale, rel_tol=1e-6):
         return None
@@ -253,7 +254,7 @@ def cotangents_of(chain: Chain, scores: Scores, atom: Any) -> Cotangents | None:
 
 
 def _quotient(chain: Chain, scores: Scores, atom: Any) -> Any:
-    """What is divided by the total of exponentials."""
+    """Return the dividend of a division by the total of exponentials."""
     found = chain.by(atom, "div")
     if found is None or type(found.invars[1]) is Literal or chain.row(found.invars[1]) is not scores.total:
         return None

@@ -1,5 +1,5 @@
-"""Calls of libraries as integers, which is what a step of a program holds: written when it is planned, and read by the
-runtime that makes the call. Dtypes are indices into `DTYPES`."""
+"""Library calls as integers, the form in which a step of a program holds them: written by planning, read by the
+runtime. Dtypes are indices into `DTYPES`."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ DTYPES = tuple(
         "float8_e4m3fn",
     )
 )  # fmt: skip
-# The results of a matmul as they are, or after one of these functions.
+# Activations in the epilogue of a matmul; empty for none.
 ACTIVATIONS = ("", "relu", "gelu")
-# How exactly float32 is multiplied: in the format with ten bits of mantissa that tensor cores have, or as it is.
+# Products of float32: rounded to the 10-bit mantissa of tensor cores (tf32), or exact.
 TF32, EXACT = 1, 0
 
 
 def dtype_index(dtype: Any) -> int:
-    """The integer for a dtype."""
+    """Return the index of a dtype in `DTYPES`."""
     return DTYPES.index(dtypes.as_dtype(dtype))
 
 
 class Record:
-    """Integers by name; the last field may be a tuple of them."""
+    """Named integers; the last field may be a tuple of them."""
 
     @property
     def integers(self) -> tuple[int, ...]:
-        """All of it, as parameters of a step."""
+        """All fields, as parameters of a step."""
         *first, last = astuple(self)  # type: ignore[call-overload]
         return (*map(int, first), *(map(int, last) if isinstance(last, tuple) else (int(last),)))
 
     @classmethod
     def of(cls, integers: Sequence[int]) -> Self:
-        """The record that these are the integers of."""
+        """Return the record with these integers."""
         *first, last = fields(cls)  # type: ignore[arg-type]
         values = dict(zip((f.name for f in first), integers, strict=False))
         rest = integers[len(first) :]
@@ -51,11 +51,11 @@ class Record:
 
 @dataclass(frozen=True)
 class MatmulCall(Record):
-    """C[i, j] = act(sum of A[i, l] B[l, j] + bias[j]), all stored by rows, a batch of them, in loops.
+    """C[i, j] = act(sum of A[i, l] B[l, j] + bias[j]), all stored by rows, for a batch, in loops.
 
-    A matrix that is `transposed` is stored as its transpose; strides are in elements, from a row to the next one as it
-    is stored. The operands of the call are A, B, then the bias if there is one, then C, then what the activation is
-    applied to, if that is a result too (`has_input`).
+    A `transposed` matrix is stored as its transpose; strides are in elements, from row to row as stored. The operands
+    of the call are A, B, the bias if there is one, C, and the operand of the activation if that is a result too
+    (`has_input`).
     """
 
     rows: int
@@ -82,7 +82,7 @@ class MatmulCall(Record):
 
 @dataclass(frozen=True)
 class ConvolutionSizes:
-    """The forward convolution that one is, or is a gradient of: shapes of operand, kernel and result, features last."""
+    """Forward convolution (or the one whose gradient this is): shapes of operand, kernel and result, features last."""
 
     shapes: tuple[tuple[int, ...], ...]
     strides: tuple[int, ...]
@@ -93,10 +93,10 @@ class ConvolutionSizes:
 
 @dataclass(frozen=True)
 class ConvolutionCall(Record):
-    """A convolution of so many spatial dimensions, or one of its gradients. The operands and the result of the call are
-    operand, kernel and result of the forward convolution; result, kernel and operand (data); operand, result and kernel
-    (weights). One with a bias, which is added to all features, has that before the result; with `relu` it is then 0
-    where it is less."""
+    """Convolution of `rank` spatial dimensions, or one of its gradients. Operands and result of the call are:
+    operand, kernel, result (forward); cotangent of the result, kernel, cotangent of the operand (data); operand,
+    cotangent of the result, cotangent of the kernel (weights). A bias over features precedes the result; `relu`
+    clamps the result at 0."""
 
     kind: int
     dtype: int
@@ -111,7 +111,7 @@ class ConvolutionCall(Record):
 
     @property
     def parts(self) -> ConvolutionSizes:
-        """The sizes by name."""
+        """Sizes by name."""
         whole, rank = self.rank + 2, self.rank
         shapes = tuple(self.sizes[n * whole : (n + 1) * whole] for n in range(3))
         rest = self.sizes[3 * whole :]
@@ -121,13 +121,12 @@ class ConvolutionCall(Record):
 
 @dataclass(frozen=True)
 class AttentionCall(Record):
-    """softmax(q kᵀ scale + bias, of keys that are not after the query if it is `causal`) v, for heads of a batch.
+    """softmax(q kᵀ scale + bias) v for heads of a batch; with `causal`, over keys up to the query.
 
-    Its arrays are q, k, v, o and the logarithms of sums in float32, [batch, heads, queries]; of the `backward` one
-    these and the cotangent of o, the cotangents of q, k and v, and memory for a float32 for each query and head.
-    Then the bias, if there is one, and in the backward call the cotangent of scores before they are multiplied, if that
-    is a result.
-    Several may be parts of one array.
+    Arrays of the forward call are q, k, v, o and the log-sum-exp in float32, [batch, heads, queries]; the `backward`
+    call adds the cotangent of o, those of q, k and v, and scratch of one float32 per query and head. Then the bias, if
+    there is one, and in the backward call the cotangent of scores (before scaling) if that is a result. Several may be
+    slices of one array.
     """
 
     backward: int
@@ -138,38 +137,37 @@ class AttentionCall(Record):
     width: int
     dtype: int
     causal: int
-    # The bits of a float32.
+    # Bits of a float32.
     scale_bits: int
-    # The first sizes of the bias, [batch, heads, queries, keys], 1 if it is the same along a dimension; 0 without one.
+    # Leading sizes of the bias [batch, heads, queries, keys], 1 where it is broadcast; 0 without a bias.
     bias_batch: int
     bias_heads: int
     bias_dtype: int
     # Whether the cotangent of scores is a result.
     of_scores: int
-    # For each array, which operand or result of the call it is in, and at which element of that it begins. Then the
-    # steps from one batch, head and position to the next, in elements, for q, k, v and o, and for the cotangents of o,
-    # q, k and v.
+    # For each array the operand or result that holds it and its first element there. Then the strides in elements of
+    # batch, heads and positions for q, k, v and o, and for the cotangents of o, q, k and v.
     parts: tuple[int, ...]
 
     @property
     def scale(self) -> float:
-        """What products of queries and keys are multiplied by."""
+        """Factor of products of queries and keys."""
         return float(np.int32(self.scale_bits).view(np.float32))
 
     @property
     def bias_shape(self) -> tuple[int, int, int, int] | None:
-        """The shape of the bias, if there is one."""
+        """Shape of the bias, or None without one."""
         return (self.bias_batch, self.bias_heads, self.queries, self.keys) if self.bias_batch else None
 
     @property
     def layouts(self) -> list[tuple[int, int, int]]:
-        """The strides of each array of vectors."""
+        """Strides of each array of vectors."""
         strides = self.parts[2 * self._arrays :]
         return [(a, b, c) for a, b, c in zip(*(strides[n::3] for n in range(3)), strict=True)]
 
     @property
     def sources(self) -> tuple[tuple[int, int], ...]:
-        """The operand or result that each array is in, and the element that it begins at."""
+        """Operand or result that holds each array, and its first element there."""
         return tuple((self.parts[2 * n], self.parts[2 * n + 1]) for n in range(self._arrays))
 
     @property
@@ -179,8 +177,8 @@ class AttentionCall(Record):
 
 @dataclass(frozen=True)
 class TransformCall(Record):
-    """A Fourier transform of the last dimensions of an array, from `kind` of `FftType`; inverse ones are divided by the
-    number of elements. Operand, result, and memory for a copy of the operand, which some transforms overwrite."""
+    """Fourier transform of the last dimensions of an array, of `kind` in `FftType`; inverse ones are divided by the
+    number of elements. Arrays: operand, result, and a copy of the operand for transforms that overwrite it."""
 
     kind: int
     double: int
@@ -190,9 +188,9 @@ class TransformCall(Record):
 
 @dataclass(frozen=True)
 class TriangularCall(Record):
-    """The x with op(a) x = b, or x op(a) = b if `right`, for a batch of matrices of `size` rows, stored by rows;
-    `others` is how many right hand sides there are. `operation` is 0, or 1 for the transposed a, 2 for its
-    conjugate."""
+    """Solution x of op(a) x = b, or x op(a) = b if `right`, for a batch of matrices of `size` rows, stored by rows;
+    `others` is the number of right-hand sides. `operation` is 0, 1 for the transpose of a, or 2 for its conjugate
+    transpose."""
 
     dtype: int
     batch: int
@@ -206,8 +204,8 @@ class TriangularCall(Record):
 
 @dataclass(frozen=True)
 class SolverCall(Record):
-    """A factorization of a batch of matrices of rows and columns, stored by columns; `routine` is an index into
-    `SOLVERS`, `option` what it means for it."""
+    """Factorization of a batch of matrices stored by columns; `routine` is an index into `SOLVERS`, which defines
+    the meaning of `option`."""
 
     routine: int
     dtype: int
@@ -220,5 +218,5 @@ class SolverCall(Record):
 # Routines of cuSOLVER: Cholesky factors, LU, QR and its Q, eigenvalues and singular values.
 SOLVERS = ("potrf", "getrf", "geqrf", "orgqr", "syevd", "gesvd")
 SOLVER_ROUTINE, TRIANGULAR_ROUTINE, TRANSFORM_ROUTINE = "cusolver", "cublas_triangular", "cufft_transform"
-# Routines that wait for the GPU on their way, so that they cannot be recorded.
+# Routines that synchronise with the GPU, so they cannot be recorded in a graph.
 NOT_RECORDED = frozenset({SOLVER_ROUTINE})

@@ -1,4 +1,4 @@
-"""Finds what one call of a library computes in a jaxpr."""
+"""Composition of equations that one library call computes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from weft.ir.jaxpr import Jaxpr
 
 
 def compose(jaxpr: Jaxpr, target: Target) -> Jaxpr:
-    """The jaxpr with a fusion of the kind "library" for each group of equations that one call computes."""
+    """Replace each group of equations that one call computes by a fusion of kind "library"."""
     jaxpr = with_one_hot(jaxpr)
     jaxpr, convolutions = with_library_convolutions(jaxpr, target)
     jaxpr, attention = with_attention(jaxpr, target)

@@ -1,4 +1,4 @@
-"""Groups of equations that become one call: how a jaxpr is searched for them, and how it is regrouped."""
+"""Groups of equations that become one library call: matching helpers, and regrouping of a jaxpr."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _FUSION: Any = fusion
 
 
 class Composite(ABC):
-    """What one call computes: the `routine` of a fusion of the kind "library". Equal ones are equal calls. One that is
-    `slow` to prepare is prepared while kernels are written."""
+    """Computation of one call: the `routine` of a fusion of kind "library". Equal composites are equal calls. `slow`
+    ones are prepared while kernels are compiled."""
 
     slow: ClassVar[bool] = False
 
     @abstractmethod
     def plan(self, equation: Equation) -> LibraryCall:
-        """The call of a fusion."""
+        """Return the call of a fusion."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """Equations, in order, that are one call with these operands and results; `hero` is the leading one."""
+    """Equations, in order, that one call computes, with its operands and results; `hero` is the leading one."""
 
     equations: tuple[Equation, ...]
     operands: tuple[Var, ...]
@@ -39,7 +39,7 @@ class Group:
     routine: Composite
 
     def fusion(self) -> Equation:
-        """The group as one equation."""
+        """Return the group as one fusion equation."""
         last = self.equations[-1]
         reasons = (Reason("library", self.hero.primitive.name, str(self.routine), True),)
         params = {
@@ -53,7 +53,7 @@ class Group:
 
 
 class Reader:
-    """A jaxpr as patterns read it: which equation computes a value, and which read it."""
+    """Use-def index of a jaxpr: the definition of each value, and its readers."""
 
     def __init__(self, jaxpr: Jaxpr) -> None:
         self.jaxpr = jaxpr
@@ -68,33 +68,33 @@ class Reader:
                 self.readers.setdefault(atom, []).append(equation)
 
     def position(self, equation: Equation) -> int:
-        """Where an equation is."""
+        """Return the position of an equation."""
         return self._positions[id(equation)]
 
     def computed_by(self, atom: Any, name: str) -> Equation | None:
-        """The equation that computes a value, if it is this operation and has no effects."""
+        """Return the equation that computes a value, if it is this operation and has no effects."""
         found = None if type(atom) is Literal else self.definitions.get(atom)
         return found if found is not None and is_operation(found, name) and not found.effects else None
 
     def only_reader(self, v: Any, name: str = "") -> Equation | None:
-        """The one equation that reads a value, if there is one and it is this operation."""
+        """Return the only reader of a value, if there is exactly one and it is this operation."""
         if v in self.results or len(self.readers.get(v, ())) != 1:
             return None
         (reader,) = self.readers[v]
         return reader if not name or is_operation(reader, name) else None
 
     def needed_outside(self, v: Any, inside: Sequence[Equation]) -> bool:
-        """Whether others than these equations read a value."""
+        """Return whether equations other than these read a value."""
         return v in self.results or any(all(e is not i for i in inside) for e in self.readers.get(v, ()))
 
 
 def is_operation(equation: Equation, name: str) -> bool:
-    """Whether an equation is of this primitive of Weft's."""
+    """Return whether an equation applies this built-in primitive."""
     return equation.primitive is lookup(name)
 
 
 def is_literal(atom: Any, value: float) -> bool:
-    """Whether an operand is this number, in its dtype."""
+    """Return whether an operand is this number, in its dtype."""
     if type(atom) is not Literal:
         return False
     array = atom.val
@@ -102,15 +102,15 @@ def is_literal(atom: Any, value: float) -> bool:
 
 
 class Order:
-    """Equations one after the other, each behind those that compute its operands; `makers` has these by value."""
+    """Topological order of equations; `makers` maps each value to its definition."""
 
     def __init__(self, makers: Mapping[Any, Equation]) -> None:
         self.equations: list[Equation] = []
         self._makers = makers
-        self._state: dict[int, bool] = {}  # whether an equation is in its place, or waits for its operands
+        self._state: dict[int, bool] = {}  # True: placed; False: waiting for its operands
 
     def put(self, equation: Equation) -> bool:
-        """Put an equation behind all others, and before it what it needs; whether that does not need itself."""
+        """Append an equation after its dependencies; return False if they are cyclic."""
         stack = [equation]
         while stack:
             top = stack[-1]
@@ -132,15 +132,14 @@ class Order:
 
 
 def regrouped(jaxpr: Jaxpr, groups: Sequence[Group]) -> Jaxpr:
-    """The jaxpr with groups in place of their equations. What others read of a group is a result of it, or computed
-    again. Groups that would have to wait for themselves are left out, and so are all if effects would change their
-    order."""
+    """Replace the equations of groups by fusions. Values of a group that other equations read are results of it or
+    recomputed. Groups that would create a cycle are dropped; so are all if effects would be reordered."""
     if not groups:
         return jaxpr
     fusions = [g.fusion() for g in groups]
     makers: dict[Any, Equation] = {v: e for e in jaxpr.eqns for v in e.outvars}
     makers |= {v: f for f in fusions for v in f.outvars}
-    # A group comes where the last of its equations was, or before those that read it.
+    # A group stands at the position of its last equation, or before its first reader.
     positions = {id(e): n for n, e in enumerate(jaxpr.eqns)}
     of_last: dict[int, list[Equation]] = {}
     for group, fused in zip(groups, fusions, strict=True):
@@ -160,7 +159,7 @@ def regrouped(jaxpr: Jaxpr, groups: Sequence[Group]) -> Jaxpr:
 
 
 def _alive(jaxpr: Jaxpr, makers: dict[Any, Equation]) -> set[int]:
-    """The equations that results and effects need, by identity."""
+    """Return the identities of equations that results and effects depend on."""
     found: set[int] = set()
     todo = [makers[a] for a in jaxpr.outvars if type(a) is Var and a in makers]
     todo += [e for e in jaxpr.eqns if e.effects]

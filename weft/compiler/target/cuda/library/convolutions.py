@@ -1,16 +1,15 @@
 """Convolutions by cuDNN: forward, and the two gradients, which are convolutions in a program.
 
-A convolution that cuDNN computes is written with its features last: operand [N, ..., C], kernel [K, ..., C], result
-[N, ..., K]. What is stored otherwise is transposed by equations of their own, which fuse with what is around them.
+A convolution that cuDNN computes is rewritten with features last: operand [N, ..., C], kernel [K, ..., C], result [N,
+..., K]. Other layouts are transposed by separate equations, which fuse with their neighbours.
 
     conv(x, w)                                     forward
-    conv(dy, rev(w)), dilated by the stride        the gradient of the operand
-    conv(x, dy), with windows larger than results  the gradient of the kernel
+    conv(dy, rev(w)), dilated by the stride        gradient of the operand
+    conv(x, dy), with windows larger than results  gradient of the kernel
 
-A bias of the features and relu are in the call of a forward convolution of float32 by tf32; where relu is
-differentiated, it is its result that is compared with 0, so that nobody needs what it was applied to. Calls of short
-floats have neither: cuDNN compiles them for most of a second each, and saves less than a kernel after the convolution
-takes.
+A forward convolution of float32 by tf32 includes a bias of the features and relu; the derivative of relu compares its
+result with 0, so that its operand is not needed. Calls in 16-bit floats include neither: cuDNN compiles them for most
+of a second each, and saves less than the kernel after the convolution takes.
 """
 
 from __future__ import annotations
@@ -37,13 +36,13 @@ from weft.primitives.families import inverse_permutation
 ROUTINE = "cudnn_convolution"
 FORWARD, DATA, WEIGHTS = "forward", "data", "weights"
 KINDS = (FORWARD, DATA, WEIGHTS)
-# Spatial dimensions that cuDNN has kernels for.
+# Most spatial dimensions of cuDNN's kernels.
 MOST_SPATIAL = 3
 
 
 @dataclass(frozen=True)
 class LibraryConvolution(Composite):
-    """A convolution with features last; the operands and the result of the call are those of the kind."""
+    """Convolution with features last; operands and result of the call depend on the kind."""
 
     kind: str
     strides: tuple[int, ...]
@@ -64,7 +63,7 @@ class LibraryConvolution(Composite):
             WEIGHTS: (first.shape, result.shape, second.shape),
         }[self.kind]
         windows = [self.strides, self.dilations, self.low, self.high]
-        if len(self.strides) == 1:  # there are none of one dimension, so there is one more of size 1
+        if len(self.strides) == 1:  # cuDNN has no 1D convolutions: add a dimension of size 1
             shapes = tuple((shape[0], 1, *shape[1:]) for shape in shapes)
             windows = [(neutral, *values) for neutral, values in zip((1, 1, 0, 0), windows, strict=True)]
         call = ConvolutionCall(
@@ -81,7 +80,7 @@ class LibraryConvolution(Composite):
 
 
 def with_library_convolutions(jaxpr: Jaxpr, target: Target) -> tuple[Jaxpr, list[Group]]:
-    """The jaxpr with the convolutions that cuDNN computes written with features last, and a group for each of them."""
+    """Rewrite the convolutions that cuDNN computes with features last; return the jaxpr and a group for each."""
     if not target.libraries.convolution_dtypes:
         return jaxpr, []
     reader = Reader(jaxpr)
@@ -98,7 +97,8 @@ def with_library_convolutions(jaxpr: Jaxpr, target: Target) -> tuple[Jaxpr, list
 
 
 def _with_epilogues(jaxpr: Jaxpr, groups: Sequence[Group]) -> tuple[Jaxpr, list[Group]]:
-    """Groups of convolutions with what follows them, and the jaxpr in which what relu was applied to is not needed."""
+    """Extend groups by the equations that follow convolutions; return the jaxpr, whose relu derivatives read the
+    result of relu, and the groups."""
     reader = Reader(jaxpr)
     compared: dict[int, Equation] = {}
     found = []
@@ -120,7 +120,7 @@ def _with_epilogues(jaxpr: Jaxpr, groups: Sequence[Group]) -> tuple[Jaxpr, list[
 
 
 def _with_bias(reader: Reader, group: Group) -> Group | None:
-    """The group with the addition that follows it, if that is of a number for each feature."""
+    """Extend a group by the addition that follows it, if it adds one number per feature; else return None."""
     routine, (value,) = group.routine, group.results
     assert isinstance(routine, LibraryConvolution)
     addition = reader.only_reader(value, "add")
@@ -150,8 +150,7 @@ def _with_bias(reader: Reader, group: Group) -> Group | None:
 
 
 def _relu_of(reader: Reader, value: Var) -> tuple[Equation, list[Equation]] | None:
-    """The equation of relu that is applied to a value, and those that ask where that is more than 0, if nothing else
-    reads it."""
+    """Return the relu applied to a value and the comparisons of the value with 0, if nothing else reads it."""
     if value in reader.results:
         return None
     readers = reader.readers.get(value, [])
@@ -163,20 +162,20 @@ def _relu_of(reader: Reader, value: Var) -> tuple[Equation, list[Equation]] | No
 
 
 class Layouts:
-    """Writes operands in another order of their axes, each once."""
+    """Transposes of operands, each written once."""
 
     def __init__(self, equations: list[Equation]) -> None:
         self.equations = equations
         self._known: dict[tuple[Any, tuple[int, ...]], Atom] = {}
 
     def apply(self, name: str, atom: Atom, params: dict[str, Any], like: Equation) -> Var:
-        """The result of a new equation."""
+        """Append a new equation and return its result."""
         equation = new_equation(lookup(name), [atom], params, like)
         self.equations.append(equation)
         return equation.outvars[0]
 
     def ordered(self, atom: Atom, axes: Sequence[int], like: Equation) -> Any:
-        """An operand with its axes in this order."""
+        """Return an operand with its axes in this order."""
         order = tuple(axes)
         if order == tuple(range(len(order))):
             return atom
@@ -187,7 +186,7 @@ class Layouts:
 
 
 def _written(reader: Reader, equation: Equation, routine: LibraryConvolution, layouts: Layouts) -> Group:
-    """Write a convolution with features last; returns its group."""
+    """Rewrite a convolution with features last and return its group."""
     lhs, rhs = equation.invars
     dnums: ConvDimensionNumbers = equation.params["dimension_numbers"]
     rank = len(routine.strides)
@@ -212,7 +211,7 @@ def _written(reader: Reader, equation: Equation, routine: LibraryConvolution, la
         ]
         outside = operands
         specs, axes = (features_last,) * 3, (out_spec[0], *out_spec[2:], out_spec[1])
-    else:  # batch and features are exchanged: the batch is what is summed over
+    else:  # batch and features are exchanged: the sum is over the batch
         operands = [
             layouts.ordered(lhs, (lhs_spec[1], *lhs_spec[2:], lhs_spec[0]), equation),
             layouts.ordered(rhs, (rhs_spec[1], *rhs_spec[2:], rhs_spec[0]), equation),
@@ -237,7 +236,7 @@ def _written(reader: Reader, equation: Equation, routine: LibraryConvolution, la
 
 
 def _reversed_kernel(reader: Reader, equation: Equation) -> Any:
-    """What the kernel of a convolution is the reverse of, if it is."""
+    """Return the array that a kernel is the reverse of along its window, or None."""
     found = reader.computed_by(equation.invars[1], "rev")
     window = equation.params["dimension_numbers"].rhs_spec[2:]
     whole = found is not None and sorted(found.params["dimensions"]) == sorted(window)
@@ -245,7 +244,7 @@ def _reversed_kernel(reader: Reader, equation: Equation) -> Any:
 
 
 def _routine(reader: Reader, equation: Equation, target: Target) -> LibraryConvolution | None:
-    """How cuDNN computes a convolution, or None if it does not."""
+    """Return the call that computes a convolution, or None if cuDNN has none."""
     lhs, rhs = (a.aval for a in equation.invars)
     (out,) = (v.aval for v in equation.outvars)
     known = target.libraries.convolution_dtypes
@@ -280,7 +279,7 @@ def _routine(reader: Reader, equation: Equation, target: Target) -> LibraryConvo
 
 
 def _data_gradient(windows: Sequence[Window]) -> LibraryConvolution | None:
-    """A convolution of a dilated operand is the gradient of one with that stride."""
+    """Match a convolution of a dilated operand as the operand gradient of a strided one."""
     low, high = [], []
     for w in windows:
         extent, size, count = (int(n) for n in (w.extent, w.count, w.size))
@@ -295,7 +294,7 @@ def _data_gradient(windows: Sequence[Window]) -> LibraryConvolution | None:
 
 
 def _weight_gradient(windows: Sequence[Window]) -> LibraryConvolution | None:
-    """A convolution whose windows are almost all of the operand is the gradient of the kernel of another one."""
+    """Match a convolution with windows almost as large as its operand as the kernel gradient of another one."""
     low, high = [], []
     for w in windows:
         extent = (int(w.count) - 1) * w.stride + 1
@@ -309,6 +308,6 @@ def _weight_gradient(windows: Sequence[Window]) -> LibraryConvolution | None:
 
 
 def _padding_after(size: int, low: int, extent: int, stride: int, count: int) -> int | None:
-    """The least padding with which there are `count` windows; None if there are more without any."""
+    """Return the least padding with which there are `count` windows; None if there are more without any."""
     high = max(0, stride * (count - 1) + extent - size - low)
     return high if (size + low + high - extent) // stride + 1 == count else None

@@ -1,8 +1,9 @@
-"""Matmuls with what follows them: a conversion of the result, a bias, and relu or gelu, all in float32.
+"""Matmuls with an epilogue: a conversion of the result, a bias, and relu or gelu, all in float32.
 
-    y = gelu(x @ w + b)    ->    one call; and x @ w + b is its second result where others read it
+    y = gelu(x @ w + b)    ->    one call; x @ w + b is its second result if other equations read it
 
-Gelu is the one with tanh, as `nn.gelu` writes it. What is rounded after each operation otherwise is rounded once.
+Gelu is the tanh approximation, as `nn.gelu` writes it. Operations that round separately in the program are rounded
+once.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from weft.primitives.contraction.contract import free_axes, suits_library
 
 SHORT = (dtypes.bfloat16, dtypes.float16)
 _BYTE = 8  # bits
-# The second result has rows at addresses that are multiples of this many elements.
+# Alignment of rows of the second result, in elements.
 INPUT_MULTIPLE = 8
 
 
 @dataclass(frozen=True)
 class MatmulEpilogue(Composite):
-    """A matmul whose result is converted, has a bias added, and goes through an activation, in this order."""
+    """Matmul followed by a conversion, a bias and an activation, in this order."""
 
     activation: str
     has_bias: bool
@@ -42,7 +43,7 @@ class MatmulEpilogue(Composite):
 
 
 def find_epilogues(reader: Reader, target: Target) -> list[Group]:
-    """All matmuls of a jaxpr that something follows."""
+    """Find the matmuls of a jaxpr that have an epilogue."""
     found = (
         _group(reader, e) for e in reader.jaxpr.eqns if is_operation(e, "dot_general") and suits_library(e, target)
     )
@@ -77,7 +78,7 @@ def _group(reader: Reader, matmul: Equation) -> Group | None:
         )
         columns = matmul.outvars[0].aval.shape[-1]  # type: ignore[attr-defined]
         if has_input and (activation == "relu" or columns % INPUT_MULTIPLE):
-            activation, has_input = "", False  # it is applied where others read what it is applied to
+            activation, has_input = "", False  # readers apply it themselves
         else:
             equations = inside
             results = [function[-1].outvars[0], *results] if has_input else [function[-1].outvars[0]]
@@ -88,13 +89,13 @@ def _group(reader: Reader, matmul: Equation) -> Group | None:
 
 
 def _shortens(matmul: Equation, converted: Equation) -> bool:
-    """Whether a conversion is what the matmul could round its result to itself."""
+    """Return whether a conversion is one that the matmul can do when it rounds its result."""
     operand, result = (v.aval.dtype for v in (matmul.invars[0], converted.outvars[0]))  # type: ignore[attr-defined]
     return bool(operand in SHORT and result == operand)
 
 
 def _bias(reader: Reader, matmul: Equation, value: Var) -> tuple[Equation, Equation, Var] | None:
-    """The equation that adds a vector to each row of a matmul, that which broadcasts it, and the vector."""
+    """Return the equation that adds a vector to each row of a matmul, the one that broadcasts it, and the vector."""
     addition = reader.only_reader(value, "add")
     if addition is None:
         return None
@@ -121,7 +122,7 @@ def _bias(reader: Reader, matmul: Equation, value: Var) -> tuple[Equation, Equat
 
 
 def _activation(reader: Reader, value: Var) -> tuple[str, list[Equation]]:
-    """The function that is applied to a value, and its equations, the result last."""
+    """Return the name of the activation applied to a value, and its equations, the result last."""
     for equation in reader.readers.get(value, ()):
         if is_operation(equation, "max") and is_literal(equation.invars[1], 0.0):
             return "relu", [equation]
@@ -133,7 +134,7 @@ def _activation(reader: Reader, value: Var) -> tuple[str, list[Equation]]:
 
 
 def _gelu(reader: Reader, x: Var, last: Equation) -> list[Equation] | None:
-    """The equations of x * 0.5 * (1 + tanh(0.7979 * (x + 0.0447 x**3))), if `last` is its last one."""
+    """Return the equations of x * 0.5 * (1 + tanh(0.7979 * (x + 0.0447 x**3))) if `last` is the last one, else None."""
     found = [last]
 
     def step(atom: Any, name: str) -> Any:

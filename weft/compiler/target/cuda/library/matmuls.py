@@ -1,4 +1,4 @@
-"""Contractions by cuBLASLt, with what follows them."""
+"""Contractions by cuBLASLt, with their epilogues."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from weft.ir.jaxpr import Equation
 from weft.primitives.contraction.precision import allows_tf32
 
 ROUTINE = "cublaslt_matmul"
-# Calls for one contraction: more than one batch dimension with strides of its own is a loop of calls.
+# Most calls for one contraction: batch dimensions beyond the first that cannot merge are loops of calls.
 MOST_CALLS = 16
 _BYTE = 8  # bits
 
@@ -21,8 +21,8 @@ _BYTE = 8  # bits
 def plan_matmul(
     equation: Equation, result: Any = None, activation: str = "", has_bias: bool = False, has_input: bool = False
 ) -> LibraryCall:
-    """The call for a contraction, whose result has another dtype if `result` says so; operands and results besides its
-    own are those that `MatmulCall` says."""
+    """Return the call for a contraction. `result` is another dtype of its result; additional operands and results
+    are those of `MatmulCall`."""
     left, _ = arrays_of(equation.invars)
     (out,) = arrays_of(equation.outvars)
     of_bytes = dtypes.itemsize_bits(left.dtype) == _BYTE
@@ -30,7 +30,7 @@ def plan_matmul(
     rows, columns, summed = matmul.rows, matmul.columns, matmul.summed
     lhs_transposed, lhs_stride = reading(rows, summed, "lhs")
     rhs_transposed, rhs_stride = reading(summed, columns, "rhs")
-    if of_bytes and columns.size == 1:  # as the other way, which reads the same bytes
+    if of_bytes and columns.size == 1:  # the transposed form reads the same bytes
         rhs_transposed, rhs_stride = True, summed.size
     batch = max(matmul.loops, key=lambda d: d.size, default=ONE)
     around = [d for d in matmul.loops if d is not batch]
@@ -60,12 +60,13 @@ def plan_matmul(
 
 
 def accepts(matmul: Matmul) -> bool:
-    """Whether one call, or few, compute all of it."""
+    """Return whether one call, or few, compute the whole contraction."""
     return math.prod(d.size for d in matmul.loops) // max((d.size for d in matmul.loops), default=1) <= MOST_CALLS
 
 
 def accepts_bytes(matmul: Matmul) -> bool:
-    """As `accepts`; of bytes, what is summed over must lie side by side in both operands."""
+    """Return whether a contraction of 8-bit numbers is supported: besides `accepts`, both operands must be
+    contiguous along the summed axis."""
     rows, columns, summed = matmul.rows, matmul.columns, matmul.summed
     lhs_transposed, _ = reading(rows, summed, "lhs")
     rhs_transposed, _ = reading(summed, columns, "rhs")

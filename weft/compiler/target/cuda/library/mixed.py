@@ -1,4 +1,4 @@
-"""Contractions of dtypes that libraries have no call for, as those of wider ones, which have all their numbers."""
+"""Contractions of dtypes that libraries do not support, computed in wider dtypes that represent all their numbers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BYTE = 8  # bits
 
 
 def with_one_dtype(jaxpr: Jaxpr, target: Target) -> Jaxpr:
-    """The jaxpr without contractions whose operands have floats of two dtypes, or of eight bits that no call has."""
+    """Rewrite contractions whose operands are floats of two dtypes, or unsupported 8-bit floats."""
     if "cublasLt" not in target.libraries.present:
         return jaxpr
     return with_definitions(jaxpr, lambda equation: _definition(equation, target))
@@ -43,7 +43,7 @@ def _definition(equation: Equation, target: Target) -> Callable[..., Any] | None
 
 
 def _common(lhs: Any, rhs: Any) -> Any:
-    """The shortest dtype of a call that has all numbers of both."""
+    """Return the shortest supported dtype that represents all numbers of both."""
     bits = sorted((dtypes.itemsize_bits(dtype), dtypes.name(dtype)) for dtype in (lhs, rhs))
     if bits[1][0] <= _BYTE:
         return dtypes.bfloat16
@@ -51,6 +51,6 @@ def _common(lhs: Any, rhs: Any) -> Any:
 
 
 def _converted(wide: Any, lhs: Any, rhs: Any, **params: Any) -> Any:
-    """The contraction of operands of another dtype."""
+    """Contract operands after converting them to another dtype."""
     operands = [x if x.dtype == wide else convert_element_type(x, new_dtype=wide, weak_type=False) for x in (lhs, rhs)]
     return dot_general(*operands, **params)

@@ -1,4 +1,4 @@
-"""From an equation, or a fusion of the kind "library", to the call that computes it."""
+"""Planning: the library call that computes an equation or a fusion of kind "library"."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from weft.primitives.contraction.contract import dot_general
 from weft.primitives.linalg.fft import fft
 from weft.primitives.linalg.triangular import triangular_solve
 
-# Each plan with the library that it is for. What has none of these is evaluated on the host.
+# Plan of each primitive, with the library that it needs. All others are evaluated on the host.
 PLANS: dict[Any, tuple[str, Callable[[Equation], LibraryCall]]] = {
     dot_general: ("cublasLt", plan_matmul),
     fft: ("cufft", plan_fft),
@@ -29,13 +29,13 @@ PLANS: dict[Any, tuple[str, Callable[[Equation], LibraryCall]]] = {
 
 
 def plan(equation: Equation, target: Target) -> LibraryCall:
-    """The call that computes an equation. Operands and results are dense arrays, stored by rows."""
+    """Return the call that computes an equation. Operands and results are dense arrays, stored by rows."""
     card = equation.primitive
     if card is fusion:
         routine: Composite = equation.params["routine"]
         return routine.plan(equation)
     if card.higher_order:
-        raise InternalError(f"{card.name} carries programs: no library can call them.", stage="library")
+        raise InternalError(f"Libraries cannot call {card.name}, which has sub-jaxprs.", stage="library")
     refuse(equation)
     library, found = PLANS.get(card, ("", plan_evaluation))
     return found(equation) if not library or library in target.libraries.present else plan_evaluation(equation)

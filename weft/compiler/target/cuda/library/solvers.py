@@ -1,7 +1,7 @@
 """Factorizations by cuSOLVER: matrix functions are defined by its routines and by operations that become kernels.
 
 The library stores matrices by columns, so a routine gets the transposed matrix; it reports failures in integers, for
-which results are nan, as on CPUs.
+which results are NaN, as on CPUs.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class solver(Primitive):
         return UNFUSED
 
     def samples(self) -> Any:
-        return iter(())  # a target's own; its tests run it
+        return iter(())  # internal to this target; tests/cuda runs it
 
 
 def _potrf(x: np.ndarray, option: int) -> Any:
@@ -133,8 +133,8 @@ _EVALUATIONS: dict[str, Callable[..., Any]] = {
 
 
 def plan_solver(equation: Equation) -> LibraryCall:
-    """The call of a routine: operands, results, the integers. It works in the memory of its first result, or of a copy
-    of the matrix if there is none like it."""
+    """Return the call of a routine. It overwrites its first result, or a copy of the matrix if no result has its
+    shape."""
     x = arrays_of(equation.invars)[0]
     routine, option = equation.params["routine"], equation.params.get("option", 0)
     *lead, rows, columns = x.shape
@@ -157,7 +157,7 @@ def plan_solver(equation: Equation) -> LibraryCall:
 
 
 def _checked(info: Any, *values: Any) -> list[Any]:
-    """Values, or nan where a routine failed."""
+    """Replace values by NaN where a routine failed."""
     found = []
     for value in values:
         shape = value.shape
@@ -192,7 +192,7 @@ def define_linear_solve(a: Any, factors: Any, permutation: Any, b: Any, *, trans
             unit_diagonal=unit,
         )
 
-    # Whatever is in there, it is a row of the matrix.
+    # Clamp invalid indices, so that every row exists.
     count = broadcast_in_dim(np.int32(b.shape[-2]), shape=permutation.shape, broadcast_dimensions=())
     order = where(lt(permutation, np.int32(0)), add(permutation, count), permutation)
     order = clamp(np.int32(0), order, np.int32(b.shape[-2] - 1))
@@ -240,7 +240,7 @@ def define_svd(x: Any, *, full_matrices: bool, compute_uv: bool, subset_by_index
     return _checked(info, values, left, right)
 
 
-# Each with the library that it is for.
+# Definition of each matrix function, with the library that it needs.
 DEFINITIONS: dict[Any, tuple[str, Callable[..., Any]]] = {
     cholesky: ("cusolver", define_cholesky),
     eigh: ("cusolver", define_eigh),
@@ -253,7 +253,8 @@ DEFINITIONS: dict[Any, tuple[str, Callable[..., Any]]] = {
 
 
 def definition_for(equation: Equation, target: Target) -> Callable[..., Any] | None:
-    """How routines define an equation, where there are such, and matrices with elements."""
+    """Return the definition of an equation by routines, or None if it must be evaluated otherwise or a matrix is
+    empty."""
     library, definition = DEFINITIONS.get(equation.primitive, ("", None))
     if definition is None:
         return None

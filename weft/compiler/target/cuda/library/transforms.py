@@ -1,4 +1,4 @@
-"""Fourier transforms by cuFFT, and triangular systems by cuBLAS."""
+"""Fourier transforms by cuFFT, and triangular solves by cuBLAS."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from weft.compiler.target.library_call import LibraryCall, arrays_of
 from weft.ir.jaxpr import Equation
 from weft.primitives.linalg.fft import FftType
 
-# Dimensions that cuFFT transforms at once.
+# Most dimensions of one cuFFT transform.
 MOST_TRANSFORMED = 3
 
 
 def plan_fft(equation: Equation) -> LibraryCall:
-    """A transform; of more dimensions than the library has, on the host."""
+    """Return the call for a Fourier transform; the host computes those of more dimensions than cuFFT has."""
     (x,), (out,) = arrays_of(equation.invars), arrays_of(equation.outvars)
     kind, lengths = FftType(equation.params["fft_type"]), tuple(equation.params["fft_lengths"])
     if len(lengths) > MOST_TRANSFORMED or not x.size or 0 in lengths:
@@ -37,8 +37,8 @@ def plan_fft(equation: Equation) -> LibraryCall:
 
 
 def plan_triangular(equation: Equation) -> LibraryCall:
-    """A triangular system. A matrix stored by rows is, for BLAS, the transposed one stored by columns; so op(a) x = b
-    is solved as xᵀ op(a)ᵀ = bᵀ, in the memory of b."""
+    """Return the call for a triangular solve. A matrix stored by rows is, for BLAS, its transpose stored by columns;
+    so op(a) x = b is solved as xᵀ op(a)ᵀ = bᵀ, in the memory of b."""
     a, b = arrays_of(equation.invars)
     left, lower, transposed, conjugated, unit = (
         equation.params[name] for name in ("left_side", "lower", "transpose_a", "conjugate_a", "unit_diagonal")

@@ -1,4 +1,4 @@
-"""Operands of a call that are parts of arrays: cut out, transposed and reshaped without a copy."""
+"""Operands of a call that are views of arrays: sliced, transposed and reshaped without a copy."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ VIEWING = ("reshape", "transpose", "slice")
 
 
 class View(NamedTuple):
-    """A value as a part of an array in memory: the element that it begins at, its strides in elements, and the
-    equations that make it of the array."""
+    """Value as a view of an array in memory: its first element, its strides in elements, and the equations that
+    derive it from the array."""
 
     array: Any
     first: int
@@ -23,12 +23,12 @@ class View(NamedTuple):
 
 
 def stored(atom: Any) -> View:
-    """A value as an array of its own."""
+    """Return a value as a dense array of its own."""
     return View(atom, 0, strides_of(atom.aval.shape), ())
 
 
 def view_of(reader: Reader, atom: Any) -> View:
-    """What a value is a part of, as far back as it is one."""
+    """Return the view that a value is of the earliest array possible."""
     after: list[Equation] = []
     source = atom
     while (found := next((e for name in VIEWING if (e := reader.computed_by(source, name))), None)) is not None:
@@ -49,7 +49,7 @@ def view_of(reader: Reader, atom: Any) -> View:
 
 
 def _through(equation: Equation, first: int, strides: Sequence[int]) -> tuple[int, Sequence[int]] | None:
-    """The first element and the strides after an equation, or None if they are no longer regular."""
+    """Return the first element and the strides after an equation, or None if they are not regular."""
     before, after = (a.aval.shape for a in (equation.invars[0], equation.outvars[0]))  # type: ignore[attr-defined]
     params = equation.params
     if is_operation(equation, "transpose"):
@@ -63,7 +63,7 @@ def _through(equation: Equation, first: int, strides: Sequence[int]) -> tuple[in
 
 
 def reshaped_strides(shape: Sequence[int], strides: Sequence[int], new: Sequence[int]) -> list[int] | None:
-    """The strides of an array of another shape with the same elements in the same order, or None if it has none."""
+    """Return the strides of a reshaped array without a copy, or None if it has none."""
     if 0 in shape:
         return None
     old = [(size, stride) for size, stride in zip(shape, strides, strict=True) if size != 1]
