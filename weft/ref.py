@@ -385,8 +385,8 @@ def _update_elements(array: Any, parts: tuple[Any, ...], value: Any, how: str) -
 
 
 def _template(parts: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
-    """Split an index into a static template, with None for each integer or array, and these dynamic parts. The template
-    is None for other kinds of index."""
+    """Split an index into a static template, with None for each integer or array, and these dynamic parts. Other kinds
+    of index have no template (None)."""
     form: list[Any] = []
     dynamic: list[Any] = []
     for part in parts:
