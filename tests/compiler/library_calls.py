@@ -21,12 +21,12 @@ TILES = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 GUARD = 64
 
 
-def equation_of(card: Any, operands: Sequence[np.ndarray], params: dict[str, Any]) -> Equation:
+def equation_of(primitive: Any, operands: Sequence[np.ndarray], params: dict[str, Any]) -> Equation:
     """The equation that computes the operation on operands like these."""
     types = [array_type(x.shape, x.dtype) for x in operands]
-    result = card.type(*types, **params)
-    results = result if card.multiple_results else [result]
-    return Equation([Var(t) for t in types], [Var(t) for t in results], card, params)
+    result = primitive.type(*types, **params)
+    results = result if primitive.multiple_results else [result]
+    return Equation([Var(t) for t in types], [Var(t) for t in results], primitive, params)
 
 
 def guarded(shape: Sequence[int], dtype: Any) -> np.ndarray:

@@ -69,9 +69,9 @@ def counting(*shape: int) -> np.ndarray:
 
 @pytest.mark.parametrize("name", MOVEMENT)
 def test_data_movement_matches_eval(name: str) -> None:
-    card: Any = lookup(name)
-    for sample in card.samples():
-        check(lambda *args, p=sample.params: card(*args, **p), *sample.args, compare=assert_same)
+    primitive: Any = lookup(name)
+    for sample in primitive.samples():
+        check(lambda *args, p=sample.params: primitive(*args, **p), *sample.args, compare=assert_same)
 
 
 def emission_of(function: Callable[..., Any], *args: Any) -> Emission:

@@ -34,8 +34,8 @@ SCALARS = ScatterDimensionNumbers((), (0,), (0,))
 
 def scattered(name: str, numbers: ScatterDimensionNumbers, mode: Any, unique: bool = False) -> Callable[..., Any]:
     params = scatter_params(numbers, mode, unique)
-    card: Any = lookup(name)
-    return lambda x, i, u: card(x, i, u, **params)
+    primitive: Any = lookup(name)
+    return lambda x, i, u: primitive(x, i, u, **params)
 
 
 def emissions_of(function: Callable[..., Any], *args: Any) -> list[Emission]:
@@ -45,9 +45,9 @@ def emissions_of(function: Callable[..., Any], *args: Any) -> list[Emission]:
 
 @pytest.mark.parametrize("name", FAMILY)
 def test_scatters_match_eval(name: str) -> None:
-    card: Any = lookup(name)
-    for sample in card.samples():
-        kinds = check(lambda *args, p=sample.params: card(*args, **p), *sample.args, compare=assert_same)
+    primitive: Any = lookup(name)
+    for sample in primitive.samples():
+        kinds = check(lambda *args, p=sample.params: primitive(*args, **p), *sample.args, compare=assert_same)
         assert kinds == ["scatter"]
 
 

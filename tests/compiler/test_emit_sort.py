@@ -202,9 +202,9 @@ def test_no_elements(shape: tuple[int, ...], dimension: int) -> None:
 
 
 def test_samples_of_the_primitives() -> None:
-    for card in (sort, top_k):
-        for sample in card.samples():
-            check(lambda *xs, p=sample.params, card=card: card(*xs, **p), *sample.args, compare=same)
+    for primitive in (sort, top_k):
+        for sample in primitive.samples():
+            check(lambda *xs, p=sample.params, primitive=primitive: primitive(*xs, **p), *sample.args, compare=same)
 
 
 # ---------------------------------------------------------------------------------------------------------- k largest

@@ -29,7 +29,7 @@ from weft.primitives.reduction.window import (
     select_and_scatter_add,
 )
 
-CARDS = (
+PRIMITIVES = (
     reduce_window_sum,
     reduce_window_max,
     reduce_window_min,
@@ -77,10 +77,10 @@ def numbers(shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", SHAPES)
-@pytest.mark.parametrize("card", CARDS[:3], ids=lambda c: c.name)
-def test_reductions(name: str, card: Any) -> None:
+@pytest.mark.parametrize("primitive", PRIMITIVES[:3], ids=lambda c: c.name)
+def test_reductions(name: str, primitive: Any) -> None:
     shape, params = SHAPES[name]
-    assert check(lambda x: card(x, **params), numbers(shape)) == ["window"]
+    assert check(lambda x: primitive(x, **params), numbers(shape)) == ["window"]
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -95,11 +95,11 @@ def test_selections(name: str, relation: Any) -> None:
     assert gathered == added == ["window"]
 
 
-@pytest.mark.parametrize("card", CARDS, ids=lambda c: c.name)
-def test_samples_of_the_primitives(card: Any) -> None:
-    for sample in card.samples():
+@pytest.mark.parametrize("primitive", PRIMITIVES, ids=lambda c: c.name)
+def test_samples_of_the_primitives(primitive: Any) -> None:
+    for sample in primitive.samples():
         kinds = check(
-            lambda *xs, p=sample.params: card(*xs, **p), *sample.args, compare=close(1e-6), machines=("host",)
+            lambda *xs, p=sample.params: primitive(*xs, **p), *sample.args, compare=close(1e-6), machines=("host",)
         )
         assert kinds == ["window"]
 
@@ -140,8 +140,8 @@ def test_dtypes(dtype: str) -> None:
     x = numbers((5, 40)) if dtypes.kind(dtypes.as_dtype(dtype)) != "b" else numbers((5, 40)) > 0
     x = np.asarray(np.abs(x) if dtype[0] == "u" else x).astype(dtypes.as_dtype(dtype))
     with weft.enable_x64(True):
-        for card in CARDS[:3] if dtype != "bool" else CARDS[1:3]:
-            assert check(lambda a, card=card: card(a, **params), x, interpret=False) == ["window"]
+        for primitive in PRIMITIVES[:3] if dtype != "bool" else PRIMITIVES[1:3]:
+            assert check(lambda a, primitive=primitive: primitive(a, **params), x, interpret=False) == ["window"]
         check(lambda a: select_and_gather_add(a, a, select_prim=ge, **params), x, interpret=False)
         if dtype != "bool":
             source = x[:, :20].copy()
@@ -153,8 +153,8 @@ def test_dimensions_are_reduced_one_by_one_if_that_is_cheaper() -> None:
     params = windows((1, 9, 11, 1), (1, 1, 2, 1), ((0, 0), (4, 4), (5, 5), (0, 0)))
     ((fusion, _),) = fusions_with_operands(lambda a: reduce_window_max(a, **params), x)
     assert len(emit("window", fusion.params["jaxpr"], fusion.params["hero"], AVX512).launches) == 2
-    for card in CARDS[:3]:
-        check(lambda a, card=card: wnp.abs(card(a, **params)), x, interpret=False)
+    for primitive in PRIMITIVES[:3]:
+        check(lambda a, primitive=primitive: wnp.abs(primitive(a, **params)), x, interpret=False)
     check(lambda a: reduce_window_min(a, **windows((8, 9), padding=((7, 0), (8, 0)), base=(1, 2))), numbers((8, 9)))
     half = (numbers((20, 30)) / 8).astype(np.float16)
     check(lambda a: reduce_window_sum(a, **windows((9, 9), padding=((4, 4), (4, 4)))), half, interpret=False)
@@ -163,8 +163,8 @@ def test_dimensions_are_reduced_one_by_one_if_that_is_cheaper() -> None:
 def test_gaps_have_the_identity_element() -> None:
     for dtype in ("float8_e4m3fn", "float16", "int8", "float32"):
         x = numbers((30,)).astype(dtypes.as_dtype(dtype))
-        for card in CARDS[:3]:
-            check(lambda a, card=card: card(a, **windows((1,), base=(3,))), x, interpret=False)
+        for primitive in PRIMITIVES[:3]:
+            check(lambda a, primitive=primitive: primitive(a, **windows((1,), base=(3,))), x, interpret=False)
 
 
 def test_complex_sums() -> None:
@@ -176,9 +176,9 @@ def test_nan_infinity_and_zeros() -> None:
     rng = np.random.default_rng(0)
     x = rng.choice(np.array([0.0, -0.0, np.nan, np.inf, -np.inf, 1.0], np.float32), (6, 40))
     params = windows((2, 2), padding=((0, 1), (1, 0)))
-    for card in CARDS[:3]:
+    for primitive in PRIMITIVES[:3]:
         with np.errstate(invalid="ignore"):
-            check(lambda a, card=card: card(a, **params), x)
+            check(lambda a, primitive=primitive: primitive(a, **params), x)
     for relation in (ge, le):
         check(lambda a, b, r=relation: select_and_gather_add(a, b, select_prim=r, **params), numbers(x.shape), x)
         check(lambda a, b, r=relation: select_and_scatter_add(a, b, select_prim=r, **params), numbers(x.shape), x)
@@ -250,8 +250,8 @@ def test_a_long_dimension() -> None:
 def test_large_arrays() -> None:
     x = np.random.default_rng(0).normal(size=(3, 31, 30, 64)).astype(np.float32)
     params = windows((1, 3, 3, 1), (1, 2, 2, 1), ((0, 0), (0, 1), (1, 1), (0, 0)))
-    for card in CARDS[:3]:
-        check(lambda a, card=card: card(a, **params), x, interpret=False, compare=close(1e-6))
+    for primitive in PRIMITIVES[:3]:
+        check(lambda a, primitive=primitive: primitive(a, **params), x, interpret=False, compare=close(1e-6))
     source = np.asarray(reduce_window_max.eval(x, **params))
     check(
         lambda a, b: select_and_scatter_add(a, b, select_prim=ge, **params),

@@ -242,7 +242,7 @@ FAMILY = ("scatter", "scatter-add", "scatter-sub", "scatter-mul", "scatter-min",
 @pytest.mark.parametrize("width", [0, 1, 5, 16, 64, 100])
 def test_scatters_with_a_flag(name: str, width: int, dtype: str) -> None:
     params = scatter_params(ROWS if width else SCALARS, GatherScatterMode.FILL_OR_DROP, False)
-    card: Any = lookup("scatter_flagged")
+    primitive: Any = lookup("scatter_flagged")
     tail = (width,) if width else ()
     with weft.enable_x64(True):
         x, u = np.ones((6, *tail)).astype(dtype), np.full((4, *tail), 2.0).astype(dtype)
@@ -252,14 +252,14 @@ def test_scatters_with_a_flag(name: str, width: int, dtype: str) -> None:
             index = np.array(indices, np.int32)[:, None]
             for updates in (u, broken):
                 for outside, nan in ((True, False), (False, True), (True, True))[: 3 if name in MAKING else 1]:
-                    asked = {**params, "card": name, "outside": outside, "nan": nan}
+                    asked = {**params, "scatter": name, "outside": outside, "nan": nan}
                     for used in (True, False):
                         function = weft.jit(
-                            lambda *args, asked=asked, used=used: card(*args, **asked)[0 if used else 1 :]
+                            lambda *args, asked=asked, used=used: primitive(*args, **asked)[0 if used else 1 :]
                         )
                         out = [np.asarray(a).astype("float64") for a in function(x, index, updates)]
                         with np.errstate(invalid="ignore"):
-                            result = card.eval(x, index, updates, **asked)
+                            result = primitive.eval(x, index, updates, **asked)
                         expected = [np.asarray(a).astype("float64") for a in result]
                         for a, b in zip(out, expected[0 if used else 1 :], strict=True):
                             np.testing.assert_array_equal(a, b)

@@ -20,9 +20,9 @@ from weft.runtime.cpu.executable import Executable, compile_executable
 GATHER = {"axis_name": "i", "tiled": True}
 
 
-def collective(card: Any, shape: tuple[int, ...], dtype: Any, params: Any) -> Equation:
+def collective(primitive: Any, shape: tuple[int, ...], dtype: Any, params: Any) -> Equation:
     aval = array_type(shape, np.dtype(dtype))
-    return Equation([Var(aval)], [Var(card.type(aval, **params))], card, params, frozenset())
+    return Equation([Var(aval)], [Var(primitive.type(aval, **params))], primitive, params, frozenset())
 
 
 def operands(members: int, shape: tuple[int, ...], dtype: Any) -> list[np.ndarray]:

@@ -70,22 +70,22 @@ OF_SMALL = {
 class Case:
     """A primitive in a dtype."""
 
-    card: Any
+    primitive: Any
     dtype: np.dtype[Any]
     params: dict[str, Any] = field(default_factory=dict)
 
     @property
     def key(self) -> str:
         shown = ",".join(str(v) for v in self.params.values())
-        return f"{self.card.name}[{shown}] {self.dtype.name}"
+        return f"{self.primitive.name}[{shown}] {self.dtype.name}"
 
     @property
     def count(self) -> int:
-        return OPERANDS.get(self.card.name, 1)
+        return OPERANDS.get(self.primitive.name, 1)
 
     @property
     def map(self) -> Map:
-        return Map(lambda lanes, *xs: self.card.emit(lanes, *xs, **self.params), (self.dtype,) * self.count)
+        return Map(lambda lanes, *xs: self.primitive.emit(lanes, *xs, **self.params), (self.dtype,) * self.count)
 
 
 def elementwise_names() -> list[str]:
@@ -96,15 +96,15 @@ def elementwise_names() -> list[str]:
 def cases(names: Iterable[str], chosen: Iterable[np.dtype[Any]]) -> Iterator[Case]:
     chosen = list(chosen)
     for name in names:
-        card: Any = lookup(name)
+        primitive: Any = lookup(name)
         for dtype in chosen:
             kind = dtypes.kind(dtype)
             partly = name in ("complex", "conj") and kind == "f" and dtype not in (dtypes.float32, dtypes.float64)
-            if kind not in card.kinds or partly:
+            if kind not in primitive.kinds or partly:
                 continue
             for params in PARAMS.get(name, [{}]):
                 if not (kind in "iu" and params.get("y", 0) < 0):
-                    yield Case(card, dtype, params)
+                    yield Case(primitive, dtype, params)
 
 
 # ---------------------------------------------------------------------------------------------------------- numbers
@@ -168,25 +168,25 @@ def operands(case: Case, rng: np.random.Generator) -> list[np.ndarray]:
     return [np.concatenate([rng.permutation(x), g.ravel()]) for x, g in zip(result, grids, strict=True)]
 
 
-def evaluated(card: Any, *arrays: Any, **params: Any) -> np.ndarray:
+def evaluated(primitive: Any, *arrays: Any, **params: Any) -> np.ndarray:
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return np.asarray(card.eval(*arrays, **params))
+        return np.asarray(primitive.eval(*arrays, **params))
 
 
 def compare(case: Case, found: np.ndarray, args: list[np.ndarray]) -> str:
     """What is wrong with a result, if anything."""
-    expected = evaluated(case.card, *args, **case.params)
+    expected = evaluated(case.primitive, *args, **case.params)
     if found.dtype != expected.dtype:
         return f"{case.key} returns {found.dtype}, not {expected.dtype}"
-    budget = case.card.ulp.get(case.dtype.name, case.card.ulp[""])
+    budget = case.primitive.ulp.get(case.dtype.name, case.primitive.ulp[""])
     if case.dtype.kind == "c" and budget:
         apart = complex_distance(case, found, expected, args)
     elif budget and found.dtype != np.bool_:
         apart = float_distance(case, found, expected, args)
     else:
         # Which of two zeros is the greater NumPy leaves open, and what a nan is where there is none.
-        signed = case.card.name not in ("max", "min", "clamp") and case.dtype.name[:6] not in ("float4", "float6")
+        signed = case.primitive.name not in ("max", "min", "clamp") and case.dtype.name[:6] not in ("float4", "float6")
         apart, budget = np.where(same_bits(found, expected, zeros=signed), 0.0, np.inf), 0.0
     worst = int(np.argmax(apart))
     if apart[worst] <= budget:
@@ -196,16 +196,16 @@ def compare(case: Case, found: np.ndarray, args: list[np.ndarray]) -> str:
 
 def float_distance(case: Case, found: np.ndarray, expected: np.ndarray, args: list[np.ndarray]) -> np.ndarray:
     """In units of the last place. `eval` itself is inexact, so it is asked in float64 where that is more."""
-    if case.card.name == "erf_inv" and case.dtype != dtypes.float64:
+    if case.primitive.name == "erf_inv" and case.dtype != dtypes.float64:
         return units_in_the_last_place(found, expected)  # its float32 polynomial is its definition
     if case.dtype == dtypes.float64:
         # NumPy and SciPy err too, SciPy most at denormal numbers; the exact test is in test_math_accuracy.
-        special = case.card.name in SPECIAL
+        special = case.primitive.name in SPECIAL
         slack, least = (1e-12, 1e-12) if special else (9e-16, 5e-324)
         near = np.isclose(found, expected, rtol=slack, atol=least, equal_nan=True)
         return np.where(near | (special & (np.abs(args[0]) < 1e-307)), 0.0, np.inf)
     with np.errstate(all="ignore"):
-        exact = evaluated(case.card, *(x.astype(np.float64) for x in args), **case.params)
+        exact = evaluated(case.primitive, *(x.astype(np.float64) for x in args), **case.params)
         if case.dtype.itemsize == 1:  # few numbers, far apart: only rounding decides
             return np.where(same_bits(found, exact.astype(np.float32).astype(case.dtype), zeros=False), 0.0, np.inf)
     return units_in_the_last_place(found, exact)
@@ -216,13 +216,13 @@ def complex_distance(case: Case, found: np.ndarray, expected: np.ndarray, args: 
     limits = np.finfo(case.dtype)
     with np.errstate(all="ignore"):
         # Products and quotients are made of parts of their own dtype, all else is computed in complex128.
-        short = case.card.name in ("mul", "div", "square", "integer_pow")
+        short = case.primitive.name in ("mul", "div", "square", "integer_pow")
         wide = args if short else [x.astype(np.complex128) for x in args]
-        exact = evaluated(case.card, *wide, **case.params).astype(np.complex128)
+        exact = evaluated(case.primitive, *wide, **case.params).astype(np.complex128)
         size = np.maximum(np.abs(exact), limits.tiny)
         apart = np.abs(found.astype(np.complex128) - exact) / (size * limits.eps)
         usual = np.isfinite(expected) & np.isfinite(exact) & (size < limits.max)
-        if case.card.name == "pow":  # its angle is the exponent times a logarithm, and so is the error of that
+        if case.primitive.name == "pow":  # its angle is the exponent times a logarithm, and so is the error of that
             usual &= np.abs(args[1] * np.log(args[0])) < 100
             return np.where(usual, np.where(np.isnan(apart), np.inf, apart), 0.0)
         unlike = np.zeros(found.shape, bool)
@@ -291,14 +291,14 @@ def conversion(source: np.dtype[Any], target: np.dtype[Any]) -> Map:
 
 
 def check_conversions(pairs: Iterable[tuple[Any, Any]], target: Target, rng: np.random.Generator) -> None:
-    card: Any = lookup("convert_element_type")
+    primitive: Any = lookup("convert_element_type")
     chosen = {f"{a.name} to {b.name}": (a, b) for a, b in pairs}
     compiled = Compiled({key: conversion(a, b) for key, (a, b) in chosen.items()}, target)
     wrong = []
     for key, (a, b) in chosen.items():
         x = numbers(a, rng)
         try:
-            expected = evaluated(card, x, new_dtype=b)
+            expected = evaluated(primitive, x, new_dtype=b)
         except TypeError:  # NumPy has no conversion between some of the smallest types
             continue
         found = compiled(key, x)
@@ -369,7 +369,7 @@ def test_bits_read_as_another_type(rng: np.random.Generator) -> None:
 
 
 def test_select_n(rng: np.random.Generator) -> None:
-    card: Any = lookup("select_n")
+    primitive: Any = lookup("select_n")
     whiches = [np.array(v) for v in (rng.integers(0, 2, 60) > 0, rng.integers(-2, 5, 60).astype(np.int32))]
     whiches += [rng.integers(0, 5, 60).astype(np.uint8), rng.integers(0, 1 << 63, 60, dtype=np.uint64)]
     chosen = {}
@@ -378,27 +378,29 @@ def test_select_n(rng: np.random.Generator) -> None:
             cases_values = [numbers(dtype, rng)[:60] for _ in range(2 if which.dtype == np.bool_ else 3)]
             chosen[f"{which.dtype} {dtype.name}"] = (which, cases_values)
     maps = {
-        key: Map(lambda lanes, *xs: card.emit(lanes, *xs), (which.dtype, *(c.dtype for c in args)))
+        key: Map(lambda lanes, *xs: primitive.emit(lanes, *xs), (which.dtype, *(c.dtype for c in args)))
         for key, (which, args) in chosen.items()
     }
     compiled = Compiled(maps, WIDE)
     for key, (which, args) in chosen.items():
-        assert same_bits(compiled(key, which, *args), np.asarray(card.eval(which, *args))).all(), key
+        assert same_bits(compiled(key, which, *args), np.asarray(primitive.eval(which, *args))).all(), key
 
 
 def test_powers_with_integer_exponents(rng: np.random.Generator) -> None:
-    card: Any = lookup("pow")
+    primitive: Any = lookup("pow")
     bases = [dtypes.float32, dtypes.float64, dtypes.bfloat16, dtypes.complex64]
     exponents = [dtypes.int32, dtypes.uint32, DTYPES["int8"]]
     maps = {
-        f"{a.name} {b.name}": Map(lambda lanes, x, y: card.emit(lanes, x, y), (a, b)) for a in bases for b in exponents
+        f"{a.name} {b.name}": Map(lambda lanes, x, y: primitive.emit(lanes, x, y), (a, b))
+        for a in bases
+        for b in exponents
     }
     compiled = Compiled(maps, WIDE)
     for key, item in maps.items():
         a, b = item.operands
         x = np.concatenate([rng.normal(size=64), [0.0, -0.0, np.inf, 1.0, -1.0, 2.0]]).astype(a)
         y = np.concatenate([rng.integers(0 if dtypes.kind(b) == "u" else -9, 9, 64), [0, 3, 2, 100, 99, 16]]).astype(b)
-        found, expected = compiled(key, x, y), evaluated(card, x, y)
+        found, expected = compiled(key, x, y), evaluated(primitive, x, y)
         if a.kind == "c":
             usual = np.isfinite(expected) & (x != 0)
             np.testing.assert_allclose(found[usual], expected[usual], rtol=1e-6)

@@ -35,17 +35,17 @@ def compiled(dtype: np.dtype[Any], target: Target = WIDE) -> Compiled:
     """All of them in one module."""
 
     def body(name: str) -> Any:
-        card: Any = lookup(name)
-        return lambda lanes, *xs: card.emit(lanes, *xs, **PARAMS.get(name, {}))
+        primitive: Any = lookup(name)
+        return lambda lanes, *xs: primitive.emit(lanes, *xs, **PARAMS.get(name, {}))
 
     return Compiled({name: Map(body(name), (dtype,) * count) for name, count in FUNCTIONS.items()}, target)
 
 
 def evaluated(name: str, *arrays: np.ndarray) -> np.ndarray:
-    card: Any = lookup(name)
+    primitive: Any = lookup(name)
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return np.asarray(card.eval(*arrays, **PARAMS.get(name, {})))
+        return np.asarray(primitive.eval(*arrays, **PARAMS.get(name, {})))
 
 
 def interior(name: str, rng: np.random.Generator, size: int = 600) -> list[np.ndarray]:

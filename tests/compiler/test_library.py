@@ -102,13 +102,13 @@ def numbers(rng: np.random.Generator, shape: Sequence[int], dtype: Any) -> np.nd
     return result.astype(dtype)
 
 
-def matrices(rng: np.random.Generator, card: Any, shape: Sequence[int], dtype: Any) -> np.ndarray:
+def matrices(rng: np.random.Generator, primitive: Any, shape: Sequence[int], dtype: Any) -> np.ndarray:
     """Matrices with eigenvalues and singular values that are far from each other, so that vectors are determined."""
     x = numbers(rng, shape, dtype)
     rows, columns = shape[-2:]
     if rows == columns:
         x = x / (2 * max(rows, 1)) + np.diag(np.arange(1, rows + 1))
-    if card in HERMITIAN:
+    if primitive in HERMITIAN:
         x = (x + np.conj(np.swapaxes(x, -1, -2))) / 2
     return x.astype(dtype)
 
@@ -159,8 +159,8 @@ def assert_close(
         np.testing.assert_allclose(a, b, rtol=2000 * precision, atol=500 * precision * scale)
 
 
-def check(card: Any, operands: Sequence[np.ndarray], params: dict[str, Any], **options: Any) -> list[np.ndarray]:
-    equation = equation_of(card, operands, params)
+def check(primitive: Any, operands: Sequence[np.ndarray], params: dict[str, Any], **options: Any) -> list[np.ndarray]:
+    equation = equation_of(primitive, operands, params)
     actual = computed(equation, operands, **options)
     assert_close(equation, operands, actual, expected(equation, operands))
     return actual
@@ -169,14 +169,14 @@ def check(card: Any, operands: Sequence[np.ndarray], params: dict[str, Any], **o
 # ------------------------------------------------------------------------------------------------------------- samples
 
 
-@pytest.mark.parametrize("card", PLANS, ids=lambda card: card.name)
-def test_samples(card: Any) -> None:
+@pytest.mark.parametrize("primitive", PLANS, ids=lambda primitive: primitive.name)
+def test_samples(primitive: Any) -> None:
     count = 0
-    for sample in card.samples():
+    for sample in primitive.samples():
         operands = [np.asarray(a) for a in sample.args]
-        if card is dot_general and not all(x.dtype == operands[0].dtype and x.dtype in DTYPES for x in operands):
+        if primitive is dot_general and not all(x.dtype == operands[0].dtype and x.dtype in DTYPES for x in operands):
             continue
-        check(card, operands, sample.params)
+        check(primitive, operands, sample.params)
         count += 1
     assert count
 
@@ -187,27 +187,27 @@ def test_samples(card: Any) -> None:
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("case", SQUARE, ids=case_name)
 def test_square_matrices(case: tuple[Any, dict[str, Any]], dtype: Any, rng: np.random.Generator) -> None:
-    card, params = case
+    primitive, params = case
     for shape in ((1, 1), (2, 2), (5, 5), (3, 4, 4), (2, 3, 7, 7), (40, 40)):
-        check(card, [matrices(rng, card, shape, dtype)], params)
+        check(primitive, [matrices(rng, primitive, shape, dtype)], params)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("case", ANY, ids=case_name)
 def test_other_matrices(case: tuple[Any, dict[str, Any]], dtype: Any, rng: np.random.Generator) -> None:
-    card, params = case
+    primitive, params = case
     for shape in ((1, 1), (4, 4), (1, 5), (5, 1), (3, 7), (7, 3), (2, 5, 3), (2, 2, 3, 6), (37, 20), (20, 37)):
-        check(card, [matrices(rng, card, shape, dtype)], params)
+        check(primitive, [matrices(rng, primitive, shape, dtype)], params)
 
 
 @pytest.mark.parametrize("case", [*SQUARE, *ANY], ids=case_name)
 def test_signs_are_those_of_eval_in_double_precision(
     case: tuple[Any, dict[str, Any]], rng: np.random.Generator
 ) -> None:
-    card, params = case
+    primitive, params = case
     for dtype in (np.float64, np.complex128):
-        x = matrices(rng, card, (3, 6, 6), dtype)
-        equation = equation_of(card, [x], params)
+        x = matrices(rng, primitive, (3, 6, 6), dtype)
+        equation = equation_of(primitive, [x], params)
         assert_close(equation, [x], computed(equation, [x]), expected(equation, [x]), phases=False)
 
 
@@ -311,15 +311,15 @@ def test_eigenvectors_of_special_matrices_in_steps(dtype: Any, rng: np.random.Ge
 def test_only_one_triangle_is_read(dtype: Any, rng: np.random.Generator) -> None:
     x = matrices(rng, cholesky, (4, 4), dtype)
     other = numbers(rng, (4, 4), dtype)
-    for card, params, keep in (
+    for primitive, params, keep in (
         (cholesky, {}, np.tril),
         (eigh, EIGH, np.tril),
         (eigh, {**EIGH, "lower": False}, np.triu),
         (triangular_solve, triangular_params("lower"), np.tril),
     ):
-        more = [numbers(rng, (4, 2), dtype)] if card is triangular_solve else []
+        more = [numbers(rng, (4, 2), dtype)] if primitive is triangular_solve else []
         inside = keep(np.ones((4, 4), bool))
-        both = [check(card, [np.where(inside, x, off), *more], params) for off in (np.zeros_like(x), other)]
+        both = [check(primitive, [np.where(inside, x, off), *more], params) for off in (np.zeros_like(x), other)]
         for a, b in zip(*both, strict=True):
             np.testing.assert_array_equal(a, b)
 
@@ -330,23 +330,23 @@ def test_only_one_triangle_is_read(dtype: Any, rng: np.random.Generator) -> None
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("case", [*SQUARE, *ANY], ids=case_name)
 def test_nan_stays_in_its_matrix(case: tuple[Any, dict[str, Any]], dtype: Any, rng: np.random.Generator) -> None:
-    card, params = case
+    primitive, params = case
     for index in ((1, 0, 0), (1, 2, 1)):
-        x = matrices(rng, card, (3, 4, 4), dtype)
-        clean = check(card, [x], params)
+        x = matrices(rng, primitive, (3, 4, 4), dtype)
+        clean = check(primitive, [x], params)
         x[index] = np.nan
-        hurt = check(card, [x], params)
+        hurt = check(primitive, [x], params)
         for a, b in zip(clean, hurt, strict=True):
             np.testing.assert_array_equal(a[[0, 2]], b[[0, 2]])
-            assert card in (lu, qr, geqrf, hessenberg, tridiagonal, cholesky) or np.isnan(b[1]).all()
+            assert primitive in (lu, qr, geqrf, hessenberg, tridiagonal, cholesky) or np.isnan(b[1]).all()
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_infinity_comes_back(dtype: Any, rng: np.random.Generator) -> None:
-    for card, params in ((svd, SVD), (eigh, EIGH), (eig, BOTH), (schur, {"compute_schur_vectors": True})):
-        x = matrices(rng, card, (2, 4, 4), dtype)
+    for primitive, params in ((svd, SVD), (eigh, EIGH), (eig, BOTH), (schur, {"compute_schur_vectors": True})):
+        x = matrices(rng, primitive, (2, 4, 4), dtype)
         x[1, 1, 1] = np.inf
-        for result in check(card, [x], params):
+        for result in check(primitive, [x], params):
             assert np.isnan(result[1]).all() and np.isfinite(result[0]).all()
 
 
@@ -428,12 +428,12 @@ def test_pivots() -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_empty(dtype: Any) -> None:
-    for card, params in (*SQUARE, *ANY):
-        sizes = [(0, 3, 3)] if card in (hessenberg, tridiagonal) else [(0, 0), (0, 3, 3), (2, 0, 0)]
-        if (card, params) in ANY:
+    for primitive, params in (*SQUARE, *ANY):
+        sizes = [(0, 3, 3)] if primitive in (hessenberg, tridiagonal) else [(0, 0), (0, 3, 3), (2, 0, 0)]
+        if (primitive, params) in ANY:
             sizes += [(0, 3), (3, 0), (2, 0, 3), (2, 3, 0)]
         for shape in sizes:
-            check(card, [np.zeros(shape, dtype)], params)
+            check(primitive, [np.zeros(shape, dtype)], params)
     for a, b in (((0, 0), (0, 2)), ((2, 2), (2, 0)), ((0, 2, 2), (0, 2, 1))):
         check(triangular_solve, [np.ones(a, dtype), np.ones(b, dtype)], triangular_params("lower"))
     for shape in ((0, 2), (3, 0), (0, 3, 2)):
@@ -454,7 +454,7 @@ def written_over(equation: Equation, operands: Sequence[np.ndarray], pair: tuple
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_in_place(dtype: Any, rng: np.random.Generator) -> None:
     count = 0
-    cases = [(card, params, [matrices(rng, card, (3, 5, 5), dtype)]) for card, params in (*SQUARE, *ANY)]
+    cases = [(primitive, params, [matrices(rng, primitive, (3, 5, 5), dtype)]) for primitive, params in (*SQUARE, *ANY)]
     for side in ("left", "right"):
         params = triangular_params(side, "lower", "conjugate_a")
         operands = [matrices(rng, lu, (2, 4, 4), dtype), numbers(rng, (2, 4, 4), dtype)]
@@ -466,8 +466,8 @@ def test_in_place(dtype: Any, rng: np.random.Generator) -> None:
     for transposed in (False, True):
         operands = [solved, factors, permutation, numbers(rng, (2, 5, 5), dtype)]
         cases.append((linear_solve, {"transposed": transposed}, operands))
-    for card, params, operands in cases:
-        equation = equation_of(card, operands, params)
+    for primitive, params, operands in cases:
+        equation = equation_of(primitive, operands, params)
         apart = computed(equation, operands)
         for pair in plan(equation).in_place:
             for a, b in zip(written_over(equation, operands, pair), apart, strict=True):
@@ -484,9 +484,9 @@ def test_in_place(dtype: Any, rng: np.random.Generator) -> None:
 def test_tiles_of_a_batch(
     case: tuple[Any, dict[str, Any]], dtype: Any, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    card, params = case
-    x = matrices(rng, card, (5, 6, 6), dtype)
-    equation = equation_of(card, [x], params)
+    primitive, params = case
+    x = matrices(rng, primitive, (5, 6, 6), dtype)
+    equation = equation_of(primitive, [x], params)
     assert not plan(equation).tiles
     whole = computed(equation, [x])
     monkeypatch.setattr(batches, "LEAST_WORK", 1)
@@ -702,12 +702,12 @@ def test_sizes_that_lapack_cannot_count(monkeypatch: pytest.MonkeyPatch, rng: np
     monkeypatch.setattr(batches, "MOST", 3)
     monkeypatch.setattr(matmuls, "MOST", 3)
     x = numbers(rng, (4, 4), np.float32)
-    for card, params, operands in (
+    for primitive, params, operands in (
         (svd, SVD, [x]),
         (dot_general, product_params((((1,), (0,)), ((), ()))), [x, x]),
     ):
-        assert plan(equation_of(card, operands, params)).routine == "host"
-        check(card, operands, params)
+        assert plan(equation_of(primitive, operands, params)).routine == "host"
+        check(primitive, operands, params)
 
 
 def test_forward_mode_of_a_custom_vjp_is_the_users_error() -> None:
@@ -797,8 +797,8 @@ def test_results_do_not_depend_on_the_threads_of_the_library(rng: np.random.Gene
         (lu, {}, [numbers(rng, (300, 300), np.float64)]),
     ]
     try:
-        for card, params, operands in cases:
-            equation = equation_of(card, operands, params)
+        for primitive, params, operands in cases:
+            equation = equation_of(primitive, operands, params)
             result = []
             for num_threads in (1, 4):
                 set(num_threads)

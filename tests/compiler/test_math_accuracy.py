@@ -31,8 +31,8 @@ BINARY = {"pow", "atan2"}
 
 
 def function_map(name: str, dtype: np.dtype[Any]) -> Map:
-    card: Any = lookup(name)
-    return Map(lambda lanes, *xs: card.emit(lanes, *xs), (dtype,) * (2 if name in BINARY else 1))
+    primitive: Any = lookup(name)
+    return Map(lambda lanes, *xs: primitive.emit(lanes, *xs), (dtype,) * (2 if name in BINARY else 1))
 
 
 @functools.cache
@@ -50,11 +50,11 @@ def every_float32(stride: int, start: int) -> np.ndarray:
 
 def reference(name: str) -> Callable[[np.ndarray], np.ndarray]:
     """The function in float64."""
-    card: Any = lookup(name)
+    primitive: Any = lookup(name)
 
     def exact(x: np.ndarray) -> np.ndarray:
         with np.errstate(all="ignore"):
-            return np.asarray(card.eval(x.astype(np.float64)))
+            return np.asarray(primitive.eval(x.astype(np.float64)))
 
     return exact
 
@@ -75,8 +75,8 @@ def test_the_inverse_of_erf_in_float32_is_its_definition(rng: np.random.Generato
     """Random normal numbers are made with it, so that what counts is to be near `eval`, not near the function."""
     x = np.concatenate([rng.uniform(-1, 1, 100_000), 1 - np.exp(-rng.uniform(1, 17, 20_000))]).astype(np.float32)
     body = Compiled({"erf_inv": function_map("erf_inv", dtypes.float32)}, WIDE)
-    card: Any = lookup("erf_inv")
-    apart = units_in_the_last_place(body("erf_inv", x), np.asarray(card.eval(x)))
+    primitive: Any = lookup("erf_inv")
+    apart = units_in_the_last_place(body("erf_inv", x), np.asarray(primitive.eval(x)))
     assert apart.max() <= 2 and np.mean(apart > 0) < 0.05
 
 

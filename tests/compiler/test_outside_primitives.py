@@ -331,8 +331,8 @@ def test_random_compositions(seed: int) -> None:
 
 
 def test_operations_of_kernels() -> None:
-    own = [card for card in registered() if isinstance(card, Elementwise)]
-    assert all(card.has_body(ELEMENTWISE) for card in own)
+    own = [operation for operation in registered() if isinstance(operation, Elementwise)]
+    assert all(operation.has_body(ELEMENTWISE) for operation in own)
     # Conversions have methods of other names.
     names = {name.rstrip("_") for name in dir(Lanes)} | {"bitcast_convert_type", "convert_element_type"}
     assert names >= ELEMENTWISE

@@ -219,15 +219,15 @@ def mutated(jaxpr: Jaxpr, fault: Fault) -> Jaxpr:
             known = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*jaxpr.consts, *args), strict=True))
             of = lambda a: literal(a) if type(a) is Literal else known[a]
             for equation in jaxpr.eqns:
-                operands, card = [of(a) for a in equation.invars], equation.primitive
+                operands, primitive = [of(a) for a in equation.invars], equation.primitive
                 out = None if done else fault(equation, operands)
                 if out is not None:
                     done.append(equation)
                 else:
                     bodies = [staged(body) for body in subjaxprs(equation.params)]
-                    params = card.with_bodies(bodies, equation.params) if bodies else equation.params  # type: ignore[attr-defined]
-                    out = card(*operands, **params)
-                    out = out if card.multiple_results else [out]
+                    params = primitive.with_bodies(bodies, equation.params) if bodies else equation.params  # type: ignore[attr-defined]
+                    out = primitive(*operands, **params)
+                    out = out if primitive.multiple_results else [out]
                 known.update(zip(equation.outvars, out, strict=True))
             return [of(a) for a in jaxpr.outvars]
 

@@ -61,7 +61,7 @@ def test_sample(case: Case, monkeypatch: Any) -> None:
 
 
 def defined(case: Case, program: Jaxpr, monkeypatch: Any) -> Jaxpr:
-    """The program itself; a special function by its definition, which is as near to its oracle as its card says."""
+    """The program itself; a special function by its definition, which is within its primitive's error bound."""
     if not isinstance(case.primitive, DefinedFunction):
         return program
     program = decompose(program)

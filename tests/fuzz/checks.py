@@ -218,7 +218,7 @@ def interpreted(executable: Executable, case: Case, variation: int | None = None
 
 @contextmanager
 def lanes_of_compiled_code(variation: int | None) -> Iterator[None]:
-    """Functions in the interpreter of kernels are those of compiled code, which cards allow other last bits."""
+    """Functions in the interpreter of kernels are those of compiled code, which primitives allow other last bits."""
     rng = np.random.default_rng(variation)
 
     def by_lanes(op: str, arrays: Sequence[np.ndarray], params: Mapping[str, Any]) -> np.ndarray:
@@ -332,7 +332,7 @@ def check_checked(program: Program) -> Outcome:
         leaves, found = attempted(lambda: weft.tree.leaves(jitted(*map(weft.numpy.array, program.arguments))))
     if raised is not None or found is not None:
         with program.settings():
-            # Within the budgets of cards another result may be, or not be, what a check refuses.
+            # Within the budgets of primitives another result may be, or not be, what a check refuses.
             others = [attempted(lambda n=n: evaluated(live, n))[1] for n in range(8)] if found is not raised else []
         if (found is None) not in {other is None for other in (raised, *others)}:
             raise Mismatch(f"with checks, compiled code ends with {found!r}, the interpreter with {raised!r}")

@@ -34,7 +34,7 @@ TAPES = frozenset({"tape_new", "tape_write", "tape_read", "tape_length", "tape_a
 
 def countable() -> list[Primitive]:
     """The primitives whose neighbours are counted."""
-    opened = {card.name for card in registered() if card.opens is not None}
+    opened = {primitive.name for primitive in registered() if primitive.opens is not None}
     return [p for p in registered() if p.name not in NEVER and p.name not in opened and p.name not in TAPES]
 
 
@@ -45,9 +45,9 @@ def name_of(aval: Any) -> str:
     return "key" if kind == "k" else dtypes.name(aval.dtype)
 
 
-def variants(card: Primitive) -> Iterator[tuple[list[Any], dict[str, Any]]]:
+def variants(primitive: Primitive) -> Iterator[tuple[list[Any], dict[str, Any]]]:
     """Operand types and parameters of all samples, with every dtype in the place of every operand's and parameter's."""
-    for sample in card.samples():
+    for sample in primitive.samples():
         if sample.environment:  # it communicates, which random programs do not
             continue
         types = [get_aval(concrete(a)) for a in sample.args]
@@ -65,29 +65,29 @@ def variants(card: Primitive) -> Iterator[tuple[list[Any], dict[str, Any]]]:
 
 
 @functools.cache
-def accepted_and_returned(card: Primitive) -> tuple[frozenset[str], frozenset[str]]:
+def accepted_and_returned(primitive: Primitive) -> tuple[frozenset[str], frozenset[str]]:
     """The dtypes of operands that a primitive accepts, and those of its results."""
     numbers = frozenset(map(dtypes.name, NUMBERS))
-    if isinstance(card, Callback):
-        return numbers, frozenset() if card.name == "debug_callback" else numbers
-    if card.higher_order:
+    if isinstance(primitive, Callback):
+        return numbers, frozenset() if primitive.name == "debug_callback" else numbers
+    if primitive.higher_order:
         return numbers | {"key"}, numbers | {"key"}
-    if any(isinstance(v, Jaxpr) for sample in card.samples() for v in sample.params.values()):
+    if any(isinstance(v, Jaxpr) for sample in primitive.samples() for v in sample.params.values()):
         return numbers, numbers
     accepted: set[str] = set()
     returned: set[str] = set()
     seen: set[Any] = set()
-    for types, params in variants(card):
+    for types, params in variants(primitive):
         key = (tuple(types), tuple(str(v) for v in params.values()))
         if key in seen:
             continue
         seen.add(key)
         try:
-            results = card.type(*types, **params)
+            results = primitive.type(*types, **params)
         except Exception:  # the rule refuses these types
             continue
         accepted.update(map(name_of, types))
-        returned.update(map(name_of, results if card.multiple_results else (results,)))
+        returned.update(map(name_of, results if primitive.multiple_results else (results,)))
     return frozenset(accepted), frozenset(returned)
 
 
@@ -95,9 +95,12 @@ def accepted_and_returned(card: Primitive) -> tuple[frozenset[str], frozenset[st
 def possible_pairs() -> frozenset[tuple[str, str]]:
     """Producer and consumer, of all primitives that can be neighbours."""
     with weft.enable_x64(True):
-        cards = {p.name: accepted_and_returned(p) for p in countable()}
+        primitives = {p.name: accepted_and_returned(p) for p in countable()}
     return frozenset(
-        (a, b) for a, (_, returned) in cards.items() for b, (accepted, _) in cards.items() if returned & accepted
+        (a, b)
+        for a, (_, returned) in primitives.items()
+        for b, (accepted, _) in primitives.items()
+        if returned & accepted
     )
 
 
@@ -106,5 +109,7 @@ def possible_triples(stages: tuple[str, ...]) -> frozenset[tuple[str, str, str]]
     """Primitive, dtype of its first result, transformation. What has no derivative rule is there too: a program may
     have it where no tangent comes."""
     with weft.enable_x64(True):
-        cards = {p.name: accepted_and_returned(p) for p in countable()}
-    return frozenset((a, dtype, stage) for a, (_, returned) in cards.items() for dtype in returned for stage in stages)
+        primitives = {p.name: accepted_and_returned(p) for p in countable()}
+    return frozenset(
+        (a, dtype, stage) for a, (_, returned) in primitives.items() for dtype in returned for stage in stages
+    )

@@ -154,11 +154,11 @@ def with_free_nans(
     equation: Equation, operands: Sequence[Any], result: Any, rng: np.random.Generator, variation: int
 ) -> Any:
     """A result of an equation, with other nans where it computes them."""
-    card = equation.primitive
-    if card.higher_order or card.name in nans.EXACT or not is_float(result):
+    primitive = equation.primitive
+    if primitive.higher_order or primitive.name in nans.EXACT or not is_float(result):
         return result
     other = nans.with_other_nans(result, rng, variation)
-    if isinstance(card, Elementwise) or card.name in SUMS | PRODUCTS | EXTREMES:
+    if isinstance(primitive, Elementwise) or primitive.name in SUMS | PRODUCTS | EXTREMES:
         return other
     return np.where(nans.is_new(result, [np.asarray(a) for a in operands if is_float(a)]), other, result)
 
@@ -184,22 +184,24 @@ def plain(equation: Equation, operands: Sequence[Any]) -> list[Any]:
     return list(results) if equation.primitive.multiple_results else [results]
 
 
-def routine(card: Primitive, types: tuple[Any, ...], params: tuple[tuple[str, Any], ...]) -> Callable[..., list[Any]]:
+def routine(
+    primitive: Primitive, types: tuple[Any, ...], params: tuple[tuple[str, Any], ...]
+) -> Callable[..., list[Any]]:
     """Compiled code of one equation, on a list of arrays. It checks nothing: who evaluates a program with checks looks
     at the results of every equation itself."""
     with weft.checks("off"):
-        return _routine(card, types, params, weft.config.key())
+        return _routine(primitive, types, params, weft.config.key())
 
 
 @functools.lru_cache(256)
 def _routine(
-    card: Primitive, types: tuple[Any, ...], params: tuple[tuple[str, Any], ...], settings: Any
+    primitive: Primitive, types: tuple[Any, ...], params: tuple[tuple[str, Any], ...], settings: Any
 ) -> Callable[..., list[Any]]:
     """The code that is made under some settings."""
     invars = [Var(t) for t in types]
-    result = card.type(*types, **dict(params))
-    outvars = [Var(t) for t in (result if card.multiple_results else [result])]
-    equation = Equation(invars, outvars, card, dict(params), NO_EFFECTS)
+    result = primitive.type(*types, **dict(params))
+    outvars = [Var(t) for t in (result if primitive.multiple_results else [result])]
+    equation = Equation(invars, outvars, primitive, dict(params), NO_EFFECTS)
     executable = Executable(compile_program(Jaxpr([], invars, outvars, [equation])))
     return lambda arrays: [np.array(interpreter.storage_array(r)) for r in executable(arrays)]
 
@@ -224,8 +226,8 @@ def has_other_bits(op: str, dtype: Any) -> bool:
     return op in ("max", "min", "clamp") or ulp_of(lookup(op), dtype) > 0.5
 
 
-def ulp_of(card: Primitive, dtype: Any) -> float:
-    return card.ulp.get(dtypes.name(dtype), card.ulp.get("", 0.0))
+def ulp_of(primitive: Primitive, dtype: Any) -> float:
+    return primitive.ulp.get(dtypes.name(dtype), primitive.ulp.get("", 0.0))
 
 
 # ------------------------------------------------------------------------------------------------------------- budgets
@@ -252,9 +254,9 @@ def is_float(x: Any) -> bool:
 
 
 def budget(equation: Equation, operands: Sequence[Any], result: np.ndarray, freedom: Freedom = OWN) -> Budget | None:
-    """What the card allows for one result, or None if it must be this to the bit."""
-    card, name = equation.primitive, equation.primitive.name
-    if isinstance(card, MatrixFunction):
+    """What the primitive allows for one result, or None if it must be this to the bit."""
+    primitive, name = equation.primitive, equation.primitive.name
+    if isinstance(primitive, MatrixFunction):
         return None
     floats = [np.asarray(a) for a in operands if is_float(a)]
     if name in SUMS:
@@ -268,7 +270,7 @@ def budget(equation: Equation, operands: Sequence[Any], result: np.ndarray, free
     if name in EXTREMES and has_both_zeros(floats):
         return Budget(zeros=True)
     # By the dtype of the operands: the magnitude of a complex number is a float.
-    units = max(ulp_of(card, a.dtype) for a in floats or [result])
+    units = max(ulp_of(primitive, a.dtype) for a in floats or [result])
     if units <= 0.5:
         rounds = freedom.rounds and name in ROUNDED and not is_exactly(name, operands, result)
         return Budget(spacing(np.abs(result), result.dtype)) if rounds else None
@@ -426,12 +428,12 @@ def magnitude(array: Any) -> Any:
 
 def magnitudes(equation: Equation, operands: Sequence[Any]) -> Any:
     """The sum of the magnitudes of all terms."""
-    card = equation.primitive
+    primitive = equation.primitive
     args = [magnitude(a) for a in operands]
-    if card.name == "scatter-sub":
-        card = lookup("scatter-add")
-    results = card.eval(*args, **equation.params)
-    return np.abs(results[0] if card.multiple_results else results)
+    if primitive.name == "scatter-sub":
+        primitive = lookup("scatter-add")
+    results = primitive.eval(*args, **equation.params)
+    return np.abs(results[0] if primitive.multiple_results else results)
 
 
 def is_exact(equation: Equation, operands: Sequence[Any], floats: Sequence[np.ndarray], widened: bool) -> bool:

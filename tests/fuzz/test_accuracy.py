@@ -96,9 +96,9 @@ def near_overflow(found: np.ndarray, exact: np.ndarray, info: Any) -> np.ndarray
 
 
 def budget(name: str, dtype: Any) -> float:
-    """What the card allows, and half a unit for rounding the exact value."""
-    card = lookup(name)
-    return card.ulp.get(dtypes.name(dtype), card.ulp.get("", 0.0)) + 0.5
+    """What the primitive allows, and half a unit for rounding the exact value."""
+    primitive = lookup(name)
+    return primitive.ulp.get(dtypes.name(dtype), primitive.ulp.get("", 0.0)) + 0.5
 
 
 def compiled(function: Callable[..., Any], arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -179,7 +179,7 @@ def composition(seed: int, length: int) -> Callable[..., Any]:
 
 
 def noisy(rng: np.random.Generator, unit: float) -> Callable[[Equation, Sequence[Any]], Sequence[Any]]:
-    """The interpreter's step in which each result is off by what its card and one rounding allow."""
+    """The interpreter's step in which each result is off by what its primitive and one rounding allow."""
 
     def step(equation: Equation, args: Sequence[Any]) -> Sequence[Any]:
         results = equation.primitive.eval(*args, **equation.params)

@@ -75,8 +75,8 @@ def first_of(group: int, request: pytest.FixtureRequest) -> int:
 
 
 def test_every_primitive_is_generated_or_has_a_reason() -> None:
-    for card in registered():
-        assert (card.name in BY_NAME) != (card.name in NEVER), card.name
+    for primitive in registered():
+        assert (primitive.name in BY_NAME) != (primitive.name in NEVER), primitive.name
 
 
 def test_a_seed_determines_the_program() -> None:

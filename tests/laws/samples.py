@@ -100,7 +100,7 @@ class Case:
         return [np.asarray(r[first]) if first else r for r in self.meaning(self.arrays, self.params)]
 
     def meaning(self, arrays: Sequence[np.ndarray], params: dict[str, Any]) -> list[np.ndarray]:
-        """The meaning on NumPy arrays: that of the card, and under named axes that of vmap over them."""
+        """The meaning on NumPy arrays: that of the primitive, and under named axes that of vmap over them."""
         if not self.environment:
             return meaning(self.primitive, arrays, params)
         return [r._value for r in self.bind(*map(concrete, arrays), **params)]
@@ -173,14 +173,14 @@ def widen_parameter(value: Any) -> Any:
 def registered() -> list[Primitive]:
     """The primitives that the compiler knows; tests and users may have added others, and there are special functions,
     which are defined by these."""
-    return [card for card in all_primitives() if type(card).__module__.startswith("weft.primitives.")]
+    return [primitive for primitive in all_primitives() if type(primitive).__module__.startswith("weft.primitives.")]
 
 
 def with_special_functions() -> list[Primitive]:
     """The primitives of the package that users' programs have; those that compilers put in their place may be there
     too, if somebody has imported one."""
     owners = ("weft.primitives.", "weft.scipy.special.")
-    return [card for card in all_primitives() if type(card).__module__.startswith(owners)]
+    return [primitive for primitive in all_primitives() if type(primitive).__module__.startswith(owners)]
 
 
 def collect() -> tuple[list[Case], dict[str, BaseException | None]]:
@@ -221,6 +221,6 @@ def every_sample(where: Callable[[Case], bool] = lambda case: True) -> Any:
 
 
 def differentiable(case: Case) -> bool:
-    """Whether the derivative laws hold on a sample: unless it, or its card with a reason, says no."""
+    """Whether the derivative laws hold on a sample: unless it, or its primitive with a reason, says no."""
     no_rule = isinstance(case.primitive.jvp, MissingRule)
     return case.sample.differentiable and not no_rule and case.has_float_operand()

@@ -1,6 +1,6 @@
 """Random programs of `tests/fuzz` with JAX: the same text with JAX's modules returns the same results.
 
-They are compared with `eval` and the budgets of the cards, as compiled code is (`docs/design/testing.md`), with wider
+They are compared with `eval` and the primitives' error bounds, as compiled code is (docs/design/testing.md), with wider
 factors, since XLA has functions of its own and sums in its own orders. REFUSED and DIFFERENT are where the libraries
 differ on purpose or by what JAX cannot do.
 """

@@ -96,14 +96,14 @@ def has_one_operand_along_one_axis(case: Case) -> bool:
 
 @pytest.mark.parametrize("case", [c for c in CASES if has_one_operand_along_one_axis(c)], ids=str)
 def test_parts_of_a_collective_have_the_bits_of_the_whole(case: Case) -> None:
-    card: Any = case.primitive
+    primitive: Any = case.primitive
     (members,) = case.environment.values()
     (operands,) = case.arrays
 
     def group(*args: Any) -> list[Any]:
-        return [x for result in card.group_results([args], **case.params) for x in result]
+        return [x for result in primitive.group_results([args], **case.params) for x in result]
 
-    jaxpr = stage_subjaxpr(group, case.types * members, name=card.name)
+    jaxpr = stage_subjaxpr(group, case.types * members, name=primitive.name)
     expected = [np.asarray(x) for x in weft.evaluate(jaxpr, *operands)]
     owners: Sequence[int]
     for owners in ([0] * (members // 2) + [1] * (members - members // 2), [m % 2 for m in range(members)]):
@@ -120,7 +120,7 @@ def test_parts_of_a_collective_have_the_bits_of_the_whole(case: Case) -> None:
         for owner, value in zip(owners, expected, strict=True):
             np.testing.assert_array_equal(next(each[owner]), value)
         alone = case.params.get("axis_index_groups") is None and list(owners) == sorted(owners)
-        if card.name in ("psum", "pmax", "pmin") and alone and operands.itemsize >= 4:
+        if primitive.name in ("psum", "pmax", "pmin") and alone and operands.itemsize >= 4:
             # The partial result of each process, where its members are a subtree; narrow types have it in a wider one.
             assert [sent for _, sent in found] == [operands[0].nbytes] * 2
 

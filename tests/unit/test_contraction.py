@@ -95,10 +95,10 @@ def test_booleans_are_combined_with_and_and_or():
     got = np.asarray(lax.dot_general(x, x, PLAIN))
     assert got.dtype == np.bool_
     assert np.array_equal(got, x @ x)
-    card = dot_general.factors(
+    primitive = dot_general.factors(
         array_type((2, 2), np.dtype(bool)), array_type((2, 2), np.dtype(bool)), dimension_numbers=PLAIN
     )
-    assert card.combine == {"k0": "or"}
+    assert primitive.combine == {"k0": "or"}
 
 
 @pytest.mark.parametrize(

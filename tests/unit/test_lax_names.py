@@ -49,10 +49,13 @@ def test_bind_takes_the_parameters_of_jax() -> None:
 
 def test_plain_calls() -> None:
     jaxpr = weft.make_jaxpr(lambda x: x * 2)(1.0)
-    for card in (extended.call_p, extended.closed_call_p):
-        assert card.call_primitive
-        assert float(card.bind(3.0, call_jaxpr=jaxpr)[0]) == 6.0
-        assert float(weft.jit(weft.grad(lambda x, card=card: card.bind(x, call_jaxpr=jaxpr)[0]))(3.0)) == 2.0
+    for primitive in (extended.call_p, extended.closed_call_p):
+        assert primitive.call_primitive
+        assert float(primitive.bind(3.0, call_jaxpr=jaxpr)[0]) == 6.0
+        assert (
+            float(weft.jit(weft.grad(lambda x, primitive=primitive: primitive.bind(x, call_jaxpr=jaxpr)[0]))(3.0))
+            == 2.0
+        )
 
 
 def test_total_order() -> None:

@@ -50,13 +50,13 @@ def names() -> list[str]:
     """The names of all primitives of the package."""
     for path in FILES:
         importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
-    return [card.name for card in all_primitives() if type(card).__module__.startswith("weft.")]
+    return [primitive.name for primitive in all_primitives() if type(primitive).__module__.startswith("weft.")]
 
 
 def test_every_primitive_is_found_by_its_name() -> None:
     fresh(
         "from weft.ir.registry import lookup, all_primitives\n"
-        "known = {card.name for card in all_primitives()}\n"
+        "known = {primitive.name for primitive in all_primitives()}\n"
         "lost = [n for n in sys.argv[1:] if n not in known and not fork(lambda: lookup(n))]\n"
         "assert not lost, lost\n",
         *names(),
@@ -66,7 +66,9 @@ def test_every_primitive_is_found_by_its_name() -> None:
 def test_modules_define_the_primitives_of_the_table() -> None:
     for module, text in MODULES.items():
         importlib.import_module(module)
-        assert text.split() == sorted(card.name for card in all_primitives() if type(card).__module__ == module)
+        assert text.split() == sorted(
+            primitive.name for primitive in all_primitives() if type(primitive).__module__ == module
+        )
 
 
 def test_programs_whose_primitives_nobody_has_imported(tmp_path: pathlib.Path) -> None:

@@ -153,11 +153,11 @@ class Steps:
         if runner.error is not None:
             raise runner.error
         if runner.equation is not None:
-            card, params = runner.equation.primitive, runner.equation.params
+            primitive, params = runner.equation.primitive, runner.equation.params
             line = "" if runner.equation.source is None else runner.equation.source.describe()
             device, own = self.mesh.device_tuple[runner.index], [np.asarray(x) for x in runner.operands]
-            axes = card.named_axes(params)
-            self.shown(DeviceStop(device, runner.index, runner.position, card.name, axes, line, own, runner.steps))
+            axes = primitive.named_axes(params)
+            self.shown(DeviceStop(device, runner.index, runner.position, primitive.name, axes, line, own, runner.steps))
             runner.steps += 1
 
     def _communicate(self) -> list[Runner]:
@@ -169,9 +169,9 @@ class Steps:
             group = self._group(runner)
             if any(member.equation is not runner.equation for member in group):
                 continue
-            card, params = runner.equation.primitive, runner.equation.params
+            primitive, params = runner.equation.primitive, runner.equation.params
             operands = [list(column) for column in zip(*(member.operands for member in group), strict=True)]
-            results = card.group_results(operands, **params)  # type: ignore[attr-defined]
+            results = primitive.group_results(operands, **params)  # type: ignore[attr-defined]
             for i, member in enumerate(group):
                 member.answer = [storage_array(own[i]) for own in results]
                 ready.append(member)
@@ -195,11 +195,11 @@ class Steps:
         """What a device's thread does."""
 
         def meet(equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
-            card = equation.primitive
-            if isinstance(card, ManualCast):
+            primitive = equation.primitive
+            if isinstance(primitive, ManualCast):
                 return operands
             if not operands:  # the index along an axis
-                (axis,) = card.named_axes(equation.params)
+                (axis,) = primitive.named_axes(equation.params)
                 return [np.int32(runner.position[axis])]
             runner.equation, runner.operands = equation, list(operands)
             self.back.release()

@@ -1,8 +1,8 @@
 """Primitives that programs define as for JAX: an object with a name, and rules that are registered one by one.
 
-A card of Weft is a class whose rules are methods. A `UserPrimitive` is a card whose rules are functions with JAX's
-signatures, given to it by `def_impl` and `def_abstract_eval` and by the tables of `weft.interpreters`. The tables are
-views of all primitives: they read the rules of built-in ones too.
+The rules of Weft's primitives are methods of a class. Those of a `UserPrimitive` are functions with JAX's signatures,
+registered by `def_impl`, `def_abstract_eval` and the tables of `weft.interpreters`. The tables are views of all
+primitives: they read the rules of built-in ones too.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class UserPrimitive(Primitive, metaclass=_AnyPrimitive):
         """Perform the operation under whatever transformation is active."""
         return Primitive.__call__(self, *args, **params)
 
-    # -- the card ----------------------------------------------------------------------------------------------------
+    # -- rules -------------------------------------------------------------------------------------------------------
 
     def type(self, /, *types: Any, **params: Any) -> Any:
         found = self._abstract(types, params)[0]
@@ -205,23 +205,23 @@ class AxisData:
 
 
 class RuleTable(MutableMapping[Primitive, Callable[..., Any]]):
-    """The rules of one kind, by primitive. A rule of a built-in primitive is read from its card; another one may be
-    given to those that carry no jaxprs, and holds from then on."""
+    """Rules of one kind, by primitive. Those of built-in primitives are read from their methods; another can replace
+    one, except for primitives with sub-jaxprs."""
 
     def __init__(
         self,
         kind: str,
-        of_card: Callable[[Primitive], Callable[..., Any] | None],
+        read_rule: Callable[[Primitive], Callable[..., Any] | None],
         override: Callable[[Primitive, Callable[..., Any]], None],
         adapted: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda rule: rule,
     ):
-        self._kind, self._of_card, self._override, self._adapted = kind, of_card, override, adapted
+        self._kind, self._read_rule, self._override, self._adapted = kind, read_rule, override, adapted
         self._own: dict[Primitive, Callable[..., Any]] = {}
 
     def __getitem__(self, primitive: Primitive) -> Callable[..., Any]:
         found = self._own.get(primitive)
         if found is None and isinstance(primitive, Primitive) and not hasattr(primitive, "rules"):
-            found = self._of_card(primitive)
+            found = self._read_rule(primitive)
         if found is None:
             raise KeyError(primitive)
         return found
@@ -241,8 +241,12 @@ class RuleTable(MutableMapping[Primitive, Callable[..., Any]]):
         getattr(primitive, "rules", {}).pop(self._kind, None)
 
     def __iter__(self) -> Iterator[Primitive]:
-        cards = [card for card in all_primitives() if card not in self._own and self._of_card(card) is not None]
-        return iter([*self._own, *cards])
+        primitives = [
+            primitive
+            for primitive in all_primitives()
+            if primitive not in self._own and self._read_rule(primitive) is not None
+        ]
+        return iter([*self._own, *primitives])
 
     def __len__(self) -> int:
         return len(list(iter(self)))
@@ -251,53 +255,53 @@ class RuleTable(MutableMapping[Primitive, Callable[..., Any]]):
         return f"<table of {self._kind} rules>"
 
 
-def _jvp_of(card: Primitive) -> Callable[..., Any]:
+def _jvp_of(primitive: Primitive) -> Callable[..., Any]:
     def rule(primals: Sequence[Any], tangents: Sequence[Any], /, **params: Any) -> Any:
-        outs, out_tangents = push_forward(card, [with_aval(p) for p in primals], tangents, params)
-        return (outs, out_tangents) if card.multiple_results else (outs[0], out_tangents[0])
+        outs, out_tangents = push_forward(primitive, [with_aval(p) for p in primals], tangents, params)
+        return (outs, out_tangents) if primitive.multiple_results else (outs[0], out_tangents[0])
 
     return rule
 
 
-def _override_jvp(card: Primitive, rule: Callable[..., Any]) -> None:
+def _override_jvp(primitive: Primitive, rule: Callable[..., Any]) -> None:
     def both(primals: Sequence[Any], tangents: Sequence[Any], params: Params) -> Any:
         outs, out_tangents = rule(list(primals), list(tangents), **params)
-        return (outs, out_tangents) if card.multiple_results else ([outs], [out_tangents])
+        return (outs, out_tangents) if primitive.multiple_results else ([outs], [out_tangents])
 
-    card.push_forward = both  # type: ignore[attr-defined]
+    primitive.push_forward = both  # type: ignore[attr-defined]
 
 
-def _transpose_of(card: Primitive) -> Callable[..., Any] | None:
-    if isinstance(card, HigherOrder) or type(card).transpose is Primitive.transpose:
+def _transpose_of(primitive: Primitive) -> Callable[..., Any] | None:
+    if isinstance(primitive, HigherOrder) or type(primitive).transpose is Primitive.transpose:
         return None
-    return card.transpose
+    return primitive.transpose
 
 
-def _override_transpose(card: Primitive, rule: Callable[..., Any]) -> None:
-    card.transpose = rule  # type: ignore[method-assign]
+def _override_transpose(primitive: Primitive, rule: Callable[..., Any]) -> None:
+    primitive.transpose = rule  # type: ignore[method-assign]
 
 
-def _batch_of(card: Primitive) -> Callable[..., Any]:
+def _batch_of(primitive: Primitive) -> Callable[..., Any]:
     def rule(args: Sequence[Any], dims: Sequence[int | None], /, **params: Any) -> Any:
         sizes = [a.shape[d] for a, d in zip(args, dims, strict=True) if d is not None]
-        outs, out_dims = apply_batched(card, Axis(sizes[0]), [with_aval(a) for a in args], dims, params, False)
-        return (outs, out_dims) if card.multiple_results else (outs[0], out_dims[0])
+        outs, out_dims = apply_batched(primitive, Axis(sizes[0]), [with_aval(a) for a in args], dims, params, False)
+        return (outs, out_dims) if primitive.multiple_results else (outs[0], out_dims[0])
 
     return rule
 
 
-def _fancy_batch_of(card: Primitive) -> Callable[..., Any]:
+def _fancy_batch_of(primitive: Primitive) -> Callable[..., Any]:
     def rule(axis: AxisData, args: Sequence[Any], dims: Sequence[int | None], /, **params: Any) -> Any:
-        outs, out_dims = apply_batched(card, axis._axis, [with_aval(a) for a in args], dims, params, False)
-        return (outs, out_dims) if card.multiple_results else (outs[0], out_dims[0])
+        outs, out_dims = apply_batched(primitive, axis._axis, [with_aval(a) for a in args], dims, params, False)
+        return (outs, out_dims) if primitive.multiple_results else (outs[0], out_dims[0])
 
     return rule
 
 
 def _override_batch(rule_of: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Callable[..., None]:
-    def override(card: Primitive, rule: Callable[..., Any]) -> None:
+    def override(primitive: Primitive, rule: Callable[..., Any]) -> None:
         adapted = rule_of(rule)
-        card.batch = lambda axis, args, dims, /, **params: adapted(AxisData(axis), args, dims, **params)  # type: ignore[method-assign]
+        primitive.batch = lambda axis, args, dims, /, **params: adapted(AxisData(axis), args, dims, **params)  # type: ignore[method-assign]
 
     return override
 
@@ -310,9 +314,9 @@ def _with_axis_fields(rule: Callable[..., Any]) -> Callable[..., Any]:
     return lambda axis, args, dims, /, **params: rule(axis.size, axis.name, None, args, dims, **params)
 
 
-def _axis_fields_of(card: Primitive) -> Callable[..., Any]:
+def _axis_fields_of(primitive: Primitive) -> Callable[..., Any]:
     def rule(size: Any, name: Any, kind: Any, args: Any, dims: Any, /, **params: Any) -> Any:
-        return _fancy_batch_of(card)(AxisData(Axis(size, name)), args, dims, **params)
+        return _fancy_batch_of(primitive)(AxisData(Axis(size, name)), args, dims, **params)
 
     return rule
 

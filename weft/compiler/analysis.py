@@ -63,19 +63,19 @@ def _operations(jaxpr: Jaxpr) -> tuple[float, float]:
 
 def operations_of(equation: Equation) -> tuple[float, float]:
     """Flops and functions of one equation, with its sub-jaxprs."""
-    card: Any = equation.primitive
-    if card is fusion:
+    primitive: Any = equation.primitive
+    if primitive is fusion:
         return _operations(equation.params["jaxpr"])
-    if card.higher_order:
+    if primitive.higher_order:
         inner = [_operations(p) for p in subjaxprs(equation.params)]
-        if card.exclusive:
+        if primitive.exclusive:
             return max(inner, default=(0.0, 0.0))
-        times = card.iterations(equation.params)
+        times = primitive.iterations(equation.params)
         return times * sum(a for a, _ in inner), times * sum(b for _, b in inner)
-    if not card.weight:
+    if not primitive.weight:
         return 0.0, 0.0
     count = equation_flops(equation)
-    if isinstance(card, Elementwise) and card.weight > 1:
-        elements = count / card.weight
-        return (elements, 0.0) if card.weight <= 4 else (0.0, elements)
+    if isinstance(primitive, Elementwise) and primitive.weight > 1:
+        elements = count / primitive.weight
+        return (elements, 0.0) if primitive.weight <= 4 else (0.0, elements)
     return count, 0.0

@@ -85,17 +85,17 @@ def _lines(jaxpr: Jaxpr) -> list[str]:
 
 
 def _operation(equation: Equation) -> str:
-    card, params = equation.primitive, equation.params
-    called = card.opens
+    primitive, params = equation.primitive, equation.params
+    called = primitive.opens
     if called is not None:
         return f"call {_value(params[called])}"
-    return f"{_card(card)} " + ";".join([f"{name}={_value(params[name])}" for name in sorted(params)])
+    return f"{_primitive(primitive)} " + ";".join([f"{name}={_value(params[name])}" for name in sorted(params)])
 
 
-def _card(card: Primitive) -> str:
-    if not is_builtin(card):
+def _primitive(primitive: Primitive) -> str:
+    if not is_builtin(primitive):
         raise _NoFingerprint  # what it means may change without Weft
-    return card.name
+    return primitive.name
 
 
 def _value(value: Any) -> str:
@@ -112,7 +112,7 @@ def _value(value: Any) -> str:
             raise _NoFingerprint
         return f"array {array.dtype.name} {array.shape} {array.tobytes().hex()}"
     if isinstance(value, Primitive):
-        return _card(value)
+        return _primitive(value)
     if isinstance(value, ExtendedDtype):
         return f"{_class(kind)} {value.name}"
     if isinstance(value, enum.Enum):

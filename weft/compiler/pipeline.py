@@ -96,9 +96,9 @@ def is_call(equation: Equation) -> str | None:
 
 
 def is_defined_by_others(equation: Equation) -> str | None:
-    card = equation.primitive
-    if card.identity or card.define(equation) is not None:
-        return f"{card.name} is defined by other operations"
+    primitive = equation.primitive
+    if primitive.identity or primitive.define(equation) is not None:
+        return f"{primitive.name} is defined by other operations"
     return None
 
 

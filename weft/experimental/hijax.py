@@ -44,20 +44,20 @@ class HiPrimitive:
 
     def __init__(self, name: str):
         self.name = name
-        card = self._card = UserPrimitive(name)
-        card.def_effectful_abstract_eval(lambda *avals, **params: self.abstract_eval(*avals, **params))
-        card.rules["lowering"] = lambda *args, **params: self.to_lojax(*args, **params)
-        card.rules["batch"] = self._batch
+        primitive = self._primitive = UserPrimitive(name)
+        primitive.def_effectful_abstract_eval(lambda *avals, **params: self.abstract_eval(*avals, **params))
+        primitive.rules["lowering"] = lambda *args, **params: self.to_lojax(*args, **params)
+        primitive.rules["batch"] = self._batch
         kind = type(self)
         if kind.jvp is not HiPrimitive.jvp:
-            card.rules["jvp"] = lambda primals, tangents, **params: self.jvp(primals, tangents, **params)
+            primitive.rules["jvp"] = lambda primals, tangents, **params: self.jvp(primals, tangents, **params)
         if kind.transpose is not HiPrimitive.transpose:
-            card.rules["transpose"] = lambda cotangent, *args, **params: self.transpose(cotangent, *args, **params)
+            primitive.rules["transpose"] = lambda cotangent, *args, **params: self.transpose(cotangent, *args, **params)
 
     def bind(self, *args: Any, **params: Any) -> Any:
         """Perform the operation under whatever transformation is active."""
-        self._card.multiple_results = self.multiple_results  # type: ignore[misc]
-        return self._card.bind(*args, **params)
+        self._primitive.multiple_results = self.multiple_results  # type: ignore[misc]
+        return self._primitive.bind(*args, **params)
 
     def is_high(self, *args: Any, **params: Any) -> bool:
         """Return whether `to_lojax` computes the operation: always True."""

@@ -93,7 +93,10 @@ def write(content: Content) -> bytes:
         "out": [encoder.value(aval) for aval in content.out_avals],
         "platforms": list(content.platforms),
         "settings": content.settings,
-        "primitives": {card.name: get_version(card.name) for card in sorted(_primitives(jaxpr), key=lambda c: c.name)},
+        "primitives": {
+            primitive.name: get_version(primitive.name)
+            for primitive in sorted(_primitives(jaxpr), key=lambda c: c.name)
+        },
         "objects": [encoder.value(item) for item in table],
         "text": len(text),
         "blocks": [array.nbytes for array in blocks],
@@ -211,9 +214,13 @@ def _content(header: Any, body: memoryview, position: int) -> Content:
     table = [decoder.value(item) for item in header["objects"]]
     jaxpr = parse(text, table)
     unknown = _primitives(jaxpr) - {lookup(name) for name in header["primitives"]}
-    refused = [card.name for card in _primitives(jaxpr) if not is_builtin(card) or isinstance(card, Callback)]
+    refused = [
+        primitive.name
+        for primitive in _primitives(jaxpr)
+        if not is_builtin(primitive) or isinstance(primitive, Callback)
+    ]
     if unknown or refused:
-        names = ", ".join([card.name for card in unknown] or refused)
+        names = ", ".join([primitive.name for primitive in unknown] or refused)
         raise FileFormatError(f"The text of the export has operations that cannot be exported: {names}.")
     verify(jaxpr)
     name = _text(header["name"])

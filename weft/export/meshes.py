@@ -69,7 +69,7 @@ def on_devices(jaxpr: Jaxpr, old: Sequence[Device], new: Sequence[Device]) -> Ja
         return jaxpr
     renamed = dict(zip(old, new, strict=True))
 
-    def parameters(card: Primitive, params: Params) -> Params:
+    def parameters(primitive: Primitive, params: Params) -> Params:
         return {name: move_to(value, renamed) for name, value in params.items()}
 
     return map_types(jaxpr, lambda aval: aval, parameters)

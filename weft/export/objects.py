@@ -73,16 +73,16 @@ def check_exportable(jaxpr: Jaxpr, name: str, devices: Sequence[Device] = ()) ->
     """Raise an error that names the user's line if an equation has a parameter that no file can have. `devices` are
     those that the program is for."""
     for equation in jaxpr.eqns:
-        card = equation.primitive
-        if isinstance(card, Callback):
-            _refuse(equation, name, f"`{card.name}` calls a function of this process")
-        if not is_builtin(card):
-            _refuse(equation, name, f"`{card.name}` is an operation that this process defined")
+        primitive = equation.primitive
+        if isinstance(primitive, Callback):
+            _refuse(equation, name, f"`{primitive.name}` calls a function of this process")
+        if not is_builtin(primitive):
+            _refuse(equation, name, f"`{primitive.name}` is an operation that this process defined")
         for word, value in equation.params.items():
             try:
                 Encoder([], devices).value(value)
             except NotData as error:
-                _refuse(equation, name, f"`{card.name}` has the parameter {word}={error}, which cannot be stored")
+                _refuse(equation, name, f"`{primitive.name}` has the parameter {word}={error}, which cannot be stored")
         for inner in subjaxprs(equation.params):
             check_exportable(inner, name, devices)
 

@@ -1,1 +1,1 @@
-"""Types, the card of a primitive, and jaxprs with their printer, verifier and interpreter."""
+"""Types, the class of a primitive with its rules, and jaxprs with their printer, verifier and interpreter."""

@@ -22,7 +22,7 @@ from weft.ir.types import ArrayType, array_type
 class Selection(NamedTuple):
     """The selecting primitive, the number of its cases, and the equation with the user's line."""
 
-    card: Any
+    primitive: Any
     cases: int
     equation: Equation
 
@@ -50,11 +50,11 @@ def mask_residuals(
         if v not in computed or not cases or not _is_inexact(v):
             continue
         value: Any = v
-        for (which, position), (card, count, at) in cases.items():
+        for (which, position), (primitive, count, at) in cases.items():
             one = Literal(np.ones((), v.aval.dtype), array_type((), v.aval.dtype, v.aval.weak_type))
             operands = [value if i == position else one for i in range(count)]
             value = Var(v.aval)
-            added.append(Equation([which, *operands], [value], card, {}, frozenset(), at.source, at.stack))
+            added.append(Equation([which, *operands], [value], primitive, {}, frozenset(), at.source, at.stack))
         masked[v] = value
     if not masked:
         return [], list(unknown)
@@ -68,7 +68,7 @@ class OperandCase(NamedTuple):
     """One case of a selection inside of a call: the selecting primitive, the index of the call's operand that selects,
     the index of the case and the number of cases."""
 
-    card: Any
+    primitive: Any
     which: int
     position: int
     cases: int
@@ -86,7 +86,7 @@ def _operand_cases(jaxpr: Jaxpr) -> list[list[OperandCase]]:
     reads = _reading_cases(jaxpr.eqns, jaxpr.outvars, {v for e in jaxpr.eqns for v in e.outvars})
     return [
         [
-            OperandCase(selection.card, index[which], position, selection.cases)
+            OperandCase(selection.primitive, index[which], position, selection.cases)
             for (which, position), selection in reads.get(v, {}).items()
             if type(which) is Var and which in index
         ]
@@ -106,16 +106,19 @@ def _reading_cases(equations: Sequence[Equation], results: Sequence[Atom], waits
     for equation in reversed(equations):
         outs = [found.get(v, {}) for v in equation.outvars]
         cases = {k: e for k, e in outs[0].items() if all(k in o for o in outs[1:])} if outs else {}
-        card, shape = equation.primitive, _shape(equation.outvars[0]) if outs and _is_elementwise(equation) else None
-        selects = isinstance(card, Select)
-        inner = operand_cases(equation.params[card.opens]) if card.opens and not equation.effects else ()
+        primitive, shape = (
+            equation.primitive,
+            _shape(equation.outvars[0]) if outs and _is_elementwise(equation) else None,
+        )
+        selects = isinstance(primitive, Select)
+        inner = operand_cases(equation.params[primitive.opens]) if primitive.opens and not equation.effects else ()
         for i, v in enumerate(equation.invars):
             is_case = selects and i > 0
             same = shape is not None and _shape(v) == shape and (is_case or not selects)
             own = dict(cases) if same else {}
-            steps = [(c.which, c.position, c.card, c.cases) for c in inner[i]] if inner else []
+            steps = [(c.which, c.position, c.primitive, c.cases) for c in inner[i]] if inner else []
             if same and is_case:
-                steps.append((0, i - 1, card, len(equation.invars) - 1))
+                steps.append((0, i - 1, primitive, len(equation.invars) - 1))
             for operand, position, chooser, count in steps:
                 which = equation.invars[operand]
                 if type(which) is Var and which not in waits:
@@ -126,15 +129,15 @@ def _reading_cases(equations: Sequence[Equation], results: Sequence[Atom], waits
 
 def _is_elementwise(equation: Equation) -> bool:
     """Return whether every element of the results depends on the elements at its index and on scalars only."""
-    card = equation.primitive
+    primitive = equation.primitive
     shape = _shape(equation.outvars[0])
     if shape is None or any(_shape(v) != shape for v in equation.outvars):
         return False
-    if card.pointwise:
+    if primitive.pointwise:
         return not equation.effects
-    if card.opens is None or equation.effects:
+    if primitive.opens is None or equation.effects:
         return False
-    inner: Jaxpr = equation.params[card.opens]
+    inner: Jaxpr = equation.params[primitive.opens]
     return all(_is_elementwise(e) and _shape(e.outvars[0]) == shape for e in inner.eqns)
 
 

@@ -18,7 +18,7 @@ class KeysOf(Protocol):
         """Consume the keys at source line `at` by operation `by`; raise the user's error if some were used before."""
         ...
 
-    def copy_keys(self, card: Any, params: dict[str, Any]) -> KeysOf:
+    def copy_keys(self, primitive: Any, params: dict[str, Any]) -> KeysOf:
         """Return the keys at the indices to which an operation with one operand copies them."""
         ...
 

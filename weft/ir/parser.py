@@ -203,7 +203,7 @@ class Reader:
         if name is None:
             self.fail("the name of a primitive")
         try:
-            card = lookup(name.group())
+            primitive = lookup(name.group())
         except ValueError:
             self.fail("the name of a primitive", start)
         params = self.parameters() if self.text.startswith("[", self.position) else {}
@@ -211,8 +211,8 @@ class Reader:
         while (operand := self.atom(scope)) is not None:
             operands.append(operand)
         scope.update(defined)
-        params = {**params, **missing_parameters(card, params)}
-        return Equation(operands, outvars, card, params, card.effects([o.aval for o in operands], params))
+        params = {**params, **missing_parameters(primitive, params)}
+        return Equation(operands, outvars, primitive, params, primitive.effects([o.aval for o in operands], params))
 
     def atom(self, scope: dict[str, Var]) -> Atom | None:
         """Read a variable or a literal; None if something else follows: the next equation, `;` or the end."""
@@ -394,9 +394,9 @@ def split_dimensions(shape: str) -> list[str]:
     return parts
 
 
-def missing_parameters(card: Primitive, params: dict[str, Any]) -> dict[str, None]:
+def missing_parameters(primitive: Primitive, params: dict[str, Any]) -> dict[str, None]:
     """Return None for each parameter that the type rule requires and the text omits."""
-    wanted = inspect.signature(card.type).parameters.values()
+    wanted = inspect.signature(primitive.type).parameters.values()
     needed = [p.name for p in wanted if p.kind is p.KEYWORD_ONLY and p.default is p.empty]
     return {name: None for name in needed if name not in params}
 

@@ -138,21 +138,21 @@ def split_remat(
     rule = equation.primitive.remat_split([v.aval for v in equation.invars], equation.params, saveable)
     if rule is None:
         return None
-    card, params = rule.first
+    primitive, params = rule.first
     further = [Var(t) for t in rule.first_types[len(equation.outvars) :]]
     results = [*equation.outvars, *further]
-    effects = card.effects([v.aval for v in equation.invars], params)
-    first = equation.replace(outvars=results, primitive=card, params=params, effects=effects)
+    effects = primitive.effects([v.aval for v in equation.invars], params)
+    first = equation.replace(outvars=results, primitive=primitive, params=params, effects=effects)
     whole = [equation.outvars[k] for k in rule.whole if equation.outvars[k] in hit]
     missing = [v in hit and v not in whole for v in equation.outvars]
     if not any(missing):
         return first, None, whole
-    card, params = rule.second
+    primitive, params = rule.second
     operands = [equation.invars[i] if i >= 0 else results[rule.stored[~i]] for i in rule.second_in]
     second_out = [v if m else Var(v.aval) for v, m in zip(equation.outvars, missing, strict=True)]
-    effects = card.effects([v.aval for v in operands], params)
-    second = equation.replace(invars=operands, outvars=second_out, primitive=card, params=params, effects=effects)
-    smaller = card.live_operands(missing, params)
+    effects = primitive.effects([v.aval for v in operands], params)
+    second = equation.replace(invars=operands, outvars=second_out, primitive=primitive, params=params, effects=effects)
+    smaller = primitive.live_operands(missing, params)
     if smaller is not None:
         used, params, live = smaller
         second = second.replace(
@@ -206,14 +206,14 @@ def _split(
     residuals = [Var(t) for t in split.residual_types]
     outs = list(zip(equation.outvars, split.unknown_out, strict=True))
     if split.known is not None:
-        card, params = split.known
+        primitive, params = split.known
         operands = [equation.invars[i] for i in split.known_in]
         known_out = [*(v for v, u in outs if not u), *residuals]
-        effects = card.effects([v.aval for v in operands], params)
-        known.append(Equation(operands, known_out, card, params, effects, equation.source, equation.stack))
-    card, params = split.unknown
+        effects = primitive.effects([v.aval for v in operands], params)
+        known.append(Equation(operands, known_out, primitive, params, effects, equation.source, equation.stack))
+    primitive, params = split.unknown
     waiting = [equation.invars[i] if i >= 0 else residuals[~i] for i in split.unknown_in]
     results = [v for v, u in outs if u]
-    effects = card.effects([v.aval for v in waiting], params)
-    unknown.append(Equation(waiting, results, card, params, effects, equation.source, equation.stack))
+    effects = primitive.effects([v.aval for v in waiting], params)
+    unknown.append(Equation(waiting, results, primitive, params, effects, equation.source, equation.stack))
     unknown_vars.update(results)

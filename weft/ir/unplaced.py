@@ -14,7 +14,7 @@ from weft.ir.varying import varying_type
 
 def drop_placements(jaxpr: Jaxpr) -> Jaxpr:
     """Remove placements from all types, in sub-jaxprs too; return the same object if there are none."""
-    return map_types(jaxpr, lambda aval: aval.plain, lambda card, params: card.drop_placement(params))
+    return map_types(jaxpr, lambda aval: aval.plain, lambda primitive, params: primitive.drop_placement(params))
 
 
 def varying_along(jaxpr: Jaxpr, axes: frozenset[Any]) -> Jaxpr:
@@ -28,7 +28,7 @@ def varying_along(jaxpr: Jaxpr, axes: frozenset[Any]) -> Jaxpr:
 def map_types(
     jaxpr: Jaxpr,
     change: Callable[[Type], Type],
-    parameters: Callable[[Primitive, Params], Params] = lambda card, params: params,
+    parameters: Callable[[Primitive, Params], Params] = lambda primitive, params: params,
     cast: frozenset[Any] = frozenset(),
 ) -> Jaxpr:
     """Map the types of a jaxpr and its sub-jaxprs by `change` and the parameters of equations by `parameters`; return

@@ -48,21 +48,21 @@ def casts_to(own: ManualAxisType, varying: frozenset[Any], reduced: frozenset[An
     return tuple((name, tuple(sorted(axes, key=str))) for name, axes in found if axes)
 
 
-def operand_casts(card: Any, types: Sequence[Type], params: Any) -> list[tuple[Cast, ...]] | None:
+def operand_casts(primitive: Any, types: Sequence[Type], params: Any) -> list[tuple[Cast, ...]] | None:
     """Return the casts of each operand of an operation; None if no operand needs one."""
-    if card.higher_order:
-        wanted = card.operand_states(types, params)
+    if primitive.higher_order:
+        wanted = primitive.operand_states(types, params)
         if all(s is NONE for s in wanted):
             return None
         return [casts_to(manual_state(t), s.varying, s.reduced) for t, s in zip(types, wanted, strict=True)]
-    if card.types_placement or len(types) < 2:
+    if primitive.types_placement or len(types) < 2:
         return None
     states = [manual_state(t) for t in types]
     if all(s is states[0] for s in states):
         return None
     varying = frozenset[Any]().union(*(s.varying for s in states))
     reduced = frozenset[Any]().union(*(s.reduced for s in states))
-    if card.multilinear:  # the factor of an unreduced value gets an unreduced cotangent
+    if primitive.multilinear:  # the factor of an unreduced value gets an unreduced cotangent
         reduced = reduced.union(*(s.unreduced for s in states))
     return [casts_to(s, varying, reduced - s.unreduced) for s in states]
 

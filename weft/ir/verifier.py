@@ -81,24 +81,24 @@ def check_atom(atom: Atom, defined: set[Var], what: str, equation: Equation | No
 
 def check_equation(equation: Equation) -> None:
     """Raise unless sub-jaxprs are well formed and result types and effects are those of the primitive's rules."""
-    card, operands = equation.primitive, [a.aval for a in equation.invars]
+    primitive, operands = equation.primitive, [a.aval for a in equation.invars]
     for jaxpr in subjaxprs(equation.params):
         verify(jaxpr)
     try:
-        out_types = infer_type(card, operands, equation.params)
+        out_types = infer_type(primitive, operands, equation.params)
     except Exception as error:
         message = str(error).partition("\n")[0]
-        fail(f"The type rule of {card.name} refuses the operands: {message}", equation, error)
-    expected: Sequence[Type] = out_types if card.multiple_results else [out_types]
+        fail(f"The type rule of {primitive.name} refuses the operands: {message}", equation, error)
+    expected: Sequence[Type] = out_types if primitive.multiple_results else [out_types]
     if len(expected) != len(equation.outvars):
-        fail(f"{card.name} must have {len(expected)} results; the equation has {len(equation.outvars)}.", equation)
+        fail(f"{primitive.name} must have {len(expected)} results; the equation has {len(equation.outvars)}.", equation)
     for i, (var, aval) in enumerate(zip(equation.outvars, expected, strict=True)):
         if not var.aval.matches(aval):
-            fail(f"Result {i} of {card.name} must have type {aval.short()}; got {var.aval.short()}.", equation)
-    effects = card.effects(operands, equation.params)
+            fail(f"Result {i} of {primitive.name} must have type {aval.short()}; got {var.aval.short()}.", equation)
+    effects = primitive.effects(operands, equation.params)
     if effects != equation.effects:
         said = sorted(map(str, equation.effects))
-        fail(f"{card.name} must have effects {sorted(map(str, effects))}; the equation has {said}.", equation)
+        fail(f"{primitive.name} must have effects {sorted(map(str, effects))}; the equation has {said}.", equation)
 
 
 def fail(what: str, equation: Equation | None = None, cause: BaseException | None = None) -> NoReturn:

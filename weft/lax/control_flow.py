@@ -283,12 +283,12 @@ def check_no_communication(caller: str, what: str, decides: frozenset[Any], jaxp
 def communicates(jaxpr: Jaxpr, axes: frozenset[Any]) -> Any:
     """Return the first equation that communicates along one of the axes, and the axis; None if no equation does."""
     for equation in jaxpr.eqns:
-        card: Any = equation.primitive
-        if not card.higher_order and not isinstance(card, ManualCast) and card.name != "axis_index":
-            for axis in card.named_axes(equation.params):
+        primitive: Any = equation.primitive
+        if not primitive.higher_order and not isinstance(primitive, ManualCast) and primitive.name != "axis_index":
+            for axis in primitive.named_axes(equation.params):
                 if axis in axes:
                     return equation, axis
-        bound = card.bound_axes(equation.params) if card.higher_order else frozenset()
+        bound = primitive.bound_axes(equation.params) if primitive.higher_order else frozenset()
         for inner in subjaxprs(equation.params):
             found = communicates(inner, axes - bound)
             if found is not None:

@@ -42,13 +42,13 @@ def spanned_axes(names: Names, groups: Groups) -> Names | None:
     return None
 
 
-def reduce_groups(card: Any, x: Any, names: Names, groups: Groups) -> Any:
-    """Reduce the operands of each group by the reduction `card`."""
+def reduce_groups(primitive: Any, x: Any, names: Names, groups: Groups) -> Any:
+    """Reduce the operands of each group by the reduction `primitive`."""
     axes = spanned_axes(names, groups)
     if axes is not None:
-        return varying(card(varying(x, names), axes=axes), names)
-    summed = card is collectives.psum  # pads uneven groups: zeros change no sum, repeated operands no extremum
-    return REDUCTIONS[card.name](gather_members(x, names, groups, repeated=not summed), axes=(0,))
+        return varying(primitive(varying(x, names), axes=axes), names)
+    summed = primitive is collectives.psum  # pads uneven groups: zeros change no sum, repeated operands no extremum
+    return REDUCTIONS[primitive.name](gather_members(x, names, groups, repeated=not summed), axes=(0,))
 
 
 def gather_groups(x: Any, names: Names, groups: Groups, dim: int, tiled: bool) -> Any:

@@ -146,12 +146,12 @@ def pmin(x: Any, axis_name: Name, *, axis_index_groups: Any = None) -> Any:
     return extremum(collectives.pmin, x, axis_name, axis_index_groups)
 
 
-def extremum(card: Any, x: Any, axis_name: Name, axis_index_groups: Any) -> Any:
+def extremum(primitive: Any, x: Any, axis_name: Name, axis_index_groups: Any) -> Any:
     names = axis_names(axis_name)
-    groups = canonical_groups(card.name, axis_name, axis_index_groups, equal=False)
+    groups = canonical_groups(primitive.name, axis_name, axis_index_groups, equal=False)
     if groups is not None and len(names) > 1:
-        return tree.map(lambda leaf: several.reduce_groups(card, leaf, names, groups), x)
-    return tree.map(lambda leaf: card(varying(leaf, names), axes=names, **group_params(groups)), x)
+        return tree.map(lambda leaf: several.reduce_groups(primitive, leaf, names, groups), x)
+    return tree.map(lambda leaf: primitive(varying(leaf, names), axes=names, **group_params(groups)), x)
 
 
 STATES = ("varying", "unreduced", "reduced")
@@ -249,8 +249,8 @@ def all_gather(
             return several.gather_groups(leaf, names, groups, dim, tiled)
         for name in reversed(names):
             checked = name in context.manual
-            card = GATHERS[to] if checked else collectives.all_gather
-            leaf = card(
+            primitive = GATHERS[to] if checked else collectives.all_gather
+            leaf = primitive(
                 varying(leaf, (name,)), axis_name=name,
                 axis_size=context.axes[name] if groups is None else len(groups[0]),
                 all_gather_dimension=dim, tiled=tiled, **group_params(groups),

@@ -480,7 +480,7 @@ def _dimension_numbers(dimension_numbers: Any, kind: Any) -> Any:
 
 
 def _bind_scatter(
-    card: Any,
+    primitive: Any,
     operand: Any,
     indices: Any,
     updates: Any,
@@ -493,7 +493,7 @@ def _bind_scatter(
     if parsed is GatherScatterMode.ONE_HOT:
         parsed = GatherScatterMode.FILL_OR_DROP  # a one-hot row out of bounds writes nothing
     dims = _dimension_numbers(dimension_numbers, ScatterDimensionNumbers)
-    written = card(
+    written = primitive(
         operand,
         indices,
         updates,

@@ -381,14 +381,14 @@ def write_values(
     array: Any,
     index: Any,
     values: Any,
-    card: Any,
+    primitive: Any,
     combine: Callable[[Any, Any], Any],
     indices_are_sorted: bool = False,
     unique_indices: bool = False,
     mode: str | GatherScatterMode | None = None,
     wrap_negative_indices: bool = True,
 ) -> Array:
-    """Write `values` at `index` by a scatter (`card`), or by `combine` where the index is a mask."""
+    """Write `values` at `index` by a scatter (`primitive`), or by `combine` where the index is a mask."""
     x = indexable(array, index)
     aval: ArrayType = x.aval
     values = as_update(values, aval)
@@ -413,9 +413,9 @@ def write_values(
     if indexer.new_axes:
         values = lax_shape.reshape(values, indexer.shape)
     values = lax_shape.rev(values, indexer.reversed)
-    if card is lax_slicing.scatter and _is_block(entries):
+    if primitive is lax_slicing.scatter and _is_block(entries):
         return _write_block(x, values, entries)
-    return card(
+    return primitive(
         x,
         indexer.indices,
         values,

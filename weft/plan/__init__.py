@@ -253,8 +253,8 @@ def estimate(jaxpr: Jaxpr, machine: Machine) -> tuple[float, float, float]:
     for equation in jaxpr.eqns:
         if equation.primitive.named_axes(equation.params):
             continue
-        card = equation.primitive
-        bodies = subjaxprs(equation.params) if card.higher_order and card.name != "fusion" else []
+        primitive = equation.primitive
+        bodies = subjaxprs(equation.params) if primitive.higher_order and primitive.name != "fusion" else []
         if bodies:
             found, times = [estimate(body, machine) for body in bodies], iterations(equation)
             if getattr(equation.primitive, "exclusive", False):
@@ -270,8 +270,8 @@ def estimate(jaxpr: Jaxpr, machine: Machine) -> tuple[float, float, float]:
 
 def iterations(equation: Equation) -> int:
     """Return how often the bodies of an equation run, 1 if that is unknown."""
-    card: Any = equation.primitive
-    count = card.iterations(equation.params) if card.higher_order else 1
+    primitive: Any = equation.primitive
+    count = primitive.iterations(equation.params) if primitive.higher_order else 1
     return count if isinstance(count, int) else 1
 
 

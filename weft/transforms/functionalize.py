@@ -137,23 +137,23 @@ class Run:
         return [literal(a) if type(a) is Literal else values[a] for a in jaxpr.outvars]
 
     def equation(self, equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
-        card = equation.primitive
-        rule = next((r for kind, r in _RULES if isinstance(card, kind)), None)
+        primitive = equation.primitive
+        rule = next((r for kind, r in _RULES if isinstance(primitive, kind)), None)
         if rule is not None:
             return rule(self, equation, operands)
         if subjaxprs(equation.params):  # parts of a kernel, and functions of solvers: they cannot report anything
             equation = without_checks(equation)
-        results = context.trace.process(card, operands, equation.params)
-        if DIVISION in self.kinds and card is div:
+        results = context.trace.process(primitive, operands, equation.params)
+        if DIVISION in self.kinds and primitive is div:
             aval: Any = equation.invars[1].aval
             if can_be("inf", aval):  # divisors that are integers are checked by the function that the user called
                 zero = eq(operands[1], np.zeros((), aval.dtype))
                 self.fail(any_of(zero), DIVISION, "", None, [], line(equation))
         if NAN in self.kinds and equation.invars and not allows_nans(equation.stack):
-            if "nan" in card.introduced(equation.params, intended=False):
+            if "nan" in primitive.introduced(equation.params, intended=False):
                 for v, result in zip(equation.outvars, results, strict=True):
                     if can_be("nan", v.aval):
-                        self.fail(any_of(ne(result, result)), NAN, card.name, None, [], line(equation))
+                        self.fail(any_of(ne(result, result)), NAN, primitive.name, None, [], line(equation))
         return results
 
     def check(self, equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
@@ -230,9 +230,9 @@ class Run:
 
     def lanes(self, equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
         lane: Lane = equation.params["lane"]
-        card: Any = equation.primitive
+        primitive: Any = equation.primitive
         quiet = Lane(unchecked(lane.jaxpr), lane.axes, lane.batched, lane.forced)
-        equation = equation.replace(params=card.params_of(quiet, equation.params["name"]))
+        equation = equation.replace(params=primitive.params_of(quiet, equation.params["name"]))
         return self.apart(lane.over_all()[0], equation, operands)
 
     def cond(self, equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:

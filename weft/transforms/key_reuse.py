@@ -66,11 +66,11 @@ class Keys:
         store.used |= mask
         store.lines.append((mask, at))
 
-    def copy_keys(self, card: Primitive, params: Params) -> Keys:
+    def copy_keys(self, primitive: Primitive, params: Params) -> Keys:
         """Return the keys at the indices to which an operation copies them."""
         if self.indices is None:
             return self
-        indices = np.asarray(card.eval(self.indices, **params))
+        indices = np.asarray(primitive.eval(self.indices, **params))
         return Keys(indices.shape, self.store, indices)
 
 

@@ -40,13 +40,13 @@ class TangentTrace(Trace):
             return staging.process(primitive, args, params)
         known: list[Any] = []
         if split.known is not None:
-            card, known_params = split.known
-            known = self.parent.process(card, [args[i] for i in split.known_in], known_params)
+            operation, known_params = split.known
+            known = self.parent.process(operation, [args[i] for i in split.known_in], known_params)
         count = len(split.unknown_out) - sum(split.unknown_out)
         known, residuals = known[:count], known[count:]
-        card, waiting_params = split.unknown
+        operation, waiting_params = split.unknown
         operands = [args[i] if i >= 0 else residuals[~i] for i in split.unknown_in]
-        waiting = staging.process(card, operands, waiting_params)
+        waiting = staging.process(operation, operands, waiting_params)
         ready, later = iter(known), iter(waiting)
         return [next(later) if u else next(ready) for u in split.unknown_out]
 

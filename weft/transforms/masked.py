@@ -27,7 +27,7 @@ from weft.trace.tracer import Tracer
 class Choice(NamedTuple):
     """One case of a selection by an array: the selecting primitive, its operand `which`, and the case."""
 
-    card: Any
+    primitive: Any
     which: Any
     position: int
     cases: int
@@ -59,7 +59,7 @@ class Masked(NamedTuple):
         value = self.value
         for choice in () if self.exact else self.choices:
             if not any(choice.is_same(k) for k in applied):
-                value = choice.card.case_of(choice.which, choice.position, choice.cases, value)
+                value = choice.primitive.case_of(choice.which, choice.position, choice.cases, value)
         return value
 
     def and_choice(self, choice: Choice) -> tuple[Choice, ...]:
@@ -85,8 +85,12 @@ def summed(before: Any, cotangent: Any) -> Any:
 def masked_result(equation: Equation, cotangents: Sequence[Any], operands: Sequence[Any]) -> Masked | None:
     """Return the cotangent of an equation's result if it is masked and the operation maps each of its elements to one
     element of every linear operand, else None. The operands of a selection are masked by that selection."""
-    card = equation.primitive
-    if len(cotangents) != 1 or not card.pointwise or not (isinstance(card, Select) or type(cotangents[0]) is Masked):
+    primitive = equation.primitive
+    if (
+        len(cotangents) != 1
+        or not primitive.pointwise
+        or not (isinstance(primitive, Select) or type(cotangents[0]) is Masked)
+    ):
         return None
     out: Any = equation.outvars[0].aval
     linear: list[Any] = [a.aval for a in operands if type(a) is Linear]
@@ -99,31 +103,31 @@ def masked_result(equation: Equation, cotangents: Sequence[Any], operands: Seque
 def opened(equation: Equation, cotangents: Sequence[Any]) -> Jaxpr | None:
     """Return the jaxpr that an equation calls if it is pointwise and a cotangent is masked, to transpose it equation by
     equation."""
-    card = equation.primitive
-    if card.opens is None or not _is_call(card) or not any(type(ct) is Masked for ct in cotangents):
+    primitive = equation.primitive
+    if primitive.opens is None or not _is_call(primitive) or not any(type(ct) is Masked for ct in cotangents):
         return None
-    inner: Jaxpr = equation.params[card.opens]
+    inner: Jaxpr = equation.params[primitive.opens]
     return inner if all(e.primitive.pointwise or e.primitive.opens for e in inner.eqns) else None
 
 
-def _is_call(card: Any) -> bool:
+def _is_call(primitive: Any) -> bool:
     """Return whether a primitive calls its jaxpr and does nothing else; not `checkpoint`, whose backward pass is
     fenced."""
-    return getattr(type(card), "transpose_through", None) in (Call.transpose_through, CustomCall.transpose_through)
+    return getattr(type(primitive), "transpose_through", None) in (Call.transpose_through, CustomCall.transpose_through)
 
 
 def masked_arguments(equation: Equation, operands: Sequence[Any], cotangents: Sequence[Any]) -> Sequence[Any]:
     """Mark the cotangents of a call's operands that its jaxpr reads under one case of a choice only: they are zero
     where that takes another case."""
-    card = equation.primitive
-    if card.opens is None or not _is_call(card):
+    primitive = equation.primitive
+    if primitive.opens is None or not _is_call(primitive):
         return cotangents
     results = list(cotangents)
-    for i, cases in enumerate(operand_cases(equation.params[card.opens])):
+    for i, cases in enumerate(operand_cases(equation.params[primitive.opens])):
         ct = results[i]
         if ct is None or type(ct) is Zero or any(type(operands[c.which]) is Linear for c in cases) or not cases:
             continue
-        choices = tuple(Choice(c.card, operands[c.which], c.position, c.cases) for c in cases)
+        choices = tuple(Choice(c.primitive, operands[c.which], c.position, c.cases) for c in cases)
         results[i] = Masked(ct, choices, True)
     return results
 
@@ -133,14 +137,14 @@ def masked_operands(
 ) -> Sequence[Any]:
     """Mask the cotangents of an equation's operands, which its transpose rule returned, by the choices of the result's
     cotangent."""
-    card, choices, exact = equation.primitive, result.choices, result.exact
-    if isinstance(card, Select):
+    primitive, choices, exact = equation.primitive, result.choices, result.exact
+    if isinstance(primitive, Select):
         count = len(operands) - 1
-        own = [result.and_choice(Choice(card, operands[0], i - 1, count)) for i in range(len(operands))]
+        own = [result.and_choice(Choice(primitive, operands[0], i - 1, count)) for i in range(len(operands))]
     else:
         own = [choices] * len(operands)
         known = enumerate(zip(equation.invars, operands, strict=True))
-        exact = exact and all(type(a) is Linear or _is_harmless(v, card is div and i == 1) for i, (v, a) in known)
+        exact = exact and all(type(a) is Linear or _is_harmless(v, primitive is div and i == 1) for i, (v, a) in known)
     pairs = zip(cotangents, own, strict=True)
     return [ct if ct is None or type(ct) is Zero else Masked(ct, cases, exact) for ct, cases in pairs]
 

@@ -137,24 +137,30 @@ class _Backward:
 def _transposed(equation: Equation, cotangents: Sequence[Any], operands: Sequence[Any]) -> Sequence[Any]:
     """Return the cotangents of an equation's operands, one for each, from those of its results, by the rule of its
     primitive."""
-    card = equation.primitive
-    if card.multilinear and sum(type(o) is Linear for o in operands) > 1:
-        raise missing(f"`{card.name}` multiplies two values that depend on the arguments: the function is not linear.")
+    primitive = equation.primitive
+    if primitive.multilinear and sum(type(o) is Linear for o in operands) > 1:
+        raise missing(
+            f"`{primitive.name}` multiplies two values that depend on the arguments: the function is not linear."
+        )
     typed = any(_sharding(v.aval) is not None for v in (*equation.invars, *equation.outvars))
-    if isinstance(card, HigherOrder):
-        found = card.transpose_through(transpose_jaxpr, cotangents, operands, **equation.params)
+    if isinstance(primitive, HigherOrder):
+        found = primitive.transpose_through(transpose_jaxpr, cotangents, operands, **equation.params)
     elif typed and not (
-        card.pointwise or isinstance(card, Resharding) or (card.copies == "all" and not _adds_up(cotangents))
+        primitive.pointwise
+        or isinstance(primitive, Resharding)
+        or (primitive.copies == "all" and not _adds_up(cotangents))
     ):
         # How a contraction of what is split is summed is said by the type of the operand whose cotangent it is, and
         # that zeros put beside a cotangent are added once is clear without types only.
         cts = [ct if type(ct) is Zero else left_to_compiler(ct) for ct in cotangents]
         args = [Linear(_unsplit(o.aval)) if type(o) is Linear else left_to_compiler(o) for o in operands]
-        found = card.transpose(cts if card.multiple_results else cts[0], *args, **equation.params)
+        found = primitive.transpose(cts if primitive.multiple_results else cts[0], *args, **equation.params)
         mesh = next(m for m in map(_mesh, (*equation.invars, *equation.outvars)) if m is not None)
         found = [_whole(ct, v.aval, mesh) for ct, v in zip(found, equation.invars, strict=True)]
     else:
-        found = card.transpose(cotangents if card.multiple_results else cotangents[0], *operands, **equation.params)
+        found = primitive.transpose(
+            cotangents if primitive.multiple_results else cotangents[0], *operands, **equation.params
+        )
     if typed:
         # Pointwise operations take operands whose types say nothing beside others that are split, and what flows back
         # to them is split as those are.
@@ -164,7 +170,7 @@ def _transposed(equation: Equation, cotangents: Sequence[Any], operands: Sequenc
         ]
     if len(found) != len(operands):
         raise InternalError(
-            f"The transpose rule of {card.name} must return {len(operands)} cotangents, got {len(found)}."
+            f"The transpose rule of {primitive.name} must return {len(operands)} cotangents, got {len(found)}."
         )
     return found
 

@@ -1,8 +1,8 @@
 """The value at an index: all of fusion.
 
 A fusion's jaxpr is never visited equation by equation. Its hero asks for elements, each element for the elements that
-it is computed from (as its card says: `value_at`), down to loads; what was asked for before, in a block still open, is
-not computed again.
+it is computed from (by the rule `value_at` of its primitive), down to loads; elements that were computed before, in a
+block still open, are not computed again.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Values:
 
 
 class _Element:
-    """An element of an equation's result, as cards see it; see `Element`."""
+    """An element of an equation's result, as primitives see it; see `Element`."""
 
     def __init__(self, values: Values, equation: Equation, atom: Var, index: MultiIndex, guard: Value | None) -> None:
         self.index, self.scalars = index, values.k.scalars

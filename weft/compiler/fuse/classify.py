@@ -1,4 +1,4 @@
-"""What an equation is for fusion on a machine: what its card says, unless it has effects."""
+"""What an equation is for fusion on a machine: what its primitive says, unless it has effects."""
 
 from __future__ import annotations
 

@@ -104,10 +104,10 @@ def equation_cost(equation: Equation) -> Cost:
 def _control_cost(equation: Equation) -> Cost:
     """All iterations of a scan, the costlier branch of a cond, one iteration of any other loop."""
     costs = [jaxpr_cost(p) for p in subjaxprs(equation.params)]
-    card: Any = equation.primitive
-    if card.exclusive:
+    primitive: Any = equation.primitive
+    if primitive.exclusive:
         return max(costs, key=lambda c: (c.bytes, c.flops), default=Cost())
-    length = card.iterations(equation.params)
+    length = primitive.iterations(equation.params)
     times = length if type(length) is int else SYMBOLIC_SIZE
     total = Cost()
     for cost in costs:

@@ -229,7 +229,7 @@ class _Count:
 def _is_function(op: str) -> bool:
     """Return whether an operation is computed by polynomials."""
     try:
-        card = lookup(op)
+        primitive = lookup(op)
     except ValueError:
         return False
-    return isinstance(card, Elementwise) and card.ulp.get("", 0.0) > 0
+    return isinstance(primitive, Elementwise) and primitive.ulp.get("", 0.0) > 0

@@ -45,9 +45,9 @@ def emit_rule(op: str) -> Callable[..., Any] | None:
     """
     if exists(op):
         return None
-    card = find_elementwise(op)
-    if card is not None and card.has_body(ELEMENTWISE):
-        return card.emit
+    primitive = find_elementwise(op)
+    if primitive is not None and primitive.has_body(ELEMENTWISE):
+        return primitive.emit
     close = difflib.get_close_matches(op, ELEMENTWISE)
     raise MissingRuleError(
         f"Kernels have no operation `{op}`.",
@@ -61,10 +61,10 @@ def emit_rule(op: str) -> Callable[..., Any] | None:
 def find_elementwise(op: str) -> Elementwise | None:
     """Return the elementwise primitive of that name, or None."""
     try:
-        card = lookup(op)
+        primitive = lookup(op)
     except ValueError:
         return None
-    return card if isinstance(card, Elementwise) else None
+    return primitive if isinstance(primitive, Elementwise) else None
 
 
 def operation_weight(op: str) -> float:

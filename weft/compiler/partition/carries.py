@@ -37,20 +37,20 @@ Carry = tuple[int, int, int]
 def can_wait(equation: Equation) -> bool:
     """Whether sums of operands may be done on the result instead: it is linear, without rounding to another dtype. A
     product is linear in one operand where the others are literals."""
-    card = equation.primitive
+    primitive = equation.primitive
     types: list[Any] = [a.aval for a in (*equation.invars, *equation.outvars)]
-    if card.higher_order or card is reduce_precision:
+    if primitive.higher_order or primitive is reduce_precision:
         return False
-    if card is unsum:
+    if primitive is unsum:
         return True
     if not all(isinstance(t, ArrayType) and t.dtype == types[0].dtype for t in types):
         return False
-    if card.copies == "all" and len(equation.invars) == 1:
+    if primitive.copies == "all" and len(equation.invars) == 1:
         return byte_count(types[-1]) <= byte_count(types[0])  # more would be sent after a broadcast
     literals = sum(type(a) is Literal for a in equation.invars)
-    if not card.pointwise or not card.linear:
+    if not primitive.pointwise or not primitive.linear:
         return False
-    return literals == len(equation.invars) - 1 if card.multilinear else not literals
+    return literals == len(equation.invars) - 1 if primitive.multilinear else not literals
 
 
 def is_used(v: Var, jaxpr: Jaxpr) -> bool:
@@ -106,10 +106,10 @@ def summed_on_the_way(block: Block, v: Var, start: Var) -> Sum | None:
 
 def first_value(equation: Equation, v: Var) -> Atom | None:
     """The first value of the carry whose last value a result of a loop is; None if it is none."""
-    card: Any = equation.primitive
-    if not card.higher_order or card is shard_map:  # what a `shard_map` returns is not a carry
+    primitive: Any = equation.primitive
+    if not primitive.higher_order or primitive is shard_map:  # what a `shard_map` returns is not a carry
         return None
-    carried = card.body_map(equation.params)
+    carried = primitive.body_map(equation.params)
     sources = carried.results[equation.outvars.index(v)]
     found = [carried.arguments[b][i] for b, i, r in carried.carries if (b, r, False) in sources]
     return equation.invars[found[0]] if len(found) == 1 and found[0] is not None else None

@@ -153,8 +153,8 @@ def fix_constraints(shardings: Propagation, jaxpr: Jaxpr) -> None:
 
 def constrains(equation: Equation) -> bool:
     """Whether an equation, or one in its bodies, may say how values are split."""
-    card, params = equation.primitive, equation.params
-    return (isinstance(card, Resharding) and card.user_spec(params) is not None) or bool(subjaxprs(params))
+    primitive, params = equation.primitive, equation.params
+    return (isinstance(primitive, Resharding) and primitive.user_spec(params) is not None) or bool(subjaxprs(params))
 
 
 def local_type(aval: Any, dims: Dims, sizes: Mapping[Any, int]) -> Any:
@@ -388,10 +388,10 @@ class Block:
 
     def bind(self, equation: Equation, rule: Rule, chosen: dict[str, tuple[Any, ...]], args: Sequence[Any]) -> Any:
         """The operation on parts."""
-        card: Any = equation.primitive
-        if not chosen and type(card).bind_local is Primitive.bind_local:
-            out = card(*args, **equation.params)
-            return out if card.multiple_results else [out]
+        primitive: Any = equation.primitive
+        if not chosen and type(primitive).bind_local is Primitive.bind_local:
+            out = primitive(*args, **equation.params)
+            return out if primitive.multiple_results else [out]
         results = [
             local_type(v.aval, wanted(names, chosen), self.sizes)
             for v, names in zip(equation.outvars, rule.result_names, strict=True)
@@ -405,7 +405,7 @@ class Block:
 
         types, names = [a.aval.plain for a in equation.invars], (rule.operand_names, rule.result_names)
         parts = Parts(types, results, *names, chosen, self.shared, report, rule.reach, self.received)
-        return card.bind_local(parts, with_neutral_ends(parts, rule, args), equation.params)
+        return primitive.bind_local(parts, with_neutral_ends(parts, rule, args), equation.params)
 
     def linear_in(self, equation: Equation, waiting: Sequence[Var]) -> tuple[Any, ...] | None:
         """The axes over which the results are unreduced if the operands' sums go on waiting; None if they cannot. They
@@ -564,8 +564,8 @@ class Block:
     def control(self, equation: Equation) -> None:
         """A loop or a branch: what goes into bodies and comes out of them is split as propagation says, so that carries
         are split alike before and after."""
-        card: Any = equation.primitive
-        carried = card.body_map(equation.params)
+        primitive: Any = equation.primitive
+        carried = primitive.body_map(equation.params)
         operands: list[Dims] = [whole(a.aval) for a in equation.invars]
         for body, arguments in zip(carried.bodies, carried.arguments, strict=True):
             for v, i in zip(body.invars, arguments, strict=True):
@@ -590,7 +590,7 @@ class Block:
             for i, (a, dims) in enumerate(zip(equation.invars, operands, strict=True))
         ]
         self.log.extend(log)
-        outs = card(*args, **card.with_bodies(bodies, equation.params))
+        outs = primitive(*args, **primitive.with_bodies(bodies, equation.params))
         for v, x, dims in zip(equation.outvars, outs, results, strict=True):
             self.values[v], self.at[v] = x, dims
         leaving = {k: (c[0], c[2]) for c in waiting for k in carries.results_of(carried, c)}

@@ -145,18 +145,18 @@ class Reader:
     def equation(
         self, equation: Equation, operands: Sequence[Readings], defined: Mapping[Var, Equation]
     ) -> list[Readings]:
-        card = equation.primitive
+        primitive = equation.primitive
         count = len(equation.outvars)
-        if card.higher_order and any(True for _ in subjaxprs(equation.params)):
+        if primitive.higher_order and any(True for _ in subjaxprs(equation.params)):
             begun = [self.begun(a, r, defined) for a, r in zip(equation.invars, operands, strict=True)]
             return self.control(equation, begun)
         part = own_part(equation, defined)
         if part is not None and operands[0] is not None:
             return [self.sliced(operands[0], *part)]
-        if any(r is None for r in operands) or isinstance(card, ManualCast):
+        if any(r is None for r in operands) or isinstance(primitive, ManualCast):
             return [None] * count
         sets = [r for r in operands if r is not None]
-        named = card.named_axes(equation.params)
+        named = primitive.named_axes(equation.params)
         if named and not equation.invars:
             return [None if self.axis in named else ONLY_WHOLE] * count
         if named:
@@ -172,8 +172,8 @@ class Reader:
     # -- operations ---------------------------------------------------------------------------------------------------
 
     def operation(self, equation: Equation, operands: Sequence[frozenset[Reading]]) -> list[Readings]:
-        card, rule, count = equation.primitive, self.rules[equation], len(equation.outvars)
-        if card.name == "reshape":
+        primitive, rule, count = equation.primitive, self.rules[equation], len(equation.outvars)
+        if primitive.name == "reshape":
             return [frozenset(reshaped(equation, operands[0]))]
         for a, readings, names in zip(equation.invars, operands, rule.operand_names, strict=True):
             sizes: Any = getattr(a.aval, "shape", ())
@@ -181,7 +181,7 @@ class Reader:
                 # The operation on parts handles that by itself, or data movement is a piece of one that does. One
                 # element, of a window say, is as good as a dimension of which nobody would know the factor.
                 if r.kind == "part" and (
-                    names[r.dim] in rule.inside or (names[r.dim] is None and (card.copies or sizes[r.dim] == 1))
+                    names[r.dim] in rule.inside or (names[r.dim] is None and (primitive.copies or sizes[r.dim] == 1))
                 ):
                     return [None] * count
         found: list[set[Reading]] = [set() for _ in range(count)]
@@ -268,8 +268,8 @@ class Reader:
 
     def control(self, equation: Equation, operands: Sequence[Readings]) -> list[Readings]:
         """A loop or a branch: carries have the readings that they have before and after every iteration."""
-        card: Any = equation.primitive
-        carried = card.body_map(equation.params)
+        primitive: Any = equation.primitive
+        carried = primitive.body_map(equation.params)
         arguments = [
             [ONLY_WHOLE if i is None else operands[i] if i >= 0 else shifted(operands[~i], -1) for i in own]
             for own in carried.arguments
@@ -328,16 +328,20 @@ def reshaped(equation: Equation, operand: frozenset[Reading]) -> Iterator[Readin
 
 def is_sum(equation: Equation, operands: Sequence[frozenset[Reading]]) -> bool:
     """Whether results are terms of a sum: the operation is linear in operands that are, jointly or in one of them."""
-    card = equation.primitive
-    if card is reduce_precision or card.higher_order:
+    primitive = equation.primitive
+    if primitive is reduce_precision or primitive.higher_order:
         return False
     indices = range(len(operands))
-    linear = list(indices) if "all" in (card.linear, card.copies) else [i for i in indices if i in card.linear]
+    linear = (
+        list(indices)
+        if "all" in (primitive.linear, primitive.copies)
+        else [i for i in indices if i in primitive.linear]
+    )
     others = [r for i, r in enumerate(operands) if i not in linear]
     if not linear or not all(WHOLE in r for r in others):
         return False
     terms = [i for i in linear if SUM in operands[i]]
-    if card.multilinear:
+    if primitive.multilinear:
         return any(all(WHOLE in operands[k] for k in linear if k != i) for i in terms)
     return len(terms) == len(linear)
 

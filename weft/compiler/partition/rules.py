@@ -94,7 +94,7 @@ class Rule:
         return [a for f in factors for a in chosen[f]], hows.pop()
 
     def why_whole(self, operand: int) -> str:
-        """Why an operand must be whole in some dimensions, if the card says so."""
+        """Why an operand must be whole in some dimensions, if the primitive says so."""
         return f": {self.reason}" if self.reason and None in self.names[operand] else ""
 
 
@@ -124,11 +124,11 @@ class Rules:
 
 
 def rule_of(equation: Equation) -> Rule:
-    """The rule of an operation: its card's axis factors, without those whose reduction no collective finishes."""
+    """The rule of an operation: its primitive's axis factors, without those whose reduction no collective finishes."""
     types = [a.aval for a in equation.invars]
-    card: Any = equation.primitive
+    primitive: Any = equation.primitive
     values = (*equation.invars, *equation.outvars)
-    rule = card.factors
+    rule = primitive.factors
     factors = None if isinstance(rule, MissingRule) else rule(*[t.plain for t in types], **equation.params)
     if factors is None:
         names: tuple[Names, ...] = tuple((None,) * rank_of(v.aval) for v in values)
@@ -149,7 +149,7 @@ def rule_of(equation: Equation) -> Rule:
             if name is not None:
                 sizes[name] = math.gcd(sizes.get(name, 0), size)
     sizes.update({n: s for n, s in factors.sizes.items() if n in sizes})
-    passes = card.pointwise or card.copies == "all"
+    passes = primitive.pointwise or primitive.copies == "all"
     even = frozenset(n for n in (*factors.inside, *factors.sizes) if n not in factors.reach)
     inside, reach = factors.inside, factors.reach
     return Rule(names, len(types), factors.combine, sizes, inside, factors.reason, passes, even, reach)
@@ -179,23 +179,23 @@ def tie(*values: Atom, skip: Sequence[int] = (), excluded: frozenset[Any] = froz
 def all_ties(jaxpr: Jaxpr, rules: Rules) -> Iterator[Tie]:
     """What ties the values of all equations in order, those of bodies too, and bodies to what they are for."""
     for equation in jaxpr.eqns:
-        card = equation.primitive
-        if card is shard_map:
+        primitive = equation.primitive
+        if primitive is shard_map:
             body, manual = equation.params["jaxpr"], equation.params["manual_axes"]
             for a, v in zip(equation.invars, body.invars, strict=True):
                 yield tie(a, v, excluded=manual)
             yield from all_ties(body, rules)
             for a, v in zip(body.outvars, equation.outvars, strict=True):
                 yield tie(a, v, excluded=manual)
-        elif card.higher_order:
+        elif primitive.higher_order:
             yield from carried_ties(equation, rules)
         else:
             yield Tie((*equation.invars, *equation.outvars), rules[equation])
 
 
 def carried_ties(equation: Equation, rules: Rules) -> Iterator[Tie]:
-    card: Any = equation.primitive
-    carried = card.body_map(equation.params)
+    primitive: Any = equation.primitive
+    carried = primitive.body_map(equation.params)
     for body, arguments in zip(carried.bodies, carried.arguments, strict=True):
         for v, i in zip(body.invars, arguments, strict=True):
             if i is not None:

@@ -138,11 +138,11 @@ def differences(jaxpr: Jaxpr, arguments: Sequence[Axes], manual: Axes = NOWHERE)
         return known.get(atom, NOWHERE) if type(atom) is Var else NOWHERE
 
     for equation in jaxpr.eqns:
-        card = equation.primitive
-        if card.higher_order and any(True for _ in subjaxprs(equation.params)):
+        primitive = equation.primitive
+        if primitive.higher_order and any(True for _ in subjaxprs(equation.params)):
             results = through_bodies(equation, [of(a) for a in equation.invars], manual)
         else:
-            own = card.varies(NOWHERE.union(*map(of, equation.invars)), equation.params)
+            own = primitive.varies(NOWHERE.union(*map(of, equation.invars)), equation.params)
             results = [own] * len(equation.outvars)
         known.update(zip(equation.outvars, results, strict=True))
     return [of(a) for a in jaxpr.outvars]
@@ -150,8 +150,8 @@ def differences(jaxpr: Jaxpr, arguments: Sequence[Axes], manual: Axes = NOWHERE)
 
 def through_bodies(equation: Equation, operands: Sequence[Axes], manual: Axes) -> list[Axes]:
     """The same for a loop or a branch: carries are looked at until nothing changes."""
-    card: Any = equation.primitive
-    carried = card.body_map(equation.params)
+    primitive: Any = equation.primitive
+    carried = primitive.body_map(equation.params)
     arguments = [[NOWHERE if i is None else operands[i if i >= 0 else ~i] for i in own] for own in carried.arguments]
     used = {i if i >= 0 else ~i for own in carried.arguments for i in own if i is not None}
     decides = NOWHERE.union(*(axes for i, axes in enumerate(operands) if i not in used))
@@ -172,7 +172,7 @@ def through_bodies(equation: Equation, operands: Sequence[Axes], manual: Axes) -
     meeting = {a for body in carried.bodies for a in named_axes(body) if a not in manual}
     if meeting & decides:
         fail(
-            f"Devices meet along {sorted(map(str, meeting & decides))} in {card.name}, whose predicate may differ"
+            f"Devices meet along {sorted(map(str, meeting & decides))} in {primitive.name}, whose predicate may differ"
             " between them: some would wait for ever.",
             equation,
         )

@@ -80,8 +80,8 @@ def broadcast_literal(m: Match, atom: Atom) -> Literal | None:
 @rule(operation(Elementwise)(c, x))
 def constant_right(m: Match, c: Literal, x: Atom) -> Any:
     """Make literals second operands, where that makes no difference to the bits."""
-    card: Any = m.equation.primitive
-    name = card.mirror(c.val) if type(x) is Var else None
+    primitive: Any = m.equation.primitive
+    name = primitive.mirror(c.val) if type(x) is Var else None
     return None if name is None else m.make(name, x, c, **m.params)
 
 

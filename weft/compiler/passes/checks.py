@@ -92,10 +92,10 @@ class Recipe:
 def can_recompute(equation: Equation) -> bool:
     """Return whether an equation can be recomputed to the bit for an error message, from values that are in memory
     anyway. So the index of a gather, for example, is not written to memory just for the message."""
-    card = equation.primitive
-    if card.copies or not card.introduced(equation.params):
+    primitive = equation.primitive
+    if primitive.copies or not primitive.introduced(equation.params):
         return True
-    return card.pointwise and card.exact([a.aval for a in equation.invars], equation.params)
+    return primitive.pointwise and primitive.exact([a.aval for a in equation.invars], equation.params)
 
 
 def make_recipe(values: Sequence[Atom], defined: Mapping[Any, Equation]) -> Recipe:
@@ -137,11 +137,13 @@ def check_results(jaxpr: Jaxpr) -> Jaxpr:
 
 def kinds_to_check(equation: Equation, aval: Any) -> list[str]:
     """Return which of "nan" and "inf" a result of an equation is tested for."""
-    card = equation.primitive
-    if isinstance(card, ControlFlow) or not equation.invars:
+    primitive = equation.primitive
+    if isinstance(primitive, ControlFlow) or not equation.invars:
         return []
-    introduced, kinds = card.introduced(equation.params), []
-    wanted = config.debug_nans or (config.checks == "all" and "nan" in card.introduced(equation.params, intended=False))
+    introduced, kinds = primitive.introduced(equation.params), []
+    wanted = config.debug_nans or (
+        config.checks == "all" and "nan" in primitive.introduced(equation.params, intended=False)
+    )
     if "nan" in introduced and wanted and can_be("nan", aval):
         kinds.append("nan")
     if "inf" in introduced and config.debug_infs and can_be("inf", aval):
@@ -185,11 +187,11 @@ class Collector:
 
     def enter(self, equation: Equation) -> None:
         """Add the results of an equation that must be tested."""
-        card = equation.primitive
+        primitive = equation.primitive
         phase = max((self.phases.get(a, 0) for a in equation.invars), default=0)
-        if not card.pointwise and card.introduces and not card.identity:
+        if not primitive.pointwise and primitive.introduces and not primitive.identity:
             phase += 1
-        if isinstance(card, Reduction):
+        if isinstance(primitive, Reduction):
             shape, axes = equation.invars[0].aval.shape, tuple(sorted(equation.params["axes"]))  # type: ignore[attr-defined]
             if axes and axes[0] > 0 and axes == tuple(range(axes[0], len(shape))):
                 self.rows.setdefault(shape, axes)
@@ -200,7 +202,7 @@ class Collector:
                 continue
             for kind in kinds_to_check(equation, v.aval):
                 group = self.groups.setdefault((phase, v.aval.shape), [])  # type: ignore[attr-defined]
-                group.append(Value(kind, v, card.name, i, equation))
+                group.append(Value(kind, v, primitive.name, i, equation))
 
     def flush(self) -> None:
         """Write the tests of all collected values."""

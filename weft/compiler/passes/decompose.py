@@ -41,8 +41,8 @@ def with_definitions(
     for equation in jaxpr.eqns:
         if renamed:
             equation = rename_operands(equation, renamed)
-        card = equation.primitive
-        if identities and card.identity:
+        primitive = equation.primitive
+        if identities and primitive.identity:
             renamed[equation.outvars[0]] = equation.invars[0]
             continue
         definition = definition_for(equation)
@@ -56,8 +56,8 @@ def with_definitions(
         for var, atom in zip(equation.outvars, results, strict=True):
             if not atom.aval.matches(var.aval):
                 raise InternalError(
-                    f"The definition of {card.name} must have a result of type {var.aval.short()}, as its type rule "
-                    f"says; got {atom.aval.short()}.",
+                    f"The definition of {primitive.name} must have a result of type {var.aval.short()}, as its type "
+                    f"rule says; got {atom.aval.short()}.",
                     stage="decompose",
                 )
             renamed[var] = atom

@@ -203,7 +203,7 @@ class _FlagInserter:
         if not outside and not nan:
             return False
         self.writer.like = equation
-        params = {**equation.params, "card": equation.primitive.name, "outside": outside, "nan": nan}
+        params = {**equation.params, "scatter": equation.primitive.name, "outside": outside, "nan": nan}
         flagged = new_equation(lookup("scatter_flagged"), equation.invars, params, equation)
         self.flags.append(flagged.outvars[1])
         self.writer.keep(flagged.replace(outvars=(result, flagged.outvars[1])))

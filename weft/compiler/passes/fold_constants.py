@@ -71,8 +71,8 @@ class Folder:
     def open_branch(self, equation: Equation) -> list[Equation]:
         """Return copies of the equations of the branch that a literal selects."""
         index, *operands = equation.invars
-        card: Any = equation.primitive
-        branch = card.chosen(int(index.val), equation.params)  # type: ignore[union-attr]
+        primitive: Any = equation.primitive
+        branch = primitive.chosen(int(index.val), equation.params)  # type: ignore[union-attr]
         opened: list[Equation] = []
         results = copy_equations(branch, equation, operands, opened, self.constants)
         self.renamed.update(zip(equation.outvars, results, strict=True))
@@ -84,12 +84,12 @@ class Folder:
         for atom in invars:
             if type(atom) is Var and atom not in self.known and atom not in self.uniform:
                 return False
-        card = equation.primitive
-        if not invars or not card.foldable or equation.effects or not is_exact(equation):
+        primitive = equation.primitive
+        if not invars or not primitive.foldable or equation.effects or not is_exact(equation):
             return False
         if not is_numeric(equation.outvars[0]):
             return False
-        if card.pointwise and all(type(a) is Literal or a in self.uniform for a in invars):
+        if primitive.pointwise and all(type(a) is Literal or a in self.uniform for a in invars):
             values = compute_values(equation, [a.val if type(a) is Literal else self.uniform[a].val for a in invars])
         elif all(is_small(a) for a in (*invars, equation.outvars[0])):
             values = compute_values(equation, [self.array(a) for a in invars])
@@ -128,8 +128,8 @@ class Folder:
 
 def has_literal_index(equation: Equation) -> bool:
     """Return whether a literal selects the branch that an equation runs."""
-    card: Any = equation.primitive
-    return card.exclusive and type(equation.invars[0]) is Literal
+    primitive: Any = equation.primitive
+    return primitive.exclusive and type(equation.invars[0]) is Literal
 
 
 def is_numeric(atom: Atom) -> bool:
@@ -157,15 +157,15 @@ def is_exact(equation: Equation) -> bool:
 
 def compute_values(equation: Equation, operands: list[Any]) -> list[np.ndarray]:
     """Compute the values of an equation with the bits of compiled code, in memory of their own."""
-    card, params = equation.primitive, equation.params
-    if card.exact([a.aval for a in equation.invars], params):
+    primitive, params = equation.primitive, equation.params
+    if primitive.exact([a.aval for a in equation.invars], params):
         with np.errstate(all="ignore"):
             values = [np.array(result) for result in run_equation(equation, operands)]
     else:
         # Programs compute in doubles where their types say so, whatever `enable_x64` is outside of them.
         with active(EVALUATION), allow_nans(), enable_x64(True):
             arrays = [EVALUATION.lift(np.asarray(a)) for a in operands]
-            values = [np.array(storage_array(result)) for result in EVALUATION.process(card, arrays, params)]
+            values = [np.array(storage_array(result)) for result in EVALUATION.process(primitive, arrays, params)]
     for value in values:
         value.flags.writeable = False
     return values

@@ -178,8 +178,8 @@ def split(equation: Equation, differs: Sequence[bool], target: Target) -> list[E
     one that reads its results, if that is worth the memory between them."""
     if all(differs) or not any(differs) or not scan_flops(equation, target):
         return [equation]
-    card: Any = scan
-    found = card.split(differs, equation.params, lambda e: not is_broadcast(e))
+    primitive: Any = scan
+    found = primitive.split(differs, equation.params, lambda e: not is_broadcast(e))
     between = [Var(t) for t in found.residual_types]
     results = list(zip(equation.outvars, found.unknown_out, strict=True))
     params = found.known[1]

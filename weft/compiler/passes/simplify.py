@@ -305,10 +305,10 @@ def reduction_of_one(m: Match, x: Atom) -> Any:
     """Only if all reduced dimensions have size 1. A sum starts from 0.0, so that -0.0 becomes 0.0."""
     if any(get_shape(x)[a] != 1 for a in m.params["axes"]):
         return None
-    card: Any = m.equation.primitive
-    if m.kind in card.one_plus_zero:
+    primitive: Any = m.equation.primitive
+    if m.kind in primitive.one_plus_zero:
         return m.make("add", m.reshape(x, m.shape), m.literal(0))
-    return m.reshape(x, m.shape) if m.kind in card.one_as_is else None
+    return m.reshape(x, m.shape) if m.kind in primitive.one_as_is else None
 
 
 @rule(operation(Reduction)(broadcast(x).named("inner")))
@@ -317,16 +317,16 @@ def reduction_of_broadcast(m: Match, x: Atom, inner: Equation) -> Any:
 
     Not for floats: a reduction may change the sign of NaN.
     """
-    card: Any = m.equation.primitive
+    primitive: Any = m.equation.primitive
     axes = m.params["axes"]
     shape, placed = inner.params["shape"], inner.params["broadcast_dimensions"]
     copies = tuple(a for a in axes if a not in placed)
-    if not card.idempotent or m.kind not in "biu" or not copies:
+    if not primitive.idempotent or m.kind not in "biu" or not copies:
         return None
     if 1 in get_shape(x) or any(shape[a] == 0 for a in copies):
         return None
     rest = tuple(placed.index(a) for a in axes if a in placed)
-    reduced = m.make(card.name, x, axes=rest) if rest else x
+    reduced = m.make(primitive.name, x, axes=rest) if rest else x
     if get_shape(reduced) == m.shape:
         return reduced
     remaining = remaining_axes(len(shape), axes)
@@ -336,12 +336,12 @@ def reduction_of_broadcast(m: Match, x: Atom, inner: Equation) -> Any:
 
 @rule(operation(Reduction)(operation(Reduction)(x).named("inner")))
 def merge_reductions(m: Match, x: Atom, inner: Equation) -> Any:
-    card: Any = m.equation.primitive
-    if inner.primitive is not m.equation.primitive or m.kind not in card.any_order:
+    primitive: Any = m.equation.primitive
+    if inner.primitive is not m.equation.primitive or m.kind not in primitive.any_order:
         return None
     remaining = remaining_axes(len(get_shape(x)), inner.params["axes"])
     axes = (*inner.params["axes"], *(remaining[a] for a in m.params["axes"]))
-    return m.make(card.name, x, axes=tuple(sorted(axes)))
+    return m.make(primitive.name, x, axes=tuple(sorted(axes)))
 
 
 SIMPLE = Rules(

@@ -228,27 +228,27 @@ class Builder:
 
     def equation(self, block: Block, position: int, equation: Equation) -> None:
         """Build the steps of one equation."""
-        card = equation.primitive
+        primitive = equation.primitive
         before = len(self.steps)
-        if card is fusion:
+        if primitive is fusion:
             self.fusion(block, position, equation)
-        elif card is optimization_barrier:
+        elif primitive is optimization_barrier:
             for v, atom in zip(equation.outvars, equation.invars, strict=True):
                 self.alias(block, v, atom)
-        elif isinstance(card, ControlFlow):
-            control.BUILDERS[card](self, block, position, equation)
-        elif isinstance(card, TapePrimitive):
+        elif isinstance(primitive, ControlFlow):
+            control.BUILDERS[primitive](self, block, position, equation)
+        elif isinstance(primitive, TapePrimitive):
             tapes.build_tape(self, block, position, equation)
-        elif isinstance(card, Callback):
+        elif isinstance(primitive, Callback):
             self.callback(block, position, equation)
-        elif card is trap:
+        elif primitive is trap:
             build_trap(self, block, equation)
-        elif isinstance(card, Constant) and (literal := card.literal(equation.params)) is not None:
+        elif isinstance(primitive, Constant) and (literal := primitive.literal(equation.params)) is not None:
             self.put_slot(block, equation.outvars[0], self.constant(literal))
-        elif isinstance(card, Collective):
+        elif isinstance(primitive, Collective):
             self.collective(block, position, equation)
-        elif card.higher_order:
-            raise InternalError(f"`{card.name}` must be lowered before steps are built.", stage="program")
+        elif primitive.higher_order:
+            raise InternalError(f"`{primitive.name}` must be lowered before steps are built.", stage="program")
         else:
             self.library(block, position, equation)
         # Steps inside of loops and branches already have a line and an origin, except copies of values.
@@ -422,9 +422,9 @@ class Builder:
     def transpose(self, aval: Any, permutation: tuple[int, ...], source: Slot) -> Slot:
         """Transpose an operand into memory of its own."""
         before = Var(aval)
-        card = lookup("transpose")
-        after = Var(card.type(aval, permutation=permutation))
-        equation = Equation([before], [after], card, {"permutation": permutation})
+        primitive = lookup("transpose")
+        after = Var(primitive.type(aval, permutation=permutation))
+        equation = Equation([before], [after], primitive, {"permutation": permutation})
         hero = classify(equation, self.target).role == HERO
         emission = get_emission(
             "transpose" if hero else "loop",

@@ -32,8 +32,8 @@ class MergedSums(Collective):
     same_for_all = True
 
     def member_results(self, operands: Sequence[Sequence[Any]], **params: Any) -> Sequence[Sequence[Any]]:
-        card: Any = psum
-        return [card.member_results([members], **params)[0] for members in operands]
+        primitive: Any = psum
+        return [primitive.member_results([members], **params)[0] for members in operands]
 
 
 merged_sums = MergedSums()
@@ -113,8 +113,8 @@ def _merge_sums(
 
 def _is_sum(step: Communicate) -> bool:
     """Return whether a collective is a sum that all devices receive."""
-    card: Any = step.equation.primitive
-    return card.sums and card.same_for_all
+    primitive: Any = step.equation.primitive
+    return primitive.sums and primitive.same_for_all
 
 
 def _inner_steps(step: Step) -> list[Step]:

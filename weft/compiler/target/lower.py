@@ -51,9 +51,9 @@ from weft.primitives.elementwise.elementwise import Elementwise
 def computed(lanes: Lanes, operands: Sequence[Lane], op: str, params: Mapping[str, Any]) -> Lane:
     """Apply an operation to operands with equal numbers of lanes and return its result."""
     if op not in OWN:
-        card = lookup(op)
-        if isinstance(card, Elementwise):
-            return card.emit(lanes, *operands, **params)
+        primitive = lookup(op)
+        if isinstance(primitive, Elementwise):
+            return primitive.emit(lanes, *operands, **params)
     return lanes.apply(op, operands, params)
 
 

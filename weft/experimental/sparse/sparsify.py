@@ -129,20 +129,20 @@ def interpret(jaxpr: Jaxpr, args: Sequence[Any]) -> list[Any]:
 
 def by_rule(equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
     """Evaluate an equation with sparse operands."""
-    card = equation.primitive
-    if card.opens is not None:
-        return interpret(equation.params[card.opens], operands)
-    rule = RULES.get(card.name)
+    primitive = equation.primitive
+    if primitive.opens is not None:
+        return interpret(equation.params[primitive.opens], operands)
+    rule = RULES.get(primitive.name)
     if rule is None:
         raise NotSupportedError(
-            f"sparse rule for {card.name} is not implemented: its result would be dense, or it is not known to keep "
-            "zeros.",
+            f"sparse rule for {primitive.name} is not implemented: its result would be dense, or it is not known to "
+            "keep zeros.",
             received=", ".join(repr(v) for v in operands if is_sparse(v)),
             fix="sparse.todense(x) of its arguments, if a dense array is meant",
             at=current_line(),
         )
     results = rule(*operands, **equation.params)
-    return results if card.multiple_results else [results]
+    return results if primitive.multiple_results else [results]
 
 
 def rule(*names: str) -> Callable[[Rule], Rule]:

@@ -114,19 +114,19 @@ def values(*shape: int) -> np.ndarray:
     return ((np.arange(count) * 7 % 29 - 11) / 4 + np.arange(count) / 64).astype(np.float32).reshape(shape)
 
 
-def grouped_samples(card: Collective, x: np.ndarray, dimension: str) -> Any:
+def grouped_samples(primitive: Collective, x: np.ndarray, dimension: str) -> Any:
     """Samples along one axis in two groups of two."""
     for tiled in (True, False):
         options: dict[str, Any] = {"axis_name": "i", "axis_size": 2, "tiled": tiled, dimension: 1}
-        yield card.sample(x, axis_index_groups=GROUPS, **options)
+        yield primitive.sample(x, axis_index_groups=GROUPS, **options)
 
 
-def gathering_samples(card: Collective, dimension: str, x: np.ndarray, untiled: int) -> Any:
+def gathering_samples(primitive: Collective, dimension: str, x: np.ndarray, untiled: int) -> Any:
     """Samples along each dimension, tiled, and along the first `untiled` ones not tiled."""
     for tiled, count in ((True, x.ndim - 1), (False, untiled)):
         for dim in range(count):
-            yield card.sample(x, axis_name="i", axis_size=4, tiled=tiled, **{dimension: dim})
-    yield card.sample(x.astype(np.int32), axis_name="i", axis_size=4, tiled=True, **{dimension: 1})
+            yield primitive.sample(x, axis_name="i", axis_size=4, tiled=tiled, **{dimension: dim})
+    yield primitive.sample(x.astype(np.int32), axis_name="i", axis_size=4, tiled=True, **{dimension: 1})
     twice = np.stack([x, x * 2])
     options: dict[str, Any] = {"axis_name": "i", "axis_size": 4, "tiled": True, dimension: 0}
     yield Sample(twice, environment={"o": 2, "i": 4}, **options)

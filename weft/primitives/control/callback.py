@@ -158,19 +158,19 @@ class pure_callback(Callback):
 
 
 def vectorized(
-    card: Callback, axis: Axis, args: Any, dims: Any, *, result_types: Any, vmap_method: str | None, **params: Any
+    operation: Callback, axis: Axis, args: Any, dims: Any, *, result_types: Any, vmap_method: str | None, **params: Any
 ) -> tuple[Any, Any]:
     """A call of a function over a batch, by the method that the user names."""
     count = len(result_types)
     params["vmap_method"] = vmap_method
     if vmap_method is None:
         raise MissingRuleError(
-            f"{card.name} has no batch rule without a vmap_method: what the function does to a batch is unknown.",
+            f"{operation.name} has no batch rule without a vmap_method: what the function does to a batch is unknown.",
             fix=f"pass vmap_method, one of {', '.join(map(repr, VMAP_METHODS))}",
             at=current_line(),
         )
     if vmap_method in ("sequential", "sequential_unrolled"):
-        rows = [card(*row, result_types=result_types, **params) for row in rows_of(axis, args, dims)]
+        rows = [operation(*row, result_types=result_types, **params) for row in rows_of(axis, args, dims)]
         return stacked_rows(rows, result_types), [0] * count
     batched_types = tuple(t.with_dimension(0, axis.size) for t in result_types)
     if vmap_method == "expand_dims":
@@ -180,7 +180,7 @@ def vectorized(
     else:
         args = [a if d is None else batched_at_front(a, d, axis) for a, d in zip(args, dims, strict=True)]
     grown = [vmap_method in ("expand_dims", "broadcast_all") or d is not None for d in dims]
-    return card(*args, result_types=batched_types, **card.batched_params(params, grown)), [0] * count
+    return operation(*args, result_types=batched_types, **operation.batched_params(params, grown)), [0] * count
 
 
 class EffectfulCallback(Callback):

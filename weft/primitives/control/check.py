@@ -164,7 +164,7 @@ def _updates(jaxpr: Jaxpr) -> bool:
     return any(writes_in_place(inner) for e in jaxpr.eqns for inner in subjaxprs(e.params))
 
 
-# ----------------------------------------------------------------------------------------------------------- the cards
+# ---------------------------------------------------------------------------------------------------- the primitives
 
 
 def bad(value: np.ndarray, *active: np.ndarray, kind: str, low: int, high: int, **params: Any) -> np.ndarray:

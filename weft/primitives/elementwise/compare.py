@@ -55,10 +55,10 @@ class PairComparison(Comparison):
             return self.bounds_where_equal(holds, condition)
         for position in (0, 1):
             if condition.is_value(position):
-                card: Any = self if position == 0 else lookup(self.other_side)
+                operation: Any = self if position == 0 else lookup(self.other_side)
                 if not holds:
-                    card = lookup(card.opposite)
-                return card.left(condition.anywhere(1 - position))
+                    operation = lookup(operation.opposite)
+                return operation.left(condition.anywhere(1 - position))
         return Range.EVERYTHING
 
     def bounds_where_equal(self, holds: bool, condition: Condition) -> Range:

@@ -15,8 +15,8 @@ _FLAG = array_type((), np.dtype(np.bool_))
 
 @primitive
 class scatter_flagged(Scattering):
-    """The result of the scatter named `card`, and a flag: with `outside`, whether a window is not in the operand; with
-    `nan`, which is for sums and products only, whether a result of an update is nan."""
+    """The scatter named `scatter`, and a flag: with `outside`, whether a window is not in the operand; with `nan`,
+    which is for sums and products only, whether a result of an update is nan."""
 
     multiple_results = True
 
@@ -26,17 +26,17 @@ class scatter_flagged(Scattering):
         indices: ArrayType,
         updates: ArrayType,
         *,
-        card: str,
+        scatter: str,
         outside: bool,
         nan: bool,
         **params: Any,
     ) -> list[Type]:
-        return [lookup(card).type(x, indices, updates, **params), _FLAG]
+        return [lookup(scatter).type(x, indices, updates, **params), _FLAG]
 
     def eval(
-        self, x: Any, indices: Any, updates: Any, *, card: str, outside: bool, nan: bool, **params: Any
+        self, x: Any, indices: Any, updates: Any, *, scatter: str, outside: bool, nan: bool, **params: Any
     ) -> list[Any]:
-        result = lookup(card).eval(x, indices, updates, **params)
+        result = lookup(scatter).eval(x, indices, updates, **params)
         flag = False
         if outside and np.size(updates):
             dnums = params["dimension_numbers"]
@@ -53,6 +53,6 @@ class scatter_flagged(Scattering):
         return iter(())  # the tests of checks cover it
 
 
-def card_of(primitive: Primitive, params: Any) -> Scatter:
-    """The scatter that an equation is, with a flag or without."""
-    return lookup(params["card"]) if primitive is scatter_flagged else primitive  # type: ignore[return-value]
+def get_scatter(primitive: Primitive, params: Any) -> Scatter:
+    """Return the scatter of an equation, with a flag or without."""
+    return lookup(params["scatter"]) if primitive is scatter_flagged else primitive  # type: ignore[return-value]

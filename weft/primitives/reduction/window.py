@@ -102,8 +102,8 @@ def padding_config(windows: Sequence[Window]) -> tuple[tuple[Any, Any, int], ...
 
 def with_padding(x: np.ndarray, value: np.ndarray, windows: Sequence[Window]) -> np.ndarray:
     """A NumPy operand with `value` as padding between and around its elements."""
-    card: Any = pad
-    return card.eval(x, value, padding_config=padding_config(windows))
+    operation: Any = pad
+    return operation.eval(x, value, padding_config=padding_config(windows))
 
 
 def inserted(dim: int, params: Params) -> Params:
@@ -314,9 +314,9 @@ class reduce_window(Primitive):
         windows = geometry(get_aval(operands[0]).shape, **lifted)  # type: ignore[attr-defined]
         inner, shape = padding_config(windows[1:]), counts(windows)
         padded, full = [], []
-        card: Any = pad
+        operation: Any = pad
         for x, i, d in zip(operands, initial, initial_dims, strict=True):
-            padded.append(card.batch(axis, (x, i), (0, d), padding_config=inner)[0])
+            padded.append(operation.batch(axis, (x, i), (0, d), padding_config=inner)[0])
             full.append(broadcast_in_dim(i, shape=shape, broadcast_dimensions=() if d is None else (0,)))
         return reduce_windows(jaxpr, padded, full, windows), out_dims
 

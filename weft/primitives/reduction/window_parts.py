@@ -115,7 +115,7 @@ def repeated(parts: Parts, x: Any, dim: int, name: str, halo: Halo, pads: tuple[
     return x
 
 
-def local_scatter(parts: Parts, args: Sequence[Any], params: Params, card: Any, pads: Sequence[Any]) -> Any:
+def local_scatter(parts: Parts, args: Sequence[Any], params: Params, primitive: Any, pads: Sequence[Any]) -> Any:
     """`select_and_scatter_add` of all windows that elements of this part are in, of which it retains the part. `pads`
     says over which ends of each dimension windows reach."""
     (source, x), padding = args, list(params["padding"])
@@ -126,7 +126,7 @@ def local_scatter(parts: Parts, args: Sequence[Any], params: Params, card: Any, 
         x, found[d] = with_halo(parts, x, 1, d)
         x = repeated(parts, x, d, name, found[d], pads[d])
         padding[d] = found[d].pad_low, found[d].pad_high
-    out = card(source, x, **{**params, "padding": tuple(padding)})
+    out = primitive(source, x, **{**params, "padding": tuple(padding)})
     for d, halo in found.items():
         out = own_elements(parts, out, d, split[d], halo, pads[d])
     return out

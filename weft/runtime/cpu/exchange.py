@@ -31,15 +31,15 @@ if TYPE_CHECKING:
 
 def group_jaxpr(equation: Equation, members: int) -> Jaxpr:
     """Return the jaxpr of a collective for one group: it takes the operands and returns the results of all members."""
-    card = equation.primitive
-    assert isinstance(card, Collective)
+    primitive = equation.primitive
+    assert isinstance(primitive, Collective)
     types: list[Any] = [a.aval for a in equation.invars for _ in range(members)]
 
     def function(*args: Any) -> list[Any]:
         operands = [args[i * members : (i + 1) * members] for i in range(len(equation.invars))]
-        return [x for result in card.group_results(operands, **equation.params) for x in result]
+        return [x for result in primitive.group_results(operands, **equation.params) for x in result]
 
-    return stage_subjaxpr(function, types, name=f"{card.name} of {members}")
+    return stage_subjaxpr(function, types, name=f"{primitive.name} of {members}")
 
 
 class Exchange:

@@ -31,7 +31,7 @@ def is_in_pieces(equation: Equation, processes: int) -> bool:
 
 def reduced_pieces(equation: Equation, members: int, pieces: int) -> Jaxpr:
     """From the operands of all members: each piece of what all of them get."""
-    card: Any = equation.primitive
+    primitive: Any = equation.primitive
     aval: Any = equation.invars[0].aval
     count = math.prod(aval.shape)
 
@@ -41,11 +41,11 @@ def reduced_pieces(equation: Equation, members: int, pieces: int) -> Jaxpr:
         for size in _sizes(count, pieces):
             at = {"start_indices": (start,), "limit_indices": (start + size,), "strides": None}
             cut = [slice_primitive(x, **at) for x in flat]
-            results.append(card.group_results([cut], **equation.params)[0][0])
+            results.append(primitive.group_results([cut], **equation.params)[0][0])
             start += size
         return results
 
-    return stage_subjaxpr(function, [aval] * members, name=f"pieces of {card.name} of {members}")
+    return stage_subjaxpr(function, [aval] * members, name=f"pieces of {primitive.name} of {members}")
 
 
 def gathered_pieces(aval: Any, members: int, pieces: int) -> Jaxpr:

@@ -15,7 +15,7 @@ from weft.base.arguments import index
 from weft.base.errors import ArgumentError, NotSupportedError
 from weft.numpy.util import concrete_or_error
 from weft.scipy.special.arguments import promote, promote_and_jit
-from weft.scipy.special.primitives import gamma as cards
+from weft.scipy.special.primitives import gamma as primitives
 from weft.scipy.special.primitives.parameters import bernoulli_fractions, hurwitz_zeta, incomplete_beta, riemann_zeta
 from weft.trace.array import Array
 
@@ -40,7 +40,7 @@ def gammaln(x: Any) -> Array:
 def gamma(x: Any) -> Array:
     """Compute the gamma function, also of complex numbers. It is NaN at the negative integers and infinite at 0."""
     (x,) = promote("gamma", x, kinds="fc")
-    return wnp.exp(_complex_log_gamma(x)) if x.dtype.kind == "c" else cards.gamma(x)
+    return wnp.exp(_complex_log_gamma(x)) if x.dtype.kind == "c" else primitives.gamma(x)
 
 
 def loggamma(x: Any) -> Array:
@@ -144,12 +144,12 @@ def _multigammaln(a: Array, *, count: int) -> Array:
 
 def betaln(a: Any, b: Any) -> Array:
     """Compute the logarithm of the magnitude of the beta function, without cancellation for large arguments."""
-    return cards.log_beta(*promote("betaln", a, b))
+    return primitives.log_beta(*promote("betaln", a, b))
 
 
 def beta(a: Any, b: Any) -> Array:
     """Compute the beta function gamma(a)*gamma(b)/gamma(a + b)."""
-    return cards.beta(*promote("beta", a, b))
+    return primitives.beta(*promote("beta", a, b))
 
 
 def betainc(a: Any, b: Any, x: Any) -> Array:
@@ -189,7 +189,7 @@ def factorial(n: Any, exact: bool = False) -> Array:
 
 @jit
 def _factorial(n: Array) -> Array:
-    value = _round_exact(cards.gamma(n + 1), n == wnp.floor(n))
+    value = _round_exact(primitives.gamma(n + 1), n == wnp.floor(n))
     return wnp.where(n < 0, wnp.zeros_like(value), value)
 
 
@@ -213,7 +213,7 @@ def _comb(n: Array, k: Array, things: Array) -> Array:
     inside = (k >= 0) & (n >= k) & (things >= 0)
     total, part = wnp.where(inside, n, 1.0), wnp.where(inside, k, 0.0)
     whole = (total == wnp.floor(total)) & (part == wnp.floor(part))
-    value = _round_exact(1 / ((total + 1) * cards.beta(total - part + 1, part + 1)), whole)
+    value = _round_exact(1 / ((total + 1) * primitives.beta(total - part + 1, part + 1)), whole)
     return wnp.where(inside, value, wnp.where(wnp.isnan(n) | wnp.isnan(k), np.nan, 0.0)).astype(value.dtype)
 
 
@@ -233,7 +233,7 @@ def poch(z: Any, m: Any) -> Array:
     safe_shift = wnp.where(pole | above, 0.0, shift)
     end = safe_base + safe_shift
     signs = wnp.where(safe_base > 0, 1.0, gammasgn(safe_base)) * wnp.where(end > 0, 1.0, gammasgn(end))
-    value = sign * signs * cards.gamma_ratio(safe_base, safe_shift)
+    value = sign * signs * primitives.gamma_ratio(safe_base, safe_shift)
     value = wnp.where(pole, wnp.where(m == 0, 1.0, 0.0), wnp.where(above, np.inf, value))
     # 1 at m = 0 whatever z is; the derivative in m is that of the ratio, so the value stays where it is a number.
     return wnp.where((m == 0) & ~(wnp.isfinite(z) & ~pole), wnp.ones_like(value), value)

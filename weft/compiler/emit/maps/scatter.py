@@ -26,7 +26,7 @@ from weft.compiler.kernel.ir import Buffer, Index, LoopKind, Value
 from weft.primitives.families import remaining_axes
 from weft.primitives.movement.gather import GatherScatterMode, window_index
 from weft.primitives.movement.scatter import window_dims, window_sizes
-from weft.primitives.movement.scatter_flagged import card_of
+from weft.primitives.movement.scatter_flagged import get_scatter
 
 # Of bools, sums are `or` and products are `and`.
 BOOL_OPERATIONS = {"add": "or", "mul": "and", "min": "and", "max": "or"}
@@ -46,7 +46,7 @@ def emit_scatter(fusion: Fusion) -> Emission:
     _clear_flag(fusion)
     nothing = not math.prod(operand.aval.shape) or not math.prod(updates.aval.shape)
     # What is updated only once is rounded only once, wherever it is stored.
-    widened = card_of(hero.primitive, hero.params).widens and dtypes.kind(exact) == "f" and wide != exact
+    widened = get_scatter(hero.primitive, hero.params).widens and dtypes.kind(exact) == "f" and wide != exact
     needed = out in fusion.results  # else it is done for the flag alone
     if needed and (nothing or not widened or hero.params["unique_indices"]):
         updated = begin_update(fusion)
@@ -123,7 +123,7 @@ class Scattering:
         )
         self.width = copy_lanes(fusion)
         self.clip = hero.params["mode"] is GatherScatterMode.CLIP
-        self.op = card_of(hero.primitive, hero.params).operation
+        self.op = get_scatter(hero.primitive, hero.params).operation
         self.flags = [v for v in hero.outvars[1:] if v in fusion.results]
         self.flags_outside = bool(self.flags) and hero.params["outside"]
         self.flags_nan = bool(self.flags) and hero.params["nan"]

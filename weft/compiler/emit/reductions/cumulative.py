@@ -58,7 +58,7 @@ class Scan:
         assert hero is not None
         if not isinstance(hero.primitive, Cumulative):
             raise InternalError(f"`{hero.primitive.name}` is no cumulative operation.", stage="emit")
-        self.fusion, self.hero, self.card = fusion, hero, hero.primitive
+        self.fusion, self.hero, self.primitive = fusion, hero, hero.primitive
         (self.operand,) = hero.invars
         self.exact = storage(self.operand)
         self.wide = dtypes.accumulation_dtype(self.exact)
@@ -72,12 +72,12 @@ class Scan:
         self.lanes = register_lanes(fusion)
         self.rows = size_of_axes(self.space.free)
         # The lanes of a group of threads, on targets that have them; and those of a vector along the axis.
-        self.group = 0 if self.card.operation is None else fusion.target.scan_lanes
+        self.group = 0 if self.primitive.operation is None else fusion.target.scan_lanes
         self.width = self.group or self.lanes
         # CheckedScan of floats: what vectors and blocks find is checked.
-        self.checked = self.card.needs_order and dtypes.kind(self.wide) == "f"
+        self.checked = self.primitive.needs_order and dtypes.kind(self.wide) == "f"
         # CheckedScan and logarithms of complex numbers have no element that leaves every number as it is.
-        self.no_neutral = dtypes.kind(self.wide) == "c" and not self.card.complex_neutral
+        self.no_neutral = dtypes.kind(self.wide) == "c" and not self.primitive.complex_neutral
 
     def _emit_trial(self, writer: Writer, full: Any, free: Any) -> None:
         writer.values.at(self.operand, expanded(self.operand, full))
@@ -88,10 +88,10 @@ class Scan:
 
     def neutral(self, writer: Writer) -> Value:
         """Return the neutral element; for sums it is -0, which preserves the sign of a zero."""
-        return writer.k.constant(self.card.neutral(self.wide), self.wide)
+        return writer.k.constant(self.primitive.neutral(self.wide), self.wide)
 
     def combine(self, writer: Writer, left: Value, right: Value) -> Value:
-        return self.card.emit(writer.k.scalars, left, right)
+        return self.primitive.emit(writer.k.scalars, left, right)
 
     def index(self, writer: Writer, indices: AxisIndices) -> MultiIndex:
         """Return the index of an element whose index along the axis is counted in the order of the scan."""
@@ -159,7 +159,7 @@ class Scan:
         """Scan the lanes of one vector; `position` is the variable of the loop over lanes."""
         k, width, step = writer.k, self.width, 1
         while step < width:
-            if self.card.operation is None:
+            if self.primitive.operation is None:
                 # Logarithms of the neutral element are slow, so the first lanes are combined with themselves and
                 # dropped.
                 lane = k.compute("and", k.position(position, dtypes.int32), k.constant(width - 1, dtypes.int32))
@@ -182,8 +182,8 @@ class Scan:
             (total,) = k.carry(self.combine(writer, before, value))
         if width == 1:
             return total
-        if self.card.operation is not None:
-            return k.reduce_lanes(self.card.operation, total, width)
+        if self.primitive.operation is not None:
+            return k.reduce_lanes(self.primitive.operation, total, width)
         while width > 2:
             width //= 2
             halves = [k.shuffle([total], range(start, start + width)) for start in (0, width)]
@@ -315,8 +315,8 @@ def _emit_by_groups(scan: Scan) -> None:
             total = k.load(writer.scratch_input(totals), Index.of(i) * rows + space.free_position(indices))
             (start,) = k.carry(scan.combine(writer, so_far, total))
         if along:
-            assert scan.card.operation is not None
-            start = k.reduce_lanes(scan.card.operation, start, width)
+            assert scan.primitive.operation is not None
+            start = k.reduce_lanes(scan.primitive.operation, start, width)
         scan_row(writer, indices, start, (before * block, block))
 
 

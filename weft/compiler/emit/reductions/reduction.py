@@ -67,18 +67,18 @@ class Hero:
     """A reduction in a fusion: its equation and the dtypes of its operand and of its accumulator."""
 
     equation: Equation
-    card: Reduction
+    primitive: Reduction
     exact: np.dtype[Any]
     wide: np.dtype[Any]
 
     @staticmethod
     def of(equation: Equation) -> Hero:
         """Describe the reduction of an equation."""
-        card = equation.primitive
-        if not isinstance(card, Reduction):
-            raise InternalError(f"The hero must be a reduction; got `{card.name}`.")
+        primitive = equation.primitive
+        if not isinstance(primitive, Reduction):
+            raise InternalError(f"The hero must be a reduction; got `{primitive.name}`.")
         exact = storage(equation.invars[0])
-        return Hero(equation, card, exact, dtypes.accumulation_dtype(exact))
+        return Hero(equation, primitive, exact, dtypes.accumulation_dtype(exact))
 
     @property
     def result(self) -> Any:
@@ -89,7 +89,7 @@ class Hero:
         """Return the initial value of accumulators. It is the result of an empty reduction, where it must be
         representable in the exact dtype.
         """
-        found = self.card.initial(self.exact) if empty else self.card.neutral(self.wide)
+        found = self.primitive.initial(self.exact) if empty else self.primitive.neutral(self.wide)
         return np.asarray(found).astype(self.wide)
 
 
@@ -156,7 +156,7 @@ class Reductions:
             for hero, accumulator in zip(heroes, accumulators, strict=True):
                 operand = hero.equation.invars[0]
                 element = k.scalars.convert(values.at(operand, expanded(operand, index)), hero.wide)
-                combined.append(hero.card.combine(k.scalars, accumulator, element))
+                combined.append(hero.primitive.combine(k.scalars, accumulator, element))
             self.passes.store(writer, pass_index, index)
         return combined
 
@@ -225,7 +225,7 @@ def reduce_loops(
     if plan.lanes is None or not plan.lanes.reduced:
         return totals
     return [
-        k.reduce_lanes(LANE_OPERATIONS[hero.card.combine_name], total, plan.width)
+        k.reduce_lanes(LANE_OPERATIONS[hero.primitive.combine_name], total, plan.width)
         for hero, total in zip(heroes, totals, strict=True)
     ]
 
@@ -438,7 +438,7 @@ def _emit_final(reductions: Reductions, partial: Sequence[int], blocks: int, apa
             position = reductions.position(at[axis], at, apart)
             elements = [k.load(writer.scratch_input(scratch), position) for scratch in partial]
             return [
-                hero.card.combine(k.scalars, accumulator, element)
+                hero.primitive.combine(k.scalars, accumulator, element)
                 for hero, accumulator, element in zip(heroes, accumulators, elements, strict=True)
             ]
 

@@ -101,10 +101,10 @@ def _emit_reduction(fusion: Fusion, windows: list[Window]) -> None:
     """
     hero = fusion.hero
     assert hero is not None
-    card: Any = hero.primitive
+    primitive: Any = hero.primitive
     (operand,) = hero.invars
     wide = dtypes.accumulation_dtype(storage(operand))
-    stages = _stages(windows, 1 if card.operation == "add" else EXTREMUM)
+    stages = _stages(windows, 1 if primitive.operation == "add" else EXTREMUM)
     source: int | None = None
     for i, stage in enumerate(stages):
         last = i == len(stages) - 1
@@ -133,14 +133,14 @@ def _reduce_stage(fusion: Fusion, windows: list[Window], source: int | None, tar
     """Reduce windows over the operand, or over what is in scratch, into the results or into scratch."""
     hero = fusion.hero
     assert hero is not None
-    card: Any = hero.primitive
+    primitive: Any = hero.primitive
     (operand,) = hero.invars
     writer = fusion.writer("window")
     k, exact = writer.k, storage(operand)
-    wide, neutral = dtypes.accumulation_dtype(exact), np.asarray(card.initial(exact))
+    wide, neutral = dtypes.accumulation_dtype(exact), np.asarray(primitive.initial(exact))
     start = k.constant(neutral.astype(wide), wide)
     # Adding -0 changes nothing; adding 0 changes -0.
-    adds = card.operation == "add" and dtypes.kind(wide) in "fc"
+    adds = primitive.operation == "add" and dtypes.kind(wide) in "fc"
     empty = k.constant(-np.zeros((), wide), wide) if adds else start
     elements = prod(sizes_of(windows))
 
@@ -153,7 +153,7 @@ def _reduce_stage(fusion: Fusion, windows: list[Window], source: int | None, tar
     def step(now: Sequence[Value], tap: Sequence[Index], at: At) -> list[Value]:
         value = value_at(at.operand_index(tap), at.taken(k, tap))
         # The first element of a window is its result so far.
-        return [value if now[0] is empty else k.compute(card.operation, now[0], value)]
+        return [value if now[0] is empty else k.compute(primitive.operation, now[0], value)]
 
     def body(at: At) -> None:
         # What lies between the elements of a dilated operand adds 0.

@@ -77,8 +77,8 @@ class _NeedsKernels(Exception):
 def group_program(equation: Equation, members: int, target: Target) -> Program | None:
     """Build the program of a collective for a group of `members`, or return None if it needs kernels. The result is the
     program of the collective's jaxpr, without tracing it."""
-    card = equation.primitive
-    assert isinstance(card, Collective)
+    primitive = equation.primitive
+    assert isinstance(primitive, Collective)
     types: list[Any] = [a.aval for a in equation.invars for _ in range(members)]
     results: list[Any] = [v.aval for v in equation.outvars for _ in range(members)]
     before = context.trace, context.manual
@@ -86,8 +86,8 @@ def group_program(equation: Equation, members: int, target: Target) -> Program |
     try:
         args = _operands(types)
         operands = [args[i * members : (i + 1) * members] for i in range(len(equation.invars))]
-        values = [x for result in card.group_results(operands, **equation.params) for x in result]
-        program = _Tables(f"{card.name} of {members}", types, results, values).program()
+        values = [x for result in primitive.group_results(operands, **equation.params) for x in result]
+        program = _Tables(f"{primitive.name} of {members}", types, results, values).program()
     except _NeedsKernels:
         return None
     finally:

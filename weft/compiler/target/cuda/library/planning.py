@@ -30,12 +30,12 @@ PLANS: dict[Any, tuple[str, Callable[[Equation], LibraryCall]]] = {
 
 def plan(equation: Equation, target: Target) -> LibraryCall:
     """Return the call that computes an equation. Operands and results are dense arrays, stored by rows."""
-    card = equation.primitive
-    if card is fusion:
+    primitive = equation.primitive
+    if primitive is fusion:
         routine: Composite = equation.params["routine"]
         return routine.plan(equation)
-    if card.higher_order:
-        raise InternalError(f"Libraries cannot call {card.name}, which has sub-jaxprs.", stage="library")
+    if primitive.higher_order:
+        raise InternalError(f"Libraries cannot call {primitive.name}, which has sub-jaxprs.", stage="library")
     refuse(equation)
-    library, found = PLANS.get(card, ("", plan_evaluation))
+    library, found = PLANS.get(primitive, ("", plan_evaluation))
     return found(equation) if not library or library in target.libraries.present else plan_evaluation(equation)
