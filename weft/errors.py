@@ -3,6 +3,7 @@
 import difflib
 import inspect
 
+from weft.base.docstrings import Documenter as Documenter
 from weft.base.errors import ArgumentError
 from weft.base.publish import export as export, publish as publish, suggest as suggest
 from weft.base.source import user_line as user_line

@@ -12,7 +12,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 MODULES = [
     path.relative_to(ROOT).as_posix().removesuffix(".py").removesuffix("/__init__").replace("/", ".")
     for path in sorted((ROOT / "weft").rglob("*.py"))
-    if ">>> " in path.read_text(encoding="utf-8")
+    if any(mark in path.read_text(encoding="utf-8") for mark in (">>> ", "@document("))
 ]
 
 

@@ -5,19 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from weft.base import tree
+from weft.lax.argument_docs import document
 from weft.primitives.control.remat import optimization_barrier as barrier_primitive
 
 
+@document("The same tree.", operand="a tree of arrays.")
 def optimization_barrier(operand: Any, /) -> Any:
     """Return `operand` unchanged, as a barrier for the compiler.
 
     The compiler computes all leaves before anything that uses one of them, and simplifies nothing across the barrier.
-
-    Args:
-        operand: a tree of arrays.
-
-    Returns:
-        The same tree.
 
     >>> import weft.numpy as wnp
     >>> from weft import lax

@@ -15,6 +15,7 @@ from weft.base import conversion, dtypes, tree
 from weft.base.arguments import index
 from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.ir.types import get_aval
+from weft.lax.argument_docs import document
 from weft.primitives.control.check import check_divisor
 from weft.primitives.elementwise import (
     arithmetic,
@@ -84,58 +85,28 @@ def match_operands(*operands: Any) -> Any:
 # ------------------------------------------------------------------------------------------------------- arithmetic
 
 
+@document(
+    "An array of the same dtype. Unlike `weft.numpy.add` it promotes only Python numbers.",
+    "lax.add(wnp.arange(3), 1) -> Array([1, 2, 3], dtype=int32)",
+)
 def add(x: Any, y: Any) -> Any:
-    """Compute x + y element-wise.
-
-    Args:
-        x: an array or a number.
-        y: an array or a number of the same dtype and shape (a scalar broadcasts).
-
-    Returns:
-        An array of the same dtype. Unlike `weft.numpy.add` it promotes only Python numbers.
-
-    >>> import weft.numpy as wnp
-    >>> from weft import lax
-    >>> lax.add(wnp.arange(3), 1)
-    Array([1, 2, 3], dtype=int32)
-    """
+    """Compute x + y element-wise."""
     return arithmetic.add(*pair(x, y))
 
 
+@document("An array of the same dtype.", "lax.sub(wnp.arange(3), 1) -> Array([-1,  0,  1], dtype=int32)")
 def sub(x: Any, y: Any) -> Any:
-    """Compute x - y element-wise.
-
-    Args:
-        x: an array or a number.
-        y: an array or a number of the same dtype and shape (a scalar broadcasts).
-
-    Returns:
-        An array of the same dtype.
-
-    >>> import weft.numpy as wnp
-    >>> from weft import lax
-    >>> lax.sub(wnp.arange(3), 1)
-    Array([-1,  0,  1], dtype=int32)
-    """
+    """Compute x - y element-wise."""
     return arithmetic.sub(*pair(x, y))
 
 
+@document(
+    "An array of the same dtype.",
+    "lax.mul(wnp.arange(3), 2) -> Array([0, 2, 4], dtype=int32)",
+    out_dtype="the dtype of the result.",
+)
 def mul(x: Any, y: Any, *, out_dtype: Any = None) -> Any:
-    """Compute x * y element-wise, in `out_dtype` if given, so that a product of narrow types is exact.
-
-    Args:
-        x: an array or a number.
-        y: an array or a number of the same dtype and shape (a scalar broadcasts).
-        out_dtype: the dtype of the result.
-
-    Returns:
-        An array of the same dtype.
-
-    >>> import weft.numpy as wnp
-    >>> from weft import lax
-    >>> lax.mul(wnp.arange(3), 2)
-    Array([0, 2, 4], dtype=int32)
-    """
+    """Compute x * y element-wise, in `out_dtype` if given, so that a product of narrow types is exact."""
     if out_dtype is not None:
         x, y = (_as_factor(factor, out_dtype) for factor in (x, y))
     return arithmetic.mul(*pair(x, y))
@@ -148,327 +119,156 @@ def _as_factor(x: Any, dtype: Any) -> Any:
     return convert.convert_element_type(x, new_dtype=dtypes.requested_dtype(dtype, "mul"), weak_type=aval.weak_type)
 
 
+@document("An array of the same dtype.", "lax.div(wnp.array([7, -7]), 2) -> Array([ 3, -3], dtype=int32)")
 def div(x: Any, y: Any) -> Any:
-    """Compute x / y element-wise; integers truncate towards zero, and give -1 where y is 0.
-
-    Args:
-        x: an array or a number.
-        y: an array or a number of the same dtype and shape (a scalar broadcasts).
-
-    Returns:
-        An array of the same dtype.
-
-    >>> import weft.numpy as wnp
-    >>> from weft import lax
-    >>> lax.div(wnp.array([7, -7]), 2)
-    Array([ 3, -3], dtype=int32)
-    """
+    """Compute x / y element-wise; integers truncate towards zero, and give -1 where y is 0."""
     x, y = pair(x, y)
     check_divisor(y)
     return arithmetic.div(x, y)
 
 
+@document("An array of the same dtype.", "lax.rem(wnp.array([7, -7]), 4) -> Array([ 3, -3], dtype=int32)")
 def rem(x: Any, y: Any) -> Any:
-    """Compute the remainder of x / y truncated towards zero; it has the sign of x, and is x where an integer y is 0.
-
-    Args:
-        x: an array or a number.
-        y: an array or a number of the same dtype and shape (a scalar broadcasts).
-
-    Returns:
-        An array of the same dtype.
-
-    >>> import weft.numpy as wnp
-    >>> from weft import lax
-    >>> lax.rem(wnp.array([7, -7]), 4)
-    Array([ 3, -3], dtype=int32)
-    """
+    """Compute the remainder of x / y truncated towards zero; it has the sign of x, and is x where an integer y is 0."""
     x, y = pair(x, y)
     check_divisor(y)
     return arithmetic.rem(x, y)
 
 
+@document(
+    "An array of the same dtype. Where both are equal, each has half of the derivative.",
+    "lax.max(wnp.array([1, 5]), 3) -> Array([3, 5], dtype=int32)",
+)
 def max(x: Any, y: Any) -> Any:
-    """Compute the element-wise maximum; NaN if either is NaN.
-
-    Args:
-        x: an array or a number.
-        y: an array or a number of the same dtype and shape (a scalar broadcasts).
-
-    Returns:
-        An array of the same dtype. Where both are equal, each has half of the derivative.
-
-    >>> import weft.numpy as wnp
-    >>> from weft import lax
-    >>> lax.max(wnp.array([1, 5]), 3)
-    Array([3, 5], dtype=int32)
-    """
+    """Compute the element-wise maximum; NaN if either is NaN."""
     return arithmetic.max(*pair(x, y))
 
 
+@document(
+    "An array of the same dtype. Where both are equal, each has half of the derivative.",
+    "lax.min(wnp.array([1, 5]), 3) -> Array([1, 3], dtype=int32)",
+)
 def min(x: Any, y: Any) -> Any:
-    """Compute the element-wise minimum; NaN if either is NaN.
-
-    Args:
-        x: an array or a number.
-        y: an array or a number of the same dtype and shape (a scalar broadcasts).
-
-    Returns:
-        An array of the same dtype. Where both are equal, each has half of the derivative.
-
-    >>> import weft.numpy as wnp
-    >>> from weft import lax
-    >>> lax.min(wnp.array([1, 5]), 3)
-    Array([1, 3], dtype=int32)
-    """
+    """Compute the element-wise minimum; NaN if either is NaN."""
     return arithmetic.min(*pair(x, y))
 
 
+@document("An array of the same dtype.", "lax.neg(wnp.array([1, -2])) -> Array([-1,  2], dtype=int32)")
 def neg(x: Any) -> Any:
-    """Compute -x element-wise; unsigned integers wrap around.
-
-    Args:
-        x: an array or a number.
-
-    Returns:
-        An array of the same dtype.
-
-    >>> import weft.numpy as wnp
-    >>> from weft import lax
-    >>> lax.neg(wnp.array([1, -2]))
-    Array([-1,  2], dtype=int32)
-    """
+    """Compute -x element-wise; unsigned integers wrap around."""
     return arithmetic.neg(x)
 
 
+@document(
+    "An array of the same dtype, of its real dtype for complex numbers. The derivative at 0 is 1 for real numbers.",
+    "lax.abs(wnp.array([-2.5, 1.0])) -> Array([2.5, 1. ], dtype=float32)",
+)
 def abs(x: Any) -> Any:
-    """Compute the element-wise magnitude, which is real for complex x.
-
-    Args:
-        x: an array or a number.
-
-    Returns:
-        An array of the same dtype, of its real dtype for complex numbers. The derivative at 0 is 1 for real numbers.
-
-    >>> import weft.numpy as wnp
-    >>> from weft import lax
-    >>> lax.abs(wnp.array([-2.5, 1.0]))
-    Array([2.5, 1. ], dtype=float32)
-    """
+    """Compute the element-wise magnitude, which is real for complex x."""
     return arithmetic.abs(x)
 
 
+@document(
+    "An array of the same dtype; NaN stays NaN.",
+    "lax.sign(wnp.array([-2.5, 0.0, 7.0])) -> Array([-1.,  0.,  1.], dtype=float32)",
+)
 def sign(x: Any) -> Any:
-    """Compute the element-wise sign: -1, 0 or 1, or x / |x| for complex x.
-
-    Args:
-        x: an array or a number.
-
-    Returns:
-        An array of the same dtype; NaN stays NaN.
-
-    >>> import weft.numpy as wnp
-    >>> from weft import lax
-    >>> lax.sign(wnp.array([-2.5, 0.0, 7.0]))
-    Array([-1.,  0.,  1.], dtype=float32)
-    """
+    """Compute the element-wise sign: -1, 0 or 1, or x / |x| for complex x."""
     return arithmetic.sign(x)
 
 
+@document("An array of the same dtype.", "lax.square(wnp.array([2, 3])) -> Array([4, 9], dtype=int32)")
 def square(x: Any) -> Any:
-    """Compute x * x element-wise.
-
-    Args:
-        x: an array or a number.
-
-    Returns:
-        An array of the same dtype.
-
-    >>> import weft.numpy as wnp
-    >>> from weft import lax
-    >>> lax.square(wnp.array([2, 3]))
-    Array([4, 9], dtype=int32)
-    """
+    """Compute x * x element-wise."""
     return arithmetic.square(x)
 
 
+@document(
+    "An array of the same dtype.",
+    "lax.integer_pow(wnp.array([2, 3]), 3) -> Array([ 8, 27], dtype=int32)",
+    y="the power, a Python integer.",
+)
 def integer_pow(x: Any, y: int) -> Any:
-    """Raise x to a static integer power element-wise.
-
-    Args:
-        x: an array or a number.
-        y: the power, a Python integer.
-
-    Returns:
-        An array of the same dtype.
-
-    >>> import weft.numpy as wnp
-    >>> from weft import lax
-    >>> lax.integer_pow(wnp.array([2, 3]), 3)
-    Array([ 8, 27], dtype=int32)
-    """
+    """Raise x to a static integer power element-wise."""
     return arithmetic.integer_pow(x, y=index(y))
 
 
+@document(
+    "An array of the same floating or complex dtype.",
+    "lax.reciprocal(wnp.array([2.0, 4.0])) -> Array([0.5 , 0.25], dtype=float32)",
+)
 def reciprocal(x: Any) -> Any:
-    """Compute 1 / x element-wise; inf or -inf at 0.
-
-    Args:
-        x: an array or a number.
-
-    Returns:
-        An array of the same floating or complex dtype.
-
-    >>> import weft.numpy as wnp
-    >>> from weft import lax
-    >>> lax.reciprocal(wnp.array([2.0, 4.0]))
-    Array([0.5 , 0.25], dtype=float32)
-    """
+    """Compute 1 / x element-wise; inf or -inf at 0."""
     return arithmetic.integer_pow(x, y=-1)
 
 
 # -------------------------------------------------------------------------------------------------- complex numbers
 
 
+@document("An array of the real dtype of a complex `x`.", "lax.real(wnp.array([1 + 2j])) -> Array([1.], dtype=float32)")
 def real(x: Any) -> Any:
-    """Return the real part of complex x.
-
-    Args:
-        x: an array or a number.
-
-    Returns:
-        An array of the real dtype of a complex `x`.
-
-    >>> import weft.numpy as wnp
-    >>> from weft import lax
-    >>> lax.real(wnp.array([1 + 2j]))
-    Array([1.], dtype=float32)
-    """
+    """Return the real part of complex x."""
     return complex_ops.real(x)
 
 
+@document("An array of the real dtype of a complex `x`.", "lax.imag(wnp.array([1 + 2j])) -> Array([2.], dtype=float32)")
 def imag(x: Any) -> Any:
-    """Return the imaginary part of complex x.
-
-    Args:
-        x: an array or a number.
-
-    Returns:
-        An array of the real dtype of a complex `x`.
-
-    >>> import weft.numpy as wnp
-    >>> from weft import lax
-    >>> lax.imag(wnp.array([1 + 2j]))
-    Array([2.], dtype=float32)
-    """
+    """Return the imaginary part of complex x."""
     return complex_ops.imag(x)
 
 
+@document("An array of complex numbers.", "lax.conj(wnp.array([1 + 2j])) -> Array([1.-2.j], dtype=complex64)")
 def conj(x: Any) -> Any:
-    """Compute the complex conjugate; a real x becomes complex.
-
-    Args:
-        x: an array or a number.
-
-    Returns:
-        An array of complex numbers.
-
-    >>> import weft.numpy as wnp
-    >>> from weft import lax
-    >>> lax.conj(wnp.array([1 + 2j]))
-    Array([1.-2.j], dtype=complex64)
-    """
+    """Compute the complex conjugate; a real x becomes complex."""
     return complex_ops.conj(x, input_dtype=_dtype(x))
 
 
+@document(
+    "An array of complex numbers.",
+    "lax.complex(wnp.array([1.0]), wnp.array([2.0])) -> Array([1.+2.j], dtype=complex64)",
+)
 def complex(x: Any, y: Any) -> Any:
-    """Build the complex numbers x + iy from their parts.
-
-    Args:
-        x: an array or a number.
-        y: an array or a number of the same dtype and shape (a scalar broadcasts).
-
-    Returns:
-        An array of complex numbers.
-
-    >>> import weft.numpy as wnp
-    >>> from weft import lax
-    >>> lax.complex(wnp.array([1.0]), wnp.array([2.0]))
-    Array([1.+2.j], dtype=complex64)
-    """
+    """Build the complex numbers x + iy from their parts."""
     return complex_ops.complex(*pair(x, y))
 
 
 # --------------------------------------------------------------------------------------------------------- rounding
 
 
+@document(
+    "An array of the same floating dtype.", "lax.floor(wnp.array([1.7, -1.2])) -> Array([ 1., -2.], dtype=float32)"
+)
 def floor(x: Any) -> Any:
-    """Round down to the next integer, as a float.
-
-    Args:
-        x: an array or a number.
-
-    Returns:
-        An array of the same floating dtype.
-
-    >>> import weft.numpy as wnp
-    >>> from weft import lax
-    >>> lax.floor(wnp.array([1.7, -1.2]))
-    Array([ 1., -2.], dtype=float32)
-    """
+    """Round down to the next integer, as a float."""
     return rounding.floor(x)
 
 
+@document(
+    "An array of the same floating dtype.", "lax.ceil(wnp.array([1.2, -1.7])) -> Array([ 2., -1.], dtype=float32)"
+)
 def ceil(x: Any) -> Any:
-    """Round up to the next integer, as a float.
-
-    Args:
-        x: an array or a number.
-
-    Returns:
-        An array of the same floating dtype.
-
-    >>> import weft.numpy as wnp
-    >>> from weft import lax
-    >>> lax.ceil(wnp.array([1.2, -1.7]))
-    Array([ 2., -1.], dtype=float32)
-    """
+    """Round up to the next integer, as a float."""
     return rounding.ceil(x)
 
 
+@document(
+    "An array of the same floating dtype.",
+    "lax.round(wnp.array([0.5, 1.5, -0.5])) -> Array([ 1.,  2., -1.], dtype=float32)",
+    rounding_method="`RoundingMethod.AWAY_FROM_ZERO` or `RoundingMethod.TO_NEAREST_EVEN`.",
+)
 def round(x: Any, rounding_method: RoundingMethod = RoundingMethod.AWAY_FROM_ZERO) -> Any:
-    """Round to the nearest integer; `rounding_method` decides for numbers halfway between two.
-
-    Args:
-        x: an array or a number.
-        rounding_method: `RoundingMethod.AWAY_FROM_ZERO` or `RoundingMethod.TO_NEAREST_EVEN`.
-
-    Returns:
-        An array of the same floating dtype.
-
-    >>> import weft.numpy as wnp
-    >>> from weft import lax
-    >>> lax.round(wnp.array([0.5, 1.5, -0.5]))
-    Array([ 1.,  2., -1.], dtype=float32)
-    """
+    """Round to the nearest integer; `rounding_method` decides for numbers halfway between two."""
     return rounding.round(x, rounding_method=RoundingMethod(rounding_method))
 
 
+@document(
+    "An array of the same floating dtype.",
+    "lax.nextafter(wnp.float32(1.0), wnp.float32(2.0)) - 1.0 -> Array(1.1920929e-07, dtype=float32)",
+    x1="an array or a number, floating-point.",
+    x2="an array or a number of the same dtype and shape.",
+)
 def nextafter(x1: Any, x2: Any) -> Any:
-    """Return the next representable float after x1 in the direction of x2.
-
-    Args:
-        x1: an array or a number, floating-point.
-        x2: an array or a number of the same dtype and shape.
-
-    Returns:
-        An array of the same floating dtype.
-
-    >>> import weft.numpy as wnp
-    >>> from weft import lax
-    >>> lax.nextafter(wnp.float32(1.0), wnp.float32(2.0)) - 1.0
-    Array(1.1920929e-07, dtype=float32)
-    """
+    """Return the next representable float after x1 in the direction of x2."""
     return rounding.nextafter(*pair(x1, x2))
 
 
@@ -544,21 +344,14 @@ def clamp(min: Any, x: Any, max: Any) -> Any:
 # ------------------------------------------------------------------------------------------------------- conversion
 
 
+@document(
+    "An array of that dtype.",
+    "lax.convert_element_type(wnp.array([1.7, -1.7]), wnp.int32) -> Array([ 1, -1], dtype=int32)",
+    operand="an array or a number.",
+    new_dtype="the dtype.",
+)
 def convert_element_type(operand: Any, new_dtype: Any) -> Any:
-    """Convert to another dtype: float to integer clamps to the limits, complex to real drops the imaginary part.
-
-    Args:
-        operand: an array or a number.
-        new_dtype: the dtype.
-
-    Returns:
-        An array of that dtype.
-
-    >>> import weft.numpy as wnp
-    >>> from weft import lax
-    >>> lax.convert_element_type(wnp.array([1.7, -1.7]), wnp.int32)
-    Array([ 1, -1], dtype=int32)
-    """
+    """Convert to another dtype: float to integer clamps to the limits, complex to real drops the imaginary part."""
     if new_dtype is None:
         raise ArgumentError("convert_element_type needs a dtype, got None.")
     dtype = dtypes.requested_dtype(new_dtype, "lax.convert_element_type")
@@ -577,21 +370,13 @@ def convert_element_type(operand: Any, new_dtype: Any) -> Any:
         return from_numpy(convert.converted(value, dtype))
 
 
+@document(
+    "An array of that dtype.",
+    "lax.bitcast_convert_type(wnp.array([1.0]), wnp.uint32) -> Array([1065353216], dtype=uint32)",
+    new_dtype="the dtype.",
+)
 def bitcast_convert_type(operand: Any, new_dtype: Any) -> Any:
-    """Reinterpret the bits as another dtype. A narrower one adds a last dimension, a wider one removes the last.
-
-    Args:
-        operand: an array.
-        new_dtype: the dtype.
-
-    Returns:
-        An array of that dtype.
-
-    >>> import weft.numpy as wnp
-    >>> from weft import lax
-    >>> lax.bitcast_convert_type(wnp.array([1.0]), wnp.uint32)
-    Array([1065353216], dtype=uint32)
-    """
+    """Reinterpret the bits as another dtype. A narrower one adds a last dimension, a wider one removes the last."""
     dtype = dtypes.requested_dtype(new_dtype, "lax.bitcast_convert_type")
     return convert.bitcast_convert_type(operand, new_dtype=dtype)
 
@@ -601,14 +386,9 @@ def dtype(x: Any) -> Any:
     return dtypes.dtype(x, canonicalize=True)
 
 
+@document("The same tree, whose derivative is zero.", x="a tree of arrays.")
 def stop_gradient(x: Any) -> Any:
     """Return `x` unchanged, as a constant for differentiation.
-
-    Args:
-        x: a tree of arrays.
-
-    Returns:
-        The same tree, whose derivative is zero.
 
     >>> import weft
     >>> from weft import lax

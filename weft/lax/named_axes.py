@@ -13,6 +13,7 @@ from weft.base.source import user_line
 from weft.ir.context import context
 from weft.ir.types import get_aval
 from weft.ir.varying import apply_casts, casts_to
+from weft.lax.argument_docs import document
 from weft.primitives import collectives
 from weft.primitives.collectives import Groups, rows_of
 from weft.primitives.elementwise.arithmetic import add, mul
@@ -94,14 +95,9 @@ def varying(x: Any, names: Sequence[Any]) -> Any:
     return apply_casts(x, casts_to(state, context.manual.intersection(names), frozenset()))
 
 
+@document("A scalar integer.", axis_name="the name of an axis, or a tuple of names.")
 def axis_index(axis_name: Name) -> Any:
     """Return the index of this element along a named axis; along several, in row-major order.
-
-    Args:
-        axis_name: the name of an axis, or a tuple of names.
-
-    Returns:
-        A scalar integer.
 
     >>> import weft
     >>> import weft.numpy as wnp

@@ -14,6 +14,7 @@ from weft.ir.context import context
 from weft.ir.types import ArrayType, get_aval
 from weft.ir.varying import apply_casts, casts_to
 from weft.lax import groups as several
+from weft.lax.argument_docs import document
 from weft.lax.named_axes import (
     Name,
     axis_index as axis_index,
@@ -35,18 +36,11 @@ from weft.primitives.movement.shape import broadcast_in_dim, move_axis
 from weft.primitives.random.bits import KeyDtype, random_unwrap, random_wrap
 
 
+@document("A tree like `x`.", x="a tree of arrays.")
 def psum(x: Any, axis_name: Name, *, axis_index_groups: Any = None) -> Any:
     """Sum each leaf over named axes, or within each group of indices along them.
 
     The sum of a Python number is the number times the size of the axes, known at once.
-
-    Args:
-        x: a tree of arrays.
-        axis_name: the name of an axis of `vmap`, `pmap` or `shard_map`, or a tuple of names.
-        axis_index_groups: lists of positions along the axis, which are reduced apart.
-
-    Returns:
-        A tree like `x`.
 
     >>> import weft
     >>> import weft.numpy as wnp
@@ -70,16 +64,9 @@ def psum(x: Any, axis_name: Name, *, axis_index_groups: Any = None) -> Any:
     return tree.map(one, x)
 
 
+@document("A tree like `x`.", x="a tree of arrays.")
 def pmean(x: Any, axis_name: Name, *, axis_index_groups: Any = None) -> Any:
     """Average each leaf over named axes, or within each group of indices along them.
-
-    Args:
-        x: a tree of arrays.
-        axis_name: the name of an axis of `vmap`, `pmap` or `shard_map`, or a tuple of names.
-        axis_index_groups: lists of positions along the axis, which are reduced apart.
-
-    Returns:
-        A tree like `x`.
 
     >>> import weft
     >>> import weft.numpy as wnp
@@ -106,16 +93,9 @@ def pmean(x: Any, axis_name: Name, *, axis_index_groups: Any = None) -> Any:
     return tree.map(one, x)
 
 
+@document("A tree like `x`.", x="a tree of arrays.")
 def pmax(x: Any, axis_name: Name, *, axis_index_groups: Any = None) -> Any:
     """Compute the maximum of each leaf over named axes, or within each group of indices along them.
-
-    Args:
-        x: a tree of arrays.
-        axis_name: the name of an axis of `vmap`, `pmap` or `shard_map`, or a tuple of names.
-        axis_index_groups: lists of positions along the axis, which are reduced apart.
-
-    Returns:
-        A tree like `x`.
 
     >>> import weft
     >>> import weft.numpy as wnp
@@ -126,16 +106,9 @@ def pmax(x: Any, axis_name: Name, *, axis_index_groups: Any = None) -> Any:
     return extremum(collectives.pmax, x, axis_name, axis_index_groups)
 
 
+@document("A tree like `x`.", x="a tree of arrays.")
 def pmin(x: Any, axis_name: Name, *, axis_index_groups: Any = None) -> Any:
     """Compute the minimum of each leaf over named axes, or within each group of indices along them.
-
-    Args:
-        x: a tree of arrays.
-        axis_name: the name of an axis of `vmap`, `pmap` or `shard_map`, or a tuple of names.
-        axis_index_groups: lists of positions along the axis, which are reduced apart.
-
-    Returns:
-        A tree like `x`.
 
     >>> import weft
     >>> import weft.numpy as wnp
@@ -393,18 +366,11 @@ def exchange_axis(x: Any, names: tuple[Any, ...], split_axis: int, concat_axis: 
     return move_axis(x, split_axis, concat_axis)
 
 
+@document("A tree like `x`.", x="a tree of arrays.", perm="pairs (source, destination).")
 def ppermute(x: Any, axis_name: Name, perm: Sequence[tuple[int, int]]) -> Any:
     """Send each leaf along `perm`, pairs (source, destination); an element that receives nothing gets zeros.
 
     Indices along several axes are in row-major order.
-
-    Args:
-        x: a tree of arrays.
-        axis_name: the name of an axis of `vmap`, `pmap` or `shard_map`, or a tuple of names.
-        perm: pairs (source, destination).
-
-    Returns:
-        A tree like `x`.
 
     >>> import weft
     >>> import weft.numpy as wnp

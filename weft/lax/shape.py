@@ -22,6 +22,7 @@ from weft.indexing.dimension import as_dimension, index_or_size
 from weft.indexing.expression import Expression
 from weft.ir.context import with_aval
 from weft.ir.types import ArrayType, Shape, array_type, get_aval
+from weft.lax.argument_docs import document
 from weft.primitives.elementwise.convert import convert_element_type as _convert_element_type
 from weft.primitives.movement import (
     concatenate as _concatenate,
@@ -200,56 +201,23 @@ def zeros_like_array(x: Any) -> Array:
     return full_like(x, 0)
 
 
+@document("An array of zeros.", "lax.empty((2,), wnp.float32) -> Array([0., 0.], dtype=float32)")
 def empty(shape: Any, dtype: Any, *, out_sharding: Any = None) -> Array:
-    """Create an array of `shape` with unspecified elements; they are zeros.
-
-    Args:
-        shape: the sizes.
-        dtype: the dtype.
-        out_sharding: the sharding of the result; by default it follows from the operands.
-
-    Returns:
-        An array of zeros.
-
-    >>> import weft.numpy as wnp
-    >>> from weft import lax
-    >>> lax.empty((2,), wnp.float32)
-    Array([0., 0.], dtype=float32)
-    """
+    """Create an array of `shape` with unspecified elements; they are zeros."""
     if out_sharding is not None:
         return split_result(empty, out_sharding, shape, dtype)
     return full(shape, 0, dtype)
 
 
+@document("A vector.", "lax.iota(wnp.int32, 3) -> Array([0, 1, 2], dtype=int32)", size="how many.")
 def iota(dtype: Any, size: Any) -> Array:
-    """Create the vector 0, 1, ..., size - 1.
-
-    Args:
-        dtype: the dtype.
-        size: how many.
-
-    Returns:
-        A vector.
-
-    >>> import weft.numpy as wnp
-    >>> from weft import lax
-    >>> lax.iota(wnp.int32, 3)
-    Array([0, 1, 2], dtype=int32)
-    """
+    """Create the vector 0, 1, ..., size - 1."""
     return broadcasted_iota(dtype, (size,), 0)
 
 
+@document("An array.", dimension="the axis to count along.")
 def broadcasted_iota(dtype: Any, shape: Any, dimension: int, *, out_sharding: Any = None) -> Array:
     """Create an array that counts 0, 1, 2, ... along `dimension`, the same along all others.
-
-    Args:
-        dtype: the dtype.
-        shape: the sizes.
-        dimension: the axis to count along.
-        out_sharding: the sharding of the result; by default it follows from the operands.
-
-    Returns:
-        An array.
 
     >>> import weft.numpy as wnp
     >>> from weft import lax
@@ -267,19 +235,13 @@ def broadcasted_iota(dtype: Any, shape: Any, dimension: int, *, out_sharding: An
 # -------------------------------------------------------------------------------------------------------- broadcasting
 
 
+@document(
+    "A tuple of sizes; shapes that do not broadcast raise.",
+    "lax.broadcast_shapes((2, 1), (3,)) -> (2, 3)",
+    shapes="tuples of sizes.",
+)
 def broadcast_shapes(*shapes: Any) -> Shape:
-    """Compute the shape that arrays of these shapes broadcast to: aligned at the right, sizes equal or 1.
-
-    Args:
-        *shapes: tuples of sizes.
-
-    Returns:
-        A tuple of sizes; shapes that do not broadcast raise.
-
-    >>> from weft import lax
-    >>> lax.broadcast_shapes((2, 1), (3,))
-    (2, 3)
-    """
+    """Compute the shape that arrays of these shapes broadcast to: aligned at the right, sizes equal or 1."""
     if len(set(map(tuple, shapes))) == 1:
         return tuple(shapes[0])
     out: list[Any] = [1] * max((len(s) for s in shapes), default=0)
@@ -296,22 +258,13 @@ def broadcast_shapes(*shapes: Any) -> Shape:
     return tuple(out)
 
 
+@document(
+    "An array of shape `(*sizes, *operand.shape)`.",
+    "lax.broadcast(wnp.arange(3), (2,)).shape -> (2, 3)",
+    sizes="the sizes of the new dimensions.",
+)
 def broadcast(operand: Any, sizes: Sequence[int], *, out_sharding: Any = None) -> Array:
-    """Repeat the operand along new leading dimensions of `sizes`.
-
-    Args:
-        operand: an array.
-        sizes: the sizes of the new dimensions.
-        out_sharding: the sharding of the result; by default it follows from the operands.
-
-    Returns:
-        An array of shape `(*sizes, *operand.shape)`.
-
-    >>> import weft.numpy as wnp
-    >>> from weft import lax
-    >>> lax.broadcast(wnp.arange(3), (2,)).shape
-    (2, 3)
-    """
+    """Repeat the operand along new leading dimensions of `sizes`."""
     if out_sharding is not None:
         return split_result(broadcast, out_sharding, operand, sizes)
     shape = _type(operand).shape
@@ -323,19 +276,11 @@ def broadcast(operand: Any, sizes: Sequence[int], *, out_sharding: Any = None) -
     )
 
 
+@document("An array.", broadcast_dimensions="the axis of the result for each axis of the operand.")
 def broadcast_in_dim(
     operand: Any, shape: Any, broadcast_dimensions: Sequence[int], *, out_sharding: Any = None
 ) -> Array:
     """Broadcast to `shape`, with operand axis i as axis `broadcast_dimensions[i]` of the result.
-
-    Args:
-        operand: an array.
-        shape: the sizes.
-        broadcast_dimensions: the axis of the result for each axis of the operand.
-        out_sharding: the sharding of the result; by default it follows from the operands.
-
-    Returns:
-        An array.
 
     >>> import weft.numpy as wnp
     >>> from weft import lax
@@ -363,21 +308,14 @@ def broadcast_to_rank(x: Any, rank: int) -> Array:
     return expand_dims(x, tuple(range(rank - _type(x).ndim)))
 
 
+@document(
+    "An array.",
+    "lax.expand_dims(wnp.arange(3), (0,)).shape -> (1, 3)",
+    array="an array.",
+    dimensions="axes of the result.",
+)
 def expand_dims(array: Any, dimensions: Sequence[int]) -> Array:
-    """Insert new dimensions of size 1 at `dimensions` of the result.
-
-    Args:
-        array: an array.
-        dimensions: axes of the result.
-
-    Returns:
-        An array.
-
-    >>> import weft.numpy as wnp
-    >>> from weft import lax
-    >>> lax.expand_dims(wnp.arange(3), (0,)).shape
-    (1, 3)
-    """
+    """Insert new dimensions of size 1 at `dimensions` of the result."""
     shape = _type(array).shape
     rank = len(shape) + len(sequence(dimensions, "The dimensions of expand_dims", "a tuple of ints, such as (0,)"))
     new = set(canonical_axes(dimensions, rank))
@@ -397,19 +335,15 @@ def tile(operand: Any, reps: Sequence[int]) -> Array:
 # ----------------------------------------------------------------------------------------------------- changing shapes
 
 
+@document(
+    "An array.",
+    new_sizes="the new sizes, with as many elements.",
+    dimensions="the order in which the axes are read; as they are by default.",
+)
 def reshape(
     operand: Any, new_sizes: Any, dimensions: Sequence[int] | None = None, *, out_sharding: Any = None
 ) -> Array:
     """Change the shape, with the elements in row-major order (after a transpose by `dimensions`, if given).
-
-    Args:
-        operand: an array.
-        new_sizes: the new sizes, with as many elements.
-        dimensions: the order in which the axes are read; as they are by default.
-        out_sharding: the sharding of the result; by default it follows from the operands.
-
-    Returns:
-        An array.
 
     >>> import weft.numpy as wnp
     >>> from weft import lax
@@ -430,21 +364,13 @@ def reshape(
     return _shape.reshape(operand, new_sizes=sizes, dimensions=None)
 
 
+@document(
+    "An array.",
+    "lax.transpose(wnp.ones((2, 3)), (1, 0)).shape -> (3, 2)",
+    permutation="the axis of the operand for each axis of the result.",
+)
 def transpose(operand: Any, permutation: Any) -> Array:
-    """Permute the axes: axis i of the result is axis `permutation[i]` of the operand.
-
-    Args:
-        operand: an array.
-        permutation: the axis of the operand for each axis of the result.
-
-    Returns:
-        An array.
-
-    >>> import weft.numpy as wnp
-    >>> from weft import lax
-    >>> lax.transpose(wnp.ones((2, 3)), (1, 0)).shape
-    (3, 2)
-    """
+    """Permute the axes: axis i of the result is axis `permutation[i]` of the operand."""
     order = indices(permutation, "The permutation of lax.transpose")
     if order == tuple(range(_type(operand).ndim)) and isinstance(operand, Array):
         return operand
@@ -515,22 +441,14 @@ def split(operand: Any, sizes: Sequence[Any], axis: int = 0) -> Sequence[Array]:
     return _concatenate.split(operand, sizes=canonical_shape(sizes), axis=canonical_axis(axis, _type(operand).ndim))
 
 
+@document(
+    "An array.",
+    "lax.pad(wnp.array([1, 2]), 0, [(1, 0, 1)]) -> Array([0, 1, 0, 2], dtype=int32)",
+    padding_value="a scalar of the dtype of the operand.",
+    padding_config="for each axis (low, high, interior).",
+)
 def pad(operand: Any, padding_value: Any, padding_config: Sequence[tuple[int, int, int]]) -> Array:
-    """Pad each dimension by (low, high, interior) elements; negative low or high crops.
-
-    Args:
-        operand: an array.
-        padding_value: a scalar of the dtype of the operand.
-        padding_config: for each axis (low, high, interior).
-
-    Returns:
-        An array.
-
-    >>> import weft.numpy as wnp
-    >>> from weft import lax
-    >>> lax.pad(wnp.array([1, 2]), 0, [(1, 0, 1)])
-    Array([0, 1, 0, 2], dtype=int32)
-    """
+    """Pad each dimension by (low, high, interior) elements; negative low or high crops."""
     if not isinstance(padding_value, Array):
         padding_value = constant(padding_value, _type(operand).dtype, _type(operand).weak_type)
     what, fix = "The padding_config of lax.pad", "a tuple (low, high, interior) for each dimension"

@@ -16,6 +16,7 @@ from weft.indexing.expression import Expression
 from weft.ir.context import with_aval
 from weft.ir.primitive import lookup
 from weft.ir.types import get_aval
+from weft.lax.argument_docs import document
 from weft.lax.control_flow import while_loop
 from weft.lax.shape import (
     canonical_axis,
@@ -114,23 +115,14 @@ def slice_in_dim(
     return slice(operand, starts, limits, strides)
 
 
+@document(
+    "An array.",
+    "lax.index_in_dim(wnp.arange(6), 2, keepdims=False) -> Array(2, dtype=int32)",
+    index="the index, known when tracing.",
+    keepdims="whether the axis stays, with size 1.",
+)
 def index_in_dim(operand: Any, index: int, axis: int = 0, keepdims: bool = True) -> Array:
-    """Select the elements at one static index of an axis.
-
-    Args:
-        operand: an array.
-        index: the index, known when tracing.
-        axis: the axis.
-        keepdims: whether the axis stays, with size 1.
-
-    Returns:
-        An array.
-
-    >>> import weft.numpy as wnp
-    >>> from weft import lax
-    >>> lax.index_in_dim(wnp.arange(6), 2, keepdims=False)
-    Array(2, dtype=int32)
-    """
+    """Select the elements at one static index of an axis."""
     shape = _shape(operand)
     axis = canonical_axis(axis, len(shape))
     i, size = index_or_size(index), shape[axis]
@@ -200,50 +192,32 @@ def _starts(start_indices: Any, shape: Sequence[Any], allow_negative: bool | Seq
     return [wrap_negative(s, n) if a else s for s, n, a in zip(starts, shape, allowed, strict=True)]
 
 
+@document(
+    "An array of shape `slice_sizes`.",
+    "lax.dynamic_slice(wnp.arange(6), (4,), (3,)) -> Array([3, 4, 5], dtype=int32)",
+    start_indices="a scalar for each axis, which may be traced.",
+    slice_sizes="the sizes of the slice, known when tracing.",
+)
 def dynamic_slice(
     operand: Any, start_indices: Any, slice_sizes: Any, *, allow_negative_indices: bool | Sequence[bool] = True
 ) -> Array:
-    """Extract a slice of static size whose start is known at run time; it is clamped so that the slice fits.
-
-    Args:
-        operand: an array.
-        start_indices: a scalar for each axis, which may be traced.
-        slice_sizes: the sizes of the slice, known when tracing.
-        allow_negative_indices: whether negative indices count from the end; False saves work if there are none.
-
-    Returns:
-        An array of shape `slice_sizes`.
-
-    >>> import weft.numpy as wnp
-    >>> from weft import lax
-    >>> lax.dynamic_slice(wnp.arange(6), (4,), (3,))
-    Array([3, 4, 5], dtype=int32)
-    """
+    """Extract a slice of static size whose start is known at run time; it is clamped so that the slice fits."""
     starts = _starts(start_indices, _shape(operand), allow_negative_indices)
     sizes = canonical_shape(slice_sizes)
     _check_starts(starts, _shape(operand), sizes)
     return _slicing.dynamic_slice(operand, *starts, slice_sizes=sizes)
 
 
+@document(
+    "An array like `operand`.",
+    "lax.dynamic_update_slice(wnp.arange(6), wnp.array([9, 9]), (1,)) -> Array([0, 9, 9, 3, 4, 5], dtype=int32)",
+    update="an array of the rank of the operand.",
+    start_indices="a scalar for each axis, which may be traced; moved back so that the update fits.",
+)
 def dynamic_update_slice(
     operand: Any, update: Any, start_indices: Any, *, allow_negative_indices: bool | Sequence[bool] = True
 ) -> Array:
-    """Overwrite the slice of the operand at a start known at run time with `update`.
-
-    Args:
-        operand: an array.
-        update: an array of the rank of the operand.
-        start_indices: a scalar for each axis, which may be traced; moved back so that the update fits.
-        allow_negative_indices: whether negative indices count from the end; False saves work if there are none.
-
-    Returns:
-        An array like `operand`.
-
-    >>> import weft.numpy as wnp
-    >>> from weft import lax
-    >>> lax.dynamic_update_slice(wnp.arange(6), wnp.array([9, 9]), (1,))
-    Array([0, 9, 9, 3, 4, 5], dtype=int32)
-    """
+    """Overwrite the slice of the operand at a start known at run time with `update`."""
     starts = _starts(start_indices, _shape(operand), allow_negative_indices)
     _check_starts(starts, _shape(operand), _shape(update))
     return _slicing.dynamic_update_slice(operand, update, *starts)
@@ -277,26 +251,16 @@ def _one_axis(operand: Any, start_index: Any, axis: int) -> tuple[int, list[Any]
     return axis, starts
 
 
+@document(
+    "An array.",
+    "lax.dynamic_slice_in_dim(wnp.arange(6), 2, 2) -> Array([2, 3], dtype=int32)",
+    start_index="a scalar, which may be traced.",
+    slice_size="the size along the axis.",
+)
 def dynamic_slice_in_dim(
     operand: Any, start_index: Any, slice_size: int, axis: int = 0, *, allow_negative_indices: bool = True
 ) -> Array:
-    """Compute `dynamic_slice` along one axis.
-
-    Args:
-        operand: an array.
-        start_index: a scalar, which may be traced.
-        slice_size: the size along the axis.
-        axis: the axis.
-        allow_negative_indices: whether negative indices count from the end; False saves work if there are none.
-
-    Returns:
-        An array.
-
-    >>> import weft.numpy as wnp
-    >>> from weft import lax
-    >>> lax.dynamic_slice_in_dim(wnp.arange(6), 2, 2)
-    Array([2, 3], dtype=int32)
-    """
+    """Compute `dynamic_slice` along one axis."""
     axis, starts = _one_axis(operand, start_index, axis)
     sizes = list(_shape(operand))
     sizes[axis] = index_or_size(slice_size)
@@ -307,76 +271,46 @@ def _only(axis: int, rank: int, allowed: bool) -> list[bool]:
     return [allowed and i == axis for i in range(rank)]
 
 
+@document(
+    "An array.",
+    "lax.dynamic_index_in_dim(wnp.arange(6), 2, keepdims=False) -> Array(2, dtype=int32)",
+    index="a scalar, which may be traced.",
+    keepdims="whether the axis stays, with size 1.",
+)
 def dynamic_index_in_dim(
     operand: Any, index: Any, axis: int = 0, keepdims: bool = True, *, allow_negative_indices: bool = True
 ) -> Array:
-    """Select the elements at one index, known at run time, of an axis.
-
-    Args:
-        operand: an array.
-        index: a scalar, which may be traced.
-        axis: the axis.
-        keepdims: whether the axis stays, with size 1.
-        allow_negative_indices: whether negative indices count from the end; False saves work if there are none.
-
-    Returns:
-        An array.
-
-    >>> import weft.numpy as wnp
-    >>> from weft import lax
-    >>> lax.dynamic_index_in_dim(wnp.arange(6), 2, keepdims=False)
-    Array(2, dtype=int32)
-    """
+    """Select the elements at one index, known at run time, of an axis."""
     out = dynamic_slice_in_dim(operand, index, 1, axis, allow_negative_indices=allow_negative_indices)
     return out if keepdims else squeeze(out, (axis,))
 
 
+@document(
+    "An array like `operand`.",
+    "lax.dynamic_update_slice_in_dim(wnp.arange(4), wnp.array([9]), 2, 0) -> Array([0, 1, 9, 3], dtype=int32)",
+    update="an array of the rank of the operand.",
+    start_index="a scalar, which may be traced.",
+)
 def dynamic_update_slice_in_dim(
     operand: Any, update: Any, start_index: Any, axis: int, *, allow_negative_indices: bool = True
 ) -> Array:
-    """Compute `dynamic_update_slice` along one axis.
-
-    Args:
-        operand: an array.
-        update: an array of the rank of the operand.
-        start_index: a scalar, which may be traced.
-        axis: the axis.
-        allow_negative_indices: whether negative indices count from the end; False saves work if there are none.
-
-    Returns:
-        An array like `operand`.
-
-    >>> import weft.numpy as wnp
-    >>> from weft import lax
-    >>> lax.dynamic_update_slice_in_dim(wnp.arange(4), wnp.array([9]), 2, 0)
-    Array([0, 1, 9, 3], dtype=int32)
-    """
+    """Compute `dynamic_update_slice` along one axis."""
     axis, starts = _one_axis(operand, start_index, axis)
     return dynamic_update_slice(
         operand, update, starts, allow_negative_indices=_only(axis, len(starts), allow_negative_indices)
     )
 
 
+@document(
+    "An array like `operand`.",
+    "lax.dynamic_update_index_in_dim(wnp.arange(4), 9, 2, 0) -> Array([0, 1, 9, 3], dtype=int32)",
+    update="an array, with or without the axis.",
+    index="a scalar, which may be traced.",
+)
 def dynamic_update_index_in_dim(
     operand: Any, update: Any, index: Any, axis: int, *, allow_negative_indices: bool = True
 ) -> Array:
-    """Replace the elements at one index of an axis.
-
-    Args:
-        operand: an array.
-        update: an array, with or without the axis.
-        index: a scalar, which may be traced.
-        axis: the axis.
-        allow_negative_indices: whether negative indices count from the end; False saves work if there are none.
-
-    Returns:
-        An array like `operand`.
-
-    >>> import weft.numpy as wnp
-    >>> from weft import lax
-    >>> lax.dynamic_update_index_in_dim(wnp.arange(4), 9, 2, 0)
-    Array([0, 1, 9, 3], dtype=int32)
-    """
+    """Replace the elements at one index of an axis."""
     rank = len(_shape(operand))
     axis = canonical_axis(axis, rank)
     if len(_shape(update)) != rank:

@@ -9,6 +9,7 @@ from weft.base.arguments import index
 from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.indexing.dimension import index_or_size
 from weft.ir.types import ArrayType, get_aval
+from weft.lax.argument_docs import document
 from weft.lax.shape import canonical_axis
 from weft.primitives.movement import sort as _sort
 from weft.trace.array import Array
@@ -51,22 +52,14 @@ def sort_key_val(keys: Any, values: Any, dimension: int = -1, is_stable: bool = 
     return sort((keys, values), dimension=dimension, is_stable=is_stable, num_keys=1)
 
 
+@document(
+    "A list of two arrays, values and int32 indices.",
+    "lax.top_k(wnp.array([1, 5, 3]), 2) -> [Array([5, 3], dtype=int32), Array([1, 2], dtype=int32)]",
+    k="how many.",
+)
 def top_k(operand: Any, k: int, *, axis: int = -1) -> list[Array]:
-    """Return the `k` largest elements along `axis` in descending order, and their indices; ties in order of appearance.
-
-    Args:
-        operand: an array.
-        k: how many.
-        axis: the axis.
-
-    Returns:
-        A list of two arrays, values and int32 indices.
-
-    >>> import weft.numpy as wnp
-    >>> from weft import lax
-    >>> lax.top_k(wnp.array([1, 5, 3]), 2)
-    [Array([5, 3], dtype=int32), Array([1, 2], dtype=int32)]
-    """
+    """Return the `k` largest elements along `axis` in descending order, and their indices; ties in order of
+    appearance."""
     position = canonical_axis(axis, len(get_aval(operand).shape))  # type: ignore[attr-defined]
     return _sort.top_k(operand, k=index_or_size(k), axis=position)
 

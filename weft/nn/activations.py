@@ -12,6 +12,7 @@ from weft import lax, numpy as wnp
 from weft.api.custom import custom_jvp
 from weft.api.jit import jit
 from weft.base.errors import ArgumentError
+from weft.nn.argument_docs import document
 from weft.numpy.util import canonicalize_axis, check_arraylike, ensure_array, promote_args_inexact
 from weft.trace.array import Array
 
@@ -22,20 +23,9 @@ def inexact(name: str, x: Any) -> Array:
     return ensure_array(promote_args_inexact(name, x)[0])
 
 
+@document("An array.", "nn.identity(wnp.array([1.0])) -> Array([1.], dtype=float32)", x="an array or a number.")
 def identity(x: Any) -> Array:
-    """Return x unchanged, as an array.
-
-    Args:
-        x: an array or a number.
-
-    Returns:
-        An array.
-
-    >>> import weft.numpy as wnp
-    >>> from weft import nn
-    >>> nn.identity(wnp.array([1.0]))
-    Array([1.], dtype=float32)
-    """
+    """Return x unchanged, as an array."""
     check_arraylike("identity", x)
     return ensure_array(x)
 
@@ -45,20 +35,9 @@ def identity(x: Any) -> Array:
 
 @custom_jvp
 @jit
+@document("An array of the shape of `x`.", "nn.relu(wnp.array([-1.0, 0.0, 2.0])) -> Array([0., 0., 2.], dtype=float32)")
 def relu(x: Any) -> Array:
-    """Compute max(x, 0) element-wise, with derivative 0 at 0.
-
-    Args:
-        x: an array or a number; integers are converted to floats.
-
-    Returns:
-        An array of the shape of `x`.
-
-    >>> import weft.numpy as wnp
-    >>> from weft import nn
-    >>> nn.relu(wnp.array([-1.0, 0.0, 2.0]))
-    Array([0., 0., 2.], dtype=float32)
-    """
+    """Compute max(x, 0) element-wise, with derivative 0 at 0."""
     return wnp.maximum(x, 0)
 
 
@@ -67,20 +46,11 @@ relu.defjvps(lambda tangent, out, x: wnp.where(x > 0, tangent, wnp.zeros_like(ta
 
 @custom_jvp
 @jit
+@document(
+    "An array of the shape of `x`.", "nn.relu6(wnp.array([-1.0, 3.0, 9.0])) -> Array([0., 3., 6.], dtype=float32)"
+)
 def relu6(x: Any) -> Array:
-    """Compute min(max(x, 0), 6) element-wise, with derivative 0 at 0 and 6.
-
-    Args:
-        x: an array or a number; integers are converted to floats.
-
-    Returns:
-        An array of the shape of `x`.
-
-    >>> import weft.numpy as wnp
-    >>> from weft import nn
-    >>> nn.relu6(wnp.array([-1.0, 3.0, 9.0]))
-    Array([0., 3., 6.], dtype=float32)
-    """
+    """Compute min(max(x, 0), 6) element-wise, with derivative 0 at 0 and 6."""
     return wnp.minimum(wnp.maximum(x, 0), 6.0)
 
 
@@ -88,41 +58,25 @@ relu6.defjvps(lambda tangent, out, x: wnp.where((x > 0) & (x < 6), tangent, wnp.
 
 
 @jit
+@document(
+    "An array of the shape of `x`.",
+    "nn.leaky_relu(wnp.array([-1.0, 2.0])) -> Array([-0.01,  2.  ], dtype=float32)",
+    negative_slope="the factor for negative numbers.",
+)
 def leaky_relu(x: Any, negative_slope: Any = 1e-2) -> Array:
-    """Compute x where x >= 0, and negative_slope * x elsewhere.
-
-    Args:
-        x: an array or a number; integers are converted to floats.
-        negative_slope: the factor for negative numbers.
-
-    Returns:
-        An array of the shape of `x`.
-
-    >>> import weft.numpy as wnp
-    >>> from weft import nn
-    >>> nn.leaky_relu(wnp.array([-1.0, 2.0]))
-    Array([-0.01,  2.  ], dtype=float32)
-    """
+    """Compute x where x >= 0, and negative_slope * x elsewhere."""
     check_arraylike("leaky_relu", x)
     return wnp.where(wnp.greater_equal(x, 0), x, negative_slope * x)
 
 
 @jit
+@document(
+    "An array of the shape of `x`. It does not overflow, and neither does its derivative.",
+    "nn.elu(wnp.array([-1.0, 2.0])).round(3) -> Array([-0.632,  2.   ], dtype=float32)",
+    alpha="minus the limit for very negative numbers.",
+)
 def elu(x: Any, alpha: Any = 1.0) -> Array:
-    """Compute x where x > 0, and alpha * (exp(x) - 1) elsewhere.
-
-    Args:
-        x: an array or a number; integers are converted to floats.
-        alpha: minus the limit for very negative numbers.
-
-    Returns:
-        An array of the shape of `x`. It does not overflow, and neither does its derivative.
-
-    >>> import weft.numpy as wnp
-    >>> from weft import nn
-    >>> nn.elu(wnp.array([-1.0, 2.0])).round(3)
-    Array([-0.632,  2.   ], dtype=float32)
-    """
+    """Compute x where x > 0, and alpha * (exp(x) - 1) elsewhere."""
     check_arraylike("elu", x)
     # Positive numbers are masked before the exponential: an overflow would make the derivative NaN.
     positive = wnp.greater(x, 0)
@@ -130,39 +84,23 @@ def elu(x: Any, alpha: Any = 1.0) -> Array:
 
 
 @jit
+@document(
+    "An array of the shape of `x`.",
+    "nn.selu(wnp.array([-1.0, 2.0])).round(3) -> Array([-1.111,  2.101], dtype=float32)",
+)
 def selu(x: Any) -> Array:
-    """Compute the self-normalizing unit: elu with the alpha and scale that preserve mean 0 and variance 1.
-
-    Args:
-        x: an array or a number; integers are converted to floats.
-
-    Returns:
-        An array of the shape of `x`.
-
-    >>> import weft.numpy as wnp
-    >>> from weft import nn
-    >>> nn.selu(wnp.array([-1.0, 2.0])).round(3)
-    Array([-1.111,  2.101], dtype=float32)
-    """
+    """Compute the self-normalizing unit: elu with the alpha and scale that preserve mean 0 and variance 1."""
     return 1.0507009873554804934193349852946 * elu(x, 1.6732632423543772848170429916717)
 
 
 @jit
+@document(
+    "An array of the shape of `x`.",
+    "nn.celu(wnp.array([-1.0, 2.0])).round(3) -> Array([-0.632,  2.   ], dtype=float32)",
+    alpha="minus the limit for very negative numbers.",
+)
 def celu(x: Any, alpha: Any = 1.0) -> Array:
-    """Compute max(x, 0) + alpha * (exp(min(x, 0) / alpha) - 1), which is smooth for every alpha.
-
-    Args:
-        x: an array or a number; integers are converted to floats.
-        alpha: minus the limit for very negative numbers.
-
-    Returns:
-        An array of the shape of `x`.
-
-    >>> import weft.numpy as wnp
-    >>> from weft import nn
-    >>> nn.celu(wnp.array([-1.0, 2.0])).round(3)
-    Array([-0.632,  2.   ], dtype=float32)
-    """
+    """Compute max(x, 0) + alpha * (exp(min(x, 0) / alpha) - 1), which is smooth for every alpha."""
     return wnp.maximum(x, 0.0) + alpha * wnp.expm1(wnp.minimum(x, 0.0) / alpha)
 
 
@@ -170,20 +108,12 @@ def celu(x: Any, alpha: Any = 1.0) -> Array:
 
 
 @jit
+@document(
+    "An array of the shape of `x`, without overflow.",
+    "nn.softplus(wnp.array([0.0, 100.0])).round(3) -> Array([  0.693, 100.   ], dtype=float32)",
+)
 def softplus(x: Any) -> Array:
-    """Compute log(1 + exp(x)) element-wise.
-
-    Args:
-        x: an array or a number; integers are converted to floats.
-
-    Returns:
-        An array of the shape of `x`, without overflow.
-
-    >>> import weft.numpy as wnp
-    >>> from weft import nn
-    >>> nn.softplus(wnp.array([0.0, 100.0])).round(3)
-    Array([  0.693, 100.   ], dtype=float32)
-    """
+    """Compute log(1 + exp(x)) element-wise."""
     return wnp.logaddexp(x, 0)
 
 
@@ -204,40 +134,25 @@ def squareplus(x: Any, b: Any = 4) -> Array:
 
 
 @jit
+@document(
+    "An array of the shape of `x`.",
+    "nn.mish(wnp.array([-1.0, 2.0])).round(3) -> Array([-0.303,  1.944], dtype=float32)",
+    x="an array or a number.",
+)
 def mish(x: Any) -> Array:
-    """Compute x tanh(softplus(x)) element-wise.
-
-    Args:
-        x: an array or a number.
-
-    Returns:
-        An array of the shape of `x`.
-
-    >>> import weft.numpy as wnp
-    >>> from weft import nn
-    >>> nn.mish(wnp.array([-1.0, 2.0])).round(3)
-    Array([-0.303,  1.944], dtype=float32)
-    """
+    """Compute x tanh(softplus(x)) element-wise."""
     check_arraylike("mish", x)
     x = ensure_array(x)
     return x * wnp.tanh(softplus(x))
 
 
+@document(
+    "An array of the shape of `x`.",
+    "nn.gelu(wnp.array([-1.0, 2.0]), approximate=False).round(3) -> Array([-0.159,  1.954], dtype=float32)",
+    approximate="whether to use the formula with tanh, which is faster; otherwise the error function.",
+)
 def gelu(x: Any, approximate: bool = True) -> Array:
-    """Compute x times the normal distribution function at x; with `approximate` by a formula with tanh.
-
-    Args:
-        x: an array or a number; integers are converted to floats.
-        approximate: whether to use the formula with tanh, which is faster; otherwise the error function.
-
-    Returns:
-        An array of the shape of `x`.
-
-    >>> import weft.numpy as wnp
-    >>> from weft import nn
-    >>> nn.gelu(wnp.array([-1.0, 2.0]), approximate=False).round(3)
-    Array([-0.159,  1.954], dtype=float32)
-    """
+    """Compute x times the normal distribution function at x; with `approximate` by a formula with tanh."""
     x = inexact("gelu", x)
     if not approximate:
         return 0.5 * x * lax.erfc(-x * np.array(math.sqrt(0.5), x.dtype))
@@ -246,20 +161,12 @@ def gelu(x: Any, approximate: bool = True) -> Array:
 
 
 @jit
+@document(
+    "An array of the shape of `x`.",
+    "nn.silu(wnp.array([-1.0, 2.0])).round(3) -> Array([-0.269,  1.762], dtype=float32)",
+)
 def silu(x: Any) -> Array:
-    """Compute x sigmoid(x) element-wise, also called swish.
-
-    Args:
-        x: an array or a number; integers are converted to floats.
-
-    Returns:
-        An array of the shape of `x`.
-
-    >>> import weft.numpy as wnp
-    >>> from weft import nn
-    >>> nn.silu(wnp.array([-1.0, 2.0])).round(3)
-    Array([-0.269,  1.762], dtype=float32)
-    """
+    """Compute x sigmoid(x) element-wise, also called swish."""
     check_arraylike("silu", x)
     x = ensure_array(x)
     return x * sigmoid(x)
@@ -269,21 +176,13 @@ swish = silu
 
 
 @functools.partial(jit, static_argnames=("axis",))
+@document(
+    "An array of half the size along the axis.",
+    "nn.glu(wnp.array([1.0, 2.0, 0.0, 0.0])) -> Array([0.5, 1. ], dtype=float32)",
+    axis="the axis, of even size.",
+)
 def glu(x: Any, axis: int = -1) -> Array:
-    """Gate the first half along an axis by the sigmoid of the second half.
-
-    Args:
-        x: an array or a number; integers are converted to floats.
-        axis: the axis, of even size.
-
-    Returns:
-        An array of half the size along the axis.
-
-    >>> import weft.numpy as wnp
-    >>> from weft import nn
-    >>> nn.glu(wnp.array([1.0, 2.0, 0.0, 0.0]))
-    Array([0.5, 1. ], dtype=float32)
-    """
+    """Gate the first half along an axis by the sigmoid of the second half."""
     check_arraylike("glu", x)
     x = ensure_array(x)
     size = x.shape[canonicalize_axis(axis, x.ndim, "glu")]
@@ -296,38 +195,22 @@ def glu(x: Any, axis: int = -1) -> Array:
 # ---------------------------------------------------------------------------------------------------------- saturating
 
 
+@document(
+    "An array of the shape of `x`.",
+    "nn.sigmoid(wnp.array([0.0, 2.0])).round(3) -> Array([0.5  , 0.881], dtype=float32)",
+)
 def sigmoid(x: Any) -> Array:
-    """Compute 1 / (1 + exp(-x)) element-wise.
-
-    Args:
-        x: an array or a number; integers are converted to floats.
-
-    Returns:
-        An array of the shape of `x`.
-
-    >>> import weft.numpy as wnp
-    >>> from weft import nn
-    >>> nn.sigmoid(wnp.array([0.0, 2.0])).round(3)
-    Array([0.5  , 0.881], dtype=float32)
-    """
+    """Compute 1 / (1 + exp(-x)) element-wise."""
     return lax.logistic(x)
 
 
 @jit
+@document(
+    "An array of the shape of `x`.",
+    "nn.log_sigmoid(wnp.array([0.0, -100.0])).round(3) -> Array([  -0.693, -100.   ], dtype=float32)",
+)
 def log_sigmoid(x: Any) -> Array:
-    """Compute log(sigmoid(x)) element-wise, without underflow for very negative x.
-
-    Args:
-        x: an array or a number; integers are converted to floats.
-
-    Returns:
-        An array of the shape of `x`.
-
-    >>> import weft.numpy as wnp
-    >>> from weft import nn
-    >>> nn.log_sigmoid(wnp.array([0.0, -100.0])).round(3)
-    Array([  -0.693, -100.   ], dtype=float32)
-    """
+    """Compute log(sigmoid(x)) element-wise, without underflow for very negative x."""
     check_arraylike("log_sigmoid", x)
     return -softplus(wnp.negative(x))
 
@@ -340,40 +223,24 @@ def sparse_sigmoid(x: Any) -> Array:
 
 
 @jit
+@document(
+    "An array of the shape of `x`.", "nn.soft_sign(wnp.array([-1.0, 3.0])) -> Array([-0.5 ,  0.75], dtype=float32)"
+)
 def soft_sign(x: Any) -> Array:
-    """Compute x / (|x| + 1) element-wise.
-
-    Args:
-        x: an array or a number; integers are converted to floats.
-
-    Returns:
-        An array of the shape of `x`.
-
-    >>> import weft.numpy as wnp
-    >>> from weft import nn
-    >>> nn.soft_sign(wnp.array([-1.0, 3.0]))
-    Array([-0.5 ,  0.75], dtype=float32)
-    """
+    """Compute x / (|x| + 1) element-wise."""
     check_arraylike("soft_sign", x)
     x = ensure_array(x)
     return x / (wnp.abs(x) + 1)
 
 
 @jit
+@document(
+    "An array of the shape of `x`.",
+    "nn.hard_tanh(wnp.array([-3.0, 0.5])) -> Array([-1. ,  0.5], dtype=float32)",
+    x="an array or a number.",
+)
 def hard_tanh(x: Any) -> Array:
-    """Clip x to between -1 and 1.
-
-    Args:
-        x: an array or a number.
-
-    Returns:
-        An array of the shape of `x`.
-
-    >>> import weft.numpy as wnp
-    >>> from weft import nn
-    >>> nn.hard_tanh(wnp.array([-3.0, 0.5]))
-    Array([-1. ,  0.5], dtype=float32)
-    """
+    """Clip x to between -1 and 1."""
     check_arraylike("hard_tanh", x)
     x = ensure_array(x)
     raised = x if wnp.issubdtype(x.dtype, wnp.unsignedinteger) else wnp.where(x < -1, -1, x)
@@ -381,20 +248,12 @@ def hard_tanh(x: Any) -> Array:
 
 
 @jit
+@document(
+    "An array of the shape of `x`.",
+    "nn.hard_sigmoid(wnp.array([-4.0, 0.0, 4.0])) -> Array([0. , 0.5, 1. ], dtype=float32)",
+)
 def hard_sigmoid(x: Any) -> Array:
-    """Compute relu6(x + 3) / 6 element-wise.
-
-    Args:
-        x: an array or a number; integers are converted to floats.
-
-    Returns:
-        An array of the shape of `x`.
-
-    >>> import weft.numpy as wnp
-    >>> from weft import nn
-    >>> nn.hard_sigmoid(wnp.array([-4.0, 0.0, 4.0]))
-    Array([0. , 0.5, 1. ], dtype=float32)
-    """
+    """Compute relu6(x + 3) / 6 element-wise."""
     check_arraylike("hard_sigmoid", x)
     return relu6(ensure_array(x) + 3.0) / 6.0
 

@@ -13,6 +13,7 @@ from weft.base import dtypes
 from weft.base.errors import ArgumentError
 from weft.base.publish import publish as _publish
 from weft.base.tracebacks import boundary
+from weft.nn.argument_docs import document
 from weft.numpy.util import as_shape
 from weft.trace.array import Array
 
@@ -79,15 +80,9 @@ def ones(key: Any, shape: Any, dtype: Any = None, out_sharding: Any = None) -> A
     return wnp.ones(as_shape(shape), _dtype(dtype, None), out_sharding=out_sharding)
 
 
+@document("An initializer: a function of a key, a shape and a dtype.", value="the value.")
 def constant(value: Any, dtype: Any = None) -> Initializer:
     """Make an initializer of a constant `value`, which may be an array that broadcasts to the shape.
-
-    Args:
-        value: the value.
-        dtype: the dtype, unless the call names one; float32 by default.
-
-    Returns:
-        An initializer: a function of a key, a shape and a dtype.
 
     >>> from weft import random
     >>> from weft.nn import initializers
@@ -102,15 +97,9 @@ def constant(value: Any, dtype: Any = None) -> Initializer:
     return init
 
 
+@document("An initializer.", scale="the upper limit.")
 def uniform(scale: Any = 1e-2, dtype: Any = None) -> Initializer:
     """Make an initializer of uniform numbers in [0, scale).
-
-    Args:
-        scale: the upper limit.
-        dtype: the dtype, unless the call names one; float32 by default.
-
-    Returns:
-        An initializer.
 
     >>> from weft import random
     >>> from weft.nn import initializers
@@ -126,15 +115,9 @@ def uniform(scale: Any = 1e-2, dtype: Any = None) -> Initializer:
     return init
 
 
+@document("An initializer.", stddev="the standard deviation.")
 def normal(stddev: Any = 1e-2, dtype: Any = None) -> Initializer:
     """Make an initializer of normal numbers with mean 0 and the given standard deviation.
-
-    Args:
-        stddev: the standard deviation.
-        dtype: the dtype, unless the call names one; float32 by default.
-
-    Returns:
-        An initializer.
 
     >>> from weft import random
     >>> from weft.nn import initializers
@@ -276,17 +259,9 @@ def _truncated_complex(key: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -
     return length * wnp.exp(np.array(1j, dtype) * angle)
 
 
+@document("An initializer.")
 def glorot_uniform(in_axis: Any = -2, out_axis: Any = -1, batch_axis: Any = (), dtype: Any = None) -> Initializer:
     """Make a uniform initializer of variance 1 / (mean of inputs and outputs) (Glorot and Bengio 2010).
-
-    Args:
-        in_axis: the axis or axes of inputs, in the shape.
-        out_axis: the axis or axes of outputs.
-        batch_axis: axes that count as neither.
-        dtype: the dtype, unless the call names one; float32 by default.
-
-    Returns:
-        An initializer.
 
     >>> from weft import random
     >>> from weft.nn import initializers
@@ -296,17 +271,9 @@ def glorot_uniform(in_axis: Any = -2, out_axis: Any = -1, batch_axis: Any = (), 
     return variance_scaling(1.0, "fan_avg", "uniform", in_axis, out_axis, batch_axis, dtype)
 
 
+@document("An initializer.")
 def glorot_normal(in_axis: Any = -2, out_axis: Any = -1, batch_axis: Any = (), dtype: Any = None) -> Initializer:
     """Make a truncated normal initializer of variance 1 / (mean of inputs and outputs).
-
-    Args:
-        in_axis: the axis or axes of inputs, in the shape.
-        out_axis: the axis or axes of outputs.
-        batch_axis: axes that count as neither.
-        dtype: the dtype, unless the call names one; float32 by default.
-
-    Returns:
-        An initializer.
 
     >>> from weft import random
     >>> from weft.nn import initializers
@@ -321,17 +288,9 @@ def lecun_uniform(in_axis: Any = -2, out_axis: Any = -1, batch_axis: Any = (), d
     return variance_scaling(1.0, "fan_in", "uniform", in_axis, out_axis, batch_axis, dtype)
 
 
+@document("An initializer.")
 def lecun_normal(in_axis: Any = -2, out_axis: Any = -1, batch_axis: Any = (), dtype: Any = None) -> Initializer:
     """Make a truncated normal initializer of variance 1 / inputs.
-
-    Args:
-        in_axis: the axis or axes of inputs, in the shape.
-        out_axis: the axis or axes of outputs.
-        batch_axis: axes that count as neither.
-        dtype: the dtype, unless the call names one; float32 by default.
-
-    Returns:
-        An initializer.
 
     >>> from weft import random
     >>> from weft.nn import initializers
@@ -341,17 +300,9 @@ def lecun_normal(in_axis: Any = -2, out_axis: Any = -1, batch_axis: Any = (), dt
     return variance_scaling(1.0, "fan_in", "truncated_normal", in_axis, out_axis, batch_axis, dtype)
 
 
+@document("An initializer.")
 def he_uniform(in_axis: Any = -2, out_axis: Any = -1, batch_axis: Any = (), dtype: Any = None) -> Initializer:
     """Make a uniform initializer of variance 2 / inputs, for rectifiers (He et al. 2015).
-
-    Args:
-        in_axis: the axis or axes of inputs, in the shape.
-        out_axis: the axis or axes of outputs.
-        batch_axis: axes that count as neither.
-        dtype: the dtype, unless the call names one; float32 by default.
-
-    Returns:
-        An initializer.
 
     >>> from weft import random
     >>> from weft.nn import initializers
@@ -373,16 +324,9 @@ kaiming_uniform, kaiming_normal = he_uniform, he_normal
 # ---------------------------------------------------------------------------------------------------------- orthogonal
 
 
+@document("An initializer.", scale="the length of the columns.", column_axis="the axis of the columns.")
 def orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None) -> Initializer:
     """Make an initializer of matrices with orthonormal columns (or rows, if shorter) along `column_axis`, times scale.
-
-    Args:
-        scale: the length of the columns.
-        column_axis: the axis of the columns.
-        dtype: the dtype, unless the call names one; float32 by default.
-
-    Returns:
-        An initializer.
 
     >>> from weft import random
     >>> from weft.nn import initializers

@@ -12,6 +12,7 @@ from weft.api.jit import jit
 from weft.base import dtypes
 from weft.base.errors import ArgumentError
 from weft.nn.activations import inexact
+from weft.nn.argument_docs import document
 from weft.numpy.util import (
     as_shape,
     canonicalize_axes,
@@ -24,44 +25,26 @@ from weft.primitives.reduction.reduce_extrema import least
 from weft.trace.array import Array
 
 
+@document(
+    "An array of the shape of `x` that sums to 1 along the axes; large numbers do not overflow.",
+    "nn.softmax(wnp.array([0.0, 1000.0])) -> Array([0., 1.], dtype=float32)",
+    x="an array.",
+)
 def softmax(x: Any, axis: Any = -1, where: Any = None) -> Array:
-    """Compute exp(x) / sum(exp(x)) along axes; elements where `where` is false are ignored and result in 0.
-
-    Args:
-        x: an array.
-        axis: an axis or several.
-        where: booleans that broadcast with the array.
-
-    Returns:
-        An array of the shape of `x` that sums to 1 along the axes; large numbers do not overflow.
-
-    >>> import weft.numpy as wnp
-    >>> from weft import nn
-    >>> nn.softmax(wnp.array([0.0, 1000.0]))
-    Array([0., 1.], dtype=float32)
-    """
+    """Compute exp(x) / sum(exp(x)) along axes; elements where `where` is false are ignored and result in 0."""
     _, exponentials, total = _exponentials("softmax", x, axis, where)
     out = exponentials / total
     return out if where is None else wnp.where(where, out, wnp.zeros_like(out))
 
 
 @functools.partial(jit, static_argnames=("axis",))
+@document(
+    "An array of the shape of `x`.",
+    "nn.log_softmax(wnp.array([0.0, 0.0])).round(3) -> Array([-0.693, -0.693], dtype=float32)",
+    x="an array.",
+)
 def log_softmax(x: Any, axis: Any = -1, where: Any = None) -> Array:
-    """Compute log(softmax(x)) in log space; -inf where `where` is false.
-
-    Args:
-        x: an array.
-        axis: an axis or several.
-        where: booleans that broadcast with the array.
-
-    Returns:
-        An array of the shape of `x`.
-
-    >>> import weft.numpy as wnp
-    >>> from weft import nn
-    >>> nn.log_softmax(wnp.array([0.0, 0.0])).round(3)
-    Array([-0.693, -0.693], dtype=float32)
-    """
+    """Compute log(softmax(x)) in log space; -inf where `where` is false."""
     shifted, _, total = _exponentials("log_softmax", x, axis, where)
     out = shifted - wnp.log(total)
     return out if where is None else wnp.where(where, out, least(out.dtype))

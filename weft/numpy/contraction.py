@@ -15,6 +15,7 @@ from weft.base.errors import ArgumentError
 from weft.ir.types import ArrayType
 from weft.lax.contraction import canonical_element_type, dot_general
 from weft.numpy import einsum_plan
+from weft.numpy.argument_docs import document
 from weft.numpy.util import (
     broadcast_shape,
     canonicalize_axis,
@@ -69,26 +70,15 @@ def _times(x: Any, y: Any) -> Any:
 # ----------------------------------------------------------------------------------------------------------- two arrays
 
 
+@document(
+    "An array in the promoted dtype; a scalar for two vectors.",
+    "wnp.dot(wnp.array([1, 2]), wnp.array([3, 4])) -> Array(11, dtype=int32)",
+    a="an array or a number.",
+)
 def dot(
     a: Any, b: Any, *, precision: PrecisionLike = None, preferred_element_type: Any = None, out_sharding: Any = None
 ) -> Any:
-    """Multiply vectors or matrices; for higher ranks, sum over the last axis of `a` and the second-last of `b`.
-
-    Args:
-        a: an array or a number.
-        b: an array or a number.
-        precision: how exact products are where hardware has shorter formats, see `weft.lax.Precision`.
-        preferred_element_type: the dtype to accumulate in and of the result; by default promoted from the operands,
-            with sums of short floats in float32.
-        out_sharding: the sharding of the result; by default it follows from the operands.
-
-    Returns:
-        An array in the promoted dtype; a scalar for two vectors.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.dot(wnp.array([1, 2]), wnp.array([3, 4]))
-    Array(11, dtype=int32)
-    """
+    """Multiply vectors or matrices; for higher ranks, sum over the last axis of `a` and the second-last of `b`."""
     if out_sharding is not None:
         options = {"precision": precision, "preferred_element_type": preferred_element_type}
         return split_result(dot, out_sharding, a, b, **options)
@@ -115,28 +105,17 @@ def _check_inner(name: str, a: Any, b: Any, left: Sequence[int], right: Sequence
             )
 
 
+@document(
+    "An array in the promoted dtype; numbers of rank 0 raise, use `multiply`.",
+    "wnp.matmul(wnp.ones((2, 3)), wnp.ones((3, 4))).shape -> (2, 4)",
+    a="an array or a number.",
+)
 def matmul(
     a: Any, b: Any, *, precision: PrecisionLike = None, preferred_element_type: Any = None, out_sharding: Any = None
 ) -> Any:
     """Multiply matrices over the last two axes; leading axes broadcast.
 
-    A vector counts as a row on the left, and as a column on the right.
-
-    Args:
-        a: an array or a number.
-        b: an array or a number.
-        precision: how exact products are where hardware has shorter formats, see `weft.lax.Precision`.
-        preferred_element_type: the dtype to accumulate in and of the result; by default promoted from the operands,
-            with sums of short floats in float32.
-        out_sharding: the sharding of the result; by default it follows from the operands.
-
-    Returns:
-        An array in the promoted dtype; numbers of rank 0 raise, use `multiply`.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.matmul(wnp.ones((2, 3)), wnp.ones((3, 4))).shape
-    (2, 4)
-    """
+    A vector counts as a row on the left, and as a column on the right."""
     if out_sharding is not None:
         options = {"precision": precision, "preferred_element_type": preferred_element_type}
         return split_result(matmul, out_sharding, a, b, **options)
@@ -266,23 +245,13 @@ def _varying(mine: tuple[Any, ...], lead: tuple[Any, ...], theirs: tuple[Any, ..
     ]
 
 
+@document(
+    "A scalar.",
+    "wnp.vdot(wnp.array([1j, 2]), wnp.array([1j, 1])) -> Array(3.+0.j, dtype=complex64)",
+    a="an array or a number.",
+)
 def vdot(a: Any, b: Any, *, precision: PrecisionLike = None, preferred_element_type: Any = None) -> Any:
-    """Compute the dot product of two arrays flattened to vectors, the first one conjugated.
-
-    Args:
-        a: an array or a number.
-        b: an array or a number.
-        precision: how exact products are where hardware has shorter formats, see `weft.lax.Precision`.
-        preferred_element_type: the dtype to accumulate in and of the result; by default promoted from the operands,
-            with sums of short floats in float32.
-
-    Returns:
-        A scalar.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.vdot(wnp.array([1j, 2]), wnp.array([1j, 1]))
-    Array(3.+0.j, dtype=complex64)
-    """
+    """Compute the dot product of two arrays flattened to vectors, the first one conjugated."""
     (a, b), result = _operands("vdot", preferred_element_type, a, b)
     a, b = _flat(_conjugate(a)), _flat(b)
     _check_inner("vdot", a, b, (0,), (0,))
@@ -293,23 +262,13 @@ def _flat(x: Any) -> Any:
     return x if x.ndim == 1 else reshape(x, new_sizes=(x.aval.size,), dimensions=None)
 
 
+@document(
+    "An array with the other axes of `a`, then those of `b`.",
+    "wnp.inner(wnp.array([[1, 2], [3, 4]]), wnp.array([1, 1])) -> Array([3, 7], dtype=int32)",
+    a="an array or a number.",
+)
 def inner(a: Any, b: Any, *, precision: PrecisionLike = None, preferred_element_type: Any = None) -> Any:
-    """Sum the products over the last axes of both operands.
-
-    Args:
-        a: an array or a number.
-        b: an array or a number.
-        precision: how exact products are where hardware has shorter formats, see `weft.lax.Precision`.
-        preferred_element_type: the dtype to accumulate in and of the result; by default promoted from the operands,
-            with sums of short floats in float32.
-
-    Returns:
-        An array with the other axes of `a`, then those of `b`.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.inner(wnp.array([[1, 2], [3, 4]]), wnp.array([1, 1]))
-    Array([3, 7], dtype=int32)
-    """
+    """Sum the products over the last axes of both operands."""
     (a, b), result = _operands("inner", preferred_element_type, a, b)
     contract: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
     if a.ndim and b.ndim:
@@ -318,16 +277,9 @@ def inner(a: Any, b: Any, *, precision: PrecisionLike = None, preferred_element_
     return _contract(a, b, (contract, ((), ())), precision, result)
 
 
+@document("A matrix of shape `(a.size, b.size)`.", a="an array or a number.")
 def outer(a: Any, b: Any, out: None = None) -> Any:
     """Multiply each element of `a` by each element of `b`.
-
-    Args:
-        a: an array or a number.
-        b: an array or a number.
-        out: must be None: arrays do not change, so nothing can be written into one.
-
-    Returns:
-        A matrix of shape `(a.size, b.size)`.
 
     >>> import weft.numpy as wnp
     >>> wnp.outer(wnp.array([1, 2]), wnp.array([1, 10]))
@@ -343,6 +295,12 @@ def outer(a: Any, b: Any, out: None = None) -> Any:
     )
 
 
+@document(
+    "An array with the remaining axes of `a`, then those of `b`.",
+    "wnp.tensordot(wnp.ones((2, 3)), wnp.ones((3, 4)), axes=1).shape -> (2, 4)",
+    a="an array or a number.",
+    axes="the number of axes, or two lists of axes.",
+)
 def tensordot(
     a: Any,
     b: Any,
@@ -352,24 +310,7 @@ def tensordot(
     preferred_element_type: Any = None,
     out_sharding: Any = None,
 ) -> Any:
-    """Sum over the last `axes` axes of `a` and the first of `b`, or over pairs of axes given as two lists.
-
-    Args:
-        a: an array or a number.
-        b: an array or a number.
-        axes: the number of axes, or two lists of axes.
-        precision: how exact products are where hardware has shorter formats, see `weft.lax.Precision`.
-        preferred_element_type: the dtype to accumulate in and of the result; by default promoted from the operands,
-            with sums of short floats in float32.
-        out_sharding: the sharding of the result; by default it follows from the operands.
-
-    Returns:
-        An array with the remaining axes of `a`, then those of `b`.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.tensordot(wnp.ones((2, 3)), wnp.ones((3, 4)), axes=1).shape
-    (2, 4)
-    """
+    """Sum over the last `axes` axes of `a` and the first of `b`, or over pairs of axes given as two lists."""
     if out_sharding is not None:
         options = {"precision": precision, "preferred_element_type": preferred_element_type}
         return split_result(tensordot, out_sharding, a, b, axes, **options)
@@ -396,15 +337,9 @@ def _canonical_axes(x: Any, axes: Any) -> tuple[int, ...]:
     return tuple(canonicalize_axis(axis, x.ndim, "tensordot") for axis in listed)
 
 
+@document("An array; each size is the product of the two.", a="an array or a number.")
 def kron(a: Any, b: Any) -> Any:
     """Compute the Kronecker product: `b` scaled by each element of `a`, as blocks of a larger array.
-
-    Args:
-        a: an array or a number.
-        b: an array or a number.
-
-    Returns:
-        An array; each size is the product of the two.
 
     >>> import weft.numpy as wnp
     >>> wnp.kron(wnp.eye(2), wnp.ones((1, 2)))

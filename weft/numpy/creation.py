@@ -19,6 +19,7 @@ from weft.base.arguments import described
 from weft.base.errors import ArgumentError, ArgumentTypeError, NotSupportedError
 from weft.indexing.expression import Expression
 from weft.ir.types import array_type
+from weft.numpy.argument_docs import document
 from weft.numpy.util import (
     as_shape,
     broadcast_shape,
@@ -127,41 +128,27 @@ def asarray(
     return put_array(array(a, dtype, True) if copy else _array(a, dtype, "asarray"), device, out_sharding)
 
 
+@document(
+    "An array with the same values and memory of its own.",
+    "wnp.copy(wnp.arange(3)) -> Array([0, 1, 2], dtype=int32)",
+    a="an array, or what `array` takes.",
+    order='memory order, "K" or "C".',
+)
 def copy(a: Any, order: str | None = None) -> Array:
-    """Copy an array.
-
-    Args:
-        a: an array, or what `array` takes.
-        order: memory order, "K" or "C".
-
-    Returns:
-        An array with the same values and memory of its own.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.copy(wnp.arange(3))
-    Array([0, 1, 2], dtype=int32)
-    """
+    """Copy an array."""
     check_arraylike("copy", a)
     return array(a, copy=True, order=order)
 
 
+@document(
+    "An array with the shape of `x`. Derivatives pass through conversions between floats, and are "
+    "zero through integers.",
+    "wnp.astype(wnp.array([1.7, -1.7]), wnp.int32) -> Array([ 1, -1], dtype=int32)",
+    x="an array.",
+    dtype="the dtype to convert to; floats are rounded towards zero when it is an integer type.",
+)
 def astype(x: Any, dtype: Any, /, *, copy: bool = False, device: Any = None) -> Array:
-    """Convert `x` to another dtype. Complex numbers lose their imaginary part.
-
-    Args:
-        x: an array.
-        dtype: the dtype to convert to; floats are rounded towards zero when it is an integer type.
-        copy: accepted for compatibility; arrays do not change, so it makes no difference.
-        device: a device or sharding to put the result on; by default where its operands are.
-
-    Returns:
-        An array with the shape of `x`. Derivatives pass through conversions between floats, and are zero through
-        integers.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.astype(wnp.array([1.7, -1.7]), wnp.int32)
-    Array([ 1, -1], dtype=int32)
-    """
+    """Convert `x` to another dtype. Complex numbers lose their imaginary part."""
     x = ensure_array(x) if is_arraylike(x) else _array(x, None, "astype")
     if dtype is None:
         dtype = dtypes.default_float_dtype()
@@ -344,17 +331,12 @@ def full_array(shape: tuple[Any, ...], value: Any, dtype: Any, weak: bool = Fals
     return broadcast_in_dim(scalar, shape=shape, broadcast_dimensions=()) if shape else ensure_array(scalar)
 
 
+@document(
+    "An array filled with 0.",
+    dtype="the dtype of the result; by default the default float, float32 unless `enable_x64` is on.",
+)
 def zeros(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
     """Create an array of zeros.
-
-    Args:
-        shape: the sizes of the axes; an integer for one axis.
-        dtype: the dtype of the result; by default the default float, float32 unless `enable_x64` is on.
-        device: a device or sharding to put the result on; by default where its operands are.
-        out_sharding: the sharding of the result; by default it follows from the operands.
-
-    Returns:
-        An array filled with 0.
 
     >>> import weft.numpy as wnp
     >>> wnp.zeros((2, 3))
@@ -367,62 +349,39 @@ def zeros(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: An
     return put_array(out, device, out_sharding)
 
 
+@document(
+    "An array filled with 1.",
+    "wnp.ones(3, dtype=wnp.int32) -> Array([1, 1, 1], dtype=int32)",
+    dtype="the dtype of the result; by default the default float, float32 unless `enable_x64` is on.",
+)
 def ones(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
-    """Create an array of ones.
-
-    Args:
-        shape: the sizes of the axes; an integer for one axis.
-        dtype: the dtype of the result; by default the default float, float32 unless `enable_x64` is on.
-        device: a device or sharding to put the result on; by default where its operands are.
-        out_sharding: the sharding of the result; by default it follows from the operands.
-
-    Returns:
-        An array filled with 1.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.ones(3, dtype=wnp.int32)
-    Array([1, 1, 1], dtype=int32)
-    """
+    """Create an array of ones."""
     out = full_array(
         as_shape(shape, "ones"), 1, canonical_dtype(float if dtype is None else dtype, "ones"), device=device
     )
     return put_array(out, device, out_sharding)
 
 
+@document(
+    "An array filled with 0, unlike NumPy's, so that results never depend on the contents of memory.",
+    "wnp.empty(2) -> Array([0., 0.], dtype=float32)",
+    dtype="the dtype of the result; by default the default float, float32 unless `enable_x64` is on.",
+)
 def empty(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
-    """Create an array with unspecified values; they are zeros.
-
-    Args:
-        shape: the sizes of the axes; an integer for one axis.
-        dtype: the dtype of the result; by default the default float, float32 unless `enable_x64` is on.
-        device: a device or sharding to put the result on; by default where its operands are.
-        out_sharding: the sharding of the result; by default it follows from the operands.
-
-    Returns:
-        An array filled with 0, unlike NumPy's, so that results never depend on the contents of memory.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.empty(2)
-    Array([0., 0.], dtype=float32)
-    """
+    """Create an array with unspecified values; they are zeros."""
     out = full_array(
         as_shape(shape, "empty"), 0, canonical_dtype(float if dtype is None else dtype, "empty"), device=device
     )
     return put_array(out, device, out_sharding)
 
 
+@document(
+    "An array of the given shape.",
+    fill_value="a number, or an array that broadcasts to `shape`.",
+    dtype="the dtype of the result; by default that of `fill_value`.",
+)
 def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
     """Create an array with `fill_value` everywhere; an array is broadcast to the shape.
-
-    Args:
-        shape: the sizes of the axes; an integer for one axis.
-        fill_value: a number, or an array that broadcasts to `shape`.
-        dtype: the dtype of the result; by default that of `fill_value`.
-        device: a device or sharding to put the result on; by default where its operands are.
-        out_sharding: the sharding of the result; by default it follows from the operands.
-
-    Returns:
-        An array of the given shape.
 
     >>> import weft.numpy as wnp
     >>> wnp.full((2, 2), 7)

@@ -12,6 +12,7 @@ from weft import lax
 from weft.base import dtypes
 from weft.base.arguments import index
 from weft.base.errors import ArgumentError, ArgumentTypeError
+from weft.numpy.argument_docs import document
 from weft.numpy.creation import asarray, convert_dtype, full_array, put_array
 from weft.numpy.elementwise import remainder
 from weft.numpy.extremes import clip
@@ -75,15 +76,9 @@ def eye(N: int, M: int | None = None, k: Any = 0, dtype: Any = None, *, device: 
     return put_array(convert_dtype(_compare_indices("eye", N, M, k, lax.eq), out_dtype), device)
 
 
+@document("A matrix.", n="the number of rows and columns.", dtype="the dtype; the default float if none is given.")
 def identity(n: int, dtype: Any = None) -> Array:
     """Create a square identity matrix.
-
-    Args:
-        n: the number of rows and columns.
-        dtype: the dtype; the default float if none is given.
-
-    Returns:
-        A matrix.
 
     >>> import weft.numpy as wnp
     >>> wnp.identity(2)
@@ -103,15 +98,9 @@ def tri(N: int, M: int | None = None, k: Any = 0, dtype: Any = None) -> Array:
     return convert_dtype(_compare_indices("tri", N, M, k, lax.ge), out_dtype)
 
 
+@document("An array of the same shape.", m="an array with at least two axes.")
 def tril(m: Any, k: Any = 0) -> Array:
     """Zero the elements above the `k`-th diagonal of matrices.
-
-    Args:
-        m: an array with at least two axes.
-        k: which diagonal: 0 is the main one, positive ones are above it.
-
-    Returns:
-        An array of the same shape.
 
     >>> import weft.numpy as wnp
     >>> wnp.tril(wnp.ones((2, 2)))
@@ -122,15 +111,9 @@ def tril(m: Any, k: Any = 0) -> Array:
     return where(_below(m, k), m, cast(0, m.dtype, m.weak_type))
 
 
+@document("An array of the same shape.", m="an array with at least two axes.")
 def triu(m: Any, k: Any = 0) -> Array:
     """Zero the elements below the `k`-th diagonal of matrices.
-
-    Args:
-        m: an array with at least two axes.
-        k: which diagonal: 0 is the main one, positive ones are above it.
-
-    Returns:
-        An array of the same shape.
 
     >>> import weft.numpy as wnp
     >>> wnp.triu(wnp.ones((2, 2)))
@@ -155,15 +138,9 @@ def _matrices(name: str, m: Any) -> Array:
     return m
 
 
+@document("A matrix or a vector.", v="a vector or a matrix.")
 def diag(v: Any, k: int = 0) -> Array:
     """Create a matrix with a vector on its `k`-th diagonal; for a matrix, return that diagonal.
-
-    Args:
-        v: a vector or a matrix.
-        k: which diagonal: 0 is the main one, positive ones are above it.
-
-    Returns:
-        A matrix or a vector.
 
     >>> import weft.numpy as wnp
     >>> wnp.diag(wnp.array([1, 2]))
@@ -244,16 +221,9 @@ def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = 
 # ------------------------------------------------------------------------------------------ indices of matrices
 
 
+@document("A pair of integer vectors.", n="the number of rows.", m="the number of columns; `n` by default.")
 def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array]:
     """Return the row and column indices on and below a diagonal.
-
-    Args:
-        n: the number of rows.
-        k: which diagonal: 0 is the main one, positive ones are above it.
-        m: the number of columns; `n` by default.
-
-    Returns:
-        A pair of integer vectors.
 
     >>> import weft.numpy as wnp
     >>> wnp.ones((2, 2)).at[wnp.tril_indices(2)].set(0)
@@ -263,21 +233,14 @@ def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array
     return _positions(np.tril_indices(n, k, m))
 
 
+@document(
+    "A pair of integer vectors.",
+    "wnp.triu_indices(2) -> (Array([0, 0, 1], dtype=int32), Array([0, 1, 1], dtype=int32))",
+    n="the number of rows.",
+    m="the number of columns; `n` by default.",
+)
 def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array]:
-    """Return the row and column indices on and above a diagonal.
-
-    Args:
-        n: the number of rows.
-        k: which diagonal: 0 is the main one, positive ones are above it.
-        m: the number of columns; `n` by default.
-
-    Returns:
-        A pair of integer vectors.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.triu_indices(2)
-    (Array([0, 0, 1], dtype=int32), Array([0, 1, 1], dtype=int32))
-    """
+    """Return the row and column indices on and above a diagonal."""
     return _positions(np.triu_indices(n, k, m))
 
 
@@ -302,15 +265,9 @@ def _two(name: str, arr: Any, k: int) -> tuple[int, int, int]:
     return shape[0], k, shape[1]
 
 
+@document("A tuple of equal integer vectors.", n="the size of each axis.", ndim="the number of axes.")
 def diag_indices(n: int, ndim: int = 2) -> tuple[Array, ...]:
     """Return the indices of the main diagonal of an array with equal sizes, one array for each axis.
-
-    Args:
-        n: the size of each axis.
-        ndim: the number of axes.
-
-    Returns:
-        A tuple of equal integer vectors.
 
     >>> import weft.numpy as wnp
     >>> wnp.zeros((2, 2)).at[wnp.diag_indices(2)].set(1)
@@ -353,20 +310,14 @@ def ix_(*args: Any) -> tuple[Array, ...]:
     return tuple(indexes)
 
 
+@document(
+    "A tuple with an array for each axis.",
+    "wnp.unravel_index(wnp.array([0, 5]), (2, 3)) -> (Array([0, 1], dtype=int32), Array([0, 2], dtype=int32))",
+    indices="integers.",
+    shape="the sizes of the axes.",
+)
 def unravel_index(indices: Any, shape: Any) -> tuple[Array, ...]:
-    """Convert indices of the flattened array to indices along each axis of `shape`; those outside are clipped.
-
-    Args:
-        indices: integers.
-        shape: the sizes of the axes.
-
-    Returns:
-        A tuple with an array for each axis.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.unravel_index(wnp.array([0, 5]), (2, 3))
-    (Array([0, 1], dtype=int32), Array([0, 2], dtype=int32))
-    """
+    """Convert indices of the flattened array to indices along each axis of `shape`; those outside are clipped."""
     flat, sizes = asarray(indices), _sizes(shape)
     if dtype_kind(flat) not in "iu":
         raise ArgumentTypeError(f"unravel_index takes integers, got {flat.aval.short()}.")

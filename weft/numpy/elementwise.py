@@ -13,6 +13,7 @@ from weft import lax
 from weft.api.custom import custom_jvp
 from weft.base import dtypes
 from weft.base.errors import ArgumentError, ArgumentTypeError
+from weft.numpy.argument_docs import document
 from weft.numpy.creation import full_array
 from weft.numpy.extremes import promote_and_broadcast
 from weft.numpy.util import (
@@ -42,101 +43,54 @@ from weft.trace.array import Array
 # ------------------------------------------------------------------------------------------------- arithmetic
 
 
+@document(
+    "The broadcast sum, in the promoted dtype.",
+    "wnp.add(wnp.arange(3), 0.5) -> Array([0.5, 1.5, 2.5], dtype=float32, weak_type=True)",
+)
 def add(x: Any, y: Any, /) -> Array:
-    """Add element-wise; for booleans, compute the logical OR.
-
-    Args:
-        x: an array or a number.
-        y: an array or a number that broadcasts with `x`.
-
-    Returns:
-        The broadcast sum, in the promoted dtype.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.add(wnp.arange(3), 0.5)
-    Array([0.5, 1.5, 2.5], dtype=float32, weak_type=True)
-    """
+    """Add element-wise; for booleans, compute the logical OR."""
     x, y = promote_args("add", x, y)
     return arithmetic.add(x, y) if x.dtype != np.bool_ else lax.bitwise_or(x, y)
 
 
+@document(
+    "The broadcast difference, in the promoted dtype; booleans raise.",
+    "wnp.subtract(wnp.arange(3), 1) -> Array([-1,  0,  1], dtype=int32)",
+)
 def subtract(x: Any, y: Any, /) -> Array:
-    """Subtract element-wise.
-
-    Args:
-        x: an array or a number.
-        y: an array or a number that broadcasts with `x`.
-
-    Returns:
-        The broadcast difference, in the promoted dtype; booleans raise.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.subtract(wnp.arange(3), 1)
-    Array([-1,  0,  1], dtype=int32)
-    """
+    """Subtract element-wise."""
     return arithmetic.sub(*promote_args("subtract", x, y))
 
 
+@document(
+    "The broadcast product, in the promoted dtype.",
+    "wnp.multiply(wnp.arange(3), wnp.array([2, 2, 2])) -> Array([0, 2, 4], dtype=int32)",
+)
 def multiply(x: Any, y: Any, /) -> Array:
-    """Multiply element-wise; for booleans, compute the logical AND.
-
-    Args:
-        x: an array or a number.
-        y: an array or a number that broadcasts with `x`.
-
-    Returns:
-        The broadcast product, in the promoted dtype.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.multiply(wnp.arange(3), wnp.array([2, 2, 2]))
-    Array([0, 2, 4], dtype=int32)
-    """
+    """Multiply element-wise; for booleans, compute the logical AND."""
     x, y = promote_args("multiply", x, y)
     return arithmetic.mul(x, y) if x.dtype != np.bool_ else lax.bitwise_and(x, y)
 
 
+@document(
+    "An array of the dtype of `x`; unsigned integers wrap around, booleans raise.",
+    "wnp.negative(wnp.array([1.0, -2.0])) -> Array([-1.,  2.], dtype=float32)",
+)
 def negative(x: Any, /) -> Array:
-    """Negate each element.
-
-    Args:
-        x: an array or a number.
-
-    Returns:
-        An array of the dtype of `x`; unsigned integers wrap around, booleans raise.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.negative(wnp.array([1.0, -2.0]))
-    Array([-1.,  2.], dtype=float32)
-    """
+    """Negate each element."""
     return arithmetic.neg(*promote_args("negative", x))
 
 
+@document("An array with the values of `x`.", "wnp.positive(wnp.array([1, -2])) -> Array([ 1, -2], dtype=int32)")
 def positive(x: Any, /) -> Array:
-    """Return the elements unchanged.
-
-    Args:
-        x: an array or a number.
-
-    Returns:
-        An array with the values of `x`.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.positive(wnp.array([1, -2]))
-    Array([ 1, -2], dtype=int32)
-    """
+    """Return the elements unchanged."""
     check_arraylike("positive", x)
     return ensure_array(x)
 
 
+@document("The broadcast quotient as floats. Division by zero is inf or NaN.")
 def true_divide(x1: Any, x2: Any, /) -> Array:
     """Divide element-wise, in floating point.
-
-    Args:
-        x1: an array or a number.
-        x2: an array or a number that broadcasts with `x1`.
-
-    Returns:
-        The broadcast quotient as floats. Division by zero is inf or NaN.
 
     >>> import weft.numpy as wnp
     >>> wnp.true_divide(wnp.array([1, 2]), 4)
@@ -147,55 +101,32 @@ def true_divide(x1: Any, x2: Any, /) -> Array:
     return arithmetic.div(*promote_args_inexact("true_divide", x1, x2))
 
 
+@document(
+    "The broadcast quotient as floats; integers are converted first. Division by zero is inf or NaN.",
+    "wnp.divide(wnp.array([1, 2]), 4) -> Array([0.25, 0.5 ], dtype=float32)",
+)
 def divide(x1: Any, x2: Any, /) -> Array:
-    """Divide element-wise, in floating point.
-
-    Args:
-        x1: an array or a number.
-        x2: an array or a number that broadcasts with `x1`.
-
-    Returns:
-        The broadcast quotient as floats; integers are converted first. Division by zero is inf or NaN.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.divide(wnp.array([1, 2]), 4)
-    Array([0.25, 0.5 ], dtype=float32)
-    """
+    """Divide element-wise, in floating point."""
     return arithmetic.div(*promote_args_inexact("divide", x1, x2))
 
 
+@document(
+    "An array of floats; integers are converted first.",
+    "wnp.reciprocal(wnp.array([2.0, 4.0])) -> Array([0.5 , 0.25], dtype=float32)",
+)
 def reciprocal(x: Any, /) -> Array:
-    """Compute one over each element.
-
-    Args:
-        x: an array or a number.
-
-    Returns:
-        An array of floats; integers are converted first.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.reciprocal(wnp.array([2.0, 4.0]))
-    Array([0.5 , 0.25], dtype=float32)
-    """
+    """Compute one over each element."""
     (x,) = promote_args_inexact("reciprocal", x)
     return lax.div(scalar_like(x, 1), x)
 
 
+@document(
+    "The broadcast quotient in the promoted dtype. An integer divided by zero raises "
+    "`IntegerDivisionError` where checks are on.",
+    "wnp.floor_divide(wnp.array([7, -7]), 2) -> Array([ 3, -4], dtype=int32)",
+)
 def floor_divide(x1: Any, x2: Any, /) -> Array:
-    """Divide element-wise and round down.
-
-    Args:
-        x1: an array or a number.
-        x2: an array or a number that broadcasts with `x1`.
-
-    Returns:
-        The broadcast quotient in the promoted dtype. An integer divided by zero raises `IntegerDivisionError` where
-        checks are on.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.floor_divide(wnp.array([7, -7]), 2)
-    Array([ 3, -4], dtype=int32)
-    """
+    """Divide element-wise and round down."""
     x1, x2 = promote_args_numeric("floor_divide", x1, x2)
     kind = dtype_kind(x1)
     if kind == "u":
@@ -209,20 +140,12 @@ def floor_divide(x1: Any, x2: Any, /) -> Array:
     return _float_divmod(x1, x2)[0]
 
 
+@document(
+    "The broadcast remainder, in the promoted dtype. Its derivative is 1 in `x1` and `-floor(x1 / x2)` in `x2`.",
+    "wnp.remainder(wnp.array([7, -7]), 3) -> Array([1, 2], dtype=int32)",
+)
 def remainder(x1: Any, x2: Any, /) -> Array:
-    """Compute the remainder of `floor_divide`; it has the sign of the divisor.
-
-    Args:
-        x1: an array or a number.
-        x2: an array or a number that broadcasts with `x1`.
-
-    Returns:
-        The broadcast remainder, in the promoted dtype. Its derivative is 1 in `x1` and `-floor(x1 / x2)` in `x2`.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.remainder(wnp.array([7, -7]), 3)
-    Array([1, 2], dtype=int32)
-    """
+    """Compute the remainder of `floor_divide`; it has the sign of the divisor."""
     x1, x2 = promote_args_numeric("remainder", x1, x2)
     x2 = _divisor(x2)
     rest = arithmetic.rem(x1, x2)
@@ -245,20 +168,11 @@ def _with_sign_of_divisor(rest: Any, divisor: Any) -> Array:
 mod = remainder
 
 
+@document(
+    "The broadcast remainder, in the promoted dtype.", "wnp.fmod(wnp.array([7, -7]), 3) -> Array([ 1, -1], dtype=int32)"
+)
 def fmod(x1: Any, x2: Any, /) -> Array:
-    """Compute the remainder of the quotient rounded towards zero; it has the sign of the dividend.
-
-    Args:
-        x1: an array or a number.
-        x2: an array or a number that broadcasts with `x1`.
-
-    Returns:
-        The broadcast remainder, in the promoted dtype.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.fmod(wnp.array([7, -7]), 3)
-    Array([ 1, -1], dtype=int32)
-    """
+    """Compute the remainder of the quotient rounded towards zero; it has the sign of the dividend."""
     x1, x2 = promote_args_numeric("fmod", x1, x2)
     return arithmetic.rem(x1, _divisor(x2))
 
@@ -271,15 +185,9 @@ def _divisor(x: Any) -> Any:
     return choose(lax.eq(x, scalar_like(x, 0)), scalar_like(x, 1), x)
 
 
+@document("A pair of arrays, the quotient and the remainder.")
 def divmod(x1: Any, x2: Any, /) -> tuple[Array, Array]:
     """Compute `floor_divide` and `remainder` together.
-
-    Args:
-        x1: an array or a number.
-        x2: an array or a number that broadcasts with `x1`.
-
-    Returns:
-        A pair of arrays, the quotient and the remainder.
 
     >>> import weft.numpy as wnp
     >>> quotient, rest = wnp.divmod(wnp.array([7, -7]), 3)
@@ -312,19 +220,9 @@ def modf(x: Any, /, out: Any = None) -> tuple[Array, Array]:
     return lax.sub(x, whole), whole
 
 
+@document("An array of the dtype of `x`.", "wnp.square(wnp.array([-2, 3])) -> Array([4, 9], dtype=int32)")
 def square(x: Any, /) -> Array:
-    """Square each element.
-
-    Args:
-        x: an array or a number.
-
-    Returns:
-        An array of the dtype of `x`.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.square(wnp.array([-2, 3]))
-    Array([4, 9], dtype=int32)
-    """
+    """Square each element."""
     return lax.square(*promote_args_numeric("square", x))
 
 
@@ -349,53 +247,27 @@ def absolute(x: Any, /) -> Array:
     return x if dtype_kind(x) in "bu" else lax.abs(x)
 
 
+@document(
+    "An array of floats; complex numbers raise.", "wnp.fabs(wnp.array([-1, 2])) -> Array([1., 2.], dtype=float32)"
+)
 def fabs(x: Any, /) -> Array:
-    """Compute the element-wise absolute value, in floating point.
-
-    Args:
-        x: an array or a number.
-
-    Returns:
-        An array of floats; complex numbers raise.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.fabs(wnp.array([-1, 2]))
-    Array([1., 2.], dtype=float32)
-    """
+    """Compute the element-wise absolute value, in floating point."""
     (x,) = promote_args_inexact("fabs", x)
     return lax.abs(x)
 
 
+@document(
+    "An array of the dtype of `x`; NaN stays NaN. For real numbers its derivative is 0.",
+    "wnp.sign(wnp.array([-2.5, 0.0, 7.0])) -> Array([-1.,  0.,  1.], dtype=float32)",
+)
 def sign(x: Any, /) -> Array:
-    """Compute the element-wise sign: -1, 0 or 1, or x / abs(x) for complex numbers.
-
-    Args:
-        x: an array or a number.
-
-    Returns:
-        An array of the dtype of `x`; NaN stays NaN. For real numbers its derivative is 0.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.sign(wnp.array([-2.5, 0.0, 7.0]))
-    Array([-1.,  0.,  1.], dtype=float32)
-    """
+    """Compute the element-wise sign: -1, 0 or 1, or x / abs(x) for complex numbers."""
     return lax.sign(*promote_args("sign", x))
 
 
+@document("An array of floats.", "wnp.copysign(wnp.array([1.0, 2.0]), -0.0) -> Array([-1., -2.], dtype=float32)")
 def copysign(x1: Any, x2: Any, /) -> Array:
-    """Give the magnitude of `x1` the sign of `x2`.
-
-    Args:
-        x1: an array or a number.
-        x2: an array or a number that broadcasts with `x1`.
-
-    Returns:
-        An array of floats.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.copysign(wnp.array([1.0, 2.0]), -0.0)
-    Array([-1., -2.], dtype=float32)
-    """
+    """Give the magnitude of `x1` the sign of `x2`."""
     x1, x2 = broadcast_full("copysign", x1, x2)
     if dtype_kind(x1) == "c":
         raise ArgumentTypeError("copysign does not support complex-valued inputs.")
@@ -404,19 +276,11 @@ def copysign(x1: Any, x2: Any, /) -> Array:
     return choose(_signbit(x2), lax.neg(lax.abs(x1)), lax.abs(x1))
 
 
+@document(
+    "An array of booleans.", "wnp.signbit(wnp.array([-0.0, 0.0, -1.0])) -> Array([ True, False,  True], dtype=bool)"
+)
 def signbit(x: Any, /) -> Array:
-    """Test element-wise for a set sign bit: true for negative numbers and for -0.0.
-
-    Args:
-        x: an array or a number.
-
-    Returns:
-        An array of booleans.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.signbit(wnp.array([-0.0, 0.0, -1.0]))
-    Array([ True, False,  True], dtype=bool)
-    """
+    """Test element-wise for a set sign bit: true for negative numbers and for -0.0."""
     (x,) = promote_args("signbit", x)
     kind = dtype_kind(x)
     if kind in "bu":
@@ -537,20 +401,12 @@ def float_power(x: Any, y: Any, /) -> Array:
     return lax.pow(*promote_args_inexact("float_power", x, y))
 
 
+@document(
+    "An array of floats. It is differentiable everywhere, at the origin too.",
+    "wnp.hypot(3.0, 4.0) -> Array(5., dtype=float32, weak_type=True)",
+)
 def hypot(x1: Any, x2: Any, /) -> Array:
-    """Compute the length of the hypotenuse, sqrt(x1**2 + x2**2), without overflow on the way.
-
-    Args:
-        x1: an array or a number.
-        x2: an array or a number that broadcasts with `x1`.
-
-    Returns:
-        An array of floats. It is differentiable everywhere, at the origin too.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.hypot(3.0, 4.0)
-    Array(5., dtype=float32, weak_type=True)
-    """
+    """Compute the length of the hypotenuse, sqrt(x1**2 + x2**2), without overflow on the way."""
     x1, x2 = broadcast_full("hypot", x1, x2)
     if dtype_kind(x1) == "c":
         raise ArgumentError("hypot is not defined for complex numbers.")
@@ -565,20 +421,12 @@ def hypot(x1: Any, x2: Any, /) -> Array:
     return choose(infinite, infinity, choose(lax.eq(large, zero), large, length))
 
 
+@document(
+    "An array of floats.",
+    "wnp.logaddexp(1000.0, wnp.array([1000.0, 0.0])).round(3) -> Array([1000.693, 1000.   ], dtype=float32)",
+)
 def logaddexp(x1: Any, x2: Any, /) -> Array:
-    """Compute log(exp(x1) + exp(x2)) without overflow on the way.
-
-    Args:
-        x1: an array or a number.
-        x2: an array or a number that broadcasts with `x1`.
-
-    Returns:
-        An array of floats.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.logaddexp(1000.0, wnp.array([1000.0, 0.0])).round(3)
-    Array([1000.693, 1000.   ], dtype=float32)
-    """
+    """Compute log(exp(x1) + exp(x2)) without overflow on the way."""
     x1, x2 = broadcast_full("logaddexp", x1, x2)
     if dtype_kind(x1) == "c":
         first = lax.ge(lax.real(x1), lax.real(x2))
@@ -638,20 +486,12 @@ for _function, _power in ((_log_add_exp, lax.exp), (_log_add_exp2, lax.exp2)):
 # ---------------------------------------------------------------------------------------------- integer functions
 
 
+@document(
+    "An array of the promoted integer dtype, without sign.",
+    "wnp.gcd(wnp.array([12, 18]), 8) -> Array([4, 2], dtype=int32)",
+)
 def gcd(x1: Any, x2: Any) -> Array:
-    """Compute the element-wise greatest common divisor.
-
-    Args:
-        x1: an array or a number.
-        x2: an array or a number that broadcasts with `x1`.
-
-    Returns:
-        An array of the promoted integer dtype, without sign.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.gcd(wnp.array([12, 18]), 8)
-    Array([4, 2], dtype=int32)
-    """
+    """Compute the element-wise greatest common divisor."""
     x1, x2 = _integers("gcd", x1, x2)
 
     def step(pair: tuple[Any, Any]) -> tuple[Any, Any]:
@@ -668,20 +508,12 @@ def gcd(x1: Any, x2: Any) -> Array:
     return absolute(lax.while_loop(unfinished, step, (absolute(x1), absolute(x2)))[0])
 
 
+@document(
+    "An array of the promoted integer dtype, without sign.",
+    "wnp.lcm(wnp.array([4, 6]), 10) -> Array([20, 30], dtype=int32)",
+)
 def lcm(x1: Any, x2: Any) -> Array:
-    """Compute the element-wise least common multiple.
-
-    Args:
-        x1: an array or a number.
-        x2: an array or a number that broadcasts with `x1`.
-
-    Returns:
-        An array of the promoted integer dtype, without sign.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.lcm(wnp.array([4, 6]), 10)
-    Array([20, 30], dtype=int32)
-    """
+    """Compute the element-wise least common multiple."""
     x1, x2 = _integers("lcm", x1, x2)
     x1, x2 = absolute(x1), absolute(x2)
     divisor = gcd(x1, x2)

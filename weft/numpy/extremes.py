@@ -6,6 +6,7 @@ from typing import Any
 
 from weft import lax
 from weft.base.errors import ArgumentError
+from weft.numpy.argument_docs import document
 from weft.numpy.util import (
     check_arraylike,
     choose,
@@ -17,72 +18,40 @@ from weft.primitives.elementwise import arithmetic
 from weft.trace.array import Array
 
 
+@document(
+    "The broadcast maximum in the promoted dtype. Where both are equal, each has half of the derivative.",
+    "wnp.maximum(wnp.array([1, 5]), wnp.array([3, 2])) -> Array([3, 5], dtype=int32)",
+)
 def maximum(x: Any, y: Any, /) -> Array:
-    """Compute the element-wise maximum; NaN if either is NaN.
-
-    Args:
-        x: an array or a number.
-        y: an array or a number that broadcasts with `x`.
-
-    Returns:
-        The broadcast maximum in the promoted dtype. Where both are equal, each has half of the derivative.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.maximum(wnp.array([1, 5]), wnp.array([3, 2]))
-    Array([3, 5], dtype=int32)
-    """
+    """Compute the element-wise maximum; NaN if either is NaN."""
     return arithmetic.max(*promote_args("maximum", x, y))
 
 
+@document(
+    "The broadcast minimum in the promoted dtype. Where both are equal, each has half of the derivative.",
+    "wnp.minimum(wnp.array([1, 5]), wnp.array([3, 2])) -> Array([1, 2], dtype=int32)",
+)
 def minimum(x: Any, y: Any, /) -> Array:
-    """Compute the element-wise minimum; NaN if either is NaN.
-
-    Args:
-        x: an array or a number.
-        y: an array or a number that broadcasts with `x`.
-
-    Returns:
-        The broadcast minimum in the promoted dtype. Where both are equal, each has half of the derivative.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.minimum(wnp.array([1, 5]), wnp.array([3, 2]))
-    Array([1, 2], dtype=int32)
-    """
+    """Compute the element-wise minimum; NaN if either is NaN."""
     return arithmetic.min(*promote_args("minimum", x, y))
 
 
+@document(
+    "The broadcast maximum in the promoted dtype; NaN only where both are NaN.",
+    "wnp.fmax(wnp.array([1.0, wnp.nan]), 0.0) -> Array([1., 0.], dtype=float32)",
+)
 def fmax(x1: Any, x2: Any) -> Array:
-    """Compute the element-wise maximum; a number is preferred to NaN.
-
-    Args:
-        x1: an array or a number.
-        x2: an array or a number that broadcasts with `x1`.
-
-    Returns:
-        The broadcast maximum in the promoted dtype; NaN only where both are NaN.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.fmax(wnp.array([1.0, wnp.nan]), 0.0)
-    Array([1., 0.], dtype=float32)
-    """
+    """Compute the element-wise maximum; a number is preferred to NaN."""
     x1, x2 = promote_and_broadcast("fmax", x1, x2)
     return choose(lax.bitwise_or(_exceeds(x1, x2), lax.ne(x2, x2)), x1, x2)
 
 
+@document(
+    "The broadcast minimum in the promoted dtype; NaN only where both are NaN.",
+    "wnp.fmin(wnp.array([1.0, wnp.nan]), 0.0) -> Array([0., 0.], dtype=float32)",
+)
 def fmin(x1: Any, x2: Any) -> Array:
-    """Compute the element-wise minimum; a number is preferred to NaN.
-
-    Args:
-        x1: an array or a number.
-        x2: an array or a number that broadcasts with `x1`.
-
-    Returns:
-        The broadcast minimum in the promoted dtype; NaN only where both are NaN.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.fmin(wnp.array([1.0, wnp.nan]), 0.0)
-    Array([0., 0.], dtype=float32)
-    """
+    """Compute the element-wise minimum; a number is preferred to NaN."""
     x1, x2 = promote_and_broadcast("fmin", x1, x2)
     return choose(lax.bitwise_or(_exceeds(x2, x1), lax.ne(x2, x2)), x1, x2)
 

@@ -15,6 +15,7 @@ from weft.base.errors import ArgumentError
 from weft.base.publish import publish as _publish
 from weft.indexing.dimension import is_symbolic
 from weft.lax.fft import FftType, fft as transform
+from weft.numpy.argument_docs import document
 from weft.numpy.complex_parts import conjugate
 from weft.numpy.creation import put_array
 from weft.numpy.elementwise import true_divide
@@ -95,17 +96,13 @@ def _along(name: str, kind: FftType, a: Any, n: int | None, axis: int, norm: str
     return _transform(name, kind, a, None if n is None else (n,), (axis,), norm)
 
 
+@document(
+    "Complex numbers, of the shape of `a` with size `n` along the axis.",
+    a="an array of real or complex numbers.",
+    axis="the axis.",
+)
 def fft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
     """Compute the Fourier transform along an axis, cropped or padded with zeros to size `n`.
-
-    Args:
-        a: an array of real or complex numbers.
-        n: the size along the axis before the transform; the array is cut or padded with zeros.
-        axis: the axis.
-        norm: "backward" (the default) scales the inverse by 1/n, "forward" the transform, "ortho" both by 1/sqrt(n).
-
-    Returns:
-        Complex numbers, of the shape of `a` with size `n` along the axis.
 
     >>> import weft.numpy as wnp
     >>> import weft.numpy.fft as fft
@@ -115,17 +112,13 @@ def fft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -
     return _along("fft", FftType.FFT, a, n, axis, norm)
 
 
+@document(
+    "Complex numbers, of the shape of `a` with size `n` along the axis.",
+    a="an array of real or complex numbers.",
+    axis="the axis.",
+)
 def ifft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
     """Compute the inverse Fourier transform along an axis.
-
-    Args:
-        a: an array of real or complex numbers.
-        n: the size along the axis before the transform; the array is cut or padded with zeros.
-        axis: the axis.
-        norm: "backward" (the default) scales the inverse by 1/n, "forward" the transform, "ortho" both by 1/sqrt(n).
-
-    Returns:
-        Complex numbers, of the shape of `a` with size `n` along the axis.
 
     >>> import weft.numpy as wnp
     >>> import weft.numpy.fft as fft
@@ -135,17 +128,9 @@ def ifft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) 
     return _along("ifft", FftType.IFFT, a, n, axis, norm)
 
 
+@document("Complex numbers, `n // 2 + 1` of them along the axis.", a="an array of real numbers.", axis="the axis.")
 def rfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
     """Compute the transform of a real signal: the half of the spectrum that determines the rest.
-
-    Args:
-        a: an array of real numbers.
-        n: the size along the axis before the transform; the array is cut or padded with zeros.
-        axis: the axis.
-        norm: "backward" (the default) scales the inverse by 1/n, "forward" the transform, "ortho" both by 1/sqrt(n).
-
-    Returns:
-        Complex numbers, `n // 2 + 1` of them along the axis.
 
     >>> import weft.numpy as wnp
     >>> import weft.numpy.fft as fft
@@ -194,17 +179,9 @@ def ihfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None)
     return conjugate(_along("rfft", FftType.RFFT, a, n, axis, _swap_norm(norm)))
 
 
+@document("Complex numbers.", a="an array of real or complex numbers.")
 def fftn(a: Any, s: Any = None, axes: Sequence[int] | None = None, norm: str | None = None) -> Array:
     """Compute the transform over several axes, all by default, cropped or padded to the sizes `s`.
-
-    Args:
-        a: an array of real or complex numbers.
-        s: the sizes along the axes before the transform.
-        axes: the axes; all, or the last ones if `s` is given, by default.
-        norm: "backward" (the default) scales the inverse by 1/n, "forward" the transform, "ortho" both by 1/sqrt(n).
-
-    Returns:
-        Complex numbers.
 
     >>> import weft.numpy as wnp
     >>> import weft.numpy.fft as fft
@@ -215,17 +192,9 @@ def fftn(a: Any, s: Any = None, axes: Sequence[int] | None = None, norm: str | N
     return _transform("fftn", FftType.FFT, a, s, axes, norm)
 
 
+@document("Complex numbers.", a="an array of real or complex numbers.")
 def ifftn(a: Any, s: Any = None, axes: Sequence[int] | None = None, norm: str | None = None) -> Array:
     """Compute the inverse transform over several axes.
-
-    Args:
-        a: an array of real or complex numbers.
-        s: the sizes along the axes before the transform.
-        axes: the axes; all, or the last ones if `s` is given, by default.
-        norm: "backward" (the default) scales the inverse by 1/n, "forward" the transform, "ortho" both by 1/sqrt(n).
-
-    Returns:
-        Complex numbers.
 
     >>> import weft.numpy as wnp
     >>> import weft.numpy.fft as fft
@@ -236,17 +205,9 @@ def ifftn(a: Any, s: Any = None, axes: Sequence[int] | None = None, norm: str | 
     return _transform("ifftn", FftType.IFFT, a, s, axes, norm)
 
 
+@document("Complex numbers; the last transformed axis has half of its spectrum.", a="an array of real numbers.")
 def rfftn(a: Any, s: Any = None, axes: Sequence[int] | None = None, norm: str | None = None) -> Array:
     """Compute the transform of real numbers over several axes; the last of them keeps half of its spectrum.
-
-    Args:
-        a: an array of real numbers.
-        s: the sizes along the axes before the transform.
-        axes: the axes; all, or the last ones if `s` is given, by default.
-        norm: "backward" (the default) scales the inverse by 1/n, "forward" the transform, "ortho" both by 1/sqrt(n).
-
-    Returns:
-        Complex numbers; the last transformed axis has half of its spectrum.
 
     >>> import weft.numpy as wnp
     >>> import weft.numpy.fft as fft
@@ -256,17 +217,9 @@ def rfftn(a: Any, s: Any = None, axes: Sequence[int] | None = None, norm: str | 
     return _transform("rfftn", FftType.RFFT, a, s, axes, norm)
 
 
+@document("Real numbers.", a="an array of real or complex numbers.")
 def irfftn(a: Any, s: Any = None, axes: Sequence[int] | None = None, norm: str | None = None) -> Array:
     """Compute the inverse of `rfftn`; `s` are the sizes of the result.
-
-    Args:
-        a: an array of real or complex numbers.
-        s: the sizes along the axes before the transform.
-        axes: the axes; all, or the last ones if `s` is given, by default.
-        norm: "backward" (the default) scales the inverse by 1/n, "forward" the transform, "ortho" both by 1/sqrt(n).
-
-    Returns:
-        Real numbers.
 
     >>> import weft.numpy as wnp
     >>> import weft.numpy.fft as fft
@@ -282,17 +235,9 @@ def _plane(name: str, kind: FftType, a: Any, s: Any, axes: Any, norm: str | None
     return _transform(name, kind, a, s, axes, norm)
 
 
+@document("Complex numbers.", a="an array of real or complex numbers.", axes="the two axes.")
 def fft2(a: Any, s: Any = None, axes: Sequence[int] = (-2, -1), norm: str | None = None) -> Array:
     """Compute the transform over two axes.
-
-    Args:
-        a: an array of real or complex numbers.
-        s: the sizes along the axes before the transform.
-        axes: the two axes.
-        norm: "backward" (the default) scales the inverse by 1/n, "forward" the transform, "ortho" both by 1/sqrt(n).
-
-    Returns:
-        Complex numbers.
 
     >>> import weft.numpy as wnp
     >>> import weft.numpy.fft as fft
@@ -303,17 +248,9 @@ def fft2(a: Any, s: Any = None, axes: Sequence[int] = (-2, -1), norm: str | None
     return _plane("fft2", FftType.FFT, a, s, axes, norm)
 
 
+@document("Complex numbers.", a="an array of real or complex numbers.", axes="the two axes.")
 def ifft2(a: Any, s: Any = None, axes: Sequence[int] = (-2, -1), norm: str | None = None) -> Array:
     """Compute the inverse transform over two axes.
-
-    Args:
-        a: an array of real or complex numbers.
-        s: the sizes along the axes before the transform.
-        axes: the two axes.
-        norm: "backward" (the default) scales the inverse by 1/n, "forward" the transform, "ortho" both by 1/sqrt(n).
-
-    Returns:
-        Complex numbers.
 
     >>> import weft.numpy as wnp
     >>> import weft.numpy.fft as fft
@@ -324,17 +261,13 @@ def ifft2(a: Any, s: Any = None, axes: Sequence[int] = (-2, -1), norm: str | Non
     return _plane("ifft2", FftType.IFFT, a, s, axes, norm)
 
 
+@document(
+    "Complex numbers; the last axis has half of its spectrum.",
+    a="an array of real or complex numbers.",
+    axes="the two axes.",
+)
 def rfft2(a: Any, s: Any = None, axes: Sequence[int] = (-2, -1), norm: str | None = None) -> Array:
     """Compute the transform of real numbers over two axes.
-
-    Args:
-        a: an array of real or complex numbers.
-        s: the sizes along the axes before the transform.
-        axes: the two axes.
-        norm: "backward" (the default) scales the inverse by 1/n, "forward" the transform, "ortho" both by 1/sqrt(n).
-
-    Returns:
-        Complex numbers; the last axis has half of its spectrum.
 
     >>> import weft.numpy as wnp
     >>> import weft.numpy.fft as fft
@@ -344,17 +277,9 @@ def rfft2(a: Any, s: Any = None, axes: Sequence[int] = (-2, -1), norm: str | Non
     return _plane("rfft2", FftType.RFFT, a, s, axes, norm)
 
 
+@document("Real numbers.", a="an array of real or complex numbers.", axes="the two axes.")
 def irfft2(a: Any, s: Any = None, axes: Sequence[int] = (-2, -1), norm: str | None = None) -> Array:
     """Compute the inverse of `rfft2`.
-
-    Args:
-        a: an array of real or complex numbers.
-        s: the sizes along the axes before the transform.
-        axes: the two axes.
-        norm: "backward" (the default) scales the inverse by 1/n, "forward" the transform, "ortho" both by 1/sqrt(n).
-
-    Returns:
-        Real numbers.
 
     >>> import weft.numpy as wnp
     >>> import weft.numpy.fft as fft
@@ -404,15 +329,9 @@ def _shift(name: str, x: Any, axes: Any, forward: bool) -> Array:
     return x
 
 
+@document("An array of the same shape.", x="an array.", axes="the axes; all by default.")
 def fftshift(x: Any, axes: int | Sequence[int] | None = None) -> Array:
     """Shift frequency zero, which is the first element, to the middle.
-
-    Args:
-        x: an array.
-        axes: the axes; all by default.
-
-    Returns:
-        An array of the same shape.
 
     >>> import weft.numpy as wnp
     >>> import weft.numpy.fft as fft
@@ -422,15 +341,9 @@ def fftshift(x: Any, axes: int | Sequence[int] | None = None) -> Array:
     return _shift("fftshift", x, axes, forward=True)
 
 
+@document("An array of the same shape.", x="an array.", axes="the axes; all by default.")
 def ifftshift(x: Any, axes: int | Sequence[int] | None = None) -> Array:
     """Undo `fftshift`.
-
-    Args:
-        x: an array.
-        axes: the axes; all by default.
-
-    Returns:
-        An array of the same shape.
 
     >>> import weft.numpy as wnp
     >>> import weft.numpy.fft as fft

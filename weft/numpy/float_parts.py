@@ -11,6 +11,7 @@ from weft import lax
 from weft.base import dtypes
 from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.ir.types import get_aval
+from weft.numpy.argument_docs import document
 from weft.numpy.elementwise import SAME_WIDTH, broadcast_full, copysign
 from weft.numpy.util import (
     broadcast_operands,
@@ -27,20 +28,14 @@ from weft.numpy.util import (
 from weft.trace.array import Array
 
 
+@document(
+    "An array in the promoted dtype.",
+    "wnp.nextafter(wnp.float32(1.0), 2.0) - 1.0 -> Array(1.1920929e-07, dtype=float32)",
+    x="floats to start from.",
+    y="floats to go towards.",
+)
 def nextafter(x: Any, y: Any, /) -> Array:
-    """Return the next representable number after `x` in the direction of `y`.
-
-    Args:
-        x: floats to start from.
-        y: floats to go towards.
-
-    Returns:
-        An array in the promoted dtype.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.nextafter(wnp.float32(1.0), 2.0) - 1.0
-    Array(1.1920929e-07, dtype=float32)
-    """
+    """Return the next representable number after `x` in the direction of `y`."""
     return lax.nextafter(*(ensure_array(v) for v in broadcast_full("nextafter", x, y)))
 
 

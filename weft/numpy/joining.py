@@ -12,6 +12,7 @@ import numpy as np
 from weft import lax
 from weft.base.arguments import described, index
 from weft.base.errors import ArgumentError, ArgumentTypeError
+from weft.numpy.argument_docs import document
 from weft.numpy.creation import convert_dtype
 from weft.numpy.manipulation import atleast_1d, atleast_2d, atleast_3d, ndim, ravel
 from weft.numpy.util import (
@@ -91,20 +92,14 @@ def concatenate(arrays: Any, axis: int | None = 0, dtype: Any = None) -> Array:
     return _concatenate(parts, canonicalize_axis(axis, parts[0].ndim, "concatenate"), dtype, "concatenate")
 
 
+@document(
+    "An array in the promoted dtype.",
+    "wnp.concat([wnp.arange(2), wnp.arange(3)]) -> Array([0, 1, 0, 1, 2], dtype=int32)",
+    arrays="a sequence of arrays that agree on all other axes.",
+    axis="an existing axis; None flattens the arrays first.",
+)
 def concat(arrays: Sequence[Any], /, *, axis: int | None = 0) -> Array:
-    """Concatenate arrays along an axis; flatten them first if it is None.
-
-    Args:
-        arrays: a sequence of arrays that agree on all other axes.
-        axis: an existing axis; None flattens the arrays first.
-
-    Returns:
-        An array in the promoted dtype.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.concat([wnp.arange(2), wnp.arange(3)])
-    Array([0, 1, 0, 1, 2], dtype=int32)
-    """
+    """Concatenate arrays along an axis; flatten them first if it is None."""
     return concatenate(arrays, axis)
 
 
@@ -137,20 +132,14 @@ def stack(arrays: Any, axis: int = 0, out: Any = None, dtype: Any = None) -> Arr
     return _concatenate([lax.expand_dims(x, (dim,)) for x in parts], dim, dtype, "stack")
 
 
+@document(
+    "A tuple of arrays.",
+    "wnp.unstack(wnp.array([[1, 2], [3, 4]])) -> (Array([1, 2], dtype=int32), Array([3, 4], dtype=int32))",
+    x="an array with at least one axis.",
+    axis="the axis to remove.",
+)
 def unstack(x: Any, /, *, axis: int = 0) -> tuple[Array, ...]:
-    """Split an array into its slices along an axis.
-
-    Args:
-        x: an array with at least one axis.
-        axis: the axis to remove.
-
-    Returns:
-        A tuple of arrays.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.unstack(wnp.array([[1, 2], [3, 4]]))
-    (Array([1, 2], dtype=int32), Array([3, 4], dtype=int32))
-    """
+    """Split an array into its slices along an axis."""
     check_arraylike("unstack", x)
     x = ensure_array(x)
     if x.ndim == 0:
@@ -159,15 +148,9 @@ def unstack(x: Any, /, *, axis: int = 0) -> tuple[Array, ...]:
     return tuple(lax.index_in_dim(x, i, dim, keepdims=False) for i in range(x.shape[dim]))
 
 
+@document("An array with at least two axes.", dtype="the dtype of the result; promoted from the arrays by default.")
 def vstack(tup: Any, dtype: Any = None) -> Array:
     """Stack arrays vertically: along the first axis, with vectors as rows.
-
-    Args:
-        tup: a sequence of arrays.
-        dtype: the dtype of the result; promoted from the arrays by default.
-
-    Returns:
-        An array with at least two axes.
 
     >>> import weft.numpy as wnp
     >>> wnp.vstack([wnp.arange(2), wnp.arange(2)])
@@ -177,49 +160,30 @@ def vstack(tup: Any, dtype: Any = None) -> Array:
     return _concatenate([atleast_2d(x) for x in _sequence("vstack", tup)], 0, dtype, "vstack")
 
 
+@document(
+    "An array.",
+    "wnp.hstack([wnp.arange(2), wnp.arange(3)]) -> Array([0, 1, 0, 1, 2], dtype=int32)",
+    dtype="the dtype of the result; promoted from the arrays by default.",
+)
 def hstack(tup: Any, dtype: Any = None) -> Array:
-    """Stack arrays horizontally: along the second axis, vectors along the first.
-
-    Args:
-        tup: a sequence of arrays.
-        dtype: the dtype of the result; promoted from the arrays by default.
-
-    Returns:
-        An array.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.hstack([wnp.arange(2), wnp.arange(3)])
-    Array([0, 1, 0, 1, 2], dtype=int32)
-    """
+    """Stack arrays horizontally: along the second axis, vectors along the first."""
     parts = [atleast_1d(x) for x in _sequence("hstack", tup)]
     return _concatenate(parts, 0 if parts[0].ndim == 1 else 1, dtype, "hstack")
 
 
+@document(
+    "An array with at least three axes.",
+    "wnp.dstack([wnp.arange(2), wnp.arange(2)]).shape -> (1, 2, 2)",
+    dtype="the dtype of the result; promoted from the arrays by default.",
+)
 def dstack(tup: Any, dtype: Any = None) -> Array:
-    """Stack arrays in depth: along the third axis.
-
-    Args:
-        tup: a sequence of arrays.
-        dtype: the dtype of the result; promoted from the arrays by default.
-
-    Returns:
-        An array with at least three axes.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.dstack([wnp.arange(2), wnp.arange(2)]).shape
-    (1, 2, 2)
-    """
+    """Stack arrays in depth: along the third axis."""
     return _concatenate([atleast_3d(x) for x in _sequence("dstack", tup)], 2, dtype, "dstack")
 
 
+@document("A matrix.", tup="a sequence of vectors and matrices with equally many rows.")
 def column_stack(tup: Any) -> Array:
     """Stack vectors as the columns of a matrix, and matrices next to each other.
-
-    Args:
-        tup: a sequence of vectors and matrices with equally many rows.
-
-    Returns:
-        A matrix.
 
     >>> import weft.numpy as wnp
     >>> wnp.column_stack([wnp.arange(2), wnp.arange(2)])
@@ -230,39 +194,26 @@ def column_stack(tup: Any) -> Array:
     return _concatenate(parts, 1, None, "column_stack")
 
 
+@document(
+    "A new array; `arr` does not change.",
+    "wnp.append(wnp.arange(2), 5) -> Array([0, 1, 5], dtype=int32)",
+    values="the array to append, with the same sizes along other axes.",
+    axis="an axis; None flattens both.",
+)
 def append(arr: Any, values: Any, axis: int | None = None) -> Array:
-    """Append `values` to `arr` along an axis, or both flattened.
-
-    Args:
-        arr: an array.
-        values: the array to append, with the same sizes along other axes.
-        axis: an axis; None flattens both.
-
-    Returns:
-        A new array; `arr` does not change.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.append(wnp.arange(2), 5)
-    Array([0, 1, 5], dtype=int32)
-    """
+    """Append `values` to `arr` along an axis, or both flattened."""
     check_arraylike("append", arr, values)
     return concatenate([ensure_array(arr), ensure_array(values)], axis)
 
 
+@document(
+    "An array.",
+    "wnp.block([[wnp.ones((1, 1)), wnp.zeros((1, 2))]]) -> Array([[1., 0., 0.]], dtype=float32)",
+    arrays="nested lists of arrays.",
+)
 def block(arrays: Any) -> Array:
     """Assemble an array from nested lists of blocks; innermost lists join along the last axis, outer ones before it.
-    it.
-
-    Args:
-        arrays: nested lists of arrays.
-
-    Returns:
-        An array.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.block([[wnp.ones((1, 1)), wnp.zeros((1, 2))]])
-    Array([[1., 0., 0.]], dtype=float32)
-    """
+    it."""
     out, _ = _block(arrays, _depth(arrays))
     return out
 
@@ -296,91 +247,43 @@ def _greatest_rank(arrays: Any) -> int:
 # ----------------------------------------------------------------------------------------------------------- splitting
 
 
+@document(
+    "A list of arrays; a number that does not divide the size raises.",
+    "wnp.split(wnp.arange(4), 2) -> [Array([0, 1], dtype=int32), Array([2, 3], dtype=int32)]",
+    axis="an axis; negative ones count from the end.",
+)
 def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Array]:
-    """Split an array along an axis into equal parts, or at given positions.
-
-    Args:
-        ary: an array.
-        indices_or_sections: the number of equal parts, or the positions where parts begin.
-        axis: an axis; negative ones count from the end.
-
-    Returns:
-        A list of arrays; a number that does not divide the size raises.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.split(wnp.arange(4), 2)
-    [Array([0, 1], dtype=int32), Array([2, 3], dtype=int32)]
-    """
+    """Split an array along an axis into equal parts, or at given positions."""
     return _split("split", ary, indices_or_sections, axis)
 
 
+@document(
+    "A list of arrays.",
+    "[part.size for part in wnp.array_split(wnp.arange(5), 3)] -> [2, 2, 1]",
+    indices_or_sections="the number of parts, or the positions where parts begin; the first parts are one longer if "
+    "needed.",
+    axis="an axis; negative ones count from the end.",
+)
 def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Array]:
-    """Split an array along an axis into parts, whose number need not divide the size.
-
-    Args:
-        ary: an array.
-        indices_or_sections: the number of parts, or the positions where parts begin; the first parts are one longer if
-            needed.
-        axis: an axis; negative ones count from the end.
-
-    Returns:
-        A list of arrays.
-
-    >>> import weft.numpy as wnp
-    >>> [part.size for part in wnp.array_split(wnp.arange(5), 3)]
-    [2, 2, 1]
-    """
+    """Split an array along an axis into parts, whose number need not divide the size."""
     return _split("array_split", ary, indices_or_sections, axis)
 
 
+@document("A list of arrays.", "[x.shape for x in wnp.vsplit(wnp.ones((4, 2)), 2)] -> [(2, 2), (2, 2)]")
 def vsplit(ary: Any, indices_or_sections: Any) -> list[Array]:
-    """Split an array along the first axis.
-
-    Args:
-        ary: an array.
-        indices_or_sections: the number of equal parts, or the positions where parts begin.
-
-    Returns:
-        A list of arrays.
-
-    >>> import weft.numpy as wnp
-    >>> [x.shape for x in wnp.vsplit(wnp.ones((4, 2)), 2)]
-    [(2, 2), (2, 2)]
-    """
+    """Split an array along the first axis."""
     return _split("vsplit", ary, indices_or_sections, 0)
 
 
+@document("A list of arrays.", "[x.shape for x in wnp.hsplit(wnp.ones((4, 2)), 2)] -> [(4, 1), (4, 1)]")
 def hsplit(ary: Any, indices_or_sections: Any) -> list[Array]:
-    """Split an array along the second axis; a vector, along the first.
-
-    Args:
-        ary: an array.
-        indices_or_sections: the number of equal parts, or the positions where parts begin.
-
-    Returns:
-        A list of arrays.
-
-    >>> import weft.numpy as wnp
-    >>> [x.shape for x in wnp.hsplit(wnp.ones((4, 2)), 2)]
-    [(4, 1), (4, 1)]
-    """
+    """Split an array along the second axis; a vector, along the first."""
     return _split("hsplit", ary, indices_or_sections, 0 if ndim(ary) == 1 else 1)
 
 
+@document("A list of arrays.", "[x.shape for x in wnp.dsplit(wnp.ones((1, 1, 4)), 2)] -> [(1, 1, 2), (1, 1, 2)]")
 def dsplit(ary: Any, indices_or_sections: Any) -> list[Array]:
-    """Split an array along the third axis.
-
-    Args:
-        ary: an array.
-        indices_or_sections: the number of equal parts, or the positions where parts begin.
-
-    Returns:
-        A list of arrays.
-
-    >>> import weft.numpy as wnp
-    >>> [x.shape for x in wnp.dsplit(wnp.ones((1, 1, 4)), 2)]
-    [(1, 1, 2), (1, 1, 2)]
-    """
+    """Split an array along the third axis."""
     return _split("dsplit", ary, indices_or_sections, 2)
 
 

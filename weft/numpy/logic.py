@@ -13,6 +13,7 @@ from weft import lax
 from weft.base import dtypes
 from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.base.settings import numpy_dtype_promotion
+from weft.numpy.argument_docs import document
 from weft.numpy.creation import full_array
 from weft.numpy.elementwise import absolute
 from weft.numpy.util import (
@@ -35,20 +36,12 @@ from weft.trace.array import Array
 # ------------------------------------------------------------------------------------------------ comparisons
 
 
+@document(
+    "An array of booleans; NaN equals nothing.",
+    "wnp.equal(wnp.array([1, 2, 3]), 2) -> Array([False,  True, False], dtype=bool)",
+)
 def equal(x: Any, y: Any, /) -> Array:
-    """Compare element-wise for equality.
-
-    Args:
-        x: an array or a number.
-        y: an array or a number that broadcasts with `x`.
-
-    Returns:
-        An array of booleans; NaN equals nothing.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.equal(wnp.array([1, 2, 3]), 2)
-    Array([False,  True, False], dtype=bool)
-    """
+    """Compare element-wise for equality."""
     try:
         x, y = promote_args("equal", x, y)
     except OverflowError:
@@ -56,20 +49,12 @@ def equal(x: Any, y: Any, /) -> Array:
     return compare.eq(x, y)
 
 
+@document(
+    "An array of booleans; NaN differs from everything, itself too.",
+    "wnp.not_equal(wnp.array([1, 2, 3]), 2) -> Array([ True, False,  True], dtype=bool)",
+)
 def not_equal(x: Any, y: Any, /) -> Array:
-    """Compare element-wise for inequality.
-
-    Args:
-        x: an array or a number.
-        y: an array or a number that broadcasts with `x`.
-
-    Returns:
-        An array of booleans; NaN differs from everything, itself too.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.not_equal(wnp.array([1, 2, 3]), 2)
-    Array([ True, False,  True], dtype=bool)
-    """
+    """Compare element-wise for inequality."""
     try:
         x, y = promote_args("not_equal", x, y)
     except OverflowError:
@@ -102,71 +87,39 @@ def _compare_order(name: str, operation: Any, x: Any, y: Any) -> Array:
     )
 
 
+@document(
+    "An array of booleans; false for NaN. Complex numbers are compared by real, then imaginary part.",
+    "wnp.less(wnp.array([1, 2, 3]), 2) -> Array([ True, False, False], dtype=bool)",
+)
 def less(x: Any, y: Any, /) -> Array:
-    """Test element-wise whether `x < y`.
-
-    Args:
-        x: an array or a number.
-        y: an array or a number that broadcasts with `x`.
-
-    Returns:
-        An array of booleans; false for NaN. Complex numbers are compared by real, then imaginary part.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.less(wnp.array([1, 2, 3]), 2)
-    Array([ True, False, False], dtype=bool)
-    """
+    """Test element-wise whether `x < y`."""
     return _compare_order("less", compare.lt, x, y)
 
 
+@document(
+    "An array of booleans; false for NaN.",
+    "wnp.less_equal(wnp.array([1, 2, 3]), 2) -> Array([ True,  True, False], dtype=bool)",
+)
 def less_equal(x: Any, y: Any, /) -> Array:
-    """Test element-wise whether `x <= y`.
-
-    Args:
-        x: an array or a number.
-        y: an array or a number that broadcasts with `x`.
-
-    Returns:
-        An array of booleans; false for NaN.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.less_equal(wnp.array([1, 2, 3]), 2)
-    Array([ True,  True, False], dtype=bool)
-    """
+    """Test element-wise whether `x <= y`."""
     return _compare_order("less_equal", compare.le, x, y)
 
 
+@document(
+    "An array of booleans; false for NaN.",
+    "wnp.greater(wnp.array([1, 2, 3]), 2) -> Array([False, False,  True], dtype=bool)",
+)
 def greater(x: Any, y: Any, /) -> Array:
-    """Test element-wise whether `x > y`.
-
-    Args:
-        x: an array or a number.
-        y: an array or a number that broadcasts with `x`.
-
-    Returns:
-        An array of booleans; false for NaN.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.greater(wnp.array([1, 2, 3]), 2)
-    Array([False, False,  True], dtype=bool)
-    """
+    """Test element-wise whether `x > y`."""
     return _compare_order("greater", compare.gt, x, y)
 
 
+@document(
+    "An array of booleans; false for NaN.",
+    "wnp.greater_equal(wnp.array([1, 2, 3]), 2) -> Array([False,  True,  True], dtype=bool)",
+)
 def greater_equal(x: Any, y: Any, /) -> Array:
-    """Test element-wise whether `x >= y`.
-
-    Args:
-        x: an array or a number.
-        y: an array or a number that broadcasts with `x`.
-
-    Returns:
-        An array of booleans; false for NaN.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.greater_equal(wnp.array([1, 2, 3]), 2)
-    Array([False,  True,  True], dtype=bool)
-    """
+    """Test element-wise whether `x >= y`."""
     return _compare_order("greater_equal", compare.ge, x, y)
 
 
@@ -183,137 +136,72 @@ def as_booleans(name: str, *args: Any) -> list[Any]:
     return promote_args(name, *masks)
 
 
+@document(
+    "An array of booleans; numbers other than zero are true.",
+    "wnp.logical_and(wnp.array([True, True]), wnp.array([True, False])) -> Array([ True, False], dtype=bool)",
+)
 def logical_and(x: Any, y: Any, /) -> Array:
-    """Compute the element-wise logical AND.
-
-    Args:
-        x: an array or a number.
-        y: an array or a number that broadcasts with `x`.
-
-    Returns:
-        An array of booleans; numbers other than zero are true.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.logical_and(wnp.array([True, True]), wnp.array([True, False]))
-    Array([ True, False], dtype=bool)
-    """
+    """Compute the element-wise logical AND."""
     return lax.bitwise_and(*as_booleans("logical_and", x, y))
 
 
+@document(
+    "An array of booleans; numbers other than zero are true.",
+    "wnp.logical_or(wnp.array([True, False]), False) -> Array([ True, False], dtype=bool)",
+)
 def logical_or(x: Any, y: Any, /) -> Array:
-    """Compute the element-wise logical OR.
-
-    Args:
-        x: an array or a number.
-        y: an array or a number that broadcasts with `x`.
-
-    Returns:
-        An array of booleans; numbers other than zero are true.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.logical_or(wnp.array([True, False]), False)
-    Array([ True, False], dtype=bool)
-    """
+    """Compute the element-wise logical OR."""
     return lax.bitwise_or(*as_booleans("logical_or", x, y))
 
 
+@document(
+    "An array of booleans; numbers other than zero are true.",
+    "wnp.logical_xor(wnp.array([True, False]), True) -> Array([False,  True], dtype=bool)",
+)
 def logical_xor(x: Any, y: Any, /) -> Array:
-    """Compute the element-wise logical exclusive OR.
-
-    Args:
-        x: an array or a number.
-        y: an array or a number that broadcasts with `x`.
-
-    Returns:
-        An array of booleans; numbers other than zero are true.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.logical_xor(wnp.array([True, False]), True)
-    Array([False,  True], dtype=bool)
-    """
+    """Compute the element-wise logical exclusive OR."""
     return lax.bitwise_xor(*as_booleans("logical_xor", x, y))
 
 
+@document(
+    "An array of booleans; numbers other than zero are true.",
+    "wnp.logical_not(wnp.array([0, 1, 2])) -> Array([ True, False, False], dtype=bool)",
+)
 def logical_not(x: Any, /) -> Array:
-    """Compute the element-wise logical NOT.
-
-    Args:
-        x: an array or a number.
-
-    Returns:
-        An array of booleans; numbers other than zero are true.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.logical_not(wnp.array([0, 1, 2]))
-    Array([ True, False, False], dtype=bool)
-    """
+    """Compute the element-wise logical NOT."""
     return lax.bitwise_not(*as_booleans("logical_not", x))
 
 
+@document(
+    "An array of the promoted integer dtype, or of booleans.",
+    "wnp.bitwise_and(wnp.array([6, 5]), 3) -> Array([2, 1], dtype=int32)",
+)
 def bitwise_and(x: Any, y: Any, /) -> Array:
-    """Compute the element-wise bitwise AND.
-
-    Args:
-        x: an array or a number.
-        y: an array or a number that broadcasts with `x`.
-
-    Returns:
-        An array of the promoted integer dtype, or of booleans.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.bitwise_and(wnp.array([6, 5]), 3)
-    Array([2, 1], dtype=int32)
-    """
+    """Compute the element-wise bitwise AND."""
     return lax.bitwise_and(*promote_args("bitwise_and", x, y))
 
 
+@document(
+    "An array of the promoted integer dtype, or of booleans.",
+    "wnp.bitwise_or(wnp.array([6, 5]), 3) -> Array([7, 7], dtype=int32)",
+)
 def bitwise_or(x: Any, y: Any, /) -> Array:
-    """Compute the element-wise bitwise OR.
-
-    Args:
-        x: an array or a number.
-        y: an array or a number that broadcasts with `x`.
-
-    Returns:
-        An array of the promoted integer dtype, or of booleans.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.bitwise_or(wnp.array([6, 5]), 3)
-    Array([7, 7], dtype=int32)
-    """
+    """Compute the element-wise bitwise OR."""
     return lax.bitwise_or(*promote_args("bitwise_or", x, y))
 
 
+@document(
+    "An array of the promoted integer dtype, or of booleans.",
+    "wnp.bitwise_xor(wnp.array([6, 5]), 3) -> Array([5, 6], dtype=int32)",
+)
 def bitwise_xor(x: Any, y: Any, /) -> Array:
-    """Compute the element-wise bitwise exclusive OR.
-
-    Args:
-        x: an array or a number.
-        y: an array or a number that broadcasts with `x`.
-
-    Returns:
-        An array of the promoted integer dtype, or of booleans.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.bitwise_xor(wnp.array([6, 5]), 3)
-    Array([5, 6], dtype=int32)
-    """
+    """Compute the element-wise bitwise exclusive OR."""
     return lax.bitwise_xor(*promote_args("bitwise_xor", x, y))
 
 
+@document("An array of the dtype of `x`.", "wnp.bitwise_not(wnp.array([0, 5])) -> Array([-1, -6], dtype=int32)")
 def bitwise_not(x: Any, /) -> Array:
-    """Invert each bit; negate booleans.
-
-    Args:
-        x: an array or a number.
-
-    Returns:
-        An array of the dtype of `x`.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.bitwise_not(wnp.array([0, 5]))
-    Array([-1, -6], dtype=int32)
-    """
+    """Invert each bit; negate booleans."""
     return lax.bitwise_not(*promote_args("bitwise_not", x))
 
 
@@ -327,40 +215,23 @@ def bitwise_count(x: Any, /) -> Array:
     return lax.convert_element_type(lax.population_count(absolute(x)), np.dtype(np.uint8))
 
 
+@document(
+    "An array of the promoted integer dtype; 0 for shifts by the width or more.",
+    "wnp.left_shift(wnp.array([1, 3]), 2) -> Array([ 4, 12], dtype=int32)",
+)
 def left_shift(x: Any, y: Any, /) -> Array:
-    """Shift the bits to the left by `y`.
-
-    Args:
-        x: an array or a number.
-        y: an array or a number that broadcasts with `x`.
-
-    Returns:
-        An array of the promoted integer dtype; 0 for shifts by the width or more.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.left_shift(wnp.array([1, 3]), 2)
-    Array([ 4, 12], dtype=int32)
-    """
+    """Shift the bits to the left by `y`."""
     return lax.shift_left(*promote_args_numeric("left_shift", x, y))
 
 
 bitwise_left_shift = left_shift
 
 
+@document(
+    "An array of the promoted integer dtype.", "wnp.right_shift(wnp.array([8, -8]), 2) -> Array([ 2, -2], dtype=int32)"
+)
 def right_shift(x1: Any, x2: Any, /) -> Array:
-    """Shift the bits to the right by `x2`, preserving the sign.
-
-    Args:
-        x1: an array or a number.
-        x2: an array or a number that broadcasts with `x1`.
-
-    Returns:
-        An array of the promoted integer dtype.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.right_shift(wnp.array([8, -8]), 2)
-    Array([ 2, -2], dtype=int32)
-    """
+    """Shift the bits to the right by `x2`, preserving the sign."""
     x1, x2 = promote_args_numeric("right_shift", x1, x2)
     return (lax.shift_right_logical if dtype_kind(x1) == "u" else lax.shift_right_arithmetic)(x1, x2)
 
@@ -370,19 +241,12 @@ bitwise_right_shift = right_shift
 # ---------------------------------------------------------------------------------------- what kind of number
 
 
+@document(
+    "An array of booleans; all true for integers.",
+    "wnp.isfinite(wnp.array([1.0, wnp.inf, wnp.nan])) -> Array([ True, False, False], dtype=bool)",
+)
 def isfinite(x: Any, /) -> Array:
-    """Test element-wise for numbers that are neither infinite nor NaN.
-
-    Args:
-        x: an array or a number.
-
-    Returns:
-        An array of booleans; all true for integers.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.isfinite(wnp.array([1.0, wnp.inf, wnp.nan]))
-    Array([ True, False, False], dtype=bool)
-    """
+    """Test element-wise for numbers that are neither infinite nor NaN."""
     (x,) = promote_args("isfinite", x)
     kind = dtype_kind(x)
     if kind == "f":
@@ -393,19 +257,12 @@ def isfinite(x: Any, /) -> Array:
     return follow_device(full_array(x.shape, True, dtypes.bool_), x)
 
 
+@document(
+    "An array of booleans.",
+    "wnp.isinf(wnp.array([1.0, -wnp.inf, wnp.nan])) -> Array([False,  True, False], dtype=bool)",
+)
 def isinf(x: Any, /) -> Array:
-    """Test element-wise for infinity.
-
-    Args:
-        x: an array or a number.
-
-    Returns:
-        An array of booleans.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.isinf(wnp.array([1.0, -wnp.inf, wnp.nan]))
-    Array([False,  True, False], dtype=bool)
-    """
+    """Test element-wise for infinity."""
     (x,) = promote_args("isinf", x)
     kind = dtype_kind(x)
     if kind == "f":
@@ -416,54 +273,31 @@ def isinf(x: Any, /) -> Array:
     return follow_device(full_array(x.shape, False, dtypes.bool_), x)
 
 
+@document(
+    "An array of booleans.", "wnp.isnan(wnp.array([1.0, wnp.inf, wnp.nan])) -> Array([False, False,  True], dtype=bool)"
+)
 def isnan(x: Any, /) -> Array:
-    """Test element-wise for NaN.
-
-    Args:
-        x: an array or a number.
-
-    Returns:
-        An array of booleans.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.isnan(wnp.array([1.0, wnp.inf, wnp.nan]))
-    Array([False, False,  True], dtype=bool)
-    """
+    """Test element-wise for NaN."""
     (x,) = promote_args("isnan", x)
     return lax.ne(x, x) if dtype_kind(x) in "fc" else follow_device(full_array(x.shape, False, dtypes.bool_), x)
 
 
+@document(
+    "An array of booleans.",
+    "wnp.isposinf(wnp.array([wnp.inf, -wnp.inf])) -> Array([ True, False], dtype=bool)",
+    x="an array or a number; complex numbers raise.",
+)
 def isposinf(x: Any, /, out: Any = None) -> Array:
-    """Test element-wise for positive infinity.
-
-    Args:
-        x: an array or a number; complex numbers raise.
-        out: must be None: arrays do not change, so nothing can be written into one.
-
-    Returns:
-        An array of booleans.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.isposinf(wnp.array([wnp.inf, -wnp.inf]))
-    Array([ True, False], dtype=bool)
-    """
+    """Test element-wise for positive infinity."""
     return _is_infinity("isposinf", x, math.inf, out)
 
 
+@document(
+    "An array of booleans; complex numbers raise.",
+    "wnp.isneginf(wnp.array([-wnp.inf, wnp.inf])) -> Array([ True, False], dtype=bool)",
+)
 def isneginf(x: Any, /, out: Any = None) -> Array:
-    """Test element-wise for negative infinity.
-
-    Args:
-        x: an array or a number.
-        out: must be None: arrays do not change, so nothing can be written into one.
-
-    Returns:
-        An array of booleans; complex numbers raise.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.isneginf(wnp.array([-wnp.inf, wnp.inf]))
-    Array([ True, False], dtype=bool)
-    """
+    """Test element-wise for negative infinity."""
     return _is_infinity("isneginf", x, -math.inf, out)
 
 
@@ -478,19 +312,9 @@ def _is_infinity(name: str, x: Any, value: float, out: Any) -> Array:
     )
 
 
+@document("An array of booleans.", "wnp.iscomplex(wnp.array([1 + 0j, 1j])) -> Array([False,  True], dtype=bool)")
 def iscomplex(x: Any) -> Array:
-    """Test element-wise for a nonzero imaginary part.
-
-    Args:
-        x: an array or a number.
-
-    Returns:
-        An array of booleans.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.iscomplex(wnp.array([1 + 0j, 1j]))
-    Array([False,  True], dtype=bool)
-    """
+    """Test element-wise for a nonzero imaginary part."""
     check_arraylike("iscomplex", x)
     x = ensure_array(x)
     if dtype_kind(x) != "c":
@@ -504,19 +328,9 @@ def isreal(x: Any) -> Array:
     return lax.bitwise_not(iscomplex(x))
 
 
+@document("A Python bool, known when tracing.", "wnp.iscomplexobj(wnp.array([1 + 0j])) -> True")
 def iscomplexobj(x: Any) -> bool:
-    """Return whether the dtype is complex.
-
-    Args:
-        x: an array or a number.
-
-    Returns:
-        A Python bool, known when tracing.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.iscomplexobj(wnp.array([1 + 0j]))
-    True
-    """
+    """Return whether the dtype is complex."""
     if x is None:
         return False
     if isinstance(x, (list, tuple)):
@@ -527,35 +341,15 @@ def iscomplexobj(x: Any) -> bool:
         return np.iscomplexobj(x)
 
 
+@document("A Python bool, known when tracing.", "wnp.isrealobj(wnp.ones(2)) -> True")
 def isrealobj(x: Any) -> bool:
-    """Return whether the dtype is not complex.
-
-    Args:
-        x: an array or a number.
-
-    Returns:
-        A Python bool, known when tracing.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.isrealobj(wnp.ones(2))
-    True
-    """
+    """Return whether the dtype is not complex."""
     return not iscomplexobj(x)
 
 
+@document("A Python bool.", "wnp.isscalar(3.5), wnp.isscalar(wnp.ones(2)) -> (True, False)", element="any object.")
 def isscalar(element: Any) -> bool:
-    """Return whether `element` is a number or an array of rank 0.
-
-    Args:
-        element: any object.
-
-    Returns:
-        A Python bool.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.isscalar(3.5), wnp.isscalar(wnp.ones(2))
-    (True, False)
-    """
+    """Return whether `element` is a number or an array of rank 0."""
     if isinstance(element, (Array, np.ndarray)) or hasattr(type(element), "__jax_array__"):
         return ensure_array(element).ndim == 0
     return np.isscalar(element)
@@ -699,20 +493,14 @@ _KINDS = {
 }
 
 
+@document(
+    "A Python bool. Short floats such as bfloat16 are floating too.",
+    "wnp.issubdtype(wnp.bfloat16, wnp.floating) -> True",
+    arg1="a dtype or abstract type.",
+    arg2="a dtype or abstract type.",
+)
 def issubdtype(arg1: Any, arg2: Any) -> bool:
-    """Return whether a dtype equals another one or, if that is an abstract type such as `floating`, is of its kind.
-
-    Args:
-        arg1: a dtype or abstract type.
-        arg2: a dtype or abstract type.
-
-    Returns:
-        A Python bool. Short floats such as bfloat16 are floating too.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.issubdtype(wnp.bfloat16, wnp.floating)
-    True
-    """
+    """Return whether a dtype equals another one or, if that is an abstract type such as `floating`, is of its kind."""
     return dtypes.issubdtype(arg1, arg2)
 
 

@@ -17,6 +17,7 @@ from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.indexing.dimension import Dimension, index_or_size, shape_symbols
 from weft.indexing.expression import Expression
 from weft.indexing.inconclusive import inconclusive
+from weft.numpy.argument_docs import document
 from weft.numpy.creation import asarray, convert_dtype, full_array
 from weft.numpy.elementwise import remainder, subtract
 from weft.numpy.selection import take_in_bounds
@@ -37,19 +38,13 @@ from weft.trace.array import Array
 # --------------------------------------------------------------------------------------------------------------- shapes
 
 
+@document(
+    "A tuple of integers, known when tracing.",
+    "wnp.shape(wnp.ones((2, 3))) -> (2, 3)",
+    a="an array, anything with a shape, or nested lists.",
+)
 def shape(a: Any) -> tuple[Any, ...]:
-    """Return the shape of an array, of an object with a `shape`, or of nested lists; () for other objects.
-
-    Args:
-        a: an array, anything with a shape, or nested lists.
-
-    Returns:
-        A tuple of integers, known when tracing.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.shape(wnp.ones((2, 3)))
-    (2, 3)
-    """
+    """Return the shape of an array, of an object with a `shape`, or of nested lists; () for other objects."""
     if hasattr(a, "shape"):
         return tuple(a.shape)
     if isinstance(a, (list, tuple)) or hasattr(type(a), "__jax_array__"):
@@ -57,71 +52,41 @@ def shape(a: Any) -> tuple[Any, ...]:
     return np.shape(a)
 
 
+@document(
+    "A Python integer, known when tracing.",
+    "wnp.ndim(wnp.ones((2, 3))) -> 2",
+    a="an array, anything with a shape, or nested lists.",
+)
 def ndim(a: Any) -> int:
-    """Return the number of axes of an array, see `shape`; 0 for a number.
-
-    Args:
-        a: an array, anything with a shape, or nested lists.
-
-    Returns:
-        A Python integer, known when tracing.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.ndim(wnp.ones((2, 3)))
-    2
-    """
+    """Return the number of axes of an array, see `shape`; 0 for a number."""
     return len(shape(a))
 
 
+@document("A Python integer, known when tracing.", "wnp.size(wnp.ones((2, 3))) -> 6")
 def size(a: Any, axis: Any = None) -> Any:
-    """Count the elements of an array, or along some of its axes.
-
-    Args:
-        a: an array.
-        axis: an axis or several; None for all.
-
-    Returns:
-        A Python integer, known when tracing.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.size(wnp.ones((2, 3)))
-    6
-    """
+    """Count the elements of an array, or along some of its axes."""
     sizes = shape(a)
     return math.prod(sizes[i] for i in canonicalize_axes(axis, len(sizes), "size"))
 
 
+@document(
+    "A tuple of sizes; shapes that do not broadcast raise `ShapeMismatchError`.",
+    "wnp.broadcast_shapes((2, 1), (3,)) -> (2, 3)",
+    shapes="tuples of sizes, or integers for one axis.",
+)
 def broadcast_shapes(*shapes: Any) -> tuple[Any, ...]:
-    """Compute the shape that several shapes broadcast to.
-
-    Args:
-        *shapes: tuples of sizes, or integers for one axis.
-
-    Returns:
-        A tuple of sizes; shapes that do not broadcast raise `ShapeMismatchError`.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.broadcast_shapes((2, 1), (3,))
-    (2, 3)
-    """
+    """Compute the shape that several shapes broadcast to."""
     return broadcast_shape("broadcast_shapes", *(as_shape(s) for s in shapes)) if shapes else ()
 
 
 # ---------------------------------------------------------------------------------------------------------- reshaping
 
 
+@document(
+    "An array of the new shape.", shape="the new sizes, with the same number of elements; an integer for one axis."
+)
 def reshape(a: Any, shape: Any, order: str = "C", *, copy: bool | None = None, out_sharding: Any = None) -> Array:
     """Give the elements another shape; one size may be -1, and then follows from the others.
-
-    Args:
-        a: an array.
-        shape: the new sizes, with the same number of elements; an integer for one axis.
-        order: "C" if the last axis varies fastest, "F" if the first one does.
-        copy: accepted for compatibility; arrays do not change, so it makes no difference.
-        out_sharding: the sharding of the result; by default it follows from the operands.
-
-    Returns:
-        An array of the new shape.
 
     >>> import weft.numpy as wnp
     >>> wnp.reshape(wnp.arange(6), (2, -1))
@@ -170,21 +135,9 @@ def resolve_shape(a: Array, shape: Any) -> tuple[Any, ...]:
     return (*rest[: unknown[0]], a.size // known, *rest[unknown[0] :])
 
 
+@document("A vector.", "wnp.ravel(wnp.array([[1, 2], [3, 4]])) -> Array([1, 2, 3, 4], dtype=int32)")
 def ravel(a: Any, order: str = "C", *, out_sharding: Any = None) -> Array:
-    """Flatten an array to a vector.
-
-    Args:
-        a: an array.
-        order: "C" if the last axis varies fastest, "F" if the first one does.
-        out_sharding: the sharding of the result; by default it follows from the operands.
-
-    Returns:
-        A vector.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.ravel(wnp.array([[1, 2], [3, 4]]))
-    Array([1, 2, 3, 4], dtype=int32)
-    """
+    """Flatten an array to a vector."""
     check_arraylike("ravel", a)
     a = ensure_array(a)
     if order == "K":
@@ -192,20 +145,13 @@ def ravel(a: Any, order: str = "C", *, out_sharding: Any = None) -> Array:
     return reshape(a, (a.size,), "C" if order == "A" else order, out_sharding=out_sharding)
 
 
+@document(
+    "An array of the permuted shape.",
+    "wnp.transpose(wnp.ones((2, 3, 4)), (2, 0, 1)).shape -> (4, 2, 3)",
+    axes="the axis of `a` for each axis of the result.",
+)
 def transpose(a: Any, axes: Any = None) -> Array:
-    """Permute the axes; the default reverses them.
-
-    Args:
-        a: an array.
-        axes: the axis of `a` for each axis of the result.
-
-    Returns:
-        An array of the permuted shape.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.transpose(wnp.ones((2, 3, 4)), (2, 0, 1)).shape
-    (4, 2, 3)
-    """
+    """Permute the axes; the default reverses them."""
     check_arraylike("transpose", a)
     a = ensure_array(a)
     order = (
@@ -218,36 +164,21 @@ def transpose(a: Any, axes: Any = None) -> Array:
     return lax.transpose(a, order)
 
 
+@document(
+    "An array of the permuted shape.",
+    "wnp.permute_dims(wnp.ones((2, 3)), (1, 0)).shape -> (3, 2)",
+    axes="the axis of `a` for each axis of the result.",
+)
 def permute_dims(a: Any, /, axes: Sequence[int]) -> Array:
-    """Permute the axes.
-
-    Args:
-        a: an array.
-        axes: the axis of `a` for each axis of the result.
-
-    Returns:
-        An array of the permuted shape.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.permute_dims(wnp.ones((2, 3)), (1, 0)).shape
-    (3, 2)
-    """
+    """Permute the axes."""
     return transpose(a, axes)
 
 
+@document(
+    "An array.", "wnp.matrix_transpose(wnp.ones((4, 2, 3))).shape -> (4, 3, 2)", x="an array with at least two axes."
+)
 def matrix_transpose(x: Any, /) -> Array:
-    """Swap the last two axes.
-
-    Args:
-        x: an array with at least two axes.
-
-    Returns:
-        An array.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.matrix_transpose(wnp.ones((4, 2, 3))).shape
-    (4, 3, 2)
-    """
+    """Swap the last two axes."""
     check_arraylike("matrix_transpose", x)
     x = ensure_array(x)
     if x.ndim < 2:
@@ -277,21 +208,14 @@ def swapaxes(a: Any, axis1: int, axis2: int) -> Array:
     return lax.transpose(a, tuple(order))
 
 
+@document(
+    "An array of the permuted shape.",
+    "wnp.moveaxis(wnp.ones((2, 3, 4)), 0, -1).shape -> (3, 4, 2)",
+    source="an axis or several.",
+    destination="their positions in the result.",
+)
 def moveaxis(a: Any, source: Any, destination: Any) -> Array:
-    """Move axes to other positions; the others keep their order.
-
-    Args:
-        a: an array.
-        source: an axis or several.
-        destination: their positions in the result.
-
-    Returns:
-        An array of the permuted shape.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.moveaxis(wnp.ones((2, 3, 4)), 0, -1).shape
-    (3, 4, 2)
-    """
+    """Move axes to other positions; the others keep their order."""
     check_arraylike("moveaxis", a)
     a = ensure_array(a)
     old = canonicalize_axes(source, a.ndim, "moveaxis")
@@ -316,40 +240,26 @@ def rollaxis(a: Any, axis: int, start: int = 0) -> Array:
     return moveaxis(a, axis, start - (start > axis))
 
 
+@document(
+    "An array with the new axes.",
+    "wnp.expand_dims(wnp.arange(3), 0).shape -> (1, 3)",
+    axis="an axis of the result or several.",
+)
 def expand_dims(a: Any, axis: Any) -> Array:
-    """Insert new axes of size 1, at positions counted in the result.
-
-    Args:
-        a: an array.
-        axis: an axis of the result or several.
-
-    Returns:
-        An array with the new axes.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.expand_dims(wnp.arange(3), 0).shape
-    (1, 3)
-    """
+    """Insert new axes of size 1, at positions counted in the result."""
     check_arraylike("expand_dims", a)
     a = ensure_array(a)
     axes = axis if isinstance(axis, (tuple, list, range)) else (axis,)
     return lax.expand_dims(a, canonicalize_axes(tuple(axes), a.ndim + len(axes), "expand_dims"))
 
 
+@document(
+    "An array without the axes.",
+    "wnp.squeeze(wnp.ones((1, 3, 1)), axis=0).shape -> (3, 1)",
+    axis="an axis or several, of size 1 (others raise); None for all of size 1.",
+)
 def squeeze(a: Any, axis: Any = None) -> Array:
-    """Remove axes of size 1: the named ones, or all.
-
-    Args:
-        a: an array.
-        axis: an axis or several, of size 1 (others raise); None for all of size 1.
-
-    Returns:
-        An array without the axes.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.squeeze(wnp.ones((1, 3, 1)), axis=0).shape
-    (3, 1)
-    """
+    """Remove axes of size 1: the named ones, or all."""
     check_arraylike("squeeze", a)
     a = ensure_array(a)
     unknown = [n for n in a.shape if axis is None and isinstance(n, Expression) and n != 1 and 1 in n.range]
@@ -371,51 +281,33 @@ def squeeze(a: Any, axis: Any = None) -> Array:
     return lax.squeeze(a, axes)
 
 
+@document(
+    "An array, or a list of them for several arguments.",
+    "wnp.atleast_1d(5) -> Array([5], dtype=int32, weak_type=True)",
+    arys="arrays or numbers.",
+)
 def atleast_1d(*arys: Any) -> Any:
-    """Add leading axes, so that arrays have at least one axis.
-
-    Args:
-        *arys: arrays or numbers.
-
-    Returns:
-        An array, or a list of them for several arguments.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.atleast_1d(5)
-    Array([5], dtype=int32, weak_type=True)
-    """
+    """Add leading axes, so that arrays have at least one axis."""
     return _at_least("atleast_1d", arys, lambda x: lax.reshape(x, (1,)) if x.ndim == 0 else x)
 
 
+@document(
+    "An array, or a list of them for several arguments.",
+    "wnp.atleast_2d(wnp.arange(3)).shape -> (1, 3)",
+    arys="arrays or numbers; a vector becomes a row.",
+)
 def atleast_2d(*arys: Any) -> Any:
-    """Add leading axes, so that arrays have at least two axes.
-
-    Args:
-        *arys: arrays or numbers; a vector becomes a row.
-
-    Returns:
-        An array, or a list of them for several arguments.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.atleast_2d(wnp.arange(3)).shape
-    (1, 3)
-    """
+    """Add leading axes, so that arrays have at least two axes."""
     return _at_least("atleast_2d", arys, lambda x: x if x.ndim > 1 else lax.reshape(x, (1, x.size)))
 
 
+@document(
+    "An array, or a list of them for several arguments.",
+    "wnp.atleast_3d(wnp.arange(3)).shape -> (1, 3, 1)",
+    arys="arrays or numbers.",
+)
 def atleast_3d(*arys: Any) -> Any:
-    """Add axes, so that arrays have at least three axes.
-
-    Args:
-        *arys: arrays or numbers.
-
-    Returns:
-        An array, or a list of them for several arguments.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.atleast_3d(wnp.arange(3)).shape
-    (1, 3, 1)
-    """
+    """Add axes, so that arrays have at least three axes."""
 
     def expand(x: Array) -> Array:
         if x.ndim == 2:
@@ -461,19 +353,13 @@ def broadcast_to(array: Any, shape: Any, *, out_sharding: Any = None) -> Array:
     return expand_to(x, sizes)
 
 
+@document(
+    "A list of arrays of one shape.",
+    "[x.shape for x in wnp.broadcast_arrays(wnp.ones((2, 1)), wnp.ones(3))] -> [(2, 3), (2, 3)]",
+    args="arrays or numbers.",
+)
 def broadcast_arrays(*args: Any) -> list[Array]:
-    """Broadcast arrays to their common shape.
-
-    Args:
-        *args: arrays or numbers.
-
-    Returns:
-        A list of arrays of one shape.
-
-    >>> import weft.numpy as wnp
-    >>> [x.shape for x in wnp.broadcast_arrays(wnp.ones((2, 1)), wnp.ones(3))]
-    [(2, 3), (2, 3)]
-    """
+    """Broadcast arrays to their common shape."""
     check_arraylike("broadcast_arrays", *args)
     arrays = [ensure_array(x) for x in args]
     if not arrays:
@@ -587,20 +473,9 @@ def _repeat_all(a: Array, count: Dimension, axis: int) -> Array:
     )
 
 
+@document("An array of the same shape.", "wnp.flip(wnp.arange(3)) -> Array([2, 1, 0], dtype=int32)", m="an array.")
 def flip(m: Any, axis: Any = None) -> Array:
-    """Reverse the elements along axes; along all of them by default.
-
-    Args:
-        m: an array.
-        axis: an axis or several; None for all.
-
-    Returns:
-        An array of the same shape.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.flip(wnp.arange(3))
-    Array([2, 1, 0], dtype=int32)
-    """
+    """Reverse the elements along axes; along all of them by default."""
     check_arraylike("flip", m)
     m = ensure_array(m)
     return lax.rev(m, canonicalize_axes(axis, m.ndim, "flip"))
@@ -647,21 +522,14 @@ def rot90(m: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Array:
     return swapaxes(flip(m, second), first, second) if quarters == 1 else flip(swapaxes(m, first, second), second)
 
 
+@document(
+    "An array of the same shape.",
+    "wnp.roll(wnp.arange(5), 2) -> Array([3, 4, 0, 1, 2], dtype=int32)",
+    shift="the distance, for all axes or for each; it may be traced.",
+    axis="an axis or several; None rolls the flattened array.",
+)
 def roll(a: Any, shift: Any, axis: Any = None) -> Array:
-    """Shift the elements cyclically along axes.
-
-    Args:
-        a: an array.
-        shift: the distance, for all axes or for each; it may be traced.
-        axis: an axis or several; None rolls the flattened array.
-
-    Returns:
-        An array of the same shape.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.roll(wnp.arange(5), 2)
-    Array([3, 4, 0, 1, 2], dtype=int32)
-    """
+    """Shift the elements cyclically along axes."""
     check_arraylike("roll", a)
     a = ensure_array(a)
     if axis is None:

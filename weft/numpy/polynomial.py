@@ -10,6 +10,7 @@ from weft import lax
 from weft.base import dtypes
 from weft.base.arguments import index
 from weft.base.errors import ArgumentError, ArgumentTypeError
+from weft.numpy.argument_docs import document
 from weft.numpy.calculus import convolve
 from weft.numpy.contraction import dot
 from weft.numpy.creation import convert_dtype, full_array
@@ -60,38 +61,16 @@ def polyval(p: Any, x: Any, *, unroll: int = 16) -> Array:
     return lax.scan(lambda y, c: (y * at + c, None), out, coefficients, unroll=unroll)[0]
 
 
+@document("Coefficients.", "wnp.polyadd(wnp.array([1, 0]), wnp.array([3])) -> Array([1, 3], dtype=int32)")
 def polyadd(a1: Any, a2: Any) -> Array:
-    """Add two polynomials.
-
-    Args:
-        a1: coefficients, the highest power first.
-        a2: coefficients, the highest power first.
-
-    Returns:
-        Coefficients.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.polyadd(wnp.array([1, 0]), wnp.array([3]))
-    Array([1, 3], dtype=int32)
-    """
+    """Add two polynomials."""
     first, second = _align("polyadd", a1, a2)
     return first + second
 
 
+@document("Coefficients.", "wnp.polysub(wnp.array([1, 0]), wnp.array([3])) -> Array([ 1, -3], dtype=int32)")
 def polysub(a1: Any, a2: Any) -> Array:
-    """Subtract a polynomial from another.
-
-    Args:
-        a1: coefficients, the highest power first.
-        a2: coefficients, the highest power first.
-
-    Returns:
-        Coefficients.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.polysub(wnp.array([1, 0]), wnp.array([3]))
-    Array([ 1, -3], dtype=int32)
-    """
+    """Subtract a polynomial from another."""
     first, second = _align("polysub", a1, a2)
     return first - second
 
@@ -108,21 +87,13 @@ def _align(name: str, *args: Any) -> list[Array]:
     ]
 
 
+@document(
+    "Coefficients.",
+    "wnp.polymul(wnp.array([1, 1]), wnp.array([1, -1])) -> Array([ 1.,  0., -1.], dtype=float32)",
+    trim_leading_zeros="whether zeros before the highest power are removed first.",
+)
 def polymul(a1: Any, a2: Any, *, trim_leading_zeros: bool = False) -> Array:
-    """Multiply two polynomials.
-
-    Args:
-        a1: coefficients, the highest power first.
-        a2: coefficients, the highest power first.
-        trim_leading_zeros: whether zeros before the highest power are removed first.
-
-    Returns:
-        Coefficients.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.polymul(wnp.array([1, 1]), wnp.array([1, -1]))
-    Array([ 1.,  0., -1.], dtype=float32)
-    """
+    """Multiply two polynomials."""
     check_arraylike("polymul", a1, a2)
     first, second = (atleast_1d(x) for x in promote_dtypes_inexact(a1, a2))
     if trim_leading_zeros:
@@ -154,20 +125,14 @@ def polydiv(u: Any, v: Any, *, trim_leading_zeros: bool = False) -> tuple[Array,
     return quotient, _trim(rest) if trim_leading_zeros else rest
 
 
+@document(
+    "Coefficients.",
+    "wnp.polyder(wnp.array([1, 0, 2])) -> Array([2., 0.], dtype=float32)",
+    p="coefficients, the highest power first.",
+    m="the order of the derivative.",
+)
 def polyder(p: Any, m: int = 1) -> Array:
-    """Differentiate a polynomial `m` times.
-
-    Args:
-        p: coefficients, the highest power first.
-        m: the order of the derivative.
-
-    Returns:
-        Coefficients.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.polyder(wnp.array([1, 0, 2]))
-    Array([2., 0.], dtype=float32)
-    """
+    """Differentiate a polynomial `m` times."""
     check_arraylike("polyder", p)
     times = index(m)
     if times < 0:

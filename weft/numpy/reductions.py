@@ -14,6 +14,7 @@ from weft.base import dtypes
 from weft.base.errors import ArgumentError
 from weft.base.settings import config, numpy_dtype_promotion
 from weft.base.source import user_line
+from weft.numpy.argument_docs import document
 from weft.numpy.complex_parts import conjugate, real
 from weft.numpy.creation import convert_dtype, full_array
 from weft.numpy.elementwise import add, multiply, subtract, true_divide
@@ -105,6 +106,12 @@ def accumulation_integer(dtype: Any) -> Any:
     return dtype
 
 
+@document(
+    "An array without the axes. Short floats are accumulated in float32; the order of additions "
+    "depends neither on the number of threads nor on devices.",
+    a="an array or a number. Lists raise: convert them with `asarray`.",
+    promote_integers="whether short integers and booleans become the default integer type.",
+)
 def sum(
     a: Any,
     axis: Any = None,
@@ -116,20 +123,6 @@ def sum(
     promote_integers: bool = True,
 ) -> Array:
     """Sum over axes. Short integers and booleans are summed in the default integer type.
-
-    Args:
-        a: an array or a number. Lists raise: convert them with `asarray`.
-        axis: an axis or several; None for all.
-        dtype: the dtype to compute in and of the result.
-        out: must be None: arrays do not change, so nothing can be written into one.
-        keepdims: whether to keep the reduced axes, with size 1.
-        initial: the value that the reduction begins with; needed for empty axes if the reduction has no identity.
-        where: booleans that broadcast with the array; elements where they are false are ignored.
-        promote_integers: whether short integers and booleans become the default integer type.
-
-    Returns:
-        An array without the axes. Short floats are accumulated in float32; the order of additions depends neither on
-        the number of threads nor on devices.
 
     >>> import weft.numpy as wnp
     >>> x = wnp.array([[1, 2], [3, 4]])
@@ -143,6 +136,12 @@ def sum(
     return _reduce("sum", operation, add, a, axis, keepdims, initial, where, 0)
 
 
+@document(
+    "An array without the axes. Derivatives are right where factors are zero.",
+    "wnp.prod(wnp.array([[1, 2], [3, 4]]), axis=1) -> Array([ 2, 12], dtype=int32)",
+    a="an array or a number. Lists raise: convert them with `asarray`.",
+    promote_integers="whether short integers and booleans become the default integer type.",
+)
 def prod(
     a: Any,
     axis: Any = None,
@@ -153,25 +152,7 @@ def prod(
     where: Any = None,
     promote_integers: bool = True,
 ) -> Array:
-    """Multiply the elements over axes. Short integers and booleans are multiplied in the default integer type.
-
-    Args:
-        a: an array or a number. Lists raise: convert them with `asarray`.
-        axis: an axis or several; None for all.
-        dtype: the dtype to compute in and of the result.
-        out: must be None: arrays do not change, so nothing can be written into one.
-        keepdims: whether to keep the reduced axes, with size 1.
-        initial: the value that the reduction begins with; needed for empty axes if the reduction has no identity.
-        where: booleans that broadcast with the array; elements where they are false are ignored.
-        promote_integers: whether short integers and booleans become the default integer type.
-
-    Returns:
-        An array without the axes. Derivatives are right where factors are zero.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.prod(wnp.array([[1, 2], [3, 4]]), axis=1)
-    Array([ 2, 12], dtype=int32)
-    """
+    """Multiply the elements over axes. Short integers and booleans are multiplied in the default integer type."""
     a = _prepare("prod", a, dtype, out, promote_integers)
     operation = lax.reduce_prod if a.dtype != np.bool_ else lax.reduce_and
     return _reduce("prod", operation, multiply, a, axis, keepdims, initial, where, 1)
@@ -189,51 +170,29 @@ def _prepare(name: str, a: Any, dtype: Any, out: Any, promote_integers: bool) ->
     return a
 
 
+@document(
+    "An array without the axes; NaN if there is one. Equal largest elements share the derivative. "
+    "An empty axis without `initial` raises.",
+    "wnp.max(wnp.array([[1, 2], [3, 4]]), axis=0) -> Array([3, 4], dtype=int32)",
+    a="an array or a number. Lists raise: convert them with `asarray`.",
+)
 def max(
     a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None
 ) -> Array:
-    """Compute the maximum over axes.
-
-    Args:
-        a: an array or a number. Lists raise: convert them with `asarray`.
-        axis: an axis or several; None for all.
-        out: must be None: arrays do not change, so nothing can be written into one.
-        keepdims: whether to keep the reduced axes, with size 1.
-        initial: the value that the reduction begins with; needed for empty axes if the reduction has no identity.
-        where: booleans that broadcast with the array; elements where they are false are ignored.
-
-    Returns:
-        An array without the axes; NaN if there is one. Equal largest elements share the derivative. An empty axis
-        without `initial` raises.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.max(wnp.array([[1, 2], [3, 4]]), axis=0)
-    Array([3, 4], dtype=int32)
-    """
+    """Compute the maximum over axes."""
     return _extreme("max", lax.reduce_max, maximum, a, axis, out, keepdims, initial, where, least)
 
 
+@document(
+    "An array without the axes; NaN if there is one. Equal smallest elements share the "
+    "derivative. An empty axis without `initial` raises.",
+    "wnp.min(wnp.array([[1, 2], [3, 4]]), axis=0) -> Array([1, 2], dtype=int32)",
+    a="an array or a number. Lists raise: convert them with `asarray`.",
+)
 def min(
     a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None
 ) -> Array:
-    """Compute the minimum over axes.
-
-    Args:
-        a: an array or a number. Lists raise: convert them with `asarray`.
-        axis: an axis or several; None for all.
-        out: must be None: arrays do not change, so nothing can be written into one.
-        keepdims: whether to keep the reduced axes, with size 1.
-        initial: the value that the reduction begins with; needed for empty axes if the reduction has no identity.
-        where: booleans that broadcast with the array; elements where they are false are ignored.
-
-    Returns:
-        An array without the axes; NaN if there is one. Equal smallest elements share the derivative. An empty axis
-        without `initial` raises.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.min(wnp.array([[1, 2], [3, 4]]), axis=0)
-    Array([1, 2], dtype=int32)
-    """
+    """Compute the minimum over axes."""
     return _extreme("min", lax.reduce_min, minimum, a, axis, out, keepdims, initial, where, greatest)
 
 
@@ -270,23 +229,13 @@ def _extreme(
     return _reduce(name, operation, combine, a, axis, keepdims, initial, where, neutral(a.dtype))
 
 
+@document(
+    "An array of booleans without the axes; true for empty axes.",
+    "wnp.all(wnp.array([[True, False], [True, True]]), axis=1) -> Array([False,  True], dtype=bool)",
+    a="an array or a number. Lists raise: convert them with `asarray`.",
+)
 def all(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = None) -> Array:
-    """Test whether all elements over axes are true.
-
-    Args:
-        a: an array or a number. Lists raise: convert them with `asarray`.
-        axis: an axis or several; None for all.
-        out: must be None: arrays do not change, so nothing can be written into one.
-        keepdims: whether to keep the reduced axes, with size 1.
-        where: booleans that broadcast with the array; elements where they are false are ignored.
-
-    Returns:
-        An array of booleans without the axes; true for empty axes.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.all(wnp.array([[True, False], [True, True]]), axis=1)
-    Array([False,  True], dtype=bool)
-    """
+    """Test whether all elements over axes are true."""
     check_no_out("all", out)
     return _reduce(
         "all",
@@ -301,44 +250,26 @@ def all(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, *, wh
     )
 
 
+@document(
+    "An array of booleans without the axes; false for empty axes.",
+    "wnp.any(wnp.array([[True, False], [False, False]]), axis=1) -> Array([ True, False], dtype=bool)",
+    a="an array or a number. Lists raise: convert them with `asarray`.",
+)
 def any(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = None) -> Array:
-    """Test whether any element over axes is true.
-
-    Args:
-        a: an array or a number. Lists raise: convert them with `asarray`.
-        axis: an axis or several; None for all.
-        out: must be None: arrays do not change, so nothing can be written into one.
-        keepdims: whether to keep the reduced axes, with size 1.
-        where: booleans that broadcast with the array; elements where they are false are ignored.
-
-    Returns:
-        An array of booleans without the axes; false for empty axes.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.any(wnp.array([[True, False], [False, False]]), axis=1)
-    Array([ True, False], dtype=bool)
-    """
+    """Test whether any element over axes is true."""
     check_no_out("any", out)
     return _reduce(
         "any", lax.reduce_or, lax.bitwise_or, ensure_array(as_booleans("any", a)[0]), axis, keepdims, None, where, False
     )
 
 
+@document(
+    "An array of integers without the axes.",
+    "wnp.count_nonzero(wnp.array([0, 3, 0, 4])) -> Array(2, dtype=int32)",
+    a="an array or a number. Lists raise: convert them with `asarray`.",
+)
 def count_nonzero(a: Any, axis: Any = None, keepdims: bool = False) -> Array:
-    """Count the nonzero elements over axes.
-
-    Args:
-        a: an array or a number. Lists raise: convert them with `asarray`.
-        axis: an axis or several; None for all.
-        keepdims: whether to keep the reduced axes, with size 1.
-
-    Returns:
-        An array of integers without the axes.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.count_nonzero(wnp.array([0, 3, 0, 4]))
-    Array(2, dtype=int32)
-    """
+    """Count the nonzero elements over axes."""
     check_arraylike("count_nonzero", a)
     return sum(as_booleans("count_nonzero", a)[0], axis=axis, dtype=dtypes.default_int_dtype(), keepdims=keepdims)
 
@@ -352,26 +283,15 @@ def ptp(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> Ar
 # ------------------------------------------------------------------------------------------------------ means
 
 
+@document(
+    "An array of floats without the axes; NaN for empty axes.",
+    "wnp.mean(wnp.array([[1, 2], [3, 4]]), axis=0) -> Array([2., 3.], dtype=float32)",
+    a="an array or a number. Lists raise: convert them with `asarray`.",
+)
 def mean(
     a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = None
 ) -> Array:
-    """Compute the mean over axes, in floating point; of short floats, in float32.
-
-    Args:
-        a: an array or a number. Lists raise: convert them with `asarray`.
-        axis: an axis or several; None for all.
-        dtype: the dtype to compute in and of the result.
-        out: must be None: arrays do not change, so nothing can be written into one.
-        keepdims: whether to keep the reduced axes, with size 1.
-        where: booleans that broadcast with the array; elements where they are false are ignored.
-
-    Returns:
-        An array of floats without the axes; NaN for empty axes.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.mean(wnp.array([[1, 2], [3, 4]]), axis=0)
-    Array([2., 3.], dtype=float32)
-    """
+    """Compute the mean over axes, in floating point; of short floats, in float32."""
     check_arraylike("mean", a)
     check_no_out("mean", out)
     a = ensure_array(a)
@@ -562,41 +482,25 @@ def _weight_axes(a: Array, axis: Any, weights: Array) -> tuple[int, ...]:
 # --------------------------------------------------------------------------------------- positions of extrema
 
 
+@document(
+    "An array of int32 positions. NaN counts as the largest.",
+    "wnp.argmax(wnp.array([[1, 5, 5], [7, 0, 2]]), axis=1) -> Array([1, 0], dtype=int32)",
+    a="an array or a number. Lists raise: convert them with `asarray`.",
+    axis="an axis; None for the flattened array.",
+)
 def argmax(a: Any, axis: int | None = None, out: Any = None, keepdims: bool | None = None) -> Array:
-    """Return the index of the first largest element along an axis, or in the flattened array.
-
-    Args:
-        a: an array or a number. Lists raise: convert them with `asarray`.
-        axis: an axis; None for the flattened array.
-        out: must be None: arrays do not change, so nothing can be written into one.
-        keepdims: whether to keep the reduced axes, with size 1.
-
-    Returns:
-        An array of int32 positions. NaN counts as the largest.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.argmax(wnp.array([[1, 5, 5], [7, 0, 2]]), axis=1)
-    Array([1, 0], dtype=int32)
-    """
+    """Return the index of the first largest element along an axis, or in the flattened array."""
     return _position("argmax", lax.argmax, a, axis, out, keepdims)
 
 
+@document(
+    "An array of int32 positions. NaN counts as the smallest.",
+    "wnp.argmin(wnp.array([[1, 5, 1], [7, 0, 2]]), axis=1) -> Array([0, 1], dtype=int32)",
+    a="an array or a number. Lists raise: convert them with `asarray`.",
+    axis="an axis; None for the flattened array.",
+)
 def argmin(a: Any, axis: int | None = None, out: Any = None, keepdims: bool | None = None) -> Array:
-    """Return the index of the first smallest element along an axis, or in the flattened array.
-
-    Args:
-        a: an array or a number. Lists raise: convert them with `asarray`.
-        axis: an axis; None for the flattened array.
-        out: must be None: arrays do not change, so nothing can be written into one.
-        keepdims: whether to keep the reduced axes, with size 1.
-
-    Returns:
-        An array of int32 positions. NaN counts as the smallest.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.argmin(wnp.array([[1, 5, 1], [7, 0, 2]]), axis=1)
-    Array([0, 1], dtype=int32)
-    """
+    """Return the index of the first smallest element along an axis, or in the flattened array."""
     return _position("argmin", lax.argmin, a, axis, out, keepdims)
 
 
@@ -640,6 +544,11 @@ def _without_nan(name: str, a: Any, value: Any) -> tuple[Array, Array | None]:
     return choose(missing, cast(value(a.dtype) if callable(value) else value, a.dtype), a), missing
 
 
+@document(
+    "An array without the axes; 0 where all are NaN.",
+    "wnp.nansum(wnp.array([1.0, wnp.nan])) -> Array(1., dtype=float32)",
+    a="an array or a number. Lists raise: convert them with `asarray`.",
+)
 def nansum(
     a: Any,
     axis: Any = None,
@@ -649,24 +558,7 @@ def nansum(
     initial: Any = None,
     where: Any = None,
 ) -> Array:
-    """Sum over axes, ignoring NaN.
-
-    Args:
-        a: an array or a number. Lists raise: convert them with `asarray`.
-        axis: an axis or several; None for all.
-        dtype: the dtype to compute in and of the result.
-        out: must be None: arrays do not change, so nothing can be written into one.
-        keepdims: whether to keep the reduced axes, with size 1.
-        initial: the value that the reduction begins with; needed for empty axes if the reduction has no identity.
-        where: booleans that broadcast with the array; elements where they are false are ignored.
-
-    Returns:
-        An array without the axes; 0 where all are NaN.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.nansum(wnp.array([1.0, wnp.nan]))
-    Array(1., dtype=float32)
-    """
+    """Sum over axes, ignoring NaN."""
     return sum(_without_nan("nansum", a, 0)[0], axis, dtype, out, keepdims, initial, where)
 
 
@@ -705,26 +597,15 @@ def _unless_missing(out: Array, missing: Any, axis: Any, keepdims: bool, initial
     return select_where(all(missing, axis, keepdims=keepdims, where=where), scalar_like(out, math.nan), out)
 
 
+@document(
+    "An array of floats without the axes; NaN where all are NaN.",
+    "wnp.nanmean(wnp.array([1.0, wnp.nan, 3.0])) -> Array(2., dtype=float32)",
+    a="an array or a number. Lists raise: convert them with `asarray`.",
+)
 def nanmean(
     a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, where: Any = None
 ) -> Array:
-    """Compute the mean over axes, ignoring NaN.
-
-    Args:
-        a: an array or a number. Lists raise: convert them with `asarray`.
-        axis: an axis or several; None for all.
-        dtype: the dtype to compute in and of the result.
-        out: must be None: arrays do not change, so nothing can be written into one.
-        keepdims: whether to keep the reduced axes, with size 1.
-        where: booleans that broadcast with the array; elements where they are false are ignored.
-
-    Returns:
-        An array of floats without the axes; NaN where all are NaN.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.nanmean(wnp.array([1.0, wnp.nan, 3.0]))
-    Array(2., dtype=float32)
-    """
+    """Compute the mean over axes, ignoring NaN."""
     plain, missing = _without_nan("nanmean", a, 0)
     if missing is None:
         return mean(plain, axis, dtype, out, keepdims, where=where)

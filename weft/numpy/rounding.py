@@ -11,6 +11,7 @@ import numpy as np
 from weft import lax
 from weft.base import dtypes
 from weft.base.arguments import index
+from weft.numpy.argument_docs import document
 from weft.numpy.creation import convert_dtype
 from weft.numpy.elementwise import floor_divide
 from weft.numpy.transcendental import one_argument
@@ -35,51 +36,30 @@ rint = one_argument(
 )
 
 
+@document(
+    "An array of the dtype of `x`. Its derivative is 0.",
+    "wnp.floor(wnp.array([1.7, -1.2])) -> Array([ 1., -2.], dtype=float32)",
+)
 def floor(x: Any, /) -> Array:
-    """Round down to an integer, as a float; integers are unchanged.
-
-    Args:
-        x: an array or a number.
-
-    Returns:
-        An array of the dtype of `x`. Its derivative is 0.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.floor(wnp.array([1.7, -1.2]))
-    Array([ 1., -2.], dtype=float32)
-    """
+    """Round down to an integer, as a float; integers are unchanged."""
     return _round_by("floor", lax.floor, x)
 
 
+@document(
+    "An array of the dtype of `x`. Its derivative is 0.",
+    "wnp.ceil(wnp.array([1.2, -1.7])) -> Array([ 2., -1.], dtype=float32)",
+)
 def ceil(x: Any, /) -> Array:
-    """Round up to an integer, as a float; integers are unchanged.
-
-    Args:
-        x: an array or a number.
-
-    Returns:
-        An array of the dtype of `x`. Its derivative is 0.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.ceil(wnp.array([1.2, -1.7]))
-    Array([ 2., -1.], dtype=float32)
-    """
+    """Round up to an integer, as a float; integers are unchanged."""
     return _round_by("ceil", lax.ceil, x)
 
 
+@document(
+    "An array of the dtype of `x`. Its derivative is 0.",
+    "wnp.trunc(wnp.array([1.7, -1.7])) -> Array([ 1., -1.], dtype=float32)",
+)
 def trunc(x: Any) -> Array:
-    """Truncate to the integer part, as a float; integers are unchanged.
-
-    Args:
-        x: an array or a number.
-
-    Returns:
-        An array of the dtype of `x`. Its derivative is 0.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.trunc(wnp.array([1.7, -1.7]))
-    Array([ 1., -1.], dtype=float32)
-    """
+    """Truncate to the integer part, as a float; integers are unchanged."""
     return _round_by("trunc", lambda v: choose(lax.lt(v, scalar_like(v, 0)), lax.ceil(v), lax.floor(v)), x)
 
 

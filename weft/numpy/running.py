@@ -10,6 +10,7 @@ import numpy as np
 from weft import lax
 from weft.base import dtypes
 from weft.base.errors import ArgumentError
+from weft.numpy.argument_docs import document
 from weft.numpy.creation import convert_dtype, full_array
 from weft.numpy.reductions import _strong, _without_nan, accumulation_integer
 from weft.numpy.util import (
@@ -48,79 +49,45 @@ def _accumulate(operation: Callable[..., Any], a: Array, axis: int) -> Array:
     return convert_dtype(extreme(convert_dtype(a, np.dtype(np.uint8)), axis), a.dtype)
 
 
+@document(
+    "An array of the shape of `a`, flattened if `axis` is None.",
+    "wnp.cumsum(wnp.array([1, 2, 3])) -> Array([1, 3, 6], dtype=int32)",
+    a="an array or a number. Lists raise: convert them with `asarray`.",
+    axis="an axis; None for the flattened array.",
+)
 def cumsum(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Array:
-    """Compute the cumulative sum along an axis, or over the flattened array.
-
-    Args:
-        a: an array or a number. Lists raise: convert them with `asarray`.
-        axis: an axis; None for the flattened array.
-        dtype: the dtype to compute in and of the result.
-        out: must be None: arrays do not change, so nothing can be written into one.
-
-    Returns:
-        An array of the shape of `a`, flattened if `axis` is None.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.cumsum(wnp.array([1, 2, 3]))
-    Array([1, 3, 6], dtype=int32)
-    """
+    """Compute the cumulative sum along an axis, or over the flattened array."""
     return _running("cumsum", lax.cumsum, a, axis, dtype, out, None)
 
 
+@document(
+    "An array of the shape of `a`, flattened if `axis` is None.",
+    "wnp.cumprod(wnp.array([1, 2, 3])) -> Array([1, 2, 6], dtype=int32)",
+    a="an array or a number. Lists raise: convert them with `asarray`.",
+    axis="an axis; None for the flattened array.",
+)
 def cumprod(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Array:
-    """Compute the cumulative product along an axis, or over the flattened array.
-
-    Args:
-        a: an array or a number. Lists raise: convert them with `asarray`.
-        axis: an axis; None for the flattened array.
-        dtype: the dtype to compute in and of the result.
-        out: must be None: arrays do not change, so nothing can be written into one.
-
-    Returns:
-        An array of the shape of `a`, flattened if `axis` is None.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.cumprod(wnp.array([1, 2, 3]))
-    Array([1, 2, 6], dtype=int32)
-    """
+    """Compute the cumulative product along an axis, or over the flattened array."""
     return _running("cumprod", lax.cumprod, a, axis, dtype, out, None)
 
 
+@document(
+    "An array of the shape of `a`, flattened if `axis` is None.",
+    "wnp.nancumsum(wnp.array([1.0, wnp.nan, 3.0])) -> Array([1., 1., 4.], dtype=float32)",
+    axis="an axis; None for the flattened array.",
+)
 def nancumsum(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Array:
-    """Compute the cumulative sum, with 0 in place of NaN.
-
-    Args:
-        a: an array.
-        axis: an axis; None for the flattened array.
-        dtype: the dtype to compute in and of the result.
-        out: must be None: arrays do not change, so nothing can be written into one.
-
-    Returns:
-        An array of the shape of `a`, flattened if `axis` is None.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.nancumsum(wnp.array([1.0, wnp.nan, 3.0]))
-    Array([1., 1., 4.], dtype=float32)
-    """
+    """Compute the cumulative sum, with 0 in place of NaN."""
     return _running("nancumsum", lax.cumsum, a, axis, dtype, out, 0)
 
 
+@document(
+    "An array of the shape of `a`, flattened if `axis` is None.",
+    "wnp.nancumprod(wnp.array([2.0, wnp.nan, 3.0])) -> Array([2., 2., 6.], dtype=float32)",
+    axis="an axis; None for the flattened array.",
+)
 def nancumprod(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Array:
-    """Compute the cumulative product, with 1 in place of NaN.
-
-    Args:
-        a: an array.
-        axis: an axis; None for the flattened array.
-        dtype: the dtype to compute in and of the result.
-        out: must be None: arrays do not change, so nothing can be written into one.
-
-    Returns:
-        An array of the shape of `a`, flattened if `axis` is None.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.nancumprod(wnp.array([2.0, wnp.nan, 3.0]))
-    Array([2., 2., 6.], dtype=float32)
-    """
+    """Compute the cumulative product, with 1 in place of NaN."""
     return _running("nancumprod", lax.cumprod, a, axis, dtype, out, 1)
 
 

@@ -13,6 +13,7 @@ from weft.base.arguments import index
 from weft.base.errors import ArgumentError, ImmutableArrayError
 from weft.base.source import user_line
 from weft.indexing.expression import Expression
+from weft.numpy.argument_docs import document
 from weft.numpy.creation import convert_dtype, full_array
 from weft.numpy.elementwise import remainder
 from weft.numpy.extremes import clip
@@ -178,22 +179,16 @@ def known_size(size: Any, name: str, argument: str = "size") -> Any:
     return index(value[()])
 
 
+@document(
+    "A tuple of integer vectors.",
+    "wnp.nonzero(wnp.array([0, 3, 0, 4])) -> (Array([1, 3], dtype=int32),)",
+    size="the number of indices to return; needed under `jit`.",
+    fill_value="the value of missing indices: a number, or one for each axis.",
+)
 def nonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> tuple[Array, ...]:
     """Return the indices of nonzero elements, one array for each axis.
 
     Under `jit`, `size` is the number of indices to return: missing ones are filled with `fill_value` (0 if not given).
-
-    Args:
-        a: an array.
-        size: the number of indices to return; needed under `jit`.
-        fill_value: the value of missing indices: a number, or one for each axis.
-
-    Returns:
-        A tuple of integer vectors.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.nonzero(wnp.array([0, 3, 0, 4]))
-    (Array([1, 3], dtype=int32),)
     """
     check_arraylike("nonzero", a)
     a = ensure_array(a)

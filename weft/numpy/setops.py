@@ -14,6 +14,7 @@ from weft import lax
 from weft.base import dtypes
 from weft.base.errors import ArgumentError
 from weft.indexing.dimension import is_symbolic
+from weft.numpy.argument_docs import document
 from weft.numpy.creation import full_array
 from weft.numpy.extremes import clip
 from weft.numpy.logic import logical_not
@@ -186,21 +187,13 @@ def unique_all(x: Any, /, *, size: int | None = None, fill_value: Any = None) ->
     return UniqueAll(*unique(x, True, True, True, equal_nan=False, size=size, fill_value=fill_value))
 
 
+@document(
+    "A named tuple of `values` and `counts`.",
+    "wnp.unique_counts(wnp.array([3, 1, 3])).counts -> Array([1, 2], dtype=int32)",
+    x="an array; it is flattened.",
+)
 def unique_counts(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> UniqueCounts:
-    """Return distinct elements and their counts.
-
-    Args:
-        x: an array; it is flattened.
-        size: the number of elements to return; needed under `jit`.
-        fill_value: the value of elements beyond the last distinct one.
-
-    Returns:
-        A named tuple of `values` and `counts`.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.unique_counts(wnp.array([3, 1, 3])).counts
-    Array([1, 2], dtype=int32)
-    """
+    """Return distinct elements and their counts."""
     return UniqueCounts(*unique(x, return_counts=True, equal_nan=False, size=size, fill_value=fill_value))
 
 
@@ -209,21 +202,13 @@ def unique_inverse(x: Any, /, *, size: int | None = None, fill_value: Any = None
     return UniqueInverse(*unique(x, return_inverse=True, equal_nan=False, size=size, fill_value=fill_value))
 
 
+@document(
+    "A vector in ascending order.",
+    "wnp.unique_values(wnp.array([3, 1, 3])) -> Array([1, 3], dtype=int32)",
+    x="an array; it is flattened.",
+)
 def unique_values(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> Array:
-    """Return the distinct elements.
-
-    Args:
-        x: an array; it is flattened.
-        size: the number of elements to return; needed under `jit`.
-        fill_value: the value of elements beyond the last distinct one.
-
-    Returns:
-        A vector in ascending order.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.unique_values(wnp.array([3, 1, 3]))
-    Array([1, 3], dtype=int32)
-    """
+    """Return the distinct elements."""
     return unique(x, equal_nan=False, size=size, fill_value=fill_value)
 
 

@@ -14,6 +14,7 @@ from weft.base import dtypes
 from weft.base.arguments import index
 from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.base.source import user_stacklevel
+from weft.numpy.argument_docs import document
 from weft.numpy.creation import convert_dtype, full_array
 from weft.numpy.extremes import clip
 from weft.numpy.manipulation import ravel
@@ -128,20 +129,14 @@ def sort_complex(a: Any) -> Array:
     return convert_dtype(out, dtypes.canonicalize_dtype(dtypes.to_complex_dtype(out.dtype)))
 
 
+@document(
+    "An array of positions.",
+    "wnp.lexsort([wnp.array([1, 0, 2]), wnp.array([0, 0, -1])]) -> Array([2, 1, 0], dtype=int32)",
+    keys="a sequence of arrays of one shape.",
+    axis="an axis; None for the flattened array.",
+)
 def lexsort(keys: Any, axis: int = -1) -> Array:
-    """Return the indices that sort by several keys; the last key is the primary one.
-
-    Args:
-        keys: a sequence of arrays of one shape.
-        axis: an axis; None for the flattened array.
-
-    Returns:
-        An array of positions.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.lexsort([wnp.array([1, 0, 2]), wnp.array([0, 0, -1])])
-    Array([2, 1, 0], dtype=int32)
-    """
+    """Return the indices that sort by several keys; the last key is the primary one."""
     if not isinstance(keys, (list, tuple)) and not np.ndim(keys):
         raise ArgumentTypeError("lexsort needs a sequence of keys.", received="a scalar", fix="lexsort([last, first])")
     arrays = [keys[i] for i in range(keys.shape[0])] if isinstance(keys, (Array, np.ndarray)) else list(keys)

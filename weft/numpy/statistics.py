@@ -13,6 +13,7 @@ from weft.api.shardings import split_result
 from weft.base import dtypes
 from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.indexing.dimension import product
+from weft.numpy.argument_docs import document
 from weft.numpy.complex_parts import conjugate, imag, real
 from weft.numpy.contraction import dot
 from weft.numpy.creation import convert_dtype, full_array
@@ -38,6 +39,13 @@ from weft.trace.array import Array
 _METHODS = ("linear", "lower", "higher", "midpoint", "nearest", "inverted_cdf")
 
 
+@document(
+    "An array of floats.",
+    "wnp.quantile(wnp.array([1.0, 2.0, 3.0]), 0.25) -> Array(1.5, dtype=float32)",
+    q="fractions from 0 to 1; an array of them is the first axis of the result.",
+    method='the interpolation between two elements: "linear", "lower", "higher", "midpoint", "nearest" '
+    "and others of NumPy's.",
+)
 def quantile(
     a: Any,
     q: Any,
@@ -49,29 +57,16 @@ def quantile(
     *,
     weights: Any = None,
 ) -> Array:
-    """Compute the values below which the fractions `q` of the elements over axes lie.
-
-    Args:
-        a: an array.
-        q: fractions from 0 to 1; an array of them is the first axis of the result.
-        axis: an axis or several; None for all.
-        out: must be None: arrays do not change, so nothing can be written into one.
-        overwrite_input: must be False: arrays do not change.
-        method: the interpolation between two elements: "linear", "lower", "higher", "midpoint", "nearest" and others
-            of NumPy's.
-        keepdims: whether to keep the reduced axes, with size 1.
-        weights: a weight for each element, with method "inverted_cdf".
-
-    Returns:
-        An array of floats.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.quantile(wnp.array([1.0, 2.0, 3.0]), 0.25)
-    Array(1.5, dtype=float32)
-    """
+    """Compute the values below which the fractions `q` of the elements over axes lie."""
     return _quantile("quantile", a, q, 1.0, axis, out, overwrite_input, method, keepdims, weights, False)
 
 
+@document(
+    "An array of floats; NaN where all are NaN.",
+    "wnp.nanquantile(wnp.array([1.0, wnp.nan, 3.0]), 0.5) -> Array(2., dtype=float32)",
+    q="fractions from 0 to 1.",
+    method="the interpolation between two elements.",
+)
 def nanquantile(
     a: Any,
     q: Any,
@@ -83,28 +78,17 @@ def nanquantile(
     *,
     weights: Any = None,
 ) -> Array:
-    """Compute quantiles, ignoring NaN.
-
-    Args:
-        a: an array.
-        q: fractions from 0 to 1.
-        axis: an axis or several; None for all.
-        out: must be None: arrays do not change, so nothing can be written into one.
-        overwrite_input: must be False: arrays do not change.
-        method: the interpolation between two elements.
-        keepdims: whether to keep the reduced axes, with size 1.
-        weights: a weight for each element, with method "inverted_cdf".
-
-    Returns:
-        An array of floats; NaN where all are NaN.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.nanquantile(wnp.array([1.0, wnp.nan, 3.0]), 0.5)
-    Array(2., dtype=float32)
-    """
+    """Compute quantiles, ignoring NaN."""
     return _quantile("nanquantile", a, q, 1.0, axis, out, overwrite_input, method, keepdims, weights, True)
 
 
+@document(
+    "An array of floats.",
+    "wnp.percentile(wnp.array([1.0, 2.0, 3.0]), 50) -> Array(2., dtype=float32)",
+    q="percentages from 0 to 100; an array of them is the first axis of the result.",
+    method='the interpolation between two elements: "linear", "lower", "higher", "midpoint", "nearest" '
+    "and others of NumPy's.",
+)
 def percentile(
     a: Any,
     q: Any,
@@ -117,33 +101,19 @@ def percentile(
     weights: Any = None,
     out_sharding: Any = None,
 ) -> Array:
-    """Compute the values below which `q` percent of the elements over axes lie.
-
-    Args:
-        a: an array.
-        q: percentages from 0 to 100; an array of them is the first axis of the result.
-        axis: an axis or several; None for all.
-        out: must be None: arrays do not change, so nothing can be written into one.
-        overwrite_input: must be False: arrays do not change.
-        method: the interpolation between two elements: "linear", "lower", "higher", "midpoint", "nearest" and others
-            of NumPy's.
-        keepdims: whether to keep the reduced axes, with size 1.
-        weights: a weight for each element, with method "inverted_cdf".
-        out_sharding: the sharding of the result; by default it follows from the operands.
-
-    Returns:
-        An array of floats.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.percentile(wnp.array([1.0, 2.0, 3.0]), 50)
-    Array(2., dtype=float32)
-    """
+    """Compute the values below which `q` percent of the elements over axes lie."""
     options = axis, out, overwrite_input, method, keepdims
     if out_sharding is not None:
         return split_result(percentile, out_sharding, a, q, *options, weights=weights)
     return _quantile("percentile", a, q, 100.0, *options, weights, False)
 
 
+@document(
+    "An array of floats; NaN where all are NaN.",
+    "wnp.nanpercentile(wnp.array([1.0, wnp.nan, 3.0]), 50) -> Array(2., dtype=float32)",
+    q="percentages from 0 to 100.",
+    method="the interpolation between two elements.",
+)
 def nanpercentile(
     a: Any,
     q: Any,
@@ -155,67 +125,27 @@ def nanpercentile(
     *,
     weights: Any = None,
 ) -> Array:
-    """Compute percentiles, ignoring NaN.
-
-    Args:
-        a: an array.
-        q: percentages from 0 to 100.
-        axis: an axis or several; None for all.
-        out: must be None: arrays do not change, so nothing can be written into one.
-        overwrite_input: must be False: arrays do not change.
-        method: the interpolation between two elements.
-        keepdims: whether to keep the reduced axes, with size 1.
-        weights: a weight for each element, with method "inverted_cdf".
-
-    Returns:
-        An array of floats; NaN where all are NaN.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.nanpercentile(wnp.array([1.0, wnp.nan, 3.0]), 50)
-    Array(2., dtype=float32)
-    """
+    """Compute percentiles, ignoring NaN."""
     return _quantile("nanpercentile", a, q, 100.0, axis, out, overwrite_input, method, keepdims, weights, True)
 
 
+@document(
+    "An array of floats without the axes; NaN if there is one.",
+    "wnp.median(wnp.array([1, 7, 2, 4])) -> Array(3., dtype=float32)",
+)
 def median(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, keepdims: bool = False) -> Array:
-    """Compute the middle element over axes, or the mean of the two in the middle.
-
-    Args:
-        a: an array.
-        axis: an axis or several; None for all.
-        out: must be None: arrays do not change, so nothing can be written into one.
-        overwrite_input: must be False: arrays do not change.
-        keepdims: whether to keep the reduced axes, with size 1.
-
-    Returns:
-        An array of floats without the axes; NaN if there is one.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.median(wnp.array([1, 7, 2, 4]))
-    Array(3., dtype=float32)
-    """
+    """Compute the middle element over axes, or the mean of the two in the middle."""
     return _quantile("median", a, 0.5, 1.0, axis, out, overwrite_input, "linear", keepdims, None, False)
 
 
+@document(
+    "An array of floats; NaN where all are NaN.",
+    "wnp.nanmedian(wnp.array([1.0, wnp.nan, 3.0])) -> Array(2., dtype=float32)",
+)
 def nanmedian(
     a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, keepdims: bool = False
 ) -> Array:
-    """Compute the median, ignoring NaN.
-
-    Args:
-        a: an array.
-        axis: an axis or several; None for all.
-        out: must be None: arrays do not change, so nothing can be written into one.
-        overwrite_input: must be False: arrays do not change.
-        keepdims: whether to keep the reduced axes, with size 1.
-
-    Returns:
-        An array of floats; NaN where all are NaN.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.nanmedian(wnp.array([1.0, wnp.nan, 3.0]))
-    Array(2., dtype=float32)
-    """
+    """Compute the median, ignoring NaN."""
     return _quantile("nanmedian", a, 0.5, 1.0, axis, out, overwrite_input, "linear", keepdims, None, True)
 
 

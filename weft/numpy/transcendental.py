@@ -8,6 +8,7 @@ from typing import Any
 
 from weft import lax
 from weft.base import dtypes
+from weft.numpy.argument_docs import document
 from weft.numpy.util import (
     choose,
     dtype_kind,
@@ -228,36 +229,22 @@ atanh = one_argument(
 )
 
 
+@document(
+    "An array of floats; integers are converted first. -inf at 0, NaN below.",
+    "wnp.log2(wnp.array([1.0, 2.0, 8.0])).round(4) -> Array([0., 1., 3.], dtype=float32)",
+)
 def log2(x: Any, /) -> Array:
-    """Compute the logarithm to base 2.
-
-    Args:
-        x: an array or a number.
-
-    Returns:
-        An array of floats; integers are converted first. -inf at 0, NaN below.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.log2(wnp.array([1.0, 2.0, 8.0])).round(4)
-    Array([0., 1., 3.], dtype=float32)
-    """
+    """Compute the logarithm to base 2."""
     (x,) = promote_args_inexact("log2", x)
     return in_float32(lambda x: _divide_by(lax.log(x), math.log(2)), strong(ensure_array(x)))
 
 
+@document(
+    "An array of floats; integers are converted first. -inf at 0, NaN below.",
+    "wnp.log10(wnp.array([1.0, 100.0])).round(4) -> Array([0., 2.], dtype=float32)",
+)
 def log10(x: Any, /) -> Array:
-    """Compute the logarithm to base 10.
-
-    Args:
-        x: an array or a number.
-
-    Returns:
-        An array of floats; integers are converted first. -inf at 0, NaN below.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.log10(wnp.array([1.0, 100.0])).round(4)
-    Array([0., 2.], dtype=float32)
-    """
+    """Compute the logarithm to base 10."""
     (x,) = promote_args_inexact("log10", x)
     return in_float32(lambda x: _divide_by(lax.log(x), math.log(10)), strong(ensure_array(x)))
 
@@ -273,56 +260,30 @@ def _divide_by(x: Array, divisor: float) -> Array:
 # ------------------------------------------------------------------------------------------------ trigonometry
 
 
+@document(
+    "Angles from -pi to pi; signs of zeros matter. The derivative at the origin is NaN.",
+    "wnp.arctan2(1.0, wnp.array([1.0, -1.0])).round(3) -> Array([0.785, 2.356], dtype=float32)",
+)
 def arctan2(x1: Any, x2: Any, /) -> Array:
-    """Compute the angle of the point with ordinate `x1` and abscissa `x2`, in radians.
-
-    Args:
-        x1: an array or a number.
-        x2: an array or a number that broadcasts with `x1`.
-
-    Returns:
-        Angles from -pi to pi; signs of zeros matter. The derivative at the origin is NaN.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.arctan2(1.0, wnp.array([1.0, -1.0])).round(3)
-    Array([0.785, 2.356], dtype=float32)
-    """
+    """Compute the angle of the point with ordinate `x1` and abscissa `x2`, in radians."""
     return lax.atan2(*promote_args_inexact("arctan2", x1, x2))
 
 
 atan2 = arctan2
 
 
+@document(
+    "An array of floats.", "wnp.deg2rad(wnp.array([0.0, 180.0])).round(3) -> Array([0.   , 3.142], dtype=float32)"
+)
 def deg2rad(x: Any, /) -> Array:
-    """Convert degrees to radians.
-
-    Args:
-        x: an array or a number.
-
-    Returns:
-        An array of floats.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.deg2rad(wnp.array([0.0, 180.0])).round(3)
-    Array([0.   , 3.142], dtype=float32)
-    """
+    """Convert degrees to radians."""
     (x,) = promote_args_inexact("deg2rad", x)
     return lax.mul(x, scalar_like(x, math.pi / 180))
 
 
+@document("An array of floats.", "wnp.rad2deg(wnp.pi) -> Array(180., dtype=float32, weak_type=True)")
 def rad2deg(x: Any, /) -> Array:
-    """Convert radians to degrees.
-
-    Args:
-        x: an array or a number.
-
-    Returns:
-        An array of floats.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.rad2deg(wnp.pi)
-    Array(180., dtype=float32, weak_type=True)
-    """
+    """Convert radians to degrees."""
     (x,) = promote_args_inexact("rad2deg", x)
     return lax.mul(x, scalar_like(x, 180 / math.pi))
 
@@ -333,19 +294,12 @@ radians = deg2rad
 degrees = rad2deg
 
 
+@document(
+    "An array of floats, with right derivatives of all orders at 0.",
+    "wnp.sinc(wnp.array([0.0, 0.5])).round(3) -> Array([1.   , 0.637], dtype=float32)",
+)
 def sinc(x: Any, /) -> Array:
-    """Compute sin(pi x) / (pi x), and 1 at 0.
-
-    Args:
-        x: an array or a number.
-
-    Returns:
-        An array of floats, with right derivatives of all orders at 0.
-
-    >>> import weft.numpy as wnp
-    >>> wnp.sinc(wnp.array([0.0, 0.5])).round(3)
-    Array([1.   , 0.637], dtype=float32)
-    """
+    """Compute sin(pi x) / (pi x), and 1 at 0."""
     return in_float32(_sinc, *promote_args_inexact("sinc", x))
 
 

@@ -25,6 +25,7 @@ from weft.numpy.util import (
     get_dtype,
     get_shape,
 )
+from weft.random.argument_docs import document
 from weft.random.keys import draw_bits, one_key, split_keys
 from weft.random.uniform import (
     draw_shape,
@@ -174,21 +175,13 @@ def _bernoulli(key: Array, p: Any, *, shape: tuple[Any, ...], dtype: np.dtype[An
 
 
 @takes_out_sharding
+@document(
+    "An array of -1 and 1.",
+    "random.rademacher(random.key(0), (4,)) -> Array([-1, -1,  1,  1], dtype=int32)",
+    dtype="the dtype; integers by default.",
+)
 def rademacher(key: Any, shape: Any = (), dtype: Any = None) -> Array:
-    """Draw -1 or 1 with equal probability.
-
-    Args:
-        key: a random key. Use each key once: `split` makes new ones.
-        shape: the shape of the result.
-        dtype: the dtype; integers by default.
-
-    Returns:
-        An array of -1 and 1.
-
-    >>> from weft import random
-    >>> random.rademacher(random.key(0), (4,))
-    Array([-1, -1,  1,  1], dtype=int32)
-    """
+    """Draw -1 or 1 with equal probability."""
     typed, _ = one_key("rademacher", key)
     return _rademacher(
         typed, shape=as_shape(shape), dtype=dtypes.requested_dtype(int if dtype is None else dtype, "rademacher")

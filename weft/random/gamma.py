@@ -16,6 +16,7 @@ from weft.base.arguments import index
 from weft.base.errors import ArgumentError
 from weft.numpy.util import as_shape, get_shape
 from weft.primitives.random.bits import random_split
+from weft.random.argument_docs import document
 from weft.random.discrete import draw_rademacher
 from weft.random.keys import one_key, split_keys
 from weft.random.normal import draw_normal
@@ -24,22 +25,14 @@ from weft.trace.array import Array
 
 
 @takes_out_sharding
+@document(
+    "Floats, with derivatives with respect to `a`.",
+    "random.gamma(random.key(0), 2.0, (1000,)).mean().round() == 2 -> Array(True, dtype=bool)",
+    a="the shape parameter, positive.",
+    shape="the shape of the result, to which parameters broadcast; their own shape by default.",
+)
 def gamma(key: Any, a: Any, shape: Any = None, dtype: Any = None) -> Array:
-    """Draw gamma numbers, of density x^(a - 1) exp(-x) / Γ(a); for small `a` many underflow to 0, see `loggamma`.
-
-    Args:
-        key: a random key. Use each key once: `split` makes new ones.
-        a: the shape parameter, positive.
-        shape: the shape of the result, to which parameters broadcast; their own shape by default.
-        dtype: a floating-point dtype; float32 by default.
-
-    Returns:
-        Floats, with derivatives with respect to `a`.
-
-    >>> from weft import random
-    >>> random.gamma(random.key(0), 2.0, (1000,)).mean().round() == 2
-    Array(True, dtype=bool)
-    """
+    """Draw gamma numbers, of density x^(a - 1) exp(-x) / Γ(a); for small `a` many underflow to 0, see `loggamma`."""
     return _draw("gamma", key, a, shape, dtype, log_space=False)
 
 
@@ -151,17 +144,13 @@ def _beta(key: Array, a: Any, b: Any, *, shape: tuple[Any, ...]) -> Array:
 
 
 @takes_out_sharding
+@document(
+    "Floats; the last axis sums to 1.",
+    alpha="positive concentrations.",
+    shape="the shape of the result, to which parameters broadcast; their own shape by default.",
+)
 def dirichlet(key: Any, alpha: Any, shape: Any = None, dtype: Any = None) -> Array:
     """Draw Dirichlet vectors, nonnegative with sum 1, with concentrations along the last axis of alpha.
-
-    Args:
-        key: a random key. Use each key once: `split` makes new ones.
-        alpha: positive concentrations.
-        shape: the shape of the result, to which parameters broadcast; their own shape by default.
-        dtype: a floating-point dtype; float32 by default.
-
-    Returns:
-        Floats; the last axis sums to 1.
 
     >>> import weft.numpy as wnp
     >>> from weft import random
@@ -184,22 +173,14 @@ def _dirichlet(key: Array, alpha: Any, *, shape: tuple[Any, ...]) -> Array:
 
 
 @takes_out_sharding
+@document(
+    "Floats.",
+    "random.chisquare(random.key(0), 3.0, (2,)).shape -> (2,)",
+    df="degrees of freedom, positive.",
+    shape="the shape of the result, to which parameters broadcast; their own shape by default.",
+)
 def chisquare(key: Any, df: Any, shape: Any = None, dtype: Any = None) -> Array:
-    """Draw chi-square numbers with df degrees of freedom.
-
-    Args:
-        key: a random key. Use each key once: `split` makes new ones.
-        df: degrees of freedom, positive.
-        shape: the shape of the result, to which parameters broadcast; their own shape by default.
-        dtype: a floating-point dtype; float32 by default.
-
-    Returns:
-        Floats.
-
-    >>> from weft import random
-    >>> random.chisquare(random.key(0), 3.0, (2,)).shape
-    (2,)
-    """
+    """Draw chi-square numbers with df degrees of freedom."""
     typed, _ = one_key("chisquare", key)
     found = real_dtype("chisquare", dtype)
     (df,) = parameters("chisquare", found, df)
@@ -230,22 +211,14 @@ def _f(key: Array, dfnum: Any, dfden: Any, *, shape: tuple[Any, ...], dtype: np.
 
 
 @takes_out_sharding
+@document(
+    "Floats.",
+    "random.t(random.key(0), 3.0, (2,)).shape -> (2,)",
+    df="degrees of freedom, positive.",
+    shape="the shape of the result, to which parameters broadcast; their own shape by default.",
+)
 def t(key: Any, df: Any, shape: Any = None, dtype: Any = None) -> Array:
-    """Draw Student's t numbers with df degrees of freedom.
-
-    Args:
-        key: a random key. Use each key once: `split` makes new ones.
-        df: degrees of freedom, positive.
-        shape: the shape of the result, to which parameters broadcast; their own shape by default.
-        dtype: a floating-point dtype; float32 by default.
-
-    Returns:
-        Floats.
-
-    >>> from weft import random
-    >>> random.t(random.key(0), 3.0, (2,)).shape
-    (2,)
-    """
+    """Draw Student's t numbers with df degrees of freedom."""
     typed, _ = one_key("t", key)
     found = real_dtype("t", dtype)
     (df,) = parameters("t", found, df)

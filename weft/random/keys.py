@@ -31,6 +31,7 @@ from weft.primitives.random.bits import (
     random_unwrap,
     random_wrap,
 )
+from weft.random.argument_docs import document
 from weft.trace.array import Array
 
 
@@ -109,20 +110,14 @@ def key(seed: int | Any, *, impl: Any = None, dtype: Any = None) -> Array:
     return _make("key", seed, _resolve(impl, dtype))
 
 
+@document(
+    "A vector of uint32.",
+    "random.PRNGKey(42) -> Array([ 0, 42], dtype=uint32)",
+    seed="an integer.",
+    impl="the generator, see `key`.",
+)
 def PRNGKey(seed: int | Any, *, impl: Any = None) -> Array:
-    """Create a raw random key from an integer: a uint32 array of two words (a typed key with `enable_custom_prng`).
-
-    Args:
-        seed: an integer.
-        impl: the generator, see `key`.
-
-    Returns:
-        A vector of uint32.
-
-    >>> from weft import random
-    >>> random.PRNGKey(42)
-    Array([ 0, 42], dtype=uint32)
-    """
+    """Create a raw random key from an integer: a uint32 array of two words (a typed key with `enable_custom_prng`)."""
     typed = _make("PRNGKey", seed, key_dtype(impl))
     return typed if config.enable_custom_prng else random_unwrap(typed)
 
@@ -146,36 +141,20 @@ def wrap_key_data(key_bits_array: Any, *, impl: Any = None, dtype: Any = None) -
     return random_wrap(words if isinstance(words, Array) else np.asarray(words), impl=_resolve(impl, dtype))
 
 
+@document(
+    "An array of uint32, with one axis more.",
+    "random.key_data(random.key(42)) -> Array([ 0, 42], dtype=uint32)",
+    keys="keys of any shape.",
+)
 def key_data(keys: Any) -> Array:
-    """Return the words of keys, along a last dimension of a uint32 array.
-
-    Args:
-        keys: keys of any shape.
-
-    Returns:
-        An array of uint32, with one axis more.
-
-    >>> from weft import random
-    >>> random.key_data(random.key(42))
-    Array([ 0, 42], dtype=uint32)
-    """
+    """Return the words of keys, along a last dimension of a uint32 array."""
     typed, _ = as_keys("key_data", keys)
     return random_unwrap(typed)
 
 
+@document("A string.", "random.key_impl(random.key(0)) -> 'threefry2x32'", keys="keys of any shape.")
 def key_impl(keys: Any) -> str:
-    """Return the name of the generator that the keys belong to.
-
-    Args:
-        keys: keys of any shape.
-
-    Returns:
-        A string.
-
-    >>> from weft import random
-    >>> random.key_impl(random.key(0))
-    'threefry2x32'
-    """
+    """Return the name of the generator that the keys belong to."""
     typed, _ = as_keys("key_impl", keys)
     return typed.dtype.impl
 
@@ -228,15 +207,9 @@ def one_key(name: str, key: Any) -> tuple[Array, bool]:
     return typed, raw
 
 
+@document("An array of keys.", num="the number of keys, or a shape.")
 def split(key: Any, num: int | tuple[int, ...] = 2) -> Array:
     """Split a key into `num` new keys (or a shape of them); the old one must not be used again.
-
-    Args:
-        key: a random key. Use each key once: `split` makes new ones.
-        num: the number of keys, or a shape.
-
-    Returns:
-        An array of keys.
 
     >>> from weft import random
     >>> first, second = random.split(random.key(0))
@@ -248,15 +221,9 @@ def split(key: Any, num: int | tuple[int, ...] = 2) -> Array:
     return random_unwrap(keys) if raw else keys
 
 
+@document("A key.", data="an integer, which may be traced.")
 def fold_in(key: Any, data: Any) -> Array:
     """Derive a new key from a key and an integer, such as the index of a step; other integers yield other keys.
-
-    Args:
-        key: a random key. Use each key once: `split` makes new ones.
-        data: an integer, which may be traced.
-
-    Returns:
-        A key.
 
     >>> from weft import random
     >>> keys = [random.fold_in(random.key(0), step) for step in range(2)]
@@ -284,16 +251,9 @@ def clone(key: Any) -> Array:
 
 
 @takes_out_sharding
+@document("Unsigned integers.", dtype="an unsigned integer dtype.")
 def bits(key: Any, shape: Any = (), dtype: Any = None) -> Array:
     """Draw uniform unsigned integers over the whole range of `dtype` (by default the default unsigned type).
-
-    Args:
-        key: a random key. Use each key once: `split` makes new ones.
-        shape: the shape of the result.
-        dtype: an unsigned integer dtype.
-
-    Returns:
-        Unsigned integers.
 
     >>> import weft.numpy as wnp
     >>> from weft import random

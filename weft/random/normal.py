@@ -15,6 +15,7 @@ from weft.base import dtypes
 from weft.base.arguments import index
 from weft.base.errors import ArgumentError
 from weft.numpy.util import as_shape, broadcast_shape, get_shape
+from weft.random.argument_docs import document
 from weft.random.discrete import draw_rademacher
 from weft.random.keys import one_key, split_keys
 from weft.random.uniform import between, draw_shape, draw_uniform, parameters, real_dtype, sampler
@@ -31,21 +32,13 @@ def inexact_dtype(name: str, dtype: Any) -> np.dtype[Any]:
 
 
 @takes_out_sharding
+@document(
+    "An array of floats.",
+    "random.normal(random.key(0), (2, 3)).shape -> (2, 3)",
+    dtype="a floating-point or complex dtype; float32 by default.",
+)
 def normal(key: Any, shape: Any = (), dtype: Any = None) -> Array:
-    """Draw standard normal numbers; complex ones have independent parts and mean square 1.
-
-    Args:
-        key: a random key. Use each key once: `split` makes new ones.
-        shape: the shape of the result.
-        dtype: a floating-point or complex dtype; float32 by default.
-
-    Returns:
-        An array of floats.
-
-    >>> from weft import random
-    >>> random.normal(random.key(0), (2, 3)).shape
-    (2, 3)
-    """
+    """Draw standard normal numbers; complex ones have independent parts and mean square 1."""
     typed, _ = one_key("normal", key)
     return _normal(typed, shape=as_shape(shape), dtype=inexact_dtype("normal", dtype))
 

@@ -18,6 +18,7 @@ from weft.api.shardings import takes_out_sharding
 from weft.base import dtypes
 from weft.base.errors import ArgumentError
 from weft.numpy.util import as_shape, broadcast_shape, cast, check_arraylike, combining_ranks, get_shape
+from weft.random.argument_docs import document
 from weft.random.keys import draw_bits, one_key
 from weft.trace.array import Array
 
@@ -157,21 +158,11 @@ def _halves(x: Any) -> tuple[Any, Any]:
 
 
 @takes_out_sharding
+@document(
+    "Floats from 0 up.", "random.exponential(random.key(0), (1000,)).mean().round() == 1 -> Array(True, dtype=bool)"
+)
 def exponential(key: Any, shape: Any = (), dtype: Any = None) -> Array:
-    """Draw standard exponential numbers, of density exp(-x).
-
-    Args:
-        key: a random key. Use each key once: `split` makes new ones.
-        shape: the shape of the result.
-        dtype: a floating-point dtype; float32 by default.
-
-    Returns:
-        Floats from 0 up.
-
-    >>> from weft import random
-    >>> random.exponential(random.key(0), (1000,)).mean().round() == 1
-    Array(True, dtype=bool)
-    """
+    """Draw standard exponential numbers, of density exp(-x)."""
     typed, _ = one_key("exponential", key)
     return _exponential(typed, shape=as_shape(shape), dtype=real_dtype("exponential", dtype))
 
@@ -183,25 +174,12 @@ def _exponential(key: Array, *, shape: tuple[Any, ...], dtype: np.dtype[Any]) ->
 
 
 @takes_out_sharding
+@document("Floats.", "random.gumbel(random.key(0), (2,)).shape -> (2,)", mode='"low", "high" or "highest".')
 def gumbel(key: Any, shape: Any = (), dtype: Any = None, mode: str | None = None) -> Array:
     """Draw standard Gumbel numbers, -log(-log u).
 
     Mode 'high' resolves the right tail with twice the bits of 'low', and 'highest' both tails; in other dtypes than
-    float32 that is the same as 'high'.
-
-    Args:
-        key: a random key. Use each key once: `split` makes new ones.
-        shape: the shape of the result.
-        dtype: a floating-point dtype; float32 by default.
-        mode: "low", "high" or "highest".
-
-    Returns:
-        Floats.
-
-    >>> from weft import random
-    >>> random.gumbel(random.key(0), (2,)).shape
-    (2,)
-    """
+    float32 that is the same as 'high'."""
     typed, _ = one_key("gumbel", key)
     if mode not in (None, "low", "high", "highest"):
         raise ArgumentError(f"The mode of gumbel must be 'highest', 'high' or 'low', got mode={mode!r}.")
@@ -250,21 +228,9 @@ def _fraction(high: Array, low: Array) -> Array:
 
 
 @takes_out_sharding
+@document("Floats.", "random.laplace(random.key(0), (2,)).shape -> (2,)")
 def laplace(key: Any, shape: Any = (), dtype: Any = None) -> Array:
-    """Draw standard Laplace numbers, of density exp(-|x|) / 2.
-
-    Args:
-        key: a random key. Use each key once: `split` makes new ones.
-        shape: the shape of the result.
-        dtype: a floating-point dtype; float32 by default.
-
-    Returns:
-        Floats.
-
-    >>> from weft import random
-    >>> random.laplace(random.key(0), (2,)).shape
-    (2,)
-    """
+    """Draw standard Laplace numbers, of density exp(-|x|) / 2."""
     typed, _ = one_key("laplace", key)
     return _laplace(typed, shape=as_shape(shape), dtype=real_dtype("laplace", dtype))
 
@@ -276,21 +242,9 @@ def _laplace(key: Array, *, shape: tuple[Any, ...], dtype: np.dtype[Any]) -> Arr
 
 
 @takes_out_sharding
+@document("Floats.", "random.logistic(random.key(0), (2,)).shape -> (2,)")
 def logistic(key: Any, shape: Any = (), dtype: Any = None) -> Array:
-    """Draw standard logistic numbers, the logit of a uniform one.
-
-    Args:
-        key: a random key. Use each key once: `split` makes new ones.
-        shape: the shape of the result.
-        dtype: a floating-point dtype; float32 by default.
-
-    Returns:
-        Floats.
-
-    >>> from weft import random
-    >>> random.logistic(random.key(0), (2,)).shape
-    (2,)
-    """
+    """Draw standard logistic numbers, the logit of a uniform one."""
     typed, _ = one_key("logistic", key)
     return _logistic(typed, shape=as_shape(shape), dtype=real_dtype("logistic", dtype))
 
@@ -302,21 +256,9 @@ def _logistic(key: Array, *, shape: tuple[Any, ...], dtype: np.dtype[Any]) -> Ar
 
 
 @takes_out_sharding
+@document("Floats.", "random.cauchy(random.key(0), (2,)).shape -> (2,)")
 def cauchy(key: Any, shape: Any = (), dtype: Any = None) -> Array:
-    """Draw standard Cauchy numbers, of density 1 / (pi (1 + x²)).
-
-    Args:
-        key: a random key. Use each key once: `split` makes new ones.
-        shape: the shape of the result.
-        dtype: a floating-point dtype; float32 by default.
-
-    Returns:
-        Floats.
-
-    >>> from weft import random
-    >>> random.cauchy(random.key(0), (2,)).shape
-    (2,)
-    """
+    """Draw standard Cauchy numbers, of density 1 / (pi (1 + x²))."""
     typed, _ = one_key("cauchy", key)
     return _cauchy(typed, shape=as_shape(shape), dtype=real_dtype("cauchy", dtype))
 

@@ -16,41 +16,23 @@ from weft.keras.core.config import standardize_dtype
 from weft.keras.core.context import is_tracer
 from weft.keras.core.variable import unwrap_variable
 from weft.keras.graph.tensor import KerasTensor
+from weft.keras.ops.argument_docs import document
 from weft.keras.ops.dispatch import operand, operation, symbolic_as, tensor
 
 _REDUCTIONS = {"add": "add", "max": "max", "min": "min", "mul": "multiply"}
 
 
 @operation
+@document("An array of the same shape.", 'print(keras.ops.cast([1.7, -1.7], "int32")) -> [ 1 -1]', dtype="the dtype.")
 def cast(x: Any, dtype: Any) -> Any:
-    """Cast an array to a dtype.
-
-    Args:
-        x: an array.
-        dtype: the dtype.
-
-    Returns:
-        An array of the same shape.
-
-    Example:
-        >>> from weft import keras
-        >>> print(keras.ops.cast([1.7, -1.7], "int32"))
-        [ 1 -1]
-    """
+    """Cast an array to a dtype."""
     return tensor(x).astype(standardize_dtype(dtype))
 
 
 @operation
+@document("An array of the same shape.", dtype="the dtype.")
 def saturate_cast(x: Any, dtype: Any) -> Any:
-    """Cast an array to a dtype, with elements clipped to the range of that dtype.
-
-    Args:
-        x: an array.
-        dtype: the dtype.
-
-    Returns:
-        An array of the same shape.
-    """
+    """Cast an array to a dtype, with elements clipped to the range of that dtype."""
     x, dtype = tensor(x), standardize_dtype(dtype)
     if x.dtype == bool or dtype == "bool":
         return x.astype(dtype)
@@ -98,71 +80,35 @@ def convert_to_tensor(x: Any, dtype: Any = None, sparse: bool | None = None, rag
     return x.astype(dtype) if isinstance(x, weft.Array) else wnp.asarray(x, dtype)
 
 
+@document(
+    "A NumPy array that may be written to.",
+    "keras.ops.convert_to_numpy(keras.ops.ones((2,))) -> array([1., 1.], dtype=float32)",
+    x="what to convert; it must not be traced.",
+)
 def convert_to_numpy(x: Any) -> np.ndarray:
-    """Convert an array of Weft, a variable, or anything array-like to a NumPy array.
-
-    Args:
-        x: what to convert; it must not be traced.
-
-    Returns:
-        A NumPy array that may be written to.
-
-    Example:
-        >>> from weft import keras
-        >>> keras.ops.convert_to_numpy(keras.ops.ones((2,)))
-        array([1., 1.], dtype=float32)
-    """
+    """Convert an array of Weft, a variable, or anything array-like to a NumPy array."""
     return np.array(tensor(x))
 
 
+@document(
+    "A boolean.",
+    "keras.ops.is_tensor(keras.ops.ones((2,))), keras.ops.is_tensor([1.0]) -> (True, False)",
+    x="anything.",
+)
 def is_tensor(x: Any) -> bool:
-    """Return whether a value is an array of Weft, traced or not.
-
-    Args:
-        x: anything.
-
-    Returns:
-        A boolean.
-
-    Example:
-        >>> from weft import keras
-        >>> keras.ops.is_tensor(keras.ops.ones((2,))), keras.ops.is_tensor([1.0])
-        (True, False)
-    """
+    """Return whether a value is an array of Weft, traced or not."""
     return isinstance(x, weft.Array)
 
 
+@document("A tuple.", "keras.ops.shape([[1, 2]]) -> (1, 2)")
 def shape(x: Any) -> tuple[Any, ...]:
-    """Return the shape of an array; unknown sizes of a symbolic tensor are None.
-
-    Args:
-        x: an array.
-
-    Returns:
-        A tuple.
-
-    Example:
-        >>> from weft import keras
-        >>> keras.ops.shape([[1, 2]])
-        (1, 2)
-    """
+    """Return the shape of an array; unknown sizes of a symbolic tensor are None."""
     return tuple(x.shape) if hasattr(x, "shape") else tensor(x).shape
 
 
+@document('A name, such as "float32".', "keras.ops.dtype(keras.ops.ones((2,))) -> 'float32'")
 def dtype(x: Any) -> str:
-    """Return the name of the dtype of an array.
-
-    Args:
-        x: an array.
-
-    Returns:
-        A name, such as "float32".
-
-    Example:
-        >>> from weft import keras
-        >>> keras.ops.dtype(keras.ops.ones((2,)))
-        'float32'
-    """
+    """Return the name of the dtype of an array."""
     return standardize_dtype(x.dtype if hasattr(x, "dtype") else tensor(x).dtype)
 
 
@@ -194,22 +140,14 @@ def _unstack_spec(x: Any, num: int | None = None, axis: int = 0) -> Any:
 
 @operation
 @symbolic_as(_unstack_spec)
+@document(
+    "A list of arrays.",
+    "[part.tolist() for part in keras.ops.unstack([[1, 2], [3, 4]])] -> [[1, 2], [3, 4]]",
+    num="how many there are; the size of the axis where None.",
+    axis="the axis.",
+)
 def unstack(x: Any, num: int | None = None, axis: int = 0) -> Any:
-    """Split an array along an axis into slices without that axis.
-
-    Args:
-        x: an array.
-        num: how many there are; the size of the axis where None.
-        axis: the axis.
-
-    Returns:
-        A list of arrays.
-
-    Example:
-        >>> from weft import keras
-        >>> [part.tolist() for part in keras.ops.unstack([[1, 2], [3, 4]])]
-        [[1, 2], [3, 4]]
-    """
+    """Split an array along an axis into slices without that axis."""
     x = tensor(x)
     if not -x.ndim <= axis < x.ndim:
         raise ArgumentError(f"An array of rank {x.ndim} has no axis {axis}.", received=f"shape {x.shape}")

@@ -8,6 +8,7 @@ from typing import Any
 import weft
 import weft.numpy as wnp
 from weft.errors import ArgumentError, publish as _publish
+from weft.keras.ops.argument_docs import document
 from weft.keras.ops.dispatch import inexact, operation, tensor
 from weft.scipy.linalg import lu_factor as _lu_factor, solve_triangular as _solve_triangular
 
@@ -35,16 +36,9 @@ def cholesky(x: Any, upper: bool = False) -> Any:
 
 
 @operation
+@document("Symmetric matrices.", x="triangular matrices.", upper="whether they are upper triangular.")
 def cholesky_inverse(x: Any, upper: bool = False) -> Any:
-    """Compute the inverse of matrices from their Cholesky factors.
-
-    Args:
-        x: triangular matrices.
-        upper: whether they are upper triangular.
-
-    Returns:
-        Symmetric matrices.
-    """
+    """Compute the inverse of matrices from their Cholesky factors."""
     x = _square(x)
     identity = wnp.broadcast_to(wnp.eye(x.shape[-1], dtype=x.dtype), x.shape)
     inverse = _solve_triangular(x, identity, lower=not upper)
@@ -53,28 +47,16 @@ def cholesky_inverse(x: Any, upper: bool = False) -> Any:
 
 
 @operation
+@document("An array without the last two axes.", x="square matrices.")
 def det(x: Any) -> Any:
-    """Compute the determinant of square matrices.
-
-    Args:
-        x: square matrices.
-
-    Returns:
-        An array without the last two axes.
-    """
+    """Compute the determinant of square matrices."""
     return wnp.linalg.det(_square(x))
 
 
 @operation
+@document("A pair of complex eigenvalues and a matrix whose columns are eigenvectors.", x="square matrices.")
 def eig(x: Any) -> Any:
-    """Compute the eigenvalues and eigenvectors of square matrices.
-
-    Args:
-        x: square matrices.
-
-    Returns:
-        A pair of complex eigenvalues and a matrix whose columns are eigenvectors.
-    """
+    """Compute the eigenvalues and eigenvectors of square matrices."""
     values, vectors = wnp.linalg.eig(_square(x))
     return values, vectors
 
@@ -94,15 +76,9 @@ def eigh(x: Any) -> Any:
 
 
 @operation
+@document("Matrices of the same shape.", x="square matrices.")
 def inv(x: Any) -> Any:
-    """Compute the inverse of square matrices.
-
-    Args:
-        x: square matrices.
-
-    Returns:
-        Matrices of the same shape.
-    """
+    """Compute the inverse of square matrices."""
     return wnp.linalg.inv(_square(x))
 
 
@@ -139,15 +115,9 @@ def lstsq(a: Any, b: Any, rcond: float | None = None) -> Any:
 
 
 @operation
+@document("A pair of matrices with both factors, and the row that was exchanged with each row.", x="matrices.")
 def lu_factor(x: Any) -> Any:
-    """Compute the LU factors of matrices with row exchanges.
-
-    Args:
-        x: matrices.
-
-    Returns:
-        A pair of matrices with both factors, and the row that was exchanged with each row.
-    """
+    """Compute the LU factors of matrices with row exchanges."""
     factors, pivots = _lu_factor(inexact(x))
     return factors, pivots
 
@@ -173,23 +143,14 @@ def matrix_rank(x: Any, tol: Any = None) -> Any:
 
 
 @operation
+@document(
+    "An array of floats without these axes.",
+    "print(keras.ops.norm([3.0, 4.0])) -> 5.0",
+    ord='which: a number, infinity, "fro" or "nuc"; the root of the sum of squares by default.',
+    axis="the axis of vectors, or the pair of axes of matrices; None takes all axes.",
+)
 def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
-    """Compute the norm of vectors or matrices.
-
-    Args:
-        x: an array.
-        ord: which: a number, infinity, "fro" or "nuc"; the root of the sum of squares by default.
-        axis: the axis of vectors, or the pair of axes of matrices; None takes all axes.
-        keepdims: whether reduced axes stay, with size 1.
-
-    Returns:
-        An array of floats without these axes.
-
-    Example:
-        >>> from weft import keras
-        >>> print(keras.ops.norm([3.0, 4.0]))
-        5.0
-    """
+    """Compute the norm of vectors or matrices."""
     return wnp.linalg.norm(inexact(x), ord, tuple(axis) if isinstance(axis, list) else axis, keepdims)
 
 
@@ -208,16 +169,9 @@ def pinv(x: Any, rcond: float | None = None) -> Any:
 
 
 @operation
+@document("A pair of matrices.", x="matrices.", mode='"reduced", or "complete" for a square orthogonal matrix.')
 def qr(x: Any, mode: str = "reduced") -> Any:
-    """Factor matrices into orthogonal and upper triangular ones.
-
-    Args:
-        x: matrices.
-        mode: "reduced", or "complete" for a square orthogonal matrix.
-
-    Returns:
-        A pair of matrices.
-    """
+    """Factor matrices into orthogonal and upper triangular ones."""
     if mode not in ("reduced", "complete"):
         raise ArgumentError("`mode` must be 'reduced' or 'complete'.", received=f"mode={mode!r}")
     orthogonal, triangular = wnp.linalg.qr(inexact(x), mode)
@@ -225,30 +179,17 @@ def qr(x: Any, mode: str = "reduced") -> Any:
 
 
 @operation
+@document("A pair of arrays without the last two axes.", x="square matrices.")
 def slogdet(x: Any) -> Any:
-    """Compute the sign of the determinant of square matrices, and the logarithm of its absolute value.
-
-    Args:
-        x: square matrices.
-
-    Returns:
-        A pair of arrays without the last two axes.
-    """
+    """Compute the sign of the determinant of square matrices, and the logarithm of its absolute value."""
     sign, logarithm = wnp.linalg.slogdet(_square(x))
     return sign, logarithm
 
 
 @operation
+@document("An array of the shape of `b`.", a="square matrices.", b="vectors, or matrices of right hand sides.")
 def solve(a: Any, b: Any) -> Any:
-    """Solve `a @ x = b`.
-
-    Args:
-        a: square matrices.
-        b: vectors, or matrices of right hand sides.
-
-    Returns:
-        An array of the shape of `b`.
-    """
+    """Solve `a @ x = b`."""
     a, b = _square(a), inexact(b)
     return wnp.linalg.solve(a, b[..., None])[..., 0] if b.ndim == a.ndim - 1 else wnp.linalg.solve(a, b)
 

@@ -12,6 +12,7 @@ from weft.errors import ArgumentError
 from weft.keras.core.spec import check_positive
 from weft.keras.graph.shapes import compute_output_spec
 from weft.keras.graph.tensor import KerasTensor
+from weft.keras.ops.argument_docs import document
 from weft.keras.ops.dispatch import inexact, operation, symbolic_as, tensor, unary
 from weft.scipy.special import erfinv as _erfinv, logsumexp as _logsumexp
 
@@ -97,30 +98,16 @@ def in_top_k(targets: Any, predictions: Any, k: int) -> Any:
 
 
 @operation
+@document("An array of floats without the reduced axes.")
 def logsumexp(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
-    """Compute the logarithm of the sum of exponentials, without overflow.
-
-    Args:
-        x: an array.
-        axis: the axis or axes to reduce; all of them if None.
-        keepdims: whether reduced axes stay, with size 1.
-
-    Returns:
-        An array of floats without the reduced axes.
-    """
+    """Compute the logarithm of the sum of exponentials, without overflow."""
     return _logsumexp(inexact(x), axis=tuple(axis) if isinstance(axis, list) else axis, keepdims=keepdims)
 
 
 @operation
+@document("An array without these axes.", x="an array whose last two axes are matrices.")
 def logdet(x: Any) -> Any:
-    """Compute the logarithm of the determinant of positive definite matrices.
-
-    Args:
-        x: an array whose last two axes are matrices.
-
-    Returns:
-        An array without these axes.
-    """
+    """Compute the logarithm of the determinant of positive definite matrices."""
     return wnp.linalg.slogdet(inexact(x))[1]
 
 
@@ -142,15 +129,9 @@ def cdist(x: Any, y: Any) -> Any:
 
 
 @operation
+@document("An array without that axis.", x="an array of floats whose last axis has size 2.")
 def view_as_complex(x: Any) -> Any:
-    """Combine pairs of real and imaginary parts into complex numbers.
-
-    Args:
-        x: an array of floats whose last axis has size 2.
-
-    Returns:
-        An array without that axis.
-    """
+    """Combine pairs of real and imaginary parts into complex numbers."""
     x = tensor(x)
     if x.ndim == 0 or x.shape[-1] != 2:
         raise ArgumentError(
@@ -160,15 +141,9 @@ def view_as_complex(x: Any) -> Any:
 
 
 @operation
+@document("An array of floats.")
 def view_as_real(x: Any) -> Any:
-    """Stack the real and imaginary parts of complex numbers along a new last axis.
-
-    Args:
-        x: an array.
-
-    Returns:
-        An array of floats.
-    """
+    """Stack the real and imaginary parts of complex numbers along a new last axis."""
     x = tensor(x)
     return wnp.stack([wnp.real(x), wnp.imag(x)], axis=-1)
 
@@ -230,15 +205,9 @@ def fft2(x: Any) -> Any:
 
 
 @operation
+@document("A pair of real and imaginary parts of the same shape.", x="a pair of real and imaginary parts.")
 def ifft2(x: Any) -> Any:
-    """Compute the inverse discrete Fourier transform along the last two axes.
-
-    Args:
-        x: a pair of real and imaginary parts.
-
-    Returns:
-        A pair of real and imaginary parts of the same shape.
-    """
+    """Compute the inverse discrete Fourier transform along the last two axes."""
     return _parts(wnp.fft.ifft2(_complex(x)))
 
 
@@ -271,17 +240,9 @@ def irfft(x: Any, fft_length: int | None = None) -> Any:
 
 
 @operation
+@document("An array with two axes instead of the last: windows, and the elements of each.")
 def extract_sequences(x: Any, sequence_length: int, sequence_stride: int) -> Any:
-    """Extract windows along the last axis.
-
-    Args:
-        x: an array.
-        sequence_length: the length of a window.
-        sequence_stride: the distance of their starts.
-
-    Returns:
-        An array with two axes instead of the last: windows, and the elements of each.
-    """
+    """Extract windows along the last axis."""
     check_positive(sequence_length=sequence_length, sequence_stride=sequence_stride)
     x = tensor(x)
     count = max(0, (x.shape[-1] - sequence_length) // sequence_stride + 1)

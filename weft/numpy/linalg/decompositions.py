@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from weft.base.errors import ArgumentError
 from weft.lax import linalg as lax_linalg
+from weft.numpy.argument_docs import document
 from weft.numpy.linalg.inputs import matrix, square_matrix
 from weft.primitives.linalg.matrix import adjoint, flip, hermitian_part
 from weft.primitives.linalg.qr import geqrf
@@ -200,14 +201,9 @@ def svd(
     return SVDResult(*out) if compute_uv else out
 
 
+@document("Real numbers of shape (..., min(m, n)).", x="matrices of shape (..., m, n).")
 def svdvals(x: Any, /) -> Array:
     """Compute singular values, in descending order.
-
-    Args:
-        x: matrices of shape (..., m, n).
-
-    Returns:
-        Real numbers of shape (..., min(m, n)).
 
     >>> import weft.numpy as wnp
     >>> import weft.numpy.linalg as linalg

@@ -10,6 +10,7 @@ from weft import lax
 from weft.api.custom import custom_jvp
 from weft.base.errors import ArgumentError
 from weft.lax import linalg as lax_linalg
+from weft.numpy.argument_docs import document
 from weft.numpy.linalg.inputs import square_matrix
 from weft.primitives.elementwise.scalar import is_complex
 from weft.primitives.linalg.lu import solve
@@ -239,14 +240,9 @@ def _broadcast_batch(x: Any, shape: Any) -> Any:
     return lax.broadcast_in_dim(x, shape, tuple(range(len(shape) - 2)))
 
 
+@document("An array of shape (...).", a="square matrices of shape (..., n, n).")
 def det(a: Any) -> Array:
     """Compute the determinant, with a derivative also where the matrix is singular.
-
-    Args:
-        a: square matrices of shape (..., n, n).
-
-    Returns:
-        An array of shape (...).
 
     >>> import weft.numpy as wnp
     >>> import weft.numpy.linalg as linalg

@@ -9,6 +9,7 @@ import numpy as np
 
 from weft import lax
 from weft.base.errors import ArgumentError
+from weft.numpy.argument_docs import document
 from weft.numpy.elementwise import absolute, power
 from weft.numpy.linalg.decompositions import svdvals
 from weft.numpy.linalg.inputs import inexact, matrix
@@ -122,16 +123,9 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
     )
 
 
+@document("Real numbers of shape (...).", x="matrices of shape (..., m, n).", ord="the norm, see `norm`.")
 def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Array:
     """Compute a norm of the matrices in the last two axes.
-
-    Args:
-        x: matrices of shape (..., m, n).
-        keepdims: whether to keep the reduced axes, with size 1.
-        ord: the norm, see `norm`.
-
-    Returns:
-        Real numbers of shape (...).
 
     >>> import weft.numpy as wnp
     >>> import weft.numpy.linalg as linalg

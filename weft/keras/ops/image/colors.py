@@ -11,6 +11,7 @@ from weft.errors import ArgumentError, ShapeMismatchError
 from weft.keras.core.config import standardize_data_format
 from weft.keras.numerics import convolution
 from weft.keras.numerics.shapes import sizes
+from weft.keras.ops.argument_docs import document
 from weft.keras.ops.dispatch import inexact, operation, tensor
 from weft.keras.ops.image.geometry import spatial_axes
 
@@ -34,16 +35,9 @@ def _channels(images: Any, data_format: str | None, floats: bool = True) -> tupl
 
 
 @operation
+@document("Images of one channel and the same dtype.")
 def rgb_to_grayscale(images: Any, data_format: str | None = None) -> Any:
-    """Convert images of red, green and blue to their brightness.
-
-    Args:
-        images: an image or a batch of images.
-        data_format: "channels_last" or "channels_first"; None is the setting.
-
-    Returns:
-        Images of one channel and the same dtype.
-    """
+    """Convert images of red, green and blue to their brightness."""
     images, axis = _channels(images, data_format, floats=False)
     dtype = images.dtype
     wide = images.astype(wnp.result_type(dtype, 1.0))
@@ -53,16 +47,9 @@ def rgb_to_grayscale(images: Any, data_format: str | None = None) -> Any:
 
 
 @operation
+@document("Images of the same shape.", images="an image or a batch of images, floats in [0, 1].")
 def rgb_to_hsv(images: Any, data_format: str | None = None) -> Any:
-    """Convert images of red, green and blue to hue, saturation and value.
-
-    Args:
-        images: an image or a batch of images, floats in [0, 1].
-        data_format: "channels_last" or "channels_first"; None is the setting.
-
-    Returns:
-        Images of the same shape.
-    """
+    """Convert images of red, green and blue to hue, saturation and value."""
     images, axis = _channels(images, data_format)
     red, green, blue = wnp.split(images, 3, axis)
     value, least = wnp.max(images, axis, keepdims=True), wnp.min(images, axis, keepdims=True)
@@ -79,16 +66,9 @@ def rgb_to_hsv(images: Any, data_format: str | None = None) -> Any:
 
 
 @operation
+@document("Images of the same shape.", images="an image or a batch of images, floats in [0, 1].")
 def hsv_to_rgb(images: Any, data_format: str | None = None) -> Any:
-    """Convert images of hue, saturation and value to red, green and blue.
-
-    Args:
-        images: an image or a batch of images, floats in [0, 1].
-        data_format: "channels_last" or "channels_first"; None is the setting.
-
-    Returns:
-        Images of the same shape.
-    """
+    """Convert images of hue, saturation and value to red, green and blue."""
     images, axis = _channels(images, data_format)
     hue, saturation, value = wnp.split(images, 3, axis)
     # How far red, green and blue are from their full value, as functions of the hue on a circle of 6.
@@ -116,20 +96,15 @@ def _gaussian(size: int, sigma: Any, dtype: Any) -> Any:
 
 
 @operation
+@document(
+    "Images of the same shape.",
+    kernel_size="how many pixels count along the width and along the height, in this order, as in Keras.",
+    sigma="the standard deviations along the width and along the height, in pixels.",
+)
 def gaussian_blur(
     images: Any, kernel_size: Any = (3, 3), sigma: Any = (1.0, 1.0), data_format: str | None = None
 ) -> Any:
-    """Smooth images with a normal distribution; zeros are at the borders.
-
-    Args:
-        images: an image or a batch of images.
-        kernel_size: how many pixels count along the width and along the height, in this order, as in Keras.
-        sigma: the standard deviations along the width and along the height, in pixels.
-        data_format: "channels_last" or "channels_first"; None is the setting.
-
-    Returns:
-        Images of the same shape.
-    """
+    """Smooth images with a normal distribution; zeros are at the borders."""
     images = inexact(images)
     spatial_axes(images, data_format)
     width, height = sizes(kernel_size, 2, "kernel_size")

@@ -11,6 +11,7 @@ import weft.numpy as wnp
 from weft.errors import ArgumentError, ShapeMismatchError
 from weft.keras.core.config import standardize_data_format
 from weft.keras.core.seeds import draw_seed
+from weft.keras.ops.argument_docs import document
 from weft.keras.ops.dispatch import inexact, operation, tensor
 from weft.keras.ops.image.colors import _filter_channels, _gaussian
 from weft.keras.ops.image.geometry import spatial_axes
@@ -102,6 +103,10 @@ def _project(parameters: Any, rows: int, columns: int) -> Any:
 
 
 @operation
+@document(
+    "Images of the same shape and dtype.",
+    transform="the parameters a, b, c, d, e, f, g and h: one vector for all images, or one for each.",
+)
 def affine_transform(
     images: Any,
     transform: Any,
@@ -110,19 +115,7 @@ def affine_transform(
     fill_value: Any = 0,
     data_format: str | None = None,
 ) -> Any:
-    """Transform images: pixel (x, y) is that of the inputs at `(a x + b y + c, d x + e y + f) / (g x + h y + 1)`.
-
-    Args:
-        images: an image or a batch of images.
-        transform: the parameters a, b, c, d, e, f, g and h: one vector for all images, or one for each.
-        interpolation: "nearest" or "bilinear".
-        fill_mode: what is outside: "constant", "nearest" (the edge), "wrap", "mirror" or "reflect".
-        fill_value: the constant.
-        data_format: "channels_last" or "channels_first"; None is the setting.
-
-    Returns:
-        Images of the same shape and dtype.
-    """
+    """Transform images: pixel (x, y) is that of the inputs at `(a x + b y + c, d x + e y + f) / (g x + h y + 1)`."""
     batch, undo = _as_batch(images, data_format)
     parameters = inexact(transform)
     parameters = parameters.astype(_wide(parameters.dtype))

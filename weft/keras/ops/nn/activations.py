@@ -7,6 +7,7 @@ from typing import Any
 import weft.numpy as wnp
 from weft import nn
 from weft.errors import ArgumentError
+from weft.keras.ops.argument_docs import document
 from weft.keras.ops.dispatch import inexact, operation, tensor, unary
 
 hard_sigmoid = unary("hard_sigmoid", nn.hard_sigmoid, "`relu6(x + 3) / 6`.", "[-3.0, 0.0, 3.0] -> [0.  0.5 1. ]", True)
@@ -36,49 +37,27 @@ tanh_shrink = unary("tanh_shrink", lambda x: x - wnp.tanh(x), "`x - tanh(x)`.", 
 
 
 @operation
+@document("An array of floats of the same shape.", alpha="the limit for large negative elements is `-alpha`.")
 def celu(x: Any, alpha: float = 1.0) -> Any:
-    """Compute `max(x, 0) + min(0, alpha * (exp(x / alpha) - 1))`.
-
-    Args:
-        x: an array.
-        alpha: the limit for large negative elements is `-alpha`.
-
-    Returns:
-        An array of floats of the same shape.
-    """
+    """Compute `max(x, 0) + min(0, alpha * (exp(x / alpha) - 1))`."""
     return nn.celu(inexact(x), alpha)
 
 
 @operation
+@document("An array of floats of the same shape.", alpha="the limit for large negative elements is `-alpha`.")
 def elu(x: Any, alpha: float = 1.0) -> Any:
-    """Return `x` where it is positive, else `alpha * (exp(x) - 1)`.
-
-    Args:
-        x: an array.
-        alpha: the limit for large negative elements is `-alpha`.
-
-    Returns:
-        An array of floats of the same shape.
-    """
+    """Return `x` where it is positive, else `alpha * (exp(x) - 1)`."""
     return nn.elu(inexact(x), alpha)
 
 
 @operation
+@document(
+    "An array of floats of the same shape.",
+    "print(keras.ops.gelu([0.0, 1.0])) -> [0.       0.841192]",
+    approximate="whether to use the approximation by `tanh`.",
+)
 def gelu(x: Any, approximate: bool = True) -> Any:
-    """Multiply `x` by the normal distribution function of `x`.
-
-    Args:
-        x: an array.
-        approximate: whether to use the approximation by `tanh`.
-
-    Returns:
-        An array of floats of the same shape.
-
-    Example:
-        >>> from weft import keras
-        >>> print(keras.ops.gelu([0.0, 1.0]))
-        [0.       0.841192]
-    """
+    """Multiply `x` by the normal distribution function of `x`."""
     return nn.gelu(inexact(x), approximate)
 
 
@@ -97,114 +76,62 @@ def glu(x: Any, axis: int = -1) -> Any:
 
 
 @operation
+@document("An array of floats of the same shape.")
 def hard_shrink(x: Any, threshold: float = 0.5) -> Any:
-    """Return `x` where it is further from 0 than a threshold, else 0.
-
-    Args:
-        x: an array.
-        threshold: the threshold.
-
-    Returns:
-        An array of floats of the same shape.
-    """
+    """Return `x` where it is further from 0 than a threshold, else 0."""
     x = inexact(x)
     return wnp.where(wnp.abs(x) > threshold, x, wnp.zeros_like(x))
 
 
 @operation
+@document("An array of floats of the same shape.", negative_slope="the derivative for negative elements.")
 def leaky_relu(x: Any, negative_slope: float = 0.2) -> Any:
-    """Return `x` where it is positive, else `negative_slope * x`.
-
-    Args:
-        x: an array.
-        negative_slope: the derivative for negative elements.
-
-    Returns:
-        An array of floats of the same shape.
-    """
+    """Return `x` where it is positive, else `negative_slope * x`."""
     return nn.leaky_relu(inexact(x), negative_slope)
 
 
 @operation
+@document("An array of floats of the same shape.")
 def soft_shrink(x: Any, threshold: float = 0.5) -> Any:
-    """Move `x` towards 0 by a threshold; values that are nearer become 0.
-
-    Args:
-        x: an array.
-        threshold: the threshold.
-
-    Returns:
-        An array of floats of the same shape.
-    """
+    """Move `x` towards 0 by a threshold; values that are nearer become 0."""
     x = inexact(x)
     return wnp.where(x > threshold, x - threshold, wnp.where(x < -threshold, x + threshold, wnp.zeros_like(x)))
 
 
 @operation
+@document("An array of floats of the same shape.", b="how smooth; 0 is `relu`.")
 def squareplus(x: Any, b: float = 4) -> Any:
-    """Compute `(x + sqrt(x**2 + b)) / 2`, a smooth `relu`.
-
-    Args:
-        x: an array.
-        b: how smooth; 0 is `relu`.
-
-    Returns:
-        An array of floats of the same shape.
-    """
+    """Compute `(x + sqrt(x**2 + b)) / 2`, a smooth `relu`."""
     return nn.squareplus(inexact(x), b)
 
 
 @operation
+@document("An array of floats of the same shape.", default_value="the value of the others.")
 def threshold(x: Any, threshold: float, default_value: float) -> Any:
-    """Return `x` where it is above a threshold, else another value.
-
-    Args:
-        x: an array.
-        threshold: the threshold.
-        default_value: the value of the others.
-
-    Returns:
-        An array of floats of the same shape.
-    """
+    """Return `x` where it is above a threshold, else another value."""
     x = inexact(x)
     return wnp.where(x > threshold, x, wnp.asarray(default_value, x.dtype))
 
 
 @operation
+@document(
+    "An array of floats of the same shape.",
+    "print(keras.ops.softmax([0.0, 0.0])) -> [0.5 0.5]",
+    axis="the axis or axes along which they sum to 1; all of them if None.",
+)
 def softmax(x: Any, axis: Any = -1) -> Any:
-    """Divide exponentials by their sum, so that they are positive and sum to 1.
-
-    Args:
-        x: an array.
-        axis: the axis or axes along which they sum to 1; all of them if None.
-
-    Returns:
-        An array of floats of the same shape.
-
-    Example:
-        >>> from weft import keras
-        >>> print(keras.ops.softmax([0.0, 0.0]))
-        [0.5 0.5]
-    """
+    """Divide exponentials by their sum, so that they are positive and sum to 1."""
     return _along(nn.softmax, x, axis)
 
 
 @operation
+@document(
+    "An array of floats of the same shape.",
+    "print(keras.ops.log_softmax([0.0, 0.0])) -> [-0.6931472 -0.6931472]",
+    axis="the axis or axes along which the exponentials sum to 1; all of them if None.",
+)
 def log_softmax(x: Any, axis: Any = -1) -> Any:
-    """Compute the logarithm of `softmax`, without overflow.
-
-    Args:
-        x: an array.
-        axis: the axis or axes along which the exponentials sum to 1; all of them if None.
-
-    Returns:
-        An array of floats of the same shape.
-
-    Example:
-        >>> from weft import keras
-        >>> print(keras.ops.log_softmax([0.0, 0.0]))
-        [-0.6931472 -0.6931472]
-    """
+    """Compute the logarithm of `softmax`, without overflow."""
     return _along(nn.log_softmax, x, axis)
 
 
@@ -214,16 +141,9 @@ def _along(function: Any, x: Any, axis: Any) -> Any:
 
 
 @operation
+@document("An array of floats of the same shape; many elements are 0.", axis="the axis along which they sum to 1.")
 def sparsemax(x: Any, axis: int = -1) -> Any:
-    """Project `x` to the nearest point whose elements are not negative and sum to 1.
-
-    Args:
-        x: an array.
-        axis: the axis along which they sum to 1.
-
-    Returns:
-        An array of floats of the same shape; many elements are 0.
-    """
+    """Project `x` to the nearest point whose elements are not negative and sum to 1."""
     x = inexact(tensor(x))
     if not -x.ndim <= axis < x.ndim:
         raise ArgumentError(f"An array of rank {x.ndim} has no axis {axis}.", received=f"shape {x.shape}")

@@ -7,6 +7,7 @@ from typing import Any
 from weft.errors import ShapeMismatchError
 from weft.keras.core.config import standardize_data_format
 from weft.keras.numerics import convolution
+from weft.keras.ops.argument_docs import document
 from weft.keras.ops.dispatch import operation, same_dtype
 
 
@@ -22,6 +23,11 @@ def _operands(inputs: Any, kernel: Any, name: str) -> tuple[Any, Any]:
 
 
 @operation
+@document(
+    "An array of shape (batch, *spatial, filters), or (batch, filters, *spatial).",
+    kernel="an array of shape (*spatial, channels / groups, filters).",
+    padding='"valid" (none) or "same" (zeros, so that strides of 1 leave the sizes as they are).',
+)
 def conv(
     inputs: Any,
     kernel: Any,
@@ -30,24 +36,17 @@ def conv(
     data_format: str | None = None,
     dilation_rate: Any = 1,
 ) -> Any:
-    """Convolve inputs with a kernel over 1, 2 or 3 spatial axes.
-
-    Args:
-        inputs: an array of shape (batch, *spatial, channels), or (batch, channels, *spatial).
-        kernel: an array of shape (*spatial, channels / groups, filters).
-        strides: the distance of windows, one integer or one for each spatial axis.
-        padding: "valid" (none) or "same" (zeros, so that strides of 1 leave the sizes as they are).
-        data_format: "channels_last" or "channels_first"; None is the setting.
-        dilation_rate: the distance of elements of the kernel, one integer or one for each spatial axis.
-
-    Returns:
-        An array of shape (batch, *spatial, filters), or (batch, filters, *spatial).
-    """
+    """Convolve inputs with a kernel over 1, 2 or 3 spatial axes."""
     inputs, kernel = _operands(inputs, kernel, "conv")
     return convolution.conv(inputs, kernel, strides, padding, standardize_data_format(data_format), dilation_rate)
 
 
 @operation
+@document(
+    "An array with `channels * multiplier` channels.",
+    kernel="an array of shape (*spatial, channels, multiplier).",
+    padding='"valid" (none) or "same" (zeros).',
+)
 def depthwise_conv(
     inputs: Any,
     kernel: Any,
@@ -56,19 +55,7 @@ def depthwise_conv(
     data_format: str | None = None,
     dilation_rate: Any = 1,
 ) -> Any:
-    """Convolve each channel with its own kernels.
-
-    Args:
-        inputs: an array of shape (batch, *spatial, channels), or (batch, channels, *spatial).
-        kernel: an array of shape (*spatial, channels, multiplier).
-        strides: the distance of windows, one integer or one for each spatial axis.
-        padding: "valid" (none) or "same" (zeros).
-        data_format: "channels_last" or "channels_first"; None is the setting.
-        dilation_rate: the distance of elements of the kernel, one integer or one for each spatial axis.
-
-    Returns:
-        An array with `channels * multiplier` channels.
-    """
+    """Convolve each channel with its own kernels."""
     inputs, kernel = _operands(inputs, kernel, "depthwise_conv")
     return convolution.depthwise_conv(
         inputs, kernel, strides, padding, standardize_data_format(data_format), dilation_rate

@@ -12,6 +12,7 @@ from weft.errors import ArgumentError, ShapeMismatchError
 from weft.keras.core.config import standardize_data_format, standardize_dtype
 from weft.keras.core.spec import check_positive
 from weft.keras.numerics.shapes import sizes
+from weft.keras.ops.argument_docs import document
 from weft.keras.ops.dispatch import inexact, operation, same_dtype, tensor
 
 
@@ -186,17 +187,9 @@ def fold(x: Any, output_size: Any, kernel_size: Any, dilation: Any = 1, padding:
 
 
 @operation
+@document("A scalar.", x2="an array of the same shape.", max_val="the largest value that there may be.")
 def psnr(x1: Any, x2: Any, max_val: float) -> Any:
-    """Compute the peak signal-to-noise ratio of two signals, in decibels.
-
-    Args:
-        x1: an array.
-        x2: an array of the same shape.
-        max_val: the largest value that there may be.
-
-    Returns:
-        A scalar.
-    """
+    """Compute the peak signal-to-noise ratio of two signals, in decibels."""
     x1, x2 = same_dtype(x1, x2)
     if x1.shape != x2.shape:
         raise ShapeMismatchError(
@@ -207,15 +200,8 @@ def psnr(x1: Any, x2: Any, max_val: float) -> Any:
 
 
 @operation
+@document("An array of complex numbers.", abs_="the absolute values.", angle="the angles in radians.")
 def polar(abs_: Any, angle: Any) -> Any:
-    """Compute complex numbers from absolute values and angles.
-
-    Args:
-        abs_: the absolute values.
-        angle: the angles in radians.
-
-    Returns:
-        An array of complex numbers.
-    """
+    """Compute complex numbers from absolute values and angles."""
     size, angle = inexact(abs_), inexact(angle)
     return lax.complex(size * wnp.cos(angle), size * wnp.sin(angle))

@@ -8,6 +8,7 @@ import weft.numpy as wnp
 from weft import nn
 from weft.errors import ShapeMismatchError
 from weft.keras.core.config import epsilon
+from weft.keras.ops.argument_docs import document
 from weft.keras.ops.dispatch import inexact, operation, tensor
 
 
@@ -20,17 +21,13 @@ def _same_shape(target: Any, output: Any, name: str) -> None:
 
 
 @operation
+@document(
+    "An array of the same shape.",
+    target="0 or 1, or probabilities.",
+    output="probabilities, which are limited to `[epsilon, 1 - epsilon]`, or logits.",
+)
 def binary_crossentropy(target: Any, output: Any, from_logits: bool = False) -> Any:
-    """Compute `-target * log(output) - (1 - target) * log(1 - output)` for each element.
-
-    Args:
-        target: 0 or 1, or probabilities.
-        output: probabilities, which are limited to `[epsilon, 1 - epsilon]`, or logits.
-        from_logits: whether `output` is logits.
-
-    Returns:
-        An array of the same shape.
-    """
+    """Compute `-target * log(output) - (1 - target) * log(1 - output)` for each element."""
     output = inexact(output)
     target = tensor(target).astype(output.dtype)
     _same_shape(target, output, "binary_crossentropy")

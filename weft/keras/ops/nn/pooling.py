@@ -6,6 +6,7 @@ from typing import Any
 
 from weft.keras.core.config import standardize_data_format
 from weft.keras.numerics import pooling
+from weft.keras.ops.argument_docs import document
 from weft.keras.ops.dispatch import inexact, operation, tensor
 
 
@@ -48,30 +49,14 @@ def average_pool(
 
 
 @operation
+@document("An array of floats.", output_size="the spatial sizes of the result, one integer or one for each axis.")
 def adaptive_average_pool(inputs: Any, output_size: Any, data_format: str | None = None) -> Any:
-    """Compute the means of windows that are chosen such that the result has given sizes.
-
-    Args:
-        inputs: an array of shape (batch, *spatial, channels), or (batch, channels, *spatial).
-        output_size: the spatial sizes of the result, one integer or one for each axis.
-        data_format: "channels_last" or "channels_first"; None is the setting.
-
-    Returns:
-        An array of floats.
-    """
+    """Compute the means of windows that are chosen such that the result has given sizes."""
     return pooling.adaptive_average_pool(inexact(inputs), output_size, standardize_data_format(data_format))
 
 
 @operation
+@document("An array.", output_size="the spatial sizes of the result, one integer or one for each axis.")
 def adaptive_max_pool(inputs: Any, output_size: Any, data_format: str | None = None) -> Any:
-    """Compute the maxima of windows that are chosen such that the result has given sizes.
-
-    Args:
-        inputs: an array of shape (batch, *spatial, channels), or (batch, channels, *spatial).
-        output_size: the spatial sizes of the result, one integer or one for each axis.
-        data_format: "channels_last" or "channels_first"; None is the setting.
-
-    Returns:
-        An array.
-    """
+    """Compute the maxima of windows that are chosen such that the result has given sizes."""
     return pooling.adaptive_max_pool(tensor(inputs), output_size, standardize_data_format(data_format))

@@ -6,6 +6,7 @@ from typing import Any
 
 import weft.numpy as wnp
 from weft.keras.core.config import floatx, standardize_dtype
+from weft.keras.ops.argument_docs import document
 from weft.keras.ops.dispatch import operand, operation, tensor
 
 Shape = Any  # a tuple or list of sizes, or one size
@@ -37,49 +38,28 @@ def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None) ->
 
 
 @operation
+@document(
+    "An array.",
+    "print(keras.ops.array([[1, 2], [3, 4]]).shape) -> (2, 2)",
+    x="what to convert.",
+    dtype="of the result; by default that of `x`.",
+)
 def array(x: Any, dtype: Any = None) -> Any:
-    """Create an array from lists, scalars, NumPy arrays or variables.
-
-    Args:
-        x: what to convert.
-        dtype: of the result; by default that of `x`.
-
-    Returns:
-        An array.
-
-    Example:
-        >>> from weft import keras
-        >>> print(keras.ops.array([[1, 2], [3, 4]]).shape)
-        (2, 2)
-    """
+    """Create an array from lists, scalars, NumPy arrays or variables."""
     return wnp.array(tensor(x), dtype=None if dtype is None else standardize_dtype(dtype))
 
 
 @operation
+@document("An array.")
 def empty(shape: Shape, dtype: Any = None) -> Any:
-    """Create an array with unspecified elements (they are zeros).
-
-    Args:
-        shape: its sizes.
-        dtype: its dtype, `floatx()` by default.
-
-    Returns:
-        An array.
-    """
+    """Create an array with unspecified elements (they are zeros)."""
     return wnp.zeros(shape, standardize_dtype(dtype))
 
 
 @operation
+@document("An array.", dtype="another dtype.")
 def empty_like(x: Any, dtype: Any = None) -> Any:
-    """Create an array with the shape and dtype of another and unspecified elements (they are zeros).
-
-    Args:
-        x: an array.
-        dtype: another dtype.
-
-    Returns:
-        An array.
-    """
+    """Create an array with the shape and dtype of another and unspecified elements (they are zeros)."""
     return zeros_like(x, dtype)
 
 
@@ -106,56 +86,32 @@ def eye(N: int, M: int | None = None, k: int = 0, dtype: Any = None) -> Any:
 
 
 @operation
+@document(
+    "An array.",
+    "print(keras.ops.full((2,), 3)) -> [3. 3.]",
+    fill_value="the value, or an array that broadcasts to `shape`.",
+)
 def full(shape: Shape, fill_value: Any, dtype: Any = None) -> Any:
-    """Create an array filled with one value.
-
-    Args:
-        shape: its sizes.
-        fill_value: the value, or an array that broadcasts to `shape`.
-        dtype: its dtype, `floatx()` by default.
-
-    Returns:
-        An array.
-
-    Example:
-        >>> from weft import keras
-        >>> print(keras.ops.full((2,), 3))
-        [3. 3.]
-    """
+    """Create an array filled with one value."""
     return wnp.full(shape, operand(fill_value), dtype=standardize_dtype(dtype))
 
 
 @operation
+@document(
+    "An array.",
+    "print(keras.ops.full_like([1, 2], 7)) -> [7 7]",
+    fill_value="the value, or an array that broadcasts.",
+    dtype="another dtype.",
+)
 def full_like(x: Any, fill_value: Any, dtype: Any = None) -> Any:
-    """Create an array with the shape and dtype of another, filled with one value.
-
-    Args:
-        x: an array.
-        fill_value: the value, or an array that broadcasts.
-        dtype: another dtype.
-
-    Returns:
-        An array.
-
-    Example:
-        >>> from weft import keras
-        >>> print(keras.ops.full_like([1, 2], 7))
-        [7 7]
-    """
+    """Create an array with the shape and dtype of another, filled with one value."""
     return wnp.full_like(tensor(x), operand(fill_value), dtype=dtype)
 
 
 @operation
+@document("A matrix.", n="how many rows and columns.")
 def identity(n: int, dtype: Any = None) -> Any:
-    """Create the identity matrix.
-
-    Args:
-        n: how many rows and columns.
-        dtype: its dtype, `floatx()` by default.
-
-    Returns:
-        A matrix.
-    """
+    """Create the identity matrix."""
     return wnp.eye(n, dtype=standardize_dtype(dtype))
 
 
@@ -252,56 +208,23 @@ def meshgrid(*x: Any, indexing: str = "xy") -> Any:
 
 
 @operation
+@document("An array.", "print(keras.ops.ones((2,))) -> [1. 1.]")
 def ones(shape: Shape, dtype: Any = None) -> Any:
-    """Create an array of ones.
-
-    Args:
-        shape: its sizes.
-        dtype: its dtype, `floatx()` by default.
-
-    Returns:
-        An array.
-
-    Example:
-        >>> from weft import keras
-        >>> print(keras.ops.ones((2,)))
-        [1. 1.]
-    """
+    """Create an array of ones."""
     return wnp.ones(shape, standardize_dtype(dtype))
 
 
 @operation
+@document("An array.", "print(keras.ops.ones_like([5, 6])) -> [1 1]", dtype="another dtype.")
 def ones_like(x: Any, dtype: Any = None) -> Any:
-    """Create an array of ones with the shape and dtype of another.
-
-    Args:
-        x: an array.
-        dtype: another dtype.
-
-    Returns:
-        An array.
-
-    Example:
-        >>> from weft import keras
-        >>> print(keras.ops.ones_like([5, 6]))
-        [1 1]
-    """
+    """Create an array of ones with the shape and dtype of another."""
     return wnp.ones_like(tensor(x), dtype=dtype)
 
 
 @operation
+@document("A matrix.", N="how many rows.", M="how many columns, as many as rows by default.")
 def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = None) -> Any:
-    """Create a matrix with ones on and below a diagonal.
-
-    Args:
-        N: how many rows.
-        M: how many columns, as many as rows by default.
-        k: which diagonal: 0 is the main one, positive ones are above it.
-        dtype: its dtype, `floatx()` by default.
-
-    Returns:
-        A matrix.
-    """
+    """Create a matrix with ones on and below a diagonal."""
     return wnp.tri(N, M, k, dtype=standardize_dtype(dtype))
 
 
@@ -321,38 +244,14 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Any:
 
 
 @operation
+@document("An array.", 'print(keras.ops.zeros((2,), "int32")) -> [0 0]')
 def zeros(shape: Shape, dtype: Any = None) -> Any:
-    """Create an array of zeros.
-
-    Args:
-        shape: its sizes.
-        dtype: its dtype, `floatx()` by default.
-
-    Returns:
-        An array.
-
-    Example:
-        >>> from weft import keras
-        >>> print(keras.ops.zeros((2,), "int32"))
-        [0 0]
-    """
+    """Create an array of zeros."""
     return wnp.zeros(shape, standardize_dtype(dtype))
 
 
 @operation
+@document("An array.", "print(keras.ops.zeros_like([5, 6])) -> [0 0]", dtype="another dtype.")
 def zeros_like(x: Any, dtype: Any = None) -> Any:
-    """Create an array of zeros with the shape and dtype of another.
-
-    Args:
-        x: an array.
-        dtype: another dtype.
-
-    Returns:
-        An array.
-
-    Example:
-        >>> from weft import keras
-        >>> print(keras.ops.zeros_like([5, 6]))
-        [0 0]
-    """
+    """Create an array of zeros with the shape and dtype of another."""
     return wnp.zeros_like(tensor(x), dtype=dtype)

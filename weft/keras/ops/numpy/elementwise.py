@@ -6,6 +6,7 @@ from typing import Any
 
 import weft.numpy as wnp
 from weft.keras.core.config import floatx, standardize_dtype
+from weft.keras.ops.argument_docs import document
 from weft.keras.ops.dispatch import inexact, operand, operation, tensor, unary
 
 abs = unary("abs", wnp.abs, "The absolute value of each element.", "[-1.0, 2.0] -> [1. 2.]")
@@ -62,22 +63,14 @@ trunc = unary("trunc", wnp.trunc, "Each element without its fraction.", "[-1.7, 
 
 
 @operation
+@document(
+    "An array of the same shape.",
+    "print(keras.ops.clip([-3.0, 0.5, 4.0], -1.0, 1.0)) -> [-1.   0.5  1. ]",
+    x_min="the least value, a scalar or an array that broadcasts.",
+    x_max="the largest value, likewise.",
+)
 def clip(x: Any, x_min: Any, x_max: Any) -> Any:
-    """Clip elements to a range.
-
-    Args:
-        x: an array.
-        x_min: the least value, a scalar or an array that broadcasts.
-        x_max: the largest value, likewise.
-
-    Returns:
-        An array of the same shape.
-
-    Example:
-        >>> from weft import keras
-        >>> print(keras.ops.clip([-3.0, 0.5, 4.0], -1.0, 1.0))
-        [-1.   0.5  1. ]
-    """
+    """Clip elements to a range."""
     x = tensor(x)
     clipped = wnp.clip(x, operand(x_min), operand(x_max))
     return clipped.astype("int32") if x.dtype == bool else clipped
@@ -100,88 +93,52 @@ def nan_to_num(x: Any, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -
 
 
 @operation
+@document(
+    "An array of the same shape and dtype.",
+    "print(keras.ops.round([0.5, 1.5, 1.26])) -> [0. 2. 1.]",
+    decimals="how many decimals stay; a negative count rounds to tens, hundreds and so on.",
+)
 def round(x: Any, decimals: int = 0) -> Any:
-    """Round elements to a number of decimals; halves go to the even neighbour.
-
-    Args:
-        x: an array.
-        decimals: how many decimals stay; a negative count rounds to tens, hundreds and so on.
-
-    Returns:
-        An array of the same shape and dtype.
-
-    Example:
-        >>> from weft import keras
-        >>> print(keras.ops.round([0.5, 1.5, 1.26]))
-        [0. 2. 1.]
-    """
+    """Round elements to a number of decimals; halves go to the even neighbour."""
     return wnp.round(tensor(x), decimals)
 
 
 @operation
+@document(
+    "An array whose last axis is shorter or longer where the sizes of the dtypes differ.",
+    dtype="the dtype to read as; None leaves the array as it is.",
+)
 def view(x: Any, dtype: Any = None) -> Any:
-    """Reinterpret the bytes of an array as another dtype.
-
-    Args:
-        x: an array.
-        dtype: the dtype to read as; None leaves the array as it is.
-
-    Returns:
-        An array whose last axis is shorter or longer where the sizes of the dtypes differ.
-    """
+    """Reinterpret the bytes of an array as another dtype."""
     x = tensor(x)
     return x if dtype is None else x.view(standardize_dtype(dtype))
 
 
 @operation
+@document("A vector of `floatx()`.", x="how many points.")
 def bartlett(x: int) -> Any:
-    """Return the triangular window of Bartlett with `x` points.
-
-    Args:
-        x: how many points.
-
-    Returns:
-        A vector of `floatx()`.
-    """
+    """Return the triangular window of Bartlett with `x` points."""
     return wnp.bartlett(int(x)).astype(floatx())
 
 
 @operation
+@document("A vector of `floatx()`.", x="how many points.")
 def blackman(x: int) -> Any:
-    """Return the window of Blackman with `x` points, a sum of three cosines.
-
-    Args:
-        x: how many points.
-
-    Returns:
-        A vector of `floatx()`.
-    """
+    """Return the window of Blackman with `x` points, a sum of three cosines."""
     return wnp.blackman(int(x)).astype(floatx())
 
 
 @operation
+@document("A vector of `floatx()`.", x="how many points.")
 def hamming(x: int) -> Any:
-    """Return the window of Hamming with `x` points, a raised cosine that does not reach 0.
-
-    Args:
-        x: how many points.
-
-    Returns:
-        A vector of `floatx()`.
-    """
+    """Return the window of Hamming with `x` points, a raised cosine that does not reach 0."""
     return wnp.hamming(int(x)).astype(floatx())
 
 
 @operation
+@document("A vector of `floatx()`.", x="how many points.")
 def hanning(x: int) -> Any:
-    """Return the window of Hann with `x` points, a raised cosine.
-
-    Args:
-        x: how many points.
-
-    Returns:
-        A vector of `floatx()`.
-    """
+    """Return the window of Hann with `x` points, a raised cosine."""
     return wnp.hanning(int(x)).astype(floatx())
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import weft.numpy as wnp
+from weft.keras.ops.argument_docs import document
 from weft.keras.ops.dispatch import binary, operand, operation, tensor
 
 XY = ("x", "y")
@@ -79,21 +80,14 @@ subtract = binary("subtract", wnp.subtract, "The difference of two arrays.", "[3
 
 
 @operation
+@document(
+    "An array of floats.",
+    "print(keras.ops.divide_no_nan([1.0, 2.0], [0.0, 4.0])) -> [0.  0.5]",
+    x1="the dividend.",
+    x2="the divisor; the shapes broadcast.",
+)
 def divide_no_nan(x1: Any, x2: Any) -> Any:
-    """Divide two arrays; the quotient is 0 where the divisor is 0.
-
-    Args:
-        x1: the dividend.
-        x2: the divisor; the shapes broadcast.
-
-    Returns:
-        An array of floats.
-
-    Example:
-        >>> from weft import keras
-        >>> print(keras.ops.divide_no_nan([1.0, 2.0], [0.0, 4.0]))
-        [0.  0.5]
-    """
+    """Divide two arrays; the quotient is 0 where the divisor is 0."""
     dividend, divisor = operand(x1), operand(x2)
     safe = wnp.where(wnp.equal(divisor, 0), 1, divisor)
     return wnp.where(wnp.equal(divisor, 0), 0, wnp.divide(dividend, safe))
@@ -202,49 +196,28 @@ def einsum(subscripts: str, *operands: Any, **kwargs: Any) -> Any:
 
 
 @operation
+@document("An array with the other axes of both.", x2="an array whose last axis has the same size.")
 def inner(x1: Any, x2: Any) -> Any:
-    """Contract the last axes of two arrays.
-
-    Args:
-        x1: an array.
-        x2: an array whose last axis has the same size.
-
-    Returns:
-        An array with the other axes of both.
-    """
+    """Contract the last axes of two arrays."""
     return wnp.inner(tensor(x1), tensor(x2))
 
 
 @operation
+@document("An array whose axes have the products of their sizes.")
 def kron(x1: Any, x2: Any) -> Any:
-    """Compute the Kronecker product: blocks of `x2` multiplied by the elements of `x1`.
-
-    Args:
-        x1: an array.
-        x2: an array.
-
-    Returns:
-        An array whose axes have the products of their sizes.
-    """
+    """Compute the Kronecker product: blocks of `x2` multiplied by the elements of `x1`."""
     return wnp.kron(tensor(x1), tensor(x2))
 
 
 @operation
+@document(
+    "An array of the common dtype; products of int8 accumulate in int32.",
+    "print(keras.ops.matmul([[1.0, 2.0]], [[3.0], [4.0]])) -> [[11.]]",
+    x1="an array of rank 1 or more.",
+    x2="an array of rank 1 or more.",
+)
 def matmul(x1: Any, x2: Any) -> Any:
-    """Compute the matrix product; axes before the last two are a batch and broadcast.
-
-    Args:
-        x1: an array of rank 1 or more.
-        x2: an array of rank 1 or more.
-
-    Returns:
-        An array of the common dtype; products of int8 accumulate in int32.
-
-    Example:
-        >>> from weft import keras
-        >>> print(keras.ops.matmul([[1.0, 2.0]], [[3.0], [4.0]]))
-        [[11.]]
-    """
+    """Compute the matrix product; axes before the last two are a batch and broadcast."""
     x1, x2 = tensor(x1), tensor(x2)
     if str(x1.dtype) == "int8" and str(x2.dtype) == "int8":
         return wnp.matmul(x1, x2, preferred_element_type="int32")
@@ -252,50 +225,27 @@ def matmul(x1: Any, x2: Any) -> Any:
 
 
 @operation
+@document("A matrix.", x1="an array, read as a vector.", x2="an array, read as a vector.")
 def outer(x1: Any, x2: Any) -> Any:
-    """Multiply every element of one array with every element of another.
-
-    Args:
-        x1: an array, read as a vector.
-        x2: an array, read as a vector.
-
-    Returns:
-        A matrix.
-    """
+    """Multiply every element of one array with every element of another."""
     return wnp.outer(tensor(x1), tensor(x2))
 
 
 @operation
+@document(
+    "An array with the remaining axes of `x1`, then those of `x2`.",
+    "print(keras.ops.tensordot([[1.0, 2.0]], [3.0, 4.0], axes=1)) -> [11.]",
+    axes="how many of the last axes of `x1` and the first of `x2`, or a pair of lists of axes.",
+)
 def tensordot(x1: Any, x2: Any, axes: Any = 2) -> Any:
-    """Contract two arrays over some of their axes.
-
-    Args:
-        x1: an array.
-        x2: an array.
-        axes: how many of the last axes of `x1` and the first of `x2`, or a pair of lists of axes.
-
-    Returns:
-        An array with the remaining axes of `x1`, then those of `x2`.
-
-    Example:
-        >>> from weft import keras
-        >>> print(keras.ops.tensordot([[1.0, 2.0]], [3.0, 4.0], axes=1))
-        [11.]
-    """
+    """Contract two arrays over some of their axes."""
     return wnp.tensordot(tensor(x1), tensor(x2), axes=axes)
 
 
 @operation
+@document("A scalar.", x2="an array of as many elements.")
 def vdot(x1: Any, x2: Any) -> Any:
-    """Compute the dot product of two flattened arrays, the first conjugated.
-
-    Args:
-        x1: an array.
-        x2: an array of as many elements.
-
-    Returns:
-        A scalar.
-    """
+    """Compute the dot product of two flattened arrays, the first conjugated."""
     return wnp.vdot(tensor(x1), tensor(x2))
 
 

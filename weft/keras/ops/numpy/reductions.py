@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import weft.numpy as wnp
+from weft.keras.ops.argument_docs import document
 from weft.keras.ops.dispatch import operand, operation, tensor
 
 Axes = int | tuple[int, ...] | list[int] | None
@@ -64,95 +65,52 @@ var = _reduction("var", "The variance of elements (biased).", "[[1.0, 3.0], [2.0
 
 
 @operation
+@document(
+    "An array without the reduced axes.",
+    "print(keras.ops.max([[1, 5], [3, 2]], axis=1)) -> [5 3]",
+    initial="the least value of the result; needed where there may be no elements.",
+)
 def max(x: Any, axis: Axes = None, keepdims: bool = False, initial: Any = None) -> Any:
-    """Return the maximum of elements.
-
-    Args:
-        x: an array.
-        axis: the axis or axes to reduce; all of them if None.
-        keepdims: whether reduced axes stay, with size 1.
-        initial: the least value of the result; needed where there may be no elements.
-
-    Returns:
-        An array without the reduced axes.
-
-    Example:
-        >>> from weft import keras
-        >>> print(keras.ops.max([[1, 5], [3, 2]], axis=1))
-        [5 3]
-    """
+    """Return the maximum of elements."""
     return wnp.max(tensor(x), axis=_tuple(axis), keepdims=keepdims, initial=initial)
 
 
 @operation
+@document(
+    "An array without the reduced axes.",
+    "print(keras.ops.min([[1, 5], [3, 2]], axis=1)) -> [1 2]",
+    initial="the largest value of the result; needed where there may be no elements.",
+)
 def min(x: Any, axis: Axes = None, keepdims: bool = False, initial: Any = None) -> Any:
-    """Return the minimum of elements.
-
-    Args:
-        x: an array.
-        axis: the axis or axes to reduce; all of them if None.
-        keepdims: whether reduced axes stay, with size 1.
-        initial: the largest value of the result; needed where there may be no elements.
-
-    Returns:
-        An array without the reduced axes.
-
-    Example:
-        >>> from weft import keras
-        >>> print(keras.ops.min([[1, 5], [3, 2]], axis=1))
-        [1 2]
-    """
+    """Return the minimum of elements."""
     return wnp.min(tensor(x), axis=_tuple(axis), keepdims=keepdims, initial=initial)
 
 
 @operation
+@document(
+    "An array without the reduced axes.",
+    "print(keras.ops.prod([[1, 5], [3, 2]], axis=1)) -> [5 6]",
+    dtype="of the result; by default that of `x`, where small integers become 32 bit.",
+)
 def prod(x: Any, axis: Axes = None, keepdims: bool = False, dtype: Any = None) -> Any:
-    """Multiply elements.
-
-    Args:
-        x: an array.
-        axis: the axis or axes to reduce; all of them if None.
-        keepdims: whether reduced axes stay, with size 1.
-        dtype: of the result; by default that of `x`, where small integers become 32 bit.
-
-    Returns:
-        An array without the reduced axes.
-
-    Example:
-        >>> from weft import keras
-        >>> print(keras.ops.prod([[1, 5], [3, 2]], axis=1))
-        [5 6]
-    """
+    """Multiply elements."""
     return wnp.prod(tensor(x), axis=_tuple(axis), keepdims=keepdims, dtype=dtype)
 
 
 @operation
+@document(
+    "An array of floats without the reduced axes.", weights="an array of the shape of `x`, or a vector along `axis`."
+)
 def average(x: Any, axis: Axes = None, weights: Any = None) -> Any:
-    """Compute the weighted mean of elements.
-
-    Args:
-        x: an array.
-        axis: the axis or axes to reduce; all of them if None.
-        weights: an array of the shape of `x`, or a vector along `axis`.
-
-    Returns:
-        An array of floats without the reduced axes.
-    """
+    """Compute the weighted mean of elements."""
     x = tensor(x)
     return wnp.average(x, axis=_tuple(axis), weights=None if weights is None else tensor(weights))
 
 
 @operation
+@document("An array of int32.")
 def count_nonzero(x: Any, axis: Axes = None) -> Any:
-    """Count the elements that are not 0.
-
-    Args:
-        x: an array.
-        axis: the axis or axes to reduce; all of them if None.
-
-    Returns:
-        An array of int32.
-    """
+    """Count the elements that are not 0."""
     return wnp.count_nonzero(tensor(x), axis=_tuple(axis)).astype("int32")
 
 
@@ -220,15 +178,9 @@ quantile = _quantiles("quantile", False, False)
 
 
 @operation
+@document("A symmetric matrix of floats.", x="a matrix whose rows are variables and whose columns are observations.")
 def corrcoef(x: Any) -> Any:
-    """Compute the correlation coefficients between the rows of a matrix.
-
-    Args:
-        x: a matrix whose rows are variables and whose columns are observations.
-
-    Returns:
-        A symmetric matrix of floats.
-    """
+    """Compute the correlation coefficients between the rows of a matrix."""
     return wnp.corrcoef(tensor(x))
 
 

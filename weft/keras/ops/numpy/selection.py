@@ -8,57 +8,36 @@ from typing import Any
 import weft.numpy as wnp
 from weft.errors import ArgumentError
 from weft.keras.graph.tensor import KerasTensor
+from weft.keras.ops.argument_docs import document
 from weft.keras.ops.dispatch import operand, operation, symbolic_as, tensor
 
 
 @operation
+@document("An array of int32.", kth="the rank.", axis="the axis; None reads the array as a vector.")
 def argpartition(x: Any, kth: int, axis: int | None = -1) -> Any:
-    """Return indices that put the element of rank `kth` at its sorted position, smaller ones before, larger ones after.
-
-    Args:
-        x: an array.
-        kth: the rank.
-        axis: the axis; None reads the array as a vector.
-
-    Returns:
-        An array of int32.
-    """
+    """Return indices that put the element of rank `kth` at its sorted position, smaller ones before, larger ones
+    after."""
     x = tensor(x)
     found = wnp.argpartition(wnp.ravel(x), kth, 0) if axis is None else wnp.argpartition(x, kth, axis)
     return found.astype("int32")
 
 
 @operation
+@document(
+    "An array of int32.",
+    "print(keras.ops.argsort([3, 1, 2])) -> [1 2 0]",
+    axis="the axis; None reads the array as a vector.",
+)
 def argsort(x: Any, axis: int | None = -1) -> Any:
-    """Return the indices that sort an array; equal elements stay in order.
-
-    Args:
-        x: an array.
-        axis: the axis; None reads the array as a vector.
-
-    Returns:
-        An array of int32.
-
-    Example:
-        >>> from weft import keras
-        >>> print(keras.ops.argsort([3, 1, 2]))
-        [1 2 0]
-    """
+    """Return the indices that sort an array; equal elements stay in order."""
     x = tensor(x)
     return wnp.argsort(x, None if x.ndim == 0 else axis)
 
 
 @operation
+@document("An array of the same shape.", axis="the axis.")
 def sort(x: Any, axis: int = -1) -> Any:
-    """Sort the elements of an array.
-
-    Args:
-        x: an array.
-        axis: the axis.
-
-    Returns:
-        An array of the same shape.
-    """
+    """Sort the elements of an array."""
     return wnp.sort(tensor(x), axis)
 
 
@@ -111,31 +90,20 @@ def diff(a: Any, n: int = 1, axis: int = -1) -> Any:
 
 
 @operation
+@document("An array of int32 of the shape of `x`.", bins="the edges in increasing order.")
 def digitize(x: Any, bins: Any) -> Any:
-    """Return the index of the bin of each element: the number of edges that are not above it.
-
-    Args:
-        x: an array.
-        bins: the edges in increasing order.
-
-    Returns:
-        An array of int32 of the shape of `x`.
-    """
+    """Return the index of the bin of each element: the number of edges that are not above it."""
     return wnp.digitize(tensor(x), tensor(bins)).astype("int32")
 
 
 @operation
+@document(
+    "An array.",
+    key="an index, a slice, an array of indices, or a tuple of these; a list is read as a tuple, "
+    "since files have lists for tuples.",
+)
 def get_item(x: Any, key: Any) -> Any:
-    """Return `x[key]`.
-
-    Args:
-        x: an array.
-        key: an index, a slice, an array of indices, or a tuple of these; a list is read as a tuple, since files have
-            lists for tuples.
-
-    Returns:
-        An array.
-    """
+    """Return `x[key]`."""
     return tensor(x)[tuple(key) if isinstance(key, list) else key]
 
 
@@ -166,15 +134,9 @@ def _nonzero_spec(x: Any) -> Any:
 
 @operation
 @symbolic_as(_nonzero_spec)
+@document("A tuple with one vector an axis.")
 def nonzero(x: Any) -> Any:
-    """Return the indices of elements that are not 0. Their number depends on the values: not available under `jit`.
-
-    Args:
-        x: an array.
-
-    Returns:
-        A tuple with one vector an axis.
-    """
+    """Return the indices of elements that are not 0. Their number depends on the values: not available under `jit`."""
     return wnp.nonzero(tensor(x))
 
 
@@ -214,22 +176,15 @@ def select(condlist: Any, choicelist: Any, default: Any = 0) -> Any:
 
 
 @operation
+@document(
+    "An array with the axes of `indices` instead of that axis.",
+    "print(keras.ops.take([10, 20, 30], [2, 0])) -> [30 10]",
+    indices="integers.",
+    axis="the axis; None reads the array as a vector.",
+)
 def take(x: Any, indices: Any, axis: int | None = None) -> Any:
-    """Return the elements at indices along an axis. Negative indices count from the end; those out of bounds give NaN.
-
-    Args:
-        x: an array.
-        indices: integers.
-        axis: the axis; None reads the array as a vector.
-
-    Returns:
-        An array with the axes of `indices` instead of that axis.
-
-    Example:
-        >>> from weft import keras
-        >>> print(keras.ops.take([10, 20, 30], [2, 0]))
-        [30 10]
-    """
+    """Return the elements at indices along an axis. Negative indices count from the end; those out of bounds give
+    NaN."""
     return wnp.take(tensor(x), tensor(indices), axis)
 
 
@@ -317,16 +272,9 @@ def unique(
 
 
 @operation
+@document("A tuple with one array an axis.", indices="integers.", shape="of the array.")
 def unravel_index(indices: Any, shape: Any) -> Any:
-    """Convert indices into a flattened array to indices along each axis.
-
-    Args:
-        indices: integers.
-        shape: of the array.
-
-    Returns:
-        A tuple with one array an axis.
-    """
+    """Convert indices into a flattened array to indices along each axis."""
     return wnp.unravel_index(tensor(indices), shape)
 
 

@@ -12,21 +12,14 @@ from weft.errors import ArgumentError
 from weft.keras.graph.operation import symbolic_call
 from weft.keras.graph.shapes import compute_output_spec
 from weft.keras.graph.tensor import KerasTensor
+from weft.keras.ops.argument_docs import document
 from weft.keras.ops.dispatch import operand, operation, symbolic_as, tensor
 
 
 @operation
+@document("An array.", axis="the axis along which they are concatenated; None reads both as vectors.")
 def append(x1: Any, x2: Any, axis: int | None = None) -> Any:
-    """Append one array to another.
-
-    Args:
-        x1: an array.
-        x2: an array.
-        axis: the axis along which they are concatenated; None reads both as vectors.
-
-    Returns:
-        An array.
-    """
+    """Append one array to another."""
     return wnp.append(tensor(x1), tensor(x2), axis)
 
 
@@ -61,60 +54,35 @@ def broadcast_to(x: Any, shape: Any) -> Any:
 
 
 @operation
+@document(
+    "An array of their common dtype.",
+    "print(keras.ops.concatenate([[1, 2], [3]])) -> [1 2 3]",
+    xs="a list of arrays whose other axes have the same sizes.",
+    axis="the axis.",
+)
 def concatenate(xs: Any, axis: int = 0) -> Any:
-    """Concatenate arrays along an axis.
-
-    Args:
-        xs: a list of arrays whose other axes have the same sizes.
-        axis: the axis.
-
-    Returns:
-        An array of their common dtype.
-
-    Example:
-        >>> from weft import keras
-        >>> print(keras.ops.concatenate([[1, 2], [3]]))
-        [1 2 3]
-    """
+    """Concatenate arrays along an axis."""
     return wnp.concatenate([tensor(x) for x in xs], axis)
 
 
 @operation
+@document("An array of rank 3 or more.", xs="a list of arrays; vectors and matrices get axes of size 1 first.")
 def dstack(xs: Any) -> Any:
-    """Concatenate arrays along their third axis.
-
-    Args:
-        xs: a list of arrays; vectors and matrices get axes of size 1 first.
-
-    Returns:
-        An array of rank 3 or more.
-    """
+    """Concatenate arrays along their third axis."""
     return wnp.dstack([tensor(x) for x in xs])
 
 
 @operation
+@document("An array.", xs="a list of arrays.")
 def hstack(xs: Any) -> Any:
-    """Concatenate arrays along their second axis, vectors along their only one.
-
-    Args:
-        xs: a list of arrays.
-
-    Returns:
-        An array.
-    """
+    """Concatenate arrays along their second axis, vectors along their only one."""
     return wnp.hstack([tensor(x) for x in xs])
 
 
 @operation
+@document("An array of rank 2 or more.", xs="a list of arrays.")
 def vstack(xs: Any) -> Any:
-    """Concatenate arrays along their first axis; vectors become rows.
-
-    Args:
-        xs: a list of arrays.
-
-    Returns:
-        An array of rank 2 or more.
-    """
+    """Concatenate arrays along their first axis; vectors become rows."""
     return wnp.vstack([tensor(x) for x in xs])
 
 
@@ -139,117 +107,61 @@ def stack(x: Any, axis: int = 0) -> Any:
 
 
 @operation
+@document("A list of arrays.", indices_or_sections="how many parts, or the indices to cut at.", axis="the axis to cut.")
 def array_split(x: Any, indices_or_sections: Any, axis: int = 0) -> Any:
-    """Split an array into parts that need not have equal sizes.
-
-    Args:
-        x: an array.
-        indices_or_sections: how many parts, or the indices to cut at.
-        axis: the axis to cut.
-
-    Returns:
-        A list of arrays.
-    """
+    """Split an array into parts that need not have equal sizes."""
     return wnp.array_split(tensor(x), indices_or_sections, axis)
 
 
 @operation
+@document(
+    "A list of arrays.",
+    "[part.tolist() for part in keras.ops.split([1, 2, 3, 4], 2)] -> [[1, 2], [3, 4]]",
+    axis="the axis to cut.",
+)
 def split(x: Any, indices_or_sections: Any, axis: int = 0) -> Any:
-    """Split an array into parts.
-
-    Args:
-        x: an array.
-        indices_or_sections: how many parts of equal size, or the indices to cut at.
-        axis: the axis to cut.
-
-    Returns:
-        A list of arrays.
-
-    Example:
-        >>> from weft import keras
-        >>> [part.tolist() for part in keras.ops.split([1, 2, 3, 4], 2)]
-        [[1, 2], [3, 4]]
-    """
+    """Split an array into parts."""
     return wnp.split(tensor(x), indices_or_sections, axis)
 
 
 @operation
+@document("A list of arrays.")
 def dsplit(x: Any, indices_or_sections: Any) -> Any:
-    """Split an array of rank 3 or more along its third axis.
-
-    Args:
-        x: an array.
-        indices_or_sections: how many parts of equal size, or the indices to cut at.
-
-    Returns:
-        A list of arrays.
-    """
+    """Split an array of rank 3 or more along its third axis."""
     return wnp.dsplit(tensor(x), indices_or_sections)
 
 
 @operation
+@document("A list of arrays.")
 def hsplit(x: Any, indices_or_sections: Any) -> Any:
-    """Split an array along its second axis, a vector along its only one.
-
-    Args:
-        x: an array.
-        indices_or_sections: how many parts of equal size, or the indices to cut at.
-
-    Returns:
-        A list of arrays.
-    """
+    """Split an array along its second axis, a vector along its only one."""
     return wnp.hsplit(tensor(x), indices_or_sections)
 
 
 @operation
+@document("A list of arrays.", x="an array of rank 2 or more.")
 def vsplit(x: Any, indices_or_sections: Any) -> Any:
-    """Split an array along its first axis.
-
-    Args:
-        x: an array of rank 2 or more.
-        indices_or_sections: how many parts of equal size, or the indices to cut at.
-
-    Returns:
-        A list of arrays.
-    """
+    """Split an array along its first axis."""
     return wnp.vsplit(tensor(x), indices_or_sections)
 
 
 @operation
+@document(
+    "An array.",
+    "keras.ops.expand_dims([1, 2], -1).shape -> (2, 1)",
+    axis="where the new axis is in the result; a tuple for several.",
+)
 def expand_dims(x: Any, axis: Any) -> Any:
-    """Insert new axes of size 1.
-
-    Args:
-        x: an array.
-        axis: where the new axis is in the result; a tuple for several.
-
-    Returns:
-        An array.
-
-    Example:
-        >>> from weft import keras
-        >>> keras.ops.expand_dims([1, 2], -1).shape
-        (2, 1)
-    """
+    """Insert new axes of size 1."""
     return wnp.expand_dims(tensor(x), tuple(axis) if isinstance(axis, list) else axis)
 
 
 @operation
+@document(
+    "An array.", "keras.ops.squeeze([[1, 2]]).shape -> (2,)", axis="the axis or axes to drop; all of size 1 if None."
+)
 def squeeze(x: Any, axis: Any = None) -> Any:
-    """Remove axes of size 1.
-
-    Args:
-        x: an array.
-        axis: the axis or axes to drop; all of size 1 if None.
-
-    Returns:
-        An array.
-
-    Example:
-        >>> from weft import keras
-        >>> keras.ops.squeeze([[1, 2]]).shape
-        (2,)
-    """
+    """Remove axes of size 1."""
     return wnp.squeeze(tensor(x), tuple(axis) if isinstance(axis, list) else axis)
 
 
@@ -271,36 +183,22 @@ def _reshape_spec(x: Any, newshape: Any) -> Any:
 
 @operation
 @symbolic_as(_reshape_spec)
+@document(
+    "An array.",
+    "keras.ops.reshape([1, 2, 3, 4], (2, -1)).shape -> (2, 2)",
+    newshape="the sizes, one of which may be -1: it follows from the others.",
+)
 def reshape(x: Any, newshape: Any) -> Any:
-    """Reshape an array.
-
-    Args:
-        x: an array.
-        newshape: the sizes, one of which may be -1: it follows from the others.
-
-    Returns:
-        An array.
-
-    Example:
-        >>> from weft import keras
-        >>> keras.ops.reshape([1, 2, 3, 4], (2, -1)).shape
-        (2, 2)
-    """
+    """Reshape an array."""
     if isinstance(newshape, (tuple, list)) and list(newshape).count(None) == 1 and -1 not in newshape:
         newshape = [-1 if size is None else size for size in newshape]  # from `ops.shape` of an unknown batch
     return wnp.reshape(tensor(x), newshape)
 
 
 @operation
+@document("A vector.")
 def ravel(x: Any) -> Any:
-    """Flatten an array to a vector.
-
-    Args:
-        x: an array.
-
-    Returns:
-        A vector.
-    """
+    """Flatten an array to a vector."""
     return wnp.ravel(tensor(x))
 
 
@@ -325,102 +223,58 @@ def transpose(x: Any, axes: Any = None) -> Any:
 
 
 @operation
+@document(
+    "An array.",
+    "keras.ops.moveaxis(keras.ops.ones((1, 2, 3)), 0, -1).shape -> (2, 3, 1)",
+    source="the axis or axes.",
+    destination="where they are in the result.",
+)
 def moveaxis(x: Any, source: Any, destination: Any) -> Any:
-    """Move axes of an array to other positions; the rest keep their order.
-
-    Args:
-        x: an array.
-        source: the axis or axes.
-        destination: where they are in the result.
-
-    Returns:
-        An array.
-
-    Example:
-        >>> from weft import keras
-        >>> keras.ops.moveaxis(keras.ops.ones((1, 2, 3)), 0, -1).shape
-        (2, 3, 1)
-    """
+    """Move axes of an array to other positions; the rest keep their order."""
     return wnp.moveaxis(tensor(x), source, destination)
 
 
 @operation
+@document("An array.", axis1="an axis.", axis2="the other.")
 def swapaxes(x: Any, axis1: int, axis2: int) -> Any:
-    """Exchange two axes of an array.
-
-    Args:
-        x: an array.
-        axis1: an axis.
-        axis2: the other.
-
-    Returns:
-        An array.
-    """
+    """Exchange two axes of an array."""
     return wnp.swapaxes(tensor(x), axis1, axis2)
 
 
 @operation
+@document(
+    "An array of the same shape.",
+    "print(keras.ops.flip([1, 2, 3])) -> [3 2 1]",
+    axis="the axis or axes; all of them if None.",
+)
 def flip(x: Any, axis: Any = None) -> Any:
-    """Reverse the elements of an array along axes.
-
-    Args:
-        x: an array.
-        axis: the axis or axes; all of them if None.
-
-    Returns:
-        An array of the same shape.
-
-    Example:
-        >>> from weft import keras
-        >>> print(keras.ops.flip([1, 2, 3]))
-        [3 2 1]
-    """
+    """Reverse the elements of an array along axes."""
     return wnp.flip(tensor(x), tuple(axis) if isinstance(axis, list) else axis)
 
 
 @operation
+@document("An array of the same shape.", x="an array of rank 2 or more.")
 def fliplr(x: Any) -> Any:
-    """Reverse an array along its second axis.
-
-    Args:
-        x: an array of rank 2 or more.
-
-    Returns:
-        An array of the same shape.
-    """
+    """Reverse an array along its second axis."""
     return wnp.fliplr(tensor(x))
 
 
 @operation
+@document("An array of the same shape.", x="an array of rank 1 or more.")
 def flipud(x: Any) -> Any:
-    """Reverse an array along its first axis.
-
-    Args:
-        x: an array of rank 1 or more.
-
-    Returns:
-        An array of the same shape.
-    """
+    """Reverse an array along its first axis."""
     return wnp.flipud(tensor(x))
 
 
 @operation
+@document(
+    "An array of the same shape.",
+    "print(keras.ops.roll([1, 2, 3], 1)) -> [3 1 2]",
+    shift="by how many, an integer or one for each axis.",
+    axis="the axis or axes; None shifts the array read as a vector.",
+)
 def roll(x: Any, shift: Any, axis: Any = None) -> Any:
-    """Shift elements along axes; those that leave at the end enter at the start.
-
-    Args:
-        x: an array.
-        shift: by how many, an integer or one for each axis.
-        axis: the axis or axes; None shifts the array read as a vector.
-
-    Returns:
-        An array of the same shape.
-
-    Example:
-        >>> from weft import keras
-        >>> print(keras.ops.roll([1, 2, 3], 1))
-        [3 1 2]
-    """
+    """Shift elements along axes; those that leave at the end enter at the start."""
     return wnp.roll(tensor(x), shift, axis)
 
 
@@ -451,43 +305,23 @@ def _repeat_spec(x: Any, repeats: Any, axis: int | None = None) -> Any:
 
 @operation
 @symbolic_as(_repeat_spec)
+@document(
+    "An array.",
+    "print(keras.ops.repeat([1, 2], 2)) -> [1 1 2 2]",
+    repeats="how many times, an integer or one for each element along `axis`.",
+    axis="the axis; None reads the array as a vector.",
+)
 def repeat(x: Any, repeats: Any, axis: int | None = None) -> Any:
-    """Repeat each element several times.
-
-    Args:
-        x: an array.
-        repeats: how many times, an integer or one for each element along `axis`.
-        axis: the axis; None reads the array as a vector.
-
-    Returns:
-        An array.
-
-    Example:
-        >>> from weft import keras
-        >>> print(keras.ops.repeat([1, 2], 2))
-        [1 1 2 2]
-    """
+    """Repeat each element several times."""
     # A list is not traced: the size of the result follows from it.
     repeats = np.asarray(repeats) if isinstance(repeats, (list, tuple)) else operand(repeats)
     return wnp.repeat(tensor(x), repeats, axis)
 
 
 @operation
+@document("An array.", "print(keras.ops.tile([1, 2], 2)) -> [1 2 1 2]", repeats="how many times along each axis.")
 def tile(x: Any, repeats: Any) -> Any:
-    """Repeat an array along each axis.
-
-    Args:
-        x: an array.
-        repeats: how many times along each axis.
-
-    Returns:
-        An array.
-
-    Example:
-        >>> from weft import keras
-        >>> print(keras.ops.tile([1, 2], 2))
-        [1 2 1 2]
-    """
+    """Repeat an array along each axis."""
     return wnp.tile(tensor(x), repeats)
 
 
@@ -521,30 +355,16 @@ def pad(x: Any, pad_width: Any, mode: str = "constant", constant_values: Any = N
 
 
 @operation
+@document("A vector, or a matrix.", x="a matrix, or a vector.")
 def diag(x: Any, k: int = 0) -> Any:
-    """Return the diagonal of a matrix, or a matrix with the given diagonal.
-
-    Args:
-        x: a matrix, or a vector.
-        k: which diagonal: 0 is the main one, positive ones are above it.
-
-    Returns:
-        A vector, or a matrix.
-    """
+    """Return the diagonal of a matrix, or a matrix with the given diagonal."""
     return wnp.diag(tensor(x), k)
 
 
 @operation
+@document("A matrix.", x="an array, read as a vector.")
 def diagflat(x: Any, k: int = 0) -> Any:
-    """Create a matrix with the elements of an array on a diagonal.
-
-    Args:
-        x: an array, read as a vector.
-        k: which diagonal: 0 is the main one, positive ones are above it.
-
-    Returns:
-        A matrix.
-    """
+    """Create a matrix with the elements of an array on a diagonal."""
     return wnp.diagflat(tensor(x), k)
 
 
@@ -625,20 +445,9 @@ def triu(x: Any, k: int = 0) -> Any:
     return wnp.triu(tensor(x), k)
 
 
+@document("An integer.", "keras.ops.ndim([[1, 2]]) -> 2")
 def ndim(x: Any) -> int:
-    """Return the rank of an array.
-
-    Args:
-        x: an array.
-
-    Returns:
-        An integer.
-
-    Example:
-        >>> from weft import keras
-        >>> keras.ops.ndim([[1, 2]])
-        2
-    """
+    """Return the rank of an array."""
     return len(x.shape) if hasattr(x, "shape") else tensor(x).ndim
 
 
@@ -647,20 +456,9 @@ def _size_spec(x: Any) -> Any:
 
 
 @symbolic_as(_size_spec)
+@document("An integer.", "keras.ops.size([[1, 2]]) -> 2")
 def size(x: Any) -> Any:
-    """Return the number of elements of an array; for a symbolic tensor with unknown sizes, a symbolic integer.
-
-    Args:
-        x: an array.
-
-    Returns:
-        An integer.
-
-    Example:
-        >>> from weft import keras
-        >>> keras.ops.size([[1, 2]])
-        2
-    """
+    """Return the number of elements of an array; for a symbolic tensor with unknown sizes, a symbolic integer."""
     if isinstance(x, KerasTensor) and None in x.shape:
         return symbolic_call(size, x)
     return math.prod(x.shape if hasattr(x, "shape") else tensor(x).shape)
