@@ -181,7 +181,7 @@ def test_broken_files_are_rejected() -> None:
         (struct.pack("<Q", 1 << 40) + data[8:], "does not fit"),
         (data.replace(b'"F32"', b'"F99"'), "'F99'"),
         (data.replace(b"[4]", b"[5]"), "should lie at"),
-        (data.replace(b'{"a"', b'["a"'), "no JSON"),
+        (data.replace(b'{"a"', b'["a"'), "not valid JSON"),
     ):
         with pytest.raises(ValueError, match=words):
             safetensors.deserialize(broken)

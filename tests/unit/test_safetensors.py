@@ -124,29 +124,29 @@ def test_names_that_are_an_array_and_a_dict(names: tuple[str, str]) -> None:
 
 BROKEN: dict[str, bytes] = {
     "twice": file_of(b'{"a":' + json.dumps(entry()).encode() + b',"a":' + json.dumps(entry()).encode() + b"}", b"0000"),
-    "no dict but a list": file_of([]),
-    "no dict but a str": file_of(b'"a"'),
-    "no JSON": file_of(b"[" * 100_000),
-    "no JSON: 'utf-8'": file_of('{"a": 1}'.encode("utf-16")),
-    "no JSON: Expecting": file_of(b"{"),
-    "has no dtype, shape": file_of({"a": 3}),
-    "has no dtype, shape and": file_of({"a": {"dtype": "F32"}}),
-    "has the shape None": file_of({"a": entry(shape=None)}, b"0000"),
-    r"has the shape \[-1\]": file_of({"a": entry(shape=(-1,))}, b"0000"),
-    r"has the shape \[1.0\]": file_of({"a": entry(shape=(1.0,))}, b"0000"),
-    r"has the shape \[True\]": file_of({"a": entry(shape=(True,))}, b"0000"),
-    "has the shape .1000": file_of({"a": entry(shape=(10**60,))}, b"0000"),
+    "must be a dict, got a list": file_of([]),
+    "must be a dict, got a str": file_of(b'"a"'),
+    "not valid JSON": file_of(b"[" * 100_000),
+    "not valid JSON: 'utf-8'": file_of('{"a": 1}'.encode("utf-16")),
+    "not valid JSON: Expecting": file_of(b"{"),
+    "must have dtype, shape": file_of({"a": 3}),
+    "must have dtype, shape and": file_of({"a": {"dtype": "F32"}}),
+    "has the invalid shape None": file_of({"a": entry(shape=None)}, b"0000"),
+    r"has the invalid shape \[-1\]": file_of({"a": entry(shape=(-1,))}, b"0000"),
+    r"has the invalid shape \[1.0\]": file_of({"a": entry(shape=(1.0,))}, b"0000"),
+    r"has the invalid shape \[True\]": file_of({"a": entry(shape=(True,))}, b"0000"),
+    "has the invalid shape .1000": file_of({"a": entry(shape=(10**60,))}, b"0000"),
     "cannot have the shape": file_of({"a": entry(shape=(1,) * 100)}, b"0000"),
-    "has the dtype 'F99'": file_of({"a": entry(dtype="F99")}, b"0000"),
-    r"has the dtype \['F32'\]": file_of({"a": entry(dtype=["F32"])}, b"0000"),
+    "has the unknown dtype 'F99'": file_of({"a": entry(dtype="F99")}, b"0000"),
+    r"has the unknown dtype \['F32'\]": file_of({"a": entry(dtype=["F32"])}, b"0000"),
     r"data_offsets \['0', 4\]": file_of({"a": entry(low="0")}, b"0000"),
     r"data_offsets \[0, 1e": file_of({"a": entry(high=1e300)}, b"0000"),
-    "lies at bytes 4 to 0": file_of({"a": entry(4, 0)}, b"0000"),
-    "should lie at 4 to 8": file_of({"a": entry(), "b": entry()}, b"0000"),  # one over the other
-    "should lie at 4 to 8, and": file_of({"a": entry(), "b": entry(5, 9)}, b"000000000"),  # a hole
+    "is at bytes 4 to 0": file_of({"a": entry(4, 0)}, b"0000"),
+    "must be at 4 to 8": file_of({"a": entry(), "b": entry()}, b"0000"),  # one over the other
+    "is at bytes 5 to 9 of 9, but must be at 4 to 8": file_of({"a": entry(), "b": entry(5, 9)}, b"000000000"),  # a hole
     "the arrays end at": file_of({"a": entry()}, b"00000"),
-    "metadata are no strings": file_of({"__metadata__": {"a": 1}}),
-    "metadata are": file_of({"__metadata__": []}),
+    "metadata must be strings": file_of({"__metadata__": {"a": 1}}),
+    "metadata must be": file_of({"__metadata__": []}),
     "too few": b"1234567",
     "a header of": struct.pack("<Q", 1 << 63) + b"{}",
 }
@@ -170,7 +170,7 @@ def test_paths_that_are_not_regular_files(tmp_path: pathlib.Path) -> None:
         (tmp_path / "endless").symlink_to("/dev/zero")
         paths.append(tmp_path / "endless")
     for path in paths:
-        with pytest.raises(FileFormatError, match="no regular file"):
+        with pytest.raises(FileFormatError, match="not a regular file"):
             safetensors.load_file(path)
     with pytest.raises(FileNotFoundError):
         safetensors.load_file(tmp_path / "nowhere")

@@ -1,4 +1,4 @@
-"""How arrays of every dtype are stored in safetensors files, which know fewer of them.
+"""The encoding of arrays of every dtype in safetensors files, which have fewer dtypes.
 
 A dtype that the format has is stored as it is. The others keep their bits: complex128 as pairs of F64 and random keys
 as words of U32, both along one more dimension; all that remain have elements of one byte and are stored as U8.
@@ -17,31 +17,31 @@ from weft.base.promotion import DTYPES
 from weft.checkpointing import tensor_file
 
 
-class Stored(NamedTuple):
-    """What a file has for a dtype: elements of another one, and so many of them along one more dimension."""
+class StorageFormat(NamedTuple):
+    """The form in which a file stores a dtype: elements of another dtype, along additional trailing dimensions."""
 
     dtype: np.dtype[Any]
     extra: tuple[int, ...] = ()
 
 
 _OTHERS = {
-    dtypes.complex128: Stored(dtypes.float64, (2,)),
-    dtypes.float0: Stored(np.dtype(np.uint8), (0,)),
+    dtypes.complex128: StorageFormat(dtypes.float64, (2,)),
+    dtypes.float0: StorageFormat(np.dtype(np.uint8), (0,)),
 }
 
 
-def stored_form(dtype: Dtype) -> Stored:
-    """How elements of a dtype are stored."""
+def storage_format(dtype: Dtype) -> StorageFormat:
+    """Return the form in which a file stores elements of a dtype."""
     if isinstance(dtype, ExtendedDtype):
-        return Stored(dtypes.uint32, (dtype.storage.itemsize // 4,))
+        return StorageFormat(dtypes.uint32, (dtype.storage.itemsize // 4,))
     if dtype in tensor_file.NAMES:
-        return Stored(dtype)
-    return _OTHERS.get(dtype) or Stored(np.dtype(np.uint8))
+        return StorageFormat(dtype)
+    return _OTHERS.get(dtype) or StorageFormat(np.dtype(np.uint8))
 
 
-def to_stored(value: np.ndarray, dtype: Dtype) -> np.ndarray:
-    """Elements of a dtype, in the NumPy array that holds them, as what is stored."""
-    stored = stored_form(dtype)
+def encode_array(value: np.ndarray, dtype: Dtype) -> np.ndarray:
+    """Encode the NumPy array that holds elements of a dtype as the array that a file stores."""
+    stored = storage_format(dtype)
     if not stored.extra:
         return value if value.dtype == stored.dtype else value.view(stored.dtype)
     if stored.extra == (0,):
@@ -49,9 +49,9 @@ def to_stored(value: np.ndarray, dtype: Dtype) -> np.ndarray:
     return np.ascontiguousarray(value).reshape((*value.shape, 1)).view(stored.dtype)
 
 
-def from_stored(value: np.ndarray, dtype: Dtype) -> np.ndarray:
-    """What was stored as elements of a dtype."""
-    stored, storage = stored_form(dtype), dtypes.storage(dtype)
+def decode_array(value: np.ndarray, dtype: Dtype) -> np.ndarray:
+    """Decode the array that a file stores to the NumPy array that holds elements of a dtype."""
+    stored, storage = storage_format(dtype), dtypes.storage(dtype)
     if not stored.extra:
         return value if value.dtype == storage else value.view(storage)
     if stored.extra == (0,):
@@ -62,8 +62,8 @@ def from_stored(value: np.ndarray, dtype: Dtype) -> np.ndarray:
 _NAMED: dict[str, Dtype] = {**DTYPES, "float0": dtypes.float0}
 
 
-def dtype_named(name: Any) -> Dtype | None:
-    """The dtype of a name, as `weft.base.dtypes.name` writes it; None if there is none."""
+def parse_dtype(name: Any) -> Dtype | None:
+    """Parse the name of a dtype, as `weft.base.dtypes.name` writes it; return None for an unknown name."""
     if not isinstance(name, str):
         return None
     if name.startswith("key<"):

@@ -1,4 +1,4 @@
-"""The checkpoints of a training: one for each step in a directory of its own, written in the background."""
+"""Checkpoints of a training run: one per step, each in a directory of its own, written in the background."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any, Literal
 from weft.base.arguments import described, function_of
 from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.checkpointing import index as indices, orbax, orbax_writing, tensor_file
-from weft.checkpointing.restoring import Metadata, metadata_of, restore
+from weft.checkpointing.restoring import Metadata, index_metadata, restore
 from weft.checkpointing.saving import MAX_FILE_BYTES, Processes, delete, snapshot, write
 
 _STEP = re.compile("0|[1-9][0-9]*", re.ASCII)
@@ -22,20 +22,24 @@ logger = logging.getLogger("weft")
 
 
 class CheckpointManager:
-    """The checkpoints below a directory, by step, under the names that Orbax has.
+    """Checkpoints below a directory, one per step, with the method names of Orbax.
 
-    `save` copies the tree to the host's memory and returns; a thread writes it. What goes wrong there is raised by the
-    next call, or by `wait_until_finished` and `close`. Arrays may be donated or deleted as soon as `save` has returned.
+    `save` copies the tree to host memory and returns; a thread writes it. An error of the thread is raised by the next
+    call, or by `wait_until_finished` and `close`. Arrays may be donated or deleted as soon as `save` has returned.
 
-    After each save those checkpoints are deleted that are not to be retained: all but the last `max_to_keep` ones, or
-    with `best_fn` (metrics -> number) all but the best ones of those that have metrics, `best_mode` being "max" or
-    "min". Those of steps that `keep_period` divides stay for good.
-
-    `save_interval_steps`: `save` does nothing at other steps than its multiples and the first.
-    `enable_async_checkpointing=False`: `save` returns when all is written.
-    `barrier`: as for `checkpointing.save`; it is called by the thread that writes.
-    `layout="orbax"`: checkpoints that `orbax.checkpoint` reads; `save` takes a dict of trees, the items of a
-    checkpoint, and `restore` returns one.
+    Args:
+        directory: the directory that holds a directory for each step; it is created if missing.
+        max_to_keep: number of checkpoints to retain after each save, the last ones, or the best ones with `best_fn`;
+            None retains all.
+        save_interval_steps: `save` skips steps that are not multiples of this number, except for the first.
+        keep_period: checkpoints of multiples of this number are never deleted.
+        best_fn: function from the metrics of a checkpoint to the number that ranks it.
+        best_mode: whether "max" or "min" of that number is best.
+        enable_async_checkpointing: False makes `save` return after everything is written.
+        max_file_bytes: largest size of a file, as for `checkpointing.save`.
+        barrier: as for `checkpointing.save`; the writing thread calls it.
+        layout: "orbax" writes checkpoints that `orbax.checkpoint` reads: `save` takes a dict of trees, the items of
+            the checkpoint, and `restore` returns one.
     """
 
     def __init__(
@@ -64,7 +68,7 @@ class CheckpointManager:
         if best_fn is not None:
             function_of(best_fn, "best_fn", "best_fn=lambda metrics: metrics['accuracy']")
         if best_mode not in ("max", "min"):
-            raise ArgumentError("best_mode is 'max' or 'min'.", received=f"best_mode={best_mode!r}")
+            raise ArgumentError("best_mode must be 'max' or 'min'.", received=f"best_mode={best_mode!r}")
         self._best_fn, self._best_sign = best_fn, 1 if best_mode == "max" else -1
         self._asynchronous = enable_async_checkpointing
         self._max_file_bytes = max_file_bytes
@@ -73,10 +77,10 @@ class CheckpointManager:
         self._closed = False
         tensor_file.make_directory(self.directory)
 
-    # -- what is there ---------------------------------------------------------------------------------------------
+    # -- steps ---------------------------------------------------------------------------------------------------
 
     def all_steps(self) -> list[int]:
-        """The steps of which there is a checkpoint, in order. One that is being written does not count."""
+        """Return the steps that have a complete checkpoint, in ascending order. A save in progress does not count."""
         self.check_for_errors()
         return self._steps()
 
@@ -84,7 +88,7 @@ class CheckpointManager:
         return sorted(step for step in self._directories() if self._exists(step))
 
     def _directories(self) -> list[int]:
-        """The steps that have a directory, with a checkpoint or the beginning of one."""
+        """Return the steps that have a directory, with a complete checkpoint or an unfinished one."""
         with os.scandir(self.directory) as entries:
             names = [entry.name for entry in entries if entry.is_dir()]
         return [int(name) for name in names if _STEP.fullmatch(name)]
@@ -99,19 +103,19 @@ class CheckpointManager:
         return os.path.join(self.directory, str(step))
 
     def latest_step(self) -> int | None:
-        """The last step of which there is a checkpoint; None if there is none."""
+        """Return the last step that has a checkpoint, or None without checkpoints."""
         return max(self.all_steps(), default=None)
 
     def best_step(self) -> int | None:
-        """The step with the best metrics of those that have any (the last one without `best_fn`)."""
+        """Return the step with the best metrics (the last step without `best_fn`), or None if no step has metrics."""
         self.check_for_errors()
         if self._best_fn is None:
             return self.latest_step()
-        ranked = self._ranked(self._steps())
+        ranked = self._rank(self._steps())
         return ranked[-1] if ranked else None
 
-    def _ranked(self, steps: list[int]) -> list[int]:
-        """The steps that have metrics, from the worst to the best; of equal ones the later is better."""
+    def _rank(self, steps: list[int]) -> list[int]:
+        """Sort the steps that have metrics from worst to best; of equal metrics the later step is better."""
         assert self._best_fn is not None
         found = {step: indices.read(self._path(step)).metrics for step in steps}
         judged = {step: metrics for step, metrics in found.items() if metrics is not None}
@@ -119,18 +123,18 @@ class CheckpointManager:
         return sorted(scores, key=lambda step: (scores[step], step))
 
     def metadata(self, step: int | None = None) -> Metadata:
-        """What the checkpoint of a step (default: the last) says of itself."""
+        """Return tree structure, step, metadata and metrics of the checkpoint of a step (default: the last)."""
         path = self._path(self._existing(step))
-        return orbax.metadata_of_items(path) if self._orbax else metadata_of(indices.read(path))
+        return orbax.item_metadata(path) if self._orbax else index_metadata(indices.read(path))
 
     def _existing(self, step: int | None) -> int:
-        """A step of which there is a checkpoint; for None, the last."""
+        """Return a step that has a checkpoint (the last one for None); raise if it has none."""
         steps = self.all_steps()
         if step is None and steps:
             return steps[-1]
         if step not in steps:
             wanted = "no checkpoint" if step is None else f"no checkpoint of step {step}"
-            there = f"there are those of {steps}" if steps else "there are none"
+            there = f"there are checkpoints of steps {steps}" if steps else "the directory has no checkpoints"
             raise FileNotFoundError(f"There is {wanted} in {self.directory!r}; {there}.")
         assert step is not None
         return step
@@ -138,7 +142,7 @@ class CheckpointManager:
     # -- saving ----------------------------------------------------------------------------------------------------
 
     def should_save(self, step: int) -> bool:
-        """Whether `save` would save this step: it is the first, or a later one that is a multiple of the interval."""
+        """Return whether `save` would save a step: it is the first, or a later multiple of the interval."""
         latest = self.latest_step()
         return latest is None or (latest < _step(step) and step % self._interval == 0)
 
@@ -151,24 +155,33 @@ class CheckpointManager:
         metadata: Mapping[str, Any] | None = None,
         force: bool = False,
     ) -> bool:
-        """Save a tree as the checkpoint of a step, unless the interval says otherwise; whether it was (or will be).
+        """Save a tree as the checkpoint of a step, if `should_save` or `force`.
 
-        With `force` the interval does not matter, and the step may be an earlier one. A save that is going on is waited
-        for first. `metrics` and `metadata` are values of JSON.
+        A save in progress is finished first.
+
+        Args:
+            step: the step, a nonnegative integer.
+            tree: the tree to save.
+            metrics: value of JSON that `best_fn` ranks the checkpoint by.
+            metadata: value of JSON to save with the tree.
+            force: save regardless of the interval, and also a step before the last one.
+
+        Returns:
+            Whether the step is saved.
         """
         if self._closed:
-            raise ArgumentError("This CheckpointManager is closed.", received=self.directory)
+            raise ArgumentError("A closed CheckpointManager cannot save.", received=self.directory)
         self.wait_until_finished()
         if not force and not self.should_save(step):
             return False
         if self._exists(_step(step)):
-            fix = f"manager.delete({step})   before it is saved again"
+            fix = f"manager.delete({step})   before saving the step again"
             raise ArgumentError(f"There is a checkpoint of step {step} already.", received=self.directory, fix=fix)
         put = self._writer(step, tree, metadata, metrics)
 
         def run() -> None:
             if self._processes.index == 0:
-                self._delete_unfinished(step)
+                self._delete_partial(step)
             put()
             if self._processes.index == 0:
                 self._delete_others()
@@ -181,7 +194,7 @@ class CheckpointManager:
         return True
 
     def _writer(self, step: int, tree: Any, metadata: Any, metrics: Any) -> Callable[[], None]:
-        """A function that writes a tree as it is now."""
+        """Take a snapshot of a tree, and return a function that writes it."""
         path, processes = self._path(step), self._processes
         if self._orbax:
             if metadata is not None or metrics is not None:
@@ -192,26 +205,28 @@ class CheckpointManager:
         most = self._max_file_bytes
         return lambda: write(path, taken, overwrite=False, max_file_bytes=most, processes=processes)
 
-    def _delete_unfinished(self, current: int) -> None:
-        """Delete what is left of saves that were not finished, other than of the one that begins: before it is written,
-        since then no other process can be at work on another one."""
+    def _delete_partial(self, current: int) -> None:
+        """Delete the remains of unfinished saves, except for the step that is saved next.
+
+        This runs before the step is written, when no other process can be writing another one.
+        """
         if self._orbax:
-            orbax_writing.delete_unfinished(self.directory)
+            orbax_writing.delete_partial(self.directory)
         for step in self._directories():
             if step != current and not self._exists(step):
                 self._remove(step)
 
     def _delete_others(self) -> None:
-        """Delete what is not retained."""
+        """Delete the checkpoints that are not retained."""
         if self._max_to_keep is None:
             return
-        candidates = self._steps() if self._best_fn is None else self._ranked(self._steps())
+        candidates = self._steps() if self._best_fn is None else self._rank(self._steps())
         for step in candidates[: max(len(candidates) - self._max_to_keep, 0)]:
             if self._keep_period is None or step % self._keep_period != 0:
                 self._remove(step)
 
     def wait_until_finished(self) -> None:
-        """Wait for the save that is going on, and raise what went wrong with it."""
+        """Wait for the save in progress, and raise its error if it failed."""
         pending = self._pending
         if pending is not None:
             pending.join()
@@ -219,8 +234,8 @@ class CheckpointManager:
             pending.check()
 
     def check_for_errors(self) -> None:
-        """Raise what went wrong with the last save, if it has ended."""
-        if self._pending is not None and self._pending.has_ended():
+        """Raise the error of the last save if it has failed; return at once if it is still in progress."""
+        if self._pending is not None and self._pending.is_done():
             self.wait_until_finished()
 
     # -- restoring and deleting ------------------------------------------------------------------------------------
@@ -228,8 +243,10 @@ class CheckpointManager:
     def restore(
         self, step: int | None = None, like: Any = None, shardings: Any = None, *, partial: bool = False
     ) -> Any:
-        """The tree of a step (default: the last), as `checkpointing.restore` returns it. A save that is going on is
-        waited for first."""
+        """Restore the tree of a step (default: the last) as `checkpointing.restore` does.
+
+        A save in progress is finished first.
+        """
         self.wait_until_finished()
         path = self._path(self._existing(step))
         if self._orbax:
@@ -246,7 +263,7 @@ class CheckpointManager:
         self._processes.barrier(f"the checkpoint of step {step} is deleted")
 
     def close(self) -> None:
-        """Wait for the save that is going on; there can be no other afterwards."""
+        """Wait for the save in progress and refuse further saves."""
         self._closed = True
         self.wait_until_finished()
 
@@ -260,44 +277,44 @@ class CheckpointManager:
 
 
 class _Outcome:
-    """What came of a save in the background."""
+    """The result of a save in the background."""
 
     def __init__(self, step: int) -> None:
         self.step = step
         self.error: BaseException | None = None
 
     def log(self) -> None:
-        """Log an error that nobody has asked for."""
+        """Log an error that was not raised in the main thread."""
         if self.error is not None:
             logger.error("the checkpoint of step %d was not written", self.step, exc_info=self.error)
 
 
 class _Pending:
-    """A save that a thread does. The interpreter does not end before the thread has."""
+    """A save in progress. Its thread is not a daemon: the interpreter waits for it at exit."""
 
     def __init__(self, step: int, run: Callable[[], None]) -> None:
         self._outcome = outcome = _Outcome(step)
         self._process = os.getpid()
 
-        def guarded() -> None:
+        def run_and_record() -> None:
             try:
                 run()
             except BaseException as error:
                 outcome.error = error
 
-        self._thread = threading.Thread(target=guarded, name=f"checkpoint of step {step}", daemon=False)
+        self._thread = threading.Thread(target=run_and_record, name=f"checkpoint of step {step}", daemon=False)
         self._thread.start()
         weakref.finalize(self, outcome.log)  # at the end of the process too
 
-    def has_ended(self) -> bool:
+    def is_done(self) -> bool:
         return not self._thread.is_alive() or os.getpid() != self._process
 
     def join(self) -> None:
-        if os.getpid() == self._process:  # else this process was forked, and the thread is the other one's
+        if os.getpid() == self._process:  # a thread does not survive the fork into another process
             self._thread.join()
 
     def check(self) -> None:
-        """Raise what went wrong."""
+        """Raise the error of the save, once."""
         error, self._outcome.error = self._outcome.error, None
         if error is not None:
             error.add_note(f"while the checkpoint of step {self._outcome.step} was written in the background")
@@ -306,11 +323,11 @@ class _Pending:
 
 def _step(step: Any) -> int:
     if type(step) is not int or step < 0:
-        raise ArgumentTypeError("A step is an int that is not negative.", received=described(step), fix="int(step)")
+        raise ArgumentTypeError("A step must be a nonnegative int.", received=described(step), fix="int(step)")
     return step
 
 
 def _count(name: str, value: Any) -> int:
     if type(value) is not int or value < 1:
-        raise ArgumentError(f"{name} is a positive int.", received=f"{name}={value!r}")
+        raise ArgumentError(f"{name} must be a positive int.", received=f"{name}={value!r}")
     return value

@@ -1,11 +1,9 @@
-"""Checkpoints in Orbax's layout, read (OCDBT or one zarr array a file, zarr 2 or 3) and written (zarr 3).
+"""Checkpoints in Orbax's layout: reading (OCDBT or a zarr array per leaf, zarr 2 or 3) and writing (zarr 3).
 
     state = weft.checkpointing.orbax.restore("checkpoints/100/default", like=state)
 
-What Orbax wrote is read through the package tensorstore; what `save` wrote needs no package.
-
-`_METADATA` in the directory lists the leaves: their keys, and what kind of value each is. Arrays are read by range, as
-those of `weft.checkpointing`. Orbax itself is not needed.
+Checkpoints of Orbax are read through the package tensorstore, those of `save` without it; Orbax itself is not needed.
+`_METADATA` in the directory lists the leaves with their keys and types. Only the boxes that devices need are read.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ from weft.base.dtypes import Dtype
 from weft.base.errors import ArgumentError, FileFormatError
 from weft.base.tree import DictKey
 from weft.checkpointing import index as indices, orbax_writing, restoring, tensor_file, zarr
-from weft.checkpointing.encoding import from_stored
+from weft.checkpointing.encoding import decode_array
 from weft.checkpointing.index import ArrayEntry, Box, Index
 from weft.checkpointing.restoring import Metadata
 from weft.checkpointing.saving import Processes
@@ -35,7 +33,7 @@ _EMPTY: dict[str, Any] = {"None": None, "Dict": {"dict": []}, "List": {"list": [
 
 
 def restore(path: str | os.PathLike[str], like: Any = None, shardings: Any = None, *, partial: bool = False) -> Any:
-    """The tree in a directory that Orbax wrote; arguments as those of `weft.checkpointing.restore`.
+    """Restore a tree from a directory that Orbax wrote; arguments as for `weft.checkpointing.restore`.
 
     `path` is the directory of a tree: of a step of a CheckpointManager that has one item, the directory of the step
     will do.
@@ -62,7 +60,7 @@ def restore_items(path: str, like: Any = None, shardings: Any = None, partial: b
     return {name: restore(os.path.join(path, name), own, shardings, partial=partial) for name, own in each.items()}
 
 
-def metadata_of_items(path: str) -> Metadata:
+def item_metadata(path: str) -> Metadata:
     """Return the trees of a checkpoint by name, with a `ShapeDtypeStruct` for each array."""
     return Metadata({name: metadata(os.path.join(path, name)).tree for name in items(path)}, None, None, None)
 
@@ -71,19 +69,19 @@ def save(path: str | os.PathLike[str], tree: Any, *, item: str = "default") -> N
     """Write a tree to a directory in the layout of Orbax, which `orbax.checkpoint` reads.
 
     Args:
-        path: the directory, which must not be there.
+        path: the directory, which must not exist.
         tree: dicts and lists of arrays, numbers and strings.
         item: the name of the tree in the checkpoint.
     """
     directory = os.path.abspath(os.fspath(path))
     if os.path.exists(directory):
-        raise FileExistsError(f"There is a directory {directory!r} already.")
+        raise FileExistsError(f"The directory {directory!r} already exists.")
     orbax_writing.Items({item: tree}, copy=False).write(directory, Processes.here(None))
 
 
 def metadata(path: str | os.PathLike[str]) -> Metadata:
-    """The tree in a directory that Orbax wrote, with a `ShapeDtypeStruct` for each array."""
-    return restoring.metadata_of(OrbaxDirectory(path).index)
+    """Return the tree in a directory that Orbax wrote, with a `ShapeDtypeStruct` for each array."""
+    return restoring.index_metadata(OrbaxDirectory(path).index)
 
 
 def _tensorstore() -> Any:
@@ -106,7 +104,7 @@ class OrbaxDirectory:
         found = self._json(_METADATA)
         leaves = found.get("tree_metadata") if isinstance(found, dict) else None
         if not isinstance(leaves, dict):
-            raise self._wrong(f"{_METADATA} has no tree_metadata")
+            raise self._malformed(f"{_METADATA} has no tree_metadata")
         self._ocdbt = bool(found.get("use_ocdbt", os.path.exists(os.path.join(self.path, "manifest.ocdbt"))))
         self._driver = "zarr3" if found.get("use_zarr3") else "zarr"
         strings = self._json(_STRINGS) if os.path.exists(os.path.join(self.path, _STRINGS)) else {}
@@ -125,13 +123,13 @@ class OrbaxDirectory:
             node.value = name
             if kind == "string":
                 if not isinstance(strings, dict) or not isinstance(strings.get(parameter), str):
-                    raise self._wrong(f"{_STRINGS} has no string {parameter!r}")
+                    raise self._malformed(f"{_STRINGS} has no string {parameter!r}")
                 values[name] = strings[parameter]
                 continue
             store = self._stores[name] = self._open(parameter)
             if kind == "scalar":
                 if store.shape:
-                    raise self._wrong(f"{parameter!r} is a number, and has the shape {store.shape}")
+                    raise self._malformed(f"{parameter!r} is a scalar, but its array has the shape {store.shape}")
                 values[name] = store.read(()).item()
                 continue
             dtype: Dtype = key_dtypes.get(parameter, store.dtype)
@@ -140,16 +138,16 @@ class OrbaxDirectory:
         self.index = Index(root.structure(), arrays, values)
 
     def read(self, name: str, box: Box) -> np.ndarray:
-        """A part of an array."""
+        """Read a box of an array."""
         store, dtype = self._stores[name], self.index.arrays[name].dtype
         whole = tuple((0, size) for size in store.shape[len(box) :])  # the words of random keys
-        return from_stored(store.read((*box, *whole)), dtype)
+        return decode_array(store.read((*box, *whole)), dtype)
 
     def _open(self, parameter: str) -> _Store:
-        """The stored array of a leaf."""
+        """Open the stored array of a leaf."""
         if not self._ocdbt:
             if not parameter or "/" in parameter or "\\" in parameter or parameter in (".", ".."):
-                raise self._wrong(f"{parameter!r} cannot be the name of an array")
+                raise self._malformed(f"{parameter!r} cannot be the name of an array")
             directory = os.path.join(self.path, parameter)
             header = zarr.read_header(directory)
             if header is not None:
@@ -157,7 +155,7 @@ class OrbaxDirectory:
         return _TensorStore(self, parameter)
 
     def spec(self, parameter: str) -> dict[str, Any]:
-        """What tensorstore opens."""
+        """Return the tensorstore spec of a leaf's array."""
         if self._ocdbt:
             kvstore = {"driver": "ocdbt", "base": f"file://{self.path}/", "path": parameter}
         else:
@@ -165,42 +163,42 @@ class OrbaxDirectory:
         return {"driver": self._driver, "kvstore": kvstore}
 
     def result(self, future: Any, parameter: str) -> Any:
-        """What a future of tensorstore returns."""
+        """Wait for a tensorstore future and return its result; raise `FileFormatError` if it failed."""
         try:
             return future.result()
         except (ValueError, OSError, MemoryError, OverflowError) as error:
-            raise self._wrong(f"{parameter!r} cannot be read: {error}") from None
+            raise self._malformed(f"{parameter!r} cannot be read: {error}") from None
 
     def _checksums(self) -> dict[str, int]:
-        """The checksums of chunks that `save` wrote; {} of other checkpoints."""
+        """Read the checksums of chunks that `save` wrote; {} for checkpoints of other programs."""
         if self._known_checksums is None:
             self._known_checksums = {}
             for path in sorted(glob.glob(os.path.join(glob.escape(self.path), f"{zarr.CHECKSUMS}.*.json"))):
                 found = self._json(os.path.basename(path))
                 if not isinstance(found, dict) or not all(type(value) is int for value in found.values()):
-                    raise self._wrong(f"{os.path.basename(path)} must have checksums")
+                    raise self._malformed(f"{os.path.basename(path)} must have checksums")
                 self._known_checksums |= found
         return self._known_checksums
 
     def _leaf(self, described: Any) -> tuple[list[tuple[str, bool]], str]:
-        """The keys of a leaf, each with whether it is an index, and what kind of value the leaf is."""
+        """Return the keys of a leaf as `(key, is_index)` pairs, and the type of its value."""
         match described:
             case {"key_metadata": list(keys), "value_metadata": {"value_type": str(kind)}}:
                 pass
             case _:
-                raise self._wrong(f"{_METADATA} has the leaf {str(described)[:80]}")
+                raise self._malformed(f"{_METADATA} has the malformed leaf {str(described)[:80]}")
         if not all(isinstance(key, dict) and isinstance(key.get("key"), (str, int)) for key in keys):
-            raise self._wrong(f"{_METADATA} has the keys {str(keys)[:80]}")
+            raise self._malformed(f"{_METADATA} has the malformed keys {str(keys)[:80]}")
         return [(str(key["key"]), key.get("key_type") == _SEQUENCE) for key in keys], kind
 
     def _key_dtypes(self) -> dict[str, Dtype]:
-        """The dtypes of random keys, which are stored as integers."""
+        """Return the dtypes of random keys, which are stored as integers, by the names of their leaves."""
         result: dict[str, Dtype] = {}
         for path in sorted(glob.glob(os.path.join(glob.escape(self.path), "array_metadatas", "process_*"))):
             found = self._json(os.path.relpath(path, self.path))
             listed = found.get("array_metadatas", []) if isinstance(found, dict) else []
             if not isinstance(listed, list):
-                raise self._wrong("array_metadatas must be a list")
+                raise self._malformed("array_metadatas must be a list")
             for each in listed:
                 match each:
                     case {"array_metadata": {"param_name": str(name), "ext_metadata": {"random_key_impl": str(impl)}}}:
@@ -213,24 +211,24 @@ class OrbaxDirectory:
         except FileFormatError:
             raise
         except ValueError as error:
-            raise self._wrong(f"{name} {error}") from None
+            raise self._malformed(f"{name} {error}") from None
 
-    def _wrong(self, reason: str) -> FileFormatError:
-        return indices.wrong(self.path, f"{reason} (read as a checkpoint of Orbax)")
+    def _malformed(self, reason: str) -> FileFormatError:
+        return indices.malformed(self.path, f"{reason} (read as a checkpoint of Orbax)")
 
 
 class _Store(Protocol):
-    """A stored array."""
+    """The interface of a stored array."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
 
     def read(self, box: Box) -> np.ndarray:
-        """A part of it."""
+        """Read a box of the array."""
 
 
 class _PlainStore:
-    """An array in plain files."""
+    """An array in plain zarr files."""
 
     def __init__(self, directory: str, header: zarr.Header, checksums: dict[str, int], root: str) -> None:
         self.shape, self.dtype = header.shape, header.dtype
@@ -241,7 +239,7 @@ class _PlainStore:
 
 
 class _TensorStore:
-    """An array that tensorstore reads."""
+    """An array read by tensorstore."""
 
     def __init__(self, source: OrbaxDirectory, parameter: str) -> None:
         self._source, self._parameter = source, parameter
@@ -255,7 +253,7 @@ class _TensorStore:
 
 
 class _Node:
-    """A node of the tree while its leaves are collected."""
+    """A node of the tree under construction."""
 
     def __init__(self) -> None:
         self.children: dict[str, _Node] = {}
@@ -278,7 +276,7 @@ class _Node:
 
 
 def _tree_directory(path: str) -> str:
-    """The directory of a tree: `path`, or the only one in it that has one."""
+    """Return the directory of a tree: `path`, or its only subdirectory that contains a tree."""
     if not os.path.isdir(path):
         raise FileNotFoundError(f"There is no directory {path!r}.")
     if os.path.isfile(os.path.join(path, _METADATA)):

@@ -1,7 +1,7 @@
 """Writing checkpoints in the layout of Orbax: a directory of items, each a tree of arrays, numbers and strings.
 
-Arrays are zarr arrays in plain files, which Orbax reads with the option that its metadata have. A checkpoint is written
-under another name, `<path>.orbax-checkpoint-tmp`, and renamed when it is complete.
+Arrays are zarr arrays in plain files, which Orbax reads because the metadata say `use_zarr3`. A checkpoint is written
+to `<path>.orbax-checkpoint-tmp` and renamed when it is complete.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 from weft.base import dtypes, tree as trees
 from weft.base.errors import ArgumentTypeError
 from weft.checkpointing import index as indices, structure as structures, tensor_file, zarr
-from weft.checkpointing.encoding import from_stored
+from weft.checkpointing.encoding import decode_array
 from weft.checkpointing.saving import Processes, Snapshot, snapshot
 
 CHECKPOINT = "_CHECKPOINT_METADATA"
@@ -35,11 +35,11 @@ _SCALARS = (bool, int, float)
 
 
 class Items:
-    """Trees in the host's memory, ready to be written.
+    """Trees in host memory, ready to be written.
 
     Args:
         items: trees of dicts and lists by name; leaves are arrays, numbers and strings.
-        copy: whether nothing that happens to the arrays afterwards changes what is written.
+        copy: copy the arrays, so that later changes to their memory do not affect the checkpoint.
     """
 
     def __init__(self, items: Mapping[str, Any], copy: bool) -> None:
@@ -50,13 +50,13 @@ class Items:
             self._items[item] = snapshot(tree, copy=copy), keys
 
     def write(self, path: str, processes: Processes) -> None:
-        """Write a checkpoint to a directory, which must not be there. All processes call it."""
+        """Write a checkpoint to a new directory. All processes call it."""
         temporary = path + UNFINISHED
         started = time.time_ns()
         if processes.index == 0:
             shutil.rmtree(temporary, ignore_errors=True)
             tensor_file.make_directory(temporary)
-        processes.barrier("the directory of a checkpoint is there")
+        processes.barrier("the directory of a checkpoint exists")
         for item, (taken, keys) in self._items.items():
             _write_tree(os.path.join(temporary, item), taken, keys, processes)
         processes.barrier("files of a checkpoint are written")
@@ -75,11 +75,11 @@ class Items:
                 tensor_file.sync_directory(folder)
             os.rename(temporary, path)
             tensor_file.sync_directory(os.path.dirname(path))
-        processes.barrier("the checkpoint has its name")
+        processes.barrier("the checkpoint is renamed")
 
 
 def _keys(path: tuple[Any, ...]) -> list[tuple[str, int]]:
-    """The keys of a leaf with their types."""
+    """Return the keys of a leaf with their Orbax types."""
     kinds = [_LIST if isinstance(key, trees.SequenceKey) else _DICT for key in path]
     found = [(trees.keystr((key,), simple=True), kind) for key, kind in zip(path, kinds, strict=True)]
     for key, _ in found:
@@ -116,7 +116,7 @@ def _write_tree(
             raise ArgumentTypeError("Leaves in Orbax's layout must be arrays, numbers and strings.", received=shown)
         else:
             parts = taken.parts[name]
-            # Shards are equal but for the last ones, which are smaller: so they are the chunks of a regular grid.
+            # All shards have one shape, except for smaller ones at the end: they are the chunks of a regular grid.
             extents = [[part.box[i][1] - part.box[i][0] for part in parts] for i in range(len(entry.shape))]
             chunk = tuple(max(1, *sizes) for sizes in extents)
             own = [
@@ -124,10 +124,10 @@ def _write_tree(
                 for part in parts
                 if part.process == processes.index and part.stored is not None and 0 not in entry.shape
             ]
-            values = [(position, from_stored(np.asarray(stored), entry.dtype)) for position, stored in own]
+            values = [(position, decode_array(np.asarray(stored), entry.dtype)) for position, stored in own]
             header = zarr.Header(entry.shape, chunk, entry.dtype)
             checksums |= _write_chunks(directory, parameter, header, values, processes)
-            # Arrays of JAX would need the names of its devices, and be restored where these are only.
+            # The value type "jax.Array" would need names of JAX devices, and restore only where these exist.
             kind = {"value_type": "np.ndarray", "skip_deserialize": False}
             kind["write_shape"] = list(chunk) if entry.shape else []
             metadata = {"param_name": parameter, "write_shape": list(chunk), "chunk_shape": list(chunk)}
@@ -152,7 +152,7 @@ def _write_chunks(
     values: list[tuple[tuple[int, ...], np.ndarray]],
     processes: Processes,
 ) -> dict[str, int]:
-    """Write the chunks that this process has; return their checksums by file."""
+    """Write the chunks of an array that this process holds; return their checksums by file name."""
     checksums: dict[str, int] = {}
     tensor_file.make_directory(os.path.join(directory, parameter))
     if processes.index == 0:
@@ -179,19 +179,19 @@ def _write(path: str, data: bytes | memoryview) -> None:
 
 
 def exists(path: str) -> bool:
-    """Whether there is a checkpoint in a directory: of Orbax, or of `weft.checkpointing.save`."""
+    """Return whether a directory contains a checkpoint of Orbax or of `weft.checkpointing.save`."""
     return any(os.path.isfile(os.path.join(path, name)) for name in (CHECKPOINT, TREE, indices.NAME))
 
 
-def delete_unfinished(directory: str) -> None:
-    """Remove what saves that did not end have left in a directory of checkpoints."""
+def delete_partial(directory: str) -> None:
+    """Delete the remains of unfinished saves in a directory of checkpoints."""
     for name in os.listdir(directory):
         if name.endswith(UNFINISHED):
             shutil.rmtree(os.path.join(directory, name), ignore_errors=True)
 
 
 def delete(path: str) -> None:
-    """Remove a checkpoint; its metadata first, so that what is left after a crash is none."""
+    """Delete a checkpoint. Its metadata go first, so that a crash leaves no incomplete checkpoint."""
     for name in (CHECKPOINT, TREE, indices.NAME):
         try:
             os.unlink(os.path.join(path, name))

@@ -1,7 +1,7 @@
 """Restoring a tree: on any mesh, from a checkpoint of any other.
 
-What is asked for is compared with what is there before anything is read, and all that does not fit is one error. Then
-each array is read in the parts that its devices need.
+The requested tree is compared with the checkpoint before anything is read, and all differences are reported in one
+error. Then each process reads only the boxes of arrays that its devices need.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from weft.base.arguments import described
 from weft.base.errors import ArgumentError, ArgumentTypeError, CheckpointMismatchError
 from weft.checkpointing import structure as structures
 from weft.checkpointing.index import ArrayEntry, Box, Index
-from weft.checkpointing.saving import box_of
+from weft.checkpointing.saving import box_from_slices
 from weft.checkpointing.source import Directory, Source
 from weft.ir.types import ShapeDtypeStruct, array_type
 from weft.runtime.array import ConcreteArray, copied
@@ -30,14 +30,20 @@ from weft.sharding.device import Device
 from weft.sharding.mesh import AbstractMesh
 from weft.sharding.shardings import NamedSharding, Sharding, SingleDeviceSharding
 
-_SHOWN = 50  # names in a list of an error
+_SHOWN = 50  # names that an error lists
 _NUMBERS = (bool, int, float, complex)
 _KINDS = {bool: "b", int: "iu", float: "f", complex: "c"}
 
 
 class Metadata(NamedTuple):
-    """What a checkpoint says of itself: its tree, with a `ShapeDtypeStruct` for each array, its step, the metadata that
-    were saved with it, and the metrics that a manager got with it."""
+    """Contents of a checkpoint without its arrays.
+
+    Attributes:
+        tree: the tree, with a `ShapeDtypeStruct` for each array.
+        step: the step, or None.
+        metadata: the metadata saved with the tree.
+        metrics: the metrics that a manager saved with it.
+    """
 
     tree: Any
     step: int | None
@@ -46,12 +52,12 @@ class Metadata(NamedTuple):
 
 
 def metadata(path: str | os.PathLike[str]) -> Metadata:
-    """What the checkpoint in a directory says of itself; no arrays are read."""
-    return metadata_of(Directory(path).index)
+    """Return tree, step, metadata and metrics of the checkpoint in a directory, without reading arrays."""
+    return index_metadata(Directory(path).index)
 
 
-def metadata_of(index: Index) -> Metadata:
-    """What an index says of its checkpoint."""
+def index_metadata(index: Index) -> Metadata:
+    """Return the metadata of a checkpoint from its index."""
     tree = structures.rebuild(index.tree, lambda name: _abstract(index, name))
     return Metadata(tree, index.step, index.metadata, index.metrics)
 
@@ -64,28 +70,33 @@ def _abstract(index: Index, name: str) -> Any:
 
 
 def restore(path: str | os.PathLike[str], like: Any = None, shardings: Any = None, *, partial: bool = False) -> Any:
-    """The tree that was saved to the directory `path`.
+    """Restore the tree that was saved to the directory `path`, with the same bits.
 
-    `like` is a tree with the same names of leaves: it says the nodes, and where arrays go. Its leaves are arrays,
-    `ShapeDtypeStruct`s (with a sharding, if they have one), NumPy arrays or Python values; the leaves of the result
-    are of the same kind, and have the shapes and dtypes of `like`, bit by bit as they were saved. Without `like`
-    nodes are plain dicts and lists, and what was a NumPy array is one. With `partial` the checkpoint may
-    have leaves that `like` does not have.
+    Each process reads only the boxes of arrays that its devices need.
 
-    `shardings` says where arrays go: a sharding, a device, or `np.ndarray` for NumPy arrays, or a tree of them that
-    is a prefix of the tree; None leaves it to `like`. Only what the devices of this process need is read.
+    Args:
+        path: the directory.
+        like: a tree with the same leaf names, which determines node types, types of leaves and destinations of arrays.
+            Its leaves are arrays, `ShapeDtypeStruct`s (optionally with shardings), NumPy arrays or Python values,
+            and must have the saved shapes and dtypes. Without it the result has plain dicts and lists.
+        shardings: destinations of arrays: a sharding, a device, `np.ndarray` for NumPy arrays, or a tree of them that
+            is a prefix of the tree. None uses those of `like`.
+        partial: accept leaves in the checkpoint that `like` does not have.
+
+    Returns:
+        The tree.
     """
     return restore_from(Directory(path), like, shardings, partial)
 
 
 def restore_from(source: Source, like: Any, shardings: Any, partial: bool) -> Any:
-    """The tree of a source (see `restore`)."""
+    """Restore the tree of a source (see `restore`)."""
     index = source.index
     if like is None:
         wanted: dict[str, Any] = dict.fromkeys(structures.leaf_names(index.tree))
         build: Callable[[dict[str, Any]], Any] = lambda leaves: structures.rebuild(index.tree, leaves.__getitem__)
     else:
-        wanted, treedef = structures.named_leaves(like)
+        wanted, treedef = structures.leaves_by_name(like)
         build = lambda leaves: trees.unflatten(treedef, leaves.values())
     if is_destination(shardings):
         asked = dict.fromkeys(wanted, shardings)
@@ -107,7 +118,7 @@ def restore_from(source: Source, like: Any, shardings: Any, partial: bool) -> An
 
 
 class _Problems:
-    """All that does not fit."""
+    """The differences between a checkpoint and the tree to restore."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -116,7 +127,7 @@ class _Problems:
         self.others: list[str] = []
 
     def check(self) -> None:
-        """Raise if there are any."""
+        """Raise one error that lists all differences, if there are any."""
         lines = []
         for title, names in (("missing", self.missing), ("unexpected", self.unexpected)):
             if names:
@@ -128,7 +139,7 @@ class _Problems:
             fix = [f"{self.source.shown_by}   shows the contents of the checkpoint"]
             if self.unexpected and not self.missing and not self.others:
                 fix = ["partial=True   to ignore unexpected leaves", *fix]
-            what = f"The checkpoint in {self.source.path} does not have the leaves that were asked for."
+            what = f"The checkpoint in {self.source.path} does not match the tree to restore."
             raise CheckpointMismatchError(what, received="\n".join(lines), fix=fix)
 
 
@@ -140,7 +151,7 @@ def _more(names: Sequence[str]) -> str:
 
 
 def _plan(source: Source, name: str, leaf: Any, has_like: bool, asked: Any, problems: _Problems) -> Callable[[], Any]:
-    """A function that restores a leaf. What does not fit is added to the problems, and then it is not called."""
+    """Return a function that restores a leaf, or add the reason why the leaf cannot be restored to `problems`."""
     found = source.index.values.get(name, source.index.arrays.get(name))
     if not isinstance(found, ArrayEntry) and (not has_like or type(leaf) is type(found)):
         return lambda: found
@@ -149,7 +160,7 @@ def _plan(source: Source, name: str, leaf: Any, has_like: bool, asked: Any, prob
         problems.others.append(f"{name}: {shown} in the checkpoint, {_short(leaf)} in like")
         return lambda: None
     read: Callable[[Box], np.ndarray] = functools.partial(source.read, name)
-    if not isinstance(found, ArrayEntry):  # a number, where like has an array without dimensions
+    if not isinstance(found, ArrayEntry):  # the checkpoint has a number, and `like` an array without dimensions
         scalar = np.array(found, leaf.dtype)
         read = lambda _: scalar
         found = ArrayEntry((), leaf.dtype, getattr(leaf, "weak_type", False))
@@ -157,12 +168,14 @@ def _plan(source: Source, name: str, leaf: Any, has_like: bool, asked: Any, prob
     reason = _refusal(found, where)
     if reason:
         problems.others.append(f"{name}: {reason}")
-    return functools.partial(_placed, found, where, type(leaf), read)
+    return functools.partial(_place, found, where, type(leaf), read)
 
 
 def _fits(found: Any, leaf: Any) -> bool:
-    """Whether what is in a checkpoint can be restored as what `like` has: with the same shape and dtype. Numbers and
-    arrays without dimensions can be each other, if that is exact."""
+    """Return whether a value of a checkpoint can be restored as the leaf of `like`.
+
+    Shape and dtype must be equal. Python numbers and arrays without dimensions are interchangeable if that is exact.
+    """
     if not isinstance(found, ArrayEntry):
         return type(found) in _NUMBERS and _is_exact(found, leaf)
     if type(leaf) in _NUMBERS:
@@ -171,7 +184,7 @@ def _fits(found: Any, leaf: Any) -> bool:
 
 
 def _is_exact(value: Any, leaf: Any) -> bool:
-    """Whether a Python number is the same in an array like `leaf`."""
+    """Return whether an array with the type of `leaf` represents a Python number exactly."""
     if not _is_array(leaf) or tuple(leaf.shape) or dtypes.kind(leaf.dtype) not in _KINDS[type(value)]:
         return False
     try:
@@ -186,8 +199,8 @@ def _is_array(leaf: Any) -> bool:
     return hasattr(leaf, "shape") and hasattr(leaf, "dtype")
 
 
-def _placed(entry: ArrayEntry, where: Any, kind: type, read: Callable[[Box], np.ndarray]) -> Any:
-    """An array where it should go; for `np.ndarray` as a NumPy array, or as what `kind` is of Python or NumPy."""
+def _place(entry: ArrayEntry, where: Any, kind: type, read: Callable[[Box], np.ndarray]) -> Any:
+    """Read an array and put it on its devices, or return it as a NumPy array or as a number of type `kind`."""
     if where is np.ndarray:
         value = read(entry.box)
         if kind in _NUMBERS:
@@ -201,7 +214,7 @@ def _placed(entry: ArrayEntry, where: Any, kind: type, read: Callable[[Box], np.
     slices = where.addressable_devices_indices_map(entry.shape)
     by_box: dict[Box, list[Device]] = {}
     for device, index in slices.items():
-        by_box.setdefault(box_of(index, entry.shape), []).append(device)
+        by_box.setdefault(box_from_slices(index, entry.shape), []).append(device)
     parts: dict[Device, ConcreteArray] = {}
     for box, devices in by_box.items():
         value = padded(read(box), where.shard_shape(entry.shape))
@@ -210,21 +223,23 @@ def _placed(entry: ArrayEntry, where: Any, kind: type, read: Callable[[Box], np.
 
 
 def _destination(leaf: Any, asked: Any, numpy: bool) -> Any:
-    """Where an array goes: a sharding, a placement, or `np.ndarray`. `numpy` says that it was a NumPy array, which
-    counts if nobody says otherwise."""
+    """Return the destination of an array: a sharding, a placement, or `np.ndarray`.
+
+    `numpy` says that it was saved from a NumPy array; it becomes one again unless `asked` or `leaf` says otherwise.
+    """
     if isinstance(asked, Device):
         return SingleDeviceSharding(asked)
     if asked is np.ndarray or isinstance(asked, Sharding):
         return asked
     if asked is not None:
-        what = "shardings has shardings, devices, np.ndarray and None."
+        what = "shardings must contain shardings, devices, np.ndarray and None only."
         raise ArgumentTypeError(what, received=described(asked), fix="NamedSharding(mesh, P('x')), weft.devices()[0]")
     if isinstance(leaf, (np.ndarray, np.generic)):
         return np.ndarray
     if isinstance(leaf, ConcreteArray):
         return leaf._placement
     sharding = getattr(leaf, "sharding", None) if isinstance(leaf, (ShardedArray, ShapeDtypeStruct)) else None
-    # What has a type only, such as a result of `eval_shape`, may be split over a mesh that has no devices.
+    # The sharding of a ShapeDtypeStruct, such as a result of `eval_shape`, may be over a mesh without devices.
     if sharding is not None and not (isinstance(sharding, NamedSharding) and isinstance(sharding.mesh, AbstractMesh)):
         return sharding
     as_saved = leaf is None or isinstance(leaf, ShapeDtypeStruct)
@@ -232,7 +247,7 @@ def _destination(leaf: Any, asked: Any, numpy: bool) -> Any:
 
 
 def _refusal(entry: ArrayEntry, where: Any) -> str | None:
-    """Why an array cannot go where it should."""
+    """Return the reason why an array cannot be restored to a destination, or None."""
     if where is np.ndarray:
         return "random keys have no NumPy form" if isinstance(entry.dtype, dtypes.ExtendedDtype) else None
     if dtypes.canonicalize_dtype(entry.dtype, allow_extended_dtype=True) != entry.dtype:
@@ -247,5 +262,5 @@ def _refusal(entry: ArrayEntry, where: Any) -> str | None:
 
 
 def _short(leaf: Any) -> str:
-    """A leaf of `like` in an error."""
+    """Describe a leaf of `like` for an error."""
     return ArrayEntry(tuple(leaf.shape), dtypes.dtype(leaf)).short() if _is_array(leaf) else type(leaf).__name__

@@ -1,13 +1,12 @@
-"""Saving a tree: a snapshot of it in the host's memory, a plan of files, and writing them so that a crash at any moment
-leaves the checkpoint that was there.
+"""Saving a tree: a snapshot in host memory, a plan of files, and a write that a crash at any moment cannot damage.
 
-A checkpoint is a directory with safetensors files and `index.json`. Files of a save have names of their own; the index
-is replaced at once when all of them are on the disk, and files that it does not name any more are removed last. So
-whoever opens the index finds all of the old checkpoint or all of the new one.
+A checkpoint is a directory with safetensors files and `index.json`. The files of a save have new names. When all of
+them are on disk, the index is replaced atomically, and files that it does not name are removed last. So a reader of the
+index finds all of the old checkpoint or all of the new one.
 
-Several processes write into one directory, each what it has (`Processes` is all that is known of them here). Every
-process makes the plan for all of them, since it follows from shapes and shardings alone; the first one writes the index
-after all have written their files.
+Several processes write into one directory, each the boxes that it holds (`Processes` is the interface to them). Each
+process makes the plan for all of them, since it depends on shapes and shardings only; the first one writes the index
+after all processes have written their files.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from weft.base.dtypes import Dtype
 from weft.base.errors import ArgumentError, ArgumentTypeError, DonatedArrayError
 from weft.base.promotion import DTYPES
 from weft.checkpointing import index as indices, structure as structures, tensor_file
-from weft.checkpointing.encoding import stored_form, to_stored
+from weft.checkpointing.encoding import storage_format, encode_array
 from weft.checkpointing.index import ArrayEntry, Box, Index, Piece
 from weft.runtime.held import HeldArray
 from weft.runtime.processes import world
@@ -39,17 +38,23 @@ from weft.trace.tracer import Tracer
 
 MAX_FILE_BYTES = 4_000_000_000
 _PREFIX, _SUFFIX = "arrays-", ".safetensors"
-_CHECKSUMS = ".crc32"  # of a file that another process than the first wrote, until they are in the index
+_CHECKSUMS = ".crc32"  # suffix of checksum files, by which other processes hand checksums to the first one
 
 
 def no_barrier(name: str) -> None:
-    """What a process that is alone waits for."""
+    """Return at once: the barrier of a process without others."""
 
 
 @dataclass(frozen=True)
 class Processes:
-    """The processes that save one tree together: which of them this one is, how many there are, and a function that
-    returns when all have called it with the same name. A barrier of a process that fails must raise in the others."""
+    """The processes that save one tree together.
+
+    Attributes:
+        index: the index of this process.
+        count: the number of processes.
+        barrier: a function that returns when all processes have called it with the same name. If a process fails, its
+            barrier must raise in the others.
+    """
 
     index: int
     count: int
@@ -57,7 +62,7 @@ class Processes:
 
     @staticmethod
     def here(barrier: Callable[[str], None] | None) -> Processes:
-        """Those that run this program."""
+        """Return the processes that run this program."""
         control = world.current().control
         own = no_barrier if control is None else control.barrier
         return Processes(devices.process_index(), devices.process_count(), barrier or own)
@@ -68,8 +73,7 @@ class Processes:
 
 @dataclass(frozen=True)
 class Part:
-    """A part of an array that is stored once: what of the array it is, the process that writes it, and its elements as
-    they are stored, if it is this process that has them."""
+    """A box of an array that is stored once, the process that writes it, and its encoded elements in that process."""
 
     box: Box
     process: int
@@ -78,23 +82,23 @@ class Part:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A tree in the host's memory: an index without pieces, and the parts of each array."""
+    """A tree in host memory: an index without pieces, and the parts of each array."""
 
     index: Index
     parts: dict[str, list[Part]]
 
 
 def snapshot(tree: Any, *, copy: bool, step: int | None = None, metadata: Any = None, metrics: Any = None) -> Snapshot:
-    """A tree as it is now. With `copy` nothing that happens to its arrays afterwards changes the snapshot."""
+    """Take a snapshot of a tree. With `copy`, later changes to the memory of its arrays do not affect it."""
     if step is not None and type(step) is not int:
-        raise ArgumentTypeError("The step of a checkpoint is an int.", received=described(step), fix="int(step)")
+        raise ArgumentTypeError("The step of a checkpoint must be an int.", received=described(step), fix="int(step)")
     indices.check_json(metadata, "The metadata")
     indices.check_json(metrics, "The metrics")
-    leaves, _ = structures.named_leaves(tree)
+    leaves, _ = structures.leaves_by_name(tree)
     refused = [f"{name}: {reason}" for name, leaf in leaves.items() if (reason := _refusal(leaf))]
     if refused:
         raise ArgumentTypeError(
-            "A checkpoint holds arrays, numbers, strings and None, and these leaves are something else.",
+            "Leaves of a checkpoint must be arrays, numbers, strings or None.",
             received="\n".join(refused),
             fix="register the class as a tree node (weft.tree_util.register_dataclass), or leave it out of the tree",
         )
@@ -116,7 +120,7 @@ def snapshot(tree: Any, *, copy: bool, step: int | None = None, metadata: Any = 
 
 
 def _refusal(leaf: Any) -> str | None:
-    """Why a leaf cannot be saved."""
+    """Return the reason why a leaf cannot be saved, or None."""
     if isinstance(leaf, Tracer):
         return f"{leaf.aval.short()} is traced; save outside of jit, grad and vmap"
     if isinstance(leaf, (np.ndarray, np.generic)):
@@ -131,21 +135,23 @@ def _dtype(leaf: Any) -> Dtype:
 
 
 def _shards(leaf: Any) -> Iterator[tuple[Box, int, Any]]:
-    """The different parts of an array, each with the process that writes it and its data if they are here. Of equal
-    parts the first in the order of the mesh is written. The first process writes arrays that are not sharded, which
-    every process has for itself."""
+    """Yield the distinct boxes of an array, the process that writes each, and its data if this process has them.
+
+    Of equal shards the first in the order of the mesh is written. An array that is not sharded exists in every process,
+    and the first process writes it.
+    """
     if not isinstance(leaf, ShardedArray):
         yield tuple((0, size) for size in leaf.shape), 0, leaf
         return
     for shard in leaf.global_shards:
-        box = box_of(shard.index, leaf.shape)
+        box = box_from_slices(shard.index, leaf.shape)
         empty = any(low == high and size for (low, high), size in zip(box, leaf.shape, strict=True))
         if shard.replica_id == 0 and not empty:
             yield box, shard.device.process_index, shard.data
 
 
-def box_of(index: Slices, shape: tuple[int, ...]) -> Box:
-    """The part of an array that slices cut out."""
+def box_from_slices(index: Slices, shape: tuple[int, ...]) -> Box:
+    """Convert slices of an array to a box."""
     bounds = [part.indices(size) for part, size in zip(index, shape, strict=True)]
     return tuple((low, high) for low, high, _ in bounds)
 
@@ -154,7 +160,7 @@ def _part(box: Box, process: int, data: Any, dtype: Dtype, copy: bool) -> Part:
     if data is None:
         return Part(box, process, None)
     value = np.asarray(data._value if isinstance(data, HeldArray) else data)
-    stored = to_stored(value.astype(dtypes.storage(dtype), copy=False), dtype)
+    stored = encode_array(value.astype(dtypes.storage(dtype), copy=False), dtype)
     return Part(box, process, np.array(stored) if copy else stored)
 
 
@@ -162,12 +168,12 @@ def _part(box: Box, process: int, data: Any, dtype: Dtype, copy: bool) -> Part:
 
 
 Checksums = dict[str, dict[str, tuple[int, ...]]]
-"""The checksums of blocks, by file and tensor."""
+"""Checksums of blocks, by file and tensor."""
 
 
 @dataclass(frozen=True)
 class File:
-    """A file to write: its name, the process that writes it, and the tensors in it as (tensor, leaf, part)."""
+    """A file to write: its name, the process that writes it, and its tensors as `(tensor, leaf, index of the part)`."""
 
     name: str
     process: int
@@ -175,14 +181,16 @@ class File:
 
 
 def plan(snapshot: Snapshot, token: str, max_file_bytes: int) -> list[File]:
-    """The files of a snapshot: those of each process hold its parts, the widest elements first, so that all are
-    aligned, and not more than `max_file_bytes` of them, unless one part alone is larger."""
+    """Distribute the parts of a snapshot over files of at most `max_file_bytes`, unless one part alone is larger.
+
+    Each file has parts of one process. The widest elements come first, so that all arrays are aligned.
+    """
     entries = snapshot.index.arrays
-    widest = sorted(entries, key=lambda name: (-stored_form(entries[name].dtype).dtype.itemsize, name))
+    widest = sorted(entries, key=lambda name: (-storage_format(entries[name].dtype).dtype.itemsize, name))
     files: dict[int, list[File]] = {}
     sizes: dict[int, int] = {}
     for name in widest:
-        stored, parts = stored_form(entries[name].dtype), snapshot.parts[name]
+        stored, parts = storage_format(entries[name].dtype), snapshot.parts[name]
         for i, part in enumerate(parts):
             size = stored.dtype.itemsize
             for extent in (*(high - low for low, high in part.box), *stored.extra):
@@ -198,7 +206,7 @@ def plan(snapshot: Snapshot, token: str, max_file_bytes: int) -> list[File]:
 
 
 def _with_pieces(snapshot: Snapshot, files: list[File], checksums: Checksums) -> Index:
-    """The index of a snapshot that is in files."""
+    """Return the index of a snapshot with the pieces that were written to files."""
     pieces: dict[str, list[Piece]] = {name: [] for name in snapshot.parts}
     for file in files:
         for tensor, name, i in file.tensors:
@@ -222,13 +230,17 @@ def save(
 ) -> None:
     """Write a tree to the directory `path`.
 
-    Leaves are arrays (sharded ones, NumPy arrays and random keys too), Python numbers and strings. `metadata` is any
-    value of JSON, `restore`d by `metadata(path)`. A checkpoint that is there is an error, or with `overwrite` replaced
-    when the new one is whole: if the process is killed, the old one can be read. One save writes to a path at a time.
+    If the process is killed, the previous checkpoint can still be read. Only one save may write to a path at a time.
 
-    A file has at most `max_file_bytes` of arrays, unless one part of an array is larger. Where several processes save
-    together, all call this, and `barrier(name)` returns when all processes have called it; after
-    `weft.distributed.initialize` that is known.
+    Args:
+        path: the directory.
+        tree: the tree. Leaves are arrays (also sharded ones, NumPy arrays and random keys), Python numbers and strings.
+        step: the step, an int.
+        metadata: value of JSON, which `metadata(path)` returns.
+        overwrite: replace an existing checkpoint, which is an error otherwise.
+        max_file_bytes: largest number of bytes in a file, unless one shard alone is larger.
+        barrier: if several processes save together, a function of a name that returns when all processes have called
+            it. After `weft.distributed.initialize` it is not needed.
     """
     write(
         os.fspath(path),
@@ -242,10 +254,10 @@ def save(
 def write(directory: str, snapshot: Snapshot, *, overwrite: bool, max_file_bytes: int, processes: Processes) -> None:
     """Write a snapshot to a directory."""
     if type(max_file_bytes) is not int or max_file_bytes < 1:
-        raise ArgumentError("max_file_bytes is the size of a file.", received=f"max_file_bytes={max_file_bytes!r}")
+        raise ArgumentError("max_file_bytes must be a positive int.", received=f"max_file_bytes={max_file_bytes!r}")
     directory = os.path.abspath(directory)
     if not overwrite and indices.exists(directory):
-        raise FileExistsError(f"There is a checkpoint in {directory!r} already; overwrite=True replaces it.")
+        raise FileExistsError(f"There is a checkpoint in {directory!r} already; pass overwrite=True to replace it.")
     files = plan(snapshot, _token(directory, processes), max_file_bytes)
     written: list[str] = []
     checksums: Checksums = {}
@@ -255,7 +267,7 @@ def write(directory: str, snapshot: Snapshot, *, overwrite: bool, max_file_bytes
             if file.process == processes.index:
                 path = os.path.join(directory, file.name)
                 with tensor_file.replacing(path) as opened:
-                    checksums[file.name] = _write_tensors(opened, _stored(snapshot, file))
+                    checksums[file.name] = _write_tensors(opened, _encoded_tensors(snapshot, file))
                 written.append(path)
                 if processes.index:  # the first process enters them in the index
                     written.append(path + _CHECKSUMS)
@@ -265,7 +277,7 @@ def write(directory: str, snapshot: Snapshot, *, overwrite: bool, max_file_bytes
         for path in written:
             with contextlib.suppress(OSError):
                 os.unlink(path)
-        with contextlib.suppress(OSError):  # others may have written to it
+        with contextlib.suppress(OSError):  # other processes may have written to it
             os.rmdir(directory)
         raise
     if processes.index == 0:
@@ -280,7 +292,7 @@ def write(directory: str, snapshot: Snapshot, *, overwrite: bool, max_file_bytes
 
 
 def _write_tensors(opened: IO[bytes], arrays: list[tuple[str, np.ndarray]]) -> dict[str, tuple[int, ...]]:
-    """Write a file, and compute checksums while the bytes go to the disk."""
+    """Write a file, and compute checksums while the bytes are written to disk."""
     chunks = tensor_file.chunks(arrays)
     opened.write(next(chunks))
     found: dict[str, tuple[int, ...]] = {}
@@ -296,28 +308,30 @@ def _write_tensors(opened: IO[bytes], arrays: list[tuple[str, np.ndarray]]) -> d
 
 
 def _write_checksums(path: str, checksums: Mapping[str, tuple[int, ...]]) -> None:
-    text = {tensor: indices.checksums_text(found) for tensor, found in checksums.items()}
+    text = {tensor: indices.format_checksums(found) for tensor, found in checksums.items()}
     with tensor_file.replacing(path) as opened:
         opened.write(json.dumps(text).encode())
 
 
 def _read_checksums(path: str) -> dict[str, tuple[int, ...]]:
     found = tensor_file.strict_json(tensor_file.content(path))
-    return {tensor: indices.checksums_of_text(text) for tensor, text in found.items()}
+    return {tensor: indices.parse_checksums(text) for tensor, text in found.items()}
 
 
-def _stored(snapshot: Snapshot, file: File) -> list[tuple[str, np.ndarray]]:
+def _encoded_tensors(snapshot: Snapshot, file: File) -> list[tuple[str, np.ndarray]]:
     arrays = []
     for tensor, name, i in file.tensors:
         stored = snapshot.parts[name][i].stored
-        assert stored is not None  # the plan has given the part to the process that has it
+        assert stored is not None  # the plan assigns a part to the process that holds it
         arrays.append((tensor, stored))
     return arrays
 
 
 def _token(directory: str, processes: Processes) -> str:
-    """What files of this save have in their names and those of the present checkpoint do not. A process that is alone
-    draws lots; several count from the index that all of them see."""
+    """Return a token for the names of this save's files, which the present checkpoint does not use.
+
+    A single process draws it at random; several processes count up from the index, which all of them read.
+    """
     if processes.count == 1:
         return secrets.token_hex(4)
     if not indices.exists(directory):
@@ -328,7 +342,7 @@ def _token(directory: str, processes: Processes) -> str:
 
 
 def remove_stale(directory: str, names: set[str]) -> None:
-    """Remove files of other saves than the one with files of these names."""
+    """Remove the files of all saves except for the one with these file names."""
     for entry in os.listdir(directory):
         ours = entry.startswith(_PREFIX) and entry.endswith(_SUFFIX)
         partial = entry.startswith((_PREFIX, indices.NAME)) and entry.endswith((tensor_file.PARTIAL, _CHECKSUMS))
@@ -337,10 +351,10 @@ def remove_stale(directory: str, names: set[str]) -> None:
 
 
 def delete(directory: str) -> None:
-    """Remove the checkpoint in a directory: the index first, so that what is left after a crash is none."""
+    """Delete the checkpoint in a directory. The index goes first, so that a crash leaves no incomplete checkpoint."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(os.path.join(directory, indices.NAME))
         tensor_file.sync_directory(directory)
     remove_stale(directory, set())
-    with contextlib.suppress(OSError):  # something else is in it
+    with contextlib.suppress(OSError):  # the directory has other files
         os.rmdir(directory)

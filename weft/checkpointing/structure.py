@@ -1,16 +1,16 @@
-"""The structure of a tree as values of JSON, and its leaves by name.
+"""The structure of a tree as a value of JSON, and its leaves by name.
 
 A leaf is named by the keys that lead to it: `{"params": {"Dense_0": {"kernel": k}}}` has the leaf
-`params.Dense_0.kernel`. In a key `.`, `[` and a backslash have a backslash before them, so that names never coincide.
+`params.Dense_0.kernel`. In keys `.`, `[` and backslashes are escaped by a backslash, so that names are unique.
 
 A structure is one of
 
     "params.w"                       a leaf, by its name
     null                             None
-    {"list": [...]}                  a list, a tuple, or another node that counts its children
-    {"dict": [[key, child], ...]}    a dict, or another node whose children have keys or fields
+    {"list": [...]}                  a list, a tuple, or another node with children by index
+    {"dict": [[key, child], ...]}    a dict, or another node with children by key or field
 
-It is what a tree looks like to those who do not have its classes: static data of nodes is not in it.
+It can be read without the classes of the nodes, and has none of their static data.
 """
 
 from __future__ import annotations
@@ -23,36 +23,37 @@ from weft.base import tree as trees
 from weft.base.errors import ArgumentError
 from weft.checkpointing import tensor_file
 
-MAX_DEPTH = 200  # of a tree; the functions here are recursive, and a file must not exhaust the stack
-_ROOT = "."  # the name of a leaf that is the tree itself
-_KEYS = (str, int, float, bool, type(None))  # which JSON can write
+MAX_DEPTH = 200  # levels of a tree: these functions recurse, and a file must not overflow the stack
+_ROOT = "."  # the name of the only leaf of a tree without nodes
+_KEYS = (str, int, float, bool, type(None))  # types of keys that JSON can represent
 
 
 def leaf_name(path: Sequence[Any]) -> str:
-    """The name of the leaf at a key path."""
-    return ".".join(_escaped(trees.keystr((entry,), simple=True)) for entry in path) if path else _ROOT
+    """Return the name of the leaf at a key path."""
+    return ".".join(_escape(trees.keystr((entry,), simple=True)) for entry in path) if path else _ROOT
 
 
-def _escaped(key: str) -> str:
+def _escape(key: str) -> str:
+    """Escape a key, so that names of different key paths differ."""
     for character in "\\.[":
         key = key.replace(character, "\\" + character)
     return "\\" + key if key in ("", tensor_file.METADATA) else key
 
 
-def named_leaves(tree: Any) -> tuple[dict[str, Any], trees.PyTreeDef]:
-    """The leaves of a tree by name, in order, and its structure as trees have it."""
+def leaves_by_name(tree: Any) -> tuple[dict[str, Any], trees.PyTreeDef]:
+    """Return the leaves of a tree by name, in order, and its tree definition."""
     pairs, treedef = trees.flatten_with_path(tree)
     leaves: dict[str, Any] = {}
     for path, leaf in pairs:
         name = leaf_name(path)
         if name in leaves:
-            raise ArgumentError("Two keys of a tree are the same as text.", received=repr(name))
+            raise ArgumentError("The keys of a tree must differ as text.", received=repr(name))
         leaves[name] = leaf
     return leaves, treedef
 
 
 def describe(tree: Any, path: tuple[Any, ...] = ()) -> Any:
-    """The structure of a tree."""
+    """Return the structure of a tree."""
     if tree is None:
         return None
     if not trees.is_tree_node(type(tree)):
@@ -68,14 +69,14 @@ def describe(tree: Any, path: tuple[Any, ...] = ()) -> Any:
 
 
 def _key(entry: Any) -> Any:
-    """A key as JSON has it: itself where that is possible, else its text."""
+    """Return the JSON value of a key: the key itself if JSON can represent it, else its text."""
     key = entry.key if isinstance(entry, trees.DictKey) else entry
     writable = type(key) in _KEYS and not (isinstance(key, float) and not math.isfinite(key))
     return key if writable else trees.keystr((entry,), simple=True)
 
 
 def rebuild(structure: Any, leaf: Callable[[str], Any]) -> Any:
-    """The tree of plain dicts and lists with a structure, and with `leaf(name)` as its leaves."""
+    """Build the tree of plain dicts and lists with a structure; its leaves are `leaf(name)`."""
     match structure:
         case None:
             return None
@@ -88,9 +89,9 @@ def rebuild(structure: Any, leaf: Callable[[str], Any]) -> Any:
 
 
 def leaf_names(structure: Any, depth: int = 0) -> Iterator[str]:
-    """The names of the leaves of a structure from a file; a ValueError says what is wrong with it."""
+    """Yield the names of the leaves of a structure read from a file; raise ValueError if it is malformed."""
     if depth > MAX_DEPTH + 1:
-        raise ValueError(f"the tree has more than {MAX_DEPTH} levels")
+        raise ValueError(f"the tree must have at most {MAX_DEPTH} levels")
     match structure:
         case None:
             return
@@ -103,8 +104,8 @@ def leaf_names(structure: Any, depth: int = 0) -> Iterator[str]:
             keys = set()
             for pair in pairs:
                 if not isinstance(pair, list) or len(pair) != 2 or type(pair[0]) not in _KEYS or pair[0] in keys:
-                    raise ValueError(f"the tree has a dict with the entry {str(pair)[:80]}")
+                    raise ValueError(f"the tree has a dict with the malformed entry {str(pair)[:80]}")
                 keys.add(pair[0])
                 yield from leaf_names(pair[1], depth + 1)
         case _:
-            raise ValueError(f"the tree has the node {str(structure)[:80]}")
+            raise ValueError(f"the tree has the malformed node {str(structure)[:80]}")

@@ -1,8 +1,8 @@
-"""The safetensors file format: a header of JSON that says where each array lies, then the arrays.
+"""The safetensors file format: a JSON header with the dtype, shape and byte range of each array, then the arrays.
 
-Eight bytes hold the length of the header (little endian); the header maps names to dtype, shape and the range of bytes
-after it. A file may hold anything: what is no file of this format raises `FileFormatError`, which names the file and
-the reason. Nothing of a file is ever executed.
+Eight bytes hold the length of the header (little endian); the header maps names to dtype, shape and byte range,
+relative to its end. Files are untrusted input: a malformed file raises `FileFormatError` with its name and the reason,
+and nothing in a file is ever executed.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ DTYPES: dict[str, np.dtype[Any]] = {
 }
 NAMES = {kind: name for name, kind in DTYPES.items()}
 METADATA = "__metadata__"
-PARTIAL = ".partial"  # how the name of a file ends that is being written
+PARTIAL = ".partial"  # suffix of files that are being written
 _LONGEST_HEADER = 100_000_000
 
 
@@ -59,13 +59,13 @@ _LONGEST_HEADER = 100_000_000
 def chunks(
     arrays: Sequence[tuple[str, np.ndarray]], metadata: Mapping[str, str] | None = None
 ) -> Iterator[bytes | memoryview]:
-    """The bytes of a file with these arrays in this order: the header, then those of one array after the other."""
-    header: dict[str, Any] = {METADATA: _checked_metadata(metadata)} if metadata else {}
+    """Yield the bytes of a file with these arrays in this order: the header, then the bytes of each array."""
+    header: dict[str, Any] = {METADATA: _check_metadata(metadata)} if metadata else {}
     offset = 0
     for name, array in arrays:
         kind = NAMES.get(array.dtype.newbyteorder("="))
         if kind is None:
-            raise ArgumentTypeError(f"safetensors has no dtype {array.dtype}, that of {name!r}.")
+            raise ArgumentTypeError(f"safetensors has no dtype {array.dtype}, which {name!r} has.")
         header[name] = {"dtype": kind, "shape": list(array.shape), "data_offsets": [offset, offset + array.nbytes]}
         offset += array.nbytes
     text = json.dumps(header, separators=(",", ":")).encode()
@@ -77,7 +77,7 @@ def chunks(
             yield little.reshape(-1).view(np.uint8).data
 
 
-def _checked_metadata(metadata: Mapping[str, str]) -> dict[str, str]:
+def _check_metadata(metadata: Mapping[str, str]) -> dict[str, str]:
     for key, value in metadata.items():
         if not isinstance(key, str) or not isinstance(value, str):
             raise ArgumentTypeError("The metadata of a file must be strings.", received=f"{key!r}: {value!r}")
@@ -86,8 +86,10 @@ def _checked_metadata(metadata: Mapping[str, str]) -> dict[str, str]:
 
 @contextlib.contextmanager
 def replacing(target: str) -> Iterator[IO[bytes]]:
-    """A file to write in, which gets the name `target` when all of it is on the disk; a file of that name stays until
-    then, and for good if something fails."""
+    """Return a context that opens a temporary file and renames it to `target` once its bytes are on disk.
+
+    If the block fails, the temporary file is deleted and an existing `target` stays.
+    """
     temporary = f"{target}.{secrets.token_hex(4)}{PARTIAL}"
     try:
         with open(temporary, "xb") as file:
@@ -102,17 +104,17 @@ def replacing(target: str) -> Iterator[IO[bytes]]:
 
 
 def make_directory(path: str) -> None:
-    """Create a directory, and those above it, unless it is there; so that a crash afterwards does not undo it."""
+    """Create a directory and its parents unless they exist, and flush them to disk."""
     if not os.path.isdir(path):
         parent = os.path.dirname(path)
         make_directory(parent)
-        with contextlib.suppress(FileExistsError):  # another process was first
+        with contextlib.suppress(FileExistsError):  # another process has created it
             os.mkdir(path)
         sync_directory(parent)
 
 
 def sync_directory(path: str) -> None:
-    """Have the names in a directory on the disk."""
+    """Flush the entries of a directory to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -123,20 +125,20 @@ def sync_directory(path: str) -> None:
 # ------------------------------------------------------------------------------------------------------------ checksums
 
 BLOCK = 1 << 22
-"""Bytes that have one checksum: parts of an array are verified alone, and blocks at the same time by threads."""
-_INLINE = 1 << 16  # for fewer bytes threads take longer
-# zlib.crc32 takes 1 s for a GB and leaves the lock of the interpreter to others meanwhile.
+"""Bytes per checksum. Reading a box verifies only the blocks that it touches, in parallel."""
+_INLINE = 1 << 16  # up to this many bytes, starting threads takes longer than the checksum
+# zlib.crc32 takes 1 s per GB and releases the interpreter lock.
 _WORKERS = max(1, min(8, (os.cpu_count() or 1)))
 
 
 @functools.cache
 def _pool(process: int) -> ThreadPoolExecutor:
-    """The threads of a process that compute checksums; a forked process has others."""
+    """Return the threads of a process that compute checksums; a forked process gets its own."""
     return ThreadPoolExecutor(_WORKERS, "checksums")
 
 
 def begin_checksums(data: Any) -> Callable[[], list[int]]:
-    """Start computing the checksums (CRC-32) of the blocks of a buffer.
+    """Start to compute the checksums (CRC-32) of the blocks of a buffer in threads.
 
     Args:
         data: bytes, or a view of them.
@@ -156,7 +158,7 @@ def begin_checksums(data: Any) -> Callable[[], list[int]]:
 
 
 class Entry(NamedTuple):
-    """What a header says of one array: the range of bytes in the file, name, dtype and shape."""
+    """The header entry of one array: its range of bytes in the file, name, dtype and shape."""
 
     low: int
     high: int
@@ -166,107 +168,107 @@ class Entry(NamedTuple):
 
 
 class Header(NamedTuple):
-    """The arrays of a file by name, in the order of their bytes, and the metadata that were saved with them."""
+    """The arrays of a file by name, in the order of their bytes, and the metadata saved with them."""
 
     entries: dict[str, Entry]
     metadata: dict[str, str]
 
 
-def wrong(file: str, reason: str) -> FileFormatError:
-    """The error that says what is wrong with a file."""
+def malformed(file: str, reason: str) -> FileFormatError:
+    """Return the error for a malformed file."""
     return FileFormatError(f"No safetensors file: {reason}.", received=file)
 
 
 def content(file: str) -> bytes:
-    """All bytes of a regular file."""
-    with _opened(file) as opened:
+    """Read all bytes of a regular file."""
+    with _open_regular(file) as opened:
         return opened.read()
 
 
-def mapped(file: str) -> bytes | mmap.mmap:
-    """The bytes of a regular file, read when they are used."""
-    with _opened(file) as opened:
+def map_file(file: str) -> bytes | mmap.mmap:
+    """Map a regular file into memory; its pages are read when they are used."""
+    with _open_regular(file) as opened:
         if not os.fstat(opened.fileno()).st_size:
-            return b""  # which cannot be mapped
+            return b""  # an empty file cannot be mapped
         return mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
 
 
-def _opened(file: str) -> IO[bytes]:
-    if not stat.S_ISREG(os.stat(file).st_mode):  # reading anything else may never end
-        raise wrong(file, "it is no regular file")
+def _open_regular(file: str) -> IO[bytes]:
+    """Open a regular file. Reading anything else, such as a pipe, might never end."""
+    if not stat.S_ISREG(os.stat(file).st_mode):
+        raise malformed(file, "it is not a regular file")
     return open(file, "rb")
 
 
 def read_header(data: bytes | mmap.mmap, file: str) -> Header:
-    """What the header of a file says, if the arrays lie one after the other and fill the file."""
-    header, start = _parsed(data, file)
+    """Parse and validate the header of a file: the arrays must lie one after the other and fill the file."""
+    header, start = _parse_header(data, file)
     metadata = header.pop(METADATA, {})
     end = 0
     entries = {}
     for low, high, name, dtype, shape in sorted(_entry(name, entry, file) for name, entry in header.items()):
         size = math.prod(shape) * dtype.itemsize
         if low != end or high - low != size or start + high > len(data):
-            described = f"{name!r} of shape {shape} and dtype {dtype} lies at bytes {low} to {high}"
-            expected = f"it should lie at {end} to {end + size}, and the file has {len(data) - start}"
-            raise wrong(file, f"{described}; {expected}")
+            found = f"{name!r} of shape {shape} and dtype {dtype} is at bytes {low} to {high} of {len(data) - start}"
+            raise malformed(file, f"{found}, but must be at {end} to {end + size}")
         end = high
         entries[name] = Entry(start + low, start + high, name, dtype, shape)
     if start + end != len(data):
-        raise wrong(file, f"the arrays end at byte {start + end}, the file at {len(data)}")
+        raise malformed(file, f"the arrays end at byte {start + end}, but the file at {len(data)}")
     return Header(entries, metadata)
 
 
 def read_array(data: bytes | mmap.mmap, entry: Entry, file: str) -> np.ndarray:
-    """A view of the bytes of a file as one of its arrays."""
+    """Return one array of a file as a view of its bytes."""
     try:
         if entry.low == entry.high:
             return np.empty(entry.shape, entry.dtype)
         count = (entry.high - entry.low) // entry.dtype.itemsize
         return np.frombuffer(data, entry.dtype, count, entry.low).reshape(entry.shape)
     except ValueError as error:  # more dimensions than NumPy has
-        raise wrong(file, f"{entry.name!r} cannot have the shape {entry.shape}: {error}") from None
+        raise malformed(file, f"{entry.name!r} cannot have the shape {entry.shape}: {error}") from None
 
 
 def _entry(name: str, entry: Any, file: str) -> Entry:
-    """What the header says of an array, if it is as it should be; the range counts from the end of the header."""
+    """Validate the header entry of an array; its byte range is relative to the end of the header."""
     if not isinstance(entry, dict) or not {"dtype", "shape", "data_offsets"} <= entry.keys():
-        raise wrong(file, f"{name!r} has no dtype, shape and data_offsets in the header")
+        raise malformed(file, f"the header entry of {name!r} must have dtype, shape and data_offsets")
     kind, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
     if not isinstance(kind, str) or kind not in DTYPES:
-        raise wrong(file, f"{name!r} has the dtype {kind!r}, which Weft does not have")
+        raise malformed(file, f"{name!r} has the unknown dtype {kind!r}")
     if not are_sizes(shape):
-        raise wrong(file, f"{name!r} has the shape {shape!r}")
+        raise malformed(file, f"{name!r} has the invalid shape {shape!r}")
     if not are_sizes(offsets) or len(offsets) != 2:
-        raise wrong(file, f"{name!r} has the data_offsets {offsets!r}")
+        raise malformed(file, f"{name!r} has the invalid data_offsets {offsets!r}")
     return Entry(offsets[0], offsets[1], name, DTYPES[kind], tuple(shape))
 
 
 def are_sizes(value: Any) -> bool:
-    """Whether a value of JSON is a list of sizes."""
+    """Return whether a JSON value is a list of sizes."""
     return isinstance(value, list) and all(type(size) is int and 0 <= size < 1 << 63 for size in value)
 
 
-def _parsed(data: bytes | mmap.mmap, file: str) -> tuple[dict[str, Any], int]:
-    """The header, and where the arrays begin."""
+def _parse_header(data: bytes | mmap.mmap, file: str) -> tuple[dict[str, Any], int]:
+    """Parse the JSON of a header; return it and the offset of the first array."""
     if len(data) < 8:
-        raise wrong(file, f"{len(data)} bytes are too few to be a file")
+        raise malformed(file, f"{len(data)} bytes are too few for a header")
     (length,) = struct.unpack("<Q", data[:8])
     if length > min(len(data) - 8, _LONGEST_HEADER):
-        raise wrong(file, f"a header of {length} bytes does not fit into a file of {len(data)}")
+        raise malformed(file, f"a header of {length} bytes does not fit into a file of {len(data)}")
     try:
         header = strict_json(data[8 : 8 + length])
     except ValueError as error:
-        raise wrong(file, f"the header {error}") from None
+        raise malformed(file, f"the header {error}") from None
     if not isinstance(header, dict):
-        raise wrong(file, f"the header is no dict but a {type(header).__name__}")
+        raise malformed(file, f"the header must be a dict, got a {type(header).__name__}")
     metadata = header.get(METADATA, {})
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
-        raise wrong(file, "the metadata are no strings")
+        raise malformed(file, "the metadata must be strings")
     return header, 8 + length
 
 
 def strict_json(text: bytes) -> Any:
-    """The value of a JSON text in UTF-8 in which no dict has a key twice; a ValueError says what is wrong with it."""
+    """Parse a JSON text in UTF-8; raise ValueError if it is malformed or a dict has a duplicate key."""
     repeated: list[str] = []
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -279,7 +281,7 @@ def strict_json(text: bytes) -> Any:
     try:
         value = json.loads(text.decode("utf-8"), object_pairs_hook=unique)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"is no JSON: {error}") from None
+        raise ValueError(f"is not valid JSON: {error}") from None
     if repeated:
-        raise ValueError(f"has {repeated[0]!r} twice")
+        raise ValueError(f"has the key {repeated[0]!r} twice")
     return value

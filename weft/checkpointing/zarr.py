@@ -1,6 +1,6 @@
 """Arrays in the zarr format, version 3, as plain files: `zarr.json`, and one uncompressed file for each chunk.
 
-Only what this module writes is read here: chunks of raw bytes. Other codecs are left to tensorstore.
+It reads only the encoding that it writes, chunks of raw bytes; tensorstore reads other codecs.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ import numpy as np
 
 from weft.base.errors import FileFormatError
 from weft.checkpointing import tensor_file
-from weft.checkpointing.encoding import dtype_named
+from weft.checkpointing.encoding import parse_dtype
 from weft.checkpointing.index import Box
 
 NAME = "zarr.json"
 CHECKSUMS = "weft-checksums"
-"""How the files begin that have checksums of chunks by file, beside the arrays; other programs ignore them."""
+"""Prefix of the files beside the arrays that hold checksums of chunks by file name. Other programs ignore them."""
 
 
 class Header(NamedTuple):
-    """What `zarr.json` says of an array."""
+    """The contents of `zarr.json`: shape, chunk shape and dtype of an array."""
 
     shape: tuple[int, ...]
     chunk: tuple[int, ...]
@@ -36,9 +36,9 @@ def describe(shape: Sequence[int], chunk: Sequence[int], dtype: str) -> dict[str
     """Return the value of `zarr.json` for an array.
 
     Args:
-        shape: of the array.
-        chunk: the shape of all chunks; those at the end are padded.
-        dtype: its name.
+        shape: the shape of the array.
+        chunk: the shape of all chunks; chunks at the end are padded.
+        dtype: the name of the dtype.
     """
     zero: Any = 0.0 if dtype.startswith(("float", "bfloat")) else 0
     return {
@@ -69,7 +69,7 @@ def chunk_bytes(value: np.ndarray, chunk: Sequence[int]) -> memoryview:
 
 
 def read_header(directory: str) -> Header | None:
-    """Return what is said of the array in a directory; None if it is not of the kind that is read here."""
+    """Read the header of the array in a directory; return None if its encoding is not the one written here."""
     path = os.path.join(directory, NAME)
     if not os.path.isfile(path):
         return None
@@ -78,7 +78,7 @@ def read_header(directory: str) -> Header | None:
     except FileFormatError:
         raise
     except ValueError as error:
-        raise FileFormatError(f"{path} {error}.") from None
+        raise FileFormatError(f"{path} must be a zarr header, but {error}.") from None
     match found:
         case {
             "zarr_format": 3,
@@ -88,23 +88,23 @@ def read_header(directory: str) -> Header | None:
             "chunk_key_encoding": {"name": "default"},
             "codecs": [{"name": "bytes"}],
         }:
-            dtype = dtype_named(name)
+            dtype = parse_dtype(name)
             sizes = tensor_file.are_sizes(shape) and tensor_file.are_sizes(chunk)
             if sizes and len(shape) == len(chunk) <= 64 and all(chunk) and isinstance(dtype, np.dtype):
                 return Header(tuple(shape), tuple(chunk), dtype)
-            raise FileFormatError(f"{path} cannot describe an array.", received=f"{str(shape)[:80]} {name[:40]}")
+            raise FileFormatError(f"{path} does not describe a valid array.", received=f"{str(shape)[:80]} {name[:40]}")
     return None
 
 
 def read(directory: str, header: Header, box: Box, checksums: Mapping[str, int] = {}, root: str = "") -> np.ndarray:
-    """Return a part of an array; its chunks must be there, with the size that they should have.
+    """Read a box of an array; its chunk files must exist and have the right size.
 
     Args:
-        directory: of the array.
-        header: what `read_header` returned.
-        box: the part.
-        checksums: of chunks, by their path below `root`; those that are there are verified.
-        root: the directory that the paths of checksums begin at.
+        directory: the directory of the array.
+        header: the result of `read_header`.
+        box: the box.
+        checksums: checksums of chunks by their paths relative to `root`; chunks without one are not verified.
+        root: the directory that the paths of checksums are relative to.
     """
     size = math.prod(header.chunk) * header.dtype.itemsize
     parts = list(_chunks(header, box))
@@ -119,13 +119,15 @@ def read(directory: str, header: Header, box: Box, checksums: Mapping[str, int] 
         data = tensor_file.content(path)
         expected = checksums.get(os.path.relpath(path, root).replace(os.sep, "/")) if checksums else None
         if expected is not None and zlib.crc32(data) != expected:
-            raise FileFormatError(f"{path} was changed after it was written: its checksum is another one.")
+            raise FileFormatError(f"{path} was changed after it was written: its checksum does not match.")
         result[target] = np.frombuffer(data, header.dtype.newbyteorder("<")).reshape(header.chunk)[inside]
     return result
 
 
 def _chunks(header: Header, box: Box) -> Iterator[tuple[tuple[slice, ...], tuple[slice, ...], tuple[int, ...], str]]:
-    """The chunks that a part needs: the slices of each, where they go in the part, and the file."""
+    """Yield for each chunk that a box overlaps: the slices in the chunk, the slices in the box, its position and its
+    file name.
+    """
     ranges = [range(low // chunk, -(-high // chunk)) for (low, high), chunk in zip(box, header.chunk, strict=True)]
     if any(low == high for low, high in box):
         return
