@@ -28,7 +28,7 @@ from weft.base.dtypes import Dtype
 from weft.base.errors import ArgumentError, ArgumentTypeError, DonatedArrayError
 from weft.base.promotion import DTYPES
 from weft.checkpointing import index as indices, structure as structures, tensor_file
-from weft.checkpointing.encoding import storage_format, encode_array
+from weft.checkpointing.encoding import encode_array, storage_format
 from weft.checkpointing.index import ArrayEntry, Box, Index, Piece
 from weft.runtime.held import HeldArray
 from weft.runtime.processes import world
