@@ -167,17 +167,17 @@ def test_iterators_continue_after_a_fork() -> None:
 
 
 def test_what_is_no_data() -> None:
-    with pytest.raises(ArgumentTypeError, match="no data"):
+    with pytest.raises(ArgumentTypeError, match="Data must be arrays"):
         adapt(3)
-    with pytest.raises(ArgumentTypeError, match=r"x is a list of numbers[^!]*np\.asarray"):
+    with pytest.raises(ArgumentTypeError, match=r"x must be an array, not a list of numbers[^!]*np\.asarray"):
         adapt([[1, 2], [3, 4]], np.ones(2))
-    with pytest.raises(ArgumentTypeError, match="y is a list of numbers"):
+    with pytest.raises(ArgumentTypeError, match="y must be an array, not a list"):
         adapt(np.ones(2), [1, 2])
-    with pytest.raises(ArgumentTypeError, match=r"sparse matrix[^!]*toarray"):
+    with pytest.raises(ArgumentTypeError, match=r"not a sparse matrix[^!]*toarray"):
         adapt(scipy.sparse.eye_array(3, format="csr"))
     with pytest.raises(ArgumentError, match=r"same number of rows[^!]*10 in \(x, y, sample_weight\)\[0\], 9 in"):
         adapt(np.ones(10), np.ones(9))
-    with pytest.raises(ArgumentError, match="in the batches of a stream"):
+    with pytest.raises(ArgumentError, match="y must be None for a stream"):
         adapt(drawn(3), np.ones(3))
     with pytest.raises(ArgumentError, match="at least 1"):
         adapt(np.ones(3), batch_size=0)

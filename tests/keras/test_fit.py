@@ -256,7 +256,7 @@ def test_a_generator_that_ends():
     batches = ((X[:8], Y[:8]) for _ in range(3))
     with pytest.warns(UserWarning, match="ran out after 1 of 2 steps of epoch 2"):
         model.fit(batches, steps_per_epoch=2, epochs=2, verbose=0)
-    with pytest.raises(ValueError, match="no batch"):
+    with pytest.raises(ValueError, match="at least one batch"):
         model.fit(batches, steps_per_epoch=2, verbose=0)
 
 

@@ -8,9 +8,9 @@ from weft.data.adapter import Adapter
 from weft.data.adapters import arrays, generator, grain, huggingface, py_dataset, tf_data, torch
 from weft.data.adapters.loader import LoaderAdapter
 from weft.data.loader import Loader
-from weft.data.order import Shuffle, checked_seed
-from weft.data.placing import sharding_of
-from weft.data.sharing import share_of
+from weft.data.order import Shuffle, check_seed
+from weft.data.placing import batch_sharding
+from weft.data.sharing import make_share
 from weft.data.source import is_map_style
 from weft.errors import ArgumentError, ArgumentTypeError
 
@@ -29,22 +29,22 @@ def adapt(
     shard: tuple[int, int] | str | None = None,
     device: Any = None,
 ) -> Adapter:
-    """Data of any kind, with the one interface that training uses.
+    """Return an adapter that reads data of any kind through the interface that training uses.
 
     Args:
         x: Arrays of NumPy, Weft or pandas, or a tree of them; a generator or a function that returns one; or another
             source of batches, such as a loader. Streams deliver `x`, `(x, y)` or `(x, y, sample_weight)`.
         y, sample_weight: Arrays with as many rows as `x`; None for a stream, whose batches have them.
-        batch_size: Rows of a batch, 32 if it is None; None for a stream, which has its own.
-        shuffle: Whether the rows of arrays are in another order in each epoch; "batch": within each batch only.
-        seed: What the order depends on, with the epoch.
-        drop_remainder: Whether the last batch is left out if it has fewer rows.
-        prefetch: How many batches of a stream are read ahead; 0: in the calling thread.
-        float_dtype: What floating arrays are converted to; None: what they are.
-        shard: The part of this process, (index, count) or "process"; None: all rows.
-        device: Where batches of arrays, of samples and of a `Loader` are put: a device, a sharding, or a mesh. Of a
-            sharding over several processes each reads only the rows that its devices have, and `batch_size` is that of
-            all together. Other streams deliver the batches that they have. None: batches are host arrays.
+        batch_size: Rows of a batch, by default 32; None for a stream, which has batches.
+        shuffle: Permute the rows of arrays anew in each epoch; "batch" permutes within each batch only.
+        seed: Seed of the order, together with the epoch.
+        drop_remainder: Drop a last batch with fewer rows.
+        prefetch: Number of batches of a stream that a thread reads ahead; 0 reads in the calling thread.
+        float_dtype: Dtype that floating arrays are converted to; None keeps theirs.
+        shard: The rows that this process reads, (index, count) or "process"; None reads all rows.
+        device: Destination of batches of arrays, of samples and of a `Loader`: a device, a sharding or a mesh. With a
+            sharding over several processes each reads only the rows of its devices, and `batch_size` is global. None
+            leaves batches on the host. Batches of other streams are not moved.
 
     Returns:
         An `Adapter`: its `batches(epoch, start)` iterates over `(x, y, sample_weight)`.
@@ -59,28 +59,28 @@ def adapt(
     """
     if isinstance(x, Adapter):
         return x
-    placed = sharding_of(device)
+    placed = batch_sharding(device)
     if placed is not None and shard is None:
         shard = "process"
     if arrays.recognises((x, y, sample_weight)):
         if batch_size is not None and batch_size < 1:
-            raise ArgumentError("batch_size is at least 1.", received=str(batch_size))
+            raise ArgumentError("batch_size must be at least 1.", received=str(batch_size))
         return arrays.ArrayAdapter(
             (x, y, sample_weight),
             batch_size,
             shuffle,
-            checked_seed(seed),
+            check_seed(seed),
             drop_remainder,
-            share_of(shard, placed),
+            make_share(shard, placed),
             float_dtype,
             device,
         )
     for name, value in (("x", x), ("y", y), ("sample_weight", sample_weight)):
-        _refuse_what_is_nearly_an_array(name, value)
+        _refuse_near_arrays(name, value)
     for name, value in (("y", y), ("sample_weight", sample_weight)):
         if value is not None:
             raise ArgumentError(
-                f"{name} is in the batches of a stream, and no argument beside it.",
+                f"{name} must be None for a stream, whose batches contain it.",
                 received=f"x of type {type(x).__name__}, {name} of type {type(value).__name__}",
                 fix="batches (x, y) or (x, y, sample_weight)",
             )
@@ -90,7 +90,7 @@ def adapt(
     if generator.recognises(x):
         return generator.GeneratorAdapter(x, prefetch, float_dtype)
     if py_dataset.recognises(x):
-        return py_dataset.PyDatasetAdapter(x, shuffle, checked_seed(seed), float_dtype)
+        return py_dataset.PyDatasetAdapter(x, shuffle, check_seed(seed), float_dtype)
     if (stream := _stream(x, prefetch, float_dtype)) is not None:
         return stream
     if huggingface.recognises(x) or is_map_style(x) or torch.is_iterable_dataset(x):
@@ -110,30 +110,32 @@ def adapt(
     if hasattr(x, "__iter__"):
         return LoaderAdapter(Loader(x, None, prefetch=prefetch), type(x).__name__, float_dtype)
     if generator.is_function(x):
-        return LoaderAdapter(generator.loader_of(x, prefetch), "generator function", float_dtype)
+        return LoaderAdapter(generator.make_loader(x, prefetch), "generator function", float_dtype)
     raise ArgumentTypeError(
-        "This is no data that Weft knows how to read.",
+        "Data must be arrays, batches or samples in a form that Weft can read.",
         received=f"{type(x).__module__}.{type(x).__name__}",
         fix=("np.asarray(x)", "a generator function: def batches(): yield x, y"),
     )
 
 
-def _refuse_what_is_nearly_an_array(name: str, value: Any) -> None:
-    """Lists are trees of arrays, and sparse matrices are not arrays: say what to write instead."""
+def _refuse_near_arrays(name: str, value: Any) -> None:
+    """Raise for lists of numbers (lists are trees of arrays) and for sparse matrices."""
     if hasattr(value, "toarray") and hasattr(value, "nnz"):
         raise ArgumentTypeError(
-            f"{name} is a sparse matrix.", received=f"{type(value).__name__} of shape {value.shape}", fix="x.toarray()"
+            f"{name} must be a dense array, not a sparse matrix.",
+            received=f"{type(value).__name__} of shape {value.shape}",
+            fix="x.toarray()",
         )
     if isinstance(value, (list, tuple)) and value and isinstance(value[0], (int, float, list)):
         raise ArgumentTypeError(
-            f"{name} is a list of numbers, not an array: a list means several arrays.",
+            f"{name} must be an array, not a list of numbers: a list means several arrays.",
             received=f"a {type(value).__name__} of {len(value)} elements",
             fix="np.asarray(x)",
         )
 
 
 def _stream(x: Any, prefetch: int, float_dtype: Any) -> Adapter | None:
-    """Batches that another library makes, in its own order."""
+    """Return an adapter of batches that another library makes in its own order, or None for other data."""
     if torch.recognises(x):
         loader = Loader(torch.TorchBatches(x), None, prefetch=prefetch)
         rows = getattr(x, "batch_size", None)

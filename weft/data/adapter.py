@@ -1,4 +1,4 @@
-"""The interface that all kinds of data have for training: `Adapter`, and its iterator `Batches`."""
+"""The interface of all kinds of data to training: `Adapter`, and its iterator `Batches`."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 
 import weft
-from weft.data.spec import spec_of
+from weft.data.spec import batch_spec
 from weft.errors import ArgumentError
 
 Batch = tuple[Any, Any, Any]
 
 
-def unpacked(batch: Any) -> Batch:
-    """A batch as `(x, y, sample_weight)`: tuples and lists of up to three are these, anything else is `x`.
+def unpack_batch(batch: Any) -> Batch:
+    """Split a batch into `(x, y, sample_weight)`: tuples and lists of up to three are these, anything else is `x`.
 
     >>> unpacked({"a": 1})
     ({'a': 1}, None, None)
@@ -26,7 +26,7 @@ def unpacked(batch: Any) -> Batch:
         return batch, None, None
     if not 1 <= len(batch) <= 3:
         raise ArgumentError(
-            "A batch is x, (x, y) or (x, y, sample_weight).",
+            "A batch must be x, (x, y) or (x, y, sample_weight).",
             received=f"a {type(batch).__name__} of {len(batch)} elements",
             fix="(((a, b, c, d), y)) if x is a tuple of several arrays",
         )
@@ -35,16 +35,16 @@ def unpacked(batch: Any) -> Batch:
 
 
 def host_leaf(leaf: Any) -> Any:
-    """An array of any library as a NumPy array, in place where it is possible; Weft arrays stay what they are."""
+    """Convert an array of any library to NumPy, without a copy where possible; leave Weft arrays unchanged."""
     if isinstance(leaf, (np.ndarray, weft.Array)):
         return leaf
-    if hasattr(leaf, "detach"):  # a tensor of PyTorch, which may ask for gradients or be on a device
+    if hasattr(leaf, "detach"):  # a tensor of PyTorch, which may require gradients or be on a GPU
         leaf = leaf.detach().cpu()
     return np.asarray(leaf)
 
 
-def converted(batch: Any, float_dtype: Any) -> Any:
-    """A tree of host arrays, with floating ones of `float_dtype` if it is not None."""
+def to_host_arrays(batch: Any, float_dtype: Any) -> Any:
+    """Convert the leaves of a tree to host arrays, and floating ones to `float_dtype` unless it is None."""
 
     def of_leaf(leaf: Any) -> Any:
         array = host_leaf(leaf)
@@ -56,7 +56,9 @@ def converted(batch: Any, float_dtype: Any) -> Any:
 
 
 class Batches:
-    """An iterator of `(x, y, sample_weight)` that knows its position: the epoch, and how many batches were delivered.
+    """Iterator of `(x, y, sample_weight)` that knows its position: the epoch and the number of delivered batches.
+
+    `read(epoch, start)` returns the underlying iterator; it is called at the first `next`.
 
     `read` makes the iterator that it takes them from, at the first `next`.
     """
@@ -80,14 +82,14 @@ class Batches:
 
     def __next__(self) -> Batch:
         if self._source is None or (self._process != os.getpid() and self._restartable):
-            self._process = os.getpid()  # a forked process has no thread that reads: it begins at the same position
+            self._process = os.getpid()  # a fork does not copy the reading thread, so start one at the same position
             self._source = self._read(self.epoch, self.delivered)
         batch = next(self._source)
         self.delivered += 1
         return batch
 
     def begin(self, source: Iterator[Any]) -> None:
-        """Take batches from here: an iterator that is at the position already."""
+        """Take batches from an iterator that is already at the position."""
         self._source = source
 
     def state(self) -> dict[str, Any]:
@@ -98,7 +100,7 @@ class Batches:
         return found
 
     def close(self) -> None:
-        """Stop reading. Threads that read ahead end."""
+        """Stop reading, and end threads that read ahead."""
         if self._source is not None and hasattr(self._source, "close"):
             self._source.close()
         self._source = iter(())
@@ -111,7 +113,7 @@ class Batches:
 
 
 class Adapter:
-    """Data of one kind as batches; docs/design/data.md describes each attribute."""
+    """Data of one kind as batches; docs/design/data.md describes the attributes."""
 
     kind: str = ""
     resident: Batch | None = None
@@ -123,38 +125,38 @@ class Adapter:
 
     @functools.cached_property
     def spec(self) -> Batch:
-        """`(x, y, sample_weight)`, trees of `ArraySpec`."""
-        return spec_of(self.first())
+        """Trees of `ArraySpec` for `(x, y, sample_weight)`."""
+        return batch_spec(self.first())
 
     def first(self) -> Batch:
-        """The first batch, for its types; it is delivered again."""
+        """Return the first batch, for its types. Iteration delivers it again."""
         with self.batches() as found:
             for batch in found:
                 return batch
-        raise ArgumentError(f"This {self.kind} has no batch, so shapes and dtypes are not known.")
+        raise ArgumentError(f"A {self.kind} must have at least one batch: it determines shapes and dtypes.")
 
     def order(self, epoch: int) -> np.ndarray | None:
-        """The rows of resident data in the order of an epoch; None if they are not shuffled, or if it is a stream."""
+        """Return the row order of resident data in an epoch, or None for streams and data that are not shuffled."""
         return None
 
     def read(self, epoch: int, start: int) -> Iterator[Batch]:
-        """The batches of an epoch from `start` on: what each kind of data defines."""
+        """Return an iterator of the batches of an epoch from `start` on. Each kind of data defines it."""
         raise NotImplementedError
 
     def details(self, source: Iterator[Any]) -> dict[str, Any]:
-        """What else than the epoch and the count of batches is the position."""
+        """Return the part of the position beyond the epoch and the number of batches."""
         return {}
 
     def batches(self, epoch: int = 0, start: int = 0) -> Batches:
-        """An iterator of the batches of an epoch, from batch `start` on."""
+        """Return an iterator of the batches of an epoch from batch `start` on."""
         return Batches(self.read, epoch, start, self.details, self.restartable)
 
     def resume(self, state: dict[str, Any]) -> Batches:
-        """The iterator that continues where `Batches.state` was called."""
+        """Return an iterator that continues at a position of `Batches.state`."""
         return self.batches(state["epoch"], state["batches"])
 
     def stream(self, epoch: int = 0, start: int = 0) -> Iterator[Batch]:
-        """The batches of one epoch after the other, until one has none."""
+        """Yield the batches of one epoch after the other, until an epoch is empty."""
         while True:
             with self.batches(epoch, start) as found:
                 yield from found

@@ -1,4 +1,4 @@
-"""An iterator that a thread reads, a few elements ahead of who uses them."""
+"""An iterator that a thread reads a few elements ahead of its consumer."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from typing import Any
 
 from weft.errors import NotSupportedError
 
-CLOSING_SECONDS = 5.0  # how long `close` waits for a thread that is reading
+CLOSING_SECONDS = 5.0  # that `close` waits for a thread that is reading
 
 
 class _Buffer:
-    """What the thread and the user share. The thread holds this and not the `Ahead`, so that one that nobody uses any
-    more is collected, and then the thread ends."""
+    """The elements that the thread has read, shared with the consumer.
+
+    The thread refers to the buffer and not to the `Ahead`, so that an unused `Ahead` is collected, which ends the
+    thread.
+    """
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -27,7 +30,9 @@ class _Buffer:
         self.process = os.getpid()
 
     def stop(self) -> None:
-        if self.process != os.getpid():  # a thread of another process may have had the lock when this one was forked
+        if (
+            self.process != os.getpid()
+        ):  # the lock may have been held by a thread of the parent when this process was forked
             return
         with self.changed:
             self.stopped = True
@@ -36,7 +41,7 @@ class _Buffer:
 
 
 def _fill(buffer: _Buffer, read: Callable[[], Iterator[Any]]) -> None:
-    """The thread: read until there is no more, or nobody wants more."""
+    """Run the thread: read until the source ends or the buffer is stopped."""
     error: BaseException | None = None
     try:
         source = read()
@@ -46,7 +51,7 @@ def _fill(buffer: _Buffer, read: Callable[[], Iterator[Any]]) -> None:
                     buffer.changed.wait_for(lambda: buffer.stopped or len(buffer.elements) < buffer.size)
                     if buffer.stopped:
                         break
-                # What is read is counted as soon as it is being read: no more than `size` exist.
+                # There is room before reading starts, so at most `size` elements exist.
                 element = next(source)
                 with buffer.changed:
                     if not buffer.stopped:
@@ -66,8 +71,9 @@ def _fill(buffer: _Buffer, read: Callable[[], Iterator[Any]]) -> None:
 
 
 class Ahead:
-    """An iterator over what `read()` returns, which a thread reads up to `size` elements ahead. An exception of the
-    thread is raised where its element would have been, with the traceback that it had there.
+    """Iterator over the result of `read()`, which a thread reads up to `size` elements ahead.
+
+    An exception of the thread is raised in place of its element, with its original traceback.
 
     >>> list(Ahead(lambda: iter(range(3)), size=2))
     [0, 1, 2]
@@ -86,7 +92,7 @@ class Ahead:
         buffer = self._buffer
         if buffer.process != os.getpid():
             raise NotSupportedError(
-                "This iterator is read by a thread of another process, which a fork does not copy.",
+                "A forked process cannot continue this iterator: the thread that reads it exists in the parent only.",
                 fix="iterate anew in the forked process",
             )
         with buffer.changed:
@@ -101,7 +107,7 @@ class Ahead:
         try:
             raise error
         finally:
-            del error  # its traceback has this frame
+            del error  # its traceback refers to this frame
 
     def close(self) -> None:
         """Stop reading, and wait until the thread has ended."""

@@ -1,4 +1,4 @@
-"""Batches: which indices each has, and how samples become arrays."""
+"""Batches: the sample indices of each, and the conversion of samples to arrays."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from weft.errors import ArgumentError, ShapeMismatchError
 
 @dataclass(frozen=True)
 class Buckets:
-    """Samples of similar length are in one batch. Bucket k has lengths of up to `boundaries[k]`; one more has those
-    beyond the last.
+    """Grouping of samples of similar length into batches.
+
+    Bucket k has lengths of up to `boundaries[k]`; one more bucket has longer samples.
 
     Attributes:
-        boundaries: Lengths, increasing.
-        lengths: The length of each sample: an array, or a function of a sample as the source has it (by default the
-            size of the first dimension of its first array). A function is called for all samples once, before the
-            first batch.
-        batch_sizes: One for each bucket; None: that of the loader.
+        boundaries: Increasing lengths.
+        lengths: The length of each sample: an array, or a function of a sample of the source (by default the size of
+            the first dimension of its first array), which is called once per sample before the first batch.
+        batch_sizes: One for each bucket; None uses that of the loader.
 
     >>> from weft.data import Loader
     >>> words = [np.ones(n, int) for n in (1, 5, 2, 6)]
@@ -41,35 +41,35 @@ class Buckets:
 
     def __post_init__(self) -> None:
         if list(self.boundaries) != sorted(set(self.boundaries)) or not self.boundaries:
-            raise ArgumentError("boundaries of Buckets increase.", received=repr(self.boundaries))
+            raise ArgumentError("boundaries of Buckets must increase.", received=repr(self.boundaries))
         if self.batch_sizes is not None and len(self.batch_sizes) != len(self.boundaries) + 1:
             raise ArgumentError(
-                "Buckets has a batch size for each boundary, and one for what is longer.",
+                "Buckets must have a batch size for each boundary, and one for longer samples.",
                 received=f"{len(self.batch_sizes)} batch sizes for {len(self.boundaries)} boundaries",
             )
 
     def length(self, sample: Any) -> int:
-        """The length of a sample."""
+        """Return the length of a sample."""
         if callable(self.lengths):
             return int(self.lengths(sample))
         return len(weft.tree.leaves(sample)[0])
 
     def bucket(self, length: int) -> int:
-        """The bucket of a length."""
+        """Return the bucket of a length."""
         return bisect.bisect_left(self.boundaries, length)
 
     def boundary(self, bucket: int) -> int | None:
-        """What the samples of a bucket are padded to; None beyond the last boundary."""
+        """Return the length that samples of a bucket are padded to; None beyond the last boundary."""
         return self.boundaries[bucket] if bucket < len(self.boundaries) else None
 
     def batch_size(self, bucket: int, default: int) -> int:
-        """How many samples a batch of a bucket has."""
+        """Return the number of samples in a batch of a bucket."""
         return default if self.batch_sizes is None else self.batch_sizes[bucket]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The indices of all batches of any epoch, and what each is padded to."""
+    """The sample indices of all batches of any epoch, and the length that each batch is padded to."""
 
     order: Order
     batch_size: int
@@ -79,7 +79,7 @@ class Plan:
 
     @property
     def size(self) -> int:
-        """How many batches an epoch has: the same for all orders."""
+        """Number of batches of an epoch, which does not depend on the order."""
         if self.buckets is None:
             return self._batches(self.order.count, self.batch_size)
         counts = np.bincount(self._bucket_of_samples(), minlength=len(self.buckets.boundaries) + 1)
@@ -94,7 +94,7 @@ class Plan:
         return np.searchsorted(np.asarray(self.buckets.boundaries), self.lengths)
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[tuple[np.ndarray | range, int | None]]:
-        """The indices of each batch from `start` on, and the length of its bucket."""
+        """Yield the indices of each batch from `start` on, and the length of its bucket."""
         indices = self.order.indices(epoch)
         if self.buckets is None:
             for i in range(start, self.size):
@@ -107,7 +107,7 @@ class Plan:
             size = self.buckets.batch_size(int(bucket), self.batch_size)
             for i in range(self._batches(len(positions), size)):
                 chosen = positions[i * size : (i + 1) * size]
-                # A batch comes when its last sample has come, and what does not fill one comes in the end.
+                # A batch is due when its last sample is reached; incomplete batches are due at the end.
                 last = int(chosen[-1]) if len(chosen) == size else len(indices) + int(bucket)
                 found.append((last, indices[chosen], self.buckets.boundary(int(bucket))))
         for _, chosen, length in sorted(found, key=lambda batch: batch[0])[start:]:
@@ -121,10 +121,13 @@ PadTo = int | str | None
 
 @dataclass(frozen=True)
 class Collation:
-    """How samples become a batch: arrays are stacked along a new first dimension, after padding to one size.
+    """Conversion of samples to a batch: arrays are padded to one size and stacked along a new first dimension.
 
-    `pad` is None, "longest" (of the batch), "bucket" (the boundary of its bucket), the size of the first dimension of
-    each sample, or a tree of these that is a prefix of a sample. `function` is the user's own, of a list of samples.
+    Attributes:
+        pad: None, "longest" (of the batch), "bucket" (the boundary of its bucket), the size of the first dimension, or
+            a tree of these that is a prefix of a sample.
+        pad_value: The value of padding.
+        function: The user's function from a list of samples to a batch, or None.
     """
 
     pad: Any = None
@@ -136,7 +139,7 @@ class Collation:
             return self.function(samples)
         first = samples[0]
         if type(first) is np.ndarray and all(type(sample) is np.ndarray for sample in samples):
-            return self._stacked(samples, self.pad, length)  # a tree of one array, which is common
+            return self._stack(samples, self.pad, length)  # the common case of samples that are one array
         leaves, structure = weft.tree.flatten(first)
         columns = [leaves, *(self._leaves(sample, structure) for sample in samples[1:])]
         if self.pad is None or isinstance(self.pad, (int, str)):
@@ -144,16 +147,18 @@ class Collation:
         else:
             is_none = lambda x: x is None
             pads = weft.tree.leaves(weft.tree.broadcast(self.pad, first, is_leaf=is_none), is_leaf=is_none)
-        stacked = [self._stacked(list(c), pads[i], length) for i, c in enumerate(zip(*columns, strict=True))]
+        stacked = [self._stack(list(c), pads[i], length) for i, c in enumerate(zip(*columns, strict=True))]
         return weft.tree.unflatten(structure, stacked)
 
     def _leaves(self, sample: Any, structure: Any) -> list[Any]:
         leaves, found = weft.tree.flatten(sample)
         if found != structure:
-            raise ShapeMismatchError("The samples of a batch have one structure.", received=f"{structure} and {found}")
+            raise ShapeMismatchError(
+                "The samples of a batch must have the same tree structure.", received=f"{structure} and {found}"
+            )
         return leaves
 
-    def _stacked(self, leaves: list[Any], pad: PadTo, length: int | None) -> np.ndarray:
+    def _stack(self, leaves: list[Any], pad: PadTo, length: int | None) -> np.ndarray:
         arrays = [leaf if type(leaf) is np.ndarray else np.asarray(host_leaf(leaf)) for leaf in leaves]
         shapes = {array.shape for array in arrays}
         target = self._target(shapes, pad, length)
@@ -165,11 +170,11 @@ class Collation:
         return out
 
     def _target(self, shapes: set[tuple[int, ...]], pad: PadTo, length: int | None) -> tuple[int, ...]:
-        """The shape that samples of these shapes are padded to."""
+        """Return the shape that samples of these shapes are padded to."""
         ranks = {len(shape) for shape in shapes}
         if len(ranks) > 1 or (pad is None and len(shapes) > 1):
             raise ShapeMismatchError(
-                "The samples of a batch have different shapes.",
+                "The samples of a batch must have the same shape.",
                 received=" and ".join(map(str, sorted(shapes)[:3])),
                 fix=("Loader(..., pad='longest')", "Loader(..., pad=128)", "a Map that makes them equal"),
             )
@@ -179,7 +184,7 @@ class Collation:
             return longest
         if longest[0] > wanted:
             raise ShapeMismatchError(
-                "A sample is longer than what it is to be padded to.",
+                "A sample must not be longer than the size that it is padded to.",
                 received=f"shape {longest}, pad to {wanted}",
                 fix=f"a Map that cuts: lambda sample: sample[:{wanted}]",
             )
@@ -187,6 +192,6 @@ class Collation:
 
 
 def rows_in(batch: Any) -> int:
-    """How many samples a batch has."""
+    """Return the number of samples in a batch."""
     leaves = weft.tree.leaves(batch)
     return np.shape(leaves[0])[0] if leaves and np.shape(leaves[0]) else 0

@@ -15,51 +15,51 @@ import weft
 from weft.data import processes
 from weft.data.ahead import Ahead
 from weft.data.batching import Buckets, Collation, Plan, rows_in
-from weft.data.order import Order, checked_seed
-from weft.data.placing import placement, sharding_of
-from weft.data.position import Position, position_of
+from weft.data.order import Order, check_seed
+from weft.data.placing import batch_sharding, placement
+from weft.data.position import Position, parse_position
 from weft.data.preparing import Preparation, Task
-from weft.data.reading import Reader, chunks, has_state, shuffled
-from weft.data.sharing import Share, share_of
-from weft.data.source import fetch, is_map_style, source_of
-from weft.data.spec import spec_of
-from weft.data.transforms import Filter, transforms_of
+from weft.data.reading import Reader, chunks, has_state, shuffle_samples
+from weft.data.sharing import Share, make_share
+from weft.data.source import as_source, fetch, is_map_style
+from weft.data.spec import batch_spec
+from weft.data.transforms import Filter, as_transforms
 from weft.data.workers import Pool, WorkerFailureError
 from weft.errors import ArgumentError, ArgumentTypeError
 
 WorkerType = Literal["thread", "process", "spawn", "fork"]
-LARGE_BYTES = 1 << 20  # a batch of arrays that is worth a thread
-Element = tuple[Position, Any]  # a batch, and the position behind it
+LARGE_BYTES = 1 << 20  # batches of arrays from this size on are read by a thread
+Element = tuple[Position, Any]  # a batch, and the position after it
 
 
 class Loader:
     """Batches of the samples of a source, read ahead by threads or processes.
 
-    `for batch in loader` is one epoch; the next loop is the next epoch, in another order if the loader shuffles. Which
-    samples a batch has, and what is random about them, depends on the seed, the epoch and the index of the sample: not
-    on workers, and not on what was read before. So `restore` continues exactly where `state` was called.
+    `for batch in loader` is one epoch; the next loop is the next epoch, in another order if the loader shuffles. The
+    samples of a batch and their random numbers depend on the seed, the epoch and the index of the sample, not on
+    workers or on earlier reads. So `restore` continues exactly where `state` was called.
 
     Args:
-        source: A tree of arrays, of which each row is a sample; or an object with `__len__` and `__getitem__`, such as
-            a list of samples; or an iterable, or a function that returns an iterator.
-        batch_size: Samples of a batch, those of all processes together. None: elements of the source are batches.
-        shuffle: Whether samples are in another order in each epoch. "batch": within batches only. Of an iterable
-            source, the size of a buffer from which a random sample is taken.
-        seed: What the order and `RandomMap` depend on.
-        transforms: What is done with each sample, in order: functions, `Map`, `RandomMap`, `Filter`.
-        drop_remainder: Whether a last batch of fewer samples is left out.
-        pad: How samples of different sizes are made equal: "longest" (of the batch), "bucket" (the boundary of its
-            bucket), the size of the first dimension, or a tree of these and None that is a prefix of a sample.
-        pad_value: What is added.
-        buckets: Samples of similar length are put together.
-        collate: A function of a list of samples that returns a batch, instead of stacking arrays.
-        workers: How many workers prepare batches; 0: one thread reads ahead, or none if `prefetch` is 0.
+        source: A tree of arrays, whose rows are samples; or an object with `__len__` and `__getitem__`, such as a list
+            of samples; or an iterable, or a function that returns an iterator.
+        batch_size: Number of samples in a batch, over all processes. None: elements of the source are batches.
+        shuffle: Permute samples anew in each epoch; "batch" permutes within batches only. For an iterable source, the
+            size of a buffer from which random samples are drawn.
+        seed: Seed of the order and of `RandomMap`.
+        transforms: Functions of a sample, `Map`, `RandomMap` and `Filter`, applied in order.
+        drop_remainder: Drop a last batch with fewer samples.
+        pad: Size that samples are padded to: "longest" (of the batch), "bucket" (the boundary of its bucket), a size
+            of the first dimension, or a tree of these and None that is a prefix of a sample.
+        pad_value: The value of padding.
+        buckets: Grouping of samples of similar length into batches.
+        collate: Function from a list of samples to a batch, in place of stacking arrays.
+        workers: Number of workers that prepare batches; with 0 one thread reads ahead, or none if `prefetch` is 0.
         worker_type: "thread", or "spawn" ("process") or "fork" for processes.
-        prefetch: How many batches are ready beyond those that workers are working on.
-        device: Where batches are put: a device, a sharding, or a mesh, over whose first axis rows are split. None: they
-            are NumPy arrays.
-        shard: Which rows of a batch this process reads: "process", (index, count), or None for all.
-        timeout: Seconds after which a batch that is not ready is an error that names it.
+        prefetch: Number of finished batches to hold, beyond those that workers are preparing.
+        device: Destination of batches: a device, a sharding, or a mesh, whose first axis splits rows. None leaves them
+            on the host as NumPy arrays.
+        shard: The rows of a batch that this process reads: "process", (index, count), or None for all.
+        timeout: Seconds after which an unfinished batch raises an error that names it.
 
     Example:
         >>> x, y = np.arange(10.0).reshape(5, 2), np.arange(5)
@@ -88,18 +88,18 @@ class Loader:
         shard: tuple[int, int] | str | None = "process",
         timeout: float | None = None,
     ) -> None:
-        self.source, self.batch_size, self.shuffle = source_of(source), batch_size, shuffle
-        self.seed, self.drop_remainder, self.buckets = checked_seed(seed), drop_remainder, buckets
+        self.source, self.batch_size, self.shuffle = as_source(source), batch_size, shuffle
+        self.seed, self.drop_remainder, self.buckets = check_seed(seed), drop_remainder, buckets
         self.workers, self.worker_type, self.prefetch, self.timeout = workers, worker_type, prefetch, timeout
-        self.transforms = transforms_of(transforms)
+        self.transforms = as_transforms(transforms)
         self.collation = Collation(pad, pad_value, collate)
         self.device = device
         self.is_map_style = is_map_style(self.source)
         self._check()
-        # Elements that are batches already belong to whoever made the source.
+        # A source of batches has already chosen the rows of this process.
         self._shard = None if batch_size is None else shard
-        self._share = share_of(self._shard, sharding_of(device))
-        # Samples that are left out, or whose batch is known when they are there, are put together in the end.
+        self._share = make_share(self._shard, batch_sharding(device))
+        # With a Filter, or buckets of an iterable source, batches are known only after samples are read.
         self._regroups = any(isinstance(t, Filter) for t in self.transforms) or (
             buckets is not None and not self.is_map_style
         )
@@ -112,38 +112,40 @@ class Loader:
         for name in ("batch_size", "workers", "prefetch"):
             value, least = getattr(self, name), int(name == "batch_size")
             if value is not None and (not isinstance(value, (int, np.integer)) or value < least):
-                raise ArgumentError(f"{name} of a Loader is at least {least}.", received=repr(value))
+                raise ArgumentError(f"{name} of a Loader must be at least {least}.", received=repr(value))
         if self.worker_type not in ("thread", "process", "spawn", "fork"):
             raise ArgumentError(
-                "worker_type is 'thread', 'spawn' (or 'process') or 'fork'.", received=repr(self.worker_type)
+                "worker_type must be 'thread', 'spawn' (or 'process') or 'fork'.", received=repr(self.worker_type)
             )
         if not self.is_map_style and (self.shuffle is True or self.shuffle == "batch"):
             raise ArgumentError(
-                "An iterable source is shuffled through a buffer, whose size is to be said.",
+                "shuffle must be a buffer size for an iterable source.",
                 received=f"shuffle={self.shuffle!r}",
                 fix=("Loader(source, shuffle=1000)", "a source with __len__ and __getitem__"),
             )
         if self.batch_size is None and (self.buckets is not None or self.collation != Collation()):
-            raise ArgumentError("batch_size=None means that elements are batches: nothing is padded or collated.")
+            raise ArgumentError("Elements that are batches (batch_size=None) cannot be padded, bucketed or collated.")
 
     def _check_padding(self) -> None:
         kinds = [self.collation.pad] if isinstance(self.collation.pad, str) else weft.tree.leaves(self.collation.pad)
         if unknown := [k for k in kinds if isinstance(k, str) and k not in ("longest", "bucket")]:
-            raise ArgumentError("pad is 'longest', 'bucket' or a size.", received=repr(unknown[0]))
+            raise ArgumentError("pad must be 'longest', 'bucket' or a size.", received=repr(unknown[0]))
         if "bucket" in kinds and self.buckets is None:
             raise ArgumentError("pad='bucket' needs buckets.", fix="Loader(..., buckets=weft.data.Buckets((32, 64)))")
         if "longest" in kinds and self._share != Share() and not self._regroups:
             raise ArgumentError(
-                "pad='longest' is another size in each process, since each reads its own rows.",
+                "pad='longest' cannot be combined with shards: each process would pad its rows to another size.",
                 fix=("pad=128", "pad='bucket', with buckets"),
             )
 
     def placed(self, device: Any) -> Loader:
-        """A loader of the same batches that puts them on a device, or splits them as a sharding says: of several
-        processes each reads the rows that its devices have. The position of this one stays what it is."""
+        """Return a loader of the same batches that puts them on a device or shards them.
+
+        Of several processes each reads the rows of its devices. The position of this loader does not change.
+        """
         found = copy.copy(self)
         found.device, found._put = device, placement(device)
-        found._share = share_of(found._shard, sharding_of(device))
+        found._share = make_share(found._shard, batch_sharding(device))
         found._check_padding()
         return found
 
@@ -151,7 +153,7 @@ class Loader:
 
     @functools.cached_property
     def plan(self) -> Plan | None:
-        """The indices of batches; None for an iterable source. Reads lengths of samples if buckets need them."""
+        """The indices of batches; None for an iterable source. The lengths of samples are read if buckets need them."""
         if not self.is_map_style:
             return None
         shuffle: Any = self.shuffle if self.shuffle == "batch" else bool(self.shuffle)
@@ -168,23 +170,24 @@ class Loader:
         found = np.asarray(buckets.lengths)
         if found.shape != (count,):
             raise ArgumentError(
-                "lengths of Buckets has one for each sample.", received=f"shape {found.shape} for {count} samples"
+                "Buckets must have one length per sample.",
+                received=f"shape {found.shape} for {count} samples",
             )
         return found
 
     @property
     def size(self) -> int | None:
-        """How many batches an epoch has; None if nobody knows before reading."""
+        """Number of batches of an epoch, or None if it is only known after reading."""
         return None if self.plan is None or self._regroups else self.plan.size
 
     @property
     def delivers_rows(self) -> bool:
-        """Whether batches are rows of arrays in memory, as they are."""
+        """Whether batches are rows of arrays in memory, without transforms."""
         return self._preparation.only_takes
 
     @property
     def samples(self) -> int | None:
-        """How many samples the source has; None if it does not say."""
+        """Number of samples of the source, or None if it has no length."""
         return len(self.source) if self.is_map_style else None
 
     @property
@@ -197,37 +200,37 @@ class Loader:
     def __len__(self) -> int:
         if self.size is None:
             raise ArgumentTypeError(
-                "How many batches this loader has is known when they have been read.",
+                "The number of batches of this loader is unknown before they are read.",
                 received="a Filter" if self.is_map_style else f"an iterable source, {type(self.source).__name__}",
             )
         return self.size
 
     @functools.cached_property
     def spec(self) -> Any:
-        """A tree of `ArraySpec`: shapes and dtypes of batches, of which one is read for that."""
-        return spec_of(self.first())
+        """Shapes and dtypes of batches as a tree of `ArraySpec`, from the first batch."""
+        return batch_spec(self.first())
 
     def first(self) -> Any:
-        """The first batch of epoch 0. The position stays what it is."""
+        """Return the first batch of epoch 0, without changing the position."""
         with self.batches() as found:
             for batch in found:
                 return batch
-        raise ArgumentError("This loader has no batch, so shapes and dtypes are not known.")
+        raise ArgumentError("A loader must have at least one batch: it determines shapes and dtypes.")
 
     # -------------------------------------------------------------------------------------------------------- position
 
     @property
     def epoch(self) -> int:
-        """The epoch that the position is in."""
+        """The epoch of the position."""
         return self._position.epoch
 
     @property
     def _settings(self) -> dict[str, Any]:
-        """What must be the same where a position is restored; processes may be more or fewer."""
+        """The settings that must be equal where a position is restored; the number of processes may differ."""
         return {"seed": self.seed, "batch_size": self.batch_size, "samples": self.samples}
 
     def state(self) -> dict[str, Any]:
-        """The position behind the last batch that was delivered: a dict of JSON.
+        """Return the position after the last delivered batch, as a dict of JSON.
 
         >>> loader = Loader(range(6), batch_size=2)
         >>> batches = iter(loader)
@@ -239,21 +242,20 @@ class Loader:
         return self._position.as_dict(self._settings)
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Have the next loop begin at a position that `state` returned, of this loader or of one like it."""
-        self._position, self._is_restored = position_of(state, self._settings), True
+        """Start the next loop at a position that `state` of this or an equal loader returned."""
+        self._position, self._is_restored = parse_position(state, self._settings), True
 
     get_state = state_dict = state
     set_state = load_state_dict = restore
 
     def set_epoch(self, epoch: int) -> None:
-        """Have the next loop be that of an epoch."""
+        """Start the next loop at the begin of an epoch."""
         self._position, self._is_restored = Position(epoch), True
 
     # ------------------------------------------------------------------------------------------------------- iteration
 
     def __iter__(self) -> LoaderIterator:
-        """The rest of the epoch of a position that was restored, or else an epoch from its start: the first that was
-        not begun."""
+        """Iterate over the rest of the epoch of a restored position, or else over the next epoch."""
         position = self._position
         if not self._is_restored and position.batches:
             position = Position(position.epoch + 1)
@@ -261,23 +263,25 @@ class Loader:
         return LoaderIterator(self, position, tracked=True)
 
     def batches(self, epoch: int = 0, start: int = 0) -> LoaderIterator:
-        """The batches of any epoch, from batch `start` on. The position of the loader stays what it is."""
+        """Return an iterator of any epoch from batch `start` on, without changing the position of the loader."""
         return LoaderIterator(self, self._at(epoch, start))
 
     def _at(self, epoch: int, start: int) -> Position:
         return Position(epoch, start, start if not self._regroups else 0)
 
     def resume(self, state: dict[str, Any]) -> LoaderIterator:
-        """The batches that follow a position that `state` returned. The position of the loader stays what it is."""
-        return LoaderIterator(self, position_of(state, self._settings))
+        """Return an iterator that continues after a position of `state`, without changing the loader's position."""
+        return LoaderIterator(self, parse_position(state, self._settings))
 
     def repeat(self, epochs: int | None = None) -> LoaderIterator:
-        """The batches of so many epochs from the position on, or of all that follow, without a pause between them."""
+        """Return an iterator of `epochs` epochs from the position on (None: without end), with no pause between
+        them.
+        """
         position, self._is_restored = self._position, False
         return LoaderIterator(self, position, tracked=True, epochs=epochs)
 
     def close(self) -> None:
-        """End workers; the next loop starts others."""
+        """End the workers; the next loop starts new ones."""
         if self._pool is not None:
             self._pool.close()
             self._pool = None
@@ -299,8 +303,11 @@ class Loader:
 
     @property
     def _reads_ahead(self) -> bool:
-        """Whether a thread runs the pipeline. Workers are enough where they do all the work, and rows of arrays are
-        copied more quickly than they are handed from a thread to another, unless they are large."""
+        """Whether a thread runs the pipeline.
+
+        Workers suffice if they do all the work. Copying small rows of arrays is faster than handing them from one
+        thread to another.
+        """
         if not self.prefetch:
             return False
         if not self.is_map_style or self._put is not None or self._regroups:
@@ -310,10 +317,10 @@ class Loader:
         return not self.delivers_rows or self.source.row_bytes * (self.batch_size or 1) >= LARGE_BYTES
 
     def elements(self, position: Position, epochs: int | None = 1) -> Iterator[Element]:
-        """The batches of some epochs from a position on, each with the position behind it."""
+        """Return an iterator of the batches of `epochs` epochs from a position on, each with the position after it."""
 
         if self.workers:
-            self._workers()  # processes are started by the thread that asks for batches, and errors of it are its own
+            self._workers()  # start processes in the calling thread, so that it gets their errors
 
         def read() -> Iterator[Element]:
             for epoch in itertools.islice(itertools.count(position.epoch), epochs):
@@ -323,7 +330,7 @@ class Loader:
                     is_empty = False
                     yield element
                 if is_empty:
-                    return  # so are all that follow
+                    return  # later epochs are empty too
 
         return Ahead(read, self.prefetch) if self._reads_ahead or (epochs != 1 and self.prefetch) else read()
 
@@ -335,13 +342,13 @@ class Loader:
             results = self._workers().run(tasks, window)
         else:
             results = ((task, prepare(task)) for task in tasks)
-        found = self._regrouped(results, position) if self._regroups else self._grouped(results)
+        found = self._regroup(results, position) if self._regroups else self._with_positions(results)
         for after, batch, rows in found:
             yield after, batch if self._put is None else self._put(batch, rows)
 
     @property
     def _preparation(self) -> Preparation:
-        source = self.source if self.is_map_style else None  # samples of others come with the task
+        source = self.source if self.is_map_style else None  # tasks carry the samples of iterable sources
         return Preparation(
             source,
             self.transforms,
@@ -362,8 +369,10 @@ class Loader:
         return self._pool
 
     def _tasks(self, position: Position) -> Iterator[Task]:
-        """What is to be prepared, from a position on. Where samples are put together later, a task is a block of
-        indices, of all processes."""
+        """Yield the tasks of an epoch from a position on.
+
+        If samples are regrouped into batches later, a task is a block of indices, the same in all processes.
+        """
         epoch, start = position.epoch, position.block
         if self.plan is None:
             yield from self._tasks_of_iterable(position)
@@ -377,7 +386,7 @@ class Loader:
         reader = Reader(self.source, position.epoch, position.source)
         pairs: Iterator[tuple[int, Any]] = reader
         if self.shuffle:
-            pairs = shuffled(reader, int(self.shuffle), self.seed, position.epoch)
+            pairs = shuffle_samples(reader, int(self.shuffle), self.seed, position.epoch)
         first = position.block if position.source is not None else 0
         for i, (indices, samples) in enumerate(chunks(pairs, self.batch_size or 1), first):
             if i < position.block:
@@ -387,7 +396,7 @@ class Loader:
             rows = slice(None) if self._regroups else self._share.rows(len(indices))
             state = reader.state() if not self.shuffle and not self._regroups else None
             own = samples[rows]
-            if not own:  # this process has no row of the batch, and its samples are where types come from
+            if not own:  # this process has no row of the batch: one sample determines the types of its empty batch
                 yield Task(position.epoch, i, indices[:1], samples[:1], None, len(indices), -1, state)
             else:
                 yield Task(position.epoch, i, indices[rows], own, None, len(indices), None, state)
@@ -396,21 +405,21 @@ class Loader:
     def _drops_blocks(self) -> bool:
         return self.drop_remainder and not self._regroups
 
-    def _grouped(self, results: Iterator[tuple[Task, Any]]) -> Iterator[tuple[Position, Any, int | None]]:
-        """Results that are batches."""
+    def _with_positions(self, results: Iterator[tuple[Task, Any]]) -> Iterator[tuple[Position, Any, int | None]]:
+        """Yield results that are batches, each with the position after it and its number of rows."""
         for task, batch in results:
             if task.example == -1:
                 batch = weft.tree.map(lambda leaf: leaf[:0], batch)
             after = Position(task.epoch, task.batch + 1, task.batch + 1, 0, task.after)
             yield after, batch, None if self.batch_size is None else task.rows
 
-    def _regrouped(
+    def _regroup(
         self, results: Iterator[tuple[Task, Any]], position: Position
     ) -> Iterator[tuple[Position, Any, int | None]]:
-        """Results that are lists of samples: batches of those."""
+        """Group results that are lists of samples into batches; yield them as `_with_positions` does."""
         batch_size = self.batch_size or 1
         count, skipped = position.batches, position.offset
-        # By bucket: where each sample was, as a block and an offset in it, and the sample.
+        # By bucket: the block of each sample, its offset in the block, and the sample.
         waiting: dict[int, list[tuple[int, int, Any]]] = {}
         to_skip = 0 if position.block or position.offset else position.batches
         count -= to_skip
@@ -427,20 +436,24 @@ class Loader:
                     count += 1
                     after = Position(task.epoch, count, *self._cursor(task.batch, offset + 1))
                     if count > to_skip:
-                        yield after, *self._collated(group, bucket)
+                        yield after, *self._collate(group, bucket)
                     waiting[bucket] = []
         for bucket, group in sorted(waiting.items()):
             if group and not self.drop_remainder:
                 count += 1
                 after = Position(position.epoch, count, *self._cursor(group[-1][0] + 1, 0))
                 if count > to_skip:
-                    yield after, *self._collated(group, bucket)
+                    yield after, *self._collate(group, bucket)
 
     def _cursor(self, block: int, offset: int) -> tuple[int, int]:
-        """Where the next sample is; with buckets some before it wait, so a position is found by reading."""
+        """Return the position of the next sample.
+
+        With buckets earlier samples may still wait for their batch, so a position is restored by reading from the
+        start.
+        """
         return (block, offset) if self.buckets is None else (0, 0)
 
-    def _collated(self, group: list[tuple[int, int, Any]], bucket: int) -> tuple[Any, int]:
+    def _collate(self, group: list[tuple[int, int, Any]], bucket: int) -> tuple[Any, int]:
         length = None if self.buckets is None else self.buckets.boundary(bucket)
         samples = [sample for _, _, sample in group]
         if self.batch_size is None:
@@ -451,7 +464,7 @@ class Loader:
 
 
 class LoaderIterator:
-    """The batches of a loader from a position on. `tracked`: the position of the loader follows."""
+    """Iterator of the batches of a loader from a position on. If `tracked`, the loader's position follows it."""
 
     def __init__(self, loader: Loader, position: Position, tracked: bool = False, epochs: int | None = 1) -> None:
         self._loader, self.position, self._tracked, self._epochs = loader, position, tracked, epochs
@@ -464,7 +477,7 @@ class LoaderIterator:
 
     def __next__(self) -> Any:
         if self._elements is None or self._process != os.getpid():
-            # The first batch; or a forked process, which has neither threads nor workers: they start where it is.
+            # The first batch, or a forked process without threads and workers: start them at the position.
             self._process = os.getpid()
             epochs = None if self._last is None else self._last - self.position.epoch + 1
             self._elements = self._loader.elements(self.position, epochs)
@@ -486,7 +499,7 @@ class LoaderIterator:
         return batch
 
     def state(self) -> dict[str, Any]:
-        """The position behind the last batch that was delivered: a dict of JSON."""
+        """Return the position after the last delivered batch, as a dict of JSON."""
         return self.position.as_dict(self._loader._settings)
 
     get_state = state_dict = state

@@ -1,4 +1,4 @@
-"""Batches on a device, or split over those of a mesh."""
+"""Placement of batches on a device or the devices of a mesh."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ import weft
 from weft.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 
-def sharding_of(device: Any) -> NamedSharding | None:
-    """The sharding of batches over several devices; None if `device` is one device, or None. A mesh means that rows are
-    split over its first axis."""
+def batch_sharding(device: Any) -> NamedSharding | None:
+    """Return the sharding of batches, or None for a single device. The first axis of a mesh splits rows."""
     if isinstance(device, Mesh):
         return NamedSharding(device, P(device.axis_names[0]))
     return device if isinstance(device, NamedSharding) else None
 
 
 def placement(device: Any) -> Callable[[Any, int | None], Any]:
-    """A function of a batch and how many rows it has in all processes, which puts it on a device or a mesh."""
-    sharding = sharding_of(device)
+    """Return a function `put(batch, rows)` that copies a batch to a device or mesh; `rows` is its global number of
+    rows.
+    """
+    sharding = batch_sharding(device)
     if sharding is None:
         return lambda batch, rows: weft.device_put(batch, device)
     processes = len({each.process_index for each in sharding.mesh.devices.flat})

@@ -1,4 +1,4 @@
-"""Where a loader is: the epoch and how many batches of it were delivered, as a dict of JSON."""
+"""The position of a loader: the epoch and the number of delivered batches, as a dict of JSON."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class Position:
-    """Behind batch `batches - 1` of an epoch.
+    """The position after batch `batches - 1` of an epoch.
+
+    With a `Filter` the next sample is at `offset` among the remaining samples of index block `block`. `source` is the
+    state of a stateful iterable source.
 
     Where samples are left out, the next one is at `offset` of those that remain of block `block` of indices.
     `source` is the state of an iterable source that has one.
@@ -25,7 +28,7 @@ class Position:
     source: Any = None
 
     def as_dict(self, settings: dict[str, Any]) -> dict[str, Any]:
-        """The position as JSON, with what must be the same where it is restored."""
+        """Return the position as a dict of JSON, with the settings that must be equal where it is restored."""
         found: dict[str, Any] = {"version": VERSION, "epoch": self.epoch, "batches": self.batches, **settings}
         if self.block or self.offset:
             found |= {"block": self.block, "offset": self.offset}
@@ -34,11 +37,11 @@ class Position:
         return found
 
 
-def position_of(state: dict[str, Any], settings: dict[str, Any]) -> Position:
-    """The position of a dict that `as_dict` returned, in a loader with these settings."""
+def parse_position(state: dict[str, Any], settings: dict[str, Any]) -> Position:
+    """Parse a dict of `as_dict` for a loader with these settings."""
     if not isinstance(state, dict) or state.get("version") != VERSION:
         raise ArgumentError(
-            "This is no position of a loader, or one of another version.",
+            f"A position must come from a loader of this version ({VERSION}).",
             received=f"version {state.get('version')!r}" if isinstance(state, dict) else repr(state),
             fix="loader.restore(loader.state())",
         )
@@ -47,9 +50,9 @@ def position_of(state: dict[str, Any], settings: dict[str, Any]) -> Position:
     ]
     if different:
         raise ArgumentError(
-            "This position is that of a loader with other batches.",
+            "A position must be restored in a loader with the same settings.",
             received="; ".join(different),
-            fix="the settings that the loader had",
+            fix="use the settings of the loader that returned the position",
         )
     return Position(
         state["epoch"], state["batches"], state.get("block", 0), state.get("offset", 0), state.get("source")

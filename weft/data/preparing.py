@@ -1,4 +1,4 @@
-"""What a worker does: read samples, transform them, make a batch."""
+"""The work of a worker: read samples, transform them and make a batch."""
 
 from __future__ import annotations
 
@@ -8,33 +8,36 @@ from typing import Any
 import numpy as np
 
 import weft
-from weft.data.adapter import converted
+from weft.data.adapter import to_host_arrays
 from weft.data.batching import Buckets, Collation
 from weft.data.source import ArraySource, fetch
-from weft.data.transforms import DROPPED, Transform, transformed
+from weft.data.transforms import DROPPED, Transform, apply_transforms
 
 
 @dataclass
 class Task:
-    """What a worker is to do: batch `batch` of an epoch."""
+    """The description of one batch for a worker."""
 
     epoch: int
     batch: int
     indices: np.ndarray | range | list[int]
-    samples: list[Any] | None = None  # those of an iterable source
+    samples: list[Any] | None = None  # of an iterable source
     length: int | None = None  # of the bucket
-    rows: int = 0  # of the batch, those of other processes too
-    example: int | None = None  # a sample for types, if this process has none of the batch
-    after: Any = None  # the position of an iterable source behind the samples
+    rows: int = 0  # of the batch in all processes
+    example: int | None = None  # index of a sample for types, if this process has no row of the batch
+    after: Any = None  # the state of an iterable source after the samples
 
     def describe(self) -> str:
-        """For messages."""
+        """Describe the task for messages."""
         return f"batch {self.batch} of epoch {self.epoch}"
 
 
 @dataclass
 class Preparation:
-    """Samples to batches; it is sent to worker processes.
+    """The function from tasks to batches, which is sent to worker processes.
+
+    If `collation` is None, batches are formed later, because samples may be dropped: the result is then a list of pairs
+    of a sample and its length.
 
     `collation` is None where samples are put together later, because some are left out: then the result is a list of
     pairs, of a sample and its length.
@@ -44,12 +47,12 @@ class Preparation:
     transforms: tuple[Transform, ...]
     collation: Collation | None
     seed: int
-    batched: bool = True  # else each element of the source is a batch
+    batched: bool = True  # False if each element of the source is a batch
     buckets: Buckets | None = None
 
     @property
     def only_takes(self) -> bool:
-        """Whether a batch is rows of arrays as they are."""
+        """Whether batches are rows of arrays, without transforms."""
         return isinstance(self.source, ArraySource) and not self.transforms and self.collation == Collation()
 
     def __call__(self, task: Task) -> Any:
@@ -65,7 +68,7 @@ class Preparation:
         if self.collation is None:
             return samples
         if not self.batched:
-            return converted(samples[0], None)
+            return to_host_arrays(samples[0], None)
         return self.collation(samples, task.length)
 
     def _samples(self, task: Task) -> list[Any]:
@@ -82,7 +85,7 @@ class Preparation:
         for index, sample in zip(task.indices, samples, strict=True):
             try:
                 length = 0 if self.buckets is None or self.collation is not None else self.buckets.length(sample)
-                result = transformed(sample, self.transforms, self.seed, task.epoch, int(index))
+                result = apply_transforms(sample, self.transforms, self.seed, task.epoch, int(index))
             except Exception as error:
                 error.add_note(f"weft.data was transforming sample {index}, of {task.describe()}.")
                 raise

@@ -1,8 +1,8 @@
-"""A worker process: tasks go there and results come back through a pipe.
+"""Worker processes, which receive tasks and send results through a pipe.
 
-Arrays of a result are written into a file in memory that has no name, one for each worker, and read from it into fresh
-memory, before the worker gets its next task. So a killed process leaves nothing behind, and no array holds a file open.
-A worker ends when its pipe closes or its parent is gone, whichever way.
+Each worker writes the arrays of a result into an anonymous file in memory, and the parent copies them out before it
+sends the next task. So a killed process leaves nothing behind, and no array keeps a file open. A worker ends when its
+pipe closes or its parent has ended for whatever reason.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from weft.data.order import bits
 from weft.data.workers import WorkerFailureError
 from weft.errors import ArgumentError
 
-GLOBAL = 2**32  # what the global generators of a worker are seeded for, beside the purposes in order.py
-LARGE_BYTES = 4096  # what is smaller goes through the pipe
+GLOBAL = 2**32  # purpose of the seeds of a worker's global generators, distinct from the purposes in order.py
+LARGE_BYTES = 4096  # smaller arrays go through the pipe
 TERMINATION_SECONDS = 2.0
-PARENT_SECONDS = 1.0  # how often a worker looks whether its parent is there
+PARENT_SECONDS = 1.0  # interval at which a worker checks that its parent exists
 _processes: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 class RemoteTraceback(Exception):
-    """The traceback that an exception had in a worker process, as text: the cause of that exception here."""
+    """The text of a traceback in a worker process, as the cause of the exception in this process."""
 
     def __str__(self) -> str:
         return f"\n\n{self.args[0]}"
@@ -47,7 +47,7 @@ class RemoteTraceback(Exception):
 
 
 class SharedFile:
-    """A file in memory without a name, which two processes have."""
+    """An anonymous file in memory that two processes share."""
 
     def __init__(self) -> None:
         if hasattr(os, "memfd_create"):
@@ -57,7 +57,7 @@ class SharedFile:
                 self.descriptor = os.dup(file.fileno())
 
     def __reduce__(self) -> Any:  # to a process that is being spawned
-        return _shared, (reduction.DupFd(self.descriptor),)
+        return _rebuild_file, (reduction.DupFd(self.descriptor),)
 
     def write(self, views: list[memoryview]) -> None:
         """Replace the contents."""
@@ -68,7 +68,7 @@ class SharedFile:
                 view, offset = view[written:], offset + written
 
     def read(self, sizes: list[int]) -> list[np.ndarray]:
-        """The contents, as arrays of bytes of these sizes."""
+        """Return the contents as byte arrays of these sizes."""
         offset, found = 0, []
         for size in sizes:
             array = np.empty(size, np.uint8)
@@ -82,22 +82,22 @@ class SharedFile:
         return found
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the descriptor."""
         os.close(self.descriptor)
 
 
-def _shared(duplicate: Any) -> SharedFile:
+def _rebuild_file(duplicate: Any) -> SharedFile:
     found = SharedFile.__new__(SharedFile)
     found.descriptor = duplicate.detach()
     return found
 
 
 def _send(connection: Connection, file: SharedFile, value: Any) -> None:
-    """Send a value: small arrays with the rest, large ones through the file."""
+    """Send a value: small arrays through the pipe, large ones through the file."""
     buffers: list[pickle.PickleBuffer] = []
 
     def is_inside(buffer: pickle.PickleBuffer) -> bool:
-        """Whether a buffer is sent with the rest."""
+        """Return whether a buffer goes through the pipe."""
         if buffer.raw().nbytes < LARGE_BYTES:
             return True
         buffers.append(buffer)
@@ -120,12 +120,14 @@ def _receive(connection: Connection, file: SharedFile) -> Any:
 def _serve(
     connection: Connection, file: SharedFile, others: list[Any], parent: int, prepare: Callable[[Any], Any]
 ) -> None:
-    """The worker process. `others` are the parent's ends of pipes and other workers' files, which a forked
-    process has too."""
+    """Run the worker process.
+
+    `others` are the parent's pipe ends and the files of other workers, which a forked process inherits and closes.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt means
     for other in others:
         other.close()
-    with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the parent is gone, or wants no more
+    with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the parent has ended or closed it
         while os.getppid() == parent:
             if not connection.poll(PARENT_SECONDS):
                 continue
@@ -135,7 +137,7 @@ def _serve(
 
 
 def _seed_globals(task: Any, seed: int) -> None:
-    """Seed the global generators for a task: forked workers would else all draw the same."""
+    """Seed the global generators for a task; forked workers would draw equal numbers otherwise."""
     words = bits(seed, task.epoch, task.batch, GLOBAL).random_raw(2)
     np.random.seed([int(word) & 0xFFFF_FFFF for word in words])
     random.seed(int(words[0]))
@@ -154,7 +156,7 @@ def _answer(connection: Connection, file: SharedFile, task: Any, prepare: Callab
 
 
 def _portable(error: BaseException) -> bytes:
-    """The exception in bytes, or where it does not survive that, one that names it."""
+    """Pickle an exception, or a RuntimeError with its text if it cannot be pickled."""
     try:
         text = pickle.dumps(error)
         pickle.loads(text)
@@ -167,7 +169,7 @@ def _portable(error: BaseException) -> bytes:
 
 
 class ProcessExecutor:
-    """Worker process `index`: called with a task, it returns the result."""
+    """Worker process `index`, as a function from a task to its result."""
 
     def __init__(self, index: int, count: int, prepare: Callable[[Any], Any], method: str, others: list[Any]) -> None:
         self.index, self.count = index, count
@@ -184,7 +186,7 @@ class ProcessExecutor:
         )
         try:
             with warnings.catch_warnings():
-                # Forking while there are threads is deprecated in Python, and Weft takes care of its own.
+                # Python warns about forking with threads; Weft handles its own threads at forks.
                 warnings.filterwarnings("ignore", message=".*fork.*", category=DeprecationWarning)
                 self.process.start()
         except (pickle.PicklingError, AttributeError, TypeError) as error:
@@ -205,7 +207,7 @@ class ProcessExecutor:
     def __call__(self, task: Any) -> Any:
         try:
             _send(self.connection, self.file, task)
-            # Whoever the worker has forked may hold the pipe open, so the end of the worker itself is looked for too.
+            # Children of the worker may keep the pipe open, so wait for the end of the worker process too.
             ready = wait([self.connection, self.process.sentinel])
             if self.connection not in ready:
                 raise EOFError
@@ -222,7 +224,7 @@ class ProcessExecutor:
 
     def _death(self, task: Any) -> WorkerFailureError:
         if self.closing:
-            return WorkerFailureError("The loader was closed while it prepared a batch.")
+            return WorkerFailureError("The batch is lost: the loader was closed while a worker prepared it.")
         self.process.join(TERMINATION_SECONDS)
         code = self.process.exitcode
         if code is not None and code < 0:
@@ -234,13 +236,13 @@ class ProcessExecutor:
             f"Worker {self.index} of {self.count} (process {self.process.pid}) {how} while it prepared"
             f" {task.describe()}.",
             fix=(
-                "worker_type='thread' to see where it ends",
+                "worker_type='thread' to see where it fails",
                 'if __name__ == "__main__": around the main program, if it ended at its start',
             ),
         )
 
     def stop(self, by_force: bool = True) -> None:
-        """Begin to end the process. `by_force`: although a thread here waits for its result."""
+        """Begin to end the process; `by_force` if a thread still waits for its result."""
         self.closing = True
         if by_force:
             self.process.terminate()
@@ -248,7 +250,7 @@ class ProcessExecutor:
             self.connection.close()
 
     def close(self, grace: float = 0.0) -> None:
-        """Wait until the process has ended, for so many seconds before it is made to. No thread uses it any more."""
+        """Wait up to `grace` seconds for the process to end, then terminate it. No thread may use it any more."""
         self.connection.close()
         self.process.join(grace)
         if self.process.is_alive():
@@ -262,7 +264,7 @@ class ProcessExecutor:
 
 
 def start(count: int, prepare: Callable[[Any], Any], method: str) -> list[ProcessExecutor]:
-    """Worker processes, all started."""
+    """Start worker processes."""
     executors: list[ProcessExecutor] = []
     try:
         for i in range(count):
@@ -277,7 +279,7 @@ def start(count: int, prepare: Callable[[Any], Any], method: str) -> list[Proces
 
 
 def _forget() -> None:
-    """In a forked process: at its exit Python would end the workers, which are the parent's."""
+    """Forget the workers of the parent in a forked process, which Python would end at its exit."""
     children: set[Any] = getattr(multiprocessing.process, "_children", set())
     children.difference_update(_processes)
 

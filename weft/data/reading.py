@@ -1,4 +1,4 @@
-"""Reading an iterable source: pairs of index and sample, through a buffer that shuffles, from a state or the start."""
+"""Reading of an iterable source as pairs of index and sample, with a shuffle buffer, from the start or from a state."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from weft.data.order import BUFFER, bits
 
-# What the methods for the state of a source are called by those who have them.
+# Names of the methods that save and restore the state of a source, in various libraries.
 STATE_METHODS = (("get_state", "set_state"), ("state_dict", "load_state_dict"), ("state", "restore"))
 
 
@@ -22,25 +22,28 @@ def _stateful(*candidates: Any) -> tuple[Any, str, str] | None:
     return None
 
 
-def _encoded(state: Any) -> Any:
-    """A state as JSON: some are bytes."""
+def _encode(state: Any) -> Any:
+    """Convert the state of a source to JSON; some states are bytes."""
     return {"base64": base64.b64encode(state).decode()} if isinstance(state, bytes) else state
 
 
-def _decoded(state: Any) -> Any:
+def _decode(state: Any) -> Any:
     is_encoded = isinstance(state, dict) and state.keys() == {"base64"}
     return base64.b64decode(state["base64"]) if is_encoded else state
 
 
 def has_state(source: Any) -> bool:
-    """Whether a source says where it is, so that nothing is read twice. Its iterator may say it too."""
+    """Return whether a source can save its position, so that nothing is read twice. Its iterator may be able to as
+    well.
+    """
     return _stateful(source) is not None
 
 
 class Reader:
-    """An iterator of `(index, sample)` over an epoch of an iterable source.
+    """Iterator of `(index, sample)` over an epoch of an iterable source.
 
-    `state` is what `get_state`, `state_dict` or `state` of the source or of its iterator returned.
+    `state` is a result of `Reader.state`, with the result of `get_state`, `state_dict` or `state` of the source or of
+    its iterator.
     """
 
     def __init__(self, source: Any, epoch: int, state: Any = None) -> None:
@@ -48,7 +51,7 @@ class Reader:
             source.set_epoch(epoch)
         self._index = 0
         if state is not None:
-            self._index, state = state["index"], _decoded(state["source"])
+            self._index, state = state["index"], _decode(state["source"])
             if (found := _stateful(source)) is not None:
                 getattr(source, found[2])(state)
                 state = None
@@ -66,14 +69,14 @@ class Reader:
         return self._index - 1, sample
 
     def state(self) -> Any:
-        """What continues behind the last sample; None if the source does not say it."""
+        """Return the state that continues after the last sample, or None if the source has no state."""
         if self._with_state is None:
             return None
-        return {"index": self._index, "source": _encoded(getattr(*self._with_state[:2])())}
+        return {"index": self._index, "source": _encode(getattr(*self._with_state[:2])())}
 
 
-def shuffled(pairs: Iterator[tuple[int, Any]], size: int, seed: int, epoch: int) -> Iterator[tuple[int, Any]]:
-    """Samples through a buffer of `size`, of which a random one leaves when the next arrives."""
+def shuffle_samples(pairs: Iterator[tuple[int, Any]], size: int, seed: int, epoch: int) -> Iterator[tuple[int, Any]]:
+    """Yield samples through a buffer of `size`: each arriving sample replaces a random one, which is yielded."""
     random = bits(seed, epoch, 0, BUFFER)
     buffer: list[tuple[int, Any]] = []
     for pair in pairs:
@@ -88,7 +91,7 @@ def shuffled(pairs: Iterator[tuple[int, Any]], size: int, seed: int, epoch: int)
 
 
 def chunks(pairs: Iterator[tuple[int, Any]], size: int) -> Iterator[tuple[list[int], list[Any]]]:
-    """Indices and samples, `size` at a time."""
+    """Group pairs into lists of `size` indices and samples."""
     indices: list[int] = []
     samples: list[Any] = []
     for index, sample in pairs:

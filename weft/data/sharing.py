@@ -1,5 +1,8 @@
-"""Which rows of a batch a process reads. `batch_size` is that of all processes together, so batches are the same for
-any number of processes, and all have equally many."""
+"""The rows of a batch that a process reads.
+
+`batch_size` counts the rows of all processes, so batches do not depend on the number of processes, and all processes
+have the same number of batches.
+"""
 
 from __future__ import annotations
 
@@ -12,24 +15,24 @@ from weft.errors import ArgumentError
 
 @dataclass(frozen=True)
 class Share:
-    """The part of process `index` of `count`: a range of the rows of each batch."""
+    """The rows of process `index` of `count`: a range of each batch."""
 
     index: int = 0
     count: int = 1
 
     def rows(self, size: int) -> slice:
-        """The rows of a batch of `size` that are this process's."""
+        """Return the rows of a batch of `size` that this process reads."""
         return slice(self.index * size // self.count, (self.index + 1) * size // self.count)
 
 
 @dataclass(frozen=True)
 class ShardingShare:
-    """The part that the devices of this process have of arrays split as `sharding` says."""
+    """The rows on the devices of this process under a sharding."""
 
     sharding: Any
 
     def rows(self, size: int) -> slice:
-        """The rows of a batch of `size` that devices of this process have."""
+        """Return the rows of a batch of `size` that devices of this process hold."""
         spec = getattr(self.sharding, "spec", None)
         if not spec or spec[0] is None:
             return slice(0, size)
@@ -40,8 +43,8 @@ class ShardingShare:
 WHOLE = Share()
 
 
-def share_of(shard: tuple[int, int] | str | None, sharding: Any = None) -> Share | ShardingShare:
-    """The share that is asked for: "process", a pair (index, count), or None for all rows."""
+def make_share(shard: tuple[int, int] | str | None, sharding: Any = None) -> Share | ShardingShare:
+    """Return the share for "process", a pair (index, count), or None (all rows)."""
     if sharding is not None and shard == "process":
         return ShardingShare(sharding)
     if shard is None:
@@ -51,7 +54,7 @@ def share_of(shard: tuple[int, int] | str | None, sharding: Any = None) -> Share
     if isinstance(shard, tuple) and len(shard) == 2 and 0 <= shard[0] < shard[1]:
         return Share(*shard)
     raise ArgumentError(
-        "shard is 'process', None, or the pair (index, count).",
+        "shard must be 'process', None, or a pair (index, count).",
         received=repr(shard),
         fix="shard=(weft.process_index(), weft.process_count())",
     )

@@ -1,4 +1,4 @@
-"""Where samples come from: *map-style* sources, which have an index for each sample, and iterable ones."""
+"""Sources of samples: *map-style* sources, which have an index for each sample, and iterable ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from weft.errors import ArgumentTypeError
 
 
 class ArraySource:
-    """The rows of a tree of arrays: sample i is the tree of their rows i.
+    """The rows of a tree of arrays: sample i is the tree of rows i.
 
     >>> source = ArraySource({"x": np.arange(6).reshape(3, 2), "y": np.arange(3)})
     >>> len(source), source[2]
@@ -22,7 +22,7 @@ class ArraySource:
 
     def __init__(self, tree: Any) -> None:
         self.arrays = weft.tree.map(np.asarray, arrays.in_memory(tree))
-        self._count = arrays.count_of(self.arrays)
+        self._count = arrays.count_rows(self.arrays)
 
     def __len__(self) -> int:
         return self._count
@@ -32,16 +32,16 @@ class ArraySource:
 
     @property
     def row_bytes(self) -> int:
-        """The size of a sample."""
+        """Size of a sample in bytes."""
         return sum(array.nbytes for array in weft.tree.leaves(self.arrays)) // max(1, self._count)
 
     def take(self, indices: Sequence[int] | np.ndarray | range) -> Any:
-        """Several rows at once, as a batch."""
-        return arrays.rows_of(self.arrays, indices)
+        """Return several rows as a batch."""
+        return arrays.take_rows(self.arrays, indices)
 
 
 class Produced:
-    """An iterable source that a function makes anew for each epoch."""
+    """Iterable source made by a function, which is called for each epoch."""
 
     def __init__(self, function: Callable[[], Iterable[Any]]) -> None:
         self.function = function
@@ -50,12 +50,12 @@ class Produced:
         return iter(self.function())
 
 
-def source_of(data: Any) -> Any:
-    """What a loader reads. A tree of arrays becomes an `ArraySource`; a list is a map-style source of samples.
+def as_source(data: Any) -> Any:
+    """Convert data to a source. A tree of arrays becomes an `ArraySource`; a list is a map-style source of samples.
 
-    A *map-style* source has `__len__` and `__getitem__` of an index; it may have `__getitems__` of a list of indices,
-    which returns a list of samples. An *iterable* one has `__iter__`, or is a function that returns an iterator. It may
-    have `set_epoch(epoch)`.
+    A *map-style* source has `__len__` and `__getitem__`, and may have `__getitems__`, which maps a list of indices to a
+    list of samples. An *iterable* source has `__iter__`, or is a function that returns an iterator, and may have
+    `set_epoch(epoch)`.
     """
     if not isinstance(data, list) and arrays.recognises(data):
         return ArraySource(data)
@@ -66,19 +66,19 @@ def source_of(data: Any) -> Any:
     if callable(data):
         return Produced(data)
     raise ArgumentTypeError(
-        "A source has __len__ and __getitem__, or __iter__, or it is a tree of arrays.",
+        "A source must have __len__ and __getitem__, or __iter__, or be a tree of arrays.",
         received=f"{type(data).__module__}.{type(data).__name__}",
         fix="weft.data.Loader((x, y), batch_size=32)",
     )
 
 
 def is_map_style(source: Any) -> bool:
-    """Whether samples of a source have indices."""
+    """Return whether the samples of a source have indices."""
     return hasattr(source, "__getitem__") and hasattr(source, "__len__") and not isinstance(source, Mapping)
 
 
 def fetch(source: Any, indices: Sequence[int] | np.ndarray | range) -> list[Any]:
-    """The samples of some indices."""
+    """Return the samples at some indices."""
     if hasattr(source, "__getitems__"):
         return list(source.__getitems__([int(i) for i in indices]))
     return [source[int(i)] for i in indices]

@@ -1,4 +1,4 @@
-"""What a batch looks like: trees of shapes and dtypes."""
+"""Shapes and dtypes of batches."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import weft
 
 @dataclass(frozen=True)
 class ArraySpec:
-    """The shape of an array, with None for a size that differs from batch to batch, and its dtype.
+    """The shape of an array, with None for sizes that vary from batch to batch, and its dtype.
 
     >>> ArraySpec((None, 3), np.float32)
     ArraySpec(shape=(None, 3), dtype=dtype('float32'))
@@ -25,8 +25,8 @@ class ArraySpec:
         object.__setattr__(self, "dtype", np.dtype(self.dtype))
 
 
-def spec_of(batch: Any) -> Any:
-    """The `ArraySpec` of each array of a batch. The first dimension is that of samples, so it is None."""
+def batch_spec(batch: Any) -> Any:
+    """Return the `ArraySpec` of each array of a batch. The first dimension, that of samples, is None."""
 
     def of_leaf(leaf: Any) -> ArraySpec:
         shape = np.shape(leaf)

@@ -1,4 +1,4 @@
-"""What is done with each sample."""
+"""Transforms of samples."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from weft.errors import ArgumentTypeError
 
 @dataclass(frozen=True)
 class Map:
-    """`function(sample)` takes the sample's part. A function by itself means the same.
+    """A transform that replaces a sample by `function(sample)`. A plain function is equivalent.
 
     >>> from weft.data import Loader
     >>> list(Loader(range(4), batch_size=2, transforms=[Map(lambda i: i * 10)]))
@@ -26,8 +26,10 @@ class Map:
 
 @dataclass(frozen=True)
 class RandomMap:
-    """`function(sample, generator)`: a map with random numbers from a `numpy.random.Generator`, which depends on the
-    seed of the loader, the epoch and the index of the sample, and not on who computes it.
+    """A transform that replaces a sample by `function(sample, generator)`.
+
+    The `numpy.random.Generator` depends on the seed of the loader, the epoch and the index of the sample, not on
+    workers.
 
     >>> from weft.data import Loader
     >>> noisy = RandomMap(lambda x, generator: x + generator.normal())
@@ -41,7 +43,7 @@ class RandomMap:
 
 @dataclass(frozen=True)
 class Filter:
-    """Samples for which `predicate(sample)` is false are left out, and batches are filled with those that follow.
+    """A transform that drops samples for which `predicate(sample)` is false. Following samples fill the batches.
 
     >>> from weft.data import Loader
     >>> list(Loader(range(6), batch_size=2, transforms=[Filter(lambda i: i % 3)]))
@@ -55,18 +57,18 @@ Transform = Map | RandomMap | Filter
 DROPPED = object()
 
 
-def transforms_of(transforms: Sequence[Any]) -> tuple[Transform, ...]:
-    """Transforms, where plain functions are maps."""
+def as_transforms(transforms: Sequence[Any]) -> tuple[Transform, ...]:
+    """Validate transforms, and convert plain functions to `Map`."""
     for transform in transforms:
         if not callable(transform) and not isinstance(transform, (Map, RandomMap, Filter)):
             raise ArgumentTypeError(
-                "A transform is a function, a Map, a RandomMap or a Filter.", received=repr(transform)
+                "A transform must be a function, a Map, a RandomMap or a Filter.", received=repr(transform)
             )
     return tuple(t if isinstance(t, (Map, RandomMap, Filter)) else Map(t) for t in transforms)
 
 
-def transformed(sample: Any, transforms: tuple[Transform, ...], seed: int, epoch: int, index: int) -> Any:
-    """A sample after all transforms, or DROPPED."""
+def apply_transforms(sample: Any, transforms: tuple[Transform, ...], seed: int, epoch: int, index: int) -> Any:
+    """Apply all transforms to a sample; return DROPPED if a filter drops it."""
     for i, transform in enumerate(transforms):
         match transform:
             case Map(function):

@@ -1,5 +1,7 @@
-"""Workers: batch i goes to worker i mod w, and results come in order. A worker is a thread; for worker processes it is
-a thread that talks to one (processes.py)."""
+"""Workers: batch i goes to worker i mod w, and results are returned in order.
+
+A worker is a thread; a worker process has a thread that communicates with it (processes.py).
+"""
 
 from __future__ import annotations
 
@@ -15,16 +17,18 @@ from typing import Any
 
 from weft.errors import WeftError
 
-GRACE_SECONDS = 5.0  # how long a pool that is closed waits for what its workers do
+GRACE_SECONDS = 5.0  # that `close` waits for running tasks
 
 
 class WorkerFailureError(WeftError, RuntimeError):
-    """A worker of a loader has ended without a result, or takes longer than it may. The position of the loader is that
-    behind the last batch that was delivered: iterating over the restored loader starts new workers."""
+    """A worker of a loader ended without a result, or exceeded its timeout.
+
+    The position of the loader is that after the last delivered batch; iterating again starts new workers.
+    """
 
 
 def _serve(tasks: queue.SimpleQueue[Any], execute: Callable[[Any], Any]) -> None:
-    """The thread of a worker."""
+    """Run the thread of a worker."""
     while (job := tasks.get()) is not None:
         future, task = job
         if future.set_running_or_notify_cancel():
@@ -36,12 +40,14 @@ def _serve(tasks: queue.SimpleQueue[Any], execute: Callable[[Any], Any]) -> None
             else:
                 future.set_result(result)
                 del result
-        del future, task, job  # nothing is held while there is nothing to do
+        del future, task, job  # an idle worker must not keep data alive
 
 
 class Pool:
-    """Threads that each execute tasks in order. `executors` has one function for each; those with `close` are closed
-    with the pool."""
+    """Threads that execute tasks in order.
+
+    Each thread has one function of `executors`; executors with `close` are closed with the pool.
+    """
 
     def __init__(self, executors: Sequence[Callable[[Any], Any]], timeout: float | None = None) -> None:
         self.timeout = timeout
@@ -58,11 +64,13 @@ class Pool:
 
     @property
     def is_open(self) -> bool:
-        """Whether it can take tasks: it is not closed, and this is no forked process."""
+        """Whether the pool can take tasks: it is not closed, and this is not a forked process."""
         return self._finalizer.alive and self.process == os.getpid()
 
     def run(self, tasks: Iterator[Any], window: int) -> Iterator[tuple[Any, Any]]:
-        """Each task with its result, in order. At most `window` tasks are under way or wait for who uses them."""
+        """Yield each task with its result, in order. At most `window` tasks are running or finished but not yet
+        consumed.
+        """
         pending: collections.deque[tuple[Any, Future[Any]]] = collections.deque()
         try:
             for i, task in enumerate(tasks):
@@ -82,17 +90,17 @@ class Pool:
         try:
             return task, future.result(self.timeout)
         except FutureTimeoutError:
-            if future.done():  # the worker's own
+            if future.done():  # a TimeoutError that the task itself raised
                 raise
             raise WorkerFailureError(
                 f"A worker has not finished {task.describe()} after {self.timeout} seconds.",
-                fix="Loader(..., timeout=None) if that may take longer",
+                fix="Loader(..., timeout=None) if a batch may take longer",
             ) from None
         finally:
-            del future  # a traceback of its exception has this frame
+            del future  # the traceback of its exception refers to this frame
 
     def close(self) -> None:
-        """End all workers: when they have finished what they do, or by force."""
+        """End all workers: after their present task within a grace period, else by force."""
         if self._finalizer.detach() is not None:
             _close(self._tasks, self._threads, self.executors, self.process, GRACE_SECONDS)
 
@@ -104,7 +112,7 @@ def _close(
     process: int,
     grace: float = 0.0,
 ) -> None:
-    """End workers; also called when nobody has the pool any more, and then without waiting."""
+    """End workers. A finalizer also calls it for a pool that was collected, without waiting."""
     if process != os.getpid():
         return
     for inbox in tasks:
@@ -116,5 +124,5 @@ def _close(
         thread.join(max(0.0, deadline - time.monotonic()))
         if hasattr(execute, "stop"):
             execute.stop(by_force=thread.is_alive())
-            thread.join()  # what it waits for is gone
+            thread.join()  # the result that it waits for can no longer arrive
             execute.close(max(0.0, deadline - time.monotonic()))

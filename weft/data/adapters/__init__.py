@@ -1,1 +1,1 @@
-"""One file for each kind of data. A kind is recognised by its methods: its library is never imported."""
+"""Adapters, one file per kind of data. A kind is recognised by its methods, so its library is never imported."""

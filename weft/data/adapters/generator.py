@@ -7,19 +7,19 @@ import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from weft.data.adapter import Adapter, Batch, Batches, converted, unpacked
+from weft.data.adapter import Adapter, Batch, Batches, to_host_arrays, unpack_batch
 from weft.data.ahead import Ahead
 from weft.data.loader import Loader
 from weft.errors import ArgumentError
 
 
 def recognises(data: Any) -> bool:
-    """Whether `data` is an iterator."""
+    """Return whether `data` is an iterator."""
     return hasattr(data, "__next__")
 
 
 def is_function(data: Any) -> bool:
-    """Whether `data` is a function without required parameters."""
+    """Return whether `data` is a function without required parameters."""
     if not callable(data):
         return False
     try:
@@ -29,14 +29,14 @@ def is_function(data: Any) -> bool:
     return True
 
 
-def loader_of(function: Callable[[], Any], prefetch: int) -> Loader:
-    """The batches of a function that returns an iterator, which is called for each epoch."""
+def make_loader(function: Callable[[], Any], prefetch: int) -> Loader:
+    """Return a loader of the batches of a function that returns an iterator and is called once per epoch."""
 
     def iterate() -> Iterator[Any]:
         found = function()
         if not hasattr(found, "__iter__"):
             raise ArgumentError(
-                "A function of data returns an iterator of batches.", received=repr(found), fix="yield x, y"
+                "A function of data must return an iterator of batches.", received=repr(found), fix="yield x, y"
             )
         return iter(found)
 
@@ -44,7 +44,7 @@ def loader_of(function: Callable[[], Any], prefetch: int) -> Loader:
 
 
 class GeneratorAdapter(Adapter):
-    """An iterator, which is read once: each epoch continues where the one before it ended."""
+    """Adapter of an iterator, which is read once: each epoch continues where the previous one ended."""
 
     kind = "generator"
     restartable = False
@@ -62,18 +62,18 @@ class GeneratorAdapter(Adapter):
                 self._peeked.append(batch)
                 break
             else:
-                raise ArgumentError("This generator has no batch, so shapes and dtypes are not known.")
+                raise ArgumentError("A generator must yield at least one batch: it determines shapes and dtypes.")
         return self._peeked[0]
 
     def _reader(self) -> Iterator[Batch]:
-        """The one reader of the iterator: what it has read ahead is not lost between epochs."""
+        """Return the only reader of the iterator, which keeps the batches that it has read ahead between epochs."""
         if self._running is None:
-            read = lambda: (converted(unpacked(batch), self._float_dtype) for batch in self._iterator)
+            read = lambda: (to_host_arrays(unpack_batch(batch), self._float_dtype) for batch in self._iterator)
             self._running = Ahead(read, self._prefetch) if self._prefetch else read()
         return self._running
 
     def read(self, epoch: int, start: int) -> Iterator[Batch]:
-        """The batches that are left. `start` is where the iterator is now, and nothing to be skipped."""
+        """Yield the remaining batches. `start` is the present position of the iterator, so nothing is skipped."""
         while self._peeked:
             self._delivered += 1
             yield self._peeked.pop()
@@ -85,7 +85,7 @@ class GeneratorAdapter(Adapter):
         return {"read": self._delivered}
 
     def resume(self, state: dict[str, Any]) -> Batches:
-        """Read and drop what had been delivered of another generator like this one."""
+        """Skip the batches that had been delivered from an equal generator."""
         for _ in itertools.islice(self.read(0, 0), state.get("read", state["batches"]) - self._delivered):
             pass
         return self.batches(state["epoch"], state["batches"])

@@ -6,18 +6,18 @@ from typing import Any
 
 
 def recognises(data: Any) -> bool:
-    """Whether `data` is a loader or a dataset of Grain."""
+    """Return whether `data` is a loader or dataset of Grain."""
     is_grain = any(base.__module__.partition(".")[0] == "grain" for base in type(data).__mro__)
     return is_grain and hasattr(data, "__iter__")
 
 
 def as_iterable(data: Any) -> Any:
-    """An iterable whose iterators have `get_state` and `set_state`."""
+    """Return an iterable whose iterators have `get_state` and `set_state`."""
     return data.to_iter_dataset() if hasattr(data, "to_iter_dataset") else data
 
 
 def size(data: Any) -> int | None:
-    """How many batches there are, where it is said; those that repeat without end say a number that nobody reaches."""
+    """Return the number of batches, or None if it is unknown or infinite (Grain returns a huge number then)."""
     try:
         count = len(data)
     except (TypeError, ValueError, NotImplementedError):

@@ -1,4 +1,4 @@
-"""A `weft.data.Loader`, and all streams, which are read by one."""
+"""The adapter of `weft.data.Loader`, and of all streams, which a loader reads."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from weft.data.adapter import Adapter, Batch, converted, unpacked
+from weft.data.adapter import Adapter, Batch, to_host_arrays, unpack_batch
 from weft.data.loader import Loader, LoaderIterator
-from weft.data.spec import spec_of
+from weft.data.spec import batch_spec
 from weft.errors import ArgumentError
 
 
 class LoaderAdapter(Adapter):
-    """Batches of a loader. `size` and `batch_size` are what is known otherwise."""
+    """Adapter of a loader. `size` and `batch_size` are given if the loader itself cannot know them."""
 
     def __init__(
         self,
@@ -32,15 +32,15 @@ class LoaderAdapter(Adapter):
         if loader.batch_size is not None:
             self.samples = loader.samples
         if loader.device is None and loader.buckets is None and loader.delivers_rows:
-            self.resident = converted(unpacked(loader.source.arrays), float_dtype)
-            self.spec = spec_of(self.resident)
+            self.resident = to_host_arrays(unpack_batch(loader.source.arrays), float_dtype)
+            self.spec = batch_spec(self.resident)
 
     def order(self, epoch: int) -> np.ndarray | None:
         plan = self.loader.plan
         return None if self.resident is None or plan is None else plan.order.rows(epoch)
 
     def first(self) -> Batch:
-        """The first batch. What was opened for it is read on when the first epoch is."""
+        """Return the first batch. Its iterator is kept, and the first epoch continues with it."""
         if self._opened is None:
             self._opened = _Unpacked(self.loader.batches(), self._float_dtype)
         return self._opened.peek()
@@ -58,13 +58,13 @@ class LoaderAdapter(Adapter):
 
     def resume(self, state: dict[str, Any]) -> Any:
         found = self.batches(state["epoch"], state["batches"])
-        if "version" in state:  # of `Batches.state`, after the first batch
+        if "version" in state:  # a position after the first batch, by `Batches.state`
             found.begin(_Unpacked(self.loader.resume(state), self._float_dtype))
         return found
 
 
 class _Unpacked:
-    """Batches of a loader as `(x, y, sample_weight)`."""
+    """Iterator of a loader's batches as `(x, y, sample_weight)`."""
 
     def __init__(self, batches: LoaderIterator, float_dtype: Any) -> None:
         self.batches, self._float_dtype = batches, float_dtype
@@ -74,19 +74,19 @@ class _Unpacked:
         return self
 
     def peek(self) -> Batch:
-        """The next batch, which stays the next."""
+        """Return the next batch without consuming it."""
         if not self._peeked:
             for batch in self:
                 self._peeked.append(batch)
                 break
             else:
-                raise ArgumentError("This data has no batch, so shapes and dtypes are not known.")
+                raise ArgumentError("Data must have at least one batch: it determines shapes and dtypes.")
         return self._peeked[0]
 
     def __next__(self) -> Batch:
         if self._peeked:
             return self._peeked.pop()
-        return converted(unpacked(next(self.batches)), self._float_dtype)
+        return to_host_arrays(unpack_batch(next(self.batches)), self._float_dtype)
 
     def close(self) -> None:
         self.batches.close()

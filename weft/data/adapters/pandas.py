@@ -1,4 +1,4 @@
-"""Tables and columns of pandas, and of libraries like it, as arrays."""
+"""Tables and columns of pandas and of libraries with its interface, as arrays."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from weft.errors import ArgumentError
 
 
 def recognises(data: Any) -> bool:
-    """Whether something is a table or a column."""
+    """Return whether a value is a table or a column."""
     return hasattr(data, "to_numpy") and hasattr(data, "iloc")
 
 
 def as_array(table: Any) -> np.ndarray:
-    """The values of a table; a column is a table with one, as in Keras."""
+    """Return the values of a table. A column becomes a table with one column, as in Keras."""
     found = table.to_numpy()
     if found.dtype == object:
         kinds = {str(kind) for kind in np.atleast_1d(getattr(table, "dtypes", found.dtype))}
         raise ArgumentError(
-            "A table of data has numbers only.",
+            "A table of data must contain numbers only.",
             received=f"columns of {', '.join(sorted(kinds))}",
             fix=("table.astype('float32')", "a dict of columns: {'age': table['age'].to_numpy(), ...}"),
         )

@@ -6,20 +6,20 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
-from weft.data.adapter import Batch, converted, unpacked
+from weft.data.adapter import Batch, to_host_arrays, unpack_batch
 from weft.data.adapters.loader import LoaderAdapter
 from weft.data.loader import Loader, WorkerType
 from weft.data.order import Shuffle
 
 
 def recognises(data: Any) -> bool:
-    """Whether `data` is a `PyDataset`."""
+    """Return whether `data` is a `PyDataset`."""
     names = ("__getitem__", "num_batches", "on_epoch_end", "use_multiprocessing", "max_queue_size")
     return all(hasattr(type(data), name) for name in names)
 
 
 class _Batches:
-    """The batches as a map-style source."""
+    """The batches of a dataset as a map-style source."""
 
     def __init__(self, dataset: Any, count: int) -> None:
         self.dataset, self.count = dataset, count
@@ -32,7 +32,9 @@ class _Batches:
 
 
 class PyDatasetAdapter(LoaderAdapter):
-    """The batches of a `PyDataset`, prepared by the workers that it asks for. `shuffle` is about the order of batches.
+    """Adapter of a `PyDataset`, whose batches are prepared by the workers that it requests.
+
+    `shuffle` permutes batches. A dataset without end (`num_batches` is None) is also read by index, in one thread.
 
     One without end (`num_batches` is None) is read by index too, by one thread.
     """
@@ -56,20 +58,20 @@ class PyDatasetAdapter(LoaderAdapter):
         return (self._dataset[i] for i in itertools.count())
 
     def first(self) -> Batch:
-        return converted(unpacked(self._dataset[0]), self._float_dtype)
+        return to_host_arrays(unpack_batch(self._dataset[0]), self._float_dtype)
 
-    def _batches_of(self, source: Iterator[Batch]) -> Iterator[Batch]:
-        """Batches of an epoch between the two methods that a dataset has for its begin and end."""
+    def _between_hooks(self, source: Iterator[Batch]) -> Iterator[Batch]:
+        """Yield the batches of an epoch, between the dataset's `on_epoch_begin` and `on_epoch_end`."""
         self._dataset.on_epoch_begin()
         try:
             yield from source
         finally:
             self._dataset.on_epoch_end()
             if self.loader.worker_type != "thread":
-                self.loader.close()  # what `on_epoch_end` changed is not in worker processes: others are started
+                self.loader.close()  # worker processes do not see what `on_epoch_end` changed, so new ones are started
 
     def read(self, epoch: int, start: int) -> Iterator[Batch]:
-        return self._batches_of(super().read(epoch, start))
+        return self._between_hooks(super().read(epoch, start))
 
     def details(self, source: Any) -> dict[str, Any]:
         return {}

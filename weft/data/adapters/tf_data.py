@@ -1,4 +1,4 @@
-"""`tf.data.Dataset`, by its iterator of NumPy arrays. Its elements are batches."""
+"""`tf.data.Dataset`, whose elements are batches, through its iterator of NumPy arrays."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import Any
 
 
 def recognises(data: Any) -> bool:
-    """Whether `data` is a dataset of TensorFlow."""
+    """Return whether `data` is a dataset of TensorFlow."""
     return hasattr(data, "as_numpy_iterator") and hasattr(data, "element_spec")
 
 
 def size(dataset: Any) -> int | None:
-    """How many batches a dataset says that it has; None if it does not, or if they do not end."""
+    """Return the number of batches, or None if it is unknown or infinite."""
     count = int(dataset.cardinality())
-    return count if count >= 0 else None  # -1: they do not end, -2: nobody knows
+    return count if count >= 0 else None  # -1: infinite, -2: unknown

@@ -7,19 +7,19 @@ from typing import Any
 
 
 def recognises(data: Any) -> bool:
-    """Whether `data` is a `DataLoader`."""
+    """Return whether `data` is a `DataLoader`."""
     return all(hasattr(data, name) for name in ("dataset", "collate_fn", "batch_sampler", "__iter__"))
 
 
 def is_iterable_dataset(data: Any) -> bool:
-    """Whether `data` is an iterable of samples: an `IterableDataset`."""
+    """Return whether `data` is an `IterableDataset`, an iterable of samples."""
     return any(
         base.__name__ == "IterableDataset" and base.__module__.startswith("torch.") for base in type(data).__mro__
     )
 
 
 class TorchBatches:
-    """The batches of a `DataLoader`. One of torchdata's, which knows its position, is asked for it."""
+    """Batches of a `DataLoader`. A loader of torchdata can also save and restore its position."""
 
     def __init__(self, loader: Any) -> None:
         self.loader = loader
@@ -27,7 +27,7 @@ class TorchBatches:
             self.state_dict, self.load_state_dict = loader.state_dict, loader.load_state_dict
 
     def set_epoch(self, epoch: int) -> None:
-        """Samplers of several processes shuffle by the epoch that they are told."""
+        """Set the epoch of a distributed sampler, which seeds its order."""
         sampler = getattr(self.loader, "sampler", None)
         if sampler is not None and hasattr(sampler, "set_epoch"):
             sampler.set_epoch(epoch)
@@ -37,7 +37,7 @@ class TorchBatches:
 
 
 def size(loader: Any) -> int | None:
-    """How many batches a `DataLoader` has; None if its dataset does not say."""
+    """Return the number of batches of a `DataLoader`, or None if its dataset has no length."""
     try:
         return len(loader)
     except TypeError:

@@ -11,7 +11,7 @@ import numpy as np
 import weft
 import weft.numpy as wnp
 from weft import data
-from weft.data.adapter import converted, unpacked as unpacked
+from weft.data.adapter import to_host_arrays, unpack_batch as unpack_batch
 from weft.errors import ArgumentError
 from weft.keras.core import config
 from weft.keras.core.layouts import divided_rows
@@ -54,7 +54,7 @@ def float_dtype() -> np.dtype:
 
 def convert_batch(batch: Any) -> Any:
     """Convert the arrays of a batch to NumPy, with floats in the default float dtype."""
-    return converted(batch, float_dtype())
+    return to_host_arrays(batch, float_dtype())
 
 
 def on_device(tree: Any) -> Any:

@@ -15,7 +15,7 @@ from weft.errors import ArgumentError
 from weft.keras.callbacks import CallbackList, History
 from weft.keras.core.config import settings
 from weft.keras.core.together import agree, any_process
-from weft.keras.training.arguments import make_adapter, split, unpacked, with_class_weight
+from weft.keras.training.arguments import make_adapter, split, unpack_batch, with_class_weight
 from weft.keras.training.compiled import training_flags
 from weft.keras.training.evaluating import evaluate_feed, limit_steps, make_feed, verbosity
 from weft.keras.training.feed import Feed, StreamFeed
@@ -295,7 +295,7 @@ def training_and_validation(arguments: FitArguments) -> tuple[Any, Any, Any, Any
             sample_weight = with_class_weight(y, arguments.class_weight)
     if validation is not None:
         is_tuple = isinstance(validation, tuple | list)
-        validation = unpacked(validation) if is_tuple else (validation, None, None)
+        validation = unpack_batch(validation) if is_tuple else (validation, None, None)
     return x, y, sample_weight, validation
 
 

@@ -17,7 +17,7 @@ from weft.keras.graph.shapes import compute_output_spec
 from weft.keras.graph.tensor import KerasTensor
 from weft.keras.metrics import Mean
 from weft.keras.training import evaluating, fitting
-from weft.keras.training.arguments import convert_batch, on_device, pack_data, unpacked, with_class_weight
+from weft.keras.training.arguments import convert_batch, on_device, pack_data, unpack_batch, with_class_weight
 from weft.keras.training.compiled import Compiled, program_for
 from weft.keras.training.compiled_losses import CompileLoss
 from weft.keras.training.compiled_metrics import CompileMetrics
@@ -329,7 +329,7 @@ class Trainer:
         """
         if batch is not None:  # `super().train_step(state, data)`
             return self._stateless_step("train", data, batch)
-        x, y, sample_weight = unpacked(data)
+        x, y, sample_weight = unpack_batch(data)
         variables = self.trainable_variables  # type: ignore[attr-defined]
 
         def loss_fn() -> tuple[Any, Any]:
@@ -349,7 +349,7 @@ class Trainer:
         """
         if batch is not None:  # `super().test_step(state, data)`
             return self._stateless_step("test", data, batch)
-        x, y, sample_weight = unpacked(data)
+        x, y, sample_weight = unpack_batch(data)
         y_pred = self(x, training=False)  # type: ignore[operator]
         loss = self._loss_for_step(x, y, y_pred, sample_weight, False)
         self._track_loss(loss, x)
@@ -359,7 +359,7 @@ class Trainer:
         """Return the outputs for one batch; also `(state, data)` with `(trainable, non_trainable)`."""
         if batch is not None:  # `super().predict_step(state, data)`
             return self._stateless_step("predict", data, batch)
-        x, _, _ = unpacked(data)
+        x, _, _ = unpack_batch(data)
         return self(x, training=False)  # type: ignore[operator]
 
     def _stateless_step(self, mode: str, state: Sequence[Any], batch: Any) -> Any:
@@ -466,7 +466,7 @@ class Trainer:
 
     def _build_for(self, mode: str, batch: Any) -> None:
         """Create what a step would create: variables of layers, of the optimizer, and metrics."""
-        x, y, _ = unpacked(batch)
+        x, y, _ = unpack_batch(batch)
         compiled = self._training
         own_step = getattr(type(self), f"{mode}_step") is not getattr(Trainer, f"{mode}_step")
         if not own_step or takes_state(getattr(self, f"{mode}_step")):
