@@ -73,7 +73,7 @@ def is_primitive(node: ast.expr) -> bool:
         node = node.value
     if isinstance(node, ast.Attribute):
         return node.attr == "primitive"
-    return isinstance(node, ast.Name) and node.id in ("operation", "primitive")
+    return isinstance(node, ast.Name) and node.id == "primitive"
 
 
 def comparisons(source: str) -> list[int]:

@@ -12,6 +12,7 @@ from weft.base.errors import ArgumentTypeError, DtypeMismatchError
 from weft.base.source import user_line
 from weft.indexing.ranges import Range
 from weft.ir.flow import BOTH, OperandRanges, dtype_range, union
+from weft.ir.kinds import Select
 from weft.ir.primitive import Axis, Params, Sample, primitive
 from weft.ir.types import ArrayType, array_type
 from weft.ir.zeros import Zero, is_linear
@@ -26,7 +27,7 @@ from weft.primitives.reduction.reduce import unbroadcast
 
 
 @primitive
-class select_n(Elementwise):
+class select_n(Elementwise, Select):
     """The element of the case with index `which`, a boolean or an integer; a scalar `which` chooses a whole case."""
 
     kinds = "biufck"
@@ -36,7 +37,7 @@ class select_n(Elementwise):
         kind = dtypes.kind(which.dtype)
         if kind not in "biu" or not cases or (kind == "b" and len(cases) > 2):
             raise ArgumentTypeError(
-                f"select_n chooses among {len(cases)} cases by {which.short()}; a boolean chooses "
+                f"select_n got {len(cases)} cases and {which.short()} to select by; a boolean must select "
                 "between two cases, an integer (int32) among any number."
             )
         first = cases[0]
@@ -84,7 +85,7 @@ class select_n(Elementwise):
         return results
 
     def case_of(self, which: Any, position: int, count: int, value: Any) -> Any:
-        """`value` where the case at `position` of `count` is chosen, zero elsewhere."""
+        """Return `value` where the case at `position` of `count` is selected, zero elsewhere."""
         zero = constant_like(value, 0)
         return select_n(which, *(value if i == position else zero for i in range(count)))
 
@@ -122,12 +123,12 @@ class select_n(Elementwise):
 
 
 def where(mask: Any, x: Any, y: Any) -> Any:
-    """`x` where the mask is true, else `y`; scalars are broadcast."""
+    """Return `x` where the mask is true, else `y`; scalars are broadcast."""
     return select_n(mask, y, x)
 
 
 def broadcast_to_type(x: Any, aval: ArrayType) -> Any:
-    """`x` in the shape of `aval`, when it is a scalar."""
+    """Broadcast `x` to the shape of `aval` if it is a scalar."""
     if np.shape(x) == aval.shape:
         return x
     return broadcast_in_dim(x, shape=aval.shape, broadcast_dimensions=())
@@ -145,7 +146,7 @@ class clamp(Elementwise):
         return minimum(maximum(low, x), high)
 
     def exact(self, types: Sequence[Any], params: Any) -> bool:
-        """As for `max` and `min`."""
+        """Floats are inexact for the same reason as those of `max` and `min`."""
         return dtypes.kind(types[0].dtype) != "f"
 
     def jvp(self, tangents: Sequence[Any], out: Any, low: Any, x: Any, high: Any) -> Any:
