@@ -1,4 +1,4 @@
-"""Families of primitives that share rules: those that move elements, that reduce axes, that are defined by others.
+"""Families of primitives that share rules: moving elements, reducing axes, definitions by other primitives.
 
 The elementwise family is in `elementwise.py`, because its rules are written with the shape operations.
 """
@@ -30,7 +30,7 @@ KIND_NAMES = {"b": "bool", "i": "integer", "u": "unsigned integer", "f": "float"
 def fail(
     message: str, received: str | None = None, fix: str | None = None, jax: str | None = None
 ) -> ShapeMismatchError:
-    """A shape error that names the user's line; raise what this returns."""
+    """Create a shape error that names the user's line; the caller raises it."""
     return ShapeMismatchError(message, received=received, fix=fix, at=user_line(), jax=jax)
 
 
@@ -42,30 +42,30 @@ def inverse_permutation(permutation: Sequence[int]) -> tuple[int, ...]:
 
 
 def remaining_axes(rank: int, axes: Sequence[int]) -> tuple[int, ...]:
-    """The axes of a tensor of that rank that are not in `axes`."""
+    """Return the axes of a tensor of rank `rank` that are not in `axes`."""
     return tuple(i for i in range(rank) if i not in axes)
 
 
 def shifted(axes: Sequence[int], batch_dim: int) -> tuple[int, ...]:
-    """Axes after a batch dimension was inserted at `batch_dim`."""
+    """Shift axes for a batch dimension that was inserted at `batch_dim`."""
     return tuple(a + (a >= batch_dim) for a in axes)
 
 
 def kind_error(name: str, dtype: Any, kinds: str) -> ArgumentTypeError:
-    """The error for a dtype that is not of `kinds`; raise what this returns."""
+    """Create the error for a dtype that is not of `kinds`; the caller raises it."""
     accepted = ", ".join(KIND_NAMES[k] for k in kinds)
     fix = f"x.astype(...): it takes {accepted} arrays"
     return ArgumentTypeError(f"{name} does not accept dtype {dtypes.name(dtype)}.", fix=fix)
 
 
 def check_kind(name: str, dtype: Any, kinds: str) -> None:
-    """The dtype of an operand must be of one of `kinds`, by the letters of `dtypes.kind`."""
+    """Raise unless the dtype of an operand is of one of `kinds`, by the letters of `dtypes.kind`."""
     if dtypes.kind(dtype) not in kinds:
         raise kind_error(name, dtype, kinds)
 
 
 def check_axes(name: str, axes: Sequence[int], rank: int) -> None:
-    """Axes must be distinct and within the rank."""
+    """Raise unless axes are distinct and within the rank."""
     if len(set(axes)) != len(axes):
         raise fail(f"{name} got a duplicate value in 'axes' {tuple(axes)}.", fix="give distinct axes")
     if any(not 0 <= a < rank for a in axes):
@@ -75,7 +75,7 @@ def check_axes(name: str, axes: Sequence[int], rank: int) -> None:
 
 
 class Indexing(Primitive):
-    """Moves elements: every result element is read from one index of one operand (or is padding)."""
+    """Operation that moves elements: every result element is read from one index of one operand (or is padding)."""
 
     linear = "all"
     copies = "all"
@@ -84,7 +84,7 @@ class Indexing(Primitive):
     weight = 0
 
     def sources(self, *types: ArrayType, **params: Any) -> list[tuple[int, IndexMap]]:
-        """For each operand that contributes, the map from a result index to the operand's index (with its
+        """Return, for each operand that contributes, the map from a result index to the operand's index (with its
         conditions)."""
         raise NotSupportedError(f"{self.name} has no index map")
 
@@ -99,7 +99,7 @@ class Indexing(Primitive):
 
 
 class Reduction(Primitive):
-    """Reduces `axes` by an associative operation."""
+    """Reduction of `axes` by an associative operation."""
 
     foldable = True
     # Kinds of dtypes for which the elements may be combined in any order and nesting, to the bit.
@@ -131,19 +131,21 @@ class Reduction(Primitive):
         return AxisFactors((names,), (remaining,), {names[a]: self.combine_name for a in axes})
 
     def initial(self, dtype: Any) -> Any:
-        """The result of no elements, as a value of `dtype`."""
+        """Return the result for no elements, as a value of `dtype`."""
         raise NotSupportedError(f"{self.name} has no neutral element")
 
     def neutral(self, dtype: Any) -> Any:
-        """What leaves every number as it is when combined with it; the result of no elements is `initial`."""
+        """Return the value that leaves every number unchanged when combined with it; the result for no elements is
+        `initial`."""
         return self.initial(dtype)
 
     def combine(self, builder: Any, accumulator: Any, value: Any) -> Any:
-        """An element combined with the accumulator, over an abstract scalar builder."""
+        """Combine an element with the accumulator, over an abstract scalar builder."""
         raise NotSupportedError(f"{self.name} has no combine rule")
 
     def value_at(self, element: Element, *, axes: tuple[int, ...]) -> Any:
-        """Over dimensions of size 1. It still starts from the neutral element, which shows in a zero's sign."""
+        """Compute a reduction over dimensions of size 1. It still starts from the neutral element, which shows in a
+        zero's sign."""
         rest = iter(element.index)
         value = element.operand(0, [0 if a in axes else next(rest) for a in range(element.types[0].ndim)])
         if not axes:
@@ -167,10 +169,10 @@ class SumOfProducts(Primitive):
 
 
 class Composite(Primitive):
-    """Defined by other primitives. Transformations see through it: a rule it lacks is that of its definition."""
+    """Operation defined by other primitives. A rule it lacks is that of its definition."""
 
     def decompose(self, *args: Any, **params: Any) -> Any:
-        """The definition, written with other operations on arrays; a list or tuple of arrays for several results."""
+        """Compute the result by other operations on arrays; return a list or tuple of arrays for several results."""
         raise NotSupportedError(f"{self.name} has no definition")
 
     def definition(self, *args: Any, **params: Any) -> Any:
@@ -191,6 +193,6 @@ class Composite(Primitive):
 
 
 def wide(x: np.ndarray) -> np.ndarray:
-    """The operand in the type in which reductions and contractions accumulate."""
+    """Convert the operand to the dtype in which reductions and contractions accumulate."""
     wider = dtypes.accumulation_dtype(x.dtype)
     return x if wider == x.dtype else x.astype(wider)

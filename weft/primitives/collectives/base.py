@@ -1,6 +1,6 @@
-"""What all collectives are: communication between the elements of a `vmap`, and between the devices of a mesh.
+"""Base of all collectives: communication between the elements of a `vmap`, and between the devices of a mesh.
 
-Each has, besides the usual rules, `batch_collective`: its meaning when the named axis is the batch dimension of the
+Besides the usual rules each has `batch_collective`: its meaning when the named axis is the batch dimension of the
 operand.
 """
 
@@ -26,7 +26,7 @@ ALONE = "it communicates over a named axis, which exists only inside vmap, pmap 
 
 
 class Collective(Primitive):
-    """Communicates over the axes in `axes` or `axis_name`; not evaluated alone."""
+    """Operation that communicates over the axes in `axes` or `axis_name`; it cannot be evaluated alone."""
 
     eval = No(ALONE)
     # The operand may be unreduced along the axes: what each device has is a term.
@@ -38,8 +38,8 @@ class Collective(Primitive):
         return params["axes"] if "axes" in params else (params["axis_name"],)
 
     def manual(self, state: ManualAxisType, params: Params) -> ManualAxisType:
-        """Each element gets a value of its own, unless the operation overrides this. Along an axis that
-        the state does not name, such as one of a vmap, results have no state either."""
+        """Return the state of results that vary along the axes; operations with other results override this. Along an
+        axis that the state does not name, such as one of a vmap, results have no state either."""
         axes = frozenset(self.named_axes(params)) & state.vur
         self.check_terms(state, axes)
         return ManualAxisType(
@@ -47,11 +47,11 @@ class Collective(Primitive):
         )
 
     def check_terms(self, state: ManualAxisType, axes: frozenset[Any]) -> None:
-        """Only sums take operands that are unreduced along their axes."""
+        """Raise if an operand is unreduced along the axes, unless the operation is a sum."""
         if not self.sums and state.unreduced & axes:
             axis = min(state.unreduced & axes, key=str)
             raise ShardingTypeError(
-                f"`{self.name}` over {axis!r} has an operand that is unreduced along it.",
+                f"The operand of `{self.name}` over {axis!r} must not be unreduced along it.",
                 fix=f"lax.psum(x, {axis!r}) first",
             )
 
@@ -64,8 +64,8 @@ class Collective(Primitive):
         return COMMUNICATES
 
     def group_results(self, operands: Sequence[Sequence[Any]], **params: Any) -> Sequence[Sequence[Any]]:
-        """The collective on all devices along its axes: from each operand of all members, in the order of the axes,
-        each result of all members."""
+        """Compute the collective for all devices along its axes. `operands` has, for each operand, the arrays of all
+        members in the order of the axes; the results have the same form."""
         groups: Groups = params.pop("axis_index_groups", None)
         if groups is None:
             return self.member_results(operands, **params)
@@ -78,8 +78,8 @@ class Collective(Primitive):
         return [[own[i] for i in range(len(own))] for own in found]
 
     def member_results(self, operands: Sequence[Sequence[Any]], **params: Any) -> Sequence[Sequence[Any]]:
-        """The same for devices that all communicate with each other. By default what `vmap` over the axis makes of the
-        members' operands as a batch."""
+        """Compute the collective for devices that all communicate with each other. By default this is
+        `batch_collective` on the members' operands as a batch."""
         (axis_name,) = self.named_axes(params)
         count = len(operands[0])
         axis = Axis(count, axis_name)
@@ -91,17 +91,17 @@ class Collective(Primitive):
         ]
 
     def sample(self, *args: Any, **options: Any) -> Sample:
-        """A sample along one named axis `i` of size 4."""
+        """Create a sample along one named axis `i` of size 4."""
         return Sample(*args, environment={"i": 4}, **options)
 
 
 def dimension_names(rank: int) -> Sequence[str | None]:
-    """A factor name for each dimension."""
+    """Return a factor name for each dimension."""
     return [f"d{i}" for i in range(rank)]
 
 
 def inserted(names: Sequence[str | None], dim: int) -> tuple[str | None, ...]:
-    """Factor names with a dimension inserted that has none."""
+    """Insert a dimension without a factor name at `dim`."""
     return (*names[:dim], None, *names[dim:])
 
 
@@ -109,20 +109,20 @@ GROUPS = ((0, 2), (3, 1))
 
 
 def values(*shape: int) -> np.ndarray:
-    """Distinct numbers, for samples."""
+    """Return distinct numbers, for samples."""
     count = int(np.prod(shape))
     return ((np.arange(count) * 7 % 29 - 11) / 4 + np.arange(count) / 64).astype(np.float32).reshape(shape)
 
 
 def grouped_samples(primitive: Collective, x: np.ndarray, dimension: str) -> Any:
-    """Samples along one axis in two groups of two."""
+    """Yield samples along one axis in two groups of two."""
     for tiled in (True, False):
         options: dict[str, Any] = {"axis_name": "i", "axis_size": 2, "tiled": tiled, dimension: 1}
         yield primitive.sample(x, axis_index_groups=GROUPS, **options)
 
 
 def gathering_samples(primitive: Collective, dimension: str, x: np.ndarray, untiled: int) -> Any:
-    """Samples along each dimension, tiled, and along the first `untiled` ones not tiled."""
+    """Yield samples along each dimension, tiled, and along the first `untiled` ones not tiled."""
     for tiled, count in ((True, x.ndim - 1), (False, untiled)):
         for dim in range(count):
             yield primitive.sample(x, axis_name="i", axis_size=4, tiled=tiled, **{dimension: dim})

@@ -1,4 +1,4 @@
-"""Casts along the manual axes of a `shard_map`: the same value, of which the type says something else. They communicate
+"""Casts along the manual axes of a `shard_map`: they change the type of a value and not the value. They communicate
 nothing; their transposes may."""
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from weft.sharding.manual import ManualAxisType
 
 
 class Cast(Collective, ManualCast):
-    """From what `before` says along `axes` to what `after` says: one of invariant, varying, unreduced, reduced."""
+    """Cast of the state along `axes` from `before` to `after`, each one of invariant, varying, unreduced, reduced."""
 
     linear = (0,)
     identity = True
@@ -33,7 +33,7 @@ class Cast(Collective, ManualCast):
         wrong = sorted(frozenset(axes) - own[self.before], key=str)
         if wrong:
             raise ShardingTypeError(
-                f"`{self.name}` takes a value that is {self.before} along {wrong[0]!r}.", received=x.short()
+                f"The operand of `{self.name}` must be {self.before} along {wrong[0]!r}.", received=x.short()
             )
         own[self.before] = own[self.before].difference(axes)
         own[self.after] = own[self.after].union(axes)
@@ -65,7 +65,7 @@ class Cast(Collective, ManualCast):
 
 @primitive
 class pvary(Cast):
-    """What all devices have alike as a value that may vary."""
+    """Cast a value that is the same on all devices to one that may vary."""
 
     before, after = "invariant", "varying"
 
@@ -75,7 +75,7 @@ class pvary(Cast):
 
 @primitive
 class preduced(Cast):
-    """What all devices have alike as a value whose cotangent is not summed yet."""
+    """Cast a value that is the same on all devices to one whose cotangent is unreduced."""
 
     before, after = "invariant", "reduced"
 
@@ -85,7 +85,7 @@ class preduced(Cast):
 
 @primitive
 class reduced_vary_cast(Cast):
-    """What all devices have alike as a value that may vary, whose cotangent is not summed yet."""
+    """Cast a value that is the same on all devices, with an unreduced cotangent, to one that may vary."""
 
     before, after = "reduced", "varying"
 
@@ -97,12 +97,12 @@ class reduced_vary_cast(Cast):
 
 @primitive
 class vary_unreduced_cast(Cast):
-    """What each device has as its term of a sum."""
+    """Cast a value that varies to an unreduced one: each device has a term of a sum."""
 
     before, after = "varying", "unreduced"
 
 
 def varying_state(x: Any, axes: Names) -> ManualAxisType:
-    """That of an operand, varying along some axes."""
+    """Return the state of an operand, varying along `axes` too."""
     state = x.aval.manual
     return state.update(varying=state.varying.union(axes), reduced=state.reduced.difference(axes))

@@ -1,4 +1,4 @@
-"""Every element gets the operands of all, or its slice of their sum."""
+"""Gathers of the operands of all elements, and the scatter of their sum."""
 
 from __future__ import annotations
 
@@ -117,8 +117,7 @@ class all_gather(Gather):
 
 
 class GatherAlike(Gather):
-    """The operands of all elements, as a value that is the same for all of them, which types say. It does what
-    `all_gather` does."""
+    """`all_gather` with a result whose type says that it is the same for all elements."""
 
     def definition(self, x: Any, **params: Any) -> Any:
         return all_gather(x, **params)
@@ -126,7 +125,7 @@ class GatherAlike(Gather):
 
 @primitive
 class all_gather_invariant(GatherAlike):
-    """The operands of all elements, which all have alike; a cotangent of it is the same for all too."""
+    """The operands of all elements, the same for all of them; so is the cotangent of the result."""
 
     def manual(self, state: ManualAxisType, params: Params) -> ManualAxisType:
         self.check_terms(state, frozenset((params["axis_name"],)))
@@ -152,8 +151,8 @@ class all_gather_invariant(GatherAlike):
 
 @primitive
 class all_gather_reduced(GatherAlike):
-    """The operands of all elements, which all have alike; each has a term of the cotangent, and `reduce_scatter` sums
-    them."""
+    """The operands of all elements, the same for all of them; each has a term of the cotangent, and `reduce_scatter`
+    sums them."""
 
     def manual(self, state: ManualAxisType, params: Params) -> ManualAxisType:
         axes = frozenset((params["axis_name"],))
@@ -166,7 +165,7 @@ class all_gather_reduced(GatherAlike):
 
 @primitive
 class reduce_scatter(Collective):
-    """Sum over a named axis, of which each element gets its own slice."""
+    """Sum over a named axis; each element gets its own slice of the sum."""
 
     linear = (0,)
     sums = True

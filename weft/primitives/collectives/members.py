@@ -1,4 +1,4 @@
-"""Operations on the operands of all members of a group, and on the rows that they are along a batch dimension."""
+"""Operations on the operands of all members of a group, as separate arrays or as rows along a batch dimension."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from weft.primitives.movement.slicing import slice as slice_primitive
 
 
 def tree_combined(combine: Any, members: Sequence[Any]) -> Any:
-    """A balanced tree over the members: the order depends on their number alone, and halves of it are orders of halves
-    of the members."""
+    """Combine members in a balanced tree. The order depends only on their number, and each half of the tree has the
+    order of a tree over that half."""
     if len(members) == 1:
         return members[0]
     half = 1 << ((len(members) - 1).bit_length() - 1)
@@ -27,7 +27,7 @@ def tree_combined(combine: Any, members: Sequence[Any]) -> Any:
 
 
 def tree_sum(members: Sequence[Any]) -> Any:
-    """The sum of arrays, rounded once where their dtype has few bits."""
+    """Add arrays up, rounding once if their dtype has few bits."""
     dtype = members[0].dtype
     if dtypes.kind(dtype) != "f" or dtype.itemsize >= 4:
         return tree_combined(add, members)
@@ -36,22 +36,22 @@ def tree_sum(members: Sequence[Any]) -> Any:
 
 
 def repeated_sum(x: Any, size: int) -> Any:
-    """The sum of `size` equal elements."""
+    """Return the sum of `size` equal elements."""
     return mul(x, np.array(size).astype(dtypes.storage(x.dtype)))
 
 
 def stacked(members: Sequence[Any]) -> Any:
-    """Arrays along a new first dimension."""
+    """Stack arrays along a new first dimension."""
     return concatenate(*(with_unit(x, 0) for x in members), dimension=0)
 
 
 def unstacked(x: Any) -> list[Any]:
-    """The arrays along the first dimension."""
+    """Split an array into the arrays along the first dimension."""
     return [without_unit(part, 0) for part in own_slices(x, 0, x.shape[0])]
 
 
 def own_slices(x: Any, dim: int, count: int) -> list[Any]:
-    """The parts of a dimension, one for each member."""
+    """Split a dimension into `count` equal parts, one for each member."""
     size = x.shape[dim] // count
     slices = []
     for i in range(count):
@@ -62,28 +62,28 @@ def own_slices(x: Any, dim: int, count: int) -> list[Any]:
 
 
 def with_unit(x: Any, dim: int) -> Any:
-    """An array with one more dimension, of size 1."""
+    """Insert a dimension of size 1."""
     return reshape(x, new_sizes=(*x.shape[:dim], 1, *x.shape[dim:]), dimensions=None)
 
 
 def without_unit(x: Any, dim: int) -> Any:
-    """An array without a dimension of size 1."""
+    """Remove a dimension of size 1."""
     return reshape(x, new_sizes=(*x.shape[:dim], *x.shape[dim + 1 :]), dimensions=None)
 
 
 def zeros_like(x: Any) -> Any:
-    """Zeros of an array's type."""
+    """Return zeros of an array's type."""
     return broadcast_in_dim(np.zeros((), dtypes.storage(x.dtype)), shape=x.shape, broadcast_dimensions=())
 
 
 def merge_dims(x: Any, dim: int) -> Any:
-    """Dimensions `dim` and `dim + 1` merged into one."""
+    """Merge dimensions `dim` and `dim + 1` into one."""
     shape = x.shape
     return reshape(x, new_sizes=(*shape[:dim], shape[dim] * shape[dim + 1], *shape[dim + 2 :]), dimensions=None)
 
 
 def split_dim(x: Any, dim: int, count: int) -> Any:
-    """Dimension `dim` split into two, the first of size `count`."""
+    """Split dimension `dim` into two, the first of size `count`."""
     shape = x.shape
     return reshape(x, new_sizes=(*shape[:dim], count, shape[dim] // count, *shape[dim + 1 :]), dimensions=None)
 
@@ -92,8 +92,8 @@ FILLED: Params = {"mode": GatherScatterMode.FILL_OR_DROP, "fill_value": 0}
 
 
 def rows_of(x: Any, positions: Any) -> Any:
-    """The rows of an array at some positions, numbers or an integer array, zeros for those out of bounds; for keys all
-    are within bounds."""
+    """Gather rows at positions (numbers or an integer array); zeros for positions out of bounds, except for keys, which
+    must be within."""
     keys = isinstance(x.dtype, dtypes.ExtendedDtype)
     mode = {"mode": GatherScatterMode.CLIP, "fill_value": None} if keys else FILLED
     dnums = GatherDimensionNumbers(
@@ -110,11 +110,12 @@ def rows_of(x: Any, positions: Any) -> Any:
 
 
 def by_group(x: Any, groups: Sequence[Sequence[int]], function: Callable[[Any], Any]) -> Any:
-    """A function of the rows of each group, whose results have a row for each of its members, for all rows."""
+    """Apply a function to the rows of each group and return its results, a row for each member, in the order of all
+    rows."""
     results = concatenate(*(function(rows_of(x, list(group))) for group in groups), dimension=0)
     return rows_of(results, np.argsort([i for group in groups for i in group]).tolist())
 
 
 def alike(x: Any, count: int) -> Any:
-    """An array as `count` equal rows."""
+    """Repeat an array as `count` equal rows."""
     return broadcast_in_dim(x, shape=(count, *x.shape), broadcast_dimensions=tuple(range(1, len(x.shape) + 1)))

@@ -1,4 +1,4 @@
-"""Elements exchange operands or slices of them, or find out which one they are."""
+"""Exchanges of operands or slices between elements, and the position of an element."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ class pbroadcast(Collective):
 
 @primitive
 class ppermute(Collective):
-    """Send to other elements: `perm` lists (source, destination); who receives nothing gets zeros."""
+    """Send to other elements: `perm` lists (source, destination); elements that receive nothing get zeros."""
 
     linear = (0,)
 

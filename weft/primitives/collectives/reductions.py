@@ -1,4 +1,4 @@
-"""Every element gets the sum, the largest or the smallest of all."""
+"""All-reduces: the sum, the maximum or the minimum over all elements."""
 
 from __future__ import annotations
 
@@ -68,20 +68,20 @@ class AllReduce(Collective):
             yield self.sample(values(4, 2), axes=("i",), axis_index_groups=groups)
 
     def repeated(self, x: Any, size: int) -> Any:
-        """The combination of `size` equal elements."""
+        """Combine `size` equal elements."""
         return x
 
     def combined(self, x: Any, y: Any) -> Any:
-        """The combination of two elements."""
-        raise NotSupportedError(f"{self.name} does not say how it combines")
+        """Combine two elements."""
+        raise NotSupportedError(f"{self.name} must define `combined`.")
 
     def member_results(self, operands: Sequence[Sequence[Any]], **params: Any) -> Sequence[Sequence[Any]]:
         (members,) = operands
         return [[tree_combined(self.combined, members)] * len(members)]
 
     def reduced(self, x: Any, dim: int) -> Any:
-        """The combination along a dimension."""
-        raise NotSupportedError(f"{self.name} does not say how it reduces")
+        """Reduce along a dimension."""
+        raise NotSupportedError(f"{self.name} must define `reduced`.")
 
 
 @primitive

@@ -53,7 +53,8 @@ def _strength(dtype: Any) -> tuple[int, int]:
 
 @lru_cache(maxsize=1024)
 def natural_dtype(lhs: Any, rhs: Any) -> Any:
-    """Dtype of a contraction that names none: the operand's of the higher kind, or of the wider one of that kind."""
+    """Return the dtype of a contraction that names none: the operand's of the higher kind, or the wider one of that
+    kind."""
     if lhs == rhs:
         return lhs
     by_strength = sorted((lhs, rhs), key=lambda d: (*(-s for s in _strength(d)), dtypes.name(d)))
@@ -62,7 +63,7 @@ def natural_dtype(lhs: Any, rhs: Any) -> Any:
 
 @lru_cache(maxsize=1024)
 def compute_dtype(lhs: Any, rhs: Any, result: Any) -> Any:
-    """Dtype in which products are summed, before the sum is rounded to the result's.
+    """Return the dtype in which products are summed, before the sum is rounded to the result's.
 
     It is the wider of the operands' and the result's; but operands of different dtypes are converted
     first to a result dtype of a lower kind.
@@ -76,7 +77,7 @@ def compute_dtype(lhs: Any, rhs: Any, result: Any) -> Any:
 
 
 def contraction_dtype(name: str, lhs: Any, rhs: Any, preferred: Any) -> Any:
-    """Dtype of the result, which `preferred` may widen; integers and complex numbers are not narrowed."""
+    """Return the dtype of the result, which `preferred` may widen; integers and complex numbers are not narrowed."""
     for dtype in (lhs, rhs):
         if dtypes.kind(dtype) not in _KIND_RANKS:
             raise DtypeMismatchError(f"{name} takes booleans and numbers, got {dtypes.name(dtype)}.", at=user_line())
@@ -96,7 +97,8 @@ def contraction_dtype(name: str, lhs: Any, rhs: Any, preferred: Any) -> Any:
 
 
 def rounded(x: np.ndarray, dtype: Any) -> np.ndarray:
-    """An operand or an accumulated result in another dtype; of a complex one that must be real, the real part."""
+    """Convert an operand or an accumulated result to another dtype; of a complex number that must be real, keep the
+    real part."""
     if x.dtype == dtype:
         return x
     if x.dtype.kind == "c" and dtypes.kind(dtype) != "c":
@@ -106,7 +108,7 @@ def rounded(x: np.ndarray, dtype: Any) -> np.ndarray:
 
 @lru_cache(maxsize=4096)
 def free_axes(lhs_rank: int, rhs_rank: int, dimension_numbers: DimensionNumbers) -> tuple[Axes, Axes]:
-    """The axes of each operand that are neither batch nor contracted; errors for wrong dimension numbers."""
+    """Return the axes of each operand that are neither batch nor contracted; raise for wrong dimension numbers."""
     (lhs_contract, rhs_contract), (lhs_batch, rhs_batch) = dimension_numbers
     for side, rank, contract, batch in (
         ("lhs", lhs_rank, lhs_contract, lhs_batch),
@@ -138,7 +140,7 @@ def _rank(x: Any) -> int:
 
 
 def matmul_sizes(equation: Any) -> tuple[int, int, int]:
-    """M, N and K of one matrix product."""
+    """Return M, N and K of one matrix product."""
     lhs, rhs = (a.aval for a in equation.invars)
     (contracted, _), (batched, _) = equation.params["dimension_numbers"]
     batch, k = (element_count([lhs.shape[i] for i in dimensions]) for dimensions in (batched, contracted))
@@ -147,7 +149,7 @@ def matmul_sizes(equation: Any) -> tuple[int, int, int]:
 
 
 def suits_library(equation: Any, target: Machine) -> bool:
-    """Whether a contraction is large enough for a library of the machine, in a dtype that it has."""
+    """Return whether a contraction is large enough for a library of the machine, in a dtype that it supports."""
     known = target.libraries
     lhs, rhs, out = (a.aval.dtype for a in (*equation.invars, *equation.outvars))
     m, n, k = matmul_sizes(equation)
@@ -199,7 +201,7 @@ class dot_general(SumOfProducts):
         precision: CanonicalPrecision = None,
         preferred_element_type: Any = None,
     ) -> Contraction:
-        """The contraction as a batch of matrix products."""
+        """Return the contraction as a batch of matrix products."""
         (lhs_contract, rhs_contract), (lhs_batch, rhs_batch) = dimension_numbers
         left, right = lhs.shape, rhs.shape
         lhs_free, rhs_free = free_axes(len(left), len(right), dimension_numbers)

@@ -84,7 +84,7 @@ class conv_general_dilated(SumOfProducts):
         return result_type(lhs, rhs, *settings, feature_group_count, batch_group_count, preferred_element_type)
 
     def canonical(self, lhs: ArrayType, rhs: ArrayType, **params: Any) -> Convolution:
-        """The convolution in the form that the compiler reads."""
+        """Return the convolution in the form that the compiler reads."""
         dnums = params["dimension_numbers"]
         batch, _, *sizes = in_order(lhs.shape, dnums.lhs_spec)
         out_features, in_features, *kernel = in_order(rhs.shape, dnums.rhs_spec)
@@ -181,8 +181,8 @@ class conv_general_dilated(SumOfProducts):
         return merge(move_axis(result, out_feature + 1, 0), out_feature + 1, out_feature + 1), 0
 
     def factors(self, lhs: ArrayType, rhs: ArrayType, **params: Any) -> AxisFactors:
-        """Batch and features may be split where no groups divide them. Along spatial dimensions, results are split, or,
-        where they are fewer than elements of the window, as in the cotangent of a kernel, what they are sums of."""
+        """Split batch and features unless groups divide them. Along spatial dimensions split the results or, where they
+        are fewer than the elements of the window, as in the cotangent of a kernel, the terms that are summed."""
         dnums: ConvDimensionNumbers = params["dimension_numbers"]
         batch, out_feature, in_feature = names_of_features(params)
         combined = ["i"] if in_feature else []
@@ -210,7 +210,7 @@ class conv_general_dilated(SumOfProducts):
         )
 
     def explicit_factors(self, lhs: ArrayType, rhs: ArrayType, **params: Any) -> AxisFactors:
-        """A result is split in the spatial dimensions in which `lhs` is."""
+        """Split a result in the spatial dimensions in which `lhs` is split."""
         dnums: ConvDimensionNumbers = params["dimension_numbers"]
         batch, out_feature, in_feature = names_of_features(params)
         spatial = tuple(f"s{i}" for i in range(lhs.ndim - 2))
@@ -222,8 +222,8 @@ class conv_general_dilated(SumOfProducts):
         return AxisFactors((left, right), (out,), combine, reason="groups reach over the borders of features")
 
     def bind_local(self, parts: Parts, args: Sequence[Any], params: Params) -> Sequence[Any]:
-        """Along split spatial dimensions, what the windows of this part reach over, without more padding than there is
-        between elements; where the window is split, its part slides over it."""
+        """Exchange, along split spatial dimensions, the elements that the windows of this part read beyond it, with no
+        more padding than between elements. Where the window is split, slide its part over them."""
         lhs, rhs = args
         dnums: ConvDimensionNumbers = params["dimension_numbers"]
         padding = list(params["padding"])
@@ -292,7 +292,7 @@ def result_type(
     batch_group_count: int,
     preferred_element_type: Any,
 ) -> ArrayType:
-    """The type of a convolution, or an error that names both shapes."""
+    """Return the type of a convolution; raise an error that names both shapes if they do not fit."""
     rank = len(lhs.shape)
     shapes = f"operand {lhs.short()} and kernel {rhs.short()}"
     if rank != len(rhs.shape) or rank < 2:
@@ -331,7 +331,7 @@ def result_type(
 def check_groups(
     shapes: str, batch: Any, features: Any, in_features: Any, out_features: Any, by_feature: int, by_batch: int
 ) -> None:
-    """Groups must divide what they split, and the kernel must have the features of one group."""
+    """Raise unless groups divide what they split, and the kernel has the features of one group."""
     if by_feature < 1 or by_batch < 1 or (by_feature > 1 and by_batch > 1):
         raise fail(
             f"conv_general_dilated got feature_group_count={by_feature} and batch_group_count={by_batch}.",
@@ -370,7 +370,7 @@ def windows_of(
     lhs_dilation: Any,
     rhs_dilation: Any,
 ) -> tuple[Window, ...]:
-    """One `Window` for each spatial dimension."""
+    """Return one `Window` for each spatial dimension."""
     return tuple(
         Window(size, window, stride, low, high, base_dilation, dilation)
         for size, window, stride, (low, high), base_dilation, dilation in zip(
@@ -380,13 +380,14 @@ def windows_of(
 
 
 def names_of_features(params: Params) -> tuple[str | None, str | None, str | None]:
-    """The factors of batch, output features and input features: those that no groups divide."""
+    """Return the factors of batch, output features and input features; None for those that groups divide."""
     by_feature, by_batch = params.get("feature_group_count", 1), params.get("batch_group_count", 1)
     grouped = by_feature > 1 or by_batch > 1
     return None if by_batch > 1 else "n", None if grouped else "o", None if by_feature > 1 else "i"
 
 
 def placed_names(names: Sequence[str | None], spec: Sequence[int]) -> tuple[str | None, ...]:
+    """Return a name for each axis, given the axis of each name."""
     result: list[str | None] = [None] * len(spec)
     for name, axis in zip(names, spec, strict=True):
         result[axis] = name
@@ -397,7 +398,7 @@ def placed_names(names: Sequence[str | None], spec: Sequence[int]) -> tuple[str 
 
 
 def dilate_and_pad(x: np.ndarray, windows: Sequence[Window]) -> np.ndarray:
-    """The operand dilated, then padded or cropped."""
+    """Dilate the operand, then pad or crop it."""
     if all(w.lhs_dilation == 1 and not w.low and not w.high for w in windows):
         return x
     shape = x.shape[:2] + tuple(max(0, w.padded) for w in windows)
@@ -419,7 +420,7 @@ def dilate_and_pad(x: np.ndarray, windows: Sequence[Window]) -> np.ndarray:
 
 
 def cotangent_of_lhs(cotangent: Any, lhs: Any, rhs: Any, params: Params) -> Any:
-    """Slide the reversed kernel, its features exchanged, over the result's cotangent."""
+    """Return the cotangent of `lhs`: slide the reversed kernel, its features exchanged, over the result's cotangent."""
     dnums: ConvDimensionNumbers = params["dimension_numbers"]
     lhs_spec, rhs_spec, out_spec = dnums
     by_feature, by_batch = params.get("feature_group_count", 1), params.get("batch_group_count", 1)
@@ -447,7 +448,8 @@ def cotangent_of_lhs(cotangent: Any, lhs: Any, rhs: Any, params: Params) -> Any:
 
 
 def cotangent_of_rhs(cotangent: Any, lhs: Any, rhs: Any, params: Params) -> Any:
-    """Slide the result's cotangent over the operand, contracting the batch; the two kinds of groups are exchanged."""
+    """Return the cotangent of `rhs`: slide the result's cotangent over the operand, contracting the batch; the two
+    kinds of groups are exchanged."""
     lhs_spec, rhs_spec, out_spec = params["dimension_numbers"]
     windows = windows_in(lhs.shape, rhs.shape, params)
     swapped = [(spec[1], spec[0], *spec[2:]) for spec in (lhs_spec, out_spec, rhs_spec)]
@@ -493,7 +495,7 @@ def divide(x: Any, axis: int, outer: int) -> Any:
 
 
 def merge_inside(x: Any, source: int, target: int, groups: int) -> Any:
-    """As `merge`, but inside of the groups that divide `target`."""
+    """Merge two axes as `merge` does, but inside of the groups that divide `target`."""
     if groups == 1:
         return merge(x, source, target)
     x = divide(move_axis(x, source, 0), target + 1, groups)
@@ -523,7 +525,7 @@ def sample(
     dtype: Any = np.float32,
     preferred: Any = None,
 ) -> Sample:
-    """A sample; parameters that are None or left out have neutral values."""
+    """Create a sample; parameters that are None or left out have neutral values."""
     rank = len(lhs)
     axes, ones = tuple(range(rank)), (1,) * (rank - 2)
     x, kernel = ramp(*lhs, dtype=dtype), ramp(*rhs, dtype=dtype)

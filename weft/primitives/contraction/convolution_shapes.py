@@ -1,7 +1,7 @@
-"""Arithmetic of windows: how many there are, what padding strings mean, which padding the gradients need.
+"""Arithmetic of windows: their number, the meaning of padding strings, and the padding of gradients.
 
-Sizes may be symbolic. Along one dimension a convolution reads, for the result at o and the window element r, index
-`o * stride + r * rhs_dilation - low` of the operand dilated by `lhs_dilation`, and zero where there is no element.
+Sizes may be symbolic. Along one dimension a convolution reads, for the result at o and the window element r, index `o *
+stride + r * rhs_dilation - low` of the operand dilated by `lhs_dilation`, and zero where there is no element.
 """
 
 from __future__ import annotations
@@ -43,21 +43,21 @@ ConvGeneralDilatedDimensionNumbers: TypeAlias = ConvDimensionNumbers | tuple[str
 
 
 def dilated_size(size: Dimension, dilation: int) -> Dimension:
-    """The extent of `size` elements at steps of `dilation`."""
+    """Return the extent of `size` elements at steps of `dilation`."""
     if dilation == 1:
         return size
     return 0 if size == 0 else (size - 1) * dilation + 1
 
 
 def window_count(size: Dimension, window: Dimension, stride: int) -> Dimension:
-    """How many windows of an extent fit into `size` when each is `stride` after the one before."""
+    """Return the number of windows that fit into `size` if each is `stride` after the one before."""
     return maximum(0, (size - window) // stride + 1)
 
 
 def padtype_to_pads(
     in_shape: Sequence[Dimension], window_shape: Sequence[Dimension], window_strides: Sequence[int], padding: str
 ) -> list[tuple[Dimension, Dimension]]:
-    """Padding before and after each dimension for 'SAME', 'SAME_LOWER' or 'VALID'.
+    """Return the padding before and after each dimension for 'SAME', 'SAME_LOWER' or 'VALID'.
 
     With 'SAME' there are as many windows as strides in the operand; an odd element of padding is after the operand,
     with 'SAME_LOWER' before it; 'VALID' pads nothing.
@@ -78,7 +78,8 @@ def padtype_to_pads(
 
 
 def transpose_pads(window: Dimension, stride: int, padding: str) -> tuple[Dimension, Dimension]:
-    """Padding with which a convolution over an operand dilated by `stride` undoes the sizes of one with `padding`."""
+    """Return the padding with which a convolution over an operand dilated by `stride` undoes the sizes of one with
+    `padding`."""
     name = padding.upper()
     if name == "SAME":
         total = window + stride - 2
@@ -144,11 +145,11 @@ class Window(NamedTuple):
         return all(isinstance(n, int) for n in sizes) and self.size != 0 and self.count != 0
 
     def reach_of_result(self) -> Reach:
-        """What is read of the operand for each result."""
+        """Return the elements of the operand that are read for each result."""
         return Reach(self.size, self.count, self.stride, self.low, self.extent, self.lhs_dilation)  # type: ignore[arg-type]
 
     def reach_of_window(self) -> Reach:
-        """What is read of the operand for each element of the window, in all results."""
+        """Return the elements of the operand that are read for each element of the window, in all results."""
         extent = dilated_size(self.count, self.stride)
         return Reach(self.size, self.window, self.rhs_dilation, self.low, extent, self.lhs_dilation)  # type: ignore[arg-type]
 
@@ -159,7 +160,7 @@ class Window(NamedTuple):
 def conv_general_permutations(
     dimension_numbers: Sequence[str],
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    """Axes from strings such as `('NHWC', 'HWIO', 'NHWC')`; spatial axes are in the kernel's order."""
+    """Return the axes for strings such as `('NHWC', 'HWIO', 'NHWC')`; spatial axes are in the kernel's order."""
     lhs_spec, rhs_spec, out_spec = dimension_numbers
     marks = ("N", "C"), ("O", "I"), ("N", "C")
     for i, (spec, (first, second)) in enumerate(zip(dimension_numbers, marks, strict=True)):
@@ -234,7 +235,7 @@ def conv_dimension_numbers(
 
 
 def explicit_pads(padding: Any, rank: int) -> Pads:
-    """Padding given as (low, high) pairs, checked."""
+    """Check padding given as (low, high) pairs and return it as a tuple."""
     try:
         pads = tuple((_size(low), _size(high)) for low, high in padding)
     except (TypeError, ValueError):
@@ -251,12 +252,12 @@ def _size(value: Any) -> Dimension:
 
 
 def in_order(shape: Sequence[Dimension], spec: Sequence[int]) -> Shape:
-    """A shape read in the order of the axes in `spec`."""
+    """Return the sizes of the axes in `spec`, in that order."""
     return tuple(shape[axis] for axis in spec)
 
 
 def placed(shape: Sequence[Dimension], spec: Sequence[int]) -> Shape:
-    """Sizes in the order batch, feature, spatial, at the axes that `spec` lists."""
+    """Reorder sizes given as batch, feature, spatial to the axes that `spec` lists."""
     return tuple(shape[position] for position in inverse_permutation(spec))
 
 
@@ -267,7 +268,7 @@ def conv_general_shape_tuple(
     padding: str | Sequence[tuple[int, int]],
     dimension_numbers: ConvGeneralDilatedDimensionNumbers,
 ) -> Shape:
-    """The shape of a convolution without dilation or groups."""
+    """Return the shape of a convolution without dilation or groups."""
     dnums = conv_dimension_numbers(lhs_shape, rhs_shape, dimension_numbers)
     lhs, rhs = in_order(lhs_shape, dnums.lhs_spec), in_order(rhs_shape, dnums.rhs_spec)
     if isinstance(padding, str):
@@ -288,7 +289,8 @@ def conv_shape_tuple(
     pads: str | Sequence[tuple[int, int]],
     batch_group_count: int = 1,
 ) -> Shape:
-    """The shape of a convolution of (batch, features, ...) by (features out, features in, ...), without dilation."""
+    """Return the shape of a convolution of (batch, features, ...) by (features out, features in, ...), without
+    dilation."""
     batch, *rest = conv_general_shape_tuple(lhs_shape, rhs_shape, strides, pads, None)
     if isinstance(batch, int) and batch % batch_group_count:
         raise fail(f"A batch of {batch} does not divide into {batch_group_count} groups.")
@@ -302,7 +304,7 @@ def conv_transpose_shape_tuple(
     padding: str | Sequence[tuple[int, int]],
     dimension_numbers: ConvGeneralDilatedDimensionNumbers,
 ) -> Shape:
-    """The shape of a transposed convolution."""
+    """Return the shape of a transposed convolution."""
     dnums = conv_dimension_numbers(lhs_shape, rhs_shape, dimension_numbers)
     lhs, rhs = in_order(lhs_shape, dnums.lhs_spec), in_order(rhs_shape, dnums.rhs_spec)
     if isinstance(padding, str):

@@ -1,4 +1,4 @@
-"""How precisely contractions and convolutions are asked to multiply: names, algorithms, and their one form."""
+"""Precision of contractions and convolutions: names, algorithms, and their canonical form."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ CanonicalPrecision: TypeAlias = tuple[Precision, Precision] | DotAlgorithm | Dot
 
 
 def canonical_precision(precision: PrecisionLike) -> CanonicalPrecision:
-    """The form that equations carry: a precision for each operand, or an algorithm; None takes the setting."""
+    """Return the form that equations carry: a precision for each operand, or an algorithm; None takes the setting."""
     if precision is None:
         precision = config.default_matmul_precision
         if precision is None:
@@ -124,8 +124,8 @@ def canonical_precision(precision: PrecisionLike) -> CanonicalPrecision:
 
 
 def allows_tf32(dtype: Any, precision: CanonicalPrecision) -> bool:
-    """Whether float32 may be multiplied in the short format of matrix units, with 10 bits of mantissa: by default, and
-    where it is asked for."""
+    """Return whether float32 may be multiplied in the short format of matrix units, with 10 bits of mantissa: by
+    default, and if the precision requests it."""
     if dtype != dtypes.float32:
         return False
     if isinstance(precision, DotAlgorithmPreset):

@@ -40,7 +40,7 @@ COMPLEX_ULP = {"": 0.0, "complex64": 2.0, "complex128": 2.0}
 
 
 def pair_samples() -> Any:
-    """Samples of an operation on two arrays of numbers."""
+    """Yield samples of an operation on two arrays of numbers."""
     yield Sample(ramp(3, 2), ramp(3, 2)[::-1].copy())
     yield Sample(ramp(3), ramp()[()])
     yield Sample(ramp()[()], ramp(3))
@@ -52,7 +52,7 @@ def pair_samples() -> Any:
 
 
 def is_nan(constant: Any) -> bool:
-    """Whether a number is nan: of two nans, the first is the result."""
+    """Return whether a constant is nan: of two nans, the first is the result."""
     return dtypes.kind(constant.dtype) in "fc" and bool(np.isnan(np.complex128(constant)))
 
 
@@ -164,7 +164,7 @@ class sub(Elementwise):
 
 
 def broadcast_tangent(tangent: Any, out: Any) -> Any:
-    """A tangent in the shape of the result: that of a scalar operand is repeated."""
+    """Broadcast a tangent to the shape of the result, for a scalar operand."""
     if type(tangent) is Zero:
         return Zero.of(out.aval)
     if np.shape(tangent) == out.shape:
@@ -286,7 +286,7 @@ class integer_pow(Elementwise):
         return _integer_power(np.asarray(x), y)
 
     def exact(self, types: Sequence[Any], params: Any) -> bool:
-        """Products are, also of complex numbers; their quotients are not."""
+        """Products are exact, also of complex numbers; their quotients are not."""
         return params["y"] >= 0 or super().exact(types, params)
 
     def partial(self, i: int, tangent: Any, out: Any, x: Any, *, y: int) -> Any:
@@ -313,8 +313,8 @@ class integer_pow(Elementwise):
 
 
 def _integer_power(x: np.ndarray, exponent: int) -> Any:
-    """A power by repeated squaring, so that every product is rounded and integers wrap. There is no factor of one:
-    it would make infinite complex numbers nan."""
+    """Compute a power by repeated squaring, so that every product is rounded and integers wrap. No factor of one: it
+    would turn infinite complex numbers into nan."""
     left, base = (exponent if exponent >= 0 else -exponent), x
     power: Any = None
     while left:
@@ -336,7 +336,7 @@ class Extreme(Elementwise):
     keeps_nan = "all"
 
     def exact(self, types: Sequence[Any], params: Any) -> bool:
-        """NumPy does not know which of two zeros is the greater; asking takes longer than compiled code."""
+        """NumPy does not order the two zeros; fixing that up takes longer than compiled code."""
         return dtypes.kind(types[0].dtype) != "f"
 
     def partial(self, i: int, tangent: Any, out: Any, x: Any, y: Any) -> Any:
@@ -448,7 +448,7 @@ class abs(Elementwise):
 
 
 def without_zeros(x: Any) -> Any:
-    """`x` with ones in place of zeros, as a safe divisor."""
+    """Replace zeros by ones, for a safe divisor."""
     return select_n(eq(x, constant_like(x, 0)), x, constant_like(x, 1))
 
 

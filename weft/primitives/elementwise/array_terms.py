@@ -1,4 +1,4 @@
-"""Elements of NumPy arrays with the operators that bodies over lanes are written with, so that a body serves both."""
+"""NumPy arrays with the operators in which bodies over lanes are written, so that one body serves both."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class ArrayTerm:
         self.array = np.asarray(array)
 
     def of(self, value: float) -> ArrayTerm:
-        """A constant of the same shape and dtype."""
+        """Return a constant of the same shape and dtype."""
         return ArrayTerm(np.full_like(self.array, value))
 
     def __add__(self, other: Operand) -> ArrayTerm:
@@ -62,22 +62,22 @@ class ArrayTerm:
         return ArrayTerm(self.array >= array_of(other))
 
     def equals(self, other: Operand) -> ArrayTerm:
-        """Whether equal; nan is equal to nothing."""
+        """Return whether elements are equal; nan is equal to nothing."""
         return ArrayTerm(self.array == array_of(other))
 
     def select(self, yes: Operand, no: Operand) -> ArrayTerm:
-        """Of truth values: `yes` where true, else `no`."""
+        """Select `yes` where this array of truth values is true, else `no`."""
         return ArrayTerm(np.where(self.array, array_of(yes), array_of(no)))
 
 
 def array_of(x: Operand) -> Any:
-    """The array of a term, or the Python number itself."""
+    """Return the array of a term, or the Python number itself."""
     return x.array if type(x) is ArrayTerm else x
 
 
 def repeated(active: ArrayTerm, start: Sequence[ArrayTerm], body: Callable[..., Any], limit: int) -> list[ArrayTerm]:
-    """The values after `body(n, *values)` for n = 1, 2, ...: of each element until it is done, for all that are active
-    at the start. An element that is done keeps what it has: further iterations would round it again."""
+    """Iterate `body(n, *values)` for n = 1, 2, ... on all elements that are active at the start, each until it is done.
+    A finished element keeps its values, because further iterations would round it again."""
     going, values = active, list(start)
     for n in range(1, limit + 1):
         if not going.array.any():

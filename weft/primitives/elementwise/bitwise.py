@@ -31,13 +31,13 @@ class Bitwise(Elementwise):
 
 
 def both(condition: Condition, holds: bool = True) -> Range:
-    """What a value can be where two conditions hold, or both do not."""
+    """Return the range of a value given that two conditions hold, or that both do not."""
     first, second = condition.where(0, holds), condition.where(1, holds)
     return first.intersect(second) or first
 
 
 def either(condition: Condition, holds: bool) -> Range:
-    """What a value can be where one of two conditions holds, or does not."""
+    """Return the range of a value given that one of two conditions holds, or does not."""
     return union([condition.where(0, holds), condition.where(1, holds)])
 
 
@@ -112,7 +112,7 @@ class Shift(Bitwise):
 
 
 def _unsigned(x: Any) -> Any:
-    """The same bits as an unsigned integer; those of a type below a byte are in the low bits of one."""
+    """Return the same bits as an unsigned integer; a type below a byte has them in the low bits of one."""
     x = np.asarray(x)
     if x.dtype.kind == "V":
         return x.astype(np.int8).view(np.uint8) & np.uint8((1 << dtypes.itemsize_bits(x.dtype)) - 1)
@@ -124,7 +124,7 @@ def _signed_like(bits: Any, dtype: Any) -> Any:
 
 
 def _amount(y: Any, bits: int) -> tuple[Any, Any]:
-    """The amount as a safe shift, and where it is outside of the width."""
+    """Return the amount as a safe shift, and the mask where it is outside of the width."""
     amount = _unsigned(y)
     outside = amount >= bits
     return np.where(outside, 0, amount), outside
@@ -211,7 +211,7 @@ class clz(Bitwise):
 
 
 def _bytes(bits: Any) -> Any:
-    """Bytes of each number along a new last dimension, lowest first."""
+    """Return the bytes of each number along a new last dimension, lowest first."""
     little = np.ascontiguousarray(bits.astype(bits.dtype.newbyteorder("<")))
     return little.reshape(*bits.shape, 1).view(np.uint8)
 

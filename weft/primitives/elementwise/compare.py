@@ -17,7 +17,8 @@ from weft.primitives.movement.shape import ramp
 
 
 def compared(function: Callable[..., Any]) -> Any:
-    """An `eval` rule for a comparison; types that NumPy does not know are compared in a wider one, which is exact."""
+    """Create the `eval` rule of a comparison; types that NumPy does not support are compared in a wider one, which is
+    exact."""
 
     def evaluated(*arrays: Any) -> Any:
         wider = COMPUTED_IN.get(arrays[0].dtype)
@@ -39,11 +40,12 @@ class PairComparison(Comparison):
         return self.other_side
 
     def decided(self, first: Range, second: Range) -> bool | None:
-        """Whether the comparison holds for all members of two ranges, or for none; None if neither is known."""
+        """Return whether the comparison holds for all members of two ranges (True) or for none (False); None if neither
+        is known."""
         raise NotImplementedError
 
     def left(self, right: Range) -> Range:
-        """The range of the left side where the comparison holds."""
+        """Return the range of the left operand where the comparison holds."""
         raise NotImplementedError
 
     def bounds(self, operands: OperandRanges) -> Range:
@@ -62,7 +64,7 @@ class PairComparison(Comparison):
         return Range.EVERYTHING
 
     def bounds_where_equal(self, holds: bool, condition: Condition) -> Range:
-        """The same where the operands are conditions too."""
+        """Return the range that `bounds_where` returns for operands that are conditions themselves."""
         return Range.EVERYTHING
 
     def samples(self) -> Any:

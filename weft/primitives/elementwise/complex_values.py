@@ -18,8 +18,8 @@ from weft.primitives.elementwise.scalar import rounded
 
 
 def of_complex(function: Callable[..., Any], complex_function: Callable[..., Any] | None = None) -> Any:
-    """An `eval` rule as `rounded`, with another function for complex numbers if one is given. Those are computed in
-    complex128."""
+    """Create an `eval` rule as `rounded` does, with another function for complex numbers if one is given. Complex
+    numbers are computed in complex128."""
     plain = rounded(function).__func__
     wide_function = complex_function or function
 
@@ -35,7 +35,7 @@ def of_complex(function: Callable[..., Any], complex_function: Callable[..., Any
 
 
 def of_parts(re: Any, im: Any, dtype: Any = np.complex128) -> Any:
-    """A complex array from two real ones."""
+    """Combine two real arrays to a complex one."""
     re, im = np.broadcast_arrays(re, im)
     result = np.empty(re.shape, dtype)
     result.real, result.imag = re, im
@@ -43,20 +43,21 @@ def of_parts(re: Any, im: Any, dtype: Any = np.complex128) -> Any:
 
 
 def product(x: Any, y: Any) -> Any:
-    """x * y, of complex numbers with every product of parts rounded."""
+    """Return x * y, with every product of parts of complex numbers rounded."""
     if x.dtype.kind != "c":
         return np.multiply(x, y)
     return of_parts(x.real * y.real - x.imag * y.imag, x.real * y.imag + x.imag * y.real, x.dtype)
 
 
 def _scale(*arrays: Any) -> Any:
-    """A power of two with which squares of these numbers, which are not all 0, neither overflow nor vanish."""
+    """Return a power of two by which squares of these numbers, not all of them 0, neither overflow nor vanish."""
     most = functools.reduce(np.fmax, [np.abs(part) for x in arrays for part in (x.real, x.imag)])
     return np.where(most > 2.0**500, 2.0**-600, np.where(most < 2.0**-500, 2.0**600, 1.0))
 
 
 def sign(x: Any) -> Any:
-    """Scaled to magnitude 1; 0 stays. By a power of two first, so that the magnitude is not infinite or denormal."""
+    """Scale to magnitude 1; 0 stays. Scaling by a power of two comes first, so that the magnitude is not infinite or
+    denormal."""
     scale = _scale(x)
     re, im = x.real * scale, x.imag * scale
     size = np.hypot(re, im)
@@ -128,12 +129,12 @@ def atanh(x: Any) -> Any:
 
 
 def _times_i(x: Any) -> Any:
-    """i*x."""
+    """Return i*x."""
     return of_parts(-x.imag, x.real)
 
 
 def _times_minus_i(x: Any) -> Any:
-    """-i*x."""
+    """Return -i*x."""
     return of_parts(x.imag, -x.real)
 
 
@@ -158,7 +159,7 @@ def atan(x: Any) -> Any:
 
 
 def pow(x: Any, y: Any) -> Any:
-    """e**(y*log(x)); anything to 0 is 1, and 0 to what has a positive real part is 0."""
+    """Return e**(y*log(x)); anything to the power 0 is 1, and 0 to a power with positive real part is 0."""
     found = exp(product(y, np.log(x)))
     nothing = np.where(y.real > 0, 0.0, np.nan)
     found = np.where(x == 0, of_parts(nothing, nothing), found)
@@ -166,7 +167,7 @@ def pow(x: Any, y: Any) -> Any:
 
 
 def atan2(y: Any, x: Any) -> Any:
-    """-i*log((x + i*y)/sqrt(x*x + y*y))."""
+    """Return -i*log((x + i*y)/sqrt(x*x + y*y))."""
     scale = _scale(y, x)
     y, x = (of_parts(a.real * scale, a.imag * scale) for a in (y, x))
     return _times_minus_i(np.log((x + _times_i(y)) / np.sqrt(product(x, x) + product(y, y))))

@@ -26,8 +26,8 @@ from weft.sharding.factors import AxisFactors
 
 
 def converted(x: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
-    """The numbers in another dtype: complex to real drops the imaginary part, float to integer stops at the limits
-    (nan becomes 0), integers wrap."""
+    """Convert numbers to another dtype: complex to real drops the imaginary part, float to integer saturates at the
+    limits (nan becomes 0), integers wrap."""
     source, target = dtypes.kind(x.dtype), dtypes.kind(dtype)
     if source == "c" and target != "c":
         x, source = x.real, "f"
@@ -51,7 +51,7 @@ _PLAIN_FLOATS = frozenset({dtypes.bfloat16, np.dtype(np.float16), dtypes.float32
 
 @functools.lru_cache(maxsize=1024)
 def holds_all(narrow: Any, wide: Any) -> bool:
-    """Whether every value of a dtype, with the sign of zeros, is one of the other."""
+    """Return whether a dtype can represent every value of another one, with the sign of zeros."""
     first, second = dtypes.kind(narrow), dtypes.kind(wide)
     if narrow == wide or first == "b":
         return True
@@ -91,7 +91,8 @@ class convert_element_type(Elementwise):
         return array_type(x.shape, new_dtype, weak_type)
 
     def linear_operands(self, types: Sequence[Any], params: Params) -> Sequence[int]:
-        """Between floating-point dtypes, up to rounding; sums of integers wrap around in their dtype."""
+        """Conversions between floating-point dtypes are linear up to rounding; sums of integers wrap around in their
+        dtype."""
         return [0] if {dtypes.kind(types[0].dtype), dtypes.kind(params["new_dtype"])} <= {"f", "c"} else []
 
     def eval(self, x: Any, *, new_dtype: Any, weak_type: bool = False) -> Any:
@@ -226,7 +227,7 @@ class bitcast_convert_type(Primitive):
         return AxisFactors((names,), (names,))
 
     def value_at(self, element: Element, *, new_dtype: Any) -> Any:
-        """Of equal width, a piece of a wider one, or of several narrower."""
+        """Compute an element of equal width, a piece of a wider one, or one from several narrower ones."""
         dtype = dtypes.storage(new_dtype)
         old, new = dtypes.itemsize_bits(element.types[0].dtype), dtypes.itemsize_bits(dtype)
         if old == new:

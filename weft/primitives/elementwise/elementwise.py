@@ -1,4 +1,4 @@
-"""The elementwise family: applied to each element, so typing, batching, sharding and emission follow from the scalar
+"""The elementwise family: an operation on each element. Typing, batching, sharding and emission follow from the scalar
 meaning."""
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def _jax_text_of_dtypes(name: str, types: Sequence[ArrayType]) -> str:
 
 
 class Elementwise(Primitive):
-    """Applied to each element. Operands have one shape, or are scalars; they share a dtype unless the type rule says
-    else."""
+    """Operation on each element. Operands have one shape, or are scalars; they share a dtype unless the type rule says
+    otherwise."""
 
     pointwise = True
     foldable = True
@@ -77,7 +77,7 @@ class Elementwise(Primitive):
         return array_type(shape, out_dtype, weak and dtypes.kind(out_dtype) != "b")
 
     def result_dtype(self, dtype: Any, **params: Any) -> Any:
-        """Dtype of the result from the operands' one dtype."""
+        """Return the dtype of the result from the operands' common dtype."""
         return dtype
 
     def batch(self, axis: Axis, args: Sequence[Any], dims: Sequence[int | None], **params: Any) -> tuple[Any, int]:
@@ -88,12 +88,12 @@ class Elementwise(Primitive):
         return axis_factors.elementwise([t.ndim for t in types])
 
     def mirror(self, constant: Any) -> str | None:
-        """The name of the operation that returns the same bits with the two operands exchanged, where the first is
-        this constant; None if there is none."""
+        """Return the name of the operation with the same bits for exchanged operands if the first one is this constant,
+        else None."""
         return None
 
     def emit(self, builder: Any, *scalars: Any, **params: Any) -> Any:
-        """The scalar body over an abstract builder; by default the builder knows the operation by name."""
+        """Write the scalar body over an abstract builder; by default the builder implements the operation by name."""
         return getattr(builder, self.name)(*scalars, **params)
 
     def value_at(self, element: Element, **params: Any) -> Any:
@@ -103,8 +103,8 @@ class Elementwise(Primitive):
         return AT_SAME_INDEX if self.has_body(target.operations) else UNFUSED
 
     def has_body(self, operations: frozenset[str]) -> bool:
-        """Whether kernels can compute it: it has an `emit` rule of its own, or is one of the operations that they know
-        by name. Otherwise `eval` does."""
+        """Return whether kernels can compute it: it has its own `emit` rule, or is among the `operations` that they
+        implement by name. Otherwise `eval` computes it."""
         return type(self).emit is not Elementwise.emit or self.name in operations
 
 
@@ -118,7 +118,7 @@ class Comparison(Elementwise):
 
 
 def common_shape(name: str, types: Sequence[ArrayType]) -> Any:
-    """The one shape of the operands that are not scalars."""
+    """Return the shape of the operands that are not scalars; raise if there are several."""
     shape: Any = ()
     for t in types:
         if t.shape == shape or not t.shape:
@@ -136,7 +136,7 @@ def common_shape(name: str, types: Sequence[ArrayType]) -> Any:
 
 
 def aligned(axis: Axis, args: Sequence[Any], dims: Sequence[int | None]) -> tuple[list[Any], int]:
-    """Operands with their batch dimension at one index, so that an elementwise operation applies to them directly."""
+    """Move the batch dimensions of operands to one index, so that an elementwise operation applies to them directly."""
     ranks = [len(x.shape) - (d is not None) if hasattr(x, "shape") else 0 for x, d in zip(args, dims, strict=True)]
     rank = max(ranks)
     dim = next(d for d in dims if d is not None)

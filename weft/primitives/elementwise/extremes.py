@@ -54,7 +54,7 @@ class OrderedExtreme:
         x[...] = self._back(keys, x)
 
     def _key(self, x: Any) -> np.ndarray:
-        """Integers in the order of floats, with nan at the end that wins."""
+        """Map floats to integers in the same order, with nan at the end that wins."""
         x = np.asarray(x)
         nan = np.array(np.nan, x.dtype)
         winner = nan if self.ufunc is np.maximum else -nan
@@ -62,7 +62,7 @@ class OrderedExtreme:
         return np.where(bits < 0, bits ^ np.iinfo(bits.dtype).max, bits)
 
     def _back(self, keys: Any, result: Any) -> np.ndarray:
-        """The floats of keys; where NumPy's result is nan, that one, with its bits."""
+        """Convert keys back to floats; where NumPy's result is nan, return that nan with its bits."""
         keys, result = np.asarray(keys), np.asarray(result)
         values = np.where(keys < 0, keys ^ np.iinfo(keys.dtype).max, keys).view(result.dtype)
         return np.where(np.isnan(result), result, values)

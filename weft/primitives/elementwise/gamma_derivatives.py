@@ -20,29 +20,29 @@ LIMIT = 20_000
 
 
 class Functions(Protocol):
-    """Functions of numbers of one kind."""
+    """Functions of numbers of one kind, as the series need them."""
 
     def log(self, x: Number) -> Number: ...
     def digamma(self, x: Number) -> Number: ...
 
     def zeta(self, s: int, x: Number) -> Number:
-        """The Hurwitz zeta function of positive numbers."""
+        """Return the Hurwitz zeta function of positive numbers."""
         ...
 
     def density(self, a: Number, x: Number) -> Number:
-        """The density of a gamma variable of shape `a` at `x`."""
+        """Return the density of a gamma variable of shape `a` at `x`."""
         ...
 
     def repeated(
         self, active: Number, start: Sequence[Number], body: Callable[..., Iteration], limit: int
     ) -> list[Number]:
-        """The values after `body(n, *values)` for n = 1, 2, ...: of each element until it is done, for all that are
-        active at the start."""
+        """Iterate `body(n, *values)` for n = 1, 2, ... on all elements that are active at the start, each until it is
+        done."""
         ...
 
 
 def derivative(functions: Functions, a: Number, x: Number, order: int, relative: bool = False) -> Number:
-    """The derivative of order `order` of the lower incomplete gamma function in `a`, divided by the density where
+    """Return the derivative of order `order` of the lower incomplete gamma function in `a`, divided by the density if
     `relative`."""
     defined = (a > 0) & (x > 0) & (a < math.inf) & (x < math.inf)
     inner_a, inner_x = defined.select(a, 1.0), defined.select(x, 1.0)
@@ -58,7 +58,7 @@ def derivative(functions: Functions, a: Number, x: Number, order: int, relative:
 
 
 def _with_density(functions: Functions, series: Series, a: Number, x: Number) -> Number:
-    """The highest derivative of `series` times the density, divided by the density at `a`."""
+    """Return the highest derivative of `series` times the density, divided by the density at `a`."""
     order = len(series) - 1
     logarithm: Series = [a.of(0), functions.log(x) - functions.digamma(a)]
     for n in range(2, order + 1):
@@ -67,7 +67,7 @@ def _with_density(functions: Functions, series: Series, a: Number, x: Number) ->
 
 
 def _lower_series(functions: Functions, a: Number, x: Number, order: int, active: Number) -> Series:
-    """x/a * (1 + x/(a + 1) + x**2/((a + 1)*(a + 2)) + ...)."""
+    """Sum x/a * (1 + x/(a + 1) + x**2/((a + 1)*(a + 2)) + ...)."""
     size = order + 1
 
     def body(n: Number, *values: Number) -> Iteration:
@@ -84,7 +84,7 @@ def _lower_series(functions: Functions, a: Number, x: Number, order: int, active
 
 
 def _upper_fraction(functions: Functions, a: Number, x: Number, order: int, active: Number) -> Series:
-    """x/(x + 1 - a - 1*(1 - a)/(x + 3 - a - 2*(2 - a)/(x + 5 - a - ...))), from the front (Lentz)."""
+    """Evaluate x/(x + 1 - a - 1*(1 - a)/(x + 3 - a - 2*(2 - a)/(x + 5 - a - ...))) from the front (Lentz)."""
     size = order + 1
     one = _constant(a.of(1), order)
 
@@ -117,7 +117,7 @@ def _constant(value: Number, order: int) -> Series:
 
 
 def _shifted(value: Number, order: int) -> Series:
-    """A sum of the argument and a number."""
+    """Return the series of the argument plus a number."""
     return [value, value.of(1), *[value.of(0)] * (order - 1)][: order + 1]
 
 
@@ -141,7 +141,7 @@ def _quotient(x: Series, y: Series) -> Series:
 
 
 def _exponential(x: Series) -> Series:
-    """exp of a series without constant term."""
+    """Return exp of a series without constant term."""
     result: Series = [x[0].of(1)]
     for n in range(1, len(x)):
         result.append(_total([x[j] * result[n - j] * float(j) for j in range(1, n + 1)]) / float(n))

@@ -82,7 +82,7 @@ class nextafter(Rounding):
     @staticmethod
     def eval(x: Any, y: Any) -> Any:
         # The step depends on the dtype itself, so nothing is widened here. Of equal numbers the second is the result,
-        # as in C: it matters for zeros of two signs, of which NumPy's float16 gave the first before NumPy 2.5.
+        # as in C: it matters for zeros of opposite signs, where NumPy's float16 returned the first before NumPy 2.5.
         return np.where(x == y, y, np.nextafter(x, y))
 
     jvp = No("it steps between neighbouring floats, which says nothing about rates of change")

@@ -1,4 +1,5 @@
-"""What the elementwise operations share: constants in the dtype of an operand, and computing in a type NumPy knows."""
+"""Helpers of elementwise operations: constants in the dtype of an operand, and computing in a dtype that NumPy
+supports."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ bfloat16 = np.dtype(ml_dtypes.bfloat16)
 
 
 def _computing_types() -> dict[np.dtype[Any], np.dtype[Any]]:
-    """Short floats are computed in float32, integers below a byte in one; the result is rounded or wrapped once."""
+    """Map each dtype to the one NumPy computes it in: short floats to float32, integers below a byte to a byte; the
+    result is rounded or wrapped once."""
     found: dict[np.dtype[Any], np.dtype[Any]] = {}
     for dtype in DTYPES.values():
         kind = dtypes.kind(dtype)
@@ -35,7 +37,8 @@ COMPUTED_IN = _computing_types()
 
 
 def rounded(function: Callable[..., Any]) -> Any:
-    """An `eval` rule that computes in a type NumPy knows well and rounds the result to the dtype of the operands."""
+    """Create an `eval` rule that computes in a dtype that NumPy supports well and rounds the result to the operands'
+    dtype."""
 
     @functools.wraps(function)
     def evaluated(*arrays: Any, **params: Any) -> Any:
@@ -49,7 +52,8 @@ def rounded(function: Callable[..., Any]) -> Any:
 
 
 def precise(function: Callable[..., Any]) -> Any:
-    """An `eval` rule that computes in float64 and rounds once, for functions that are poor in shorter types."""
+    """Create an `eval` rule that computes in float64 and rounds once, for functions that are inaccurate in shorter
+    dtypes."""
 
     @functools.wraps(function)
     def evaluated(*arrays: Any, **params: Any) -> Any:
@@ -69,7 +73,7 @@ def _constant(dtype: np.dtype[Any], value: Any) -> np.ndarray:
 
 
 def constant_like(x: Any, value: Any) -> Any:
-    """A scalar in the dtype of `x`, for use next to `x` in one operation."""
+    """Create a scalar in the dtype of `x`, for use next to `x` in one operation."""
     dtype = dtype_of(x)
     scalar = _constant(dtype, value)
     # `x` may have 64 bits while `enable_x64` is off, where a NumPy scalar has not.
@@ -77,32 +81,33 @@ def constant_like(x: Any, value: Any) -> Any:
 
 
 def dtype_of(x: Any) -> Any:
-    """The canonical dtype of an array, a tracer or a Python number."""
+    """Return the canonical dtype of an array, a tracer or a Python number."""
     return get_aval(x).dtype  # type: ignore[attr-defined]
 
 
 def is_complex(x: Any) -> bool:
-    """Whether the elements of an array are complex numbers."""
+    """Return whether the elements of an array are complex numbers."""
     return dtypes.kind(dtype_of(x)) == "c"
 
 
 def unit_ramp(*shape: int, dtype: Any = np.float32) -> np.ndarray:
-    """Distinct numbers inside (-1, 1), none of them 0: samples for functions with a bounded domain."""
+    """Return distinct numbers inside (-1, 1), none of them 0: samples for functions with a bounded domain."""
     return (ramp(*shape, dtype=np.float64) * 0.35 + 0.05).astype(dtype)
 
 
 def positive_ramp(*shape: int, dtype: Any = np.float32) -> np.ndarray:
-    """Distinct positive numbers, the least 0.225: samples for logarithms and roots."""
+    """Return distinct positive numbers, the least 0.225: samples for logarithms and roots."""
     return (ramp(*shape, dtype=np.float64) + 2.1).astype(dtype)
 
 
 def complex_ramp(*shape: int) -> np.ndarray:
-    """Distinct complex numbers off the axes, where branch cuts and kinks are."""
+    """Return distinct complex numbers off the axes, where branch cuts and kinks are."""
     return (unit_ramp(*shape) * 1.5 + 1j * (positive_ramp(*shape) * 0.3 + 0.2)).astype(np.complex64)
 
 
 def float_samples(make: Callable[..., np.ndarray], with_complex: bool = False) -> Any:
-    """Samples of a function of one operand: whole, scalar and empty arrays, short floats, complex where it has them."""
+    """Yield samples of a function of one operand: whole, scalar and empty arrays, short floats, complex numbers with
+    `with_complex`."""
     yield Sample(make(3, 2))
     yield Sample(make(1)[0:1].reshape(()))
     yield Sample(make(0, 2))

@@ -43,7 +43,7 @@ LOG_LN2 = (0.693359375, -2.12194440e-4)
 
 
 def _fused(a: Any, b: Any, c: Any) -> np.ndarray:
-    """a*b + c of float32, rounded once: the product is exact in float64."""
+    """Return a*b + c of float32, rounded once: the product is exact in float64."""
     return (np.multiply(a, b, dtype=np.float64) + c).astype(np.float32)
 
 
@@ -55,7 +55,7 @@ def _horner(x: np.ndarray, coefficients: Any) -> np.ndarray:
 
 
 def single_log1p(v: np.ndarray) -> np.ndarray:
-    """log1p of float32 numbers between -1 and 0, by the formulas above."""
+    """Return log1p of float32 numbers between -1 and 0, by the formulas above."""
     half, square = np.float32(0.5), v * v
     ratio = _horner(v, LOG1P_NUMERATOR) / _horner(v, LOG1P_DENOMINATOR)
     small = v + ((v * square) * ratio - half * square)
@@ -73,10 +73,10 @@ def single_log1p(v: np.ndarray) -> np.ndarray:
 
 
 def single_erf_inv(x: np.ndarray) -> np.ndarray:
-    """The inverse error function in float32 by the polynomials of Giles (2010), each step a fused multiply-add.
+    """Return the inverse error function in float32 by the polynomials of Giles (2010), each step a fused multiply-add.
 
-    Random normal numbers are made with it: they are to be the same everywhere, JAX included (where the logarithm is by
-    the same formulas), and to cost little.
+    Random normal numbers are made with it: they must be the same everywhere, as in JAX (which has the same formulas for
+    the logarithm), and must cost little.
     """
     inside = np.abs(x) < 1
     safe = np.where(inside, x, np.float32(0))

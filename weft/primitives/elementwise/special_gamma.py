@@ -30,7 +30,8 @@ def _no_derivative(name: str, argument: str) -> MissingRuleError:
 
 
 def log_gamma(x: Any) -> Any:
-    """SciPy's `gammaln`, which is infinite at denormal numbers; near 0 gamma(x) is 1/x to all digits."""
+    """Return SciPy's `gammaln`, corrected at denormal numbers, where it is infinite; near 0 gamma(x) is 1/x to all
+    digits."""
     from scipy import special
 
     near_pole = (np.abs(x) < 2.0**-60) & (x != 0)
@@ -38,7 +39,8 @@ def log_gamma(x: Any) -> Any:
 
 
 def _digamma(x: Any) -> Any:
-    """SciPy's `psi`, which loses digits near the negative integers: there by digamma(1 - x), and 1/x near 0."""
+    """Return SciPy's `psi`, corrected near the negative integers, where it loses digits, by digamma(1 - x), and by 1/x
+    near 0."""
     from scipy import special
 
     size = np.where(x < 0, -x, 1.5)
@@ -128,18 +130,19 @@ class polygamma(IteratedFunction):
 
 
 def gamma_log_density(a: Any, x: Any) -> Any:
-    """Logarithm of the derivative of `igamma(a, x)` in x, the density of a gamma variable."""
+    """Return the logarithm of the derivative of `igamma(a, x)` in x, the density of a gamma variable."""
     return sub(sub(_times_logarithm(sub(a, constant_like(a, 1)), log(x)), x), lgamma(a))
 
 
 def _times_logarithm(factor: Any, logarithm: Any) -> Any:
-    """The product, where 0 times the logarithm of 0 is 0: the limit, as of x**0 at 0."""
+    """Multiply by a logarithm, where 0 times the logarithm of 0 is 0: the limit, as of x**0 at 0."""
     zero = constant_like(factor, 0)
     return where(eq(factor, zero), zero, mul(factor, logarithm))
 
 
 def _density_derivatives(a: Any, x: Any, order: int) -> Any:
-    """The derivative of order `order` in `a` of the gamma density, from those of its logarithm by Leibniz' rule."""
+    """Return the derivative of order `order` in `a` of the gamma density, from those of its logarithm by Leibniz'
+    rule."""
     log_derivatives = [sub(log(x), digamma(a))]
     log_derivatives += [neg(polygamma(constant_like(a, n), a)) for n in range(1, order)]
     results = [exp(gamma_log_density(a, x))]
@@ -280,7 +283,7 @@ class ArrayFunctions:
 
 
 def _incomplete_gamma_derivative(a: Any, x: Any, order: int, relative: bool = False) -> Any:
-    """Derivative of the lower incomplete gamma function in `a`, divided by the density where `relative`."""
+    """Return the derivative of the lower incomplete gamma function in `a`, divided by the density if `relative`."""
     a, x = np.broadcast_arrays(np.asarray(a, np.float64), np.asarray(x, np.float64))
     return derivative(ArrayFunctions(), ArrayTerm(a), ArrayTerm(x), order, relative).array
 

@@ -19,7 +19,7 @@ from weft.primitives.movement.shape import ramp
 
 
 def ordered_bits(x: Any) -> Any:
-    """Integers in the order of the elements; integers and booleans as they are."""
+    """Map floats to integers in the same order; return integers and booleans unchanged."""
     if dtypes.kind(x.dtype) != "f":
         return x
     integer = np.dtype(f"int{8 * x.dtype.itemsize}")

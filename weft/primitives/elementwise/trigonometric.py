@@ -59,7 +59,7 @@ class UnitFunction(FloatFunction):
 
 
 def _one_minus_square(x: Any) -> Any:
-    """1 - x*x as a product, which keeps its digits near 1."""
+    """Return 1 - x*x as a product, which keeps its digits near 1."""
     one = constant_like(x, 1)
     return mul(sub(one, x), add(one, x))
 

@@ -24,7 +24,7 @@ from weft.primitives.movement.shape import batched_at_front, broadcast_in_dim, l
 from weft.sharding.factors import AxisFactors, Names, by_dimension
 from weft.sharding.halo import Reach
 
-# An operand of less than one in so many elements of the result is whole on all devices.
+# An operand with less than 1/SMALL of the result's elements is replicated.
 SMALL = 8
 # Components of an index that a gather or a scatter takes apart.
 LONGEST_INDEX = 8
@@ -88,7 +88,8 @@ class concatenate(Indexing):
         ), 0
 
     def factors(self, *types: ArrayType, dimension: int) -> AxisFactors:
-        """Devices exchange what belongs to other parts of the result, but all have what is a small part of it whole."""
+        """Split all dimensions. Along `dimension` devices exchange the elements of other parts of the result, and small
+        operands are replicated."""
         sizes: list[Any] = [t.shape[dimension] for t in types]
         total: Any = sum_of(sizes)
         names: Names = tuple(None if i == dimension else f"d{i}" for i in range(types[0].ndim))
@@ -106,7 +107,8 @@ class concatenate(Indexing):
         return AxisFactors(tuple(operands), (result,), inside=inside, reach=reach, reason=reason)
 
     def bind_local(self, parts: Parts, args: Sequence[Any], params: Params) -> Sequence[Any]:
-        """Of each operand what is at the indices of this part of the result, and then the one that is there."""
+        """Read, from each operand, the elements at the indices of this part of the result, and select the operand for
+        each index."""
         dimension: int = params["dimension"]
         name = parts.result_names[0][dimension]
         if name is None or not parts.split(name):
@@ -153,7 +155,7 @@ class concatenate(Indexing):
 
 
 def window_of(x: Any, dimension: int, start: Any, size: int) -> Any:
-    """`size` elements from `start` on, which may be anywhere; what is not in the operand is zero."""
+    """Return `size` elements from `start` on, which may be anywhere; zeros for elements outside of the operand."""
     config = tuple((size, size, 0) if d == dimension else (0, 0, 0) for d in range(len(x.shape)))
     padded = lookup("pad")(x, np.zeros((), dtypes.storage(x.dtype)), padding_config=config)
     start = lookup("add")(start, INDEX.type(size))  # which a dynamic slice clamps, and there it is zero
@@ -163,7 +165,7 @@ def window_of(x: Any, dimension: int, start: Any, size: int) -> Any:
 
 
 def stacked(rows: Sequence[Any], aval: ArrayType) -> Any:
-    """Values of one type stacked along a new leading dimension; an empty array of no values."""
+    """Stack values of one type along a new leading dimension; return an empty array for no values."""
     if not rows:
         zero = np.zeros((), dtypes.storage(aval.dtype))
         return broadcast_in_dim(zero, shape=(0, *aval.shape), broadcast_dimensions=())
@@ -210,7 +212,7 @@ class split(Primitive):
         return by_dimension([x.ndim], len(sizes))
 
     def definition(self, x: Any, *, sizes: tuple[Any, ...], axis: int) -> list[Any]:
-        """Slices one after the other."""
+        """Return the slices one after the other."""
         pieces, start = [], 0
         for size in sizes:
             starts = tuple(start if i == axis else 0 for i in range(len(x.shape)))

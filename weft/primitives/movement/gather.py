@@ -38,7 +38,7 @@ class GatherScatterMode(enum.Enum):
 
     @staticmethod
     def from_any(mode: str | GatherScatterMode | None) -> GatherScatterMode:
-        """The mode of that name; None is `fill`, which is also `drop`."""
+        """Return the mode of that name; None is `fill`, which is also `drop`."""
         if isinstance(mode, GatherScatterMode):
             return mode
         try:
@@ -64,12 +64,12 @@ _MODE_NAMES: dict[str | None, GatherScatterMode] = {
 
 
 class GatherDimensionNumbers(NamedTuple):
-    """Which dimension of the result, the indices and the operand is which.
+    """Correspondence between the dimensions of the result, the indices and the operand.
 
     offset_dims: dimensions of the result that run over a slice; all others run over the indices, in order.
-    collapsed_slice_dims: operand dimensions of which a slice holds one element and that the result does not have.
-    start_index_map: the operand dimension that each component of an index vector (last in the indices) starts.
-    operand_batching_dims, start_indices_batching_dims: dimensions that go through operand and indices side by side.
+    collapsed_slice_dims: operand dimensions of slice size 1 that the result does not have. start_index_map: the operand
+    dimension that each component of an index vector (last in the indices) starts. operand_batching_dims,
+    start_indices_batching_dims: dimensions that go through operand and indices side by side.
     """
 
     offset_dims: tuple[int, ...]
@@ -128,11 +128,12 @@ class Windows:
         self.matrix_shape = (stride, math.prod(self.whole_shape))
 
     def matrix(self, operand: np.ndarray) -> np.ndarray:
-        """The operand as addressed rows of whole dimensions."""
+        """Return the operand as a matrix: addressed rows of whole dimensions."""
         return operand.transpose(*self.addressed, *self.whole).reshape(self.matrix_shape)
 
     def result_order(self, window_dims: Sequence[int], offset_dims: Sequence[int]) -> tuple[int, ...]:
-        """For each dimension of a result (or of updates), its position among (indices, part, whole) dimensions."""
+        """Return, for each dimension of a result (or of updates), its position among (indices, part, whole)
+        dimensions."""
         rank = len(self.row_shape) + len(self.whole)
         order = [0] * rank
         window_order = [*self.part, *self.whole]
@@ -148,8 +149,8 @@ def _along(values: np.ndarray, position: int, rank: int) -> np.ndarray:
 
 
 def window_index(rank: int, parts: Sequence[Mapping[int, Any]]) -> list[Any]:
-    """The index in an operand of an element of a window: for each dimension the sum of what the parts have there: the
-    start of the window, the index inside of it, and the index in the batch."""
+    """Return the index in an operand of an element of a window: for each dimension the sum of the entries of all parts,
+    the start of the window, the index inside of it, and the index in the batch."""
     index: list[Any] = []
     for d in range(rank):
         there = [part[d] for part in parts if d in part]
@@ -158,7 +159,7 @@ def window_index(rank: int, parts: Sequence[Mapping[int, Any]]) -> list[Any]:
 
 
 def default_fill(dtype: Any) -> Any:
-    """What is read out of bounds by default: nan, the least signed or the greatest unsigned integer."""
+    """Return the default value for reads out of bounds: nan, the least signed or the greatest unsigned integer."""
     kind = dtypes.kind(dtype)
     if kind in "fc":
         return np.array(np.nan, dtype)
@@ -174,7 +175,7 @@ def default_fill(dtype: Any) -> Any:
 
 
 def check_index_type(name: str, indices: ArrayType) -> None:
-    """Indices are integers with the index vector in the last dimension."""
+    """Raise unless indices are integers with the index vector in the last dimension."""
     if dtypes.kind(indices.dtype) not in "iu":
         raise ArgumentTypeError(f"{name} needs integer indices, got {indices.short()}.")
     if not indices.ndim:
@@ -249,17 +250,19 @@ def check_index_vectors(name: str, indices: ArrayType, what: str, starts: Sequen
 
 
 def owned_dims(x: ArrayType, starts: Sequence[int], sizes: Sequence[Any]) -> list[int]:
-    """The dimensions of an operand that are indexed, in which every window is in one part: it is one element."""
+    """Return the indexed dimensions of an operand in which every window is a single element, so that it is in one
+    part."""
     return [d for d in starts if type(x.shape[d]) is int and x.shape[d] > 1 and sizes[d] == 1]
 
 
 def neutral_of_sum(dtype: Any) -> Any:
-    """What can be added to every number and changes none."""
+    """Return the number that leaves every number unchanged when added."""
     return -np.zeros((), dtype) if dtypes.kind(dtype) in "fc" else np.zeros((), dtype)
 
 
 def signed_indices(indices: Any, limits: Sequence[Any] | None) -> Any:
-    """Indices from which offsets can be subtracted: signed, of 32 bits at least. With `limits` they are clamped."""
+    """Convert indices to signed integers of at least 32 bits, from which offsets can be subtracted. With `limits` they
+    are clamped."""
     if limits is not None:
         if dtypes.kind(indices.dtype) == "i":
             indices = lookup("max")(indices, filled_with([0] * len(limits), indices))
@@ -271,7 +274,8 @@ def signed_indices(indices: Any, limits: Sequence[Any] | None) -> Any:
 
 
 def filled_with(values: Sequence[int], indices: Any) -> Any:
-    """One number for each component of index vectors, in the shape of the indices; the nearest that their dtype has."""
+    """Broadcast one number per component of index vectors to the shape of the indices; numbers beyond their dtype are
+    clamped."""
     bounds = dtypes.iinfo(indices.dtype)
     row = np.array([min(max(v, bounds.min), bounds.max) for v in values], indices.dtype)
     return lookup("broadcast_in_dim")(row, shape=indices.shape, broadcast_dimensions=(len(indices.shape) - 1,))
@@ -280,7 +284,7 @@ def filled_with(values: Sequence[int], indices: Any) -> Any:
 def local_indices(
     parts: Parts, indices: Any, starts: Sequence[int], owned: Mapping[int, str], shape: Sequence[int]
 ) -> Any:
-    """Index vectors relative to where the part of this device, of a `shape`, begins in the dimensions it owns."""
+    """Return index vectors relative to the start of this device's part, of a `shape`, in the dimensions it owns."""
     columns = [parts.start(owned[d], shape[d]) if d in owned else np.zeros((), np.int32) for d in starts]
     columns = [lookup("broadcast_in_dim")(c, shape=(1,), broadcast_dimensions=()) for c in columns]
     offset = lookup("concatenate")(*columns, dimension=0)
@@ -440,9 +444,9 @@ class gather(Primitive):
     def factors(
         self, x: ArrayType, indices: ArrayType, *, dimension_numbers: Any, slice_sizes: Any, **params: Any
     ) -> AxisFactors:
-        """Indices may be split in all dimensions, an operand in those that slices cover whole and in batching ones. In
-        a dimension that is indexed each device reads what of it is its own, and the sum over all devices is the result,
-        since all others read zeros."""
+        """Split indices in all dimensions, an operand in those that slices cover whole and in batching ones. In an
+        indexed dimension each device reads the elements of its own part and zeros elsewhere, and the results are summed
+        over devices."""
         offset, collapsed, starts, batching, index_batching = dimension_numbers
         many = indices.ndim - 1
         result: list[str | None] = [None] * (many + len(offset))
@@ -467,7 +471,7 @@ class gather(Primitive):
         )
 
     def bind_local(self, parts: Parts, args: Sequence[Any], params: Params) -> Sequence[Any]:
-        """What of the slices is in this part; fill values are those of the first device."""
+        """Read the part of the slices that is in this part of the operand; the first device adds fill values."""
         dnums, mode = params["dimension_numbers"], params["mode"]
         split = parts.split_dims(0)
         owned = {d: split[d] for d in dnums.start_index_map if d in split}
@@ -524,7 +528,7 @@ class gather(Primitive):
         fill_value: Any,
         **params: Any,
     ) -> Any:
-        """An element of a window that starts at an index vector."""
+        """Compute an element of a window that starts at an index vector."""
         offset, collapsed, starts, batching, index_batching = dimension_numbers
         x, _ = element.types
         outer = [i for position, i in enumerate(element.index) if position not in offset]
@@ -568,7 +572,7 @@ class gather(Primitive):
 
 
 def take_along(x: Any, indices: Any, axis: int) -> Any:
-    """`x[..., indices[..., i, ...], ...]` along `axis`; all other axes of `x` and `indices` correspond."""
+    """Return `x[..., indices[..., i, ...], ...]` along `axis`; all other axes of `x` and `indices` correspond."""
     rank, shape = len(indices.shape), tuple(indices.shape)
     if 0 in x.shape:  # there is nothing to read, and no slice of size 1
         limits = tuple(shape[axis] if i == axis else n for i, n in enumerate(x.shape))
@@ -594,7 +598,7 @@ def take_along(x: Any, indices: Any, axis: int) -> Any:
 
 
 def gather_params(dnums: Any, sizes: Any, mode: Any, fill_value: Any = None) -> Params:
-    """The parameters of a gather without hints."""
+    """Return the parameters of a gather without hints."""
     hints = {"indices_are_sorted": False, "unique_indices": False}
     return {"dimension_numbers": dnums, "slice_sizes": sizes, "mode": mode, "fill_value": fill_value, **hints}
 
@@ -604,7 +608,8 @@ REPEATING_CASES = (0, 2, 5, 7)
 
 
 def sample_cases() -> list[tuple[np.ndarray, np.ndarray, Shape, GatherDimensionNumbers]]:
-    """Operands, indices, slice sizes and dimension numbers that together use every feature; scatter uses them too."""
+    """Return operands, indices, slice sizes and dimension numbers that together use every feature; scatter uses them
+    too."""
 
     def index(*rows: Any) -> np.ndarray:
         return np.array(rows, np.int32)

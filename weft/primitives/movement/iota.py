@@ -46,7 +46,7 @@ class iota(Primitive):
         return AxisFactors((), (tuple(f"d{i}" for i in range(len(shape))),))
 
     def bind_local(self, parts: Parts, args: Sequence[Any], params: Params) -> Sequence[Any]:
-        """A part counts from where it begins."""
+        """Count from the start of this part."""
         dtype, dimension, shape = params["dtype"], params["dimension"], parts.results[0].shape  # type: ignore[attr-defined]
         out = iota(dtype=dtype, shape=shape, dimension=dimension)
         name = parts.result_names[0][dimension]

@@ -27,7 +27,7 @@ Padding = tuple[tuple[int, int, int], ...]
 
 
 def padded_size(size: Any, low: Any, high: Any, interior: int) -> Any:
-    """The size of a dimension after padding."""
+    """Return the size of a dimension after padding."""
     if not interior:
         return low + size + high
     # An empty dimension has no gaps between elements; a symbolic one may be empty.
@@ -130,7 +130,8 @@ class pad(Indexing):
         return AxisFactors((tuple(names), ()), (tuple(names),), inside=inside, reach=reach, reason=reason)
 
     def bind_local(self, parts: Parts, args: Sequence[Any], params: Params) -> Sequence[Any]:
-        """What this part of the result has of the operand, padded at its ends as far as that is not the end of it."""
+        """Exchange the elements of the operand that this part of the result needs, and pad them at the operand's
+        ends."""
         x, value = args
         config = list(params["padding_config"])
         for d, name in parts.split_dims(0).items():
@@ -167,5 +168,5 @@ class pad(Indexing):
 
 
 def zero(dtype: Any) -> np.ndarray:
-    """A scalar zero."""
+    """Return a scalar zero."""
     return np.zeros((), dtype)

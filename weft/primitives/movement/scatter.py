@@ -72,7 +72,7 @@ class ScatterDimensionNumbers(NamedTuple):
 
 
 def window_sizes(rank: int, updates: Sequence[Any], dnums: ScatterDimensionNumbers) -> list[Any]:
-    """The size of a window in each operand dimension."""
+    """Return the size of a window in each operand dimension."""
     sizes: list[Any] = [1] * rank
     for position, d in zip(dnums.update_window_dims, window_dims(rank, dnums), strict=True):
         sizes[d] = updates[position]
@@ -80,7 +80,7 @@ def window_sizes(rank: int, updates: Sequence[Any], dnums: ScatterDimensionNumbe
 
 
 def window_dims(rank: int, dnums: ScatterDimensionNumbers) -> tuple[int, ...]:
-    """The operand dimensions that a window runs over."""
+    """Return the operand dimensions that a window runs over."""
     return remaining_axes(rank, (*dnums.inserted_window_dims, *dnums.operand_batching_dims))
 
 
@@ -103,7 +103,7 @@ class Scattering(Primitive):
 
 
 class Scatter(Scattering):
-    """What all scatters have in common; they differ in how an update is combined with the element there."""
+    """Base of all scatters; they differ in how an update is combined with the element at its index."""
 
     ufunc: ClassVar[Any] = None  # how they are combined; None: the update replaces the element
     kinds: ClassVar[str] = "biufc"
@@ -219,9 +219,9 @@ class Scatter(Scattering):
     def factors(
         self, x: ArrayType, indices: ArrayType, updates: ArrayType, *, dimension_numbers: Any, **params: Any
     ) -> AxisFactors:
-        """Dimensions that windows cover whole, and batching ones, may be split. So may the updates, where they can be
-        combined with the operand in any order: the results of all devices are combined in the end, and only the first
-        one has the operand. In a dimension that is indexed each device updates what of it is its own."""
+        """Split dimensions that windows cover whole, and batching ones. Split the updates too if they can be combined
+        with the operand in any order: the results of all devices are combined in the end, and only the first one starts
+        from the operand. In an indexed dimension each device updates its own elements."""
         window, _, starts, batching, index_batching = dimension_numbers
         operand: list[str | None] = [None] * x.ndim
         rows: list[str | None] = [None] * indices.ndim
@@ -251,7 +251,7 @@ class Scatter(Scattering):
         )
 
     def bind_local(self, parts: Parts, args: Sequence[Any], params: Params) -> Sequence[Any]:
-        """Of updates those that are in this part of the operand, or those of this part of the updates."""
+        """Apply the updates that are in this part of the operand, or those of this part of the updates."""
         x, indices, updates = args
         dnums, mode = params["dimension_numbers"], params["mode"]
         split = parts.split_dims(0)
@@ -268,11 +268,12 @@ class Scatter(Scattering):
         return [self(x, indices, updates, **params)]
 
     def rows(self, parts: Parts) -> list[str]:
-        """The factors of updates that the result does not have."""
+        """Return the factors of updates that the result does not have."""
         return [name for name in parts.operand_names[1] if name is not None and name not in parts.result_names[0]]
 
     def read_back(self, values: Any, indices: Any, updates: ArrayType, *, dimension_numbers: Any, **params: Any) -> Any:
-        """What `values` (in the operand's shape) holds at the index of each update; zero where an update is dropped."""
+        """Return the elements of `values` (in the operand's shape) at the index of each update; zero where an update is
+        dropped."""
         shape = get_aval(values).shape  # type: ignore[attr-defined]
         if 0 in shape or 0 in updates.shape:  # no window fits into an empty operand
             return zeros(updates.shape, values.dtype)
@@ -316,18 +317,18 @@ class Scatter(Scattering):
             )
 
     def sample_values(self, x: np.ndarray, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-        """Operand and updates for a sample, away from kinks."""
+        """Return operand and updates for a sample, away from kinks."""
         return x, ramp(*shape) + np.float32(0.1)
 
 
 def scatter_params(dnums: ScatterDimensionNumbers, mode: GatherScatterMode, unique: bool = False) -> Params:
-    """The parameters of a scatter."""
+    """Return the parameters of a scatter."""
     return {"dimension_numbers": dnums, "indices_are_sorted": False, "unique_indices": unique, "mode": mode}
 
 
 @primitive
 class scatter(Scatter):
-    """Updates replace what is there; of two at one index the later stays. Jointly linear in operand and updates."""
+    """Updates replace elements; of two at one index the later one is kept. Jointly linear in operand and updates."""
 
     kinds = "biufckv"
     linear = (0, 2)
@@ -351,7 +352,7 @@ class scatter(Scatter):
         return [to_x, None, to_updates]
 
     def stays(self, x: Any, indices: Any, updates: ArrayType, **params: Any) -> Any:
-        """Whether each update is still there at the end: write an id for each update and read the ids back."""
+        """Return whether each update is kept at the end: write an id for each update and read the ids back."""
         count = np.dtype(np.int32)
         ids = reshape(iota(dtype=count, shape=(updates.size,), dimension=0), new_sizes=updates.shape, dimensions=None)
         written = scatter(zeros(get_aval(x).shape, count), indices, ids, **params)  # type: ignore[attr-defined]
@@ -373,7 +374,7 @@ class ScatterSum(Scatter):
 
 @primitive
 class scatter_add(ScatterSum):
-    """Updates are added to what is there."""
+    """Add updates to elements."""
 
     name = "scatter-add"
     ufunc = np.add
@@ -386,7 +387,7 @@ class scatter_add(ScatterSum):
 
 @primitive
 class scatter_sub(ScatterSum):
-    """Updates are subtracted from what is there."""
+    """Subtract updates from elements."""
 
     name = "scatter-sub"
     ufunc = np.subtract
@@ -400,7 +401,7 @@ class scatter_sub(ScatterSum):
 
 @primitive
 class scatter_mul(Scatter):
-    """What is there is multiplied by the updates."""
+    """Multiply elements by updates."""
 
     name = "scatter-mul"
     ufunc = np.multiply
@@ -424,8 +425,8 @@ class scatter_mul(Scatter):
         return [None, None, self.read_back(mul(cotangent, x), indices, updates.aval, **params)]
 
     def check_unique(self, indices: Any, params: Params) -> None:
-        """With several updates at one index the derivative in one is the product of the others, which is not stored.
-        There cannot be several where no more than one index is known to be there."""
+        """Raise if several updates may have one index: the derivative in one is the product of the others, which is not
+        stored."""
         shape = get_aval(indices).shape  # type: ignore[attr-defined]
         if not params["unique_indices"] and not definitely_less(element_count(shape[:-1]), 2):
             raise MissingRuleError(
@@ -436,7 +437,7 @@ class scatter_mul(Scatter):
 
 
 class ScatterExtremum(Scatter):
-    """The smaller or larger stays; at a tie all that are equal share the derivative."""
+    """Keep the smaller or larger of element and update; equal ones share the derivative."""
 
     introduces = ()
 
@@ -465,7 +466,7 @@ class ScatterExtremum(Scatter):
 
 @primitive
 class scatter_min(ScatterExtremum):
-    """The smaller of what is there and the updates."""
+    """Keep the smaller of element and update."""
 
     name = "scatter-min"
     ufunc = minimum
@@ -475,7 +476,7 @@ class scatter_min(ScatterExtremum):
 
 @primitive
 class scatter_max(ScatterExtremum):
-    """The larger of what is there and the updates."""
+    """Keep the larger of element and update."""
 
     name = "scatter-max"
     ufunc = maximum
@@ -484,10 +485,10 @@ class scatter_max(ScatterExtremum):
 
 
 def ones(shape: Any, dtype: Any) -> Any:
-    """An array of ones."""
+    """Return an array of ones."""
     return broadcast_in_dim(np.ones((), dtype), shape=shape, broadcast_dimensions=())
 
 
 def zeros(shape: Any, dtype: Any) -> Any:
-    """An array of zeros."""
+    """Return an array of zeros."""
     return broadcast_in_dim(np.zeros((), dtype), shape=shape, broadcast_dimensions=())

@@ -1,4 +1,4 @@
-"""A scatter with a flag for what checks look for. The compiler creates it: `passes/flags.py`."""
+"""Scatter with a flag for checks. The compiler creates it: `passes/flags.py`."""
 
 from __future__ import annotations
 

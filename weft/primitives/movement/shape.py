@@ -39,7 +39,7 @@ _TILED = hero("loop", materialized=None)
 
 
 def ramp(*shape: int, dtype: Any = np.float32) -> np.ndarray:
-    """Distinct small numbers, for samples."""
+    """Return distinct small numbers, for samples."""
     return (np.arange(math.prod(shape)).reshape(shape) % 17 / 4 - 1.875).astype(dtype)
 
 
@@ -167,7 +167,8 @@ class broadcast_in_dim(Indexing):
 
 
 def reshaped_groups(old: Shape, new: Shape) -> list[tuple[list[int], list[int]]]:
-    """Dimensions before and after that have as many elements, in the smallest groups; those of size 1 are in none."""
+    """Group the dimensions before and after a reshape into the smallest groups with equal numbers of elements;
+    dimensions of size 1 are in none."""
     groups: list[tuple[list[int], list[int]]] = []
     before = [i for i, d in enumerate(old) if not (isinstance(d, int) and d == 1)]
     after = [i for i, d in enumerate(new) if not (isinstance(d, int) and d == 1)]
@@ -221,8 +222,8 @@ class reshape(Indexing):
         return reshape(move_axis(x, dim, 0), new_sizes=(axis.size, *new_sizes), dimensions=None), 0
 
     def factors(self, x: ArrayType, *, new_sizes: Shape, dimensions: None = None) -> AxisFactors:
-        """Dimensions of equal size correspond. Where some are merged or split, the first of each group do: they may be
-        split as far as the largest common factor of their sizes goes, since that is the major part of both."""
+        """Match dimensions of equal size. Where some are merged or split, match the first of each group: they may be
+        split as far as the largest common factor of their sizes, since that is the major part of both."""
         old: list[str | None] = [None] * x.ndim
         new: list[str | None] = [None] * len(new_sizes)
         sizes: dict[str, int] = {}
@@ -327,7 +328,7 @@ class rev(Indexing):
         return by_dimension([x.ndim])
 
     def bind_local(self, parts: Parts, args: Sequence[Any], params: Params) -> Sequence[Any]:
-        """The part at the same distance from the other end, reversed."""
+        """Reverse the part at the same distance from the other end."""
         (x,) = args
         for d, name in parts.split_dims(0).items():
             if d in params["dimensions"]:
@@ -395,7 +396,7 @@ class tile(Indexing):
 
 
 def move_axis(x: Any, source: int, destination: int) -> Any:
-    """`x` with one axis moved; `x` itself when it is there already."""
+    """Move one axis of `x`; return `x` itself if it is there already."""
     if source == destination:
         return x
     order = [i for i in range(len(x.shape)) if i != source]
@@ -404,13 +405,13 @@ def move_axis(x: Any, source: int, destination: int) -> Any:
 
 
 def leading_one(x: Any) -> Any:
-    """`x` with a new leading dimension of size 1."""
+    """Insert a leading dimension of size 1."""
     shape = get_aval(x).shape  # type: ignore[attr-defined]
     return broadcast_in_dim(x, shape=(1, *shape), broadcast_dimensions=tuple(range(1, len(shape) + 1)))
 
 
 def batched_at_front(x: Any, dim: int | None, axis: Axis) -> Any:
-    """`x` with its batch dimension first, by broadcasting when it has none."""
+    """Move the batch dimension of `x` to the front, broadcasting if it has none."""
     if dim is None:
         shape = get_aval(x).shape  # type: ignore[attr-defined]
         return broadcast_in_dim(x, shape=(axis.size, *shape), broadcast_dimensions=tuple(range(1, len(shape) + 1)))

@@ -1,4 +1,4 @@
-"""Saying how a value is split over a mesh: as a wish to the compiler, or in its type."""
+"""Sharding of a value over a mesh: as a constraint for the compiler, or in its type."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from weft.sharding.spec import UNCONSTRAINED, PartitionSpec, entry_axes, split_a
 
 @primitive
 class sharding_constraint(Resharding):
-    """The operand, split as `sharding` says where a program is partitioned; on one device the operand as it is."""
+    """The operand with a constraint: where a program is partitioned it is split by `sharding`; on one device it is
+    unchanged."""
 
     linear = (0,)
     copies = "all"
@@ -69,8 +70,8 @@ class sharding_constraint(Resharding):
 
 @primitive
 class reshard(Resharding):
-    """The operand with the type that `sharding` says: split over Explicit axes, with the communication that this takes.
-    `source` is how its type says that it was split before. None, of either, means that this is left to the compiler."""
+    """The operand with the sharding `sharding` in its type, split over Explicit axes by the necessary communication.
+    `source` is the sharding of its type before. None, of either, leaves the sharding to the compiler."""
 
     linear = (0,)
     copies = "all"
@@ -91,7 +92,7 @@ class reshard(Resharding):
         return x
 
     def drop_placement(self, params: Params) -> Params:
-        """The compiler is to split it so; its type is plain."""
+        """Convert the shardings to constraints for the compiler; the type is plain."""
         return {key: None if s is None else compiled_sharding(s) for key, s in params.items()}
 
     def user_spec(self, params: Params) -> PartitionSpec | None:
@@ -124,7 +125,7 @@ class reshard(Resharding):
 
 
 def check_split(x: ArrayType, sharding: Any) -> None:
-    """Raise unless a value can be split so: over Explicit axes, which types speak of, evenly."""
+    """Raise unless a value can be split by a sharding in its type: evenly, over Explicit axes."""
     if isinstance(sharding, Sharding):
         sharding.check_compatible_aval(x.shape)
         typed = in_types(sharding, x.ndim)
@@ -133,7 +134,7 @@ def check_split(x: ArrayType, sharding: Any) -> None:
 
 
 def with_entry(sharding: Any, dim: int, entry: Any) -> Any:
-    """The sharding of a value that has one more dimension at `dim`, split as an entry says."""
+    """Insert a dimension at `dim` into a sharding, split by `entry` unless its axes split another dimension."""
     if not isinstance(sharding, NamedSharding):
         return sharding
     spec = sharding.spec
@@ -145,20 +146,20 @@ def with_entry(sharding: Any, dim: int, entry: Any) -> Any:
 
 
 def cotangent_sharding(sharding: NamedSharding | None) -> NamedSharding | None:
-    """The sharding of the cotangent of a value."""
+    """Return the sharding of the cotangent of a value."""
     return None if sharding is None else sharding.update(spec=sharding.spec.to_ct_spec())
 
 
 def left_to_compiler(x: Any) -> Any:
-    """A value as one whose type does not say how it is split."""
+    """Remove the sharding from the type of a value; the compiler chooses one."""
     aval = get_aval(x)
     sharding = getattr(aval, "explicit_sharding", None)
     return x if sharding is None else reshard(x, sharding=None, source=sharding)
 
 
 def split_as(x: Any, aval: Any) -> Any:
-    """A value split over Explicit axes as a type says; one whose type does not say how, if that does not. Outside of
-    programs there is no compiler to leave that to, and it is whole."""
+    """Reshard a value to the sharding of a type, or remove its sharding if the type has none. Outside of programs there
+    is no compiler to choose one, so it is replicated."""
     now, wanted = (getattr(t, "explicit_sharding", None) for t in (get_aval(x), aval))
     if now == wanted:
         return x
@@ -168,5 +169,6 @@ def split_as(x: Any, aval: Any) -> Any:
 
 
 def in_type(x: Any, aval: Any) -> Any:
-    """A derivative as a type says: zeros and ones do not say how they are split and are the same on all devices."""
+    """Convert a derivative to the placement of a type: zeros and ones have no sharding and are the same on all
+    devices."""
     return x if aval.is_plain and get_aval(x).is_plain else split_as(in_state(x, aval), aval)

@@ -1,4 +1,4 @@
-"""Sizes as numbers: what a program computes with the size of a dimension that only its caller knows."""
+"""Sizes as numbers: the size of a dimension as an operand, although only the caller of a program knows it."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from weft.sharding.factors import AxisFactors
 
 @primitive
 class size(Constant):
-    """The value of `expression`, an integer over sizes, as a number of a dtype, rounded once. Where the sizes are known
-    it is a literal: in traces for known shapes, and in the program of one size."""
+    """The value of `expression`, an integer over sizes, as a number of a dtype, rounded once. With known sizes it is a
+    literal: in traces for known shapes, and in the program of one size."""
 
     zero_derivative = True
     introduces = ()
@@ -64,8 +64,8 @@ class size(Constant):
 
 
 def size_of(expression: Expression, dtype: Any = None, weak: bool = True) -> Any:
-    """A symbolic size as an array of rank 0: of a dtype, or weakly typed as a Python integer is. Whether it is in the
-    range of the dtype is a question about sizes, where those are known; one that is not raises as an integer does."""
+    """Return a symbolic size as an array of rank 0, of a dtype or weakly typed like a Python integer. If sizes are
+    decided, raise for a value out of the dtype's range, as an integer does."""
     found = dtypes.default_int_dtype() if dtype is None else dtype
     answers = current.answers
     if answers is not None and dtypes.kind(found) in "iu" and answers.cover(expression):

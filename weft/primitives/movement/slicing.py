@@ -44,7 +44,7 @@ def _sizes(start_indices: Sequence[Any], limit_indices: Sequence[Any], strides: 
     return [ceil_divide(limit - start, step) for start, limit, step in bounds]
 
 
-# A slice that takes at most one of so many elements is little: all devices get it.
+# A slice of at most 1/LITTLE of the elements is small: all devices get it.
 LITTLE = 4
 _UPDATED = hero("dynamic_update_slice", FIRST_MATERIALIZED)
 
@@ -102,8 +102,8 @@ class slice(Indexing):
         return slice(x, **lifted, strides=lifted_strides), dim
 
     def factors(self, x: ArrayType, *, start_indices: Any, limit_indices: Any, strides: Any) -> AxisFactors:
-        """In a dimension of which a slice takes much, devices exchange the edges of their parts. Of what is little each
-        device takes what is its own, and the sum over all devices is the result."""
+        """Split all dimensions. Along a dimension of which a slice takes a large part, devices exchange the edges of
+        their parts; of a small part each device takes its own elements, and the results are summed over devices."""
         kind = dtypes.kind(x.dtype)
         operand: list[str | None] = []
         reach: dict[str, tuple[Reach | None, ...]] = {}
@@ -185,7 +185,7 @@ def _inserted(values: Sequence[Any], position: int, value: Any) -> tuple[Any, ..
 
 
 def check_starts(name: str, starts: Sequence[ArrayType], rank: int) -> None:
-    """Start indices are integer scalars, one for each dimension."""
+    """Raise unless start indices are integer scalars, one for each dimension."""
     if len(starts) != rank:
         raise fail(
             f"{name} got {len(starts)} start indices for an operand of rank {rank}.", fix="give one for each dimension"
@@ -196,12 +196,12 @@ def check_starts(name: str, starts: Sequence[ArrayType], rank: int) -> None:
 
 
 def clamped(starts: Sequence[Any], shape: Sequence[int], sizes: Sequence[int]) -> list[int]:
-    """Start indices clamped so that the slice is inside of the operand."""
+    """Clamp start indices so that the slice is inside of the operand."""
     return [min(max(int(s), 0), n - size) for s, n, size in zip(starts, shape, sizes, strict=True)]
 
 
 def stacked_starts(axis: Axis, starts: Sequence[Any], dims: Sequence[int | None]) -> Any:
-    """Start indices of which some are batched, as one array of shape (batch, rank)."""
+    """Combine start indices, some of them batched, to one array of shape (batch, rank)."""
     columns = []
     dtype = np.dtype(np.int64) if any(get_aval(s).dtype.itemsize > 4 for s in starts) else np.dtype(np.int32)  # type: ignore[attr-defined]
     for start, dim in zip(starts, dims, strict=True):
@@ -215,8 +215,8 @@ def stacked_starts(axis: Axis, starts: Sequence[Any], dims: Sequence[int | None]
 def around_part(
     parts: Parts, x: Any, starts: Sequence[Any], sizes: Sequence[int], owned: Mapping[int, str]
 ) -> tuple[Any, list[Any]]:
-    """The part of this device with zeros (-0.0) around it in the dimensions it owns, enough for a window of `sizes`,
-    and where the window that begins at `starts` of the whole begins there: among the zeros if it is elsewhere."""
+    """Pad the part of this device with zeros (-0.0) in the dimensions it owns, enough for a window of `sizes`; return
+    it with the start in it of the window that begins at `starts` of the whole: among the zeros if it is elsewhere."""
     if not owned:
         return x, list(starts)
     config = tuple((sizes[d], sizes[d], 0) if d in owned else (0, 0, 0) for d in range(len(x.shape)))
@@ -286,8 +286,8 @@ class dynamic_slice(Primitive):
         )
 
     def factors(self, x: ArrayType, *starts: ArrayType, slice_sizes: Any) -> AxisFactors:
-        """In a dimension that a slice does not cover each device reads what of it is its own, and the sum over all
-        devices is the result, since all others read zeros."""
+        """Split all dimensions. Along one that a slice does not cover, each device reads its own elements and zeros
+        elsewhere, and the results are summed over devices."""
         same = [n == size for n, size in zip(x.shape, slice_sizes, strict=True)]
         kind = dtypes.kind(x.dtype)
         operand = tuple(f"d{i}" if whole else f"own{i}" if kind in "biufc" else None for i, whole in enumerate(same))
@@ -304,7 +304,7 @@ class dynamic_slice(Primitive):
         return {**params, "slice_sizes": local_results[0].shape}
 
     def bind_local(self, parts: Parts, args: Sequence[Any], params: Params) -> Sequence[Any]:
-        """What of the slice is in this part, with zeros around it."""
+        """Read the part of the slice that is in this part, with zeros around it."""
         x, *starts = args
         sizes = parts.results[0].shape  # type: ignore[attr-defined]
         owned = {d: name for d, name in parts.split_dims(0).items() if name not in parts.result_names[0]}
@@ -393,7 +393,7 @@ class dynamic_update_slice(Primitive):
         )
 
     def factors(self, x: ArrayType, update: ArrayType, *starts: ArrayType) -> AxisFactors:
-        """In a dimension that the update does not cover each device writes what of it is its own."""
+        """Split all dimensions. Along one that the update does not cover, each device writes its own elements."""
         same = [n == size for n, size in zip(x.shape, update.shape, strict=True)]
         movable = dtypes.kind(x.dtype) in "biufc"
         names = tuple(f"d{i}" if whole or movable else None for i, whole in enumerate(same))
@@ -403,12 +403,13 @@ class dynamic_update_slice(Primitive):
         return AxisFactors((names, updated, *(() for _ in starts)), (names,), inside=inside, reason=reason)
 
     def explicit_factors(self, x: ArrayType, update: ArrayType, *starts: ArrayType) -> AxisFactors:
-        """Parts of the update are those of what it is written over, so both are split alike where it is smaller."""
+        """Split the update like the operand in dimensions where it is smaller, because its parts are written over parts
+        of the operand."""
         smaller = [d for d, (n, size) in enumerate(zip(x.shape, update.shape, strict=True)) if n != size]
         return by_dimension([x.ndim, update.ndim, *(0 for _ in starts)], alike=smaller)
 
     def bind_local(self, parts: Parts, args: Sequence[Any], params: Params) -> Sequence[Any]:
-        """The update written over the part and what is around it."""
+        """Write the update over the part with padding around it, and remove the padding."""
         x, update, *starts = args
         owned = {d: name for d, name in parts.split_dims(0).items() if name not in parts.operand_names[1]}
         padded, starts = around_part(parts, x, starts, update.shape, owned)

@@ -26,12 +26,13 @@ _INT64 = np.dtype(np.int64)
 
 
 def index_dtype(size: Any) -> np.dtype[Any]:
-    """The integer type that counts positions along an axis of `size`."""
+    """Return the integer dtype for positions along an axis of `size`."""
     return _INT64 if isinstance(size, int) and size > 2**31 - 1 else _INT32
 
 
 def sortable(x: np.ndarray) -> list[np.ndarray]:
-    """Arrays, the most significant first, that NumPy sorts as `x` should be: NaN last, -0 like 0, complex by parts."""
+    """Return arrays, the most significant first, by which NumPy sorts like `x`: NaN last, -0 like 0, complex by
+    parts."""
     match dtypes.kind(x.dtype):
         case "c":
             return [x.real, x.imag]
@@ -43,7 +44,8 @@ def sortable(x: np.ndarray) -> list[np.ndarray]:
 
 
 def descending(x: np.ndarray) -> np.ndarray:
-    """Integers that grow as the elements of `x` fall, in the total order of floats: -0 below 0, NaNs equal, on top."""
+    """Return integers that grow as the elements of `x` fall, in the total order of floats: -0 below 0, NaNs equal, on
+    top."""
     (key,) = sortable(x)
     if dtypes.kind(key.dtype) == "f":
         key = np.where(np.isnan(key), np.abs(key.dtype.type(np.nan)), key)
@@ -210,13 +212,13 @@ class top_k(Primitive):
         return top_k(x, k=k, axis=axis + (axis >= dim)), [dim, dim]
 
     def factors(self, x: ArrayType, *, k: int, axis: int) -> AxisFactors:
-        """Along `axis` too: the largest elements of all parts have the largest of all among them."""
+        """Split also along `axis`: the largest elements of all parts contain the largest of all."""
         names = tuple(f"d{i}" for i in range(x.ndim))
         result = tuple(None if i == axis else n for i, n in enumerate(names))
         return AxisFactors((names,), (result, result), inside={names[axis]: 2 * k})
 
     def bind_local(self, parts: Parts, args: Sequence[Any], params: Params) -> Sequence[Any]:
-        """The largest elements of each part with their indices, and of those the largest."""
+        """Find the largest elements of each part with their indices, and then the largest of those."""
         (x,), k, axis = args, params["k"], params["axis"]
         name = parts.operand_names[0][axis]
         if name is None or not parts.split(name):

@@ -25,7 +25,7 @@ class stack(Composite):
             raise fail(f"stack got axis {axis} for operands of rank {len(shape)}.")
         if any(x.shape != shape for x in args):
             raise fail(
-                "All operands of stack have the same shape.",
+                "All operands of stack must have the same shape.",
                 received=" and ".join(x.aval.short() for x in args),
                 fix="broadcast or pad them; concatenate joins arrays along an axis that they have",
             )

@@ -34,7 +34,8 @@ from weft.sharding.factors import AxisFactors
 
 
 def prefixes(combine: Combine, arrays: Sequence[Any], axes: Sequence[int]) -> list[Any]:
-    """All prefixes of arrays, each along its axis, combined by an associative `combine(left, right)` on lists of them.
+    """Return all prefixes of arrays, each along its axis, combined by an associative `combine(left, right)` on lists of
+    them.
 
     Neighbours are combined in pairs and the prefixes of the pairs are found in the same way: they end at every second
     element, and the others need one more step. So the work is linear and the depth logarithmic in the size, which
@@ -59,7 +60,7 @@ def prefixes(combine: Combine, arrays: Sequence[Any], axes: Sequence[int]) -> li
 
 
 def interleaved(even: Any, odd: Any, axis: int) -> Any:
-    """even[0], odd[0], even[1], odd[1], ... along `axis`; there may be one more even than odd."""
+    """Interleave along `axis`: even[0], odd[0], even[1], odd[1], ...; there may be one more even than odd."""
     shape = odd.shape
     count = shape[axis]
     columns = (*shape[: axis + 1], 1, *shape[axis + 1 :])
@@ -75,7 +76,8 @@ _CUMULATED = hero("cumulative")
 
 
 class Cumulative(Primitive):
-    """Result element i reduces the operand's elements up to i (from i on with `reverse`) along `axis`."""
+    """Running reduction: result element i reduces the operand's elements up to i (from i on with `reverse`) along
+    `axis`."""
 
     kinds: ClassVar[str] = "iufc"
     ulp = {"": 2.0}
@@ -89,7 +91,7 @@ class Cumulative(Primitive):
     complex_neutral: ClassVar[bool] = True
 
     def accumulate(self, x: np.ndarray, axis: int) -> np.ndarray:
-        """The running reduction of a NumPy array, already in the type that accumulates."""
+        """Return the running reduction of a NumPy array that is already in the accumulation dtype."""
         raise NotSupportedError(f"{self.name} has no meaning")
 
     def type(self, x: ArrayType, *, axis: int, reverse: bool) -> ArrayType:
@@ -111,16 +113,16 @@ class Cumulative(Primitive):
         return self(x, axis=axis + (axis >= dim), reverse=reverse), dim
 
     def combine(self, x: Any, y: Any) -> Any:
-        """Two elements combined, on arrays."""
+        """Combine two arrays of elements."""
         raise NotSupportedError(f"{self.name} has no combine rule")
 
     def factors(self, x: ArrayType, *, axis: int, reverse: bool) -> AxisFactors:
-        """Along `axis` too: what parts before reduce to is combined with the results of a part."""
+        """Split also along `axis`: `bind_local` combines the totals of the parts before with the results of a part."""
         names = tuple(f"d{i}" for i in range(x.ndim))
         return AxisFactors((names,), (names,), inside={names[axis]: 1})
 
     def bind_local(self, parts: Parts, args: Sequence[Any], params: Params) -> Sequence[Any]:
-        """The results of a part, each combined with what all parts before it reduce to."""
+        """Compute the results of a part, each combined with the total of all parts before it."""
         (x,), axis, reverse = args, params["axis"], params["reverse"]
         name = parts.operand_names[0][axis]
         out = self(x, **params)
@@ -146,11 +148,11 @@ class Cumulative(Primitive):
         return _CUMULATED
 
     def neutral(self, dtype: Any) -> Any:
-        """What leaves every number as it is."""
+        """Return the value that leaves every number unchanged."""
         raise NotSupportedError(f"{self.name} has no neutral element")
 
     def emit(self, builder: Any, x: Any, y: Any) -> Any:
-        """Two elements combined, over an abstract builder."""
+        """Combine two elements over an abstract builder."""
         return getattr(builder, self.operation or "")(x, y)
 
     def samples(self) -> Any:
@@ -187,7 +189,7 @@ class cumsum(Cumulative):
 
 
 class Scanned(Cumulative):
-    """A running reduction whose derivative is that of its definition: prefixes found by combining pairs."""
+    """Running reduction with the derivative of its definition: prefixes found by combining pairs."""
 
     def decompose(self, x: Any, *, axis: int, reverse: bool) -> Any:
         ordered = rev(x, dimensions=(axis,)) if reverse else x
@@ -329,7 +331,7 @@ class cumlogsumexp(Scanned):
 
 
 def log_add_exp(x: Any, y: Any) -> Any:
-    """`log(exp(x) + exp(y))` of two arrays of one shape, without overflow."""
+    """Return `log(exp(x) + exp(y))` of two arrays of one shape, without overflow."""
     if dtypes.kind(x.dtype) == "c":
         largest = max_(real(x), real(y))
         largest = where(is_finite(largest), largest, constant_like(largest, 0))

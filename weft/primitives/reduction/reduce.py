@@ -1,4 +1,4 @@
-"""Reductions by addition, what all reductions share, and the helper that sums away what broadcasting added."""
+"""Reductions by addition, the base of all reductions, and the sum that undoes a broadcast."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class reduce_sum(CheckedReduction):
 
 
 def unbroadcast(cotangent: Any, aval: ArrayType) -> Any:
-    """The cotangent of an operand that may have been a scalar used against a whole tensor."""
+    """Sum a cotangent to the shape of its operand, which may have been a scalar next to full shapes."""
     shape = np.shape(cotangent)
     if shape == aval.shape:
         return cotangent

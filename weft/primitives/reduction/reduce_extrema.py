@@ -30,7 +30,7 @@ from weft.sharding.factors import AxisFactors
 
 @functools.lru_cache(maxsize=256)
 def lowest(dtype: Any) -> np.ndarray:
-    """The neutral element of max: minus infinity where the dtype has it, else its smallest value."""
+    """Return the neutral element of max: minus infinity if the dtype has it, else its smallest value."""
     match dtypes.kind(dtype):
         case "b":
             return np.zeros((), dtype)
@@ -42,7 +42,7 @@ def lowest(dtype: Any) -> np.ndarray:
 
 @functools.lru_cache(maxsize=256)
 def highest(dtype: Any) -> np.ndarray:
-    """The neutral element of min: infinity where the dtype has it, else its largest value."""
+    """Return the neutral element of min: infinity if the dtype has it, else its largest value."""
     match dtypes.kind(dtype):
         case "b":
             return np.ones((), dtype)
@@ -56,12 +56,13 @@ def _has_infinity(dtype: Any) -> bool:
 
 
 def least(dtype: Any) -> np.ndarray:
-    """What no number is below: complex numbers are compared by their real parts, then by their imaginary parts."""
+    """Return a value that no number is below: complex numbers are compared by their real parts, then by their imaginary
+    parts."""
     return np.array(complex(-np.inf, -np.inf), dtype) if dtypes.kind(dtype) == "c" else lowest(dtype)
 
 
 def greatest(dtype: Any) -> np.ndarray:
-    """What no number is above."""
+    """Return a value that no number is above."""
     return np.array(complex(np.inf, np.inf), dtype) if dtypes.kind(dtype) == "c" else highest(dtype)
 
 
@@ -165,19 +166,19 @@ class ArgReduce(Primitive):
         return self(x, axes=lifted, index_dtype=index_dtype), remaining_axes(len(x.shape), lifted).index(dim)
 
     def factors(self, x: ArrayType, *, axes: tuple[int, ...], index_dtype: Any) -> AxisFactors:
-        """Along the axis too: of the extreme elements of all parts the first is the result."""
+        """Split also along the axis: the result is the first of the extreme elements of all parts."""
         names = tuple(f"d{i}" for i in range(x.ndim))
         remaining = tuple(names[i] for i in remaining_axes(x.ndim, axes))
         return AxisFactors((names,), (remaining,), inside={names[axes[0]]: 2})
 
     def explicit_factors(self, x: ArrayType, *, axes: tuple[int, ...], index_dtype: Any) -> AxisFactors:
-        """Along the axis every device has the result."""
+        """Replicate the result over the devices along a split axis."""
         names = tuple(f"d{i}" for i in range(x.ndim))
         remaining = tuple(names[i] for i in remaining_axes(x.ndim, axes))
         return AxisFactors((names,), (remaining,), {names[axes[0]]: self.name})
 
     def bind_local(self, parts: Parts, args: Sequence[Any], params: Params) -> Sequence[Any]:
-        """The extreme element of each part with its index, and of those the first extreme one."""
+        """Find the extreme element of each part with its index, and then the first extreme one of those."""
         (x,), (axis,), dtype = args, params["axes"], params["index_dtype"]
         name = parts.operand_names[0][axis]
         if name is None or not parts.split(name):

@@ -33,7 +33,7 @@ Combine = Callable[[list[Any], list[Any]], list[Any]]
 
 
 def flattened(x: Any, axes: tuple[int, ...]) -> Any:
-    """`x` with `axes` merged into one, the first."""
+    """Merge `axes` of `x` into one, the first."""
     remaining = remaining_axes(len(x.shape), axes)
     order = (*axes, *remaining)
     if order != tuple(range(len(order))):
@@ -43,7 +43,7 @@ def flattened(x: Any, axes: tuple[int, ...]) -> Any:
 
 
 def part(x: Any, start: int, stop: int, step: int = 1, axis: int = 0) -> Any:
-    """`x[start:stop:step]` along `axis`."""
+    """Return `x[start:stop:step]` along `axis`."""
     shape = x.shape
     starts, limits, strides = [0] * len(shape), list(shape), [1] * len(shape)
     starts[axis], limits[axis], strides[axis] = start, stop, step
@@ -52,7 +52,7 @@ def part(x: Any, start: int, stop: int, step: int = 1, axis: int = 0) -> Any:
 
 
 def reduced(combine: Combine, arrays: Sequence[Any]) -> list[Any]:
-    """Arrays reduced over their first axis, which is not empty: neighbours are combined in pairs until one is left.
+    """Reduce arrays over their first axis, which is not empty: combine neighbours in pairs until one is left.
 
     `combine(left, right)` takes and returns lists of arrays of one shape and must be associative; order is preserved.
     """
@@ -70,7 +70,7 @@ def reduced(combine: Combine, arrays: Sequence[Any]) -> list[Any]:
 
 
 def apply_everywhere(jaxpr: Jaxpr, args: Sequence[Any]) -> list[Any]:
-    """A function of scalars applied to each element of arrays of one shape, under the active trace."""
+    """Apply a function of scalars to each element of arrays of one shape, under the active trace."""
     shape = get_aval(args[0]).shape  # type: ignore[attr-defined]
     if not shape or is_elementwise(jaxpr):
         results = replay(jaxpr, *args)
@@ -87,7 +87,7 @@ def apply_everywhere(jaxpr: Jaxpr, args: Sequence[Any]) -> list[Any]:
 
 
 def is_elementwise(jaxpr: Jaxpr) -> bool:
-    """Whether a jaxpr on scalars can be run on arrays as it is."""
+    """Return whether a jaxpr on scalars can run on arrays unchanged."""
 
     def compute() -> tuple[bool]:
         return (not jaxpr.constvars and all(isinstance(e.primitive, Elementwise) for e in jaxpr.eqns),)
@@ -98,14 +98,15 @@ def is_elementwise(jaxpr: Jaxpr) -> bool:
 def evaluated(
     definition: Callable[..., Sequence[Any]], arrays: Sequence[np.ndarray], **params: Any
 ) -> list[np.ndarray]:
-    """A definition by other operations, run on NumPy arrays. Values on the way are not checked for nans: compiled
-    code combines elements in another order."""
+    """Evaluate a definition on NumPy arrays. Intermediate values are not checked for nan, because compiled code
+    combines elements in another order."""
     with active(EVALUATION), allow_nans():
         return [np.asarray(storage_array(r)) for r in definition(*arrays, **params)]
 
 
 def check_computation(name: str, jaxpr: Jaxpr, operands: Sequence[ArrayType], initial: Sequence[ArrayType]) -> None:
-    """Operands must have one shape, initial values be scalars of their dtypes, and the jaxpr map pairs to one."""
+    """Raise unless operands have one shape, initial values are scalars of their dtypes, and the jaxpr maps pairs to
+    one."""
     if any(t.shape != operands[0].shape for t in operands):
         raise fail(f"{name} needs operands of one shape, got {', '.join(t.short() for t in operands)}.")
     if any(t.shape for t in initial):
@@ -189,7 +190,7 @@ class reduce(Primitive):
 
 
 def halves(values: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-    """The operands and the initial values."""
+    """Split operands into arrays and initial values."""
     middle = len(values) // 2
     return list(values[:middle]), list(values[middle:])
 

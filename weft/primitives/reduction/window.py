@@ -1,4 +1,4 @@
-"""Reductions over sliding windows, and choosing an element of each window to read from or to add to."""
+"""Reductions over sliding windows, and selection of an element of each window to read from or to add to."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def geometry(
     base_dilation: tuple[int, ...] | None = None,
     window_dilation: tuple[int, ...] | None = None,
 ) -> list[Window]:
-    """One description of the windows for each dimension of an operand."""
+    """Return a `Window` for each dimension of an operand."""
     ones = (1,) * len(shape)
     rows = zip(
         shape, window_dimensions, window_strides, padding, base_dilation or ones, window_dilation or ones, strict=True
@@ -67,7 +67,7 @@ def geometry(
 
 
 def check_parameters(name: str, shape: Shape, params: Params) -> list[Window]:
-    """The windows over an operand; errors for wrong sizes, strides and dilations."""
+    """Return the windows over an operand; raise for wrong sizes, strides and dilations."""
     for key in WINDOW_PARAMETERS:
         values = params.get(key)
         if values is None:
@@ -80,7 +80,7 @@ def check_parameters(name: str, shape: Shape, params: Params) -> list[Window]:
 
 
 def check_windows(name: str, shape: Shape, params: Params) -> list[Window]:
-    """The windows over an operand; errors for any wrong parameter."""
+    """Return the windows over an operand; raise for any wrong parameter."""
     windows = check_parameters(name, shape, params)
     if any(isinstance(w.padded, int) and w.padded < 0 for w in windows):
         raise fail(
@@ -91,23 +91,23 @@ def check_windows(name: str, shape: Shape, params: Params) -> list[Window]:
 
 
 def counts(windows: Sequence[Window]) -> Shape:
-    """How many windows there are along each dimension."""
+    """Return the number of windows along each dimension."""
     return tuple(w.count for w in windows)
 
 
 def padding_config(windows: Sequence[Window]) -> tuple[tuple[Any, Any, int], ...]:
-    """The padding between and around the elements of the operand."""
+    """Return the padding between and around the elements of the operand."""
     return tuple((w.low, w.high, w.lhs_dilation - 1) for w in windows)
 
 
 def with_padding(x: np.ndarray, value: np.ndarray, windows: Sequence[Window]) -> np.ndarray:
-    """A NumPy operand with `value` as padding between and around its elements."""
+    """Pad a NumPy operand with `value` between and around its elements."""
     operation: Any = pad
     return operation.eval(x, value, padding_config=padding_config(windows))
 
 
 def inserted(dim: int, params: Params) -> Params:
-    """Window parameters with a dimension at `dim` along which windows have size 1."""
+    """Insert a dimension at `dim` into window parameters, along which windows have size 1."""
     result = dict(params)
     for key in WINDOW_PARAMETERS:
         values = params.get(key)
@@ -117,12 +117,12 @@ def inserted(dim: int, params: Params) -> Params:
 
 
 def untouched(windows: Sequence[Window]) -> Names:
-    """A factor name for each dimension in which every window is one element of the operand."""
+    """Return a factor name for each dimension in which every window is one element of the operand, else None."""
     return tuple(f"d{i}" if w.is_one else None for i, w in enumerate(windows))
 
 
 def elements(x: np.ndarray, window: Window, axis: int) -> Any:
-    """For each element of a window along `axis`, its values in all windows."""
+    """Yield, for each element of a window along `axis`, its values in all windows."""
     for i in range(window.window):
         start = i * window.rhs_dilation
         stop = start + max(0, (window.count - 1) * window.stride + 1)
@@ -144,7 +144,7 @@ class WindowReduction(Primitive):
     operation: ClassVar[str]
 
     def initial(self, dtype: Any) -> Any:
-        """The neutral element, as a value of `dtype`."""
+        """Return the neutral element, as a value of `dtype`."""
         raise NotSupportedError(f"{self.name} has no neutral element")
 
     def type(self, x: ArrayType, **params: Any) -> ArrayType:
@@ -190,7 +190,7 @@ class WindowReduction(Primitive):
 
 
 def window_samples() -> Any:
-    """Operands whose windows have no ties, and window parameters of every sort."""
+    """Yield operands whose windows have no ties, with window parameters of every kind."""
     x = np.array([[2.0, -1.5, 3.25, 0.5], [-2.25, 1.0, 0.25, 2.75], [-0.5, 1.75, -1.0, 3.75]], np.float32)
 
     def parameters(size: Any, stride: Any, padding: Any, base: Any = None, dilation: Any = None) -> Params:
@@ -363,7 +363,7 @@ def runs(jaxpr: Jaxpr, values: list[Any], axis: int, window: Window) -> list[Any
     wanted: int = window.window  # type: ignore[assignment]
 
     def extended(left: list[Any], right: list[Any], distance: int, length: int) -> list[Any]:
-        """Runs followed by those that start `distance` elements later, `length` elements together."""
+        """Combine runs with those that start `distance` elements later, to `length` elements together."""
         room, offset = size - (length - 1) * step, distance * step
         first = [part(v, 0, room, 1, axis) for v in left]
         return apply_everywhere(jaxpr, [*first, *(part(v, offset, offset + room, 1, axis) for v in right)])
@@ -384,9 +384,9 @@ def runs(jaxpr: Jaxpr, values: list[Any], axis: int, window: Window) -> list[Any
 
 
 def chosen(operand: np.ndarray, keep: Callable[[Any, Any], Any], windows: Sequence[Window]) -> np.ndarray:
-    """The position, in row-major order, of the element chosen in each window; -1 where a window holds only padding.
+    """Return the position, in row-major order, of the element selected in each window; -1 if a window has only padding.
 
-    Going through a window, the element chosen so far stays while `keep(chosen, next)` holds.
+    Going through a window, the element selected so far stays while `keep(selected, next)` holds.
     """
     positions = np.arange(operand.size).reshape(operand.shape)
     all_positions = _by_element(with_padding(positions, np.array(-1), windows), windows)
@@ -399,7 +399,7 @@ def chosen(operand: np.ndarray, keep: Callable[[Any, Any], Any], windows: Sequen
 
 
 def _by_element(x: np.ndarray, windows: Sequence[Window]) -> list[np.ndarray]:
-    """For each element of the window, in row-major order, its values in all windows."""
+    """Return, for each element of the window in row-major order, its values in all windows."""
     parts = [x]
     for axis, window in enumerate(windows):
         parts = [piece for p in parts for piece in elements(p, window, axis)]

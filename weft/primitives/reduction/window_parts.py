@@ -1,4 +1,4 @@
-"""Windows over a dimension that is split: what devices read of their neighbours' parts, and their own windows."""
+"""Windows over a dimension that is split: the neighbours' elements that devices read, and their own windows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OVERLAP = "windows reach over the borders of parts"
 
 
 def window_factors(windows: Sequence[Window], operands: int, scalars: int, results: int) -> AxisFactors:
-    """Factors of operands and results with a dimension for each window, and of scalars after the operands."""
+    """Return factors of operands and results with a dimension for each window, and of scalars after the operands."""
     names: Names = tuple(f"d{i}" if w.is_one or w.is_known else None for i, w in enumerate(windows))
     reach: dict[str, tuple[Reach | None, ...]] = {
         f"d{i}": (w.reach_of_result(),) * operands + (None,) * scalars
@@ -34,7 +34,8 @@ def window_factors(windows: Sequence[Window], operands: int, scalars: int, resul
 def local_windows(
     parts: Parts, args: Sequence[Any], params: Params, fills: Sequence[Any]
 ) -> tuple[list[Any], dict[str, Any]]:
-    """Operands as the windows of this device read them, with `fills` for padding, and the parameters for these."""
+    """Return the operands as the windows of this device read them, with `fills` for padding, and the parameters for
+    these."""
     xs, padding = list(args), list(params["padding"])
     for d, name in parts.split_dims(0).items():
         if name in parts.reach:
@@ -51,8 +52,8 @@ def local_windows(
 
 
 def chosen_factors(windows: Sequence[Window], scatters: bool) -> AxisFactors:
-    """Factors of operations that choose an element of each window: to read it of the first operand, or to add the first
-    operand to it."""
+    """Return factors of operations that select an element of each window: to read it from the first operand, or to add
+    the first operand to it."""
     names: list[str | None] = []
     reach: dict[str, tuple[Reach | None, ...]] = {}
     for i, w in enumerate(windows):
@@ -68,20 +69,20 @@ def chosen_factors(windows: Sequence[Window], scatters: bool) -> AxisFactors:
 
 
 def ends_repeat(w: Window) -> bool:
-    """Whether each window that reaches over an end of the operand has the element at that end."""
+    """Return whether each window that reaches over an end of the operand contains the element at that end."""
     inside = w.low < w.extent and (w.count - 1) * w.stride - w.low < w.size
     return inside and w.lhs_dilation == w.rhs_dilation == 1
 
 
 def reach_of_source(w: Window) -> Reach:
-    """The windows that each element of the operand is in."""
+    """Return the windows that contain each element of the operand."""
     low = w.extent - 1 - w.low
     return Reach(w.count, w.size, w.lhs_dilation, low, w.extent, w.stride)  # type: ignore[arg-type]
 
 
 def reach_around(w: Window) -> Reach:
-    """The elements of all windows that the elements of a part of the operand are in: from the first element of the
-    first window, which is before the first of the part, to the last one of the last window."""
+    """Return the elements of all windows that contain elements of a part of the operand: from the first element of the
+    first window, before the part, to the last one of the last window."""
     first = reach_of_source(w).low // w.stride * w.stride
     last = (w.low - w.lhs_dilation) // w.stride * w.stride
     extent = w.lhs_dilation + first + last + w.extent
@@ -89,7 +90,8 @@ def reach_around(w: Window) -> Reach:
 
 
 def local_gather(parts: Parts, args: Sequence[Any], params: Params) -> tuple[list[Any], dict[str, Any]]:
-    """Operands of `select_and_gather_add` as the windows of this device read them, and the parameters for these."""
+    """Return operands of `select_and_gather_add` as the windows of this device read them, and the parameters for
+    these."""
     xs, padding = list(args), list(params["padding"])
     for d, name in parts.split_dims(0).items():
         if name in parts.reach:
@@ -101,8 +103,7 @@ def local_gather(parts: Parts, args: Sequence[Any], params: Params) -> tuple[lis
 
 
 def repeated(parts: Parts, x: Any, dim: int, name: str, halo: Halo, pads: tuple[bool, bool]) -> Any:
-    """What a device reads, with the operand's first element for those before it and its last for those after it, if
-    windows reach over this end."""
+    """Replace elements read beyond the operand by its first or last element, at the ends that windows reach over."""
     first, size = affine(parts.position(parts.split(name)), halo.stride, -halo.low), halo.reach.size
     for reaches, compare, bound, end in zip(pads, ("lt", "ge"), (0, size), (0, size - 1), strict=True):
         if reaches:
@@ -116,8 +117,8 @@ def repeated(parts: Parts, x: Any, dim: int, name: str, halo: Halo, pads: tuple[
 
 
 def local_scatter(parts: Parts, args: Sequence[Any], params: Params, primitive: Any, pads: Sequence[Any]) -> Any:
-    """`select_and_scatter_add` of all windows that elements of this part are in, of which it retains the part. `pads`
-    says over which ends of each dimension windows reach."""
+    """Bind `select_and_scatter_add` to all windows that contain elements of this part, and keep the part. `pads` marks
+    the ends of each dimension that windows reach over."""
     (source, x), padding = args, list(params["padding"])
     split = {d: name for d, name in parts.split_dims(1).items() if name in parts.reach}
     found: dict[int, Halo] = {}
@@ -133,8 +134,8 @@ def local_scatter(parts: Parts, args: Sequence[Any], params: Params, primitive: 
 
 
 def own_elements(parts: Parts, x: Any, dim: int, name: str, halo: Halo, pads: tuple[bool, bool]) -> Any:
-    """Of what was added to the elements of a part and those around it, that of the part. What was added to elements
-    that stand for the first or the last one is added to these."""
+    """Return a part's share of the sums for its elements and those around it. Sums for elements that stand for the
+    first or the last one are added to these."""
     first, size, shape = affine(parts.position(parts.split(name)), halo.stride, -halo.low), halo.reach.size, x.shape
     nothing = np.zeros((), dtypes.storage(x.dtype))
     around = tuple(d for d in range(len(shape)) if d != dim)
