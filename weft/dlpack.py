@@ -16,7 +16,7 @@ from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.base.publish import publish as _publish
 from weft.ir.types import array_type
 from weft.runtime.array import adopted, copied
-from weft.runtime.borrowing import from_gpu, from_host
+from weft.runtime.borrowing import from_device, from_host
 from weft.runtime.device import default_placement
 from weft.runtime.dlpack import is_exchanged
 from weft.trace.array import Array
@@ -57,7 +57,7 @@ def from_dlpack(external_array: Any, device: Any = None, copy: bool | None = Non
         return external_array if device is None else device_put(external_array, device)
     value = from_host(external_array)
     if value is None:
-        found = from_gpu(external_array, copy)
+        found = from_device(external_array, copy)
         return found if device is None else device_put(found, device)
     converted = conversion.canonical_array(value)
     if converted is not value and copy is False:

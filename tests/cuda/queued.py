@@ -14,11 +14,11 @@ import numpy as np
 from tests.cuda.simulated import SimulatedDriver
 from tests.cuda.stand_ins.nccl import NcclStandIn
 from tests.cuda.stand_ins.network import Network
-from weft.runtime import backend
 from weft.runtime.cuda import communicators, driver
-from weft.runtime.cuda.backend import CudaBackend
 from weft.runtime.cuda.libraries.nccl import Nccl
+from weft.runtime.cuda.memory_backend import CudaMemoryBackend
 from weft.runtime.cuda.unfinished import wait_for_others
+from weft.runtime.memory_backend import memory_backends
 
 # What is started and not waited for.
 STARTED = ("copy", "copy_rows", "fill", "set_word", "launch", "call", "start", "collective", "copy_in_stream")
@@ -155,6 +155,6 @@ def install(count: int, sees: Sequence[int] | None = None) -> tuple[dict[int, Qu
     replaced: Any = driver
     replaced.count, replaced.hardware_of = lambda: len(names), names.__getitem__
     replaced.name_of = lambda index: "simulated"
-    backend._loaded["gpu"] = CudaBackend(driver_of)
+    memory_backends.loaded["gpu"] = CudaMemoryBackend(driver_of)
     communicators.nccl = lambda: library  # type: ignore[assignment]
     return drivers, stand_in

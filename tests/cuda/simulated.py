@@ -33,15 +33,17 @@ from weft.compiler.target.cuda.node_code import Advances, Chooses, Holds, NodeCo
 from weft.compiler.target.cuda.ptx import ptx
 from weft.compiler.target.cuda.targets import hopper
 from weft.compiler.target.target import Target
-from weft.runtime import backend, device, layouts, sharded
+from weft.runtime import device, layouts, platforms, sharded
 from weft.runtime.cuda import communicators
-from weft.runtime.cuda.backend import CudaBackend
 from weft.runtime.cuda.code import Code, GpuCode
+from weft.runtime.cuda.devices import CudaPlatform
 from weft.runtime.cuda.graph_plan import known_nodes
 from weft.runtime.cuda.interrupts import Interrupts
 from weft.runtime.cuda.libraries.calls import LibraryCalls, PreparedCall
 from weft.runtime.cuda.libraries.routines import ROUTINES
 from weft.runtime.cuda.memory import ALIGNMENT
+from weft.runtime.cuda.memory_backend import CudaMemoryBackend
+from weft.runtime.memory_backend import memory_backends
 from weft.sharding.device import Device
 
 STAND_INS: dict[str, Callable[[Any], StandIn]] = {
@@ -485,6 +487,14 @@ class SimulatedLoop:
                     raise AssertionError(row)
 
 
+class SimulatedPlatform(CudaPlatform):
+    """The GPUs that a test has, which no driver counts."""
+
+    def __init__(self, gpus: Sequence[Device]) -> None:
+        super().__init__()
+        self._found = tuple(gpus)
+
+
 @contextmanager
 def simulated_gpus(
     monkeypatch: pytest.MonkeyPatch, count: int, capacity: int = 1 << 30
@@ -492,12 +502,12 @@ def simulated_gpus(
     """A process with some GPUs, and their drivers."""
     gpus = [Device(i, "gpu", 0, "simulated", i) for i in range(count)]
     drivers = [SimulatedDriver(i, capacity) for i in range(count)]
-    monkeypatch.setattr(device, "_gpus", lambda: tuple(gpus))
+    monkeypatch.setitem(platforms.platforms.loaded, "gpu", SimulatedPlatform(gpus))
     monkeypatch.setattr(device, "_placements", {k: v for k, v in device._placements.items() if k[0].platform == "cpu"})
     monkeypatch.setattr(layouts, "_layouts", Memo(64))
     monkeypatch.setattr(sharded, "_splits", Memo(64))
     monkeypatch.setattr(communicators, "_communicators", {})
-    monkeypatch.setitem(backend._loaded, "gpu", CudaBackend(lambda index: drivers[index]))
+    monkeypatch.setitem(memory_backends.loaded, "gpu", CudaMemoryBackend(lambda index: drivers[index]))
     yield list(zip(gpus, drivers, strict=True))
 
 

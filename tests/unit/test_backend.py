@@ -11,9 +11,11 @@ import pytest
 
 import weft
 import weft.numpy as wnp
-from weft.runtime.backend import backend_of, platforms
-from weft.runtime.cpu.backend import CpuBackend
+from weft.runtime.cpu.memory_backend import CpuMemoryBackend
 from weft.runtime.device import HOME, placement_of
+from weft.runtime.execution_backend import execution_backend, execution_backends
+from weft.runtime.memory_backend import memory_backend, memory_backends
+from weft.runtime.platforms import platforms
 from weft.sharding.device import Device
 
 FIRST = weft.devices()[0]
@@ -33,7 +35,7 @@ def called(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return call
 
     for name in ("adopt", "copy_from_host", "copy_to_host", "copy_between", "wait", "is_ready", "donated_memory"):
-        monkeypatch.setattr(CpuBackend, name, recorded(name, getattr(CpuBackend, name)))
+        monkeypatch.setattr(CpuMemoryBackend, name, recorded(name, getattr(CpuMemoryBackend, name)))
     return names
 
 
@@ -81,8 +83,8 @@ def test_donated_memory_is_the_backend_s(called: list[str]) -> None:
 
 
 def test_memory_is_freed_when_nobody_refers_to_it() -> None:
-    memory = backend_of(FIRST).memory(FIRST)
-    assert memory is HOME.memory is placement_of(FIRST, True).memory and HOME.backend is backend_of(FIRST)
+    memory = memory_backend(FIRST).memory(FIRST)
+    assert memory is HOME.memory is placement_of(FIRST, True).memory and HOME.memory_backend is memory_backend(FIRST)
     memory.clear()
     address, block = memory.allocate(1 << 16)
     assert block.address == address and HOME.memory.pool.bytes == 0
@@ -94,6 +96,7 @@ def test_memory_is_freed_when_nobody_refers_to_it() -> None:
 
 
 def test_a_device_of_another_platform_has_no_backend() -> None:
-    assert platforms() == ["cpu", "gpu"]
-    with pytest.raises(weft.errors.ArgumentError, match="No backend is registered"):
-        backend_of(Device(0, "quantum", 0, "none"))
+    assert platforms.names() == memory_backends.names() == execution_backends.names() == ["cpu", "gpu"]
+    for find, what in ((memory_backend, "memory backend"), (execution_backend, "execution backend")):
+        with pytest.raises(weft.errors.ArgumentError, match=f"No {what} is registered"):
+            find(Device(0, "quantum", 0, "none"))

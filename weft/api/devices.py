@@ -18,6 +18,7 @@ from weft.runtime.array import ConcreteArray, from_numpy, put
 from weft.runtime.device import Placement, placement_of
 from weft.runtime.guards import explicit_transfers, transferred
 from weft.runtime.held import HeldArray, live_arrays as all_live_arrays
+from weft.runtime.platforms import canonical_name
 from weft.runtime.processes import world
 from weft.runtime.sharded import ShardedArray, split
 from weft.sharding import Mesh, NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
@@ -151,7 +152,7 @@ def live_arrays(platform: str | None = None) -> list[HeldArray]:
     >>> any(a is x for a in weft.live_arrays())
     True
     """
-    wanted = {"cuda": "gpu"}.get(platform or "", platform)
+    wanted = None if platform is None else canonical_name(platform)
     return [x for x in all_live_arrays() if wanted is None or any(d.platform == wanted for d in x.devices())]
 
 

@@ -26,14 +26,14 @@ from weft.ir.types import ArrayType, array_type
 from weft.runtime.array import ConcreteArray, PlacedArray, put
 from weft.runtime.device import HOME, Placement
 from weft.runtime.evaluate import check_donated_once, donate
+from weft.runtime.execution_backend import execution_backend
 from weft.runtime.promise import BORROWED
 from weft.runtime.sharded import ShardedArray
 from weft.runtime.spmd import SpmdProgram, memory_of, run
 from weft.sharding.shardings import Sharding
 
 if TYPE_CHECKING:
-    from weft.runtime.backend import QueuedCall
-    from weft.runtime.cpu.executable import Executable
+    from weft.runtime.execution_backend import Executable, QueuedCall
 
 # Generating longer functions costs more than they save.
 MOST_LEAVES = 2000
@@ -60,13 +60,16 @@ def dispatcher(
     writer = _Writer(types, flags, placements)
     writer.arguments(call)
     # Constants of another platform are copied once, for all calls.
-    constants = tuple(c if c._placement.backend is placement.backend else put(c, placement) for c in constants)
+    constants = tuple(
+        c if c._placement.memory_backend is placement.memory_backend else put(c, placement) for c in constants
+    )
     writer.constant(constants)
+    backend = execution_backend(placement.device)
     if config.cpu_enable_async_dispatch and not config.profiling:
-        queued = placement.backend.queued_call(executable, constants, flags, placement)
+        queued = backend.queued_call(executable, constants, flags, placement)
         if queued is not None:
             writer.queued_call(executable, queued, out_tree)
-    results = placement.backend.write_call(writer.source, executable, constants, writer.leaves, flags, placement)
+    results = backend.write_call(writer.source, executable, constants, writer.leaves, flags, placement)
     writer.line(f"return {built(writer.source, out_tree, results)}")
     function: Dispatcher = writer.source.function("dispatch", "args, kwargs")
     return function

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from weft.api import ref_arguments
 from weft.api.automatic import Proposal
@@ -25,6 +25,7 @@ from weft.api.staged import StagedFunction
 from weft.api.stages import Lowered, Origin, Traced, with_structs
 from weft.api.staging import stage_call
 from weft.base.errors import message
+from weft.base.lazy import lazy
 from weft.base.settings import config, default_device
 from weft.base.source import user_line, user_location
 from weft.base.tracebacks import boundary, conceal
@@ -38,12 +39,18 @@ from weft.runtime.array import ConcreteArray, put
 from weft.runtime.device import HOME, Placement, placement_of
 from weft.runtime.evaluate import run_call
 from weft.runtime.execute import executable_of
+from weft.runtime.execution_backend import execution_backend
 from weft.runtime.placing import check_on_mesh, common_placement, used_arguments
 from weft.runtime.sharded import ShardedArray
 from weft.runtime.spmd import SpmdProgram
 from weft.sharding.mesh import Mesh
 from weft.trace.refs import Ref, check_no_refs_twice, check_not_both
 from weft.trace.tracer import Tracer
+
+if TYPE_CHECKING:
+    from weft.api import dispatch
+else:
+    dispatch = lazy("weft.api.dispatch")
 
 # The call of a signature that generates a dispatcher for it.
 CALLS_BEFORE_DISPATCH = 2
@@ -169,15 +176,14 @@ class JitFunction:
         key = (config.call_key(), placements)  # a dispatcher is valid for these settings only
         if key not in staged.dispatchers:
             # Imported here since it loads the compiler, which programs that never jit do not need.
-            from weft.api.dispatch import dispatcher, spmd_dispatcher
 
             found = None
             if max(call.in_tree.depth, staged.out_tree.depth) <= DEEPEST_DISPATCH:
                 if isinstance(where, SpmdProgram):
-                    found = spmd_dispatcher(where, staged, call, placements)
+                    found = dispatch.spmd_dispatcher(where, staged, call, placements)
                 else:
                     executable = executable_of(staged.jaxpr, staged.donated, where.device)
-                    found = dispatcher(executable, staged, call, placements, where)
+                    found = dispatch.dispatcher(executable, staged, call, placements, where)
             staged.dispatchers[key] = found
         if (found := staged.dispatchers[key]) is not None:
             self._table.add(found, args, kwargs, is_timed=config.profiling)
@@ -317,7 +323,9 @@ class JitFunction:
         return staged
 
     def _can_be_automatic(self, call: Call, signature: Signature) -> bool:
-        """Return whether sizes of a call may become symbols: only on one CPU and without special options."""
+        """Return whether sizes of a call may become symbols: only on a device whose programs can have
+        them, and without special options.
+        """
         if config.symbolic_sizes != "auto" or type(self) is not JitFunction or signature.axes:
             return False
         if config.checks == "all":  # checks of indices compare with numbers
@@ -326,7 +334,10 @@ class JitFunction:
         special = (options.contract, options.device, options.in_shardings, options.out_shardings, config.mesh)
         if any(option is not None for option in special):
             return False
-        return all(type(leaf) is not ShardedArray and get_place(leaf).device.platform == "cpu" for leaf in call.leaves)
+        return all(
+            type(leaf) is not ShardedArray and execution_backend(get_place(leaf).device).has_symbolic_sizes
+            for leaf in call.leaves
+        )
 
     def _stage_for_all_sizes(self, call: Call, signature: Signature) -> StagedFunction | None:
         """Stage the function for symbolic sizes and instantiate it at those of this call; None if each size has its

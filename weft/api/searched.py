@@ -19,6 +19,7 @@ from weft.base.source import user_line
 from weft.base.tracebacks import boundary
 from weft.ir.context import EVALUATION, context
 from weft.ir.types import ShapeDtypeStruct, get_aval
+from weft.runtime.execution_backend import execution_backend
 from weft.sharding.mesh import AxisType
 
 logger = logging.getLogger("weft")
@@ -80,8 +81,7 @@ class SearchedFunction:
         shapes = tree.map(struct, args)
         key = (mesh, tree.structure(shapes), tuple((s.shape, s.dtype, s.weak_type) for s in tree.leaves(shapes)))
         if key not in self._known:
-            platform = mesh.device_tuple[0].platform  # type: ignore[union-attr]
-            machine = "cpu" if platform == "cpu" else "h100"
+            machine = execution_backend(mesh.device_tuple[0]).machine  # type: ignore[union-attr]
             self.found = Search.run(
                 self._function, *shapes, mesh=mesh, machine=machine, donate_argnums=self._options.donate_argnums or None
             )

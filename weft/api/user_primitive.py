@@ -20,7 +20,9 @@ from weft.ir.primitive import Axis, No, Params, Primitive, missing
 from weft.ir.registry import all_primitives
 from weft.ir.types import ArrayType, ShapeDtypeStruct, Type, array_type
 from weft.ir.zeros import Zero
+from weft.runtime.device import CPU
 from weft.runtime.held import HeldArray
+from weft.runtime.platforms import is_platform_name
 from weft.transforms.batch import apply_batched
 from weft.transforms.jvp import push_forward
 
@@ -365,6 +367,6 @@ def register_lowering(
     if not hasattr(prim, "rules"):
         what = f"The lowering of `{prim.name}` is built in and cannot be replaced."
         raise NotSupportedError(what, fix="an operation of its own, by weft.extend.core.Primitive", at=user_line())
-    if isinstance(rule, LoweredFunction) and platform in (None, "cpu", "cuda", "gpu"):
-        if platform in (None, "cpu") or "lowering" not in prim.rules:
+    if isinstance(rule, LoweredFunction) and (platform is None or is_platform_name(platform)):
+        if platform in (None, CPU.platform) or "lowering" not in prim.rules:
             prim.rules["lowering"] = rule.bound_to(prim)

@@ -10,9 +10,10 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from weft.base import events
+from weft.base.lazy import lazy
 from weft.base.settings import config
 from weft.base.spans import measured
 from weft.compiler import cache
@@ -25,6 +26,13 @@ from weft.compiler.target.target import Target
 from weft.ir.at_sizes import JaxprAtSizes
 from weft.ir.jaxpr import Jaxpr, Var
 from weft.ir.types import Type
+
+if TYPE_CHECKING:
+    from weft.compiler import compile as compiler, family, flat as flat_programs
+else:
+    compiler = lazy("weft.compiler.compile")
+    family = lazy("weft.compiler.family")
+    flat_programs = lazy("weft.compiler.flat")
 
 
 def compilation_of(
@@ -44,9 +52,7 @@ def compilation_of(
         jaxpr = jaxpr.plain()  # which value was the first is told by numbers
     if isinstance(jaxpr, JaxprAtSizes):
         # Its kernels are on disk, but not the program: that takes less to make than to read.
-        from weft.compiler.family import compile_instance
-
-        return compile_instance(jaxpr, donated, target, flagged)
+        return family.compile_instance(jaxpr, donated, target, flagged)
     seconds: dict[str, float] = {}
     key = None
     if is_storing():
@@ -123,14 +129,9 @@ def _compile(
     schedules: Any = None,
     begin: Begin | None = None,
 ) -> Compilation:
-    # The compiler is loaded when the first program is compiled.
     if flat is not Flat.NO:
-        from weft.compiler.flat import compile_flat
-
-        return compile_flat(jaxpr, target, flat)
-    from weft.compiler.compile import compile_program
-
-    return compile_program(jaxpr, donated, target, flagged, tune, schedules, begin)
+        return flat_programs.compile_flat(jaxpr, target, flat)
+    return compiler.compile_program(jaxpr, donated, target, flagged, tune, schedules, begin)
 
 
 def compiled_again(jaxpr: Jaxpr, donated: Sequence[bool], target: Target, schedules: Mapping[str, str]) -> Compilation:

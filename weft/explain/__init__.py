@@ -24,8 +24,8 @@ from weft.base.publish import suggest as _suggest
 from weft.explain.collect import Collector
 from weft.explain.measure import measure, measure_calls
 from weft.explain.page import page
-from weft.runtime.backend import backend_of
 from weft.runtime.device import default_device, placement_of
+from weft.runtime.execution_backend import execution_backend
 
 __all__ = ["Explanation", "explain"]
 
@@ -81,7 +81,7 @@ def explain(
             measured = measure_calls(
                 compiled, args, kwargs, bool(executable.compilation.traced.effects or any(donated))
             )
-        limits = backend_of(device).limits(device)
+        limits = execution_backend(device).limits(device)
         explanation = Explanation(Collector(executable, measured, limits, compiled.communication).data())
         if write:
             safe = re.sub(r"\W+", "_", name_of(function)).strip("_") or "function"

@@ -33,7 +33,7 @@ class Measurement(NamedTuple):
 
 def measure(executable: Any, values: Sequence[Any], donated: Sequence[bool], placement: Placement) -> Measurement:
     """Run the program a few times. One with effects runs once, so that they happen once."""
-    on_host = placement.backend.reads_host
+    on_host = placement.memory_backend.reads_host
     stored = [
         value if isinstance(value, ConcreteArray) and not on_host else storage(value, aval)
         for value, aval in zip(values, executable.in_types, strict=True)

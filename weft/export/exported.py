@@ -40,13 +40,13 @@ from weft.ir.printer import to_text
 from weft.ir.types import ArrayType, ShapeDtypeStruct, get_aval
 from weft.ir.verifier import verify
 from weft.runtime.device import default_device
+from weft.runtime.platforms import target_name, target_names
 from weft.runtime.spmd import mesh_of, result_shardings
 from weft.sharding.device import Device
 from weft.sharding.mesh import Mesh
 from weft.sharding.shardings import NamedSharding
 
-PLATFORMS = ("cpu", "cuda")
-_NAMES = {"gpu": "cuda"}
+PLATFORMS = target_names()
 # How many orders of derivatives a file may have inside of each other.
 MOST_DERIVATIVES = 16
 # Settings that change what the operations of a jaxpr mean.
@@ -82,8 +82,7 @@ def default_export_platform() -> str:
 
 
 def _platform() -> str:
-    name = default_device().platform
-    return _NAMES.get(name, name)
+    return target_name(default_device().platform)
 
 
 @dataclass(frozen=True, eq=False)
@@ -409,7 +408,7 @@ def export(
             received=f"_override_lowering_rules for {', '.join(str(p) for p, _ in _override_lowering_rules)}",
             fix="leave it out",
         )
-    names = PLATFORMS if platforms is None else tuple(_NAMES.get(p, p) for p in platforms)
+    names = PLATFORMS if platforms is None else tuple(target_name(p) if isinstance(p, str) else p for p in platforms)
     if not names or any(not isinstance(p, str) for p in names):
         raise ArgumentError("platforms must be names of platforms.", received=repr(platforms), fix=f"{list(PLATFORMS)}")
 

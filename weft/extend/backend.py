@@ -8,7 +8,9 @@ from typing import Any
 from weft.api.devices import live_arrays
 from weft.api.signatures import clear_caches
 from weft.base.publish import publish as _publish
-from weft.runtime import backend as runtime_backend, device as runtime_device
+from weft.runtime import device as runtime_device
+from weft.runtime.execution_backend import execution_backend
+from weft.runtime.platforms import platforms
 from weft.sharding.device import Device
 
 __all__ = [
@@ -31,7 +33,7 @@ class Client:
     @property
     def runtime(self) -> Any:
         """Backend that runs programs."""
-        return runtime_backend.backend_of(self.devices()[0])
+        return execution_backend(self.devices()[0])
 
     def devices(self) -> list[Device]:
         """Return all devices of the platform, in all processes."""
@@ -73,7 +75,7 @@ def get_backend(platform: str | Client | None = None) -> Client:
 def backends() -> dict[str, Client]:
     """Return the backends that have devices, by platform."""
     found = {}
-    for platform in runtime_backend.platforms():
+    for platform in platforms.names():
         try:
             found[platform] = get_backend(platform)
         except RuntimeError:  # no such device here

@@ -13,8 +13,9 @@ from weft.base.publish import publish as _publish
 from weft.core import pytype_aval_mappings as pytype_aval_mappings
 from weft.ir.context import EVALUATION
 from weft.ir.primitive import Primitive
-from weft.runtime.backend import Backend as Backend
+from weft.runtime.execution_backend import ExecutionBackend
 
+Backend = ExecutionBackend
 # How objects of a class become arrays of canonical dtype. A class of `pytype_aval_mappings` needs no entry: NumPy
 # converts its objects.
 canonicalize_dtype_handlers: dict[type, Callable[[Any], Any]] = {

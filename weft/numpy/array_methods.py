@@ -156,7 +156,7 @@ def _iterate(self: Array) -> Iterator[Array]:
         raise ArgumentTypeError("iteration over a 0-d array needs at least one dimension")
     if isinstance(self, ConcreteArray):
         aval, placement = self.aval.without_dimension(0), self._placement
-        if not placement.backend.reads_host:  # one program for all rows
+        if not placement.memory_backend.reads_host:  # one program for all rows
             return (lax.dynamic_index_in_dim(self, np.int32(i), keepdims=False) for i in range(shape[0]))
         value = self._value
         return (array_at(placement, np.asarray(value[i]), aval) for i in range(shape[0]))

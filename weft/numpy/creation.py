@@ -39,7 +39,7 @@ from weft.primitives.elementwise.convert import convert_element_type
 from weft.primitives.movement.shape import broadcast_in_dim
 from weft.primitives.movement.size import size_of
 from weft.runtime.array import ConcreteArray, PlacedArray, from_numpy, full_of, put
-from weft.runtime.borrowing import from_gpu, from_host
+from weft.runtime.borrowing import from_device, from_host
 from weft.runtime.device import devices, placement_of
 from weft.sharding import NamedSharding, PartitionSpec, Sharding
 from weft.sharding.current import current_mesh
@@ -310,7 +310,7 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> A
             fix="weft.dlpack.from_dlpack(x), which shares it, or leave copy out",
         )
     value = from_host(x)
-    return asarray(from_gpu(x, copy=True) if value is None else value, device=device)
+    return asarray(from_device(x, copy=True) if value is None else value, device=device)
 
 
 # --------------------------------------------------------------------------------------------------- filled

@@ -35,8 +35,9 @@ from weft.ir.types import ArrayType
 from weft.plan.machine import MACHINES, Link, Machine, get_machine
 from weft.plan.simulate import Simulation
 from weft.plan.times import equation_seconds, get_step_timer
-from weft.runtime.backend import backend_of
 from weft.runtime.device import CPU
+from weft.runtime.execution_backend import execution_backend
+from weft.runtime.memory_backend import memory_backend
 from weft.runtime.spmd import stored_arguments
 from weft.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 from weft.sharding.spec import dims_of
@@ -197,13 +198,13 @@ class Staged:
         """Plan a local jaxpr."""
         local = constants_to_arguments(split.jaxpr)
         more = len(local.invars) - len(split.jaxpr.invars)
-        backend = backend_of(CPU)
+        takes_donated = memory_backend(CPU).takes_donated
         donated = [
-            flag and backend.takes_donated(local_bytes(v.aval))
+            flag and takes_donated(local_bytes(v.aval))
             for flag, v in zip(self.donated or (False,) * len(split.jaxpr.invars), split.jaxpr.invars, strict=True)
         ]
         flags = (*[False] * more, *donated) if any(donated) else ()
-        compiled = compile_program(local, flags, backend.target(CPU))
+        compiled = compile_program(local, flags, execution_backend(CPU).target(CPU))
         compute, flops, accessed = estimate(compiled.fused, machine)
         if machine.kernels is not None:
             free = replace(machine, link=Link(math.inf, 0.0), links={})

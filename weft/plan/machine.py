@@ -9,9 +9,9 @@ from typing import Any
 from weft.base.arguments import described
 from weft.base.errors import ArgumentError
 from weft.compiler.target.costs import KernelCosts
-from weft.runtime.backend import backend_of
 from weft.runtime.cpu.limits import limits
 from weft.runtime.device import CPU
+from weft.runtime.execution_backend import execution_backend
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def get_machine(machine: Any) -> Machine:
             found.memory / found.threads,
             8e9,
             Link(found.memory, 2e-6),
-            kernels=backend_of(CPU).target(CPU).kernel,
+            kernels=execution_backend(CPU).target(CPU).kernel,
         )
     if machine not in MACHINES:
         raise ArgumentError(

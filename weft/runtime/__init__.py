@@ -1,1 +1,35 @@
-"""Devices, buffers, concrete arrays and the evaluator at the bottom of the trace."""
+"""Runtime: devices, arrays in their memory, and calls of compiled programs.
+
+This file registers the platforms. A platform is a folder of `runtime` with three classes (`Platform`, `MemoryBackend`,
+`ExecutionBackend`) and its lines here; they are loaded at the first use.
+"""
+
+from typing import TYPE_CHECKING
+
+from weft.base.lazy import lazy
+from weft.runtime.execution_backend import execution_backends
+from weft.runtime.memory_backend import memory_backends
+from weft.runtime.platforms import register_platform
+
+if TYPE_CHECKING:
+    import weft.runtime.cpu.devices as cpu_devices
+    import weft.runtime.cpu.execution_backend as cpu_execution
+    import weft.runtime.cpu.memory_backend as cpu_memory
+    import weft.runtime.cuda.devices as cuda_devices
+    import weft.runtime.cuda.execution_backend as cuda_execution
+    import weft.runtime.cuda.memory_backend as cuda_memory
+else:
+    cpu_devices = lazy("weft.runtime.cpu.devices")
+    cpu_memory = lazy("weft.runtime.cpu.memory_backend")
+    cpu_execution = lazy("weft.runtime.cpu.execution_backend")
+    cuda_devices = lazy("weft.runtime.cuda.devices")
+    cuda_memory = lazy("weft.runtime.cuda.memory_backend")
+    cuda_execution = lazy("weft.runtime.cuda.execution_backend")
+
+register_platform("cpu", lambda: cpu_devices.CpuPlatform())
+memory_backends.register("cpu", lambda: cpu_memory.CpuMemoryBackend())
+execution_backends.register("cpu", lambda: cpu_execution.CpuExecutionBackend())
+
+register_platform("gpu", lambda: cuda_devices.CudaPlatform(), aliases=("cuda",))
+memory_backends.register("gpu", lambda: cuda_memory.CudaMemoryBackend())
+execution_backends.register("gpu", lambda: cuda_execution.CudaExecutionBackend())

@@ -13,11 +13,11 @@ from weft.base.settings import config
 from weft.base.source import Location
 from weft.ir.context import EVALUATION, context
 from weft.ir.types import ArrayType, array_type, get_aval
-from weft.runtime.backend import Allocation
 from weft.runtime.device import HOME, Placement, default_placement
 from weft.runtime.dlpack import is_exchanged, to_device_capsule
 from weft.runtime.guards import transferred
 from weft.runtime.held import HeldArray
+from weft.runtime.memory_backend import Allocation
 from weft.runtime.promise import Promise
 from weft.sharding import SingleDeviceSharding
 from weft.sharding.device import Device
@@ -55,9 +55,9 @@ class ConcreteArray(HeldArray):
                 self._settle(self._memory)
             aval = self.aval
             dtype = dtypes.storage(aval.dtype)
-            if not self._placement.backend.reads_host:
+            if not self._placement.memory_backend.reads_host:
                 transferred("device_to_host", aval.short())
-            copy = self._placement.backend.copy_to_host
+            copy = self._placement.memory_backend.copy_to_host
             buffer = self._buffer = copy(self._memory, self._pointer, aval.shape, dtype)
         return buffer
 
@@ -78,11 +78,11 @@ class ConcreteArray(HeldArray):
             if self._memory is None:
                 self._raise_deleted()
             dtype = dtypes.storage(self.aval.dtype)
-            self._placement.backend.copy_to_host_later(self._memory, self._pointer, self.aval.shape, dtype)
+            self._placement.memory_backend.copy_to_host_later(self._memory, self._pointer, self.aval.shape, dtype)
 
     def _address(self) -> int:
         """Return the address of the elements, contiguous, and cache it in `_pointer`."""
-        if not self._placement.backend.reads_host:
+        if not self._placement.memory_backend.reads_host:
             return self.unsafe_buffer_pointer()
         array = self._value
         if type(array) is not np.ndarray or not array.flags.c_contiguous:  # a NumPy scalar has no address of its own
@@ -137,7 +137,7 @@ class ConcreteArray(HeldArray):
         if type(memory) is Promise:
             self._settle(memory)
         else:
-            self._placement.backend.wait(memory)
+            self._placement.memory_backend.wait(memory)
         return self
 
     def is_ready(self) -> bool:
@@ -145,7 +145,7 @@ class ConcreteArray(HeldArray):
         memory = self._memory
         if type(memory) is Promise:
             return memory.job.is_done()
-        return not self.is_deleted() and self._placement.backend.is_ready(memory)
+        return not self.is_deleted() and self._placement.memory_backend.is_ready(memory)
 
     # -- where it lives --------------------------------------------------------------------------------------------
 
@@ -220,7 +220,7 @@ class ConcreteArray(HeldArray):
         return self.addressable_shards
 
     def unsafe_buffer_pointer(self) -> int:
-        if self._placement.backend.reads_host:
+        if self._placement.memory_backend.reads_host:
             return self._value.__array_interface__["data"][0]
         if self.is_deleted():
             self._raise_deleted()
@@ -229,7 +229,7 @@ class ConcreteArray(HeldArray):
     # -- shared with other libraries -------------------------------------------------------------------------------
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return self._placement.backend.dlpack_device(self._placement.device)
+        return self._placement.memory_backend.dlpack_device(self._placement.device)
 
     def __dlpack__(
         self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None
@@ -238,7 +238,7 @@ class ConcreteArray(HeldArray):
 
         GPU memory is shared with consumers that cannot honour the read-only flag too, as is usual.
         """
-        backend = self._placement.backend
+        backend = self._placement.memory_backend
         if backend.reads_host:
             return super().__dlpack__(stream=stream, max_version=max_version, dl_device=dl_device, copy=copy)
         if self.is_deleted():
@@ -263,7 +263,7 @@ class ConcreteArray(HeldArray):
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
         """Description of an array on a GPU for Numba, CuPy and others."""
-        dtype, backend = self.aval.dtype, self._placement.backend
+        dtype, backend = self.aval.dtype, self._placement.memory_backend
         if backend.reads_host or not isinstance(dtype, np.dtype) or dtype.isbuiltin != 1:
             raise AttributeError(f"{self.aval.short()} on {self.device!r} has no __cuda_array_interface__")
         return {
@@ -279,12 +279,12 @@ class ConcreteArray(HeldArray):
         return _rebuild, (np.asarray(self._value), self.aval)  # another process has other devices
 
     def __copy__(self) -> ConcreteArray:
-        if not self._placement.backend.reads_host:
+        if not self._placement.memory_backend.reads_host:
             return put(self, self._placement, may_alias=False)
         return adopted(self._value, self.aval, self._placement)  # deleting one leaves the other
 
     def __deepcopy__(self, memo: Any) -> ConcreteArray:
-        if not self._placement.backend.reads_host:
+        if not self._placement.memory_backend.reads_host:
             return put(self, self._placement, may_alias=False)
         return adopted(self._value.copy(), self.aval, self._placement)
 
@@ -312,7 +312,7 @@ def array_at(
 
 def adopted(value: np.ndarray, aval: ArrayType, placement: Placement) -> ConcreteArray:
     """Return an array with the elements of a NumPy array that is never written again."""
-    buffer, memory, pointer = placement.backend.adopt(value, placement.device)
+    buffer, memory, pointer = placement.memory_backend.adopt(value, placement.device)
     return array_at(placement, buffer, aval, memory, pointer)
 
 
@@ -324,9 +324,9 @@ def put(array: ConcreteArray, placement: Placement, may_alias: bool = True) -> C
         if array.is_deleted():
             array._raise_deleted()
         return array_at(placement, array._buffer, array.aval, array._memory, array._pointer)
-    if array._placement.backend is not placement.backend:
+    if array._placement.memory_backend is not placement.memory_backend:
         return copied(array._value, array.aval, placement)
-    buffer, memory, pointer = placement.backend.copy_between(array, placement.device)
+    buffer, memory, pointer = placement.memory_backend.copy_between(array, placement.device)
     return array_at(placement, buffer, array.aval, memory, pointer)
 
 
@@ -356,7 +356,7 @@ def from_numpy(
 
 def copied(value: np.ndarray, aval: ArrayType, placement: Placement) -> ConcreteArray:
     """Return an array over a copy of a NumPy array."""
-    buffer, memory, pointer = placement.backend.copy_from_host(value, value.shape, placement.device)
+    buffer, memory, pointer = placement.memory_backend.copy_from_host(value, value.shape, placement.device)
     return array_at(placement, buffer, aval, memory, pointer)
 
 
@@ -368,7 +368,7 @@ def full_of(value: np.ndarray, aval: ArrayType, placement: Placement | None = No
     """
     shape: Any = aval.shape
     placement = default_placement() if placement is None else placement
-    buffer, memory, pointer = placement.backend.copy_from_host(value, shape, placement.device)
+    buffer, memory, pointer = placement.memory_backend.copy_from_host(value, shape, placement.device)
     return array_at(placement, buffer, aval, memory, pointer)
 
 

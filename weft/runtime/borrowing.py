@@ -1,4 +1,4 @@
-"""Arrays over GPU memory of other libraries, by DLPack."""
+"""Arrays over device memory of other libraries, by DLPack."""
 
 from __future__ import annotations
 
@@ -14,18 +14,22 @@ from weft.primitives.elementwise.convert import convert_element_type
 from weft.primitives.movement.shape import transpose
 from weft.runtime.array import ConcreteArray, array_at, put
 from weft.runtime.device import local_devices, placement_of
-from weft.runtime.dlpack import CUDA, from_capsule
+from weft.runtime.dlpack import CPU_DEVICE, from_capsule
+from weft.runtime.memory_backend import memory_backends
 
 
-def is_on_gpu(external: Any) -> bool:
-    """Return whether another library's array is on a GPU."""
-    return int(external.__dlpack_device__()[0]) == CUDA
+def find_platform_name(external: Any) -> str | None:
+    """Return the platform in whose memory another library's array is; None for the host and for unknown memory."""
+    kind = int(external.__dlpack_device__()[0])
+    if kind == CPU_DEVICE[0]:
+        return None
+    return next((name for name in memory_backends.names() if memory_backends.get(name).dlpack_type == kind), None)
 
 
 def from_host(external: Any) -> np.ndarray | None:
-    """Return another library's array as a NumPy array over its memory, or None if it is on a GPU."""
+    """Return another library's array as a NumPy array over its memory, or None if it is in the memory of a device."""
     try:
-        return None if is_on_gpu(external) else from_capsule(external)
+        return None if find_platform_name(external) is not None else from_capsule(external)
     except (BufferError, RuntimeError, TypeError, ValueError) as error:  # libraries raise different errors
         raise ArgumentTypeError(
             "This array cannot be exchanged by DLPack: its dtype, layout or device is not supported.",
@@ -35,22 +39,25 @@ def from_host(external: Any) -> np.ndarray | None:
         ) from error
 
 
-def from_gpu(external: Any, copy: bool | None = None) -> ConcreteArray:
-    """Return an array over the memory of another library's GPU array, committed to its device.
+def from_device(external: Any, copy: bool | None = None) -> ConcreteArray:
+    """Return an array over device memory of another library's array, committed to that device.
 
     It is copied if `copy` is True, or if necessary: for axes in another order, 64-bit types while these are off, or an
     address with insufficient alignment.
     """
+    platform = find_platform_name(external)
+    assert platform is not None
     index = int(external.__dlpack_device__()[1])
-    device = next((d for d in local_devices("gpu") if d.local_hardware_id == index), None)
+    backend = memory_backends.get(platform)
+    device = next((d for d in local_devices(platform) if backend.dlpack_device(d)[1] == index), None)
     if device is None:
         raise ArgumentError(
-            "This array is on a GPU that does not belong to this process.",
-            received=f"GPU {index}",
+            f"The array must be on a {platform.upper()} of this process.",
+            received=f"an array on {platform.upper()} {index}",
             fix="weft.distributed.initialize(local_device_ids=[...]) with this GPU, or copy it to the host first",
         )
     placement = placement_of(device, True)
-    value = from_capsule(external, placement.backend.stream_of(device))
+    value = from_capsule(external, backend.stream_of(device))
     axes = sorted(range(value.ndim), key=lambda axis: (-value.strides[axis], axis))
     stored = value if value.flags.c_contiguous else value.transpose(axes)
     if not stored.flags.c_contiguous:
@@ -60,7 +67,7 @@ def from_gpu(external: Any, copy: bool | None = None) -> ConcreteArray:
             fix="make it contiguous first: x.contiguous() in PyTorch, cupy.ascontiguousarray(x) in CuPy",
         )
     wanted = dtypes.canonicalize_dtype(value.dtype)
-    buffer, memory, pointer = placement.backend.borrow(stored, device)
+    buffer, memory, pointer = backend.borrow(stored, device)
     shared = stored is value and wanted == value.dtype and pointer == value.__array_interface__["data"][0]
     if copy is False and not shared:
         raise ArgumentError(

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from weft.base.lazy import lazy
 from weft.base.settings import overrides
 from weft.compiler.kernel.names import ELEMENTWISE
 from weft.ir.primitive import Params, Primitive
@@ -21,6 +22,12 @@ from weft.primitives.elementwise.elementwise import Elementwise
 from weft.primitives.families import SumOfProducts
 from weft.runtime.device import Placement
 from weft.runtime.execute import executable_of, flat_executable, program_of
+from weft.runtime.execution_backend import execution_backend
+
+if TYPE_CHECKING:
+    from weft.compiler import compilation
+else:
+    compilation = lazy("weft.compiler.compilation")
 
 # The least number of elements from which a map or a reduction is compiled for its size: by then it is often faster than
 # NumPy by enough to pay for the compilation: 20 ms once, against 1 to 20 ms in each call. Shorter maps run code for
@@ -46,11 +53,11 @@ def native_run(
     if isinstance(primitive, Elementwise) and not primitive.has_body(ELEMENTWISE):
         return None
     if primitive.exact(types, params) and not isinstance(primitive, SumOfProducts):
-        if placement.backend.prefers_numpy(primitive, size >= LARGE):
+        if execution_backend(placement.device).prefers_numpy(primitive, size >= LARGE):
             return None
     if not elementwise or not primitive.one_kernel:  # type: ignore[attr-defined]
         return _program_run(primitive, types, types, params, results, placement)
-    if size < LARGE and placement.backend.has_flat_programs:
+    if size < LARGE and execution_backend(placement.device).has_flat_programs:
         return _flat_run(primitive, types, params, results, placement)
     flat = [_as_long(t, size) for t in types]
     return _program_run(primitive, types, flat, params, results, placement)
@@ -73,19 +80,16 @@ def _program_run(
     # `evaluate` checks the results of eager operations itself, since it has their source line.
     with overrides(debug_nans=False, debug_infs=False, checks="off"):
         executable = executable_of(program_of(primitive, shapes, params), device=placement.device)
-    return placement.backend.eager_call(executable, types, results, placement)
+    return execution_backend(placement.device).eager_call(executable, types, results, placement)
 
 
 def _flat_run(
     primitive: Primitive, types: Sequence[Any], params: Params, results: Sequence[Any], placement: Placement
 ) -> Run:
     """Compile the kernel for arrays of any length."""
-    # Imported here, so that the compiler is loaded with the first program.
-    from weft.compiler.compilation import FLAT_LENGTH
-
     scalar = not results[0].shape
-    shapes = [array_type((FLAT_LENGTH,) if t.shape or scalar else (), t.dtype) for t in types]
+    shapes = [array_type((compilation.FLAT_LENGTH,) if t.shape or scalar else (), t.dtype) for t in types]
     size = math.prod(results[0].shape)
     with overrides(debug_nans=False, debug_infs=False, checks="off"):
         executable = flat_executable(program_of(primitive, shapes, params), size >= SHARED, placement.device)
-    return placement.backend.eager_call(executable, types, results, placement, size)
+    return execution_backend(placement.device).eager_call(executable, types, results, placement, size)

@@ -72,9 +72,9 @@ def memory_to_give(value: Any, aval: Type, placement: Placement) -> Any:
     It is on the device that the program runs on, and has no other references in the caller.
     """
     if isinstance(value, ConcreteArray) and value._placement.device is placement.device:
-        return placement.backend.donated_memory(value)
+        return placement.memory_backend.donated_memory(value)
     value = storage(value, aval)
-    return placement.backend.copy_from_host(value, value.shape, placement.device)[1]
+    return placement.memory_backend.copy_from_host(value, value.shape, placement.device)[1]
 
 
 class Plan:
@@ -329,7 +329,7 @@ def run_on_device(
     if guards.are_on():
         guards.check_call(name, args, placement.device, with_scalars=True)
     taken = memory_taken(jaxpr, donated, placement.device) if donated else ()
-    operand = storage if placement.backend.reads_host else on_any_device
+    operand = storage if placement.memory_backend.reads_host else on_any_device
     arrays = [
         memory_to_give(a, t, placement) if taken and taken[n] else operand(a, t)
         for n, (a, t) in enumerate(zip(args, types, strict=True))

@@ -7,7 +7,7 @@ import logging
 import math
 import pathlib
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from weft.base import dtypes, events
 from weft.base.dataclass import dataclass
@@ -27,13 +27,11 @@ from weft.ir.unplaced import drop_placements
 from weft.primitives.control.call import jit
 from weft.primitives.control.check import can_flag, writes_in_place
 from weft.primitives.control.inspect_sharding import inspected
-from weft.runtime.backend import backend_of
 from weft.runtime.device import CPU, default_device
+from weft.runtime.execution_backend import Executable, execution_backend
+from weft.runtime.memory_backend import memory_backend
 from weft.sharding.device import Device
 from weft.sharding.shardings import SingleDeviceSharding
-
-if TYPE_CHECKING:
-    from weft.runtime.cpu.executable import Executable
 
 _lock = RenewedLock()
 logger = logging.getLogger("weft")
@@ -79,7 +77,7 @@ def memory_taken(jaxpr: Jaxpr, donated: tuple[bool, ...], device: Device) -> tup
 
     Other donated arguments are only deleted.
     """
-    takes = backend_of(device).takes_donated
+    takes = memory_backend(device).takes_donated
 
     def taken() -> tuple[bool, ...]:
         large = [isinstance(v.aval, ArrayType) and takes(array_bytes(v.aval)) for v in jaxpr.invars]
@@ -155,9 +153,9 @@ def compile_on_device(
     again: Callable[[], Executable] | None = None,
     flat: str = "no",
 ) -> Executable:
-    """Compile a jaxpr by the backend of a device, and record what it cost; the options are those of `Backend`."""
+    """Compile a jaxpr by the execution backend of a device, which has these options, and record the cost."""
     with span("compile", jaxpr.name):
-        executable: Executable = backend_of(device).compile(jaxpr, donated, device, again, flat)
+        executable = execution_backend(device).compile(jaxpr, donated, device, again, flat)
     record_compilation(jaxpr, CompileCost(executable.compilation.seconds, executable.compile_stats))
     if config.dump_ir_to:
         dump_jaxpr(jaxpr, pathlib.Path(config.dump_ir_to))

@@ -10,7 +10,7 @@ from weft.base.source import user_line
 from weft.ir.at_sizes import general_jaxpr
 from weft.ir.jaxpr import Jaxpr, Var
 from weft.runtime.array import ConcreteArray, PlacedArray, put
-from weft.runtime.device import Placement, default_placement, placement_of
+from weft.runtime.device import CPU, Placement, default_placement, placement_of
 from weft.sharding.mesh import Mesh
 
 
@@ -29,7 +29,7 @@ def common_placement(
             first = index
         elif a._placement is not operands[first]._placement:
             one, other = operands[first].device, a.device
-            named = "" if one.platform == "cpu" else repr(one.platform)
+            named = "" if one.platform == CPU.platform else repr(one.platform)
             raise ArgumentError(
                 f"{what}: all arguments must be committed to the same device.",
                 received=f"{name(first)}, {operands[first].aval.short()} on {one!r}, and {name(index)}, "
@@ -86,6 +86,6 @@ def uncommitted(value: Any) -> Any:
     """
     if type(value) is not PlacedArray:
         return value
-    if not value._placement.backend.reads_host:  # its memory is that of its device, and of no other
+    if not value._placement.memory_backend.reads_host:  # its memory is that of its device, and of no other
         return put(value, placement_of(value._placement.device, False))
     return ConcreteArray(value._buffer, value.aval, value._memory, value._pointer)

@@ -18,10 +18,10 @@ from weft.base.settings import config
 from weft.base.source import Location, user_line
 from weft.ir.types import ArrayType, array_type
 from weft.runtime.array import ConcreteArray, array_at, copied, put, wrap
-from weft.runtime.backend import backend_of
 from weft.runtime.device import devices, exists, placement_of
 from weft.runtime.held import HeldArray
 from weft.runtime.layouts import Layout, layout_of
+from weft.runtime.memory_backend import memory_backend
 from weft.runtime.padding import ended, padded, shapes_here
 from weft.runtime.processes.moving import Box, box_of, moved
 from weft.runtime.unreduced import first_of_terms, summed_value
@@ -113,7 +113,7 @@ class ShardedArray(HeldArray):
         if isinstance(self.sharding, NamedSharding) and self.sharding.spec.unreduced:
             self._whole = summed_value(self)
             return self._whole
-        backend = backend_of(self.sharding.device_tuple[0])
+        backend = memory_backend(self.sharding.device_tuple[0])
         self._whole, self._whole_memory = backend.gather(self.addresses(), layout_of(self.aval, self.sharding))
         return self._whole
 
@@ -149,7 +149,7 @@ class ShardedArray(HeldArray):
         """Wait until the elements of all shards are computed; return the array."""
         memory = self._memory
         if memory is not None and self._parts is None:
-            backend = backend_of(self.sharding.device_tuple[0])
+            backend = memory_backend(self.sharding.device_tuple[0])
             for allocation in memory if isinstance(memory, (list, tuple)) else (memory,):
                 backend.wait(allocation)
             return self
@@ -286,7 +286,7 @@ def split(array: HeldArray, sharding: NamedSharding) -> ShardedArray:
     if not layout.placements:
         return ShardedArray(aval, sharding, ())
     whole = sharding.is_fully_replicated and not sharding.spec.unreduced
-    if whole and isinstance(array, ConcreteArray) and not layout.placements[0].backend.reads_host:
+    if whole and isinstance(array, ConcreteArray) and not layout.placements[0].memory_backend.reads_host:
         return ShardedArray(aval, sharding, [put(array, placement) for placement in layout.placements])
     value = array._value
     if sharding.spec.unreduced:
@@ -294,7 +294,7 @@ def split(array: HeldArray, sharding: NamedSharding) -> ShardedArray:
         indices = sharding.addressable_devices_indices_map(aval.shape)
         own = lambda device, i: padded(value[i], shape) if device in first else np.zeros(shape, value.dtype)
         return ShardedArray(aval, sharding, [on_device(own(device, i), aval, device) for device, i in indices.items()])
-    return ShardedArray(aval, sharding, None, *layout.placements[0].backend.scatter(value, layout))
+    return ShardedArray(aval, sharding, None, *layout.placements[0].memory_backend.scatter(value, layout))
 
 
 def resharded(array: HeldArray, sharding: Sharding | None) -> HeldArray:

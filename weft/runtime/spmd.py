@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from weft.base import collector
 from weft.base.dataclass import dataclass
 from weft.base.errors import ArgumentError
+from weft.base.lazy import lazy
 from weft.base.memo import Memo
 from weft.base.settings import config
 from weft.base.source import user_line
@@ -24,10 +25,11 @@ from weft.ir.jaxpr import Jaxpr, subjaxprs
 from weft.ir.kinds import Resharding
 from weft.ir.types import ArrayType
 from weft.runtime.array import ConcreteArray, from_numpy, put
-from weft.runtime.backend import backend_of
 from weft.runtime.device import Placement, placement_of
 from weft.runtime.execute import CompileCost, array_bytes, checks_key, record_compilation
+from weft.runtime.execution_backend import execution_backend
 from weft.runtime.held import HeldArray
+from weft.runtime.memory_backend import memory_backend
 from weft.runtime.processes.agreement import Agreement
 from weft.runtime.reproducible import Shares, check_parts, part_sizes
 from weft.runtime.sharded import ShardedArray, placed_type, split
@@ -36,6 +38,15 @@ from weft.sharding.device import first_here, is_addressable
 from weft.sharding.mesh import Mesh
 from weft.sharding.shardings import NamedSharding, Sharding, compiled_sharding, in_types
 from weft.sharding.spec import UNCONSTRAINED, PartitionSpec, dims_of
+
+if TYPE_CHECKING:
+    from weft.compiler.partition import driver, partition as partitioner, verify as partition_verifier
+    from weft.runtime import stored_partitions
+else:
+    driver = lazy("weft.compiler.partition.driver")
+    partitioner = lazy("weft.compiler.partition.partition")
+    partition_verifier = lazy("weft.compiler.partition.verify")
+    stored_partitions = lazy("weft.runtime.stored_partitions")
 
 Dims = tuple[tuple[Any, ...], ...]
 
@@ -169,9 +180,6 @@ def _partition_and_compile(
     donated: tuple[bool, ...],
     names: Sequence[str],
 ) -> SpmdProgram:
-    # Imported here: the compiler is loaded with the first program, and code generation with the first not on disk.
-    from weft.runtime import stored_partitions
-
     sizes = part_sizes(mesh)
     stored, outs = stored_arguments(jaxpr, in_dims, out_dims, donated)
     args = [*names, *(f"argument {i}" for i in range(len(names), len(in_dims)))]
@@ -179,19 +187,15 @@ def _partition_and_compile(
 
     @functools.cache
     def partitioned() -> Any:
-        from weft.compiler.partition.driver import prepared
-        from weft.compiler.partition.partition import partition
-        from weft.compiler.partition.verify import manual_axes
-
-        global_jaxpr = prepared(jaxpr)
+        global_jaxpr = driver.prepared(jaxpr)
         if shares is not None:
             named_values = [*zip(args, jaxpr.in_avals, in_dims, strict=True)]
             named_values += [(f"result {i}", t, d) for i, (t, d) in enumerate(zip(jaxpr.out_avals, outs, strict=True))]
-            check_parts(sizes, mesh, manual_axes(global_jaxpr), named_values)
-        return partition(global_jaxpr, sizes, in_dims, outs, stored, names, evenly=shares is not None)
+            check_parts(sizes, mesh, partition_verifier.manual_axes(global_jaxpr), named_values)
+        return partitioner.partition(global_jaxpr, sizes, in_dims, outs, stored, names, evenly=shares is not None)
 
     devices = mesh.device_tuple
-    backend = backend_of(devices[0])
+    backend, takes_donated = execution_backend(devices[0]), memory_backend(devices[0]).takes_donated
     target = backend.target(first_here(devices))
     key = stored_partitions.partition_key(jaxpr, mesh, in_dims, out_dims, donated, target) if shares is None else None
     if key is not None:
@@ -201,7 +205,7 @@ def _partition_and_compile(
     result = partitioned()
     local = [v.aval for v in result.jaxpr.invars]
     taken = tuple(
-        flag and shares is None and isinstance(t, ArrayType) and backend.takes_donated(array_bytes(t))
+        flag and shares is None and isinstance(t, ArrayType) and takes_donated(array_bytes(t))
         for flag, t in zip(donated or (False,) * len(local), local, strict=True)
     )
     in_shardings = tuple(named_sharding(mesh, dims) for dims in result.in_dims)
@@ -230,7 +234,7 @@ def _partition_and_compile(
             for i, (t, d) in enumerate(zip(result.jaxpr.out_avals, result.out_dims, strict=True))
         ]
         parts = backend.compile_for_devices(result.jaxpr, taken, sizes, shares.devices, agreement)
-        executable = backend.shared_by_devices(parts, shares.owners, cuts, outs_cut)
+        executable = backend.share_among_devices(parts, shares.owners, cuts, outs_cut)
     return _recorded(jaxpr, _program(jaxpr, mesh, in_shardings, out_shardings, executable, taken, partitioned), args)
 
 
@@ -266,9 +270,7 @@ def _program(
 
 def _from_disk(jaxpr: Jaxpr, mesh: Mesh, key: str, partitioned: Callable[[], Any]) -> SpmdProgram | None:
     """Load the program that another process has stored, or return None."""
-    from weft.runtime import stored_partitions
-
-    backend = backend_of(mesh.device_tuple[0])
+    backend = execution_backend(mesh.device_tuple[0])
     read = stored_partitions.read(key, jaxpr.name, backend.target(mesh.device_tuple[0]), partitioned)
     if read is None:
         return None
@@ -423,7 +425,7 @@ def run(program: SpmdProgram, args: Sequence[Any], donate: Callable[[], None] | 
         parts = parts_of(a, sharding)
         held.append(parts)
         if taken:
-            backend = backend_of(program.placements[0].device)
+            backend = memory_backend(program.placements[0].device)
             own = [backend.donated_memory(p) for p in parts]
             allocations.append(own)
             pointers = [m.address for m in own]
@@ -496,7 +498,7 @@ def parts_of(value: Any, sharding: NamedSharding) -> Sequence[ConcreteArray]:
         value = from_numpy(value, copy=False)
     if sharding.is_fully_replicated:
         there = [placement_of(d, True) for d in sharding.device_tuple if is_addressable(d)]
-        if there and not there[0].backend.reads_host:
+        if there and not there[0].memory_backend.reads_host:
             return [put(value, placement) for placement in there]
         return [value] * len(there)  # all read the same memory
     return split(value, untyped(sharding))._held

@@ -9,18 +9,24 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from weft.base import dtypes
 from weft.base.dataclass import dataclass
 from weft.base.errors import InternalError, MissingRuleError
+from weft.base.lazy import lazy
 from weft.compiler.kernel.names import ELEMENTWISE
 from weft.ir.primitive import lookup
 from weft.ir.types import array_type
 from weft.primitives.elementwise.elementwise import Elementwise
 from weft.primitives.random.threefry import threefry_arrays
+
+if TYPE_CHECKING:
+    import fractions
+else:
+    fractions = lazy("fractions")  # slow to import, and hardly ever needed
 
 
 @dataclass(frozen=True)
@@ -137,9 +143,7 @@ def _fma_pairs(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
 
 
 def _fma_fractions(a: float, b: float, c: float) -> float:
-    from fractions import Fraction  # slow to import and hardly ever needed
-
-    exact = Fraction(a) * Fraction(b) + Fraction(c)
+    exact = fractions.Fraction(a) * fractions.Fraction(b) + fractions.Fraction(c)
     try:
         size = abs(exact.numerator) / exact.denominator
     except OverflowError:

@@ -2,7 +2,7 @@
 an emitter.
 
 The compiler gets the tables of a target from `tables_of` and refers to no target by name. A target's folder registers a
-loader for its tables where it builds targets, so that a process that only runs compiled programs never loads them.
+loader for its tables in its `__init__.py`, so that a process that only runs compiled programs never loads them.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class CallWriter:
             "PLACEMENT": placement,
             "small": placement.memory.cut,
             "take": placement.memory.pool.take,
-            "donated_memory": placement.backend.donated_memory,
+            "donated_memory": placement.memory_backend.donated_memory,
             "user_location": user_location,
             "executable": executable,
             "FlagRaised": FlagRaised,

@@ -16,8 +16,9 @@ from weft.base import collector, spans
 from weft.base.dataclass import dataclass
 from weft.base.errors import InternalError, OutOfMemoryError
 from weft.base.forks import held
+from weft.base.lazy import lazy
 from weft.base.settings import config
-from weft.compiler.compilation import Compilation, Flat
+from weft.compiler.compilation import Compilation, Flat, Tuner
 from weft.compiler.kernel.ir import Kernel, NamedKernel
 from weft.compiler.kernel.printer import kernel_symbol
 from weft.compiler.load import compilation_of
@@ -44,7 +45,12 @@ from weft.runtime.memory import out_of_memory
 from weft.runtime.program_memory import memory_summary
 
 if TYPE_CHECKING:
+    from weft.compiler.target.cpu import dump
+    from weft.runtime.cpu import inside as inspection
     from weft.runtime.cpu.inside import CpuInside
+else:
+    dump = lazy("weft.compiler.target.cpu.dump")
+    inspection = lazy("weft.runtime.cpu.inside")
 
 # Python callbacks by index; those of a program are removed with it.
 _hosts: dict[int, Call] = {}
@@ -205,9 +211,7 @@ class Executable:
         self._held.append((self.kernels, self.loops))
         self.compile_stats.append(stats)
         if self.compilation.folder is not None:
-            from weft.compiler.target.cpu.dump import write_code
-
-            write_code(self.compilation.folder, self.inside.distinct_kernels(), target, stats)
+            dump.write_code(self.compilation.folder, self.inside.distinct_kernels(), target, stats)
         self.code_address: int = self._codes[-1].ctypes.data
         return assembly
 
@@ -409,9 +413,7 @@ class Executable:
     @property
     def inside(self) -> CpuInside:
         """Inspector of the program: its text at each level, and its costs."""
-        from weft.runtime.cpu.inside import CpuInside
-
-        return CpuInside(self)
+        return inspection.CpuInside(self)
 
     def own_arguments(self, values: Sequence[Any], donated: Sequence[bool], placement: Placement) -> list[Any]:
         """Return NumPy arrays as arguments of a call, copied where the program may overwrite them."""
@@ -556,13 +558,15 @@ def compile_executable(
     scheduled: Callable[[Compilation], Compilation] | None = None,
     meanwhile: Callable[[Compilation], None] | None = None,
     devices: int = 1,
+    tune: Tuner | None = None,
 ) -> Executable:
-    """Compile a jaxpr, whose constants are arguments, for a target; see `Backend.compile`.
+    """Compile a jaxpr, whose constants are arguments, for a target; see `ExecutionBackend.compile`.
 
     `scheduled` reorders the steps and assigns their memory again. `meanwhile` is called when all steps are known, while
     threads compile their kernels. `devices` is the number of devices of this process that run the executable.
+    `tune` measures the contractions of the fused jaxpr, if the setting allows time for it.
     """
-    tuner = _tune if config.autotune_milliseconds else None
+    tuner = tune if config.autotune_milliseconds else None
     ahead = Ahead(target, WORTH_MORE, devices)
     compilation = compilation_of(jaxpr, donated, target, again is not None, tuner, Flat(flat), ahead.steps)
     if scheduled is not None:
@@ -574,14 +578,6 @@ def compile_executable(
         return InstanceExecutable(compilation, again)
     ahead.complete_others()
     return Executable(compilation, again, ahead.objects, devices)
-
-
-def _tune(fused: Jaxpr, target: Target) -> None:
-    """Measure the contractions of a program that is about to be compiled."""
-    # Imported here: programs that are read from disk do not need it.
-    from weft.runtime.cpu.tuning import tune
-
-    tune(fused, target)
 
 
 class _Timed:

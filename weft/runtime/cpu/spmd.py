@@ -7,11 +7,12 @@ process can continue without.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from weft.base.errors import JaxRuntimeError
+from weft.base.lazy import lazy
 from weft.base.memo import Memo
 from weft.base.settings import config
 from weft.compiler import cache
@@ -36,11 +37,22 @@ from weft.runtime.processes.agreement import Agreement
 from weft.runtime.processes.pieces import FROM_BYTES, FROM_PROCESSES
 from weft.sharding.device import Device, process_index
 
+if TYPE_CHECKING:
+    from weft.compiler.target.target import Target
+    from weft.runtime.cpu import tuning
+else:
+    tuning = lazy("weft.runtime.cpu.tuning")
+
 # Devices whose segments between two collectives take longer than this many nanoseconds run in threads of the pool.
 WORTH_THREADS = 20_000.0
 # Results of a call that take no more than this many bytes in total share one allocation.
 MOST_TOGETHER = 1 << 16
 _group_programs: Memo[Any, Executable] = Memo(512)
+
+
+def _tune(fused: Jaxpr, target: Target) -> None:
+    """Measure the contractions of a program that is about to be compiled."""
+    tuning.tune(fused, target)
 
 
 class DevicesExecutable:
@@ -75,7 +87,7 @@ class DevicesExecutable:
             scheduled = self._scheduled if overlaps else None
             arguments = constants_to_arguments(jaxpr)
             self.executable = compile_executable(
-                arguments, flags, target, scheduled=scheduled, meanwhile=self._prepare, devices=self.count
+                arguments, flags, target, scheduled=scheduled, meanwhile=self._prepare, devices=self.count, tune=_tune
             )
         else:
             self._prepare(compilation)
@@ -162,7 +174,7 @@ class DevicesExecutable:
     def compile_group(self, jaxpr: Jaxpr) -> Executable:
         """Compile the jaxpr of a collective."""
         found = self._table(jaxpr)
-        return compile_executable(jaxpr, (), self.target) if found is None else Executable(found)
+        return compile_executable(jaxpr, (), self.target, tune=_tune) if found is None else Executable(found)
 
     def _groups_along(self, axes: Sequence[Any]) -> list[tuple[int, ...]]:
         """Return, for each device of this process, the members of its group along axes, as positions in the mesh."""

@@ -78,7 +78,7 @@ class CallWriter:
             "PLACEMENT": placement,
             "OutOfMemoryError": OutOfMemoryError,
             "operand": operand,
-            "donated_memory": placement.backend.donated_memory,
+            "donated_memory": placement.memory_backend.donated_memory,
             "user_location": user_location,
             "graphs": loaded.graphs,
             # This dispatcher is for calls while steps are timed, or for others: the setting is in its key.

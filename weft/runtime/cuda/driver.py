@@ -17,12 +17,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from ctypes import POINTER, byref, c_char_p, c_float, c_int, c_size_t, c_uint, c_uint64, c_void_p
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from weft.base.errors import InternalError, JaxRuntimeError, OutOfMemoryError
 from weft.base.forks import held
+from weft.base.lazy import lazy
 from weft.compiler.kernel.ir import Kernel
 from weft.compiler.target.cuda.loop_code import LoopCode
 from weft.compiler.target.cuda.node_code import NodeCode
@@ -36,6 +37,12 @@ from weft.runtime.cuda.libraries.calls import LibraryCalls, PreparedCall
 from weft.runtime.cuda.libraries.find import present
 from weft.runtime.cuda.libraries.routines import ROUTINES
 from weft.runtime.cuda.unfinished import wait_for_others
+
+if TYPE_CHECKING:
+    from weft.compiler.target.cuda import lower, ptx
+else:
+    lower = lazy("weft.compiler.target.cuda.lower")
+    ptx = lazy("weft.compiler.target.cuda.ptx")
 
 Made = TypeVar("Made")
 
@@ -519,16 +526,15 @@ class Driver:
 
     def make_code(self, sources: Mapping[str, Kernel | LoopCode | NodeCode], target: Target) -> dict[str, Code]:
         """The code of kernels, loops and nodes, by name: one module each, so that several threads can make them."""
-        # What lowers kernels is loaded with the first program that is compiled, not with those that are read from disk.
-        from weft.compiler.target.cuda.lower import launch_bytes, launch_shape, source_text
-        from weft.compiler.target.cuda.ptx import assembled, ptx
-
-        shapes = {name: (*launch_shape(each, target), launch_bytes(each, target)) for name, each in sources.items()}
-        texts = {name: functools.partial(source_text, name, source, target) for name, source in sources.items()}
+        shapes = {
+            name: (*lower.launch_shape(each, target), lower.launch_bytes(each, target))
+            for name, each in sources.items()
+        }
+        texts = {name: functools.partial(lower.source_text, name, source, target) for name, source in sources.items()}
         deciding = [name for name, source in sources.items() if isinstance(source, NodeCode)]
         # What decides for nodes calls a function that the driver knows when it loads PTX, and its linker does not.
-        found = {name: ptx(texts.pop(name)(), target).encode() + b"\0" for name in deciding}
-        found |= zip(texts, assembled(list(texts.values()), target, self._assembled), strict=True)
+        found = {name: ptx.ptx(texts.pop(name)(), target).encode() + b"\0" for name in deciding}
+        found |= zip(texts, ptx.assembled(list(texts.values()), target, self._assembled), strict=True)
         return {name: Code(found[name], *shape) for name, shape in shapes.items()}
 
     def _assembled(self, text: str) -> bytes:

@@ -16,6 +16,7 @@ import numpy as np
 
 from weft.base import spans
 from weft.base.errors import InternalError, OutOfMemoryError
+from weft.base.lazy import lazy
 from weft.base.settings import config
 from weft.compiler import dump
 from weft.compiler.compilation import Compilation
@@ -57,7 +58,10 @@ from weft.runtime.memory import out_of_memory
 from weft.runtime.program_memory import memory_summary
 
 if TYPE_CHECKING:
+    from weft.runtime.cuda import inside as inspection
     from weft.runtime.cuda.inside import CudaInside
+else:
+    inspection = lazy("weft.runtime.cuda.inside")
 
 # Graphs of a program on a GPU, by addresses; and addresses that it was called with once.
 MOST_GRAPHS, MOST_SEEN = 8, 64
@@ -280,9 +284,7 @@ class CudaExecutable:
     @property
     def inside(self) -> CudaInside:
         """The program at each level as text, and what it costs."""
-        from weft.runtime.cuda.inside import CudaInside
-
-        return CudaInside(self)
+        return inspection.CudaInside(self)
 
     def first_loaded(self) -> LoadedProgram:
         """The program on the first GPU that it was loaded to."""
@@ -301,7 +303,7 @@ class CudaExecutable:
         for i, (value, aval) in enumerate(zip(values, self.in_types, strict=True)):
             array = operand(value, aval, placement)
             copy = donated and donated[i]
-            found.append(placement.backend.copy_between(array, placement.device)[1] if copy else array)
+            found.append(placement.memory_backend.copy_between(array, placement.device)[1] if copy else array)
         return found
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from weft.base.lazy import lazy
 from weft.base.spans import measured
 from weft.compiler import cache
 from weft.compiler.compilation import Compilation
@@ -20,6 +21,11 @@ from weft.compiler.target.threads import in_background
 from weft.runtime.cuda.flags import without_trap
 from weft.runtime.cuda.graph_plan import GraphPlan, Node, graph_plan, is_unrolled, steps_outside
 from weft.runtime.cuda.libraries.program import Alignments, ProgramCalls, prepared_calls, rounded, routines_of
+
+if TYPE_CHECKING:
+    from weft.compiler.target.cuda import loops
+else:
+    loops = lazy("weft.compiler.target.cuda.loops")
 
 # The loops of a program that are one kernel, on disk.
 LOOPS, LOOPS_MAGIC = ".l", b"weft gpu loops 2\n"
@@ -87,10 +93,7 @@ def _loops(compilation: Compilation, processors: int) -> dict[Step, LoopCode]:
         return {}
     key = None if compilation.key is None else cache.key_of(f"{compilation.key} {processors}", compilation.target)
     if all(isinstance(step.kernel, Kernel) for step in steps if isinstance(step, Launch)):
-        # What finds and writes loops is not loaded for programs from disk.
-        from weft.compiler.target.cuda.loops import loops_of
-
-        found = loops_of(program, compilation.target, processors, lambda step: is_unrolled([step], {}))
+        found = loops.loops_of(program, compilation.target, processors, lambda step: is_unrolled([step], {}))
         if key is not None:
             cache.write(key + LOOPS, LOOPS_MAGIC, json.dumps(positions(found, steps)).encode())
         return found

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, assert_never
+from typing import TYPE_CHECKING, Any, assert_never
 
 import numpy as np
 
 from weft.base.errors import InternalError
+from weft.base.lazy import lazy
 from weft.base.memo import cached_property
 from weft.compiler.kernel.ir import Kernel, NamedKernel
 from weft.compiler.program.assign import slot_address
@@ -33,6 +34,11 @@ from weft.compiler.program.outline import Address
 from weft.compiler.target.cpu import tape
 from weft.compiler.target.cpu.bytecode import Assembler
 from weft.compiler.target.cpu.loops import NativeLoop
+
+if TYPE_CHECKING:
+    from weft.compiler.target.cpu.library import routines
+else:
+    routines = lazy("weft.compiler.target.cpu.library.routines")
 
 
 class Assembly:
@@ -196,7 +202,4 @@ class Assembly:
 
 
 def _routine(name: str) -> int:
-    # Imported late: libraries are loaded only for programs that call them.
-    from weft.compiler.target.cpu.library.routines import address
-
-    return address(name)
+    return routines.address(name)

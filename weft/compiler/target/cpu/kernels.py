@@ -6,10 +6,11 @@ import functools
 import weakref
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from weft.base.dataclass import dataclass
 from weft.base.forks import RenewedLock
+from weft.base.lazy import lazy
 from weft.base.spans import measured
 from weft.compiler.kernel.ir import Kernel, NamedKernel
 from weft.compiler.kernel.printer import kernel_symbol
@@ -18,6 +19,11 @@ from weft.compiler.target.cpu import link, objects
 from weft.compiler.target.cpu.link import Library, Object, Tier
 from weft.compiler.target.target import Target
 from weft.compiler.target.threads import compiling_threads
+
+if TYPE_CHECKING:
+    from weft.compiler.target.cpu import lower
+else:
+    lower = lazy("weft.compiler.target.cpu.lower")
 
 
 class CompiledKernel:
@@ -174,11 +180,8 @@ def _stored(codes: Iterable[Object], target: Target, tier: Tier, stats: CompileS
 
 
 def text_of(kernels: Sequence[tuple[str, Kernel]], target: Target, several: Collection[str] = ()) -> str:
-    """Return the LLVM text of a module with these kernels; those in `several` unroll their loops. The lowering is
-    imported at the first call."""
-    from weft.compiler.target.cpu.lower import module_text
-
-    return module_text(kernels, target, several)
+    """Return the LLVM text of a module with these kernels; those in `several` unroll their loops."""
+    return lower.module_text(kernels, target, several)
 
 
 def routine(

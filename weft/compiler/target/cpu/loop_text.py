@@ -15,8 +15,8 @@ from weft.compiler.kernel.cost import work
 from weft.compiler.kernel.ir import Kernel
 from weft.compiler.program.outline import Operand, Row
 from weft.compiler.target.cpu import interrupt
-from weft.compiler.target.cpu.loops import NativeOutline, full, times
 from weft.compiler.target.cpu.lower import lower_at
+from weft.compiler.target.cpu.native_outline import NativeOutline, full, times
 from weft.compiler.target.llvm import Module, Parameter, Value, constant, i8, i32, i64, ptr, vector
 from weft.compiler.target.loop_writer import LoopWriter
 from weft.compiler.target.target import Target

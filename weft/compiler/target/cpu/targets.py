@@ -11,17 +11,7 @@ from dataclasses import replace
 from weft.base import dtypes
 from weft.base.errors import ArgumentError
 from weft.compiler.target import native
-from weft.compiler.target.tables import Tables, register
 from weft.compiler.target.target import Libraries, Target
-
-
-def _tables() -> Tables:
-    from weft.compiler.target.cpu.tables import TABLES
-
-    return TABLES
-
-
-register("cpu", _tables)
 
 # Dtypes whose contractions are as fast in our own tiles as in a library, or faster, at every measured size, where
 # registers are at least this wide.

@@ -9,7 +9,6 @@ from weft.base import dtypes
 from weft.base.errors import ArgumentError
 from weft.compiler.target import native
 from weft.compiler.target.cuda import costs
-from weft.compiler.target.tables import Tables, register
 from weft.compiler.target.target import Libraries, MatrixUnits, Target
 
 TRIPLE = "nvptx64-nvidia-cuda"
@@ -22,15 +21,6 @@ PTX = {75: 63, 80: 70, 86: 71, 87: 74, 89: 78, 90: 78, 100: 86, 120: 87}
 LEAST_MATMUL = 32**3
 # ... and in loops.
 LEAST_MATMUL_IN_LOOP = 1 << 24
-
-
-def _tables() -> Tables:
-    from weft.compiler.target.cuda.tables import TABLES
-
-    return TABLES
-
-
-register("cuda", _tables)
 
 
 # Dtypes of operands and result of cuBLASLt's products and cuDNN's convolutions.

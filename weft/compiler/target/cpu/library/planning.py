@@ -10,7 +10,7 @@ from weft.compiler.target.cpu.library import factorizations, hermitian, singular
 from weft.compiler.target.cpu.library.batches import TooLarge
 from weft.compiler.target.cpu.library.host import plan_fft
 from weft.compiler.target.cpu.library.matmuls import plan_matmul
-from weft.compiler.target.cpu.library.routines import ZEROS
+from weft.compiler.target.cpu.library.writer import ZEROS
 from weft.compiler.target.evaluation import plan_evaluation, refuse
 from weft.compiler.target.library_call import LibraryCall, arrays_of
 from weft.ir.jaxpr import Equation

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from weft.base.forks import RenewedLock
+from weft.base.lazy import lazy
 from weft.compiler.target.cpu import link, objects, pool
 from weft.compiler.target.cpu.library import capsules, guard, shared
 from weft.compiler.target.cpu.library.writer import PARALLEL, STEP
@@ -14,8 +16,10 @@ from weft.compiler.target.cpu.targets import host
 from weft.compiler.target.target import Target
 from weft.compiler.target.threads import in_background
 
-# Fills a buffer with zeros; its parameters are the buffer's index in the table, and the bytes.
-ZEROS = "weft_zeros"
+if TYPE_CHECKING:
+    from weft.compiler.target.cpu.library import texts
+else:
+    texts = lazy("weft.compiler.target.cpu.library.texts")
 
 _lock = RenewedLock()
 _libraries: dict[str, link.Library] = {}
@@ -50,10 +54,7 @@ def _object(routine: str, make: Callable[[str, Target, Tier], Object]) -> Object
 
 
 def _text(routine: str) -> str:
-    # Imported late: the writers are needed only if the code is not on disk.
-    from weft.compiler.target.cpu.library.texts import text
-
-    return text(routine)
+    return texts.text(routine)
 
 
 def _is_routine(name: str) -> bool:

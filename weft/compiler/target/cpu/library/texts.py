@@ -7,8 +7,7 @@ import functools
 from weft.base.errors import InternalError
 from weft.compiler.target import llvm
 from weft.compiler.target.cpu.library import blas, boxes, factorizations, hermitian, shared, singular, solves, spectra
-from weft.compiler.target.cpu.library.routines import ZEROS
-from weft.compiler.target.cpu.library.writer import ELEMENT_TYPES, FAMILIES, STEP, TILES, write_family
+from weft.compiler.target.cpu.library.writer import ELEMENT_TYPES, FAMILIES, STEP, TILES, ZEROS, write_family
 from weft.compiler.target.cpu.targets import host
 from weft.compiler.target.llvm import Parameter, constant, i8, i64, ptr, zero
 from weft.compiler.target.target import Target

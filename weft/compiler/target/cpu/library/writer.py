@@ -40,6 +40,8 @@ COMPLEX_NAMES = {"orgqr": "ungqr", "syevd": "heevd", "sytrd": "hetrd"}
 PARALLEL = "weft_parallel"
 # Separates the name of a routine from that of one of its steps (`Writer.share`), which is a module of its own.
 STEP = "."
+# Fills a buffer with zeros; its parameters are the buffer's index in the table, and the bytes.
+ZEROS = "weft_zeros"
 
 
 @dataclass(frozen=True)

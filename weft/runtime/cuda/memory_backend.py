@@ -1,35 +1,26 @@
-"""The backend of NVIDIA GPUs."""
+"""Memory of NVIDIA GPUs. Work on a GPU is started, and goes on while Python does."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from weft.base import collector
-from weft.base.errors import ArgumentError, NotSupportedError
-from weft.ir.at_sizes import JaxprAtSizes
-from weft.ir.primitive import Primitive
+from weft.base.errors import ArgumentError
 from weft.runtime.cuda import driver
 from weft.runtime.cuda.libraries.program import BLOCK_ALIGNMENT
 from weft.runtime.cuda.memory import Block, CudaMemory
 from weft.runtime.cuda.sharing import BorrowedBlock, Lent
 from weft.runtime.device import HOME
 from weft.runtime.dlpack import CUDA
-from weft.sharding.device import Device, first_here, is_addressable
+from weft.sharding.device import Device, is_addressable
 
 if TYPE_CHECKING:
-    from weft.base.codegen import Source
-    from weft.compiler.target.target import Target
-    from weft.ir.jaxpr import Jaxpr
-    from weft.ir.types import ArrayType
     from weft.runtime.array import ConcreteArray
-    from weft.runtime.backend import Buffer
-    from weft.runtime.device import Placement
     from weft.runtime.layouts import Layout
-    from weft.runtime.limits import Limits
+    from weft.runtime.memory_backend import Buffer
 
 
 def hardware_index(device: Device) -> int:
@@ -42,22 +33,16 @@ def hardware_index(device: Device) -> int:
     return device.local_hardware_id
 
 
-class CudaBackend:
-    """The GPUs of this process. Work on a GPU is started and goes on while Python does."""
+class CudaMemoryBackend:
+    """Memory of the GPUs of this process: each has an allocator and a driver."""
 
     platform = "gpu"
     reads_host = False
-    has_flat_programs = False
+    dlpack_type = CUDA
 
     def __init__(self, driver_of: Callable[[int], Any] = driver.Driver) -> None:
         self._driver_of = driver_of
         self._memories: dict[int, CudaMemory] = {}
-
-    def driver(self, device: Device) -> Any:
-        """The driver of a device."""
-        return self.memory(device).driver
-
-    # -- memory ----------------------------------------------------------------------------------------------------
 
     def memory(self, device: Device) -> CudaMemory:
         """The allocator of a device."""
@@ -130,7 +115,7 @@ class CudaBackend:
         return CUDA, hardware_index(device)
 
     def stream_of(self, device: Device) -> int:
-        handle: int = self.driver(device).stream_handle
+        handle: int = self.memory(device).driver.stream_handle
         return handle
 
     def lend(self, memory: Block, stream: int | None) -> Lent:
@@ -157,70 +142,6 @@ class CudaBackend:
     def is_ready(self, memory: Block | None) -> bool:
         return memory is None or memory.owner.driver.is_idle()
 
-    # -- programs --------------------------------------------------------------------------------------------------
-
-    def target(self, device: Device) -> Target:
-        from weft.compiler.target.cuda.targets import of_capability
-
-        driver = self.driver(device)
-        return of_capability(*driver.capability, driver.library_names)
-
-    def limits(self, device: Device) -> Limits:
-        """What the units of the GPU do at their highest clock, and its memory."""
-        from weft.runtime.cuda.inside import limits_of
-
-        return limits_of(self.driver(device))
-
-    @collector.without_collection
-    def compile(
-        self,
-        jaxpr: Jaxpr,
-        donated: Sequence[bool],
-        device: Device,
-        again: Callable[[], Any] | None = None,
-        flat: str = "no",
-    ) -> Any:
-        from weft.compiler.load import compilation_of
-        from weft.runtime.cuda.executable import CudaExecutable
-
-        flags = tuple(donated) or (False,) * len(jaxpr.invars)
-        # Kernels are for one size each.
-        plain = jaxpr.plain() if isinstance(jaxpr, JaxprAtSizes) else jaxpr
-        driver = self.driver(device)
-
-        def prepare(fused: Jaxpr, target: Target) -> None:
-            # What this needs is loaded by those who compile.
-            from weft.runtime.cuda.libraries.early import prepare_early
-
-            prepare_early(driver, fused)
-
-        compilation = compilation_of(plain, flags, self.target(device), again is not None, prepare)
-        executable = CudaExecutable(compilation, again)
-        executable.loaded(self.memory(device))
-        return executable
-
-    def compile_for_devices(
-        self,
-        jaxpr: Jaxpr,
-        donated: Sequence[bool],
-        sizes: Mapping[Any, int],
-        devices: Sequence[Device],
-        agreement: Any,
-        compilation: Any = None,
-    ) -> Callable[..., list[tuple[bytes, Any]]]:
-        from weft.runtime.cuda.spmd import CudaDevicesExecutable
-
-        target = self.target(first_here(devices))
-        return CudaDevicesExecutable(jaxpr, donated, sizes, devices, target, agreement, compilation)
-
-    def shared_by_devices(
-        self, parts: Any, owners: Sequence[int], arguments: Sequence[Any], results: Sequence[Any]
-    ) -> Callable[..., list[tuple[bytes, Any]]]:
-        raise NotSupportedError(
-            "The setting `reproducible` does not have more parts than GPUs yet.",
-            fix="weft.config.update('reproducible', 0), or a mesh of CPU devices",
-        )
-
     def scatter(self, value: np.ndarray, layout: Layout) -> tuple[bytes, Any]:
         """Copies of the parts of an array, each in a block of its own."""
         parts = (np.ascontiguousarray(layout.padded(value[index])) for index in layout.indices)
@@ -238,36 +159,3 @@ class CudaBackend:
                 out[...] = part[tuple(map(slice, out.shape))]
         whole.flags.writeable = False
         return whole, None
-
-    def prefers_numpy(self, primitive: Primitive, large: bool) -> bool:
-        return False
-
-    def eager_call(
-        self,
-        executable: Any,
-        types: Sequence[ArrayType],
-        results: Sequence[ArrayType],
-        placement: Placement,
-        length: int | None = None,
-    ) -> Callable[[Sequence[Any]], list[Any]]:
-        """A function of arrays that runs the executable of one operation."""
-        from weft.runtime.cuda.dispatch import eager_call
-
-        return eager_call(executable, types, results, placement)
-
-    def queued_call(self, executable: Any, constants: Any, donated: Any, placement: Placement) -> None:
-        """None: no call waits for its results."""
-
-    def write_call(
-        self,
-        source: Source,
-        executable: Any,
-        constants: Sequence[ConcreteArray],
-        leaves: Sequence[str],
-        donated: Sequence[bool],
-        placement: Placement,
-    ) -> list[str]:
-        """Write the part of a dispatcher that runs an executable."""
-        from weft.runtime.cuda.dispatch import CallWriter
-
-        return CallWriter(source, executable, placement).write(constants, leaves, donated)

@@ -1,0 +1,79 @@
+"""Platforms: kinds of devices, under the names that users give them.
+
+The name of a platform is that of `Device.platform`; the first alias is the name of its compilation target, which is the
+one that JAX uses in `lax.platform_dependent` and in exports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from weft.runtime.registry import Registry
+from weft.sharding.device import Device
+
+
+class Platform(Protocol):
+    """The devices of one kind in all processes."""
+
+    def devices(self) -> tuple[Device, ...]:
+        """Return the devices of all processes; the first call enumerates them.
+
+        With several processes the first call may be collective.
+        """
+        ...
+
+    def are_enumerated(self) -> bool:
+        """Return whether the devices are known and cannot be chosen any more."""
+        ...
+
+    def join(self, counts: Sequence[int], rank: int, chosen: tuple[int, ...] | None) -> None:
+        """Make this process number `rank` of several; devices are enumerated again, under ids that none had before.
+
+        `counts` has the number of CPU devices of each process, and `chosen` the hardware indices of the accelerators
+        that this process uses, if they were specified.
+        """
+        ...
+
+    def absence(self) -> str:
+        """Return a sentence for users that says why there are no devices."""
+        ...
+
+
+platforms: Registry[Platform] = Registry("list of devices")
+_names: dict[str, str] = {}
+_target_names: dict[str, str] = {}
+
+
+def register_platform(name: str, load: Callable[[], Platform], *, aliases: Sequence[str] = ()) -> None:
+    """Register the devices of a platform, and the other names under which users may ask for them."""
+    platforms.register(name, load)
+    _names.update(dict.fromkeys((name, *aliases), name))
+    _target_names[name] = next(iter(aliases), name)
+
+
+def is_platform_name(name: str) -> bool:
+    """Return whether a platform has this name or alias."""
+    return name in _names
+
+
+def canonical_name(name: str) -> str:
+    """Return the name of `Device.platform` for a name or alias of a platform; other names unchanged."""
+    return _names.get(name, name)
+
+
+def target_name(name: str) -> str:
+    """Return the name that exports and `platform_dependent` have for a platform, given any name of it."""
+    return _target_names.get(canonical_name(name), name)
+
+
+def target_names() -> tuple[str, ...]:
+    """Return the names that exports and `platform_dependent` have for the registered platforms."""
+    return tuple(_target_names.values())
+
+
+def find_platform(name: str) -> Platform:
+    """Return the platform with this name or alias; raise RuntimeError if there is none."""
+    if name not in _names:
+        raise RuntimeError(f"Unknown backend {name!r}: devices are on {', '.join(platforms.names())}.")
+    return platforms.get(_names[name])
