@@ -62,7 +62,7 @@ def test_transformations_add_their_axis(axis: int, expected: P) -> None:
     assert nn.get_partition_spec(variables)["params"]["Named_0"]["Dense_0"]["kernel"] == expected
     assert loop.apply(variables, X, None)[1].shape == (2, 3, 5)
 
-    with pytest.raises(ValueError, match="does not say its name"):
+    with pytest.raises(ValueError, match="must name the axis"):
         nn.vmap(Named, **options)().init(KEY, wnp.ones((2, 3, 4)))
 
     added = nn.add_metadata_axis(Named, {"params": axis}, params)()
@@ -176,11 +176,11 @@ def test_broken_files_are_rejected() -> None:
     data = safetensors.serialize({"a": np.zeros(4, np.float32)})
     for broken, words in (
         (data[:5], "too few"),
-        (data[:-1], "lies at bytes"),
+        (data[:-1], "is at bytes"),
         (data + b"x", "the arrays end"),
         (struct.pack("<Q", 1 << 40) + data[8:], "does not fit"),
         (data.replace(b'"F32"', b'"F99"'), "'F99'"),
-        (data.replace(b"[4]", b"[5]"), "should lie at"),
+        (data.replace(b"[4]", b"[5]"), "must be at"),
         (data.replace(b'{"a"', b'["a"'), "not valid JSON"),
     ):
         with pytest.raises(ValueError, match=words):
@@ -205,5 +205,5 @@ def test_state_dicts() -> None:
     back = serialization.from_state_dict(tree, serialization.to_state_dict(doubled))
     assert weft.tree.structure(back) == weft.tree.structure(tree)
     assert back["list"] == [2, (4, None)] and back["node"].count == 6 and back["node"].name == "n"
-    with pytest.raises(ValueError, match=r"at \./list does not fit the target: missing \['1'\]"):
+    with pytest.raises(ValueError, match=r"at \./list must have the keys of the target: missing \['1'\]"):
         serialization.from_state_dict(tree, {**state, "list": {"0": 1}})

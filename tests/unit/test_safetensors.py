@@ -80,16 +80,16 @@ def test_what_does_not_fit_the_target() -> None:
     data = safetensors.serialize({"a": wnp.ones(3), "b": wnp.ones(2)})
     with pytest.raises(ArgumentError, match=r"missing \['c'\], too many \['b'\]"):
         safetensors.deserialize(data, target={"a": wnp.ones(3), "c": wnp.ones(2)})
-    with pytest.raises(ParameterShapeError, match="'b' in these bytes has another shape"):
+    with pytest.raises(ParameterShapeError, match="'b' in these bytes must have the shape"):
         safetensors.deserialize(data, target={"a": wnp.ones(3), "b": wnp.ones(4)})
 
 
 @pytest.mark.parametrize(
     ("tree", "words"),
     [
-        (wnp.ones(3), "must be a tree of keys"),
-        ({"__metadata__": wnp.ones(3)}, "the format's own"),
-        (OrderedDict([(1, wnp.ones(3)), ("1", wnp.ones(2))]), "the same as text"),
+        (wnp.ones(3), "must have keys"),
+        ({"__metadata__": wnp.ones(3)}, "own key"),
+        (OrderedDict([(1, wnp.ones(3)), ("1", wnp.ones(2))]), "must differ as text"),
         ({"": wnp.ones(3)}, "a string without"),
         ({"a.b": wnp.ones(3)}, "choose another separator"),
         ({"a": "text"}, "no dtype"),
@@ -115,7 +115,7 @@ def test_scalars_that_do_not_fit() -> None:
 @pytest.mark.parametrize("names", [("a", "a.b"), ("a.b", "a"), ("x.a.b.c", "x.a"), ("x.a", "x.a.b.c")])
 def test_names_that_are_an_array_and_a_dict(names: tuple[str, str]) -> None:
     data = file_of({names[0]: entry(0, 4), names[1]: entry(4, 8)}, struct.pack("<2f", 1, 2))
-    with pytest.raises(FileFormatError, match="is an array, and with") as caught:
+    with pytest.raises(FileFormatError, match="would also be a dict|must not be a dict") as caught:
         safetensors.deserialize(data)
     assert names[0] in str(caught.value) and names[1] in str(caught.value) and "separator=" in str(caught.value)
     whole = safetensors.deserialize(data, separator="/")

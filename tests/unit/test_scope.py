@@ -100,7 +100,7 @@ def test_names() -> None:
     assert root.default_name("Dense") == "Dense_1"
     with pytest.raises(NameInUseError, match="a submodule has the name"):
         root.reserve("Dense_0", "params")
-    assert not root.rewound().names
+    assert not root.without_names().names
     with pytest.raises(TypeError, match="must be a string"):
         root.reserve(3)  # type: ignore[arg-type]
 

@@ -52,7 +52,7 @@ def _own(frame: Frame, state: Any, rng: Any, may_make: bool, own_names: bool) ->
 
 
 def _outcome(frame: Frame) -> Outcome:
-    return Outcome(frame.call.written(), _rng_state(frame))
+    return Outcome(frame.call.updates(), _rng_state(frame))
 
 
 def _put(frame: Frame, outcome: Outcome) -> None:

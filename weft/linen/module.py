@@ -281,7 +281,7 @@ class Module:
             if outermost:
                 state.in_compact = False
                 state.cursors = {}
-                fresh = self.scope.rewound()
+                fresh = self.scope.without_names()
                 fresh.names = {name: set(kinds) for name, kinds in state.fixed_names.items()}
                 object.__setattr__(self, "scope", fresh)
 
@@ -649,14 +649,14 @@ def map_modules(function: Callable[[Any], Any], value: Any, kinds: Any = None) -
 def _unbound(value: Any, memo: dict[int, Module], reset_names: bool) -> Any:
     """A value whose modules are replaced by unbound copies; one module stays one."""
 
-    def copied(module: Module) -> Module:
+    def copy_mappings(module: Module) -> Module:
         if module.scope is None and not isinstance(module.parent, Module):
             return module
         if id(module) not in memo:
             memo[id(module)] = module.clone(_deep_clone=True, _reset_names=reset_names)
         return memo[id(module)]
 
-    return map_modules(copied, value)
+    return map_modules(copy_mappings, value)
 
 
 def _captures(capture: bool | Callable[[Any, str], bool]) -> Callable[[Any, str], bool] | None:
@@ -697,7 +697,7 @@ def apply(
     def applied(variables: Mapping[str, Any], *args: Any, rngs: Any = None, **kwargs: Any) -> Any:
         with open_scope(variables, rngs, mutable, {"capture_intermediates": capture}) as root:
             result = fn(module.clone(parent=root, _deep_clone=True), *args, **kwargs)
-            return result if mutable is False else (result, root.call.written())
+            return result if mutable is False else (result, root.call.updates())
 
     return applied
 
@@ -717,7 +717,7 @@ def init_with_output(
         flags = {"initializing": True, "capture_intermediates": capture}
         with open_scope({}, rngs, mutable, flags) as root:
             result = fn(module.clone(parent=root, _deep_clone=True), *args, **kwargs)
-            return result, root.call.written()
+            return result, root.call.updates()
 
     return initialized
 

@@ -1,1 +1,1 @@
-"""The one mechanism under `weft.linen` and `weft.haiku`: scopes, variables, streams of random keys, lifting."""
+"""The core of `weft.linen` and `weft.haiku`: scopes, variables, streams of random keys and lifting."""

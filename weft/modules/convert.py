@@ -1,9 +1,9 @@
-"""Converters of parameters and state: between the linen and the Haiku frontend, and to and from plain NumPy trees.
+"""Conversion of parameters and state between the linen and Haiku frontends, and to and from plain NumPy trees.
 
 `weft.linen` stores variables as Flax does ({collection: {module: {name: array}}}, nested) and `weft.haiku` as Haiku
-does ({module path: {name: array}}), so that a tree of either library is a tree of ours but for the arrays: `from_plain`
-and `to_plain`. From one frontend to the other a list of `Pair`s says which module is which; what differs between equal
-layers (names, the order of axes, how averages are stored) is written here once for each kind of layer.
+does ({module path: {name: array}}), so trees of those libraries differ in the arrays only: `from_plain` and `to_plain`
+convert these. Between the frontends a list of `Pair`s maps modules to each other. What differs between equal layers
+(names, the order of axes, the form of averages) is defined here once per kind of layer.
 """
 
 from __future__ import annotations
@@ -18,16 +18,19 @@ from weft.errors import ArgumentError, ParameterNotFoundError, user_line
 
 Tree = Mapping[str, Any]
 
-# The averages of linen have no counter: they are as if the number of steps were infinite.
+# Counter of Haiku averages converted from linen, which has none: so many steps that the bias correction is 1.
 _ENDLESS = np.int32(2**30)
 
 
 class Pair(NamedTuple):
-    """A linen module and a Haiku module that are equal.
+    """A linen module and the Haiku module that computes the same.
 
-    `linen` is a path such as "encoder/Dense_0", empty for a module that is the whole model; `haiku` is one such as
-    "mlp/~/linear_0". `kind` is one of `KINDS`; where it is None the names of the parameters say it. `heads` is for
-    attention, `rank` for batch normalization: how many dimensions its input has.
+    Attributes:
+        linen: the linen path, such as "encoder/Dense_0"; empty if the module is the whole model.
+        haiku: the Haiku path, such as "mlp/~/linear_0".
+        kind: one of `KINDS`, or None to infer it from the names of the parameters.
+        heads: the number of heads, for attention.
+        rank: the number of dimensions of the input, for batch normalization.
     """
 
     linen: str
@@ -41,14 +44,14 @@ class Pair(NamedTuple):
 
 
 def to_plain(tree: Any) -> Any:
-    """Nested dicts of NumPy arrays, as `flax` and `haiku` take them."""
+    """Convert a tree to nested dicts of NumPy arrays, as `flax` and `haiku` take them."""
     if isinstance(tree, Mapping):
         return {key: to_plain(value) for key, value in tree.items()}
     return np.asarray(tree)
 
 
 def from_plain(tree: Any) -> Any:
-    """Nested dicts of Weft's arrays, from any nested mapping of arrays that NumPy can read."""
+    """Convert a nested mapping of arrays of any library to nested dicts of Weft arrays."""
     if isinstance(tree, Mapping):
         return {key: from_plain(value) for key, value in tree.items()}
     return weft.numpy.asarray(np.asarray(tree))
@@ -58,26 +61,28 @@ def from_plain(tree: Any) -> Any:
 
 
 class _Linen(NamedTuple):
-    """One linen module: its part of the parameters, and of the running averages."""
+    """One linen module: its parameters and running averages."""
 
     params: dict[str, Any]
     stats: dict[str, Any]
 
 
 class _Haiku(NamedTuple):
-    """One Haiku module: parameters and state at its path and below, by what comes after the path."""
+    """One Haiku module and its submodules: parameters and state by the path relative to the module."""
 
     params: dict[str, dict[str, Any]]
     state: dict[str, dict[str, Any]]
 
 
 class _Kind(NamedTuple):
+    """The conversions of one kind of layer in both directions."""
+
     to_haiku: Callable[[_Linen, Pair], _Haiku]
     to_linen: Callable[[_Haiku, Pair], _Linen]
 
 
-def _renamed(names: Mapping[str, str]) -> _Kind:
-    """Layers whose parameters have other names, and nothing else."""
+def _rename(names: Mapping[str, str]) -> _Kind:
+    """Return the conversion of layers that differ in the names of their parameters only."""
     back = {theirs: ours for ours, theirs in names.items()}
 
     def to_haiku(module: _Linen, pair: Pair) -> _Haiku:
@@ -92,23 +97,25 @@ def _renamed(names: Mapping[str, str]) -> _Kind:
 def _name(names: Mapping[str, str], key: str, pair: Pair) -> str:
     if key not in names:
         raise ArgumentError(
-            f"{pair.linen!r} and {pair.haiku!r} are no pair of kind {pair.kind!r}: there is a "
-            f"parameter {key!r}, and {', '.join(map(repr, names))} are expected."
+            f"{pair.linen!r} and {pair.haiku!r} are not a pair of kind {pair.kind!r}: expected parameters "
+            f"{', '.join(map(repr, names))}, got {key!r}."
         )
     return names[key]
 
 
-_LINEAR = _renamed({"kernel": "w", "bias": "b"})
+_LINEAR = _rename({"kernel": "w", "bias": "b"})
 
 
-def _swapped(params: dict[str, Any]) -> dict[str, Any]:
-    """Weights of a transposed convolution: linen has (..., inputs, outputs), Haiku (..., outputs, inputs)."""
+def _swap_channels(params: dict[str, Any]) -> dict[str, Any]:
+    """Swap the channel axes of a transposed convolution: linen stores (..., inputs, outputs), Haiku (..., outputs,
+    inputs).
+    """
     return {name: np.swapaxes(value, -1, -2) if name in ("kernel", "w") else value for name, value in params.items()}
 
 
 _TRANSPOSED = _Kind(
-    lambda module, pair: _LINEAR.to_haiku(_Linen(_swapped(module.params), {}), pair),
-    lambda module, pair: _Linen(_swapped(_LINEAR.to_linen(module, pair).params), {}),
+    lambda module, pair: _LINEAR.to_haiku(_Linen(_swap_channels(module.params), {}), pair),
+    lambda module, pair: _Linen(_swap_channels(_LINEAR.to_linen(module, pair).params), {}),
 )
 
 
@@ -116,13 +123,13 @@ def _batch_norm_to_haiku(module: _Linen, pair: Pair) -> _Haiku:
     if pair.rank is None:
         raise ArgumentError(f"The pair of {pair.linen!r} needs `rank`, the number of dimensions of its input.")
 
-    def expanded(value: Any) -> Any:
+    def expand(value: Any) -> Any:
         return np.reshape(value, (1,) * (pair.rank - 1) + np.shape(value))  # type: ignore[operator]
 
     names = {"scale": "scale", "bias": "offset"}
-    params = {_name(names, key, pair): expanded(value) for key, value in module.params.items()}
+    params = {_name(names, key, pair): expand(value) for key, value in module.params.items()}
     state = {
-        f"~/{average}": {"counter": np.asarray(_ENDLESS), "hidden": expanded(value), "average": expanded(value)}
+        f"~/{average}": {"counter": np.asarray(_ENDLESS), "hidden": expand(value), "average": expand(value)}
         for average, value in (("mean_ema", module.stats["mean"]), ("var_ema", module.stats["var"]))
     }
     return _Haiku({"": params} if params else {}, state)
@@ -142,7 +149,7 @@ _ATTENTION = (("query", "query"), ("key", "key"), ("value", "value"), ("out", "l
 
 
 def _attention_to_haiku(module: _Linen, pair: Pair) -> _Haiku:
-    """Linen has heads on an axis of their own, Haiku merged with their size."""
+    """Merge the axis of heads, which linen keeps separate, with the axis of their size."""
     params: dict[str, dict[str, Any]] = {}
     for ours, theirs in _ATTENTION:
         part = module.params[ours]
@@ -168,11 +175,14 @@ def _attention_to_linen(module: _Haiku, pair: Pair) -> _Linen:
     return _Linen(params, {})
 
 
-_GATES = "igfo"  # the order in which Haiku stores them
+_GATES = "igfo"  # in the order of Haiku's columns
 
 
 def _lstm_to_haiku(module: _Linen, pair: Pair) -> _Haiku:
-    """Linen has a layer for each gate from input and from hidden state, Haiku one of both that adds 1 to `forget`."""
+    """Concatenate the layers of all gates into one.
+
+    linen has a layer for each gate, from the input and from the hidden state; Haiku adds 1 to the forget gate's bias.
+    """
     inputs = np.concatenate([module.params[f"i{gate}"]["kernel"] for gate in _GATES], axis=-1)
     hidden = np.concatenate([module.params[f"h{gate}"]["kernel"] for gate in _GATES], axis=-1)
     biases = [module.params[f"h{gate}"]["bias"] - (1 if gate == "f" else 0) for gate in _GATES]
@@ -194,14 +204,14 @@ KINDS: dict[str, _Kind] = {
     "linear": _LINEAR,  # Dense and Linear
     "conv": _LINEAR,  # Conv and Conv1D, Conv2D, Conv3D, Depthwise...
     "conv_transpose": _TRANSPOSED,  # ConvTranspose and Conv2DTranspose ...
-    "embed": _renamed({"embedding": "embeddings"}),  # Embed and Embed
-    "norm": _renamed({"scale": "scale", "bias": "offset"}),  # LayerNorm, RMSNorm, GroupNorm, InstanceNorm
+    "embed": _rename({"embedding": "embeddings"}),  # Embed and Embed
+    "norm": _rename({"scale": "scale", "bias": "offset"}),  # LayerNorm, RMSNorm, GroupNorm, InstanceNorm
     "batch_norm": _Kind(_batch_norm_to_haiku, _batch_norm_to_linen),
     "attention": _Kind(_attention_to_haiku, _attention_to_linen),  # MultiHeadDotProductAttention, MultiHeadAttention
     "lstm": _Kind(_lstm_to_haiku, _lstm_to_linen),  # OptimizedLSTMCell and LSTM
 }
-# What the names of a module's variables, or of its parts, say about its kind. A transposed convolution looks like a
-# plain one, so that has to be said.
+# Kinds that the names of a module's variables or submodules imply. A transposed convolution has the names of a plain
+# one, so its kind must be given.
 _LINEN_SIGNS = (("mean", "batch_norm"), ("query", "attention"), ("ii", "lstm"), ("embedding", "embed"),
                 ("kernel", "linear"), ("scale", "norm"), ("bias", "norm"))  # fmt: skip
 _HAIKU_SIGNS = (("~/mean_ema", "batch_norm"), ("query", "attention"), ("linear", "lstm"), ("embeddings", "embed"),
@@ -212,8 +222,8 @@ def _kind(pair: Pair, there: set[str], signs: Sequence[tuple[str, str]], path: s
     name = pair.kind or next((kind for sign, kind in signs if sign in there), None)
     if name not in KINDS:
         raise ArgumentError(
-            f"What kind of layer {path!r} is cannot be told: got kind={pair.kind!r}, and it has "
-            f"{', '.join(sorted(there)) or 'nothing'}. Give one of {', '.join(KINDS)}."
+            f"The kind of layer {path!r} cannot be inferred from its variables ({', '.join(sorted(there)) or 'none'}); "
+            f"kind must be one of {', '.join(KINDS)}, got {pair.kind!r}."
         )
     return pair._replace(kind=name), KINDS[name]
 
@@ -229,12 +239,12 @@ def _missing(path: str, frontend: str, paths: Sequence[str]) -> ParameterNotFoun
         f"There is no {frontend} module {path!r} to convert.",
         at=user_line(),
         received=f"modules: {', '.join(map(repr, paths)) or 'none'}",
-        fix="the path as it is in the tree",
+        fix="use the path of the module in the tree",
     )
 
 
 def linen_to_haiku(variables: Tree, pairs: Sequence[Pair | tuple[Any, ...]]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """(params, state) of Haiku from variables of linen ({"params": ..., "batch_stats": ...}).
+    """Convert variables of linen ({"params": ..., "batch_stats": ...}) to (params, state) of Haiku.
 
     Every variable must belong to a pair.
     """
@@ -260,7 +270,7 @@ def linen_to_haiku(variables: Tree, pairs: Sequence[Pair | tuple[Any, ...]]) -> 
 
 
 def haiku_to_linen(params: Tree, state: Tree | None, pairs: Sequence[Pair | tuple[Any, ...]]) -> dict[str, Any]:
-    """Variables of linen ({"params": ..., "batch_stats": ...}) from params and state of Haiku.
+    """Convert params and state of Haiku to variables of linen ({"params": ..., "batch_stats": ...}).
 
     Every parameter and state must belong to a pair.
     """
@@ -288,7 +298,7 @@ def haiku_to_linen(params: Tree, state: Tree | None, pairs: Sequence[Pair | tupl
 
 
 def _parts(tree: Tree, path: str) -> dict[str, dict[str, Any]]:
-    """A Haiku module and those below it, by what comes after its path."""
+    """Return a Haiku module and its submodules by their paths relative to it."""
     return {
         where.removeprefix(path).removeprefix("/"): to_plain(values)
         for where, values in tree.items()
@@ -301,7 +311,7 @@ def _is_below(path: str, above: str) -> bool:
 
 
 def _linen_paths(variables: Tree) -> list[str]:
-    """The paths of all modules that have a variable."""
+    """Return the paths of all modules that have a variable."""
     found: dict[str, None] = {}
 
     def visit(tree: Any, path: str) -> None:
@@ -319,6 +329,6 @@ def _linen_paths(variables: Tree) -> list[str]:
 def _check_all(left: Sequence[str], frontend: str) -> None:
     if left:
         raise ArgumentError(
-            f"No pair says what becomes of the {frontend} modules {', '.join(map(repr, left))}. Add "
-            "pairs, or take these modules out of the tree."
+            f"Each module must belong to a pair; the {frontend} modules {', '.join(map(repr, left))} do not. Add "
+            "pairs, or remove these modules from the tree."
         )

@@ -1,7 +1,7 @@
-"""Filters: which collections or rng streams are meant.
+"""Filters: sets of names of collections or rng streams.
 
-True means all of them, False none, a string that one, a collection of strings those, and `DenyList(filter)` all but
-those that the filter means.
+True is the set of all names, False the empty set, a string that name, a collection of strings those names, and
+`DenyList(filter)` the complement of a filter.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, eq=True)
 class DenyList:
-    """All names but those that `deny` means."""
+    """All names except for those in `deny`."""
 
     deny: Any
 
 
 def matches(wanted: Filter, name: str) -> bool:
-    """Whether a filter means a name."""
+    """Return whether a name is in a filter."""
     if isinstance(wanted, bool):
         return wanted
     if isinstance(wanted, str):
@@ -34,13 +34,13 @@ def matches(wanted: Filter, name: str) -> bool:
     if isinstance(wanted, Collection):
         return name in wanted
     raise ArgumentTypeError(
-        f"A filter is True, False, a name, a collection of names or a DenyList; got {wanted!r} of type "
+        f"A filter must be True, False, a name, a collection of names or a DenyList; got {wanted!r} of type "
         f"{type(wanted).__name__}."
     )
 
 
 def _normal(wanted: Filter) -> tuple[frozenset[str], bool]:
-    """A filter as a set of names, and whether all names but those are meant."""
+    """Return a filter as a set of names, and whether it is the complement of that set."""
     if isinstance(wanted, bool):
         return frozenset(), wanted
     if isinstance(wanted, str):
@@ -59,7 +59,7 @@ def _filter(names: Iterable[str], inverted: bool) -> Filter:
 
 
 def union(a: Filter, b: Filter) -> Filter:
-    """The filter that means what either means."""
+    """Return the filter of names in either filter."""
     return _complement(intersect(_complement(a), _complement(b)))
 
 
@@ -69,7 +69,7 @@ def _complement(wanted: Filter) -> Filter:
 
 
 def intersect(a: Filter, b: Filter) -> Filter:
-    """The filter that means what both mean."""
+    """Return the filter of names in both filters."""
     (left, left_inverted), (right, right_inverted) = _normal(a), _normal(b)
     if left_inverted and right_inverted:
         return _filter(left | right, True)
@@ -79,12 +79,12 @@ def intersect(a: Filter, b: Filter) -> Filter:
 
 
 def subtract(a: Filter, b: Filter) -> Filter:
-    """The filter that means what `a` means and `b` does not."""
+    """Return the filter of names in `a` but not in `b`."""
     return intersect(a, DenyList(b))
 
 
 def group(values: Mapping[str, Value], wanted: Sequence[Filter]) -> tuple[dict[str, Value], ...]:
-    """The items of a dict by the first filter that means their name; those that none means are left out."""
+    """Group the items of a dict by the first filter that contains their name; drop names in no filter."""
     groups: tuple[dict[str, Value], ...] = tuple({} for _ in wanted)
     for name, value in values.items():
         for members, one in zip(groups, wanted, strict=True):

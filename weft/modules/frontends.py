@@ -1,4 +1,4 @@
-"""Frontends: how users of linen and of haiku write what both have in common, for errors that speak their language."""
+"""Frontends: the vocabulary of linen and Haiku for errors of the mechanism that both share."""
 
 from __future__ import annotations
 
@@ -10,11 +10,18 @@ Path = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Frontend:
-    """The words of one frontend.
+    """The vocabulary of one frontend.
 
-    `where` writes a path and `variable` what a name in a collection is. The others are what to do about a mistake:
-    variables used after their call, a write of a collection that may not be written, a parameter of another shape, one
-    that is not there, a stream without a key, and writes or keys inside of a transformation that does not carry them.
+    Attributes:
+        where: function from the path of a module to its text.
+        variable: function from a collection and a name to the description of a variable.
+        outlived: fixes for the use of variables after their call.
+        immutable: function from a collection to fixes for writing it although it is immutable.
+        shape: fixes for a parameter of the wrong shape.
+        missing: function from a collection to fixes for a missing variable.
+        stream: function from a stream to fixes for its missing key.
+        lifted: fix for writes inside of a transformation that is not lifted.
+        keys: fix for random keys inside of a loop that does not carry them.
     """
 
     where: Callable[[Path], str]

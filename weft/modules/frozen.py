@@ -1,4 +1,4 @@
-"""Dicts that do not change, and functions that treat them and plain dicts alike."""
+"""Immutable dicts, and functions for frozen and plain dicts alike."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ Value = TypeVar("Value")
 
 
 class FrozenDictError(TypeError, ValueError):
-    """A frozen dict was written to: a TypeError as for any mapping without assignment, a ValueError as in linen."""
+    """Assignment to a frozen dict: a TypeError as for other immutable mappings, and a ValueError as in Flax."""
 
 
 class FrozenDict(Mapping[Key, Value]):
-    """A dict that cannot be changed, nor the dicts inside of it. It is a pytree, and equal to a dict of its items.
+    """An immutable dict, with immutable nested dicts. It is a pytree, and equal to a dict with its items.
 
     Args:
-        *args, **kwargs: what `dict` takes.
-        __unsafe_skip_copy__: whether to use the dict itself; it must not change any more.
+        *args, **kwargs: the arguments of `dict`.
+        __unsafe_skip_copy__: use the given dict without a copy; it must not change any more.
 
     >>> from weft import linen
     >>> frozen = linen.FrozenDict({"a": {"b": 1}})
@@ -68,26 +68,26 @@ class FrozenDict(Mapping[Key, Value]):
         return FrozenDict, (self.unfreeze(),)
 
     def copy(self, add_or_replace: Mapping[Any, Any] | None = None) -> FrozenDict[Any, Any]:
-        """A copy with items added or replaced."""
+        """Return a copy with items added or replaced."""
         return type(self)({**self, **unfreeze(dict(add_or_replace or {}))})
 
     def pop(self, key: Key) -> tuple[FrozenDict[Any, Any], Any]:
-        """A copy without a key, and its value."""
+        """Return a copy without a key, and the value of the key."""
         value = self[key]
         rest = {name: one for name, one in self._dict.items() if name != key}
         return type(self)(rest), value
 
     def unfreeze(self) -> dict[Any, Any]:
-        """A plain dict, with plain dicts inside."""
+        """Return a mutable dict, with mutable nested dicts."""
         return _plain(self._dict)
 
     def pretty_repr(self, num_spaces: int = 4) -> str:
-        """The items, one a line."""
+        """Return the items as text, one per line."""
         return pretty_repr(self, num_spaces)
 
 
 def _plain(tree: Any) -> Any:
-    """A tree of mappings as plain dicts, anew."""
+    """Copy nested mappings to plain dicts."""
     return {key: _plain(value) for key, value in tree.items()} if isinstance(tree, (dict, FrozenDict)) else tree
 
 
@@ -109,19 +109,19 @@ weft.tree_util.register_pytree_with_keys(FrozenDict, _flatten_with_keys, _unflat
 
 
 def freeze(xs: Mapping[Any, Any]) -> FrozenDict[Any, Any]:
-    """A nested dict that cannot be changed."""
+    """Return an immutable copy of a nested dict."""
     return FrozenDict(xs)
 
 
 def unfreeze(x: Any) -> Any:
-    """A plain nested dict, a copy; other trees have the frozen dicts in them opened."""
+    """Return a mutable copy of a nested dict; other values are returned unchanged."""
     if isinstance(x, (FrozenDict, dict)):
         return {key: unfreeze(value) for key, value in x.items()}
     return x
 
 
 def copy(x: Any, add_or_replace: Mapping[Any, Any] | None = None) -> Any:
-    """A copy of a dict, frozen or not, with items added or replaced."""
+    """Return a copy of a plain or frozen dict with items added or replaced."""
     if isinstance(x, FrozenDict):
         return x.copy(add_or_replace)
     result = {key: value for key, value in x.items()}
@@ -130,7 +130,7 @@ def copy(x: Any, add_or_replace: Mapping[Any, Any] | None = None) -> Any:
 
 
 def pop(x: Any, key: Any) -> tuple[Any, Any]:
-    """A dict, frozen or not, without a key, and the value of the key."""
+    """Return a copy of a plain or frozen dict without a key, and the value of the key."""
     if isinstance(x, FrozenDict):
         return x.pop(key)
     rest = dict(x)
@@ -138,7 +138,7 @@ def pop(x: Any, key: Any) -> tuple[Any, Any]:
 
 
 def pretty_repr(x: Any, num_spaces: int = 4) -> str:
-    """A nested dict, one item a line."""
+    """Return a nested dict as text, one item per line."""
     if not isinstance(x, (FrozenDict, dict)):
         return repr(x)
 

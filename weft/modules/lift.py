@@ -1,8 +1,8 @@
-"""Lifting: what a transformation must see of the scopes that its function touches, going in and coming out.
+"""Lifting: passing the variables and keys of scopes through a transformation of a function.
 
-A `Lift` cuts the variables below some scopes out as plain trees, a group for each way in which the transformation
-treats them; these and the keys become arguments and results of the transformed function. Inside, scopes of the same
-paths stand on a call of their own.
+A `Lift` extracts the variables below some scopes as plain trees, one group for each way in which the transformation
+treats them. Groups and keys become arguments and results of the transformed function. Inside it, scopes with the same
+paths refer to a `Call` of their own.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Any
 import weft
 from weft.errors import ScopeLeakError, user_line
 from weft.modules.filters import Filter, group, intersect, matches
-from weft.modules.scope import Call, Path, Scope, copied
+from weft.modules.scope import Call, Path, Scope, copy_mappings
 
-# For each collection, the part below each root of the lift.
+# For each collection, the subtree below each root of the lift.
 Group = dict[str, tuple[Any, ...]]
 
 
 class Lift:
-    """The scopes that go through a transformation, their variables in groups and their keys in groups."""
+    """The scopes that pass through a transformation, with their variables and keys in groups."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class Lift:
                 f"{transformation} got modules of {len(calls)} different calls; they must belong to one.",
                 at=user_line(),
                 received=", ".join(scope.path_text for scope in scopes) or "no bound module",
-                fix="pass modules that the same init or apply has bound",
+                fix="pass modules bound by the same init or apply",
             )
         (self.call,) = calls.values()
         self.roots = topmost([scope.path for scope in scopes])
@@ -48,7 +48,7 @@ class Lift:
         self.origins = self.call.origins
 
     def _parts(self, tree: Any) -> tuple[Any, ...]:
-        return tuple(copied(below(tree, root)) for root in self.roots)
+        return tuple(copy_mappings(below(tree, root)) for root in self.roots)
 
     def _covers(self, path: Path) -> bool:
         return any(path[: len(root)] == root for root in self.roots)
@@ -63,17 +63,20 @@ class Lift:
         return (*self.roots[path[0]], *path[1])
 
     def split(self, rngs: Mapping[str, Any], count: int) -> dict[str, Any]:
-        """`count` keys of each stream. The path and counter of each draw inside are folded into them as elsewhere."""
+        """Split the key of each stream into `count` keys. Draws inside fold their path and counter into these."""
         return {stream: weft.random.split(key, count) for stream, key in rngs.items()}
 
     def fork_keys(self) -> None:
-        """Draw the keys of all streams from the first scope; paths inside begin at the scopes that are lifted."""
+        """Draw new keys of all streams from the first scope; paths inside are relative to the lifted scopes."""
         drawn = {stream: self.scopes[0].make_rng(stream) for stream in self.call.rngs}
         self.rngs = tuple({stream: drawn[stream] for stream in some} for some in self.rngs)
         self.origins = tuple(self.roots)
 
     def inside(self, variables: Sequence[Group], rngs: Sequence[Mapping[str, Any]], mutable: Filter = True) -> Call:
-        """A call over the groups, as the transformed function received them; it may write what both may."""
+        """Return the call over the groups that the transformed function received.
+
+        A collection is mutable inside if it is in `mutable` and mutable outside.
+        """
         collections: dict[str, Any] = {}
         for one in variables:
             for name, parts in one.items():
@@ -82,13 +85,13 @@ class Lift:
                     insert(tree, root, part)
         keys = {stream: key for some in rngs for stream, key in some.items()}
         call = Call(collections, keys, intersect(self.call.mutable, mutable), self.call.flags, self.call.frontend)
-        call.flags = self.call.flags  # shared: what a frontend notes inside belongs to the whole call
+        call.flags = self.call.flags  # shared: flags that a frontend sets inside apply to the whole call
         call.origins = self.origins
         call.counters = {where: count for where, count in self.call.counters.items() if self._covers(where[0])}
         return call
 
     def collect(self, call: Call, outs: Sequence[Filter]) -> tuple[Group, ...]:
-        """What was written inside, in groups; keys drawn there count outside too."""
+        """Return the collections that were written inside, in groups, and take over the counters of drawn keys."""
         self.call.counters.update(call.counters)
         written = {name: self._parts(tree) for name, tree in call.collections.items() if matches(call.mutable, name)}
         groups = group({name: parts for name, parts in written.items() if any(parts)}, outs)
@@ -96,18 +99,18 @@ class Lift:
         return groups
 
     def put_back(self, groups: Sequence[Group]) -> None:
-        """Write what came out of the transformation into the scopes outside."""
+        """Write the results of the transformation into the scopes outside."""
         for one in groups:
             for name, parts in one.items():
                 for root, part in zip(self.roots, parts, strict=True):
                     if part:
                         node = Scope(self.call, root).mutable_node(name)
                         node.clear()
-                        node.update(copied(part))
+                        node.update(copy_mappings(part))
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """While the transformed function runs, changes outside of the lift are errors."""
+        """Return a context for the transformed function, in which changes that bypass the lift are errors."""
         call = self.call
         before, call.lifting = call.lifting, self.transformation
         try:
@@ -117,13 +120,13 @@ class Lift:
 
 
 def topmost(paths: Sequence[Path]) -> list[Path]:
-    """The paths that are not below another one, in the order given."""
+    """Return the paths that are not below another one, in the given order."""
     unique = list(dict.fromkeys(paths))
     return [path for path in unique if not any(path != other and path[: len(other)] == other for other in unique)]
 
 
 def below(tree: Any, path: Path) -> Any:
-    """The part of a tree at a path; empty when there is none."""
+    """Return the subtree at a path, or {} if there is none."""
     for part in path:
         if not isinstance(tree, Mapping):
             return {}
@@ -132,7 +135,7 @@ def below(tree: Any, path: Path) -> Any:
 
 
 def insert(tree: dict[str, Any], path: Path, part: Any) -> None:
-    """Insert a part into a tree at a path."""
+    """Insert a subtree into a tree at a path."""
     if not path:
         tree.update(part)
         return

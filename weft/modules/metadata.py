@@ -1,4 +1,4 @@
-"""Boxes: values that carry metadata, such as names of axes, through trees of variables."""
+"""Boxes: wrappers that carry metadata of values, such as names of axes, through trees of variables."""
 
 from __future__ import annotations
 
@@ -9,47 +9,47 @@ import weft
 
 
 class AxisMetadata(abc.ABC):
-    """A box around a value that knows something of its axes. A subclass is a pytree node whose child is the value."""
+    """A box around a value, with metadata of its axes. Subclasses are pytree nodes whose child is the value."""
 
     @abc.abstractmethod
     def unbox(self) -> Any:
-        """The value."""
+        """Return the value."""
 
     @abc.abstractmethod
     def replace_boxed(self, val: Any) -> Any:
-        """The same box around another value."""
+        """Return the same box around another value."""
 
     @abc.abstractmethod
     def add_axis(self, index: int, params: dict[Any, Any]) -> Any:
-        """The box after a transformation has added an axis at `index`; `params` is what the transformation was told."""
+        """Return the box after a transformation inserted an axis at `index`; `params` are its `metadata_params`."""
 
     @abc.abstractmethod
     def remove_axis(self, index: int, params: dict[Any, Any]) -> Any:
-        """The box after a transformation has taken the axis at `index` away."""
+        """Return the box after a transformation removed the axis at `index`."""
 
 
 def is_axis_metadata(value: Any) -> bool:
-    """Whether the value is a box."""
+    """Return whether a value is a box."""
     return isinstance(value, AxisMetadata)
 
 
 def map_axis_meta(fn: Any, tree: Any) -> Any:
-    """`fn` of every box of a tree, other leaves as they are."""
+    """Apply `fn` to each box of a tree; leave other leaves unchanged."""
     return weft.tree.map(lambda x: fn(x) if isinstance(x, AxisMetadata) else x, tree, is_leaf=is_axis_metadata)
 
 
 def add_axis(tree: Any, index: int, params: dict[Any, Any]) -> Any:
-    """Every box of a tree with an axis added."""
+    """Insert an axis into the metadata of each box of a tree."""
     return map_axis_meta(lambda box: box.add_axis(index, params), tree)
 
 
 def remove_axis(tree: Any, index: int, params: dict[Any, Any]) -> Any:
-    """Every box of a tree with an axis taken away."""
+    """Remove an axis from the metadata of each box of a tree."""
     return map_axis_meta(lambda box: box.remove_axis(index, params), tree)
 
 
 def unbox(tree: Any) -> Any:
-    """A tree with its boxes opened, those inside of boxes too.
+    """Replace the boxes of a tree, also nested ones, by their values.
 
     Args:
         tree: a tree of arrays and boxes.
@@ -68,13 +68,13 @@ def unbox(tree: Any) -> Any:
 
 
 def replace_boxed(tree: Any, updates: Any) -> Any:
-    """The boxes of `tree` around the values of `updates`."""
+    """Put the values of `updates` into the boxes of `tree`."""
     if isinstance(updates, weft.Array) and not isinstance(tree, AxisMetadata):
         return updates
 
-    def replaced(old: Any, new: Any) -> Any:
+    def replace_value(old: Any, new: Any) -> Any:
         if isinstance(old, AxisMetadata):
             return old.replace_boxed(replace_boxed(old.unbox(), new))
         return new
 
-    return weft.tree.map(replaced, tree, updates, is_leaf=is_axis_metadata)
+    return weft.tree.map(replace_value, tree, updates, is_leaf=is_axis_metadata)

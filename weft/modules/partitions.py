@@ -1,4 +1,4 @@
-"""Names of axes: how the axes of a value lie over a mesh of devices, as data that travels with the value."""
+"""Names of axes: partitioning over a mesh as metadata that accompanies a value."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from weft.errors import ArgumentError
 from weft.modules.metadata import AxisMetadata, is_axis_metadata
 from weft.sharding import NamedSharding, PartitionSpec
 
-PARTITION_NAME = "partition_name"  # under this key a transformation is told the name of the axis it adds
+PARTITION_NAME = "partition_name"  # the key of a new axis's name in `metadata_params` of a transformation
 
 Names = tuple[str | tuple[str, ...] | None, ...]
 
 
 @dataclass(frozen=True)
 class Partitioned(AxisMetadata):
-    """A value with a name for each of its axes.
+    """A box with a name for each axis of its value.
 
     Args:
         value: the value.
@@ -42,13 +42,13 @@ class Partitioned(AxisMetadata):
         return replace(self, value=val)
 
     def replace(self, **changes: Any) -> Any:
-        """The same with some fields changed."""
+        """Return a copy with some fields changed."""
         return replace(self, **changes)
 
     def _axis_name(self, params: dict[Any, Any]) -> Any:
         if PARTITION_NAME not in params:
             raise ArgumentError(
-                f"A transformation adds an axis to a value with the axes {self.names} and does not say its name.",
+                f"A transformation that adds an axis to a value with the axes {self.names} must name the axis.",
                 fix="metadata_params={nn.PARTITION_NAME: name}; the name may be None",
             )
         return params[PARTITION_NAME]
@@ -67,22 +67,22 @@ class Partitioned(AxisMetadata):
         found = names.pop(index)
         if found != name:
             raise ArgumentError(
-                f"A transformation takes away axis {index} as {name!r}, but the axes are {self.names}.",
-                fix="the metadata_params that the variables were made with",
+                f"A transformation must remove axis {index} by its name, got {name!r} for the axes {self.names}.",
+                fix="use the metadata_params with which the variables were created",
             )
         return replace(self, names=tuple(names))
 
     def get_partition_spec(self) -> PartitionSpec:
-        """The names as a PartitionSpec."""
+        """Return the names as a PartitionSpec."""
         return PartitionSpec(*self.names)
 
     def get_sharding(self, mesh: Any) -> NamedSharding:
-        """The names as a sharding over a mesh."""
+        """Return the names as a sharding over a mesh."""
         return NamedSharding(mesh, self.get_partition_spec())
 
 
 def register_box(cls: type) -> None:
-    """Make a box a pytree whose child is the value; all else is structure."""
+    """Register a box as a pytree whose child is the value; its other fields are static."""
     weft.tree_util.register_dataclass(
         cls,
         data_fields=["value"],
@@ -94,7 +94,7 @@ register_box(Partitioned)
 
 
 def with_partitioning(fn: Callable[..., Any], names: Names, mesh: Any = None) -> Callable[..., Any]:
-    """An initializer whose values carry names of axes."""
+    """Wrap an initializer, so that its values are boxes with names of axes."""
 
     def init(*args: Any, **kwargs: Any) -> Partitioned:
         return Partitioned(fn(*args, **kwargs), names, mesh)
@@ -103,7 +103,7 @@ def with_partitioning(fn: Callable[..., Any], names: Names, mesh: Any = None) ->
 
 
 def get_partition_spec(tree: Any) -> Any:
-    """A PartitionSpec for each value: the names it carries, else none. What is no array has None.
+    """Return a PartitionSpec for each array: the names of its box, or an empty one. Other leaves become None.
 
     Args:
         tree: a tree of arrays and boxes.
@@ -126,7 +126,7 @@ def get_partition_spec(tree: Any) -> Any:
 
 
 def get_sharding(tree: Any, mesh: Any) -> Any:
-    """A sharding over a mesh for each value."""
+    """Return a sharding over a mesh for each array: that of its box, or a replicated one. Other leaves become None."""
 
     def sharding(value: Any) -> Any:
         if isinstance(value, Partitioned):

@@ -2,10 +2,10 @@
 
 A tree is stored under dotted names: `{"params": {"Dense_0": {"kernel": k}}}` as `params.Dense_0.kernel`.
 
-Any tree can be saved, such as the state of an optimizer: elements of sequences go by their index and fields by their
-names. A file knows only names, so it is read back as nested dicts, or as a tree like a given `target`.
+Any tree can be saved, such as the state of an optimizer: elements of sequences are named by index, fields by name. A
+file contains names only, so it is read back as nested dicts, or as a tree like a given `target`.
 
-A file may hold anything: what is no file of this format raises `FileFormatError`, which names the file and the reason.
+Files are untrusted input: a malformed file raises `FileFormatError` with its name and the reason.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ import weft.numpy as wnp
 from weft.checkpointing import tensor_file
 from weft.errors import ArgumentError, FileFormatError, NarrowingOverflowError, ParameterShapeError
 from weft.modules.metadata import replace_boxed, unbox
-from weft.modules.serialization import children_of
+from weft.modules.serialization import list_children
 
-# What numbers of Python are restored as, if the target has them.
+# Python numbers in a target are restored as numbers of the same type.
 _NUMBERS = (bool, int, float, complex)
 
 
 def flat(tree: Any, separator: str = ".") -> dict[str, Any]:
-    """The leaves of a tree by their dotted names."""
+    """Flatten a tree to a dict from dotted names to leaves."""
     found: dict[str, Any] = {}
 
     def visit(node: Any, prefix: str) -> None:
-        children = children_of(node)
+        children = list_children(node)
         if children is None:
             _add(found, prefix.removesuffix(separator) if prefix else "", node)
             return
@@ -50,15 +50,15 @@ def flat(tree: Any, separator: str = ".") -> dict[str, Any]:
 
 def _add(found: dict[str, Any], name: str, leaf: Any) -> None:
     if name in ("", tensor_file.METADATA):
-        what = "a tree of keys" if not name else "another key: this one is the format's own"
-        raise ArgumentError(f"What is saved must be {what}.", received=f"{type(leaf).__name__} under {name!r}")
+        what = "A tree to save cannot use the format's own key." if name else "A tree to save must have keys."
+        raise ArgumentError(what, received=f"{type(leaf).__name__} under {name!r}")
     if name in found:
-        raise ArgumentError("Two keys of a tree to save are the same as text.", received=repr(name))
+        raise ArgumentError("The keys of a tree to save must differ as text.", received=repr(name))
     found[name] = leaf
 
 
 def nested(arrays: Mapping[str, Any], separator: str = ".") -> dict[str, Any]:
-    """The nested dict of arrays that have dotted names."""
+    """Build the nested dict of arrays with dotted names."""
     tree: dict[str, Any] = {}
     for name, value in arrays.items():
         *outer, last = name.split(separator)
@@ -69,9 +69,9 @@ def nested(arrays: Mapping[str, Any], separator: str = ".") -> dict[str, Any]:
                 break
         if not isinstance(node, dict) or last in node:
             raise ArgumentError(
-                f"The name {name!r} is an array, and with {separator!r} a dict of others or inside of another array.",
+                f"With the separator {separator!r} the array {name!r} must not be a dict too, or inside of an array.",
                 received=", ".join(repr(other) for other in arrays if _related(name, other, separator)),
-                fix='separator="/", or another one that is not in the names: they are the keys of one dict then',
+                fix='separator="/", or another one that does not occur in the names',
             )
         node[last] = value
     return tree
@@ -85,7 +85,7 @@ def _related(name: str, other: str, separator: str) -> bool:
 
 
 def serialize(tree: Any, metadata: Mapping[str, str] | None = None, separator: str = ".") -> bytes:
-    """A tree of arrays and numbers as the bytes of a safetensors file."""
+    """Serialize a tree of arrays and numbers to the bytes of a safetensors file."""
     return b"".join(_chunks(tree, metadata, separator))
 
 
@@ -109,24 +109,26 @@ def save_file(
 
 
 def deserialize(data: bytes, separator: str = ".", target: Any = None) -> Any:
-    """The nested dict of arrays in the bytes of a safetensors file, or a tree like `target`."""
+    """Read the bytes of a safetensors file as a nested dict of arrays, or as a tree like `target`."""
     return _tree(_arrays(data, "these bytes"), separator, target, "these bytes")
 
 
 def load_file(filename: str | os.PathLike[str], separator: str = ".", target: Any = None) -> Any:
-    """The nested dict of arrays in a file, or a tree like `target`: with its nodes, and numbers where it has numbers.
-    The shapes must be those of the target."""
+    """Read a file as a nested dict of arrays, or as a tree with the node types and Python numbers of `target`.
+
+    Shapes must be equal to those of `target`.
+    """
     file = os.fspath(filename)
     return _tree(_arrays(tensor_file.content(file), file), separator, target, file)
 
 
 def metadata_of(data: bytes) -> dict[str, str]:
-    """The metadata that was saved with the arrays."""
+    """Return the metadata saved with the arrays."""
     return tensor_file.read_header(data, "these bytes").metadata
 
 
 def _arrays(data: bytes, file: str) -> dict[str, Any]:
-    """The arrays of a file by name."""
+    """Return the arrays of a file by name."""
     arrays = {}
     for name, entry in tensor_file.read_header(data, file).entries.items():
         try:
@@ -137,7 +139,7 @@ def _arrays(data: bytes, file: str) -> dict[str, Any]:
 
 
 def _tree(arrays: dict[str, Any], separator: str, target: Any, file: str) -> Any:
-    """The arrays as nested dicts, or as a tree like the target."""
+    """Build nested dicts of arrays, or a tree like the target."""
     if target is None:
         try:
             return nested(arrays, separator)
@@ -148,19 +150,19 @@ def _tree(arrays: dict[str, Any], separator: str, target: Any, file: str) -> Any
     if wanted.keys() != arrays.keys():
         missing, more = sorted(wanted.keys() - arrays.keys()), sorted(arrays.keys() - wanted.keys())
         raise ArgumentError(
-            f"The arrays in {file} are not those of the target.", received=f"missing {missing}, too many {more}"
+            f"The arrays in {file} must be those of the target.", received=f"missing {missing}, too many {more}"
         )
     for name, leaf in wanted.items():
         if np.shape(leaf) != arrays[name].shape:
             shapes = f"{arrays[name].shape} in the file, {np.shape(leaf)} in the target"
-            raise ParameterShapeError(f"{name!r} in {file} has another shape than in the target.", received=shapes)
+            raise ParameterShapeError(f"{name!r} in {file} must have the shape of the target.", received=shapes)
     leaves, structure = weft.tree.flatten(opened)  # in the order of their names
-    restored = [_restored(arrays[name], leaf) for name, leaf in zip(wanted, leaves, strict=True)]
+    restored = [_restore_leaf(arrays[name], leaf) for name, leaf in zip(wanted, leaves, strict=True)]
     return replace_boxed(target, weft.tree.unflatten(structure, restored))
 
 
-def _restored(array: Any, leaf: Any) -> Any:
-    """An array from a file as what the target has there."""
+def _restore_leaf(array: Any, leaf: Any) -> Any:
+    """Convert an array of a file to the type of the target's leaf."""
     if type(leaf) in _NUMBERS:
         return type(leaf)(array.item())
     return np.asarray(array) if isinstance(leaf, (np.ndarray, np.generic)) else array

@@ -1,4 +1,4 @@
-"""Scopes: where the variables, names and random keys of a module are found. See docs/design/modules.md."""
+"""Scopes: the place of a module's variables, names and random keys. See docs/design/modules.md."""
 
 from __future__ import annotations
 
@@ -28,13 +28,15 @@ Value = TypeVar("Value")
 
 
 class Call:
-    """What all scopes of one init or apply share.
+    """The state that all scopes of one init or apply share.
 
-    `collections` maps the name of a collection to a nested dict. Those that `mutable` means are ours to write; others
-    belong to the caller and are only read. `counters` counts the keys drawn for each (path, stream). `trace` is the
-    traced function that the call began in: what is written inside of another one would not be valid there. `frontend`
-    has the words for errors. `origins` are the paths that the keys of streams belong to: what is folded in is the path
-    below.
+    Attributes:
+        collections: the nested dict of each collection. Those in `mutable` are copies that the call may write; others
+            belong to the caller.
+        counters: the number of keys drawn for each (path, stream).
+        trace: the traced function in which the call began. Values written inside of another one are not valid there.
+        frontend: the vocabulary for errors.
+        origins: the paths that the keys of streams belong to; draws fold in the path relative to them.
     """
 
     __slots__ = (
@@ -52,37 +54,42 @@ class Call:
         self.mutable = mutable
         self.frontend = frontend
         self.collections: dict[str, Any] = {
-            name: copied(tree) if matches(mutable, name) else tree for name, tree in variables.items()
+            name: copy_mappings(tree) if matches(mutable, name) else tree for name, tree in variables.items()
         }
         self.rngs = dict(rngs)
         self.counters: dict[tuple[Path, str], int] = {}
         self.origins: tuple[Path, ...] = ((),)
         self.flags = dict(flags or {})
-        self.memo: dict[Any, Any] = {}  # what a frontend remembers of this call alone; lifted functions have their own
-        self.over = False  # its scopes are not to be used any more
+        self.memo: dict[Any, Any] = {}  # data of a frontend for this call only; lifted functions have their own
+        self.over = False  # if true, scopes of the call raise
         self.trace = weft.core.get_opaque_trace_state()
-        self.lifting = ""  # the transformation whose lifted function runs now: writes and keys must go through it
+        self.lifting = ""  # the transformation whose lifted function runs now; it must carry writes and keys
 
     def close(self) -> None:
-        """Refuse further use, and drop variables and keys: modules are in cycles, and traced values must not stay."""
+        """Refuse further use, and drop variables and keys.
+
+        Modules are part of reference cycles, and would keep traced values alive.
+        """
         self.over, self.collections, self.rngs, self.memo = True, {}, {}, {}
 
     def below_origin(self, path: Path) -> Path:
-        """The part of a path below the module that the keys were made for."""
+        """Return a path relative to the module that the keys were made for."""
         return next((path[len(start) :] for start in self.origins if path[: len(start)] == start), path)
 
-    def written(self) -> dict[str, Any]:
-        """The collections that may be written and are there, as plain dicts. Those that are empty are left out."""
+    def updates(self) -> dict[str, Any]:
+        """Return the mutable collections that are not empty, as plain dicts."""
         return {name: tree for name, tree in self.collections.items() if tree and matches(self.mutable, name)}
 
 
-def copied(tree: Any) -> Any:
-    """The dicts of a tree anew, as plain ones, around the same leaves."""
-    return {key: copied(value) for key, value in tree.items()} if isinstance(tree, Mapping) else tree
+def copy_mappings(tree: Any) -> Any:
+    """Copy the nested mappings of a tree to plain dicts with the same leaves."""
+    return {key: copy_mappings(value) for key, value in tree.items()} if isinstance(tree, Mapping) else tree
 
 
 class Scope:
     """One module within a call: its path, and the names in use there.
+
+    All access to variables, keys and names goes through a scope, so that errors can name the path.
 
     Reading and writing variables, drawing keys and giving names all go through here, so that errors know the path.
     """
@@ -107,12 +114,12 @@ class Scope:
 
     @property
     def name(self) -> str | None:
-        """The last part of the path; None at the root."""
+        """The last part of the path, or None at the root."""
         return self.path[-1] if self.path else None
 
     @property
     def path_text(self) -> str:
-        """The path as errors write it."""
+        """The path as errors show it."""
         return self.call.frontend.where(self.path)
 
     @property
@@ -121,33 +128,35 @@ class Scope:
         return Scope(self.call)
 
     def child(self, name: str) -> Scope:
-        """The scope of a submodule. Two children of one name are the same scope; `reserve` guards against accidents."""
+        """Return the scope of a submodule. Children of the same name are the same scope; `reserve` prevents
+        accidents.
+        """
         return Scope(self.call, (*self.path, name))
 
-    def rewound(self) -> Scope:
-        """The same path with no names in use."""
+    def without_names(self) -> Scope:
+        """Return a scope with the same path and no names in use."""
         return Scope(self.call, self.path)
 
     def on(self, call: Call) -> Scope:
-        """The same path and names in another call."""
+        """Return a scope with the same path and names in another call."""
         scope = Scope(call, self.path)
         scope.names = {name: set(kinds) for name, kinds in self.names.items()}
         return scope
 
-    def taken(self, name: str, collection: str | None = None) -> bool:
-        """Whether a name is in use for a submodule (collection None), or for a variable of a collection."""
+    def is_taken(self, name: str, collection: str | None = None) -> bool:
+        """Return whether a name is in use for a submodule (collection None) or for a variable of a collection."""
         kinds = self.names.get(name)
         if not kinds:
             return False
         return collection is None or None in kinds or collection in kinds
 
     def reserve(self, name: str, collection: str | None = None) -> None:
-        """Give a name to a submodule (collection None) or to a variable of a collection."""
+        """Reserve a name for a submodule (collection None) or for a variable of a collection."""
         if not isinstance(name, str):
             raise ArgumentTypeError(
                 f"A name in {self.path_text} must be a string, got {name!r} of type {type(name).__name__}."
             )
-        if self.taken(name, collection):
+        if self.is_taken(name, collection):
             what = "a submodule" if collection is None else f"a variable of {collection!r}"
             there = "a submodule" if None in self.names[name] else "a variable"
             raise NameInUseError(
@@ -158,19 +167,19 @@ class Scope:
         self.names.setdefault(name, set()).add(collection)
 
     def default_name(self, prefix: str) -> str:
-        """`Dense_0`, `Dense_1`, ...: the first that is free. It is not reserved."""
+        """Return the first free name of `Dense_0`, `Dense_1`, ..., without reserving it."""
         i = 0
-        while self.taken(f"{prefix}_{i}"):
+        while self.is_taken(f"{prefix}_{i}"):
             i += 1
         return f"{prefix}_{i}"
 
     # ------------------------------------------------------------------------------------------------------ variables
 
     def check_usable(self, change: bool = False) -> None:
-        """Refuse use after the call is over, and changes from within a lifted function that goes around its lift."""
+        """Raise after the end of the call, or for changes inside of a lifted function that bypass its lift."""
         if self.call.over:
             raise ScopeLeakError(
-                f"Module {self.path_text} cannot use its variables here: the call that it belonged to is over.",
+                f"Module {self.path_text} cannot use its variables here: the call that it belonged to has ended.",
                 at=user_line(),
                 fix=self.call.frontend.outlived,
             )
@@ -183,7 +192,7 @@ class Scope:
             )
 
     def _check_program(self, collection: str, name: str) -> None:
-        """What is written inside of a loop body, a branch or a jitted function has no value outside of it."""
+        """Raise for writes inside of a loop body, branch or jitted function: their values do not exist outside."""
         now = weft.core.get_opaque_trace_state()
         if not now.is_same_program(self.call.trace):
             frontend = self.call.frontend
@@ -196,7 +205,7 @@ class Scope:
             )
 
     def _node(self, collection: str) -> Mapping[str, Any] | None:
-        """The dict of this module in a collection; None when there is none."""
+        """Return the dict of this module in a collection, or None."""
         node: Any = self.call.collections.get(collection)
         for part in self.path:
             if not isinstance(node, Mapping):
@@ -205,26 +214,26 @@ class Scope:
         return node if isinstance(node, Mapping) else None
 
     def collection(self, name: str) -> Mapping[str, Any]:
-        """This module's part of a collection, to read; empty when there is none."""
+        """Return this module's variables in a collection, for reading."""
         self.check_usable()
         return self._node(name) or {}
 
     def variables(self) -> dict[str, Any]:
-        """This module's part of every collection that has one."""
+        """Return this module's variables in each collection."""
         self.check_usable()
         found = {name: self._node(name) for name in self.call.collections}
         return {name: node for name, node in found.items() if node}
 
     def is_mutable(self, collection: str) -> bool:
-        """Whether a collection may be written."""
+        """Return whether a collection may be written."""
         return matches(self.call.mutable, collection)
 
     def has_variable(self, collection: str, name: str) -> bool:
-        """Whether a variable is there."""
+        """Return whether a variable exists."""
         return name in self.collection(collection)
 
     def get_variable(self, collection: str, name: str, default: Any = None) -> Any:
-        """A variable as it is stored, in its box if it has one."""
+        """Return a variable as it is stored, with its box if it has one."""
         return self.collection(collection).get(name, default)
 
     def put_variable(self, collection: str, name: str, value: Any) -> None:
@@ -232,7 +241,7 @@ class Scope:
         self.mutable_node(collection, name)[name] = value
 
     def mutable_node(self, collection: str, name: str = "") -> dict[str, Any]:
-        """The dict of this module in a collection that may be written; made if it is not there."""
+        """Return the dict of this module in a mutable collection; create it if missing."""
         self.check_usable(change=True)
         call = self.call
         if not matches(call.mutable, collection):
@@ -258,12 +267,12 @@ class Scope:
         unbox: bool = True,
         **init_kwargs: Any,
     ) -> Variable[Any]:
-        """A reference to a variable, which is made with `init_fn(*init_args)` if it is not there."""
+        """Return a reference to a variable, which is initialized by `init_fn(*init_args)` if missing."""
         self.reserve(name, collection)
         if not self.has_variable(collection, name):
             if not self.is_mutable(collection) or init_fn is None:
                 if self.is_collection_empty(collection):
-                    raise self._not_found(collection, name, "and the collection is empty, or not there")
+                    raise self._not_found(collection, name, "and the collection is empty or missing")
                 raise self._not_found(collection, name, "")
             self.put_variable(collection, name, init_fn(*init_args, **init_kwargs))
         return Variable(self, collection, name, unbox)
@@ -285,9 +294,9 @@ class Scope:
         return _unbox(value) if unbox else value
 
     def _check_shape(self, name: str, value: Any, init_fn: Any, init_args: Any, init_kwargs: Any) -> None:
-        """A stored parameter must have the shape that its initializer returns."""
+        """Raise unless a stored parameter has the shape that its initializer returns."""
         stored = unbox(value)
-        # Nearly every initializer takes the shape first; where it fits, there is no need to trace the initializer.
+        # Most initializers take the shape first; if it matches, the initializer need not be traced.
         if init_args and isinstance(init_args[0], (tuple, list)) and hasattr(stored, "shape"):
             if tuple(stored.shape) == tuple(init_args[0]):
                 return
@@ -306,7 +315,7 @@ class Scope:
         )
 
     def is_collection_empty(self, collection: str) -> bool:
-        """Whether this module has no variable in a collection."""
+        """Return whether this module has no variables in a collection."""
         return not self.collection(collection)
 
     def _not_found(self, collection: str, name: str, why: str) -> ParameterNotFoundError:
@@ -323,18 +332,21 @@ class Scope:
     # --------------------------------------------------------------------------------------------------- random keys
 
     def has_rng(self, stream: str) -> bool:
-        """Whether there is a key for a stream."""
+        """Return whether a stream has a key."""
         return stream in self.call.rngs
 
     def make_rng(self, stream: str = "params") -> Any:
-        """A new key of a stream: path and counter folded into the stream's own, or that of 'params' if it has none."""
+        """Return a new key of a stream, or of 'params' if the stream has no key.
+
+        Path and counter are folded into the key of the stream.
+        """
         self.check_usable(change=True)
         call = self.call
         source = stream if stream in call.rngs or "params" not in call.rngs else "params"
         if source not in call.rngs:
             there = ", ".join(repr(key) for key in call.rngs) or "none"
             raise MissingRngError(
-                f"Module {self.path_text} needs a random key of stream {stream!r}, and none was given.",
+                f"Module {self.path_text} needs a random key of stream {stream!r}, but got none.",
                 at=user_line(),
                 received=f"streams: {there}",
                 fix=call.frontend.stream(stream),
@@ -354,12 +366,12 @@ class Scope:
     # --------------------------------------------------------------------------------------------------------- flags
 
     def flag(self, name: str, default: Any = False) -> Any:
-        """Something a frontend stores for the time of the call."""
+        """Return a value that the frontend stores for the duration of the call."""
         return self.call.flags.get(name, default)
 
     @property
     def is_initializing(self) -> bool:
-        """Whether this call makes the variables, instead of using them."""
+        """Whether this call creates variables."""
         return bool(self.call.flags.get("initializing", False))
 
 
@@ -373,7 +385,7 @@ class Variable(Generic[Value]):
         scope: the scope of a module.
         collection: the name of the collection.
         name: the name of the variable.
-        unbox: whether `value` opens boxes.
+        unbox: whether `value` is read and written without its box.
 
     >>> import weft.numpy as wnp
     >>> from weft import linen
@@ -412,13 +424,16 @@ class Variable(Generic[Value]):
         self.scope.put_variable(self.collection, self.name, value)
 
     def is_mutable(self) -> bool:
-        """Whether it may be written."""
+        """Return whether the variable may be written."""
         return self.scope.is_mutable(self.collection)
 
 
 def stable_hash(path: Path, count: int) -> int:
-    """32 bits that depend on a path and the key drawn there, the first being 1, only. They are Flax's, so that a seed
-    yields the same weights there: paths as ("ab", "c") and ("a", "bc") therefore share their keys."""
+    """Return 32 bits that depend on a path and on the number of the key drawn there (from 1) only.
+
+    They equal those of Flax, so that a seed gives the same weights. Paths such as ("ab", "c") and ("a", "bc") therefore
+    share keys.
+    """
     text = "".join(path).encode() + count.to_bytes((count.bit_length() + 7) // 8, "big")
     return int.from_bytes(hashlib.sha1(text, usedforsecurity=False).digest()[:4], "big")
 
@@ -427,7 +442,7 @@ def stable_hash(path: Path, count: int) -> int:
 
 
 def as_rngs(rngs: Any) -> dict[str, Any]:
-    """Streams from what users pass: a dict of keys, one key (which is the stream 'params'), or None."""
+    """Convert the keys that users pass to streams: a dict of keys, one key (the stream 'params'), or None."""
     if rngs is None:
         return {}
     found = dict(rngs) if isinstance(rngs, Mapping) else {"params": rngs}
@@ -442,7 +457,7 @@ def as_rngs(rngs: Any) -> dict[str, Any]:
 
 
 def is_key(value: Any) -> bool:
-    """Whether a value is one random key, typed or raw."""
+    """Return whether a value is one random key, typed or raw."""
     dtype, shape = getattr(value, "dtype", None), getattr(value, "shape", None)
     if dtype is None or shape is None:
         return False
@@ -457,7 +472,10 @@ def _in_short(value: Any) -> str:
 
 
 def check_variables(variables: Any, what: str) -> Mapping[str, Any]:
-    """Variables are a dict of collections, each a dict. Forgetting the outer dict is the common mistake."""
+    """Raise unless variables are a dict of collections, each of which is a dict.
+
+    Omitting the outer dict is the most common mistake.
+    """
     if not isinstance(variables, Mapping):
         raise ArgumentTypeError(
             f"{what} needs variables as a dict of collections, such as {{'params': params}}; got "
@@ -475,7 +493,7 @@ def check_variables(variables: Any, what: str) -> Mapping[str, Any]:
 def bind(
     variables: Mapping[str, Any], rngs: Any = None, mutable: Filter = False, flags: Mapping[str, Any] | None = None
 ) -> Scope:
-    """A root scope over variables that stays open."""
+    """Return a root scope over variables that stays open."""
     return Scope(Call(check_variables(variables, "bind"), as_rngs(rngs), mutable, flags))
 
 
@@ -483,7 +501,7 @@ def bind(
 def open_scope(
     variables: Mapping[str, Any], rngs: Any = None, mutable: Filter = False, flags: Mapping[str, Any] | None = None
 ) -> Iterator[Scope]:
-    """A root scope for the length of a `with`; its use afterwards is an error."""
+    """Return a context with a root scope, which cannot be used afterwards."""
     scope = Scope(Call(check_variables(variables, "apply"), as_rngs(rngs), mutable, flags))
     try:
         yield scope
@@ -494,14 +512,17 @@ def open_scope(
 def apply(
     fn: Callable[..., Any], mutable: Filter = False, flags: Mapping[str, Any] | None = None
 ) -> Callable[..., Any]:
-    """`fn(scope, ...)` as a function of variables: returns the result, with what was written if `mutable` is given."""
+    """Convert `fn(scope, ...)` to a function of variables.
 
-    def applied(variables: Mapping[str, Any], *args: Any, rngs: Any = None, **kwargs: Any) -> Any:
+    It returns the result, and with `mutable` also the written collections.
+    """
+
+    def apply_fn(variables: Mapping[str, Any], *args: Any, rngs: Any = None, **kwargs: Any) -> Any:
         with open_scope(variables, rngs, mutable, flags) as root:
             result = fn(root, *args, **kwargs)
-            return result if mutable is False else (result, root.call.written())
+            return result if mutable is False else (result, root.call.updates())
 
-    return applied
+    return apply_fn
 
 
 def init(
@@ -509,10 +530,10 @@ def init(
     mutable: Filter = DenyList("intermediates"),  # noqa: B008 (frozen)
     flags: Mapping[str, Any] | None = None,
 ) -> Callable[..., Any]:
-    """`fn(scope, ...)` as a function of random keys that returns its result and the variables it made."""
+    """Convert `fn(scope, ...)` to a function of random keys that returns its result and the variables it created."""
 
-    def initialized(rngs: Any, *args: Any, **kwargs: Any) -> Any:
+    def init_fn(rngs: Any, *args: Any, **kwargs: Any) -> Any:
         with open_scope({}, rngs, mutable, {"initializing": True, **(flags or {})}) as root:
-            return fn(root, *args, **kwargs), root.call.written()
+            return fn(root, *args, **kwargs), root.call.updates()
 
-    return initialized
+    return init_fn

@@ -1,4 +1,4 @@
-"""Any pytree as nested dicts of arrays with string keys, and back into a tree of the same structure."""
+"""Conversion of pytrees to nested dicts with string keys, and back to trees of the same structure."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import weft
 from weft.errors import ArgumentError
 
 
-def children_of(target: Any) -> list[tuple[str, Any]] | None:
-    """The children of a tree node under the keys that they have in a state dict; None for a leaf."""
+def list_children(target: Any) -> list[tuple[str, Any]] | None:
+    """Return the children of a tree node by their keys in a state dict, or None for a leaf."""
     if target is None:
         return []
     if not weft.tree_util.is_tree_node(type(target)):
@@ -27,24 +27,24 @@ def _text(key: Any) -> str:
 
 
 def to_state_dict(target: Any) -> Any:
-    """A tree as nested dicts: fields and keys by name, elements of sequences by index."""
-    children = children_of(target)
+    """Convert a tree to nested dicts: fields and keys by name, elements of sequences by index."""
+    children = list_children(target)
     return target if children is None else {key: to_state_dict(child) for key, child in children}
 
 
 def from_state_dict(target: Any, state: Any, name: str = ".") -> Any:
-    """A tree with the structure of `target` and the leaves of a state dict. Keys must be the same."""
-    children = children_of(target)
+    """Build a tree with the structure of `target` and the leaves of a state dict, whose keys must match."""
+    children = list_children(target)
     if children is None:
         return state
     if not isinstance(state, Mapping):
         raise ArgumentError(f"The state at {name} must be a dict with {[key for key, _ in children]}, got {state!r}.")
     wanted, there = {key for key, _ in children}, {str(key) for key in state}
-    # Children without leaves, such as None, need not be there: files have no names for them.
+    # Children without leaves, such as None, may be missing: files have no names for them.
     empty = {key for key, child in children if not weft.tree.leaves(child)}
     if not wanted - empty <= there <= wanted:
         raise ArgumentError(
-            f"The state at {name} does not fit the target: missing {sorted(wanted - there)}, too many "
+            f"The state at {name} must have the keys of the target: missing {sorted(wanted - there)}, unexpected "
             f"{sorted(there - wanted)}."
         )
     by_text = {str(key): value for key, value in state.items()}

@@ -173,7 +173,7 @@ def rebound(module: Any, call: Call | None, memo: dict[int, Any], inner_class: A
     again = lambda value: map_modules(lambda inner: rebound(inner, call, memo), value, BOUND)
     values = {name: again(value) for name, value in _fields(module).items()}
     # All names are free inside: setup runs anew, and a variable made outside is found by its name.
-    scope = module.scope.rewound().on(call)
+    scope = module.scope.without_names().on(call)
     state = module._state
     clone = (inner_class or type(module))(**values, parent=scope, name=module.name)
     clone._state.in_compact = state.in_compact
@@ -189,10 +189,10 @@ def fingerprint(value: Any, relative: Callable[[Any], Any]) -> Any:
         return (type(value), relative(value.scope.path), value.collection, value.name, value.unbox)
     if isinstance(value, Module):
         state, names = value._state, value.scope.names if value.scope is not None else {}
-        taken = tuple(sorted((name, tuple(map(str, kinds))) for name, kinds in names.items()))
+        is_taken = tuple(sorted((name, tuple(map(str, kinds))) for name, kinds in names.items()))
         where = None if value.scope is None else relative(value.scope.path)
         fields = tuple((name, again(one)) for name, one in _fields(value).items())
-        return (type(value), where, state.in_compact, tuple(sorted(state.cursors.items())), taken, fields)
+        return (type(value), where, state.in_compact, tuple(sorted(state.cursors.items())), is_taken, fields)
     if isinstance(value, Mapping):
         return (type(value), tuple((key, again(one)) for key, one in value.items()))
     if isinstance(value, (list, tuple)):
