@@ -115,7 +115,7 @@ def test_scalars_that_do_not_fit() -> None:
 @pytest.mark.parametrize("names", [("a", "a.b"), ("a.b", "a"), ("x.a.b.c", "x.a"), ("x.a", "x.a.b.c")])
 def test_names_that_are_an_array_and_a_dict(names: tuple[str, str]) -> None:
     data = file_of({names[0]: entry(0, 4), names[1]: entry(4, 8)}, struct.pack("<2f", 1, 2))
-    with pytest.raises(FileFormatError, match="would also be a dict|must not be a dict") as caught:
+    with pytest.raises(FileFormatError, match="must not be a dict too") as caught:
         safetensors.deserialize(data)
     assert names[0] in str(caught.value) and names[1] in str(caught.value) and "separator=" in str(caught.value)
     whole = safetensors.deserialize(data, separator="/")
