@@ -42,7 +42,7 @@ ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
 def public_modules() -> list[types.ModuleType]:
-    """The modules that answer a misspelt name with the right one: those that users import."""
+    """Return the public modules that suggest corrections of misspelt names: those that users import."""
 
     def is_internal(name: str) -> bool:
         return name in INTERNAL or any(part.startswith("_") for part in name.split("."))
@@ -59,7 +59,7 @@ def public_modules() -> list[types.ModuleType]:
 
 
 def public_names(module: types.ModuleType) -> list[str]:
-    """The names of a module that are its own, in order: not the modules that it imports."""
+    """Return the names that a module defines, in order, without the modules it imports."""
     names = getattr(module, "__all__", None)
     if names is None:
         names = [name for name, value in vars(module).items() if is_ours(value)]
@@ -73,7 +73,7 @@ def is_ours(value: Any) -> bool:
 
 
 def markdown(text: str) -> str:
-    """A docstring as Markdown: sections become lists, examples become blocks of code."""
+    """Convert a docstring to Markdown: sections become lists, examples become blocks of code."""
     out: list[str] = []
     section, in_example = "", False
     for line in text.splitlines():
@@ -99,7 +99,7 @@ def markdown(text: str) -> str:
 
 
 def _entry(section: str, line: str) -> str:
-    """A line of a section: the beginning of an entry of a list, or more of one."""
+    """Convert a line of a section: the beginning of a list entry, or its continuation."""
     text = line[4:]
     entry = re.match(r"([*\w][*\w, ]*): (.*)", text)
     if section in ("Args", "Attributes") and entry:
@@ -121,7 +121,7 @@ def signature(name: str, value: Any, is_method: bool = False) -> str:
 
 
 def members(cls: type) -> list[str]:
-    """The public methods and properties of a class, a line each: how it is called and the first sentence about it."""
+    """Return a line for each public method and property of a class: its signature and the first sentence about it."""
     lines = []
     for name, value in sorted(vars(cls).items()):
         text = inspect.getdoc(value)
@@ -135,7 +135,7 @@ def members(cls: type) -> list[str]:
 
 
 def page(module: types.ModuleType) -> str:
-    """The page of a module: what it is for, a list of its names, and each name with its docstring."""
+    """Return the page of a module: its docstring, a list of its names, and each name with its docstring."""
     documented, others = [], []
     for name in public_names(module):
         value = getattr(module, name)
@@ -158,7 +158,7 @@ def page(module: types.ModuleType) -> str:
 
 
 def pages() -> Iterator[tuple[str, str]]:
-    """The address and the text of each page, that of the index first."""
+    """Yield the address and the text of each page, that of the index first."""
     modules = public_modules()
     rows = [f"- [{module.__name__}]({module.__name__}.md): {_first_line(module)}" for module in modules]
     introduction = (
@@ -191,7 +191,7 @@ NAVIGATION = [
 
 
 def on_config(config: Any) -> Any:
-    """A hook of mkdocs: the order of pages, those of folders by name."""
+    """Set the order of pages, those of folders by name. A hook of mkdocs."""
     generated = [f"reference/{name}.md" for name in (module.__name__ for module in public_modules())]
     config.nav = []
     for title, target in NAVIGATION:
@@ -206,7 +206,7 @@ def on_config(config: Any) -> Any:
 
 
 def on_page_markdown(text: str, page: Any, **_: Any) -> str:
-    """A hook of mkdocs: links to files of the repository that are no pages become their text."""
+    """Replace links to files of the repository that are no pages by their text. A hook of mkdocs."""
     folder = (ROOT / "docs" / page.file.src_uri).parent
 
     def link(found: re.Match[str]) -> str:
@@ -217,7 +217,7 @@ def on_page_markdown(text: str, page: Any, **_: Any) -> str:
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """The hook of mkdocs: add the pages to those that are files."""
+    """Add the generated pages. A hook of mkdocs."""
     from mkdocs.structure.files import File  # the site is built where mkdocs is; the tests make pages without it
 
     for address, text in pages():

@@ -34,7 +34,7 @@ def run_program(name: str, *options: str, on_weft: bool) -> dict[str, list[float
 
 
 def read_references() -> dict[str, Numbers]:
-    """{program: {name: numbers}}"""
+    """Return the stored references: {program: {name: numbers}}."""
     return json.loads(PATH.read_text(encoding="utf-8")) if PATH.exists() else {}
 
 

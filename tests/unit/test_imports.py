@@ -151,7 +151,7 @@ def is_listed(module: str, names: Sequence[str]) -> bool:
 
 
 def module_name(path: str) -> str:
-    """weft/lax/slicing.py -> weft.lax.slicing, weft/lax/__init__.py -> weft.lax"""
+    """Return the module of a file: weft/lax/slicing.py -> weft.lax.slicing, weft/lax/__init__.py -> weft.lax."""
     return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 

@@ -39,7 +39,7 @@ def test_reading_and_writing() -> None:
     assert isinstance(ref, weft.Ref) and not isinstance(ref, weft.Array)
     assert weft.tree.leaves({"a": ref}) == [ref]
     assert float(weft.Ref(weft.typeof(ref), start)[1, 2]) == 5.0
-    with pytest.raises(TypeError, match="of its type"):
+    with pytest.raises(TypeError, match="must have its type"):
         weft.Ref(weft.typeof(ref), X)
     assert repr(weft.new_ref(X)) == "Ref([0., 1., 2.], dtype=float32)"
 

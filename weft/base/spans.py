@@ -49,19 +49,19 @@ class Listener(Protocol):
     events: bool
 
     def enter(self, thread: int, moment: int, line: Location | None) -> None:
-        """Called when an outermost span of a thread begins."""
+        """Handle the begin of an outermost span of a thread."""
         ...
 
     def leave(self, span: Span, inside: int, outermost: bool) -> None:
-        """Called when a span ends; `inside` nanoseconds of it belong to nested spans."""
+        """Handle the end of a span; `inside` nanoseconds of it belong to nested spans."""
         ...
 
     def record_run(self, program: Any, span: Span, log: Log) -> int:
-        """Called when a program has run; returns the nanoseconds of its steps."""
+        """Handle the run of a program; return the nanoseconds of its steps."""
         ...
 
     def mark_end(self, span: Span) -> None:
-        """Called when a block that the user named ends."""
+        """Handle the end of a block that the user named."""
         ...
 
 

@@ -318,7 +318,6 @@ class Loader:
 
     def elements(self, position: Position, epochs: int | None = 1) -> Iterator[Element]:
         """Return an iterator of the batches of `epochs` epochs from a position on, each with the position after it."""
-
         if self.workers:
             self._workers()  # start processes in the calling thread, so that it gets their errors
 

@@ -1,4 +1,6 @@
-"""Networks for examples. A layer is a pair of functions:
+"""Networks for examples.
+
+A layer is a pair of functions:
 
 init_fun(rng, input_shape) -> (output_shape, params)
 apply_fun(params, inputs, **kwargs) -> outputs       # rng=key for layers that draw random numbers

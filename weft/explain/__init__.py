@@ -92,7 +92,7 @@ def explain(
 
 
 class _Callable(types.ModuleType):
-    """This module, which is also the function `weft.explain`."""
+    """Module `weft.explain`, callable as a function."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Callable[..., Explanation]:
         return explain(*args, **kwargs)

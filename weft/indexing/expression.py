@@ -453,7 +453,7 @@ def _recombine_remainder(total: Coefficients, monomial: Monomial, coefficient: i
 
 
 def _join_remainders(total: Coefficients, monomial: Monomial, coefficient: int, atom: Modulo) -> bool:
-    """`n%d + d*((n//d)%e) -> n%(d*e)`"""
+    """Rewrite `n%d + d*((n//d)%e)` to `n%(d*e)`."""
     if monomial != (atom,) or not isinstance(atom.divisor, int):
         return False
     quotient, needed = floor_divide(atom.dividend, atom.divisor), coefficient * atom.divisor

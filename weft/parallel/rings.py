@@ -32,8 +32,8 @@ def collective_matmul(x: Any, w: Any, axis_name: Any) -> Any:
 
 
 def matmul_scatter(x: Any, w: Any, axis_name: Any) -> Any:
-    """This device's rows of the sum of `x @ w` over all devices, where each has a part of the contracted dimension: a
-    sum goes round the ring, and each device adds its part of the rows that are due."""
+    """Return this device's rows of the sum of `x @ w` over all devices, where each has a part of the contracted
+    dimension. The sums circulate in the ring, and each device adds its part to the rows that it receives."""
     size = lax.axis_size(axis_name)
     rows = x.shape[0] // size
     here = lax.axis_index(axis_name)

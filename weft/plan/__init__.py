@@ -304,7 +304,7 @@ def _seconds(seconds: float) -> str:
 
 
 class _Callable(types.ModuleType):
-    """This module, which is also the function `weft.plan`."""
+    """Module `weft.plan`, callable as a function."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Plan:
         return plan(*args, **kwargs)

@@ -28,7 +28,6 @@ def sampler(function: Callable[..., Any], static: tuple[str, ...] = ("shape", "d
 
     Its parameters may broadcast to the shape of the draws, whatever the setting `numpy_rank_promotion` says.
     """
-
     return jit(combining_ranks(function), static_argnames=static)
 
 

@@ -27,7 +27,7 @@ DRIVERS, NCCL = install(COUNT)
 
 @atexit.register
 def are_idle() -> None:
-    """This is after the end of being one of several processes."""
+    """Record that all GPU work is done, after the process has left the others."""
     if all(driver.is_idle() for driver in DRIVERS.values()):
         (FOLDER / f"idle{RANK}.txt").write_text("all work is done")
 

@@ -158,8 +158,8 @@ def scan_flops(equation: Equation, target: Target) -> float:
 
 
 def with_split_scans(body: Jaxpr, shared: dict[Var, Atom], target: Target) -> Jaxpr:
-    """Split scans inside of a loop's body into a loop-invariant scan and the rest. (A Hessian-vector product is such a
-    scan, where only the vector differs.)"""
+    """Split scans inside of a loop's body into a loop-invariant scan and the rest. A Hessian-vector product is such a
+    scan: only its vector differs."""
     same: set[Any] = set(shared)
     equations: list[Equation] = []
     for equation in body.eqns:

@@ -32,7 +32,6 @@ def recognises(data: Any) -> bool:
 
 def in_memory(tree: Any, float_dtype: Any = None) -> Any:
     """Convert arrays of other libraries and columns of tables to NumPy arrays, without copies where possible."""
-
     of_leaf = lambda leaf: pandas.as_array(leaf) if pandas.recognises(leaf) else leaf
     return to_host_arrays(weft.tree.map(of_leaf, tree), float_dtype)
 

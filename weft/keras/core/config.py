@@ -107,7 +107,7 @@ def standardize_data_format(data_format: str | None) -> str:
 
 
 def backend() -> str:
-    """Return the name of the backend, "weft". (Weft has one backend for all devices.)
+    """Return the name of the backend, "weft", which is one for all devices.
 
     Example:
         >>> from weft import keras
@@ -118,7 +118,7 @@ def backend() -> str:
 
 
 def set_backend(backend: str) -> None:
-    """Accepts "weft" only: the devices of an array say where it is computed."""
+    """Accept "weft" only: the devices of an array determine where it is computed."""
     if backend != "weft":
         raise ArgumentError("The backend must be 'weft': weft.keras has no other.", received=f"backend={backend!r}")
 

@@ -304,7 +304,7 @@ class Optimizer:
     def add_variable_from_reference(
         self, reference_variable: Variable, name: str | None = None, initializer: Any = "zeros"
     ) -> Variable:
-        """Add a variable with the shape and dtype of a weight. (See also `slots` and `add_optimizer_variables`.)"""
+        """Add a variable with the shape and dtype of a weight; see also `slots`, `add_optimizer_variables`."""
         self._has_foreign_slots = True
         return self.add_variable(
             reference_variable.shape,

@@ -67,7 +67,7 @@ class Builder(Protocol):
         ...
 
     def part(self, x: Any, start: int, stop: int) -> Any:
-        """x[..., start:stop]"""
+        """Return x[..., start:stop]."""
         ...
 
     def convert(self, x: Any, dtype: Any) -> Any:

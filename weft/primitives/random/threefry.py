@@ -19,15 +19,15 @@ class Words(Protocol[Word]):
     `mix` are not used again, so the results may take their memory."""
 
     def parity(self, first: Word, second: Word) -> Word:
-        """first ^ second ^ PARITY"""
+        """Return first ^ second ^ PARITY."""
         ...
 
     def sum(self, first: Word, second: Word | int) -> Word:
-        """first + second"""
+        """Return first + second."""
         ...
 
     def add(self, first: Word, second: Word) -> Word:
-        """first + second"""
+        """Return first + second."""
         ...
 
     def mix(self, first: Word, second: Word, rotation: int) -> tuple[Word, Word]:

@@ -57,14 +57,14 @@ class Rotation:
     @classmethod
     @boundary
     def from_quat(cls, quat: Any) -> Rotation:
-        """Rotations from quaternions (x, y, z, w) of any norm but zero."""
+        """Make rotations from quaternions (x, y, z, w) of any norm but zero."""
         quat = _vectors("Rotation.from_quat", quat, 4)
         return cls(quat / _norm(quat))
 
     @classmethod
     @boundary
     def from_matrix(cls, matrix: Any) -> Rotation:
-        """Rotations from orthogonal 3x3 matrices of determinant 1."""
+        """Make rotations from orthogonal 3x3 matrices of determinant 1."""
         m = _vectors("Rotation.from_matrix", matrix, 3)
         if m.ndim < 2 or m.shape[-2] != 3:
             raise ShapeMismatchError("Rotation.from_matrix needs 3x3 matrices.", received=m.aval.short())
@@ -89,7 +89,7 @@ class Rotation:
     @classmethod
     @boundary
     def from_rotvec(cls, rotvec: Any, degrees: bool = False) -> Rotation:
-        """Rotations from vectors along their axes, as long as their angles."""
+        """Make rotations from vectors along their axes, as long as their angles."""
         vector = _vectors("Rotation.from_rotvec", rotvec, 3)
         if degrees:
             vector = vector * (math.pi / 180)
@@ -103,7 +103,7 @@ class Rotation:
     @classmethod
     @boundary
     def from_mrp(cls, mrp: Any) -> Rotation:
-        """Rotations from modified Rodrigues parameters: the axis times the tangent of a quarter of the angle."""
+        """Make rotations from modified Rodrigues parameters: the axis times the tangent of a quarter of the angle."""
         vector = _vectors("Rotation.from_mrp", mrp, 3)
         square = sum_(vector * vector, axis=-1, keepdims=True)
         return cls(concatenate([2 * vector, 1 - square], -1) / (1 + square))
@@ -111,7 +111,7 @@ class Rotation:
     @classmethod
     @boundary
     def from_euler(cls, seq: str, angles: Any, degrees: bool = False) -> Rotation:
-        """Rotations around one to three axes, one after the other.
+        """Make rotations around one to three axes, one after the other.
 
         Args:
             seq: the axes: of letters x, y, z for axes that are fixed, X, Y, Z for axes that rotate with the body.
@@ -165,14 +165,14 @@ class Rotation:
 
     @boundary
     def as_quat(self, canonical: bool = False, scalar_first: bool = False) -> Array:
-        """Quaternions (x, y, z, w), or (w, x, y, z) if `scalar_first`. There are two for each rotation; the `canonical`
-        one has w >= 0, or a first element that is positive."""
+        """Return quaternions (x, y, z, w), or (w, x, y, z) if `scalar_first`. Of the two for each rotation the
+        `canonical` one has w >= 0, or a first nonzero element that is positive."""
         quat = _canonical(self.quat) if canonical else self.quat
         return concatenate([quat[..., 3:], quat[..., :3]], -1) if scalar_first else quat
 
     @boundary
     def as_matrix(self) -> Array:
-        """Matrices of shape (..., 3, 3)."""
+        """Return matrices of shape (..., 3, 3)."""
         x, y, z, w = (self.quat[..., i] for i in range(4))
         rows = [
             [x * x - y * y - z * z + w * w, 2 * (x * y - z * w), 2 * (x * z + y * w)],
@@ -183,7 +183,7 @@ class Rotation:
 
     @boundary
     def as_rotvec(self, degrees: bool = False) -> Array:
-        """Vectors along the axes, as long as the angles, which are 0 to pi."""
+        """Return vectors along the axes, as long as the angles, which are 0 to pi."""
         quat = _canonical(self.quat)
         vector, real = quat[..., :3], quat[..., 3:]
         square = sum_(vector * vector, axis=-1, keepdims=True)
@@ -195,13 +195,14 @@ class Rotation:
 
     @boundary
     def as_mrp(self) -> Array:
-        """Modified Rodrigues parameters."""
+        """Return the modified Rodrigues parameters."""
         quat = _canonical(self.quat)
         return quat[..., :3] / (1 + quat[..., 3:])
 
     @boundary
     def as_euler(self, seq: str, degrees: bool = False) -> Array:
-        """Angles around three axes, which `from_euler` takes; where several are right, the third is zero."""
+        """Return angles around three axes for `from_euler`. In gimbal lock they are not unique, and the third is
+        zero."""
         axes, fixed = _axes("Rotation.as_euler", seq)
         if len(axes) != 3:
             raise ArgumentError(f"Rotation.as_euler: Expected 3 axes, got {seq}.")
@@ -237,7 +238,7 @@ class Rotation:
 
     @boundary
     def apply(self, vectors: Any, inverse: bool = False) -> Array:
-        """Vectors rotated, or rotated back. One rotation for all vectors, all rotations of one vector, or one each."""
+        """Rotate vectors, or rotate them back: one rotation of all vectors, all of one vector, or one each."""
         vectors = _vectors("Rotation.apply", vectors, 3)
         quat, vectors = (ensure_array(a) for a in promote_dtypes_inexact(self.quat, vectors))
         if not self.single and vectors.ndim > 1 and len({vectors.shape[0], quat.shape[0], 1}) > 2:
@@ -425,7 +426,7 @@ def _product(p: Any, q: Any) -> Any:
 
 
 def _canonical(quat: Any) -> Any:
-    """Of the two quaternions of a rotation that with w > 0, or, if w is zero, with a first element that is positive."""
+    """Return the quaternion of a rotation with w > 0 or, if w is zero, with a positive first nonzero element."""
     x, y, z, w = (quat[..., i] for i in range(4))
     negative = (w < 0) | ((w == 0) & ((x < 0) | ((x == 0) & ((y < 0) | ((y == 0) & (z < 0))))))
     return where(negative[..., None], -ones_like(quat), ones_like(quat)) * quat

@@ -394,8 +394,8 @@ class GroupLowering(ThreadLowering):
 
     def rank(self, statement: Rank) -> Lane:
         """Count how often earlier vectors, and earlier threads of the warp, had the digit of this thread. Threads
-        exchange their digits by one ballot per bit; the first thread with a digit adds the count for all. (Masks in
-        shared memory, set by atomics, are slower.)"""
+        exchange their digits by one ballot per bit; the first thread with a digit adds the count for all. Masks in
+        shared memory, set by atomics, are slower."""
         f = self.f
         digit = self.values[statement.digit].parts[0]
         same = constant(-1, i32)

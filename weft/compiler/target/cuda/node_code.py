@@ -54,7 +54,9 @@ class SliceCopy(NamedTuple):
 @dataclass(frozen=True)
 class Advances:
     """Step of a counted loop: copies the slices that the last iteration wrote to their arrays and those that the next
-    one reads to fixed addresses, and writes the index. Parameters:
+    one reads to fixed addresses, and writes the index.
+
+    Parameters:
 
     - the address of two words that are zero before the loop: iterations started, and blocks of this kernel done;
     - the number of iterations, or its address (an int32) if it is only known on the GPU;

@@ -15,7 +15,7 @@ from weft.trace.array import Array
 
 
 def pairs(edges: Any, first: Any = unit_ramp, second: Any = positive_ramp) -> Any:
-    """Samples of two operands, and edges where there is no derivative."""
+    """Yield samples of two operands, and of edges without derivative."""
     yield Sample(first(3, 2), second(3, 2)[::-1].copy())
     yield Sample(*(np.array(e, np.float32) for e in edges), differentiable=False)
 
