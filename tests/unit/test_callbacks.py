@@ -11,6 +11,7 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft import errors, lax
+from weft.sharding import AxisType
 
 SCALAR = weft.ShapeDtypeStruct((), np.float32)
 
@@ -286,3 +287,22 @@ def test_debug_log_goes_to_the_logger(caplog: pytest.LogCaptureFixture, capsys: 
         weft.effects_barrier()
     assert [r.getMessage() for r in caplog.records if r.levelname == "INFO"] == ["x is 3"]
     assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
+def test_debug_callbacks_of_split_arrays(kind: AxisType) -> None:
+    mesh = weft.make_mesh((2, 2), ("x", "y"), (kind, kind))
+    x = weft.device_put(wnp.arange(8.0), weft.NamedSharding(mesh, weft.P("x")))
+    whole, parts = [], []
+
+    def f(x: Any) -> Any:
+        weft.debug.callback(lambda v: whole.append(v.tolist()), x)
+        weft.debug.callback(lambda v, n: parts.append((v.tolist(), float(n))), x, x.sum(), partitioned=True)
+        return (x * 2).sum()
+
+    for function in (f, weft.jit(f), weft.grad(f), weft.jit(weft.grad(f))):
+        whole.clear(), parts.clear()
+        function(x)
+        weft.effects_barrier()
+        assert whole == [list(range(8))]
+        assert sorted(parts) == sorted([([0, 1, 2, 3], 28), ([4, 5, 6, 7], 28)] * 2)

@@ -165,7 +165,8 @@ def debug_callback(
 
     flat.__name__ = name_of(callback)
     operands = [v for v, d in zip(values, dynamic, strict=True) if d]
-    primitives.debug_callback(*operands, callback=flat, result_types=(), ordered=ordered)
+    options = {"partitioned": True} if partitioned else {}
+    primitives.debug_callback(*operands, callback=flat, result_types=(), ordered=ordered, **options)
 
 
 class _Check(string.Formatter):
@@ -234,7 +235,7 @@ def debug_print(
         else:
             sys.stdout.write(text + "\n")
 
-    debug_callback(show, *args, ordered=ordered, **kwargs)
+    debug_callback(show, *args, ordered=ordered, partitioned=partitioned, **kwargs)
 
 
 def debug_log(
@@ -247,7 +248,15 @@ def debug_log(
     **kwargs: Any,
 ) -> None:
     """Log values from inside a program, formatted as by `str.format`, with the logger "weft" as information."""
-    debug_print(fmt, *args, ordered=ordered, skip_format_check=skip_format_check, _use_logging=_use_logging, **kwargs)
+    debug_print(
+        fmt,
+        *args,
+        ordered=ordered,
+        partitioned=partitioned,
+        skip_format_check=skip_format_check,
+        _use_logging=_use_logging,
+        **kwargs,
+    )
 
 
 def _shown(value: Any) -> Any:

@@ -26,6 +26,7 @@ from weft.primitives.elementwise.convert import convert_element_type
 from weft.primitives.movement.concatenate import stacked
 from weft.primitives.movement.shape import batched_at_front, leading_one, squeeze
 from weft.primitives.movement.slicing import slice as slice_primitive
+from weft.sharding.factors import AxisFactors
 from weft.trace.closed import stage_subjaxpr
 
 
@@ -216,6 +217,21 @@ class debug_callback(EffectfulCallback):
 
     effect, ordered_effect = DEBUG, ORDERED_DEBUG
     ordered_over_batch = False  # it is called for one element after the other
+
+    def factors(self, *types: Any, partitioned: bool = False, **params: Any) -> AxisFactors:  # type: ignore[override]
+        """With `partitioned` operands stay split, each in its own way, and every device calls the function."""
+        if partitioned:
+            return self.explicit_factors(*types)
+        return AxisFactors(tuple((None,) * t.ndim for t in types), (), reason="a Python function sees whole arrays")
+
+    def explicit_factors(self, *types: Any, **params: Any) -> AxisFactors:
+        """Operands may be split in any way, since there is no result whose type depends on it."""
+        names = [tuple(f"d{i}_{k}" for k in range(t.ndim)) for i, t in enumerate(types)]
+        return AxisFactors(tuple(names), (), combine={name: "sum" for group in names for name in group})
+
+    def bind_local(self, parts: Parts, args: Sequence[Any], params: Params) -> Sequence[Any]:
+        rest = {name: value for name, value in params.items() if name != "partitioned"}
+        return self(*args, **rest) if params.get("partitioned") else super().bind_local(parts, args, rest)
 
     def jvp(self, tangents: Any, out: Any, *args: Any, **params: Any) -> list[Any]:
         return [Zero.of(o.aval) for o in out]
