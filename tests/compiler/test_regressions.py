@@ -18,7 +18,7 @@ from weft.compiler.program.ir import Launch
 from weft.compiler.target.cpu.link import Tier
 from weft.ir import interpreter
 from weft.runtime.cpu.executable import Executable
-from weft.runtime.execute import make
+from weft.runtime.execute import compile_with_checks
 
 pytestmark = pytest.mark.tiny
 
@@ -33,7 +33,7 @@ def check(function: Any, *arrays: np.ndarray, donated: tuple[bool, ...] = ()) ->
     """Compiled = interpreted, to the bit."""
     jaxpr = make_jaxpr(function)(*arrays)
     expected = interpreter.run(jaxpr, [a.copy() for a in arrays])
-    actual = make(jaxpr, donated)([a.copy() for a in arrays])
+    actual = compile_with_checks(jaxpr, donated)([a.copy() for a in arrays])
     for a, e in zip(actual, expected, strict=True):
         assert np.asarray(a).tobytes() == np.asarray(e).tobytes(), f"{a} for {e}"
 

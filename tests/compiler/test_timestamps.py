@@ -85,7 +85,7 @@ def test_dispatched_calls_are_timed_too(name: str) -> None:
     with weft.profile(quiet=True) as profile:
         for _ in range(5):
             assert [np.asarray(leaf).tobytes() for leaf in tree.leaves(f(*inputs))] == want
-    assert f._dispatchers
+    assert f._table.by_hint
     _, log = executable_of(function, args).timed([np.asarray(a) for a in args])
     assert sum(k.runs for k in profile.kernels) == 5 * sum(t.runs for t in log.times)
 

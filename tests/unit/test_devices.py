@@ -139,7 +139,7 @@ def test_alternating_calls_find_their_dispatchers() -> None:
     y = wnp.ones(2)
     for _ in range(4):
         assert [where(f(x, y)["a"]) for x in xs] == [(i, True) for i in range(4)]
-    assert f.cache_size() == 1 and sum(map(len, f._dispatchers.values())) == 4
+    assert f.cache_size() == 1 and sum(map(len, f._table.by_hint.values())) == 4
 
 
 # -- memory ------------------------------------------------------------------------------------------------------------

@@ -161,7 +161,7 @@ def test_profiling_changes_no_bits_and_ends() -> None:
         assert all(np.asarray(step(W, X)).tobytes() == want for _ in range(4))
     assert not config.profiling and EVALUATION.evaluate is plain and not spans.active
     assert all(np.asarray(step(W, X)).tobytes() == want for _ in range(4))
-    assert step._dispatchers, "calls after a profile go the quick way again"
+    assert step._table.by_hint, "calls after a profile go the quick way again"
 
 
 def test_a_block_that_raises_is_profiled_to_its_end() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ from weft.base.errors import (
 from weft.base.memo import Memo
 from weft.base.settings import config
 from weft.base.source import user_line, user_location
+from weft.base.spans import span
 from weft.ir.context import EVALUATION, context
 from weft.ir.higher_order import ControlFlow, HigherOrder
 from weft.ir.interpreter import replay
@@ -300,10 +302,11 @@ def run_call(args: Sequence[Any], params: Params, where: spmd.SpmdProgram | Plac
     donated = params.get("donated", ())
     if donated:
         check_donated_once(args, donated)
-    if isinstance(where, Placement):
-        results = run_on_device(params["jaxpr"], args, types, donated, where, params["name"])
-    else:
-        results = run_on_mesh(where, args, donated)
+    with span("call", params["name"], user_location()) if config.profiling else contextlib.nullcontext():
+        if isinstance(where, Placement):
+            results = run_on_device(params["jaxpr"], args, types, donated, where, params["name"])
+        else:
+            results = run_on_mesh(where, args, donated)
     if keys is not None:
         after_evaluation(keys, results)
     return results
