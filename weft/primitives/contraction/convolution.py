@@ -525,7 +525,7 @@ def sample(
     dtype: Any = np.float32,
     preferred: Any = None,
 ) -> Sample:
-    """Create a sample; parameters that are None or left out have neutral values."""
+    """Create a sample; omitted parameters have neutral values."""
     rank = len(lhs)
     axes, ones = tuple(range(rank)), (1,) * (rank - 2)
     x, kernel = ramp(*lhs, dtype=dtype), ramp(*rhs, dtype=dtype)

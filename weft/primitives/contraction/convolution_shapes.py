@@ -188,7 +188,7 @@ def conv_dimension_numbers(
     rhs_shape: Sequence[Dimension],
     dimension_numbers: ConvGeneralDilatedDimensionNumbers,
 ) -> ConvDimensionNumbers:
-    """The axes as integers: None means batch, feature, spatial and output feature, input feature, spatial.
+    """Return the axes as integers: None means batch, feature, spatial and output feature, input feature, spatial.
 
     Args:
         lhs_shape, rhs_shape: the shapes of operand and kernel.

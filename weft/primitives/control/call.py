@@ -1,5 +1,4 @@
-"""`jit`: a call of a staged function as one equation, so that equal calls are traced, transformed and compiled
-once."""
+"""`jit`: a call of a staged function as one equation, so that equal calls are traced, transformed and compiled once."""
 
 from __future__ import annotations
 
@@ -107,7 +106,7 @@ class Call(HigherOrder):
         return used, self.derived({**params, "jaxpr": smaller}), list(live_results)
 
     def derived(self, params: Params) -> Params:
-        """Parameters of a call derived from this one: nothing is donated there."""
+        """Return the parameters of a call derived from this one: nothing is donated there."""
         return params
 
     def samples(self) -> Any:
@@ -115,8 +114,8 @@ class Call(HigherOrder):
 
 
 def forward_residuals(parts: PartialJaxpr, unknown: Sequence[bool]) -> tuple[Jaxpr, PartialJaxpr, tuple[int, ...]]:
-    """The known jaxpr without residuals that are its arguments, and for each residual where the unknown side reads it:
-    the index of an operand of the equation, or `~k` for residual k of those that remain."""
+    """Remove residuals that are arguments of the known jaxpr. Return it, and for each residual its source on the
+    unknown side: the index of an operand of the equation, or `~k` for remaining residual k."""
     operand_index = dict(zip(parts.known.invars, (i for i, u in enumerate(unknown) if not u), strict=True))
     count = len(parts.known.outvars) - len(parts.residual_types)
     remaining: list[Any] = []
@@ -133,7 +132,7 @@ def forward_residuals(parts: PartialJaxpr, unknown: Sequence[bool]) -> tuple[Jax
 def split_call(
     known: Any, waiting: Any, parts: PartialJaxpr, residuals: Sequence[int], unknown: Sequence[bool]
 ) -> Split:
-    """The split of a call whose known and unknown parts are calls again."""
+    """Return the split of a call whose known and unknown parts are calls again."""
     return Split(
         known=known,
         known_in=tuple(i for i, u in enumerate(unknown) if not u),
@@ -145,7 +144,7 @@ def split_call(
 
 
 def batch_first(args: Sequence[Any], dims: Sequence[int | None]) -> list[Any]:
-    """Operands with their batch dimensions first."""
+    """Move the batch dimensions of operands to the front."""
     return [a if d is None else move_axis(a, d, 0) for a, d in zip(args, dims, strict=True)]
 
 

@@ -32,7 +32,7 @@ from weft.trace.closed import stage_subjaxpr
 
 @dataclass(frozen=True)
 class Effect:
-    """Something an operation does besides its results. Ordered effects happen in the order of their equations."""
+    """Side effect of an operation. Ordered effects happen in the order of their equations."""
 
     kind: str
     ordered: bool = False
@@ -43,14 +43,14 @@ class Effect:
 
 @dataclass(frozen=True, repr=False)
 class DebugEffect(Effect):
-    """Something is shown."""
+    """Effect of showing something."""
 
     kind: str = "Debug"
 
 
 @dataclass(frozen=True, repr=False)
 class OrderedDebugEffect(Effect):
-    """Something is shown, in the order of the equations."""
+    """Effect of showing something in the order of the equations."""
 
     kind: str = "Debug"
     ordered: bool = True
@@ -65,7 +65,7 @@ VMAP_METHODS = ("sequential", "sequential_unrolled", "expand_dims", "broadcast_a
 
 
 def of_first_device(x: Any, sizes: Mapping[Any, int]) -> Any:
-    """The value that the first device along all axes has."""
+    """Return the value of the first device along all axes."""
     for axis, size in sizes.items():
         gathered = all_gather(x, axis_name=axis, axis_size=size, all_gather_dimension=0, tiled=False)
         x = without_unit(own_slices(gathered, 0, size)[0], 0)
@@ -96,7 +96,7 @@ class Callback(Primitive):
     factors = No("a Python function sees whole arrays")
 
     def bind_local(self, parts: Parts, args: Sequence[Any], params: Params) -> Sequence[Any]:
-        """On a mesh the function is called once, on the first device, and the others get its results."""
+        """Call the function once, on the first device of a mesh, and send its results to the others."""
         if not parts.sizes:  # each device has a call of its own, inside of shard_map
             return self(*args, **params)
         position: Any = None
@@ -111,8 +111,8 @@ class Callback(Primitive):
         return [of_first_device(x, parts.sizes) for x in outs]
 
     def batched_params(self, params: Params, grown: Sequence[bool]) -> Params:
-        """The parameters of a call whose results, and whose operands where `grown`, have one more dimension in
-        front."""
+        """Return the parameters of a call whose results, and whose operands marked in `grown`, have one more dimension
+        in front."""
         return params
 
     def fusion(self, equation: Any, target: Machine) -> Properties:
@@ -123,23 +123,23 @@ class Callback(Primitive):
 
 
 def in_words(array: Any) -> str:
-    """An operand of a callback: its value if it is small, else its type."""
+    """Format an operand of a callback: its value if it is small, else its type."""
     return str(array) if np.size(array) <= 4 else f"{array.dtype}{list(array.shape)}"
 
 
 def checked(results: Sequence[Any], types: Sequence[ArrayType], name: str) -> list[np.ndarray]:
-    """What a callback returned, checked against what was promised."""
+    """Check the results of a callback against the declared types, and convert them to their dtypes."""
     arrays = [np.asarray(r) for r in results]
     if len(arrays) != len(types):
         raise JaxRuntimeError(
-            f"{name}: the function returned {len(arrays)} arrays, {len(types)} were promised.", at=current_line()
+            f"{name}: the function must return {len(types)} arrays, got {len(arrays)}.", at=current_line()
         )
     out = []
     for array, aval in zip(arrays, types, strict=True):
         wanted = dtypes.storage(aval.dtype)
         if array.shape != aval.shape or dtypes.canonicalize_dtype(array.dtype) != wanted:
             raise JaxRuntimeError(
-                f"{name}: the function returned an array of another type than was promised.",
+                f"{name}: the function must return arrays of the types in result_shape_dtypes.",
                 received=f"{array.dtype}{list(array.shape)} for {aval.short()}",
                 fix="make result_shape_dtypes agree with what the function returns",
                 at=current_line(),
@@ -150,7 +150,8 @@ def checked(results: Sequence[Any], types: Sequence[ArrayType], name: str) -> li
 
 @primitive
 class pure_callback(Callback):
-    """A function without side effects: may be called any number of times, or not at all if its results are not used."""
+    """A function without side effects: it may be called any number of times, or not at all if its results are not
+    used."""
 
     jvp = No("a Python function has no derivative of its own; wrap it in custom_jvp or custom_vjp")
 
@@ -161,7 +162,7 @@ class pure_callback(Callback):
 def vectorized(
     operation: Callback, axis: Axis, args: Any, dims: Any, *, result_types: Any, vmap_method: str | None, **params: Any
 ) -> tuple[Any, Any]:
-    """A call of a function over a batch, by the method that the user names."""
+    """Bind a call of a function over a batch, by the `vmap_method` of the user."""
     count = len(result_types)
     params["vmap_method"] = vmap_method
     if vmap_method is None:
@@ -213,7 +214,7 @@ class io_callback(EffectfulCallback):
 
 @primitive
 class debug_callback(EffectfulCallback):
-    """A function called for what it shows; differentiation leaves it on the primal values."""
+    """A function called for its output; differentiation applies it to the primal values."""
 
     effect, ordered_effect = DEBUG, ORDERED_DEBUG
     ordered_over_batch = False  # it is called for one element after the other
@@ -238,7 +239,7 @@ class debug_callback(EffectfulCallback):
 
 
 def rows_of(axis: Axis, args: Sequence[Any], dims: Sequence[int | None]) -> list[list[Any]]:
-    """The operands of each element of a batch."""
+    """Return the operands of each element of a batch."""
     operands = [a if d is None else batched_at_front(a, d, axis) for a, d in zip(args, dims, strict=True)]
     return [[a if d is None else row(a, i) for a, d in zip(operands, dims, strict=True)] for i in range(axis.size)]
 
@@ -252,5 +253,5 @@ def row(x: Any, i: int) -> Any:
 
 
 def stacked_rows(rows: Sequence[Sequence[Any]], result_types: Sequence[ArrayType]) -> list[Any]:
-    """Each result of all rows as one array."""
+    """Stack each result of all rows into one array."""
     return [stacked([r[k] for r in rows], aval) for k, aval in enumerate(result_types)]

@@ -1,4 +1,4 @@
-"""Calls that are told from those of `jit`: a composite, which has a name and a version, and the plain calls of JAX."""
+"""Calls besides `jit`: composites, which have a name and a version, and JAX's plain calls."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ CALL: Any = jit  # the primitive, not its class
 
 @primitive
 class composite(Call):
-    """A call of `jaxpr`, which says what the operation `name` of a version and with `attributes` means. What is derived
-    from it is another operation, so that it is a call of `jit`."""
+    """A call of `jaxpr`, the definition of the operation `name` of a version, with `attributes`. Its derivatives and
+    batches are other operations, so they are calls of `jit`."""
 
     def jvp_through(
         self, through: Any, primals: Sequence[Any], tangents: Sequence[Any], *, jaxpr: Jaxpr, name: str, **params: Any
@@ -55,7 +55,7 @@ class PlainCall(Call):
     call_primitive = True
 
     def bind(self, *args: Any, **params: Any) -> Any:
-        """The results of `call_jaxpr` on operands."""
+        """Bind with the parameter name `call_jaxpr`, as JAX does."""
         jaxpr = params.pop("call_jaxpr", None)
         return super().bind(*args, **params if jaxpr is None else {**params, "jaxpr": jaxpr})
 

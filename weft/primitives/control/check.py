@@ -1,7 +1,7 @@
-"""Checks of values at run time, and the errors of what they find. `docs/design/checks.md` has the design.
+"""Checks of values at run time, and their errors. `docs/design/checks.md` has the design.
 
-`check` is what user functions bind, `trap` what the compiler turns it into. Neither has results; both have an effect,
-so they are not dead code.
+User functions bind `check`, and the compiler replaces it by `trap`. Neither has results; both have an effect, so they
+are not dead code.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ Iteration = tuple[str, int]
 
 
 class CheckedValue(NamedTuple):
-    """A value that is checked: for what, which result of which operation it is, and its line; `lanes` name the mapped
-    axes of its leading dimensions."""
+    """A value that is tested for nan or inf: the kind, the operation and the index of its result, and the line; `lanes`
+    name the mapped axes of its leading dimensions."""
 
     kind: str
     operation: str
@@ -48,13 +48,14 @@ class CheckedValue(NamedTuple):
 
 
 class FlagRaised(Exception):
-    """The one flag for all checks of compiled code is set. Only its caller sees this: it then runs the code with traps,
-    which raises the error."""
+    """The flag for all checks of compiled code is set. The caller then runs the code with traps, which raises the
+    user's error."""
 
 
 class Flags(NamedTuple):
-    """How a flag encodes a value and an element of it, both counted from the end, starting at 1: there are `values`
-    values of `rows` rows with `size` elements. It is that of the first bad row, and there of the first bad value."""
+    """Encoding of a value and one of its elements as a number. Both are counted from the end, starting at 1: there are
+    `values` values of `rows` rows with `size` elements. The greatest flag belongs to the first bad row, and there to
+    the first bad value."""
 
     values: int
     rows: int
@@ -62,23 +63,23 @@ class Flags(NamedTuple):
 
     @property
     def row(self) -> int:
-        """An upper bound of the flags within one row."""
+        """Upper bound of the flags within one row."""
         return (self.values + 1) * (self.size + 1)
 
     @property
     def most(self) -> int:
-        """An upper bound of the flags."""
+        """Upper bound of the flags."""
         return (self.rows + 1) * self.row
 
     def read(self, flag: int) -> tuple[int, int]:
-        """The index of the value, and that of the element."""
+        """Return the index of the value, and that of the element."""
         rows_left, flag = divmod(flag, self.row)
         back, left = divmod(flag, self.size + 1)
         return self.values - back, (self.rows - max(rows_left, 1)) * self.size + self.size - left
 
 
 class MappedAxis(str):
-    """The name of a mapped axis on the stack of an equation, with its size."""
+    """Name of a mapped axis on the name stack of an equation, with its size."""
 
     __slots__ = ("size",)
 
@@ -95,7 +96,7 @@ class MappedAxis(str):
 
 
 def asked() -> bool:
-    """Whether an operation bound now is to be checked: everywhere, or where it runs at once."""
+    """Return whether operations bound now are checked: always, or with the setting "eager" if they run at once."""
     if config.checks != "eager":
         return config.checks == "all"
     trace: Any = context.trace
@@ -107,7 +108,7 @@ def asked() -> bool:
 
 
 def check_index(index: Any, axis: int, shape: Sequence[Any], low: int, high: int, window: int = 1) -> None:
-    """Have an index into an axis of an array of `shape` checked: it is from `low` to `high`, and `window` elements are
+    """Bind a check that an index into an axis of an array of `shape` is from `low` to `high`; `window` elements are
     read or written from there on."""
     if asked() and type(high) is int and type(low) is int:
         about = (axis, tuple(shape), window)
@@ -115,20 +116,22 @@ def check_index(index: Any, axis: int, shape: Sequence[Any], low: int, high: int
 
 
 def check_divisor(divisor: Any) -> None:
-    """Have an integer divisor checked, under "all": no element is 0. Else a division by 0 has a documented result."""
+    """Bind a check that no element of an integer divisor is 0, under "all". Otherwise a division by 0 has a documented
+    result."""
     if config.checks == "all" and dtypes.kind(get_aval(divisor).dtype) in "iu":  # type: ignore[attr-defined]
         _bind(divisor, {"kind": "divisor", "low": 0, "high": 0, "about": (), "lanes": ()})
 
 
 def check_failures(holds: Any, code: Any, values: Sequence[Any], sites: Sites, debug: bool = False) -> None:
-    """Have a condition of the user's checked, whatever the settings are: where it does not hold, the error is that of
-    the site with `code`. A check for debugging counts only where errors are functionalised."""
+    """Bind a check of a user's condition, whatever the settings are: where it does not hold, the error is that of the
+    site with `code`. A check for debugging counts only where errors are functionalised."""
     kind = "debug" if debug else "user"
     check(holds, code, *values, kind=kind, low=0, high=0, about=sites, lanes=())
 
 
 def split_operands(operands: Sequence[Any], params: Params) -> tuple[Any, Sequence[Any], Sequence[Any]]:
-    """The operands of a check: the value, what a message shows (the code of a site, and values), and masks."""
+    """Split the operands of a check into the value, the values of the message (the code of a site, and values), and
+    masks."""
     count = 1 + len(params["about"].types) if params["kind"] in ("user", "debug") else 0
     return operands[0], operands[1 : 1 + count], operands[1 + count :]
 
@@ -144,16 +147,16 @@ def _bind(value: Any, params: Params) -> None:
 
 
 def can_flag(jaxpr: Jaxpr) -> bool:
-    """Whether a jaxpr is to run with one flag for all its checks: it has checks and no other effects, so it can run a
-    second time to tell what was found. Infinities do not show in what is computed of them, so each value is checked
-    for them."""
+    """Return whether a jaxpr may run with one flag for all its checks: it has checks and no other effects, so it can
+    run a second time to find the failure. Infinities may vanish in later results, so checks for them test each
+    value."""
     if config.debug_infs or not jaxpr.effects <= _EFFECTS:
         return False
     return checks_for_nans() or CHECK in jaxpr.effects
 
 
 def writes_in_place(jaxpr: Jaxpr) -> bool:
-    """Whether a jaxpr updates parts of arrays: then it matters whose memory it may write to."""
+    """Return whether a jaxpr updates parts of arrays: then the memory that it may write to matters."""
     return jaxpr.memoize("writes in place", lambda: _updates(jaxpr))
 
 
@@ -168,7 +171,7 @@ def _updates(jaxpr: Jaxpr) -> bool:
 
 
 def bad(value: np.ndarray, *active: np.ndarray, kind: str, low: int, high: int, **params: Any) -> np.ndarray:
-    """Which elements fail the check; `active` says in which lanes that counts."""
+    """Return a mask of the elements that fail the check; `active` masks the lanes that count."""
     if kind in ("user", "debug"):
         outside = ~value & (kind == "user")
     else:
@@ -179,7 +182,7 @@ def bad(value: np.ndarray, *active: np.ndarray, kind: str, low: int, high: int, 
 
 
 class Check(Primitive):
-    """What `check` and `trap` share."""
+    """Base of `check` and `trap`."""
 
     multiple_results = True
     types_placement = True  # they have no results
@@ -230,8 +233,8 @@ class check(Check):
 class trap(Check):
     """End the run if the flag, a bool or an integer, is greater than 0.
 
-    For a check, `recipe` computes its operands from the other operands. For the kind "number" there are none: the flag
-    encodes, by `flags`, which of the values of `shape` in `made`, and which of its elements, is nan or inf. For the
+    For a check, `recipe` computes its operands from the other operands. For the kind "number" the only operand is the
+    flag, which encodes, by `flags`, the value of `shape` in `made` and the element of it that is nan or inf. For the
     kind "any" it is one flag for all checks of a jaxpr.
     """
 
@@ -249,7 +252,7 @@ class trap(Check):
 
 
 def reason(flag: Any, *operands: Any, iterations: Sequence[Iteration], **params: Any) -> Exception | None:
-    """The error with which a trap ends the run, or None if it does not."""
+    """Return the error with which a trap ends the run, or None if it does not."""
     if not flag:
         return None
     if params["kind"] == "any":
@@ -261,7 +264,7 @@ def reason(flag: Any, *operands: Any, iterations: Sequence[Iteration], **params:
 
 
 def failure(value: np.ndarray, *others: Any, iterations: Sequence[Iteration] = (), **params: Any) -> WeftError | None:
-    """What a check finds in an array, or None."""
+    """Return the error of a check of an array, or None if it holds."""
     _, shown, active = split_operands((value, *others), params)
     wrong = bad(value, *active, **params)
     if not wrong.any():
@@ -303,7 +306,7 @@ def failure(value: np.ndarray, *others: Any, iterations: Sequence[Iteration] = (
 def not_finite(
     flag: int, shape: tuple[int, ...], flags: Flags, values: Sequence[CheckedValue], iterations: Sequence[Iteration]
 ) -> WeftError:
-    """The error of a nan or an infinity that a flag encodes."""
+    """Return the error for the nan or infinity that a flag encodes."""
     which, element = flags.read(flag) if shape else (len(values) - flag, 0)
     value = values[which]
     position = tuple(int(i) for i in np.unravel_index(element, shape)) if shape else ()
@@ -319,7 +322,7 @@ def not_finite(
 
 
 def around(lanes: Sequence[tuple[str | None, int]], iterations: Sequence[Iteration]) -> list[str]:
-    """Lines that say in which iteration of which loop, and for which element of which batch."""
+    """Return lines that name the iterations of loops and the elements of batches in which a check failed."""
     lines = [f"in iteration {iteration} of {loop}" for loop, iteration in iterations]
     for name, lane in lanes:
         mapped = "vmap" if name is None else name if name.startswith("vmap") else f"vmap over {name!r}"
@@ -331,14 +334,14 @@ def around(lanes: Sequence[tuple[str | None, int]], iterations: Sequence[Iterati
 
 
 def without_checks(equation: Equation) -> Equation:
-    """The equation without the checks of its sub-jaxprs."""
+    """Remove the checks from the sub-jaxprs of an equation."""
     params = {name: _each_jaxpr(value, unchecked) for name, value in equation.params.items()}
     effects = equation.primitive.effects([a.aval for a in equation.invars], params)
     return equation.replace(params=params, effects=effects)
 
 
 def unchecked(jaxpr: Jaxpr) -> Jaxpr:
-    """The jaxpr without its checks."""
+    """Remove the checks from a jaxpr."""
     if CHECK not in jaxpr.effects:
         return jaxpr
     remaining = [e for e in jaxpr.eqns if e.primitive is not check]

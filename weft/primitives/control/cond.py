@@ -129,7 +129,7 @@ class cond(ControlFlow):
         )
 
     def remat_split(self, types: Sequence[Type], params: Params, saveable: Any) -> RematSplit | None:
-        """Values that branches store share slots, since only one of them runs."""
+        """Split the branches. Values that they store share slots, because only one branch runs."""
         branches: tuple[Jaxpr, ...] = params["branches"]
         found = [remat_split_jaxpr(b, saveable) for b in branches]
         if not any(found):
@@ -196,12 +196,12 @@ class cond(ControlFlow):
 
 
 def any_of(masks: Sequence[Sequence[bool]]) -> tuple[bool, ...]:
-    """What is set in any of the masks."""
+    """Return the union of masks."""
     return tuple(any(column) for column in zip(*masks, strict=True))
 
 
 def forwarded_operands(branches: Sequence[Jaxpr]) -> list[int | None]:
-    """For each result, the operand that it is in every branch, or None."""
+    """Return, for each result, the operand that every branch returns for it, or None."""
     positions = [{v: i for i, v in enumerate(b.invars)} for b in branches]
     found: list[int | None] = []
     for results in zip(*(b.outvars for b in branches), strict=True):
@@ -211,19 +211,19 @@ def forwarded_operands(branches: Sequence[Jaxpr]) -> list[int | None]:
 
 
 def which(index: Any, count: int) -> Any:
-    """A batched index as `select_n` takes it: boolean for two cases, within range for more."""
+    """Convert a batched index to the selector of `select_n`: boolean for two cases, clamped for more."""
     if count == 2:
         return ne(index, np.zeros((), index.dtype))
     return clamp(np.zeros((), index.dtype), index, np.array(count - 1, index.dtype))
 
 
 def is_case(index: Any, case: int) -> Any:
-    """Which elements of the batch take a case, for an index that `which` returned."""
+    """Return a mask of the elements of the batch that take a case, for an index that `which` returned."""
     return eq(index, np.array(case, index.dtype))
 
 
 def select_lanes(index: Any, cases: Sequence[Any]) -> Any:
-    """For each element of the batch, its case."""
+    """Select, for each element of the batch, its case."""
     if len(cases) == 1:
         return cases[0]
     if isinstance(get_aval(cases[0]), TapeType):
@@ -235,7 +235,7 @@ def select_lanes(index: Any, cases: Sequence[Any]) -> Any:
 
 
 def refuse_ordered(effects: frozenset[Any]) -> None:
-    """An effect with an order cannot happen for all elements of a batch at once."""
+    """Raise if an effect is ordered: it cannot happen for all elements of a batch at once."""
     for effect in effects:
         if getattr(effect, "ordered", False):
             raise OrderedEffectError(
@@ -246,8 +246,8 @@ def refuse_ordered(effects: frozenset[Any]) -> None:
 
 
 def shared_slots(residuals: Sequence[Sequence[Type]]) -> tuple[list[Type], list[list[int]]]:
-    """Slots for the residuals of all branches, and the slot of each residual: branches share slots of one type, since
-    only one branch runs."""
+    """Assign slots to the residuals of all branches. Return the types of the slots and the slot of each residual;
+    branches share slots of one type, because only one branch runs."""
     slots: list[Type] = []
     slot_indices: list[list[int]] = []
     for types in residuals:
@@ -266,7 +266,7 @@ def shared_slots(residuals: Sequence[Sequence[Type]]) -> tuple[list[Type], list[
 
 
 def writing_slots(branch: Jaxpr, count: int, slots: Sequence[Type], indices: Sequence[int]) -> Jaxpr:
-    """A branch whose results after the first `count` are in their slots, with zeros in the others."""
+    """Return a branch whose results after the first `count` are in their slots, with zeros in the others."""
 
     def function(*args: Any) -> list[Any]:
         results = replay(branch, *args)
@@ -278,7 +278,7 @@ def writing_slots(branch: Jaxpr, count: int, slots: Sequence[Type], indices: Seq
 
 
 def reading_slots(branch: Jaxpr, slots: Sequence[Type], indices: Sequence[int]) -> Jaxpr:
-    """A branch whose last arguments are read from slots, which are its last arguments now."""
+    """Return a branch whose last arguments are slots, from which it reads its own last arguments."""
     own = branch.in_avals[: len(branch.invars) - len(indices)]
 
     def function(*args: Any) -> list[Any]:
@@ -288,7 +288,7 @@ def reading_slots(branch: Jaxpr, slots: Sequence[Type], indices: Sequence[int]) 
 
 
 def from_slots(part: PartialJaxpr, slots: Sequence[Type], indices: Sequence[int]) -> Jaxpr:
-    """The unknown part of a branch, reading its residuals from their slots."""
+    """Return the unknown part of a branch, reading its residuals from their slots."""
 
     def function(*args: Any) -> list[Any]:
         return replay(part.unknown, *(args[s] for s in indices), *args[len(slots) :])

@@ -35,12 +35,13 @@ Mask = tuple[bool, ...]
 
 
 class Rule:
-    """Jaxprs that are staged on demand and cached."""
+    """Base of rules that stage jaxprs on demand and memoize them."""
 
     def __init__(self) -> None:
         self._jaxprs: dict[Any, Any] = {}
 
     def remembered(self, key: Any, make: Callable[[], Any]) -> Any:
+        """Return the memoized value of a key, computing it at its first use."""
         found = self._jaxprs.get(key)
         if found is None:
             found = self._jaxprs.setdefault(key, make())
@@ -50,8 +51,7 @@ class Rule:
 class JvpRule(Rule):
     """`jvp(nonzero)`: the jaxpr (arguments, their tangents) -> (results, their tangents), all instantiated.
 
-    `call`, where there is one, is the user's rule itself, which then runs where it is needed; batching needs the
-    jaxpr.
+    `call`, if given, is the user's rule itself, which runs directly under the active trace; batching needs the jaxpr.
     """
 
     def __init__(self, make: Callable[[Mask], Jaxpr], name: str, call: Callable[..., Any] | None = None):
@@ -62,7 +62,7 @@ class JvpRule(Rule):
         return self.remembered(nonzero, lambda: self._make(nonzero))
 
     def push(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        """Results and their tangents under the active trace; tangents may be `Zero`."""
+        """Return the results and their tangents under the active trace; tangents may be `Zero`."""
         if self._call is not None:
             return self._call(primals, tangents)
         jaxpr = self.jvp(tuple(type(t) is not Zero for t in tangents))
@@ -80,8 +80,8 @@ class VjpRule(Rule):
     """`forward(nonzero)`: arguments -> (results, residuals); `backward(nonzero)`: (residuals, cotangents) ->
     cotangents.
 
-    `start`, where there is one, runs the user's forward rule itself and returns its results, residuals and pullback;
-    batching needs the jaxprs, of which `count` results are the function's.
+    `start`, if given, runs the user's forward rule directly and returns its results, residuals and pullback; batching
+    needs the jaxprs. The first `count` results of `forward` are those of the function.
     """
 
     def __init__(
@@ -102,7 +102,8 @@ class VjpRule(Rule):
         return self.remembered(("backward", nonzero, cotangents), lambda: self._backward(nonzero, cotangents))
 
     def push(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        """Results of the forward rule under the active trace, and tangents that wait for the backward rule."""
+        """Return the results of the forward rule under the active trace, and tangents that wait for the backward
+        rule."""
         nonzero = tuple(type(t) is not Zero for t in tangents)
         if self._start is not None:
             outs, residuals, pull = self._start(nonzero, primals)
@@ -127,7 +128,8 @@ class VjpRule(Rule):
 
 
 class Pullback:
-    """From residuals and cotangents of results (some `Zero`) to cotangents of all arguments, under the active trace."""
+    """Function from residuals and cotangents of results (some `Zero`) to cotangents of all arguments, under the active
+    trace."""
 
     __slots__ = ("call", "name")
 
@@ -139,12 +141,12 @@ class Pullback:
 
 
 def tangent_or_zero(tangent: Any, aval: Type) -> Any:
-    """The tangent of a value, which for integers is a symbolic zero."""
+    """Return the tangent of a value; for integers it is a symbolic zero."""
     return tangent if inexact(aval) else Zero.of(aval)
 
 
 class CustomCall(HigherOrder):
-    """What both calls share: outside of differentiation they are the call of `call_jaxpr`."""
+    """Base of both calls: outside of differentiation they are the call of `call_jaxpr`."""
 
     opens = "call_jaxpr"
 
@@ -180,7 +182,8 @@ class CustomCall(HigherOrder):
     def transpose_through(
         self, through: Any, cotangents: Sequence[Any], args: Sequence[Any], *, call_jaxpr: Jaxpr, **params: Any
     ) -> Any:
-        """A function applied to tangents is linear; its rules are for differentiating it, and are not used here."""
+        """Transpose the function itself. A function applied to tangents is linear; its rules are for differentiating
+        it, and are not used here."""
         call: Any = jit_primitive
         return call.transpose_through(through, cotangents, args, jaxpr=call_jaxpr, name=call_jaxpr.name)
 
@@ -335,7 +338,7 @@ class custom_lin(Primitive):
     def batch(
         self, axis: Axis, args: Any, dims: Any, *, pull: Pullback, nonzero: Mask, num_residuals: int, out_types: Any
     ) -> Any:
-        """The backward rule of one element is batched when it is needed."""
+        """Batch lazily: the backward rule of one element is batched when it is needed."""
         batched = [d is not None for d in dims]
         operands = batch_first(args, dims)
         own = [unbatched(get_aval(a), b) for a, b in zip(operands, batched, strict=True)]
@@ -386,8 +389,8 @@ class custom_lin(Primitive):
 
 
 def summed_to(cotangent: Any, tangent: Type) -> Any:
-    """The cotangent of an argument, which a backward rule computes on each device: summed along the manual axes along
-    which the argument is the same on all devices, and its cotangent is not."""
+    """Sum the cotangent of an argument, computed by a backward rule on each device, along the manual axes along which
+    it varies and the argument does not."""
     if type(cotangent) is Zero or cotangent is None:
         return cotangent
     extra = manual_state(get_aval(cotangent)).varying - manual_state(tangent).vur

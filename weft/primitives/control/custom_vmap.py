@@ -1,8 +1,8 @@
 """`custom_vmap_call`: a call whose batch the user's rule computes.
 
-What is derived from such a call (tangents, cotangents) has a rule too, which is derived from the user's: the derivative
-of a batch is that of what the rule computes. So reverse mode does not save what the function computes inside: the
-backward call takes its arguments, and computes again what it needs.
+Calls derived from it (tangents, cotangents) have rules derived from the user's: the derivative of a batch is the
+derivative of the function that the rule computes. So reverse mode does not save intermediate values of the function:
+the backward call takes its arguments, and computes again what it needs.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ Run = Callable[[Axis, Mask, Sequence[Any]], tuple[Sequence[Any], Mask]]
 
 
 class VmapRule:
-    """How a call is batched; batch dimensions are the first ones. `run`, if it is there, does it at once. `primal` is
-    (arguments, results) of a jvp: so many of the first results depend on so many of the first arguments only."""
+    """Batching rule of a call; batch dimensions are the first ones. `run`, if given, computes the batch directly.
+    `primal` is the pair (arguments, results) of a jvp: its first `results` depend only on its first `arguments`."""
 
     def __init__(self, make: Make, name: str, run: Run | None = None, primal: tuple[int, int] | None = None):
         self._make, self.name, self.run, self.primal = make, name, run, primal
         self._results: dict[Any, tuple[Jaxpr, Mask]] = {}
 
     def jaxpr(self, axis: Axis, batched: Sequence[bool]) -> tuple[Jaxpr, Mask]:
-        """The jaxpr over arguments of which some are batched, and which of its results are."""
+        """Return the jaxpr for arguments batched as marked, and which of its results are batched."""
         key = (axis, tuple(batched))
         found = self._results.get(key)
         if found is None:
@@ -49,7 +49,7 @@ class VmapRule:
         return found
 
     def apply(self, axis: Axis, batched: Sequence[bool], args: Sequence[Any]) -> tuple[Sequence[Any], Mask]:
-        """Results, and which of them are batched."""
+        """Return the results for batched arguments, and which of them are batched."""
         if self.run is not None:
             return self.run(axis, tuple(batched), args)
         jaxpr, out = self.jaxpr(axis, batched)
@@ -61,7 +61,7 @@ class VmapRule:
     # -- rules of derived calls --------------------------------------------------------------------------------------
 
     def pushed(self, through: Any, nonzero: Sequence[bool], instantiated: Sequence[bool]) -> VmapRule:
-        """The rule of the jvp: a tangent is batched as its primal is."""
+        """Return the rule of the jvp: a tangent is batched as its primal is."""
         count = len(nonzero)
 
         def make(axis: Axis, batched: Mask) -> tuple[Jaxpr, Mask]:
@@ -74,7 +74,7 @@ class VmapRule:
         return VmapRule(make, self.name, primal=(count, len(instantiated)))
 
     def pulled(self, through: Any, linear: Sequence[bool], nonzero: Sequence[bool]) -> VmapRule:
-        """The rule of the transpose: all cotangents are batched."""
+        """Return the rule of the transpose: all cotangents are batched."""
 
         def make(axis: Axis, batched: Mask) -> tuple[Jaxpr, Mask]:
             held = iter(batched[: len(linear) - sum(linear)])
@@ -87,7 +87,7 @@ class VmapRule:
         return VmapRule(make, self.name)
 
     def restricted(self, arguments: Sequence[bool], results: Sequence[bool]) -> VmapRule:
-        """The rule of a call with some of the results, which need some of the arguments only."""
+        """Return the rule of a call with some of the results, which needs some of the arguments only."""
 
         def make(axis: Axis, batched: Mask) -> tuple[Jaxpr, Mask]:
             rest = iter(batched)
@@ -105,7 +105,8 @@ class VmapRule:
 
 
 def broadcasting(jaxpr: Jaxpr, axis: Axis, batched: Sequence[bool], wanted: Sequence[bool]) -> Jaxpr:
-    """The jaxpr with arguments that are batched where `batched`; its own are where `wanted`."""
+    """Return the jaxpr with arguments batched as `batched` marks, broadcasting them to its own, batched as `wanted`
+    marks."""
     if tuple(batched) == tuple(wanted):
         return jaxpr
     flags = list(zip(batched, wanted, strict=True))
@@ -120,7 +121,7 @@ def broadcasting(jaxpr: Jaxpr, axis: Axis, batched: Sequence[bool], wanted: Sequ
 
 
 def returning_batched(jaxpr: Jaxpr, axis: Axis, batched: Sequence[bool]) -> Jaxpr:
-    """The jaxpr with all results batched."""
+    """Return the jaxpr with all results batched."""
     if all(batched):
         return jaxpr
 
@@ -227,7 +228,7 @@ class custom_vmap_call(Call):
 
 
 def closes_over(rule: VmapRule, word: str) -> CustomRuleError:
-    """The error for a value that the rule does not get."""
+    """Create the error for a closed-over value that the rule does not receive."""
     return CustomRuleError(
         f"{rule.name}, a custom_vmap function, closes over a value that is {word}, which its rule does not get.",
         fix="pass the value as an argument of the function",

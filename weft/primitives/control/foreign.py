@@ -75,7 +75,7 @@ Function = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.POINTER(_Call))
 
 
 class Target(NamedTuple):
-    """A function that can be called by its name; `owner` is what its code belongs to."""
+    """A function that can be called by its name; `owner` keeps its code loaded."""
 
     address: int
     owner: Any
@@ -85,7 +85,7 @@ _targets: dict[tuple[str, str], Target] = {}
 
 
 def register_target(name: str, platform: str, target: Target) -> None:
-    """Enter a function under a name, for a platform; the same one may be entered again."""
+    """Register a function under a name, for a platform; the same one may be registered again."""
     known = _targets.setdefault((name, platform), target)
     if known.address != target.address:
         what = f"There is another function named {name!r} for {platform} already."
@@ -93,7 +93,7 @@ def register_target(name: str, platform: str, target: Target) -> None:
 
 
 def target_of(name: str, platform: str = "cpu") -> Target:
-    """The function of a name."""
+    """Return the function of a name; raise if none is registered."""
     found = _targets.get((name, platform))
     if found is None:
         there = ", ".join(repr(n) for n, p in _targets if p == platform) or "none"
@@ -109,7 +109,8 @@ def target_of(name: str, platform: str = "cpu") -> Target:
 
 
 def as_attribute(name: str, value: Any) -> Any:
-    """An attribute as a parameter: a bool, an int, a float, a string, or an array as its dtype, shape and bytes."""
+    """Convert an attribute to a parameter: a bool, an int, a float, a string, or an array as its dtype, shape and
+    bytes."""
     if isinstance(value, (bool, int, float, str)) and type(value) in (bool, int, float, str):
         return value
     if isinstance(value, (np.ndarray, np.generic, list, tuple)):
@@ -124,7 +125,7 @@ def as_attribute(name: str, value: Any) -> Any:
 
 
 def _attribute_bytes(value: Any) -> tuple[bytes, int, int]:
-    """The bytes of an attribute, how many elements they are, and the number of their dtype."""
+    """Return the bytes of an attribute, the number of its elements, and the number of their dtype."""
     if isinstance(value, bool):
         return bytes([value]), 1, CODES["bool"]
     if isinstance(value, int):
@@ -153,8 +154,8 @@ def call_target(
     layouts: tuple[Sequence[Any], Sequence[Any]],
     aliases: Sequence[tuple[int, int]],
 ) -> list[np.ndarray]:
-    """The results of a function in C on NumPy arrays. An array with a layout is stored with its dimensions in that
-    order, the slowest first."""
+    """Call a function in C on NumPy arrays and return its results. An array with a layout is stored with its dimensions
+    in that order, the slowest first."""
     function = Function(target_of(target).address)
     inputs = [np.ascontiguousarray(a if o is None else a.transpose(o)) for a, o in zip(arrays, layouts[0], strict=True)]
     outputs = []
@@ -195,8 +196,8 @@ def call_target(
 @primitive
 class ffi_call(Callback):
     """A call of a registered function in C. `layouts` are the orders of dimensions of operands and results in memory,
-    `aliases` pairs of an operand and a result that have the same memory. One that is `masked` has a flag before its
-    operands, without which it is not called and returns zeros."""
+    `aliases` pairs of an operand and a result that share memory. A `masked` call has a flag as first operand; without
+    the flag the function is not called and the results are zeros."""
 
     jvp = No("a function in C has no derivative of its own; wrap the call in custom_jvp or custom_vjp")
 
@@ -242,5 +243,5 @@ class ffi_call(Callback):
 
 
 def as_pairs(aliases: Mapping[int, int] | None) -> tuple[tuple[int, int], ...]:
-    """Aliases as pairs of an operand and a result."""
+    """Convert aliases to pairs of an operand and a result."""
     return tuple(sorted((aliases or {}).items()))

@@ -23,7 +23,7 @@ from weft.sharding.manual import ManualAxisType
 
 @dataclass(frozen=True)
 class Counts:
-    """How many constants the operator, the solver, and the same two for the transposed system have."""
+    """Numbers of constants of the operator, the solver, and the same two for the transposed system."""
 
     matvec: int
     solve: int
@@ -31,7 +31,7 @@ class Counts:
     transpose_solve: int
 
     def split(self, values: Sequence[Any]) -> list[list[Any]]:
-        """Constants of each of the four jaxprs, and the right-hand side."""
+        """Split operands into the constants of each of the four jaxprs, and the right-hand side."""
         parts, start = [], 0
         for count in (self.matvec, self.solve, self.vecmat, self.transpose_solve):
             parts.append(list(values[start : start + count]))
@@ -41,7 +41,7 @@ class Counts:
 
 @primitive
 class custom_linear_solve(HigherOrder):
-    """x with `matvec(x) = b`, as `solve` finds it. Operands: constants of the four jaxprs, then b.
+    """The x with `matvec(x) = b`, computed by `solve`. Operands: constants of the four jaxprs, then b.
 
     `solve` may return more than x: auxiliary results, which have no derivative.
     """
@@ -63,7 +63,7 @@ class custom_linear_solve(HigherOrder):
         return run(solve, (*constants, *b))
 
     def definition(self, *args: Any, solve: Jaxpr, counts: Counts, **params: Any) -> Any:
-        """What the user's solver finds."""
+        """Return the results of the user's solver."""
         _, constants, _, _, b = counts.split(args)
         return replay(solve, *constants, *b)
 
@@ -81,7 +81,7 @@ class custom_linear_solve(HigherOrder):
         counts: Counts,
         **params: Any,
     ) -> Any:
-        """From A x = b follows A dx = db - dA x: another system with the same operator."""
+        """Solve A dx = db - dA x, which follows from A x = b: another system with the same operator."""
         results = self(*primals, matvec=matvec, counts=counts, **params)
         operator, _, _, _, b = counts.split(primals)
         d_operator, _, _, _, db = counts.split(tangents)
@@ -112,7 +112,7 @@ class custom_linear_solve(HigherOrder):
         transpose_solve: Jaxpr | None,
         counts: Counts,
     ) -> Any:
-        """The cotangent of b solves the transposed system."""
+        """Solve the transposed system for the cotangent of b."""
         operator, solver, transposed, transposed_solver, b = counts.split(args)
         if vecmat is None or transpose_solve is None:
             what = "Reverse mode of lax.custom_linear_solve solves the transposed system, for which it has no solver."

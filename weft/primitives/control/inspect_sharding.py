@@ -1,4 +1,4 @@
-"""Showing how a program splits a value."""
+"""Inspection of the sharding that a program gives to a value."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ INSPECTION = Effect("Inspection")
 
 @primitive
 class inspect_sharding(Primitive):
-    """Calls `callback` with the sharding of the operand when a program is compiled; when it runs, nothing happens."""
+    """Calls `callback` with the sharding of the operand when a program is compiled; at run time nothing happens."""
 
     multiple_results = True
     partitions = True
@@ -37,7 +37,7 @@ class inspect_sharding(Primitive):
         return []
 
     def batch(self, axis: Axis, args: Any, dims: Any, *, callback: Any) -> tuple[Any, Any]:
-        """The sharding of all elements of the batch together, which have one dimension more."""
+        """Inspect the sharding of the whole batch, which has one dimension more."""
         return inspect_sharding(*args, callback=callback), []
 
     def samples(self) -> Any:
@@ -45,7 +45,7 @@ class inspect_sharding(Primitive):
 
 
 def inspected(jaxpr: Jaxpr, sharding: Any) -> Jaxpr:
-    """The jaxpr without inspections, of which each is told this sharding: that of all values of a program for one
+    """Remove the inspections from a jaxpr, calling each with `sharding`: that of all values of a program for one
     device."""
     if INSPECTION not in jaxpr.effects:
         return jaxpr

@@ -1,9 +1,9 @@
 """`lanes`: a function run for every lane of a batch, whose results count only in the lanes where a flag holds.
 
 vmap creates it from a branch whose predicate differs between lanes, and from the body of a loop that lanes leave at
-different times. It is a call of the batched jaxpr, and costs nothing more. Derivatives need to know it: in a lane where
-the flag does not hold, a derivative may be infinite or nan, and zero times that is nan, which reaches what all lanes
-share. So the transposed jaxpr reads 1 instead of what was saved there, and a cotangent of zero stays zero.
+different times. It is a call of the batched jaxpr, and costs nothing more. Derivatives need it: in a lane without the
+flag a derivative may be infinite or nan, and zero times that is nan, which would reach values that all lanes share. So
+the transposed jaxpr reads 1 in place of the residuals of such a lane, and a cotangent of zero stays zero.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ Flags = tuple[bool, ...]
 
 @dataclass(frozen=True, eq=False)
 class Lane:
-    """What one lane runs: a jaxpr of the flag and the operands. `axes` are the batches around it, outermost first;
-    `batched` says of each operand over which of them it has a leading dimension, `forced` of each result over which it
-    must have one."""
+    """The program of one lane: a jaxpr of the flag and the operands. `axes` are the batches around it, outermost first;
+    `batched` marks, for each operand, the axes over which it has a leading dimension, `forced`, for each result, those
+    over which it must have one."""
 
     jaxpr: Jaxpr
     axes: tuple[Axis, ...]
@@ -48,7 +48,7 @@ class Lane:
     forced: tuple[Flags, ...]
 
     def over_all(self) -> tuple[Jaxpr, tuple[Flags, ...]]:
-        """The jaxpr of all lanes, and over which axes each of its results has a leading dimension."""
+        """Return the jaxpr of all lanes, and for each result the axes over which it has a leading dimension."""
         return self.jaxpr.memoize(("lanes", self.axes, self.batched, self.forced), self._over_all)
 
     def _over_all(self) -> tuple[Jaxpr, tuple[Flags, ...]]:
@@ -62,7 +62,7 @@ class Lane:
 
     @contextmanager
     def named(self) -> Iterator[None]:
-        """The names of the axes are known, so that the jaxpr can be traced."""
+        """Bring the names of the axes into scope, so that the jaxpr can be traced."""
         with ExitStack() as stack:
             for axis in self.axes:
                 if axis.name is not None:
@@ -74,7 +74,7 @@ class Lane:
 
 
 def run_lanes(jaxpr: Jaxpr, axis: Axis, flag: Any, operands: Sequence[Any], batched: Sequence[bool]) -> list[Any]:
-    """The results, all batched, of a jaxpr of a flag and operands; they count in lanes where the flag holds."""
+    """Return the results, all batched, of a jaxpr of a flag and operands; they count in lanes where the flag holds."""
     jaxpr = varying_along(jaxpr, manual_state(get_aval(flag)).varying)
     forced = ((True,),) * len(jaxpr.outvars)
     lane = Lane(jaxpr, (axis,), ((True,), *((b,) for b in batched)), forced)
@@ -86,7 +86,7 @@ def run_lanes(jaxpr: Jaxpr, axis: Axis, flag: Any, operands: Sequence[Any], batc
 
 
 def with_flag(jaxpr: Jaxpr, flag: Type = FLAG) -> Jaxpr:
-    """The jaxpr with one more argument, the first, that it does not read."""
+    """Prepend an argument that the jaxpr does not read."""
     return jaxpr.replace(invars=(Var(flag), *jaxpr.invars))
 
 
@@ -96,7 +96,7 @@ def is_inexact(aval: Type) -> bool:
 
 @primitive
 class lanes(Call):
-    """The results of `jaxpr` on the flag and the operands. `lane` is what one lane runs; derivatives use it."""
+    """The results of `jaxpr` on the flag and the operands. `lane` is the program of one lane; derivatives use it."""
 
     taylor_inside = False
 
@@ -220,8 +220,8 @@ class lanes(Call):
 
 
 def split(lane: Lane, unknown: Sequence[bool], instantiate: bool = False) -> tuple[Lane, Lane, tuple[int, ...], Flags]:
-    """What a lane computes from its known operands, the rest, where the rest reads its residuals (the index of an
-    operand, or `~k` for what the known part saved) and which results are unknown."""
+    """Split a lane into the computation on its known operands and the rest. Return both, the source of each residual
+    that the rest reads (the index of an operand, or `~k` for a saved value), and which results are unknown."""
     with lane.named():
         known_jaxpr, parts, residual_in = forward_residuals(
             partial_eval(lane.jaxpr, unknown, instantiate=instantiate), unknown
@@ -245,8 +245,8 @@ def split(lane: Lane, unknown: Sequence[bool], instantiate: bool = False) -> tup
 
 
 def safely(flag: Any, value: Any, batched: Flags) -> Any:
-    """A value with 1 in lanes where the flag does not hold: there every derivative is finite. What several lanes share
-    is itself where the flag holds in one of them."""
+    """Replace a value by 1 in lanes without the flag, where every derivative is then finite. A value that several lanes
+    share is kept if the flag holds in one of them."""
     shared = tuple(i for i, b in enumerate(batched) if not b)
     mask = reduce_or(flag, axes=shared) if shared else flag
     shape = value.shape

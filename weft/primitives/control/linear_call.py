@@ -18,7 +18,7 @@ CALL: Any = jit  # the primitive, not its class
 
 
 class Later:
-    """A jaxpr that is staged when it is needed."""
+    """A jaxpr that is staged at its first use."""
 
     def __init__(self, make: Callable[[], Jaxpr]):
         self._make = make
@@ -35,8 +35,8 @@ class Later:
 
 @primitive
 class linear_call(Call):
-    """A call of `jaxpr`, linear in all arguments after the first `num_held`; `transposed` takes those and the
-    cotangents of all results to the cotangents of the others."""
+    """A call of `jaxpr`, linear in all arguments after the first `num_held`; `transposed` maps the held arguments and
+    the cotangents of all results to the cotangents of the others."""
 
     def jvp_through(
         self,

@@ -1,4 +1,4 @@
-"""What the rules of all loops share: fixpoints over carries, and rearranging the arguments of a loop's body."""
+"""Shared parts of the rules of loops: fixpoints over carries, and rearranging the arguments of a loop's body."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ def fixpoint(step: Callable[[Mask], tuple[T, Sequence[bool]]], start: Sequence[b
 
 
 def live_carry(body: Jaxpr, count: int, start: Sequence[bool]) -> tuple[list[bool], Mask]:
-    """Which of the `count` arguments before the carry, and which parts of it, a loop needs that needs `start`."""
+    """Return which of the `count` arguments before the carry, and which parts of the carry, a loop needs to compute
+    `start`."""
 
     def step(mask: Mask) -> tuple[list[bool], list[bool]]:
         _, used = drop_dead(body, mask, False)
@@ -35,32 +36,32 @@ def live_carry(body: Jaxpr, count: int, start: Sequence[bool]) -> tuple[list[boo
 
 
 def rearranged(jaxpr: Jaxpr, arguments: Sequence[int]) -> Jaxpr:
-    """The jaxpr with its arguments in another order: new argument k is old argument `arguments[k]`."""
+    """Reorder the arguments of a jaxpr: new argument k is old argument `arguments[k]`."""
     return jaxpr.replace(invars=[jaxpr.invars[i] for i in arguments])
 
 
 def with_extra_arguments(jaxpr: Jaxpr, types: Sequence[Type]) -> Jaxpr:
-    """The jaxpr with further arguments that it ignores."""
+    """Append arguments that the jaxpr ignores."""
     return jaxpr.replace(invars=[*jaxpr.invars, *(Var(t) for t in types)])
 
 
 def pick(values: Sequence[Any], mask: Sequence[bool]) -> list[Any]:
-    """The values where the mask is set."""
+    """Return the values where the mask is set."""
     return [v for v, m in zip(values, mask, strict=True) if m]
 
 
 def others(values: Sequence[Any], mask: Sequence[bool]) -> list[Any]:
-    """The values where the mask is not set."""
+    """Return the values where the mask is not set."""
     return [v for v, m in zip(values, mask, strict=True) if not m]
 
 
 def merged(mask: Sequence[bool], where_set: Sequence[Any], where_not: Sequence[Any]) -> list[Any]:
-    """Two lists merged by a mask."""
+    """Merge two lists by a mask."""
     first, second = iter(where_set), iter(where_not)
     return [next(first) if m else next(second) for m in mask]
 
 
 def unused(jaxpr: Jaxpr) -> set[Var]:
-    """Arguments that the jaxpr does not read."""
+    """Return the arguments that the jaxpr does not read."""
     read = {v for e in jaxpr.eqns for v in e.invars} | set(jaxpr.outvars)
     return {v for v in jaxpr.invars if v not in read}

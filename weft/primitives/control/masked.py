@@ -1,5 +1,5 @@
-"""Jaxprs with a flag, for lanes of a batch that run a branch or an iteration of a loop which is not theirs: without the
-flag checks find nothing, callbacks are not called, and loops end at once."""
+"""Jaxprs with a flag, for lanes of a batch that run a branch or an iteration that is not theirs: without the flag
+checks find nothing, callbacks are not called, and loops end at once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CALLBACKS = ("io_callback", "debug_callback", "pure_callback")
 
 
 class MaskedCallback:
-    """A callback with a flag before its operands: not called without it, and its results are zeros then."""
+    """A callback with a flag as first operand: without the flag it is not called, and its results are zeros."""
 
     def __init__(self, callback: Callable[..., Sequence[Any]], types: Sequence[ArrayType]):
         self.callback, self.types = callback, tuple(types)
@@ -32,7 +32,7 @@ class MaskedCallback:
 
 
 def reads_flag(equation: Equation) -> bool:
-    """Whether an equation does something in lanes that do not count, which a flag can prevent."""
+    """Return whether an equation has an effect, in lanes that do not count, that a flag can prevent."""
     name = equation.primitive.name
     if name in ("pure_callback", "ffi_call"):  # called for all lanes at once, or for one after the other
         return equation.params["vmap_method"] in ("sequential", "sequential_unrolled")
@@ -42,12 +42,12 @@ def reads_flag(equation: Equation) -> bool:
 
 
 def can_mask(jaxpr: Jaxpr) -> bool:
-    """Whether a flag makes a difference to a jaxpr."""
+    """Return whether a flag makes a difference to a jaxpr."""
     return jaxpr.memoize("reads a flag", lambda: (any(reads_flag(e) for e in jaxpr.eqns),))[0]
 
 
 def masked(jaxpr: Jaxpr) -> Jaxpr:
-    """The jaxpr with one more argument, the first: the flag."""
+    """Return the jaxpr with the flag as an additional first argument."""
     return jaxpr.memoize("masked", lambda: _masked(jaxpr))
 
 
@@ -63,7 +63,7 @@ def _masked(jaxpr: Jaxpr) -> Jaxpr:
 
 
 def _both(a: Atom, b: Atom, near: Equation, equations: list[Equation]) -> Var:
-    """Append the equation of two flags that must both hold; the second is for all lanes of the first."""
+    """Append the conjunction of two flags; the second is for all lanes of the first."""
     if a.aval.shape:  # type: ignore[attr-defined]
         wide = Var(a.aval)
         params = {"shape": a.aval.shape, "broadcast_dimensions": ()}  # type: ignore[attr-defined]
@@ -76,7 +76,7 @@ def _both(a: Atom, b: Atom, near: Equation, equations: list[Equation]) -> Var:
 
 
 def _mask(equation: Equation, flag: Var, equations: list[Equation]) -> None:
-    """Append an equation that obeys the flag."""
+    """Append an equation that has no effect without the flag."""
     params, operands = dict(equation.params), list(equation.invars)
     match equation.primitive.name:
         case "check":
@@ -120,7 +120,7 @@ def _mask(equation: Equation, flag: Var, equations: list[Equation]) -> None:
 
 
 def _ending(condition: Jaxpr) -> Jaxpr:
-    """The condition of a loop that ends without the flag."""
+    """Return the condition of a loop that ends without the flag."""
     inner = masked(condition)
     equations = list(inner.eqns)
     near = Equation([], [], lookup("and"), {}, NO_EFFECTS, None, ())

@@ -18,8 +18,8 @@ FAMILIES = {"gpu": ("cuda", "rocm")}
 
 @primitive
 class platform_index(Primitive):
-    """The index of the first entry of `platforms`, tuples of names, that has the platform of the program; an entry of
-    None has every one."""
+    """The index of the first entry of `platforms`, tuples of names, that contains the platform of the program; an entry
+    of None matches all."""
 
     zero_derivative = True
     introduces = ()

@@ -63,7 +63,7 @@ class checkpoint(Call):
 
 @primitive
 class optimization_barrier(Primitive):
-    """The operands as they are; no computation is moved or merged across."""
+    """The operands unchanged; no computation is moved or merged across."""
 
     multiple_results = True
     types_placement = True
@@ -101,7 +101,7 @@ class optimization_barrier(Primitive):
 
 @primitive
 class checkpoint_name(Elementwise):
-    """The operand as it is, under a name that rematerialisation policies can refer to."""
+    """The operand unchanged, under a name that rematerialisation policies can refer to."""
 
     name = "name"
     kinds = "biufck"

@@ -222,15 +222,15 @@ class repeat(Loop):
 
 
 def invariant_residuals(split: PartialJaxpr, known_results: int, count: int) -> dict[int, int]:
-    """Residuals that are among the first `count` arguments of the known body, the same in all iterations (or the step),
-    by the index of the argument: they need no tape."""
+    """Map residuals that are among the first `count` arguments of the known body, the same in all iterations (or the
+    step), to the index of the argument: they need no tape."""
     argument_index = {v: i for i, v in enumerate(split.known.invars[:count])}
     residuals = split.known.outvars[known_results:]
     return {k: argument_index[v] for k, v in enumerate(residuals) if v in argument_index}
 
 
 def forward_repeat(split: PartialJaxpr, taped: Sequence[int], carried: int, consts: int, params: Params) -> Jaxpr:
-    """The known part of a `repeat`: (count, known constants, known carry) -> (known carry, tapes)."""
+    """Return the known part of a `repeat`: (count, known constants, known carry) -> (known carry, tapes)."""
     name, types = params["jaxpr"].name, split.known.in_avals
     elements = [split.residual_types[k] for k in taped]
 
@@ -251,8 +251,8 @@ def forward_repeat(split: PartialJaxpr, taped: Sequence[int], carried: int, cons
 
 
 def linear_body(split: PartialJaxpr, taped: Sequence[int], held: Sequence[int], name: str) -> Jaxpr:
-    """The body of the unknown part: (step, tapes, held residuals, unknown constants, unknown carry) -> unknown carry.
-    Residuals that are neither on a tape nor held are the step."""
+    """Return the body of the unknown part: (step, tapes, held residuals, unknown constants, unknown carry) -> unknown
+    carry. Residuals that are neither on a tape nor held are the step."""
     types = split.residual_types
     arguments = [COUNT, *(TapeType(types[k]) for k in taped), *(types[k] for k in held)]
     first = len(taped) + len(held)

@@ -170,8 +170,8 @@ class scan(Loop):
     def split(
         self, unknown: Sequence[bool], params: Params, saveable: Callable[[Equation], bool] | None = None
     ) -> Split:
-        """The loop as two: what the second needs of each iteration of the first is stacked. What `saveable` refuses is
-        computed in both instead."""
+        """Split the loop into two: residuals of each iteration of the first are stacked for the second. Values that
+        `saveable` refuses are computed in both instead."""
         jaxpr: Jaxpr = params["jaxpr"]
         num_consts, num_carry = params["num_consts"], params["num_carry"]
         rest = {n: params[n] for n in ("length", "reverse", "unroll")}
@@ -218,7 +218,7 @@ class scan(Loop):
         )
 
     def remat_split(self, types: Sequence[Type], params: Params, saveable: Any) -> RematSplit | None:
-        """What is stored of each iteration is stacked, and read again by the second loop like an x."""
+        """Split the body. Saved values of each iteration are stacked, and read by the second loop like an x."""
         jaxpr, length, num_carry = params["jaxpr"], params["length"], params["num_carry"]
         found = remat_split_jaxpr(jaxpr, saveable)
         if found is None:
@@ -300,7 +300,7 @@ class scan(Loop):
         return [*const_cts, *results[s : s + num_carry], *xs_cts]
 
     def _linear_carries(self, args: Sequence[Any], params: Params) -> list[bool]:
-        """Which parts of the carry depend on linear operands after some iteration: a counter does not."""
+        """Return which parts of the carry depend on linear operands after some iteration; a counter does not."""
         jaxpr, num_consts, num_carry = params["jaxpr"], params["num_consts"], params["num_carry"]
         const_linear, carry_linear, xs_linear = sections([type(a) is Linear for a in args], num_consts, num_carry)
 
@@ -314,7 +314,8 @@ class scan(Loop):
         return list(fixpoint(step, carry_linear)[1])
 
     def _transpose_rest(self, through: Any, cotangents: Sequence[Any], args: Sequence[Any], params: Params) -> Any:
-        """Transpose a loop whose carry has parts that are not linear: another loop computes what depends on these."""
+        """Transpose a loop whose carry has parts that are not linear: another loop computes the values that depend on
+        these."""
         split = self.split([type(a) is Linear for a in args], params)
         assert split.known is not None and split.unknown is not None, "parts of the carry are of both kinds"
         held = scan(*(args[i] for i in split.known_in), **split.known[1])
@@ -345,7 +346,8 @@ class scan(Loop):
         return params["length"]
 
     def keys_through(self, through: KeysThrough, operands: Sequence[Any], params: Params) -> Sequence[Any] | None:
-        """Two iterations show reuse: a key used in one is reused in the next, unless the carry has a new one."""
+        """Follow keys through two iterations, which show reuse: a key used in one is reused in the next, unless the
+        carry has a new one."""
         jaxpr, consts, count = params["jaxpr"], params["num_consts"], params["num_carry"]
         carry, arrays = list(operands[consts : consts + count]), operands[consts + count :]
         out: Sequence[Any] = ()
@@ -363,7 +365,7 @@ class scan(Loop):
 
 
 def sections(values: Sequence[Any], num_consts: int, num_carry: int) -> tuple[list[Any], list[Any], list[Any]]:
-    """Constants, carry and xs."""
+    """Split values into constants, carry and xs."""
     both = num_consts + num_carry
     return list(values[:num_consts]), list(values[num_consts:both]), list(values[both:])
 
@@ -373,7 +375,7 @@ def nonzero_mask(tangents: Sequence[Any]) -> list[bool]:
 
 
 def stacked(aval: Type, length: Any) -> Type:
-    """The type of `length` values: an array with one more dimension; for tapes, a tape of them."""
+    """Return the type of `length` values: an array with one more dimension; for tapes, a tape of them."""
     if isinstance(aval, TapeType):
         return TapeType(aval)
     assert isinstance(aval, ArrayType)

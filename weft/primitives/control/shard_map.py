@@ -1,7 +1,7 @@
-"""`shard_map`: a function that runs on every device of a mesh, on its part of the operands.
+"""`shard_map`: a function that runs on every device of a mesh, on its shard of the operands.
 
 The body has local types. Along the manual axes a value of the body is the same on all devices (invariant) or varies;
-with `check_vma` the types say which. What it means is `vmap` over the manual axes of parts that are stacked along them.
+with `check_vma` the types say which. Its meaning is `vmap` over the manual axes of shards that are stacked along them.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ Specs = tuple[PartitionSpec, ...]
 
 @primitive
 class shard_map(HigherOrder):
-    """Run `jaxpr` on each device along `manual_axes` of `mesh`. An operand is split as its entry of `in_specs` says,
-    and whole along axes that the entry does not name; results are put together by `out_specs`, and those that do not
-    name an axis are the same along it, which the types of the body show where `check_vma` is set."""
+    """Run `jaxpr` on each device along `manual_axes` of `mesh`. An operand is split by its entry of `in_specs`, and
+    replicated along axes that the entry does not name. Results are assembled by `out_specs`; a result is the same along
+    axes that its entry does not name, which the types of the body show if `check_vma` is set."""
 
     staged_alone = True
     partitions = True
@@ -69,7 +69,7 @@ class shard_map(HigherOrder):
         ]
 
     def operand_states(self, types: Sequence[Type], params: Params) -> Sequence[ManualAxisType]:
-        """Along axes of a `shard_map` around this one; along its own the specs say it."""
+        """Return the states along axes of a surrounding `shard_map`; along its own axes the specs determine them."""
         own = params["manual_axes"]
         states = [manual_state(t) for t in params["jaxpr"].in_avals]
         if all(s.vur <= own for s in states):
@@ -92,7 +92,7 @@ class shard_map(HigherOrder):
     def definition(
         self, *args: Any, jaxpr: Jaxpr, mesh: Any, in_specs: Specs, out_specs: Specs, manual_axes: Any, check_vma: bool
     ) -> list[Any]:
-        """`vmap` of the body over the manual axes, the first one outermost."""
+        """Apply `vmap` of the body over the manual axes, the first one outermost."""
         axes = [a for a in mesh.axis_names if a in manual_axes]
         sizes = mesh.shape
         body = drop_placements(jaxpr)
@@ -134,7 +134,8 @@ class shard_map(HigherOrder):
         return outs, [next(rest) if n else Zero.of(t) for t, n in zip(types, nonzero_out, strict=True)]
 
     def partial_eval(self, unknown: Sequence[bool], types: Sequence[Type], params: Params) -> Split | None:
-        """Residuals leave the known body split over the axes along which they vary, in their first dimension."""
+        """Split the body. Residuals leave the known body split, in their first dimension, over the axes along which
+        they vary."""
         jaxpr: Jaxpr = params["jaxpr"]
         mesh, check, in_specs = params["mesh"], params["check_vma"], params["in_specs"]
         with in_scope(params):
@@ -278,18 +279,19 @@ class shard_map(HigherOrder):
 
 
 def chosen(items: Sequence[Any], flags: Sequence[bool]) -> tuple[Any, ...]:
-    """The items whose flag is set."""
+    """Return the items whose flag is set."""
     return tuple(x for x, flag in zip(items, flags, strict=True) if flag)
 
 
 def in_scope(params: Params) -> Any:
-    """The manual axes in scope, as they are for a body: rules that users wrote are traced when they are needed."""
+    """Bring the manual axes into scope, as they are for a body: rules that users wrote are traced when they are
+    needed."""
     mesh, manual = params["mesh"], params["manual_axes"]
     return manual_axes({a: mesh.shape[a] for a in mesh.axis_names if a in manual}, params["check_vma"])
 
 
 def split_body(jaxpr: Jaxpr, unknown: Sequence[bool]) -> PartialJaxpr:
-    """A body split by partial evaluation. What no spec can say does not leave it, and is computed again: tapes, and
+    """Partially evaluate a body. Residuals that no spec can describe do not leave it and are computed again: tapes, and
     values that are unreduced or reduced."""
     parts = partial_eval(jaxpr, unknown)
     if all(map(can_leave, parts.residual_types)):
@@ -298,12 +300,12 @@ def split_body(jaxpr: Jaxpr, unknown: Sequence[bool]) -> PartialJaxpr:
 
 
 def can_leave(aval: Type) -> bool:
-    """Whether a value of a body can be a result of `shard_map`."""
+    """Return whether a value of a body can be a result of `shard_map`."""
     return isinstance(aval, ArrayType) and not (aval.manual.unreduced or aval.manual.reduced)
 
 
 def split_batch_body(body: Jaxpr, batched: Sequence[bool], axes: tuple[Any, ...], check_vma: bool) -> Jaxpr:
-    """A batched body whose batch is split over manual axes: all its values vary along them, but not its operands
+    """Return a batched body whose batch is split over manual axes: all its values vary along them, except operands
     without a batch."""
     if not check_vma:
         return body
@@ -313,12 +315,12 @@ def split_batch_body(body: Jaxpr, batched: Sequence[bool], axes: tuple[Any, ...]
 
 
 def split_at(items: Sequence[Any], count: int, function: Any) -> list[Any]:
-    """The first `count` items, and what `function` returns for the others."""
+    """Return the first `count` items, followed by `function` of the others."""
     return [*items[:count], *function(items[count:])]
 
 
 def with_front(specs: Specs, batched: Sequence[bool], entry: Any) -> Specs:
-    """Specs with an entry for a batch dimension at the front, where there is one."""
+    """Insert an entry for a batch dimension at the front of the specs of batched values."""
     return tuple(s.update(partitions=(entry, *s.partitions)) if b else s for s, b in zip(specs, batched, strict=True))
 
 
@@ -326,13 +328,14 @@ def with_front(specs: Specs, batched: Sequence[bool], entry: Any) -> Specs:
 
 
 def shards_along(spec: PartitionSpec, mesh: Any, rank: int) -> list[int]:
-    """Into how many parts each dimension is split."""
+    """Return the number of shards along each dimension."""
     counts = [math.prod(mesh.shape[a] for a in entry_axes(e)) for e in spec.partitions]
     return counts + [1] * (rank - len(counts))
 
 
 def check_divides(aval: Type, spec: PartitionSpec, mesh: Any) -> None:
-    """A body has the same static shapes on every device, so dimensions must be multiples of the parts."""
+    """Raise unless dimensions are multiples of the number of shards: a body has the same static shapes on every
+    device."""
     assert isinstance(aval, ArrayType)
     if len(spec) > aval.ndim:
         raise ArgumentError(
@@ -351,7 +354,7 @@ def check_divides(aval: Type, spec: PartitionSpec, mesh: Any) -> None:
 
 
 def sharding_inside(sharding: NamedSharding | None, manual_axes: Any) -> NamedSharding | None:
-    """Return what a sharding over Explicit axes says inside of a body, where `manual_axes` are Manual."""
+    """Return a sharding over Explicit axes as it is inside of a body, where `manual_axes` are Manual."""
     if sharding is None:
         return None
     mesh = sharding.mesh.abstract_mesh.update_axis_types(dict.fromkeys(manual_axes, AxisType.Manual))
@@ -360,7 +363,7 @@ def sharding_inside(sharding: NamedSharding | None, manual_axes: Any) -> NamedSh
 
 
 def local_type(aval: Type, spec: PartitionSpec, mesh: Any, manual_axes: Any, check_vma: bool) -> ArrayType:
-    """The type of a part. Over Explicit axes that are not manual it is split as the whole is."""
+    """Return the type of a shard. Over Explicit axes that are not manual it is split as the whole is."""
     assert isinstance(aval, ArrayType)
     sharding = sharding_inside(aval.explicit_sharding, manual_axes)
     shape = tuple(d // n for d, n in zip(aval.shape, shards_along(spec, mesh, aval.ndim), strict=True))
@@ -375,7 +378,7 @@ def local_type(aval: Type, spec: PartitionSpec, mesh: Any, manual_axes: Any, che
 
 
 def global_type(aval: Type, spec: PartitionSpec, mesh: Any, manual_axes: Any, check_vma: bool) -> ArrayType:
-    """The type of what parts of a type are put together to."""
+    """Return the type of the value that shards of a type are assembled to."""
     assert isinstance(aval, ArrayType)
     if check_vma:
         named = {*split_axes(spec.partitions), *spec.unreduced}
@@ -395,13 +398,14 @@ def global_type(aval: Type, spec: PartitionSpec, mesh: Any, manual_axes: Any, ch
 
 
 def residual_spec(aval: ArrayType, mesh: Any, manual_axes: Any, check_vma: bool) -> PartitionSpec:
-    """How a residual is split outside: over the axes along which it varies, which is not known where nobody checks."""
+    """Return the spec of a residual outside: split over the axes along which it varies, or over all axes without
+    `check_vma`."""
     axes = tuple(a for a in mesh.axis_names if a in manual_axes and (not check_vma or a in aval.manual.varying))
     return PartitionSpec(axes)
 
 
 def with_ranked_residuals(unknown: Jaxpr, positions: Sequence[int]) -> Jaxpr:
-    """The unknown jaxpr with stored scalars as arrays of one element."""
+    """Return the unknown jaxpr with stored scalars as arrays of one element."""
     types: list[Any] = [
         v.aval.with_dimension(0, 1) if i < len(positions) and positions[i] < 0 and not v.aval.shape else v.aval  # type: ignore[attr-defined]
         for i, v in enumerate(unknown.invars)
@@ -418,8 +422,8 @@ def with_ranked_residuals(unknown: Jaxpr, positions: Sequence[int]) -> Jaxpr:
 
 
 def summed_unchecked(body: Jaxpr, held: int, ct_specs: Specs, wanted: Specs, mesh: Any, manual_axes: Any) -> Jaxpr:
-    """A transposed body where nobody checks what varies. A result that all devices share has its cotangent shared out
-    among them, and the cotangents of an operand that all share are summed."""
+    """Return a transposed body without `check_vma`. The cotangent of a result that all devices share is divided among
+    them, and the cotangents of an operand that all share are summed."""
 
     def left_out(spec: PartitionSpec) -> tuple[Any, ...]:
         named = set(split_axes(spec.partitions))
@@ -441,23 +445,24 @@ def summed_unchecked(body: Jaxpr, held: int, ct_specs: Specs, wanted: Specs, mes
 
 
 def specs_of_terms(spec: PartitionSpec) -> PartitionSpec:
-    """The spec of a value with its terms along new first dimensions, one for each axis over which it is unreduced."""
+    """Return the spec of a value with its terms along new first dimensions, one for each axis over which it is
+    unreduced."""
     return PartitionSpec(*term_axes(spec), *spec.partitions)
 
 
 def term_axes(spec: PartitionSpec) -> tuple[Any, ...]:
-    """The axes over which a spec is unreduced, in an order."""
+    """Return the axes over which a spec is unreduced, sorted."""
     return tuple(sorted(spec.unreduced, key=str))
 
 
 def terms_of(x: Any, spec: PartitionSpec, sizes: Any) -> Any:
-    """An operand as terms whose sum it is."""
+    """Convert an operand to terms whose sum it is."""
     axes = term_axes(spec)
     return unsum(x, axes=axes, sizes=tuple(sizes[a] for a in axes)) if axes else x
 
 
 def with_term_dimensions(body: Jaxpr, in_specs: Specs, out_specs: Specs) -> Jaxpr:
-    """A body whose unreduced operands and results have a first dimension of size 1 for each axis that they are
+    """Return a body whose unreduced operands and results have a first dimension of size 1 for each axis that they are
     unreduced over."""
     count = [len(s.unreduced) for s in in_specs]
     types: list[Any] = [
@@ -479,7 +484,7 @@ def with_term_dimensions(body: Jaxpr, in_specs: Specs, out_specs: Specs) -> Jaxp
 
 
 def stack_parts(x: Any, spec: PartitionSpec, sizes: Any, axes: Sequence[Any]) -> Any:
-    """A whole array as its parts, stacked along leading dimensions: one for each axis that the spec names."""
+    """Split an array into shards, stacked along leading dimensions: one for each axis that the spec names."""
     shape: list[Any] = []
     where: dict[Any, int] = {}
     local: list[int] = []
@@ -497,7 +502,7 @@ def stack_parts(x: Any, spec: PartitionSpec, sizes: Any, axes: Sequence[Any]) ->
 
 
 def join_parts(x: Any, spec: PartitionSpec, sizes: Any, axes: Sequence[Any]) -> Any:
-    """Parts that are stacked along the axes of a spec as one array."""
+    """Assemble shards that are stacked along the axes of a spec to one array."""
     named = split_axes(spec.partitions)
     if not named:
         return x
@@ -513,7 +518,8 @@ def join_parts(x: Any, spec: PartitionSpec, sizes: Any, axes: Sequence[Any]) -> 
 
 
 def first_along(x: Any, stacked: Sequence[Any], wanted: set[Any]) -> Any:
-    """The first part along leading dimensions of axes that are not wanted: all are alike along them."""
+    """Return the first shard along leading dimensions of axes that are not in `wanted`: all shards along them are
+    equal."""
     for dim in reversed(range(len(stacked))):
         if stacked[dim] not in wanted:
             limits = tuple(1 if i == dim else d for i, d in enumerate(x.shape))

@@ -1,4 +1,4 @@
-"""Operations about which equations stay, and none about numbers: sinks, tokens and copies."""
+"""Operations that only affect which equations stay and in what order: sinks, tokens and copies."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ SINK = Effect("Sink")
 
 @primitive
 class dce_sink(Primitive):
-    """Uses its operands, so that a jaxpr retains what computes them. Compiled code has nothing of it, unless
-    `prevent_mlir_dce`: then it computes them too."""
+    """Uses its operands, so that dead code elimination keeps them. Compiled code omits it, unless `prevent_mlir_dce`:
+    then it computes the operands too."""
 
     multiple_results = True
 
@@ -51,13 +51,13 @@ class dce_sink(Primitive):
 
 
 def ignored(*arrays: Any) -> list[Any]:
-    """A callback that does nothing."""
+    """Do nothing: the callback of sinks."""
     return []
 
 
 @primitive
 class create_token(Composite):
-    """A token: a value without elements, which says only that something comes after something."""
+    """A token: a value without elements, which only orders operations."""
 
     def decompose(self) -> Any:
         return broadcast_in_dim(np.zeros((), np.bool_), shape=(0,), broadcast_dimensions=())
@@ -68,7 +68,7 @@ class create_token(Composite):
 
 @primitive
 class after_all(Composite):
-    """A token that comes after others."""
+    """A token that follows others."""
 
     def type(self, *types: ArrayType) -> ArrayType:
         for i, aval in enumerate(types):
@@ -88,7 +88,7 @@ class after_all(Composite):
 
 
 class Identity(Elementwise):
-    """The operand as it is."""
+    """The operand unchanged."""
 
     kinds = "biufck"
     linear = (0,)
@@ -110,7 +110,7 @@ class Identity(Elementwise):
 
 @primitive
 class copy(Identity):
-    """The operand as it is, in memory of its own as far as a program can tell."""
+    """The operand unchanged, in memory of its own as far as a program can tell."""
 
 
 @primitive

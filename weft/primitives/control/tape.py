@@ -1,4 +1,4 @@
-"""Tapes: what a loop of unknown length writes on the way forward and reads on the way back.
+"""Tapes: sequences that a loop of unknown length writes on the way forward and reads on the way back.
 
 A tape is an unbounded sequence of elements of one type that is zero wherever nothing was written. So it forms a vector
 space like arrays do, and reading, writing and adding have tangents and transposes of their own kind.
@@ -46,7 +46,7 @@ class Tape:
         return self.entries[position] if 0 <= position < self.length else self.zero()
 
     def map(self, element: Type, function: Any) -> Tape:
-        """A tape of another type, entry by entry; tapes among the entries are mapped inside."""
+        """Return a tape of another type, entry by entry; tapes among the entries are mapped inside."""
         inner = element.element if isinstance(element, TapeType) else element
         entries = [e.map(inner, function) if isinstance(e, Tape) else function(e) for e in self.entries[: self.length]]
         return Tape(element, entries, self.length)
@@ -67,7 +67,7 @@ class Tape:
 
 
 class TapePrimitive(Primitive):
-    """What the operations on tapes have in common."""
+    """Base of the operations on tapes."""
 
     types_placement = True  # a tape is where its elements are
 
@@ -137,7 +137,7 @@ class tape_read(TapePrimitive):
 
 @primitive
 class tape_length(TapePrimitive):
-    """How many entries a tape has, as an int32. Only compiled code measures tapes, after differentiation."""
+    """The number of entries of a tape, as an int32. Only compiled code measures tapes, after differentiation."""
 
     zero_derivative = True
 
@@ -180,7 +180,8 @@ class tape_add(TapePrimitive):
 
 @primitive
 class tape_select(TapePrimitive):
-    """For each element of a batch its tape out of several: `which` has the leading dimensions of every entry."""
+    """Selects, for each element of a batch, its tape out of several: `which` has the leading dimensions of every
+    entry."""
 
     def type(self, which: ArrayType, *cases: TapeType) -> TapeType:
         return cases[0]
@@ -233,7 +234,7 @@ class tape_select(TapePrimitive):
 
 @primitive
 class tape_broadcast(TapePrimitive):
-    """A tape every entry of which is repeated along a new dimension `dim`."""
+    """A tape with every entry repeated along a new dimension `dim`."""
 
     linear = (0,)
 
@@ -264,7 +265,7 @@ class tape_broadcast(TapePrimitive):
 
 @primitive
 class tape_sum(TapePrimitive):
-    """A tape every entry of which is summed over its dimension `dim`."""
+    """A tape with every entry summed over its dimension `dim`."""
 
     linear = (0,)
 
@@ -293,9 +294,9 @@ class tape_sum(TapePrimitive):
 
 
 def entrywise(result: TapeType, tapes: Sequence[Any], others: Sequence[Any], function: Callable[..., Any]) -> Any:
-    """A tape with `function(entries of the tapes, others)` at each position that one of them has: a loop, since
-    compiled code can only create, measure, read and write one. If entries are tapes themselves, the loop has the
-    same operation in its body, which is decomposed in the same way."""
+    """Return a tape with `function(entries of the tapes, others)` at each position that one of them has: a loop,
+    because compiled code can only create, measure, read and write tapes. If entries are tapes themselves, the body of
+    the loop has the same operation, which is decomposed in the same way."""
     count = tape_length(tapes[0])
     for tape in tapes[1:]:
         count = lookup("max")(count, tape_length(tape))
@@ -313,31 +314,31 @@ def entrywise(result: TapeType, tapes: Sequence[Any], others: Sequence[Any], fun
 
 
 def with_entries(tape: TapeType, change: Any) -> TapeType:
-    """The type of a tape whose (innermost) entries have a changed type."""
+    """Return the type of a tape whose (innermost) entries have a changed type."""
     element = tape.element
     return TapeType(with_entries(element, change) if isinstance(element, TapeType) else change(element))
 
 
 def common_position(position: Any, dim: int | None) -> Any:
-    """One position for a batch. Positions are counts of steps: elements still in their loop have taken every step so
-    far, so theirs is the largest; what the others write or read there is masked by the loop."""
+    """Return one position for a batch. Positions are counts of steps: elements still in their loop have taken every
+    step so far, so theirs is the largest; the loop masks reads and writes of the others."""
     return position if dim is None else lookup("reduce_max")(position, axes=(dim,))
 
 
 def batched_tape(tape: Any, dim: int | None, axis: Axis) -> Any:
-    """A tape whose entries have the batch dimension first."""
+    """Return a tape whose entries have the batch dimension first."""
     return tape_broadcast(tape, size=axis.size, dim=0) if dim is None else tape
 
 
 def batched_value(value: Any, dim: int | None, axis: Axis) -> Any:
-    """An array or a tape with the batch dimension first."""
+    """Return an array or a tape with the batch dimension first."""
     if isinstance(get_aval(value), TapeType):
         return batched_tape(value, dim, axis)
     return batched_at_front(value, dim, axis)
 
 
 def zeros(aval: Type) -> Any:
-    """Zeros of a tangent type."""
+    """Return zeros of a tangent type."""
     if isinstance(aval, TapeType):
         return tape_new(element=aval.element)
     assert isinstance(aval, ArrayType)
@@ -348,7 +349,7 @@ def zeros(aval: Type) -> Any:
 
 
 def add_tangents(x: Any, y: Any) -> Any:
-    """The sum of two tangents of one type."""
+    """Add two tangents of one type."""
     aval = get_aval(x)
     if isinstance(aval, TapeType):
         return tape_add(x, y)

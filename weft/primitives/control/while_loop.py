@@ -1,7 +1,7 @@
 """`while`: a loop that runs as long as a condition holds. Reverse mode works without a bound on the number of steps.
 
-Partial evaluation splits a loop into a forward loop that counts its steps and writes on tapes what the linear part
-needs, and a `repeat` of the linear part over that count, which reads the tapes; the transpose of a `repeat` is a
+Partial evaluation splits a loop into a forward loop that counts its steps and writes the residuals of the linear part
+to tapes, and a `repeat` of the linear part over that count, which reads the tapes; the transpose of a `repeat` is a
 `repeat` backwards.
 """
 
@@ -231,7 +231,8 @@ class while_(Loop):
         )
 
     def remat_split(self, types: Sequence[Type], params: Params, saveable: Any) -> RematSplit | None:
-        """What is stored of each iteration is written on tapes; the second loop counts again, to read them."""
+        """Split the body. Saved values of each iteration are written to tapes; the second loop counts again, to read
+        them."""
         cond_jaxpr, body_jaxpr = params["cond_jaxpr"], params["body_jaxpr"]
         cond_nconsts, body_nconsts = params["cond_nconsts"], params["body_nconsts"]
         found = remat_split_jaxpr(body_jaxpr, saveable)
@@ -285,7 +286,7 @@ class while_(Loop):
         )
 
     def live_operands(self, live_results: Sequence[bool], params: Params) -> Any:
-        """The carry that a result, the condition, an effect or another such part of it needs."""
+        """Keep the parts of the carry that a result, the condition, an effect or another kept part needs."""
         condition, body, conds, consts = (
             params[k] for k in ("cond_jaxpr", "body_jaxpr", "cond_nconsts", "body_nconsts")
         )
@@ -304,7 +305,7 @@ class while_(Loop):
         return [*read[:conds], *keep_body], changed, list(carry)
 
     def keys_through(self, through: KeysThrough, operands: Sequence[Any], params: Params) -> Sequence[Any] | None:
-        """As for `scan`; the condition runs before each iteration."""
+        """Follow keys as `scan` does; the condition runs before each iteration."""
         conds, bodies = params["cond_nconsts"], params["body_nconsts"]
         carry = list(operands[conds + bodies :])
         for _ in range(2):
@@ -317,14 +318,14 @@ class while_(Loop):
 
 
 def parts(values: Sequence[Any], cond_nconsts: int, body_nconsts: int) -> tuple[list[Any], list[Any], list[Any]]:
-    """Constants of the condition, constants of the body, carry."""
+    """Split values into constants of the condition, constants of the body, and carry."""
     both = cond_nconsts + body_nconsts
     return list(values[:cond_nconsts]), list(values[cond_nconsts:both]), list(values[both:])
 
 
 def keep(left: Any, new: Any, old: Any) -> Any:
-    """The new value for elements still running. A tape is never restored: what finished elements write is not
-    read."""
+    """Select the new value for elements still running. A tape is never restored: entries that finished elements write
+    are not read."""
     return new if isinstance(new.aval, TapeType) else select_lanes(left, [old, new])
 
 
@@ -336,7 +337,8 @@ def forward_loop(
     carried: int,
     const_count: int,
 ) -> Jaxpr:
-    """The known part: the loop over the known carry, a counter and the tapes; results: known carry, count, tapes."""
+    """Return the known part: the loop over the known carry, a counter and the tapes; results: known carry, count,
+    tapes."""
     cond_jaxpr, cond_nconsts = params["cond_jaxpr"], params["cond_nconsts"]
     known_types, tape_types = split.known.in_avals, [split.residual_types[k] for k in taped]
     state_types = known_types[const_count:]
@@ -397,9 +399,9 @@ def batched_carry(
     const_batched: Sequence[bool],
     carry_batched: Sequence[bool],
 ) -> tuple[tuple[bool, ...], bool]:
-    """Which parts of the carry of a batched loop differ between elements, and whether its condition does: then elements
-    stop at different times, and every part that changes becomes their own."""
-    # What the body passes along is the same for all elements, however often each goes through it.
+    """Return which parts of the carry of a batched loop differ between elements, and whether its condition does: then
+    elements stop at different times, and every part that changes becomes their own."""
+    # Values that the body passes along are the same for all elements, whatever the number of their iterations.
     passed = zip(body_jaxpr.outvars, body_jaxpr.invars[len(const_batched) :], strict=True)
     own = [result is not argument for result, argument in passed]
 

@@ -58,14 +58,14 @@ class cholesky(MatrixFunction):
 
 
 def positive_definite(*shape: int, dtype: Any = np.float32) -> np.ndarray:
-    """Well conditioned Hermitian matrices with distinct eigenvalues, for samples."""
+    """Return well conditioned Hermitian matrices with distinct eigenvalues, for samples."""
     factor = np.tril(general(*shape, shape[-1], dtype=dtype), -1) / 2
     full = factor + np.eye(shape[-1]) * (1 + np.arange(shape[-1]) / 2)
     return (full @ np.conj(np.swapaxes(full, -1, -2))).astype(dtype)
 
 
 def general(*shape: int, dtype: Any = np.float32) -> np.ndarray:
-    """Matrices without any structure, well conditioned, for samples."""
+    """Return matrices without any structure, well conditioned, for samples."""
     generator = np.random.default_rng(7)
     values = generator.uniform(-1, 1, shape)
     if np.dtype(dtype).kind == "c":

@@ -1,4 +1,4 @@
-"""Forms that a unitary change of basis brings a matrix to: Schur, Hessenberg, tridiagonal."""
+"""Condensed forms of a matrix under a unitary change of basis: Schur, Hessenberg, tridiagonal."""
 
 from __future__ import annotations
 

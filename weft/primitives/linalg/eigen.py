@@ -116,7 +116,7 @@ class eigh(MatrixFunction):
         if bounds == (0, x.shape[-1]):
             turned, change = rotation(inner, change, w)
             return [matmul(v, turned), change]
-        # Only the columns that are asked for: others may have no derivative, and zero times infinity is not zero.
+        # Only the requested columns: others may have no derivative, and zero times infinity is not zero.
         weight = as_dtype(inverse_gaps(w, inner.shape), inner.dtype)
         turned = mul(part(weight, bounds, -1), part(inner, bounds, -1))
         return [matmul(v, turned), part(change, bounds, -1)]
@@ -221,7 +221,8 @@ class eig(MatrixFunction):
 
 
 def _normalised(vectors: Any, change: Any) -> Any:
-    """The change of eigenvectors less what would alter their length or the phase of their largest element."""
+    """Project a change of eigenvectors so that it alters neither their length nor the phase of their largest
+    element."""
     shape = vectors.shape
     rows = len(shape) - 2
     if shape[rows] == 0:
@@ -236,6 +237,6 @@ def _normalised(vectors: Any, change: Any) -> Any:
 
 
 def _largest(size: Any, axis: int) -> Any:
-    """True at the first of the largest elements along an axis."""
+    """Return a mask of the first of the largest elements along an axis."""
     where = argmax(size, axes=(axis,), index_dtype=INT32)
     return eq(rows_and_columns(size.shape)[0], as_rows(where, size.shape))

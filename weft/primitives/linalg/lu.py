@@ -103,7 +103,7 @@ class lu(MatrixFunction):
 
 
 def _eliminate(a: np.ndarray, pivots: np.ndarray) -> None:
-    """Gaussian elimination in place over a whole batch at once, in the order of operations of LAPACK."""
+    """Eliminate in place over a whole batch at once, in LAPACK's order of operations."""
     everyone = np.arange(len(a))
     for j in range(pivots.shape[-1]):
         column = a[:, j:, j]
@@ -120,8 +120,8 @@ def _eliminate(a: np.ndarray, pivots: np.ndarray) -> None:
 
 
 def permutation_of(pivots: np.ndarray, size: int) -> np.ndarray:
-    """The order of rows after exchanging row i with row pivots[..., i] for each i in turn. Negative ones count from the
-    end; an exchange with a row that does not exist does nothing."""
+    """Return the order of rows after exchanging row i with row pivots[..., i] for each i in turn. Negative pivots count
+    from the end; an exchange with a row that does not exist does nothing."""
     flat = pivots.reshape(math.prod(pivots.shape[:-1]), pivots.shape[-1])
     order = np.tile(np.arange(size, dtype=np.int32), (len(flat), 1))
     everyone = np.arange(len(flat))
@@ -135,7 +135,7 @@ def permutation_of(pivots: np.ndarray, size: int) -> np.ndarray:
 
 @primitive
 class lu_pivots_to_permutation(MatrixFunction):
-    """The permutation that a sequence of row exchanges amounts to."""
+    """The permutation that a sequence of row exchanges produces."""
 
     core = (1,)
 
@@ -236,6 +236,7 @@ class linear_solve(MatrixFunction):
 
 
 def solve(a: Any, b: Any) -> Any:
-    """The x with a x = b for shapes (..., n, n) and (..., n, k); a is factored once for value and derivatives."""
+    """Return the x with a x = b for shapes (..., n, n) and (..., n, k); a is factored once for value and
+    derivatives."""
     factors, _, permutation = lu(stop_gradient(a))
     return linear_solve(a, factors, permutation, b, transposed=False)

@@ -1,4 +1,4 @@
-"""What the rules of matrix factorisations are written with: products, triangles, gaps, batches of matrices."""
+"""Building blocks of the rules of matrix factorisations: products, triangles, gaps, batches of matrices."""
 
 from __future__ import annotations
 
@@ -30,14 +30,15 @@ from weft.primitives.movement.slicing import slice as slice_
 from weft.sharding.factors import AxisFactors
 
 EXACT = (Precision.HIGHEST, Precision.HIGHEST)
-# From so many matrices in a batch on, they are computed side by side.
+# Batches of at least this many matrices are computed side by side in lanes.
 MANY = 8
 _IN_LANES = hero("matrices", materialized=None)
 MATRIX_DTYPES = frozenset(np.dtype(d) for d in (np.float32, np.float64, np.complex64, np.complex128))
 
 
 class MatrixFunction(Primitive):
-    """Works on the last dimensions of its operands; leading ones are a batch that all operands and results share."""
+    """Operation on the last dimensions of its operands; leading ones are a batch that all operands and results
+    share."""
 
     # Whether kernels compute a large batch of small matrices, one in each lane.
     in_lanes: ClassVar[bool] = False
@@ -78,7 +79,7 @@ class MatrixFunction(Primitive):
 
 
 def check_matrix(name: str, x: ArrayType, square: bool = False) -> None:
-    """The operand must be a matrix or a batch of matrices in a dtype that LAPACK has."""
+    """Raise unless the operand is a matrix or a batch of matrices in a dtype that LAPACK supports."""
     if x.dtype not in MATRIX_DTYPES:
         raise ArgumentTypeError(
             f"{name} does not accept dtype {dtypes.name(x.dtype)}; it takes float32, float64, "
@@ -98,7 +99,7 @@ def check_matrix(name: str, x: ArrayType, square: bool = False) -> None:
 
 
 def real_dtype(dtype: Any) -> Any:
-    """The dtype of the parts of a (perhaps complex) number."""
+    """Return the dtype of the parts of a (perhaps complex) number."""
     return dtypes.to_real_dtype(dtype) if dtypes.kind(dtype) == "c" else dtype
 
 
@@ -106,12 +107,12 @@ def real_dtype(dtype: Any) -> Any:
 
 
 def scalar(value: Any, like: Any) -> np.ndarray:
-    """A rank-0 constant in the dtype of `like`."""
+    """Return a rank-0 constant in the dtype of `like`."""
     return np.asarray(value, like.dtype)
 
 
 def matmul(x: Any, y: Any) -> Any:
-    """Product of matrices that share their leading dimensions."""
+    """Multiply matrices that share their leading dimensions."""
     rank = len(x.shape)
     batch = tuple(range(rank - 2))
     return dot_general(
@@ -124,18 +125,18 @@ def matmul(x: Any, y: Any) -> Any:
 
 
 def flip(x: Any) -> Any:
-    """The transposed matrices."""
+    """Transpose matrices."""
     rank = len(x.shape)
     return transpose(x, permutation=(*range(rank - 2), rank - 1, rank - 2))
 
 
 def conjugate(x: Any) -> Any:
-    """The complex conjugate; real arrays stay as they are."""
+    """Return the complex conjugate; real arrays are returned unchanged."""
     return conj(x, input_dtype=x.dtype) if is_complex(x) else x
 
 
 def adjoint(x: Any) -> Any:
-    """The conjugate transposed matrices."""
+    """Return the conjugate transpose of matrices."""
     return conjugate(flip(x))
 
 
@@ -144,7 +145,7 @@ def real_part(x: Any) -> Any:
 
 
 def as_dtype(x: Any, dtype: Any) -> Any:
-    """`x` in another dtype, real numbers as complex ones for example."""
+    """Convert `x` to another dtype, such as real numbers to complex ones."""
     return x if x.dtype == dtype else convert_element_type(x, new_dtype=dtype, weak_type=False)
 
 
@@ -153,19 +154,19 @@ def zeros_like(x: Any) -> Any:
 
 
 def rows_and_columns(shape: Sequence[Any]) -> tuple[Any, Any]:
-    """The row and the column index of every element of matrices of this shape."""
+    """Return the row and the column index of every element of matrices of this shape."""
     rank, int32 = len(shape), np.dtype(np.int32)
     shape = tuple(shape)
     return iota(dtype=int32, shape=shape, dimension=rank - 2), iota(dtype=int32, shape=shape, dimension=rank - 1)
 
 
 def on_diagonal(shape: Sequence[Any]) -> Any:
-    """True on the diagonal."""
+    """Return a mask of the diagonal."""
     return eq(*rows_and_columns(shape))
 
 
 def triangle(x: Any, lower: bool, offset: int = 0) -> Any:
-    """The elements on and below (above) the diagonal at `offset`; zeros elsewhere."""
+    """Return the elements on and below (above) the diagonal at `offset`; zeros elsewhere."""
     rows, columns = rows_and_columns(x.shape)
     if offset:
         rows = add(rows, np.asarray(offset, np.int32))
@@ -174,7 +175,7 @@ def triangle(x: Any, lower: bool, offset: int = 0) -> Any:
 
 
 def resized(x: Any, rows: Any, columns: Any) -> Any:
-    """Matrices cut, or padded with zeros, at their ends."""
+    """Cut matrices, or pad them with zeros, at their ends."""
     rank, have = len(x.shape), x.shape[-2:]
     if have == (rows, columns):
         return x
@@ -183,7 +184,7 @@ def resized(x: Any, rows: Any, columns: Any) -> Any:
 
 
 def part(x: Any, bounds: tuple[int, int], axis: int) -> Any:
-    """The elements from bounds[0] up to bounds[1] along an axis, which is negative."""
+    """Return the elements from bounds[0] up to bounds[1] along an axis, which is negative."""
     axis += len(x.shape)
     if bounds == (0, x.shape[axis]):
         return x
@@ -193,7 +194,7 @@ def part(x: Any, bounds: tuple[int, int], axis: int) -> Any:
 
 
 def take_rows(x: Any, order: Any) -> Any:
-    """The rows of each matrix in the order of the vector that belongs to it."""
+    """Reorder the rows of each matrix by the vector of indices that belongs to it."""
     if 0 in x.shape:
         return x
     lead = len(x.shape) - 2
@@ -218,12 +219,12 @@ def take_rows(x: Any, order: Any) -> Any:
 
 
 def identity_like(x: Any) -> Any:
-    """Identity matrices in the shape and dtype of `x`."""
+    """Return identity matrices in the shape and dtype of `x`."""
     return convert_element_type(on_diagonal(x.shape), new_dtype=x.dtype, weak_type=False)
 
 
 def diagonal(x: Any, offset: int = 0) -> Any:
-    """The diagonals at `offset` of matrices, as vectors."""
+    """Return the diagonals at `offset` of matrices, as vectors."""
     *lead, rows, columns = x.shape
     start = offset if offset >= 0 else -offset * columns
     count = min(rows, columns - offset) if offset >= 0 else min(rows + offset, columns)
@@ -237,33 +238,33 @@ def diagonal(x: Any, offset: int = 0) -> Any:
 
 
 def only_diagonal(x: Any) -> Any:
-    """The matrices with zeros off the diagonal."""
+    """Return the matrices with zeros off the diagonal."""
     return select_n(on_diagonal(x.shape), zeros_like(x), x)
 
 
 def as_rows(vector: Any, shape: Sequence[Any]) -> Any:
-    """Vectors as matrices of `shape` whose rows all are the vector: element [i, j] is vector[j]."""
+    """Broadcast vectors to matrices of `shape` with the vector in every row: element [i, j] is vector[j]."""
     rank = len(shape)
     return broadcast_in_dim(vector, shape=tuple(shape), broadcast_dimensions=(*range(rank - 2), rank - 1))
 
 
 def as_columns(vector: Any, shape: Sequence[Any]) -> Any:
-    """Vectors as matrices of `shape` whose columns all are the vector: element [i, j] is vector[i]."""
+    """Broadcast vectors to matrices of `shape` with the vector in every column: element [i, j] is vector[i]."""
     rank = len(shape)
     return broadcast_in_dim(vector, shape=tuple(shape), broadcast_dimensions=tuple(range(rank - 1)))
 
 
 def safe_reciprocal(x: Any) -> Any:
-    """1/x, and zero where x is zero."""
+    """Return 1/x, and zero where x is zero."""
     zero = eq(x, scalar(0, x))
     ones = broadcast_in_dim(scalar(1, x), shape=x.shape, broadcast_dimensions=())
     return select_n(zero, div(ones, select_n(zero, x, ones)), zeros_like(x))
 
 
 def inverse_gaps(values: Any, shape: Sequence[Any]) -> Any:
-    """The matrix 1/(values[j] - values[i]), with zeros on the diagonal.
+    """Return the matrix 1/(values[j] - values[i]), with zeros on the diagonal.
 
-    Equal values yield infinity, which is NaN in the derivative of vectors: there is none, and a finite number would
+    Equal values yield infinity, and so NaN in the derivative of vectors, which does not exist: a finite number would
     be wrong for functions of the matrix that do have a derivative.
     """
     gaps = sub(as_rows(values, shape), as_columns(values, shape))
@@ -273,7 +274,8 @@ def inverse_gaps(values: Any, shape: Sequence[Any]) -> Any:
 
 
 def hermitian_from(x: Any, lower: bool) -> Any:
-    """The Hermitian matrices that one triangle of `x` describes: what LAPACK sees when it reads only that triangle."""
+    """Return the Hermitian matrices that one triangle of `x` describes: the meaning of `x` to LAPACK, which reads only
+    that triangle."""
     strict = triangle(x, lower, -1 if lower else 1)
     middle = only_diagonal(x)
     if is_complex(x):
@@ -282,7 +284,7 @@ def hermitian_from(x: Any, lower: bool) -> Any:
 
 
 def hermitian_part(x: Any) -> Any:
-    """The mean of the matrices and their conjugate transposes."""
+    """Return the mean of the matrices and their conjugate transposes."""
     return div(add(x, adjoint(x)), scalar(2, x))
 
 
@@ -313,12 +315,13 @@ def each(
 
 
 def empty_results(types: Any) -> list[np.ndarray]:
-    """Arrays to store results of these types in."""
+    """Allocate arrays for results of these types."""
     return [np.empty(t.shape, t.dtype) for t in types]
 
 
 def with_failures(function: Callable[..., Any], x: np.ndarray, types: Sequence[ArrayType]) -> list[np.ndarray]:
-    """A batched NumPy function; if one matrix of the batch fails, only that one's results are NaN."""
+    """Apply a batched NumPy function; if it fails for one matrix of the batch, only the results of that matrix are
+    NaN."""
     try:
         results = function(x)
     except np.linalg.LinAlgError:

@@ -23,7 +23,7 @@ def check_reflectors(name: str, a: Any, taus: Any) -> None:
 
 
 def block_form(a: Any, taus: Any) -> tuple[Any, Any]:
-    """V and T such that the product of the reflectors is 1 − V T Vᴴ."""
+    """Return V and T such that the product of the reflectors is 1 − V T Vᴴ."""
     v = triangle(resized(a, a.shape[-2], taus.shape[-1]), lower=True, offset=-1)
     v = add(v, identity_like(v))
     # T = (1 + D S)⁻¹ D with D = diag(taus) and S the part of VᴴV above the diagonal.
@@ -39,8 +39,8 @@ def block_form(a: Any, taus: Any) -> tuple[Any, Any]:
 
 @primitive
 class householder_product(Composite):
-    """The first columns of the product of the reflectors that are below the diagonal of the first operand, with the
-    factors in the second."""
+    """The first columns of the product of the reflectors that are stored below the diagonal of the first operand, with
+    the factors in the second."""
 
     def decompose(self, a: Any, taus: Any) -> Any:
         check_reflectors(self.name, a, taus)

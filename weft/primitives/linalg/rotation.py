@@ -1,4 +1,4 @@
-"""How eigenvectors and singular vectors turn when a matrix changes."""
+"""Rotation of eigenvectors and singular vectors by a change of the matrix."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from weft.primitives.linalg.matrix import adjoint, as_columns, as_dtype, as_rows
 from weft.primitives.movement.shape import broadcast_in_dim
 from weft.primitives.reduction.reduce_extrema import reduce_max
 
-# Cotangents that differ by so many units, times the size of the matrix, are the same.
+# Cotangents that differ by at most this many units, times the size of the matrix, are the same.
 ROUNDING = 4
 
 
 @primitive
 class rotation(Composite):
-    """The rotation x[i, j] / (values[j] - values[i]) of vectors, and the change of values that goes with it, as it is.
+    """The rotation x[i, j] / (values[j] - values[i]) of vectors, and the change of values unchanged.
 
     Equal values make the rotation infinite, and NaN where it is used: a finite number would be wrong for functions of
-    vectors and values, such as f(w) on the diagonal between v and vᴴ, which do have a derivative. Backwards more is
-    known. If nobody uses the values, a function of the vectors alone that is well defined depends on the space of all
-    vectors of equal values, not on the choice among them, and their rotation has no part in its derivative.
+    vectors and values, such as f(w) on the diagonal between v and vᴴ, which do have a derivative. The transpose knows
+    more. If the values are not used, a well defined function of the vectors alone depends on the space of all vectors
+    of equal values, not on the choice among them, and their rotation does not contribute to its derivative.
     """
 
     multiple_results = True
@@ -56,11 +56,12 @@ class rotation(Composite):
 
 
 def _is_free(turned: Any, values: Any) -> Any:
-    """True for pairs of vectors whose rotation into each other changes nothing: then both directions have the same
-    cotangent, up to rounding, or nearly so where values are equal up to rounding.
+    """Return a mask of the pairs of vectors whose rotation into each other changes nothing: both directions have the
+    same cotangent, up to rounding, or nearly so where values are equal up to rounding.
 
-    How far apart equal values are depends on how the matrix was computed, and is not known here. But what is lost where
-    the cotangents are the same is rounding, divided by the gap: it is large only where the rest is nothing but that.
+    The gap of numerically equal values depends on how the matrix was computed, and is not known here. But where the
+    cotangents are the same, the discarded term is rounding divided by the gap: it is large only where nothing else
+    remains.
     """
     shape = turned.shape
     epsilon = float(np.finfo(values.dtype).eps)
@@ -73,7 +74,7 @@ def _is_free(turned: Any, values: Any) -> Any:
 
 
 def _largest(sizes: Any, count: int, factor: float, shape: Sequence[Any]) -> Any:
-    """A fraction of the largest element along the last `count` axes, for all elements of matrices of `shape`."""
+    """Return a fraction of the largest element along the last `count` axes, broadcast to matrices of `shape`."""
     rank = len(sizes.shape)
     found = reduce_max(sizes, axes=tuple(range(rank - count, rank)))
     scaled = mul(found, scalar(factor, found))

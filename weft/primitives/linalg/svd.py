@@ -129,7 +129,7 @@ class svd(MatrixFunction):
         if bounds == (0, small):
             together, ds = rotation(symmetric, ds, s)
         else:
-            # Only the columns that are asked for: others may have no derivative, and zero times infinity is not zero.
+            # Only the requested columns: others may have no derivative, and zero times infinity is not zero.
             weight = as_dtype(inverse_gaps(s, square), x.dtype)
             together = mul(part(weight, bounds, -1), part(symmetric, bounds, -1))
         rotation_u, rotation_v = add(together, against), sub(together, against)

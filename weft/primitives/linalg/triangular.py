@@ -40,7 +40,7 @@ def check_same_dtype(name: str, *types: ArrayType) -> None:
 
 
 def solve_triangles(a: np.ndarray, b: np.ndarray, lower: bool, unit_diagonal: bool) -> np.ndarray:
-    """Solutions of a x = b for batches of triangular matrices; infinity or NaN where the diagonal has a zero."""
+    """Solve a x = b for batches of triangular matrices; infinity or NaN where the diagonal has a zero."""
     size, lead = a.shape[-1], a.shape[:-2]
     count = math.prod(lead)
     if not b.size:
@@ -64,7 +64,8 @@ def solve_triangles(a: np.ndarray, b: np.ndarray, lower: bool, unit_diagonal: bo
 
 
 def as_further_columns(b: Any, dim: Any) -> tuple[Any, Callable[[Any], tuple[Any, int]]]:
-    """A batch of right hand sides of one system as one with more columns, and how to undo that for the solution."""
+    """Merge a batch of right hand sides of one system into its columns; return them and the function that undoes this
+    for the solution."""
     rank = len(b.shape)
     stacked = move_axis(b, dim, rank - 2)
     *lead, rows, size, columns = stacked.shape
@@ -160,7 +161,7 @@ class triangular_solve(MatrixFunction):
 
 
 def triangular(size: int, dtype: Any = np.float32) -> np.ndarray:
-    """A full matrix both triangles of which are well conditioned, for samples."""
+    """Return a full matrix with two well conditioned triangles, for samples."""
     values: Any = np.cos(np.arange(1, size * size + 1)).reshape(size, size) / 2 + np.eye(size) * 2
     if np.dtype(dtype).kind == "c":
         values = values + 1j * np.sin(np.arange(size * size)).reshape(size, size) / 2
@@ -225,7 +226,7 @@ class tridiagonal_solve(MatrixFunction):
 
 
 def _shifted(x: Any, by: int, axis: int) -> Any:
-    """Elements shifted by one index up or down an axis; zero is shifted in, since that element is not used."""
+    """Shift elements by one index up or down an axis, with a zero at the end, which is not used."""
     if not by:
         return x
     low = [(0, 0, 0)] * len(x.shape)

@@ -55,7 +55,7 @@ class sharding_constraint(Resharding):
         entry = axis.spmd or UNCONSTRAINED
         if isinstance(sharding, NamedSharding) and set(axis.spmd).intersection(split_axes(sharding.spec.partitions)):
             raise AxisSpecError(
-                "vmap: the mapped dimension is to be split over an axis that splits another dimension of a constraint.",
+                "vmap: spmd_axis_name must not name an axis that splits another dimension of a constraint.",
                 received=f"spmd_axis_name={axis.spmd!r}, and a constraint to {sharding.spec!r}",
                 fix="another axis, in either of them",
             )

@@ -102,8 +102,8 @@ class slice(Indexing):
         return slice(x, **lifted, strides=lifted_strides), dim
 
     def factors(self, x: ArrayType, *, start_indices: Any, limit_indices: Any, strides: Any) -> AxisFactors:
-        """Split all dimensions. Along a dimension of which a slice takes a large part, devices exchange the edges of
-        their parts; of a small part each device takes its own elements, and the results are summed over devices."""
+        """Split all dimensions. If a slice takes a large part of a dimension, devices exchange the edges of their
+        parts; of a small part each device takes its own elements, and the results are summed over devices."""
         kind = dtypes.kind(x.dtype)
         operand: list[str | None] = []
         reach: dict[str, tuple[Reach | None, ...]] = {}

@@ -17,18 +17,18 @@ WORDS = np.dtype([("first", np.uint32), ("second", np.uint32)])
 RBG_WORDS = np.dtype([(name, np.uint32) for name in ("first", "second", "third", "fourth")])
 UNSAFE_WORDS = np.dtype([(f"unsafe_{name}", np.uint32) for name in RBG_WORDS.names or ()])
 GENERATORS = {WORDS: "threefry2x32", RBG_WORDS: "rbg", UNSAFE_WORDS: "unsafe_rbg"}
-FEW = 8  # so many words are hashed sooner as Python integers
+FEW = 8  # up to this many words are hashed faster as Python integers
 BLOCK = 1 << 14  # words hashed at a time, so that the rounds stay in cache
 
 
 def words_of(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The two words of each key, contiguous."""
+    """Return the two words of each key, contiguous."""
     first, second = (np.ascontiguousarray(keys[name]).reshape(keys.shape) for name in ("first", "second"))
     return first, second
 
 
 class ArrayBuilder:
-    """What `layouts.Builder` asks for, on NumPy arrays."""
+    """`layouts.Builder` on NumPy arrays."""
 
     def hash(self, keys: Any, first: Any, second: Any) -> tuple[Any, Any]:
         if not keys.shape and not np.shape(second):

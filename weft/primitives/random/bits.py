@@ -33,8 +33,8 @@ from weft.sharding.factors import AxisFactors, elementwise
 
 
 class KeyDtype(dtypes.ExtendedDtype):
-    """The dtype of random keys of one generator: `impl` is its name, `key_shape` the shape of a key's words. Keys of
-    four words are two keys of the dtype `half`."""
+    """Dtype of random keys of one generator: `impl` is its name, `key_shape` the shape of a key's words. Keys of four
+    words are two keys of the dtype `half`."""
 
     type = dtypes.prng_key
 
@@ -47,11 +47,11 @@ class KeyDtype(dtypes.ExtendedDtype):
         self.key_shape = (storage.itemsize // 4,)
 
     def physical(self, array: np.ndarray) -> np.ndarray:
-        """The words of a key array, along a new last axis."""
+        """Return the words of a key array, along a new last axis."""
         return np.ascontiguousarray(array).reshape((*np.shape(array), 1)).view(np.uint32)
 
     def logical(self, words: np.ndarray) -> np.ndarray:
-        """The key array whose words are along the last axis."""
+        """Return the key array with words along the last axis."""
         return np.ascontiguousarray(words).view(self.storage)[..., 0]
 
     def __reduce__(self) -> Any:
@@ -70,7 +70,7 @@ for _dtype in IMPLEMENTATIONS.values():
 
 
 def key_dtype(impl: str) -> KeyDtype:
-    """The key dtype of the generator of that name."""
+    """Return the key dtype of the generator of that name."""
     return IMPLEMENTATIONS[impl]
 
 
@@ -78,7 +78,7 @@ def key_dtype(impl: str) -> KeyDtype:
 
 
 def check_key(name: str, aval: Any) -> KeyDtype:
-    """The dtype of a key operand; anything else is the user's mistake."""
+    """Return the dtype of a key operand; raise the user's error for anything else."""
     if not isinstance(aval.dtype, KeyDtype):
         raise ArgumentTypeError(
             f"{name} needs a random key, got {aval.short()}. "
@@ -92,7 +92,7 @@ def front(x: Any, dim: int) -> Any:
 
 
 class KeyOperation(Primitive):
-    """Acts on each key of an array on its own, so a batch dimension is one more dimension of that array."""
+    """Operation on each key of an array, so a batch dimension is one more dimension of that array."""
 
     zero_derivative = True
     # Whether a key that this operation used should not be used again: the check for reused keys asks this.
@@ -112,7 +112,7 @@ class KeyOperation(Primitive):
         return None
 
     def factors(self, *types: ArrayType, **params: Any) -> AxisFactors:
-        """Key dimensions correspond; the words of a key and the results of one key are not split."""
+        """Match key dimensions; the words of a key and the results of one key are not split."""
         result = self.type(*types, **params)
         names = tuple(f"d{i}" for i in range(types[0].ndim))
         shared = names[: result.ndim]
@@ -122,7 +122,7 @@ class KeyOperation(Primitive):
 
 @primitive
 class threefry2x32(Primitive):
-    """The hash itself on words: operands (key, key, count, count), of one shape up to dimensions of 1 or scalars."""
+    """The hash on words: operands (key, key, count, count), of one shape up to dimensions of 1 or scalars."""
 
     multiple_results = True
     zero_derivative = True
@@ -183,7 +183,7 @@ class threefry2x32(Primitive):
 
 
 def broadcast_dimensions(shape: Shape, other: Shape, types: Sequence[ArrayType]) -> Shape:
-    """Equal sizes, or sizes of 1, in each dimension; a scalar fits everything."""
+    """Return the common shape of equal sizes, or sizes of 1, in each dimension; a scalar fits everything."""
     if not shape or not other:
         return shape or other
     if len(shape) != len(other) or any(a != b and a != 1 and b != 1 for a, b in zip(shape, other, strict=True)):
@@ -197,7 +197,7 @@ def broadcast_dimensions(shape: Shape, other: Shape, types: Sequence[ArrayType])
 
 @primitive
 class random_seed(KeyOperation):
-    """Keys from integers: the seed is the key's 64 bits, of which 32-bit seeds fill the lower half."""
+    """Keys from integers: the seed is the key's 64 bits; 32-bit seeds fill the lower half."""
 
     definition = staticmethod(functools.partial(layouts.random_seed, PRIMITIVES))
 
@@ -247,7 +247,7 @@ class random_wrap(KeyOperation):
 
 
 def key_of_words(word: Any, impl: KeyDtype) -> Any:
-    """The key all of whose words are one integer."""
+    """Return the key with all words equal to one integer."""
     return random_wrap(np.full(impl.key_shape, conversion.coerce_value(word, dtypes.uint32)), impl=impl)
 
 
@@ -366,7 +366,7 @@ class random_fold_in(Primitive):
 
 @primitive
 class random_clone(KeyOperation):
-    """The same key, which the check for reused keys takes for a new one."""
+    """The same key, which the check for key reuse treats as a new one."""
 
     identity = True
 
@@ -382,7 +382,7 @@ class random_clone(KeyOperation):
 
 
 def lifted(x: Any, dim: int | None, shape: Shape) -> Any:
-    """An operand of `random_fold_in` in the full batched shape, unless it is a scalar that fits anyway."""
+    """Broadcast an operand of `random_fold_in` to the full batched shape, unless it is a scalar that fits anyway."""
     x = x if dim is None else front(x, dim)
     rank = len(np.shape(x))
     if (dim is None and not rank) or rank == len(shape):
@@ -392,14 +392,14 @@ def lifted(x: Any, dim: int | None, shape: Shape) -> Any:
 
 
 def check_shape(name: str, shape: Shape) -> None:
-    """Sizes must be nonnegative."""
+    """Raise unless sizes are nonnegative."""
     for size in shape:
         if not isinstance(size, Expression) and size < 0:
             raise fail(f"{name} got a negative size in shape {tuple(shape)}.", fix="give sizes of 0 or more")
 
 
 def sample_keys(*shape: int, impl: KeyDtype = FRY) -> np.ndarray:
-    """Some keys, for samples."""
+    """Return distinct keys, for samples."""
     (count,) = impl.key_shape
     words = np.arange(math.prod(shape) * count, dtype=np.uint32) * np.uint32(0x9E3779B9)
     return impl.logical(words.reshape(*shape, count))

@@ -1,6 +1,6 @@
-"""Random bits and keys in terms of other primitives: what is compiled.
+"""Random bits and keys in terms of other primitives, for compiled code.
 
-After these definitions only `random_wrap` and `random_unwrap` know of keys; they only rearrange the words of a key.
+After these definitions only `random_wrap` and `random_unwrap` handle keys; they only rearrange the words of a key.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from weft.primitives.reduction.reduce_other import part
 
 
 class PrimitiveBuilder:
-    """What `layouts.Builder` asks for, by binding primitives."""
+    """`layouts.Builder` that binds primitives."""
 
     def hash(self, keys: Any, first: Any, second: Any) -> tuple[Any, Any]:
         shape = keys.shape or second.shape
@@ -130,12 +130,12 @@ class PrimitiveBuilder:
         return shift_right_logical(x, self.constant(x, count))
 
     def constant(self, x: Any, count: int) -> Any:
-        """A count in the dtype of `x`: by an operation, since a literal of 64 bits would be narrowed."""
+        """Return a count in the dtype of `x`, by an operation, because a literal of 64 bits would be narrowed."""
         return self.convert(np.array(count, UINT32), x.dtype)
 
 
 def with_dimensions(x: Any, shape: Shape, start: int) -> Any:
-    """`x` broadcast to `shape`, where its dimensions begin at `start`; scalars stay."""
+    """Broadcast `x` to `shape`, with its dimensions starting at `start`; scalars stay."""
     rank = len(x.shape)
     if not rank or x.shape == shape:
         return x
@@ -143,7 +143,7 @@ def with_dimensions(x: Any, shape: Shape, start: int) -> Any:
 
 
 def with_dimensions_all(x: Any, shape: Shape, start: int) -> Any:
-    """`x` broadcast to `shape`, where its dimensions begin at `start`."""
+    """Broadcast `x` to `shape`, with its dimensions starting at `start`."""
     dims = tuple(range(start, start + len(x.shape)))
     return broadcast_in_dim(x, shape=shape, broadcast_dimensions=dims)
 

@@ -1,4 +1,4 @@
-"""Random bits and keys from hashes of counts: which words are hashed, and where each word of the result goes.
+"""Random bits and keys from hashes of counts: the hashed words, and the position of each word in the result.
 
 One body for two builders: NumPy arrays (`arrays`) and the primitives that are compiled (`definitions`).
 """
@@ -28,42 +28,42 @@ class Builder(Protocol):
     used again, so the result may take its memory."""
 
     def hash(self, keys: Any, first: Any, second: Any) -> tuple[Any, Any]:
-        """The hash of pairs of words, each under its key. Keys and words have one shape, or are scalars."""
+        """Hash pairs of words, each under its key. Keys and words have one shape, or are scalars."""
         ...
 
     def hash_all(self, keys: Any, first: Any, second: Any) -> tuple[Any, Any]:
-        """The hash of all pairs of words under each key: the dimensions of the keys come first."""
+        """Hash all pairs of words under each key: the dimensions of the keys come first."""
         ...
 
     def hash_counts(self, keys: Any, shape: Sizes) -> tuple[Any, Any]:
-        """The hash of the counts 0, 1, ... in an array of `shape` under each key, by their `count_words`."""
+        """Hash the counts 0, 1, ... in an array of `shape` under each key, by their `count_words`."""
         ...
 
     def wrap(self, words: Any, dtype: Any) -> Any:
-        """Keys whose words are along the last axis."""
+        """Return keys with words along the last axis."""
         ...
 
     def generator(self, keys: Any) -> str:
-        """The name of the generator that keys belong to."""
+        """Return the name of the generator of the keys."""
         ...
 
     def words(self, keys: Any) -> Sequence[Any]:
-        """The words of keys, one array for each."""
+        """Return the words of keys, as one array for each word."""
         ...
 
     def keys(self, words: Sequence[Any], dtype: Any) -> Any:
-        """Keys from arrays of their words."""
+        """Return keys from arrays of their words."""
         ...
 
     def halves(self, keys: Any) -> tuple[Any, Any]:
-        """Keys of four words as two keys of the hash."""
+        """Split keys of four words into two keys of the hash."""
         ...
 
     def zeros(self, shape: Sizes, dtype: Any) -> Any: ...
     def arange(self, size: int) -> Any: ...
     def reshape(self, x: Any, shape: Sizes) -> Any: ...
     def concatenate(self, *arrays: Any) -> Any:
-        """Along the last axis."""
+        """Concatenate along the last axis."""
         ...
 
     def part(self, x: Any, start: int, stop: int) -> Any:
@@ -71,37 +71,37 @@ class Builder(Protocol):
         ...
 
     def convert(self, x: Any, dtype: Any) -> Any:
-        """Integers in another dtype, modulo 2 to the number of its bits."""
+        """Convert integers to another dtype, modulo 2 to the number of its bits."""
         ...
 
     def narrow(self, words: Any, dtype: Any) -> Any:
-        """Words as several narrower integers each along the last axis, the lower bits first."""
+        """Split words into several narrower integers each along the last axis, the lower bits first."""
         ...
 
     def add(self, x: Any, count: int) -> Any: ...
     def plus(self, x: Any, y: Any) -> Any: ...
     def multiply(self, x: Any, factor: int) -> tuple[Any, Any]:
-        """The upper and the lower word of the product of words with a word."""
+        """Return the upper and the lower word of the product of words with a word."""
         ...
 
     def less(self, x: Any, y: Any) -> Any:
-        """1 where x is less than y, else 0."""
+        """Return 1 where x is less than y, else 0."""
         ...
 
     def select(self, index: Any, cases: Sequence[Any]) -> Any:
-        """For each index its case."""
+        """Select the case of each index."""
         ...
 
     def repeat_last(self, x: Any, shape: Sizes) -> Any:
-        """An array in a larger shape, whose first dimensions are its own."""
+        """Broadcast an array to a larger shape that begins with its own."""
         ...
 
     def repeat_first(self, x: Any, shape: Sizes) -> Any:
-        """An array in a larger shape, whose last dimensions are its own."""
+        """Broadcast an array to a larger shape that ends with its own."""
         ...
 
     def low_bits(self, x: Any, count: int) -> Any:
-        """The lowest bits."""
+        """Return the lowest `count` bits."""
         ...
 
     def xor(self, x: Any, y: Any) -> Any: ...
@@ -111,7 +111,7 @@ class Builder(Protocol):
 
 
 def random_bits(build: Builder, keys: Any, *, bit_width: int, shape: Sizes) -> Any:
-    """`shape` unsigned integers of `bit_width` bits from each key."""
+    """Generate `shape` unsigned integers of `bit_width` bits from each key."""
     full = (*keys.shape, *shape)
     if not math.prod(full):
         return build.zeros(full, UNSIGNED[bit_width])
@@ -126,7 +126,7 @@ def random_bits(build: Builder, keys: Any, *, bit_width: int, shape: Sizes) -> A
 
 
 def random_split(build: Builder, keys: Any, *, shape: Sizes) -> Any:
-    """`shape` new keys from each key."""
+    """Generate `shape` new keys from each key."""
     full = (*keys.shape, *shape)
     generator = build.generator(keys)
     if not math.prod(full):
@@ -145,7 +145,7 @@ def random_split(build: Builder, keys: Any, *, shape: Sizes) -> Any:
 
 
 def random_fold_in(build: Builder, keys: Any, data: Any) -> Any:
-    """A new key from each key and a word; a single key serves all words, and a single word all keys."""
+    """Generate a new key from each key and a word; a single key serves all words, and a single word all keys."""
     generator = build.generator(keys)
     if generator == "rbg":
         parts = [random_fold_in(build, half, data) for half in build.halves(keys)]
@@ -163,7 +163,7 @@ def random_fold_in(build: Builder, keys: Any, data: Any) -> Any:
 
 
 def random_seed(build: Builder, seeds: Any, *, impl: Any) -> Any:
-    """Keys whose words are the upper and lower 32 bits of each seed, twice if there are four."""
+    """Return keys with the upper and lower 32 bits of each seed as words, twice for keys of four words."""
     low = build.convert(seeds, UINT32)
     if dtypes.itemsize_bits(seeds.dtype) > 32:
         high = build.convert(build.shift_right(build.convert(seeds, UINT64), 32), UINT32)
@@ -173,7 +173,8 @@ def random_seed(build: Builder, seeds: Any, *, impl: Any) -> Any:
 
 
 def count_words(build: Builder, counts: Any) -> tuple[Any, Any]:
-    """The words by which 64-bit counts are hashed, upper ones first; counts of 32 bits have an upper word of 0."""
+    """Return the words by which 64-bit counts are hashed, upper ones first; counts of 32 bits have an upper word of
+    0."""
     if counts.dtype == UINT32:
         return np.zeros((), UINT32), counts
     low = build.convert(counts, UINT32)
@@ -181,12 +182,12 @@ def count_words(build: Builder, counts: Any) -> tuple[Any, Any]:
 
 
 def merged(build: Builder, high: Any, low: Any) -> Any:
-    """64-bit integers from two words."""
+    """Combine two words to 64-bit integers."""
     return build.or_(build.shift_left(build.convert(high, UINT64), 32), build.convert(low, UINT64))
 
 
 def hashed_halves(build: Builder, keys: Any, size: int) -> Any:
-    """For each key `size` words in the older layout: count i is paired with count i + size / 2 (rounded up)."""
+    """Hash `size` words for each key in the older layout: count i is paired with count i + size / 2 (rounded up)."""
     half = -(-size // 2)
     counts = build.arange(half)
     later = build.add(counts, half)
@@ -197,7 +198,7 @@ def hashed_halves(build: Builder, keys: Any, size: int) -> Any:
 
 
 def older_bits(build: Builder, keys: Any, bit_width: int, size: int) -> Any:
-    """For each key `size` integers in the older layout, in which narrow ones share a word."""
+    """Generate `size` integers for each key in the older layout, in which narrow ones share a word."""
     words = hashed_halves(build, keys, -(-size * bit_width // 32))
     if bit_width == 64:
         return merged(build, build.part(words, 0, size), build.part(words, size, 2 * size))

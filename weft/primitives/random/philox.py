@@ -1,5 +1,5 @@
-"""Philox 4x32 with ten rounds: random words from a key and a counter. The state of a generator is four words, of which
-the first two are the key and the upper half of the counter, the others its lower half."""
+"""Philox 4x32 with ten rounds: random words from a key and a counter. The state of a generator is four words: the first
+two are the key and the upper half of the counter, the others its lower half."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _UINT32, _UINT64 = np.dtype(np.uint32), np.dtype(np.uint64)
 
 
 def block(build: Any, state: Sequence[Any], index: Any) -> list[Any]:
-    """The four words of the block with an index, counted from the state. `build` is a `layouts.Builder`."""
+    """Return the four words of the block with an index, counted from the state. `build` is a `layouts.Builder`."""
     key = [state[0], state[1]]
     # The counter plus the index, in 128 bits.
     counter = [build.plus(state[2], index)]
@@ -35,7 +35,8 @@ def block(build: Any, state: Sequence[Any], index: Any) -> list[Any]:
 
 
 def bits(build: Any, state: Sequence[Any], bit_width: int, size: int) -> Any:
-    """For each state `size` unsigned integers of `bit_width` bits: words, their lower bits, or pairs of words."""
+    """Generate `size` unsigned integers of `bit_width` bits for each state: words, their lower bits, or pairs of
+    words."""
     shape = (*state[0].shape, size)
     count = build.repeat_first(build.arange(size), shape)
     words = [build.repeat_last(word, shape) for word in state]
@@ -51,5 +52,5 @@ def bits(build: Any, state: Sequence[Any], bit_width: int, size: int) -> Any:
 
 
 def blocks_of(bit_width: int, size: int) -> int:
-    """How many blocks that many integers take."""
+    """Return the number of blocks for `size` integers."""
     return -(-size // (2 if bit_width == 64 else 4))

@@ -27,17 +27,16 @@ class Words(Protocol[Word]):
         ...
 
     def add(self, first: Word, second: Word) -> Word:
-        """Return first + second."""
+        """Return first + second, possibly in the memory of `first`."""
         ...
 
     def mix(self, first: Word, second: Word, rotation: int) -> tuple[Word, Word]:
-        """One round: first + second, and that ^ (second rotated left)."""
+        """Compute one round: first + second, and that ^ (second rotated left)."""
         ...
 
 
 def threefry(words: Words[Word], key_first: Word, key_second: Word, first: Word, second: Word) -> tuple[Word, Word]:
-    """The hash of the pair of words (first, second) under a key: 20 rounds, after every four of which parts of the key
-    are added."""
+    """Hash the pair of words (first, second) under a key: 20 rounds; parts of the key are added after every fourth."""
     keys = (key_first, key_second, words.parity(key_first, key_second))
     x, y = words.sum(first, keys[0]), words.sum(second, keys[1])
     for stage in range(5):
@@ -75,13 +74,13 @@ class ArrayWords:
 
 
 def threefry_arrays(key_first: Any, key_second: Any, first: Any, second: Any) -> tuple[np.ndarray, np.ndarray]:
-    """The hash of pairs of words, on arrays that broadcast to one shape."""
+    """Hash pairs of words, on arrays that broadcast to one shape."""
     shape = np.broadcast_shapes(*(np.shape(a) for a in (key_first, key_second, first, second)))
     return threefry(ArrayWords(shape), key_first, key_second, first, second)
 
 
 class SourceWords:
-    """Words as names in Python code over integers, line by line."""
+    """Words as names in generated Python code over integers, line by line."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -106,7 +105,7 @@ class SourceWords:
 
 @functools.cache
 def threefry_integers() -> Callable[[int, int, int, int], tuple[int, int]]:
-    """The hash as a function of Python integers without a call in it: for a few pairs of words it is quicker than
+    """Generate the hash as a function of Python integers without calls: for a few pairs of words it is faster than
     arrays."""
     words, names = SourceWords(), ("key_first", "key_second", "first", "second")
     x, y = threefry(words, *names)
