@@ -24,6 +24,8 @@ INTERNAL = ("base", "indexing", "sharding", "ir", "trace", "primitives", "transf
 LIBRARIES = ("optim", "modules", "linen", "haiku", "keras", "data", "parallel")
 # The package of an internal folder that is public by its own name.
 PUBLIC_PACKAGES = ("weft.sharding",)
+# The loader of optional packages, for every folder.
+LAZY = "weft.base.lazy"
 # Every other name in weft/ is a public module; then comes weft/__init__.py, which imports them.
 PUBLIC = len(INTERNAL)
 ROOT_PACKAGE = PUBLIC + 1
@@ -192,7 +194,7 @@ def imports(tree: ast.Module, path: str, has_lazy: bool = True) -> Iterator[Impo
     yield from visit(tree, False)
     for node in ast.walk(tree) if has_lazy else ():
         match node:
-            case ast.Call(func=ast.Name(id="lazy"), args=[ast.Constant(value=str(name))]):
+            case ast.Call(func=ast.Name(id="lazy" | "load" | "is_importable"), args=[ast.Constant(value=str(name))]):
                 yield Import(name, node.lineno, False, is_lazy=True)
 
 
@@ -216,13 +218,13 @@ def complaints(source: str, path: str) -> Iterator[str]:
                 if path != LOADER:
                     yield f"{path}:{node.lineno}: an import by `{called}` escapes this test"
 
-    for module, line, in_function, for_types, is_lazy in imports(tree, path, "lazy(" in source):
+    for module, line, in_function, for_types, is_lazy in imports(tree, path, LAZY in source or "lazy(" in source):
         where = f"{path}:{line}"
         later = is_listed(module, LOADED_LATER.get(path, ()))
         top = module.partition(".")[0]
         if top not in KNOWN:
             yield f"{where}: {top} is no dependency of Weft"
-        if in_function and top not in OPTIONAL:
+        if in_function:
             yield f"{where}: {module} is imported inside a function; `lazy` imports a module at its first use"
         if is_lazy and top == "weft" and not later:
             yield f"{where}: {module} is imported lazily and is not in LOADED_LATER"
@@ -240,7 +242,7 @@ def complaints(source: str, path: str) -> Iterator[str]:
             if here < PUBLIC and module.startswith(BACKENDS) and not path.startswith((*OF_TARGETS, *REGISTERS)):
                 if not for_types:
                     yield f"{where}: {module} is known to {' and '.join(OF_TARGETS)} and {' and '.join(REGISTERS)} only"
-            if here == LIBRARY_LAYER and there < PUBLIC and module not in PUBLIC_PACKAGES:
+            if here == LIBRARY_LAYER and there < PUBLIC and module not in (*PUBLIC_PACKAGES, LAZY):
                 yield f"{where}: {module} is not public, and the libraries use public names only"
 
 
@@ -327,6 +329,7 @@ def test_files_keep_the_plan(files: list[pathlib.Path]) -> None:
         ("weft/api/x.py", "def f():\n    from weft.runtime.cpu.executable import Executable", "is known to"),
         ("weft/base/x.py", "import jax.numpy", "no dependency"),
         ("weft/base/x.py", 'torch = lazy("torch")', "no dependency"),
+        ("weft/base/x.py", "def f():\n    import scipy", "inside a function"),
         ("weft/runtime/x.py", 'c = lazy("weft.compiler.compilation")', "not in LOADED_LATER"),
         ("weft/compiler/load.py", 'c = lazy("weft.api.jit")', "in a later layer"),
         ("weft/base/x.py", 'binding = lazy("llvmlite.binding")', "llvmlite is for"),

@@ -30,10 +30,24 @@ class LazyModule:
         self._name = name
 
     def __getattr__(self, attribute: str) -> Any:
-        return getattr(importlib.import_module(self._name), attribute)
+        return getattr(load(self._name), attribute)
 
     def __repr__(self) -> str:
         return f"lazy({self._name!r})"
+
+
+def load(name: str) -> Any:
+    """Import a module now and return it."""
+    return importlib.import_module(name)
+
+
+def is_importable(name: str) -> bool:
+    """Return whether a module can be imported; if so, it is imported."""
+    try:
+        load(name)
+    except ImportError:
+        return False
+    return True
 
 
 def lazy(name: str) -> Any:

@@ -17,6 +17,7 @@ import numpy as np
 from weft.api.devices import is_destination
 from weft.base.dtypes import Dtype
 from weft.base.errors import ArgumentError, FileFormatError
+from weft.base.lazy import load
 from weft.base.tree import DictKey
 from weft.checkpointing import index as indices, orbax_writing, restoring, tensor_file, zarr
 from weft.checkpointing.encoding import decode_array
@@ -85,11 +86,11 @@ def metadata(path: str | os.PathLike[str]) -> Metadata:
 
 
 def _tensorstore() -> Any:
+    """Import the package tensorstore; raise ImportError with the command that installs it."""
     try:
-        import tensorstore
+        return load("tensorstore")
     except ImportError as error:
         raise ImportError("Reading Orbax checkpoints needs the package tensorstore: pip install tensorstore") from error
-    return tensorstore
 
 
 class OrbaxDirectory:

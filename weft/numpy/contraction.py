@@ -12,6 +12,7 @@ from weft.api.shardings import split_result
 from weft.base import dtypes
 from weft.base.arguments import described, index
 from weft.base.errors import ArgumentError
+from weft.base.lazy import lazy
 from weft.ir.types import ArrayType
 from weft.lax.contraction import canonical_element_type, dot_general
 from weft.numpy import einsum_plan
@@ -36,6 +37,8 @@ from weft.primitives.families import fail
 from weft.primitives.movement.iota import iota
 from weft.primitives.movement.shape import broadcast_in_dim, move_axis, reshape, squeeze, transpose
 from weft.primitives.reduction.reduce import reduce_sum
+
+opt_einsum = lazy("opt_einsum")
 
 
 class Result(NamedTuple):
@@ -471,8 +474,6 @@ def einsum_path(
     subscripts: Any, /, *operands: Any, optimize: bool | str | list[tuple[int, ...]] = "auto"
 ) -> tuple[list[tuple[int, ...]], Any]:
     """Return the order of contractions that `einsum` would choose, and a description of its cost."""
-    import opt_einsum  # heavy, and needed only here and for einsum of three operands or more
-
     text, args = _text_and_operands("einsum_path", subscripts, operands)
     shapes = [ensure_array(x).shape for x in args]
     labels, _ = einsum_plan.parse(text, tuple(map(len, shapes)))

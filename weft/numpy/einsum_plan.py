@@ -14,8 +14,11 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from weft.base.errors import ArgumentError
+from weft.base.lazy import lazy
 from weft.indexing.expression import Expression
 from weft.indexing.guards import decided
+
+opt_einsum = lazy("opt_einsum")
 
 _LETTERS = string.ascii_letters
 # The value of a symbolic size in cost estimates if the sizes to decide for are not specified.
@@ -163,8 +166,6 @@ def find_path(text: str, shapes: Sequence[tuple[Any, ...]], optimize: Any) -> li
 
 def _best_path(fixed: tuple[str, tuple[int, ...], Any], sizes: tuple[Any, ...]) -> tuple[tuple[int, ...], ...]:
     """Search the cheapest order of contractions of operands of these ranks; `sizes` are their concatenated shapes."""
-    import opt_einsum  # heavy, and needed only for three operands or more
-
     text, ranks, optimize = fixed
     left = iter(_TYPICAL_SIZE if isinstance(size, Expression) else size for size in sizes)
     shapes = [tuple(itertools.islice(left, rank)) for rank in ranks]

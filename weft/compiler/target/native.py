@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from weft.base.forks import held
+from weft.base.lazy import load
 
 # LLVM's global state is shared: whatever compiles or loads code holds this lock, and a fork waits for it.
 lock = held(threading.RLock())
@@ -18,14 +19,13 @@ lock = held(threading.RLock())
 @functools.cache
 def binding() -> Any:
     """Import llvmlite's binding to LLVM and initialise it for the host."""
-    import llvmlite.binding
-
-    own = getattr(getattr(llvmlite.binding.ffi.lib, "_lock", None), "_lock", None)
+    llvm = load("llvmlite.binding")
+    own = getattr(getattr(llvm.ffi.lib, "_lock", None), "_lock", None)
     if own is not None:  # llvmlite's own lock, which it holds during each call of LLVM
         held(own)
-    llvmlite.binding.initialize_native_target()
-    llvmlite.binding.initialize_native_asmprinter()
-    return llvmlite.binding
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    return llvm
 
 
 def host() -> tuple[str, str, dict[str, bool]]:

@@ -11,9 +11,13 @@ from weft import lax
 from weft.api.callbacks import pure_callback
 from weft.base import dtypes
 from weft.base.errors import ArgumentError
+from weft.base.lazy import lazy
 from weft.base.publish import publish as _publish
 from weft.experimental.sparse.matrices import CSR
 from weft.ir.types import ShapeDtypeStruct
+
+sparse = lazy("scipy.sparse")
+sparse_linalg = lazy("scipy.sparse.linalg")
 
 
 def spsolve(data: Any, indices: Any, indptr: Any, b: Any, tol: float = 1e-6, reorder: int = 1) -> Any:
@@ -52,11 +56,8 @@ def spsolve(data: Any, indices: Any, indptr: Any, b: Any, tol: float = 1e-6, reo
     def solver(transposed: bool) -> Any:
         def solve(_: Any, right: Any) -> Any:
             def host(data: Any, indices: Any, indptr: Any, right: Any) -> Any:
-                from scipy.sparse import csr_matrix
-                from scipy.sparse.linalg import spsolve as scipy_solve
-
-                matrix = csr_matrix((np.array(data), np.array(indices), np.array(indptr)), shape=(size, size))
-                found = scipy_solve((matrix.T if transposed else matrix).tocsc(), right, permc_spec=ordering)
+                matrix = sparse.csr_matrix((np.array(data), np.array(indices), np.array(indptr)), shape=(size, size))
+                found = sparse_linalg.spsolve((matrix.T if transposed else matrix).tocsc(), right, permc_spec=ordering)
                 return np.asarray(found, dtype).reshape(size)
 
             shape = ShapeDtypeStruct((size,), dtype)

@@ -11,8 +11,11 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from weft.base.lazy import is_importable, lazy
 from weft.errors import FileFormatError, WeftError
 from weft.keras.saving import limits
+
+h5py = lazy("h5py")
 
 # Deflate expands a byte to 1032 at most; the filters of HDF5 that expand more are of no use for weights.
 _MOST_EXPANSION = 1100
@@ -59,11 +62,7 @@ class StoredArray:
 
 def has_h5py() -> bool:
     """Return whether h5py is installed, so that HDF5 can be read and written."""
-    try:
-        import h5py  # noqa: F401
-    except ImportError:
-        return False
-    return True
+    return is_importable("h5py")
 
 
 @contextmanager
@@ -72,8 +71,6 @@ def opened(data: bytes, file: str) -> Iterator[Any]:
 
     The file is closed when the last object of it is gone, so that arrays can be read after the block.
     """
-    import h5py
-
     try:
         yield h5py.File(io.BytesIO(data), "r")
     except _ERRORS as error:
@@ -84,8 +81,6 @@ def opened(data: bytes, file: str) -> Iterator[Any]:
 
 def child(group: Any, name: str, where: str, file: str) -> Any:
     """Return a member of a group that is stored in this file: a group or a data set, no link to elsewhere."""
-    import h5py
-
     link = group.get(name, getlink=True)
     if not isinstance(link, h5py.HardLink):
         kind = "missing" if link is None else f"a {type(link).__name__}, a link to elsewhere"
@@ -95,8 +90,6 @@ def child(group: Any, name: str, where: str, file: str) -> Any:
 
 def child_group(group: Any, name: str, where: str, file: str) -> Any:
     """Return a group in a group."""
-    import h5py
-
     found = child(group, name, where, file)
     if not isinstance(found, h5py.Group):
         raise FileFormatError(f"{file}: {where}/{name} must be a group.", received=type(found).__name__)
@@ -105,8 +98,6 @@ def child_group(group: Any, name: str, where: str, file: str) -> Any:
 
 def array_at(group: Any, path: str, where: str, file: str) -> StoredArray:
     """Return the array at a path below a group, of which every part is stored in this file."""
-    import h5py
-
     parts = [part for part in path.split("/") if part]
     if not parts or len(parts) > limits.MOST_LEVELS or {".", ".."} & set(parts):
         raise FileFormatError(f"{file}: {where} cannot have an array at {path[:80]!r}.")

@@ -10,12 +10,15 @@ from typing import Any
 
 import numpy as np
 
+from weft.base.lazy import lazy
 from weft.errors import ArgumentError, CheckpointMismatchError, FileFormatError, WeftError
 from weft.keras.core import budget, registry
 from weft.keras.core.config import version
 from weft.keras.core.together import whole_values
 from weft.keras.saving import hdf5, legacy_config
 from weft.keras.saving.hdf5 import StoredArray
+
+h5py = lazy("h5py")
 
 _TOP = "top_level_model_weights"
 _COMPILED = ("loss", "metrics", "weighted_metrics", "loss_weights")
@@ -39,8 +42,6 @@ def to_bytes(model: Any, include_optimizer: bool = True) -> bytes:
         include_optimizer: whether the arguments of `compile` and the state of the optimizer are in it.
     """
     _check_h5py()
-    import h5py
-
     described = registry.serialize_sharing(model)
     config = {key: described[key] for key in ("module", "class_name", "config", "registered_name")}
     config["class_name"] = type(model).__name__

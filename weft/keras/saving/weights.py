@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.base.lazy import lazy
 from weft.checkpointing import tensor_file
 from weft.errors import ArgumentError, CheckpointMismatchError, FileFormatError
 from weft.keras.core.seeds import SeedGenerator
@@ -19,6 +20,8 @@ from weft.keras.core.together import whole_values
 from weft.keras.saving import hdf5, limits
 from weft.keras.saving.hdf5 import StoredArray, has_h5py
 from weft.keras.saving.paths import own_arrays, property_names, saved_objects, saved_variables
+
+h5py = lazy("h5py")
 
 # The arrays of objects, by the paths of these and by their names in them.
 Weights = dict[str, dict[str, Any]]
@@ -42,8 +45,6 @@ def object_names(model: Any, skip: Sequence[Any] = ()) -> dict[str, str]:
 
 def to_hdf5(weights: Weights, names: Mapping[str, str]) -> bytes:
     """Encode weights as an HDF5 file: a group `<path>/vars` for each object, with a data set for each of its arrays."""
-    import h5py
-
     content = io.BytesIO()
     with h5py.File(content, "w") as file:
         for path, arrays in weights.items():
@@ -86,8 +87,6 @@ def from_hdf5(data: bytes, file: str) -> Weights:
 
 
 def _read_group(group: Any, path: str, weights: Weights, file: str, level: int) -> None:
-    import h5py
-
     if level > limits.MOST_LEVELS:
         raise FileFormatError(f"{file}: groups must be nested at most {limits.MOST_LEVELS} levels deep.")
     for name in group:

@@ -7,12 +7,15 @@ from typing import Any
 
 import numpy as np
 
+from weft.base.lazy import lazy
 from weft.ir.primitive import Sample, primitive
 from weft.primitives.elementwise.arithmetic import add, div, mul, neg, sign, square, sub, without_zeros
 from weft.primitives.elementwise.compare import eq
 from weft.primitives.elementwise.exponential import FloatFunction, exp
 from weft.primitives.elementwise.scalar import constant_like, float_samples, precise, unit_ramp
 from weft.primitives.elementwise.select import where
+
+special = lazy("scipy.special")
 
 CENTRAL = (
     2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087,
@@ -115,8 +118,6 @@ class erf(SpecialFunction):
 
     @precise
     def eval(x: Any) -> Any:
-        from scipy import special
-
         return special.erf(x)
 
     def partial(self, i: int, tangent: Any, out: Any, x: Any) -> Any:
@@ -131,8 +132,6 @@ class erfc(SpecialFunction):
 
     @precise
     def eval(x: Any) -> Any:
-        from scipy import special
-
         return special.erfc(x)
 
     def partial(self, i: int, tangent: Any, out: Any, x: Any) -> Any:
@@ -148,8 +147,6 @@ class erf_inv(SpecialFunction):
     def eval(self, x: Any) -> Any:
         x = np.asarray(x)
         if x.dtype == np.float64:
-            from scipy import special
-
             return np.where(x == 0, x, special.erfinv(x))  # a zero keeps its sign
         return single_erf_inv(x.astype(np.float32)).astype(x.dtype)
 
@@ -167,8 +164,6 @@ class bessel_i0e(SpecialFunction):
 
     @precise
     def eval(x: Any) -> Any:
-        from scipy import special
-
         return special.i0e(x)
 
     def partial(self, i: int, tangent: Any, out: Any, x: Any) -> Any:
@@ -181,8 +176,6 @@ class bessel_i1e(SpecialFunction):
 
     @precise
     def eval(x: Any) -> Any:
-        from scipy import special
-
         return np.where(x == 0, x, special.i1e(x))  # a zero keeps its sign
 
     def partial(self, i: int, tangent: Any, out: Any, x: Any) -> Any:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from weft.base.errors import MissingRuleError
+from weft.base.lazy import lazy
 from weft.ir.primitive import Sample, primitive
 from weft.primitives.elementwise.arithmetic import add, div, mul, neg, sub
 from weft.primitives.elementwise.array_terms import ArrayTerm, repeated
@@ -20,6 +21,8 @@ from weft.primitives.elementwise.gamma_derivatives import derivative
 from weft.primitives.elementwise.scalar import bfloat16, constant_like, float_samples, positive_ramp, precise, unit_ramp
 from weft.primitives.elementwise.select import where
 from weft.primitives.elementwise.special import IteratedFunction, SpecialFunction
+
+special = lazy("scipy.special")
 
 
 def _no_derivative(name: str, argument: str) -> MissingRuleError:
@@ -32,8 +35,6 @@ def _no_derivative(name: str, argument: str) -> MissingRuleError:
 def log_gamma(x: Any) -> Any:
     """Return SciPy's `gammaln`, corrected at denormal numbers, where it is infinite; near 0 gamma(x) is 1/x to all
     digits."""
-    from scipy import special
-
     near_pole = (np.abs(x) < 2.0**-60) & (x != 0)
     return np.where(near_pole, -np.log(np.where(near_pole, np.abs(x), 1.0)), special.gammaln(x))
 
@@ -41,8 +42,6 @@ def log_gamma(x: Any) -> Any:
 def _digamma(x: Any) -> Any:
     """Return SciPy's `psi`, corrected near the negative integers, where it loses digits, by digamma(1 - x), and by 1/x
     near 0."""
-    from scipy import special
-
     size = np.where(x < 0, -x, 1.5)
     # Rounding pi*x before the nearest integer is taken off would be an error of the distance from it.
     distance = size - np.rint(size)
@@ -89,8 +88,6 @@ class zeta(IteratedFunction):
 
     @precise
     def eval(x: Any, q: Any) -> Any:
-        from scipy import special
-
         return special.zeta(x, q)
 
     def partial(self, i: int, tangent: Any, out: Any, x: Any, q: Any) -> Any:
@@ -111,8 +108,6 @@ class polygamma(IteratedFunction):
 
     @precise
     def eval(m: Any, x: Any) -> Any:
-        from scipy import special
-
         sign = np.where(np.mod(m, 2) == 0, -1.0, 1.0)
         value = sign * special.gamma(m + 1) * special.zeta(m + 1, x)
         value = np.where(m == 0, np.where(x == 0, special.psi(x), _digamma(x)), value)
@@ -162,8 +157,6 @@ def _incomplete_gamma(a: Any, x: Any, upper: bool) -> Any:
     number. For small `a` the upper function is `a` times the exponential integral; as a function of small x the lower
     one is proportional to x**a; for large `a` it is 0 unless x is large too. Older versions have a limit where one
     argument is not-a-number and the other 0 or infinite."""
-    from scipy import special
-
     nothing = np.isnan(a) | np.isnan(x)
     inside = (a > 0) & (x > 0)
     small = inside & (a < 2.0**-70)
@@ -269,13 +262,9 @@ class ArrayFunctions:
         return ArrayTerm(np.log(x.array))
 
     def digamma(self, x: ArrayTerm) -> ArrayTerm:
-        from scipy import special
-
         return ArrayTerm(special.psi(x.array))
 
     def zeta(self, s: int, x: ArrayTerm) -> ArrayTerm:
-        from scipy import special
-
         return ArrayTerm(special.zeta(float(s), x.array))
 
     def density(self, a: ArrayTerm, x: ArrayTerm) -> ArrayTerm:
@@ -296,8 +285,6 @@ def _incomplete_beta(a: Any, b: Any, x: Any) -> Any:
     is far in the limit: the function is proportional to b, or 1 for small a, or b/(a + b) if both are small. As a
     function of small x it is proportional to x**a, or the incomplete gamma function of b*x if b is very large. Where a
     parameter is 0 or infinite, all of the distribution is at 0 or at 1, which older versions do not know."""
-    from scipy import special
-
     small, least = 2.0**-100, 2.0**-300
     inside = (a > 0) & (b > 0) & (x > 0) & (x < 1)
     tiny = inside & (np.minimum(a, b) < least)

@@ -7,11 +7,15 @@ from typing import Any
 
 import numpy as np
 
+from weft.base.lazy import lazy
 from weft.ir.primitive import No, Sample, primitive
 from weft.ir.types import ArrayType, array_type
 from weft.primitives.families import fail
 from weft.primitives.linalg.cholesky import general, positive_definite
 from weft.primitives.linalg.matrix import MatrixFunction, check_matrix, each, empty_results, real_dtype
+
+lapack = lazy("scipy.linalg.lapack")
+linalg = lazy("scipy.linalg")
 
 
 @primitive
@@ -33,8 +37,6 @@ class schur(MatrixFunction):
     def eval(
         self, x: Any, *, compute_schur_vectors: bool, sort_eig_vals: bool = False, select_callable: Any = None
     ) -> Any:
-        from scipy import linalg
-
         output = "complex" if x.dtype.kind == "c" else "real"
         outs = [np.empty(x.shape, x.dtype) for _ in range(1 + compute_schur_vectors)]
 
@@ -68,10 +70,8 @@ class hessenberg(MatrixFunction):
         return [x.strong(), array_type((*x.shape[:-2], x.shape[-1] - 1), x.dtype)]
 
     def eval(self, x: Any) -> Any:
-        from scipy.linalg.lapack import get_lapack_funcs
-
         outs = empty_results(self.type(array_type(x.shape, x.dtype)))
-        (gehrd,) = get_lapack_funcs(("gehrd",), (x,))
+        (gehrd,) = lapack.get_lapack_funcs(("gehrd",), (x,))
         each(lambda a: gehrd(a)[:2], [x], (2,), outs)
         return outs
 
@@ -95,10 +95,8 @@ class tridiagonal(MatrixFunction):
         return [x.strong(), array_type((*lead, size), real), array_type(short, real), array_type(short, x.dtype)]
 
     def eval(self, x: Any, *, lower: bool) -> Any:
-        from scipy.linalg.lapack import get_lapack_funcs
-
         outs = empty_results(self.type(array_type(x.shape, x.dtype), lower=lower))
-        (reduce,) = get_lapack_funcs(("hetrd" if x.dtype.kind == "c" else "sytrd",), (x,))
+        (reduce,) = lapack.get_lapack_funcs(("hetrd" if x.dtype.kind == "c" else "sytrd",), (x,))
         each(lambda a: reduce(a, lower=lower)[:4], [x], (2,), outs)
         return outs
 

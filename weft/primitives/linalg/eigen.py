@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from weft.base import dtypes
+from weft.base.lazy import lazy
 from weft.ir.primitive import Sample, primitive
 from weft.ir.types import ArrayType, array_type
 from weft.primitives.elementwise.arithmetic import mul, sub
@@ -40,6 +41,8 @@ from weft.primitives.linalg.matrix import (
 from weft.primitives.linalg.rotation import rotation
 from weft.primitives.reduction.reduce import reduce_sum
 from weft.primitives.reduction.reduce_extrema import argmax
+
+linalg = lazy("scipy.linalg")
 
 Subset = tuple[int, int] | None
 
@@ -163,8 +166,6 @@ class eig(MatrixFunction):
         if not compute_left_eigenvectors:
             decompose: Any = np.linalg.eig if compute_right_eigenvectors else lambda a: (np.linalg.eigvals(a),)
             return with_failures(decompose, x, types)
-        from scipy import linalg
-
         outs = empty_results(types)
 
         def one(a: Any) -> Any:

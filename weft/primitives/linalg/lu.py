@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from weft.base.errors import ArgumentTypeError
+from weft.base.lazy import lazy
 from weft.indexing.dimension import minimum
 from weft.ir.primitive import Axis, Sample, primitive
 from weft.ir.types import ArrayType, array_type
@@ -38,6 +39,8 @@ from weft.primitives.linalg.triangular import (
 )
 from weft.primitives.movement.shape import ramp
 
+lapack = lazy("scipy.linalg.lapack")
+
 INT32 = np.dtype(np.int32)
 
 
@@ -63,9 +66,7 @@ class lu(MatrixFunction):
         if count >= MANY and max(rows, columns) <= SMALL:
             _eliminate(factors.reshape(count, rows, columns), pivots.reshape(count, pivots.shape[-1]))
         elif x.size:
-            from scipy.linalg.lapack import get_lapack_funcs
-
-            (getrf,) = get_lapack_funcs(("getrf",), (x,))
+            (getrf,) = lapack.get_lapack_funcs(("getrf",), (x,))
             each(lambda a: getrf(a)[:2], [x], (2,), [factors, pivots])
         return [factors, pivots, permutation_of(pivots, rows)]
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from weft.base.errors import MissingRuleError
+from weft.base.lazy import lazy
 from weft.indexing.dimension import minimum
 from weft.ir.primitive import No, Sample, primitive
 from weft.ir.types import ArrayType, array_type
@@ -33,6 +34,8 @@ from weft.primitives.linalg.matrix import (
 )
 from weft.primitives.linalg.triangular import triangular_solve
 
+linalg = lazy("scipy.linalg")
+
 
 @primitive
 class qr(MatrixFunction):
@@ -58,8 +61,6 @@ class qr(MatrixFunction):
             return [v.astype(t.dtype) for v, t in zip(results, types, strict=True)]
         if not pivoting:
             return with_failures(lambda a: np.linalg.qr(a, mode="complete" if full_matrices else "reduced"), x, types)
-        from scipy import linalg
-
         outs = empty_results(types)
         mode = "full" if full_matrices else "economic"
         each(lambda a: linalg.qr(a, mode=mode, pivoting=True, check_finite=False), [x], (2,), outs)

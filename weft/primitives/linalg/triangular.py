@@ -10,6 +10,7 @@ import numpy as np
 
 from weft.base import dtypes
 from weft.base.errors import ArgumentTypeError
+from weft.base.lazy import lazy
 from weft.ir.primitive import Axis, Sample, primitive
 from weft.ir.types import ArrayType
 from weft.ir.zeros import is_linear
@@ -29,6 +30,9 @@ from weft.primitives.linalg.matrix import (
 from weft.primitives.movement.pad import pad
 from weft.primitives.movement.shape import move_axis, ramp, reshape
 
+blas = lazy("scipy.linalg.blas")
+lapack = lazy("scipy.linalg.lapack")
+
 # Up to this size, and from `MANY` matrices on, substitution runs over the whole batch at once instead of calling BLAS.
 SMALL = 32
 
@@ -46,9 +50,7 @@ def solve_triangles(a: np.ndarray, b: np.ndarray, lower: bool, unit_diagonal: bo
     if not b.size:
         return b.copy()
     if count < MANY or size > SMALL:
-        from scipy.linalg.blas import get_blas_funcs
-
-        (trsm,) = get_blas_funcs(("trsm",), (a, b))
+        (trsm,) = blas.get_blas_funcs(("trsm",), (a, b))
         out = np.empty(b.shape, b.dtype)  # in rows, whatever order b has in memory: `each` fills it
         each(lambda a, b: (trsm(1.0, a, b, lower=lower, diag=unit_diagonal),), [a, b], (2, 2), [out])
         return out
@@ -187,12 +189,10 @@ class tridiagonal_solve(MatrixFunction):
         return b.strong()
 
     def eval(self, dl: Any, d: Any, du: Any, b: Any) -> Any:
-        from scipy.linalg.lapack import get_lapack_funcs
-
         out = b.copy()
         if not b.size:
             return out
-        (gtsv,) = get_lapack_funcs(("gtsv",), (d, b))
+        (gtsv,) = lapack.get_lapack_funcs(("gtsv",), (d, b))
 
         def solve(dl: Any, d: Any, du: Any, b: Any) -> Any:
             if d.size == 1:

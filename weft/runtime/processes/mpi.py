@@ -10,7 +10,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft.base.errors import ArgumentError
+from weft.base.lazy import lazy, load
 from weft.runtime.processes.transport import Message, Messages, NothingBorrowed, TransportError
+
+mpi4py = lazy("mpi4py")
 
 # What launchers tell the processes that they start: MPICH and Intel MPI, Open MPI, Slurm, MVAPICH.
 LAUNCHED = ("PMI_SIZE", "PMIX_RANK", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")
@@ -35,12 +38,9 @@ class MpiTransport(Messages):
                 "This process was started by MPI, and mpi4py is not installed.",
                 fix="pip install 'weft-jit[mpi]'   (or mpi4py for the MPI of this machine)",
             )
-        import mpi4py
-
         # A process that has lost another one must be able to end: finalizing would wait for the dead.
         mpi4py.rc.finalize = False
-        from mpi4py import MPI
-
+        MPI = load("mpi4py.MPI")
         self._mpi: Any = MPI
         self._communicator: Any = MPI.COMM_WORLD.Dup() if communicator is None else communicator
         self.rank: int = self._communicator.rank

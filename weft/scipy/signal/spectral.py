@@ -13,6 +13,7 @@ from weft import lax
 from weft.base import dtypes
 from weft.base.arguments import described, index
 from weft.base.errors import ArgumentError, ShapeMismatchError
+from weft.base.lazy import lazy
 from weft.base.source import user_stacklevel
 from weft.numpy import fft
 from weft.numpy.complex_parts import conjugate
@@ -32,6 +33,8 @@ from weft.numpy.util import (
 )
 from weft.scipy.signal.trends import detrend as detrended
 from weft.trace.array import Array
+
+signal = lazy("scipy.signal")
 
 
 class Segments(NamedTuple):
@@ -247,9 +250,7 @@ def istft(
 def _window(name: str, window: Any, size: int, dtype: Any) -> Array:
     """Return a window as an array, from its name in SciPy or its elements."""
     if isinstance(window, (str, tuple)):
-        import scipy.signal
-
-        return ensure_array(scipy.signal.get_window(window, size).astype(dtype))
+        return ensure_array(signal.get_window(window, size).astype(dtype))
     (array,) = ensure_arrays(name, np.asarray(window) if isinstance(window, list) else window)
     if array.shape != (size,):
         raise ShapeMismatchError(

@@ -7,10 +7,13 @@ from typing import Any
 import numpy as np
 
 from weft import lax, numpy as wnp
+from weft.base.lazy import lazy
 from weft.ir.primitive import Sample, primitive
 from weft.primitives.elementwise.scalar import precise, unit_ramp
 from weft.scipy.special.primitives.defined import DefinedFunction
 from weft.trace.array import Array
+
+special = lazy("scipy.special")
 
 
 class BesselFunction(DefinedFunction):
@@ -33,8 +36,6 @@ class bessel_i0(BesselFunction):
 
     @precise
     def eval(x: Any) -> Any:
-        from scipy import special
-
         return np.where(np.isinf(x), np.inf, special.i0(x))
 
     def compute(self, x: Array) -> Array:
@@ -50,8 +51,6 @@ class bessel_i1(BesselFunction):
 
     @precise
     def eval(x: Any) -> Any:
-        from scipy import special
-
         return np.where(np.isinf(x), x, special.i1(x))
 
     def compute(self, x: Array) -> Array:

@@ -8,10 +8,13 @@ from typing import Any
 import numpy as np
 
 from weft import numpy as wnp
+from weft.base.lazy import lazy
 from weft.ir.primitive import Sample, primitive
 from weft.primitives.elementwise.scalar import precise, unit_ramp
 from weft.scipy.special.primitives.defined import DoubleFunction, Fit
 from weft.trace.array import Array
+
+special = lazy("scipy.special")
 
 # The functions of order 0 and 1, the second over x, of x*x; then of x.
 J0_0 = Fit(
@@ -120,8 +123,6 @@ class bessel_j(DoubleFunction):
 
     @precise
     def eval(x: Any, *, order: int) -> Any:
-        from scipy import special
-
         return np.where(np.isinf(x), 0.0, special.jv(order, x))
 
     def compute(self, x: Array, *, order: int) -> Array:

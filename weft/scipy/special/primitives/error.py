@@ -9,12 +9,15 @@ import numpy as np
 
 from weft import lax, numpy as wnp
 from weft.base import dtypes
+from weft.base.lazy import lazy
 from weft.ir.primitive import Sample, primitive
 from weft.primitives.elementwise.arithmetic import mul, square
 from weft.primitives.elementwise.exponential import exp
 from weft.primitives.elementwise.scalar import constant_like, precise, unit_ramp
 from weft.scipy.special.primitives.defined import DefinedFunction, DoubleFunction, Fit, exp_of_square, two_product
 from weft.trace.array import Array
+
+special = lazy("scipy.special")
 
 # erfcx(x) * (1 + 2*x) of (x - 4)/(x + 4), for x from 0 up.
 ERFCX = Fit(
@@ -152,8 +155,6 @@ class scaled_erfc(DerivativeFunction):
 
     @precise
     def eval(x: Any, *, order: int) -> Any:
-        from scipy import special
-
         values = [special.erfcx(x)]
         values.append(2 * x * values[0] - TWO_OVER_ROOT_PI)
         for n in range(2, order + 1):
@@ -179,8 +180,6 @@ class dawson(DerivativeFunction):
 
     @precise
     def eval(x: Any, *, order: int) -> Any:
-        from scipy import special
-
         values = [special.dawsn(x)]
         values.append(1 - 2 * x * values[0])
         for n in range(2, order + 1):
@@ -209,8 +208,6 @@ class ndtri(DoubleFunction):
 
     @precise
     def eval(p: Any) -> Any:
-        from scipy import special
-
         return special.ndtri(p)
 
     def compute(self, p: Array) -> Array:
@@ -269,8 +266,6 @@ class ndtr(NormalFunction):
 
     @precise
     def eval(x: Any) -> Any:
-        from scipy import special
-
         return special.ndtr(x)
 
     def compute(self, x: Array) -> Array:
@@ -293,8 +288,6 @@ class log_ndtr(NormalFunction):
 
     @precise
     def eval(x: Any) -> Any:
-        from scipy import special
-
         return special.log_ndtr(x)
 
     def compute(self, x: Array) -> Array:

@@ -8,10 +8,13 @@ from typing import Any
 import numpy as np
 
 from weft import lax, numpy as wnp
+from weft.base.lazy import lazy
 from weft.ir.primitive import Sample, primitive
 from weft.primitives.elementwise.scalar import positive_ramp, precise
 from weft.scipy.special.primitives.defined import DoubleFunction, Fit, polynomial
 from weft.trace.array import Array
+
+special = lazy("scipy.special")
 
 # expi(x) is log(x/root) + (x - root)*P(x), where the root is in two parts; then exp(x)/x times one of these of 1/x.
 EXPI_ROOT = (0.3725074107813666, 1.3140183414386028e-17)
@@ -151,8 +154,6 @@ class expi(DoubleFunction):
 
     @precise
     def eval(x: Any) -> Any:
-        from scipy import special
-
         return np.where(np.isposinf(x), x, special.expi(x))  # before 1.17 SciPy says nan there
 
     def compute(self, x: Array) -> Array:
@@ -183,8 +184,6 @@ class exp1(DoubleFunction):
 
     @precise
     def eval(x: Any) -> Any:
-        from scipy import special
-
         return np.where(x < 0, np.nan, special.exp1(np.abs(x)))
 
     def compute(self, x: Array) -> Array:
@@ -212,8 +211,6 @@ class expn(DoubleFunction):
 
     @precise
     def eval(n: Any, x: Any) -> Any:
-        from scipy import special
-
         return np.where(n != np.floor(n), np.nan, special.expn(n.astype(np.int64), x))
 
     def compute(self, n: Array, x: Array) -> Array:
@@ -272,8 +269,6 @@ class spence(DoubleFunction):
 
     @precise
     def eval(x: Any) -> Any:
-        from scipy import special
-
         return special.spence(x)
 
     def compute(self, x: Array) -> Array:

@@ -8,10 +8,13 @@ from typing import Any
 import numpy as np
 
 from weft import lax, numpy as wnp
+from weft.base.lazy import lazy
 from weft.ir.primitive import Sample, primitive
 from weft.primitives.elementwise.scalar import unit_ramp
 from weft.scipy.special.primitives.defined import DoubleFunction
 from weft.trace.array import Array
+
+special = lazy("scipy.special")
 
 # The trapezoidal and midpoint rules for w(z), with the residue of the pole near the path (Al Azah and Chandler-Wilde
 # 2021): with this step and number of terms only rounding errors are left in the whole upper half plane.
@@ -78,8 +81,6 @@ class faddeeva(DoubleFunction):
 
     @staticmethod
     def eval(z: Any, *, order: int) -> Any:
-        from scipy import special
-
         wide = z.astype(np.complex128)
         values = [special.wofz(wide)]
         values.append(-2 * wide * values[0] + 2j / np.sqrt(np.pi))

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from weft import lax, numpy as wnp
+from weft.base.lazy import lazy
 from weft.ir.primitive import Sample, primitive
 from weft.primitives.elementwise.arithmetic import add, div, mul, sub
 from weft.primitives.elementwise.compare import eq
@@ -17,6 +18,8 @@ from weft.primitives.elementwise.select import where
 from weft.primitives.elementwise.special_gamma import digamma, log_gamma, polygamma
 from weft.scipy.special.primitives.defined import DoubleFunction, Fit, excess, polynomial, sine_of_pi_times
 from weft.trace.array import Array
+
+special = lazy("scipy.special")
 
 # gamma(x) of x.
 GAMMA = Fit(
@@ -68,8 +71,6 @@ class gamma(DoubleFunction):
 
     @precise
     def eval(x: Any) -> Any:
-        from scipy import special
-
         poles = (x < 0) & (x == np.floor(x))
         return np.where(poles, np.nan, np.where(x == 0, np.copysign(np.inf, x), special.gamma(x)))
 
@@ -136,8 +137,6 @@ class gamma_difference(DoubleFunction):
 
     @precise
     def eval(x: Any, h: Any, *, order: int) -> Any:
-        from scipy import special
-
         if order == 0:
             return special.gammaln(x + h) - special.gammaln(x)
         return special.polygamma(order - 1, x + h) - special.polygamma(order - 1, x)
@@ -191,8 +190,6 @@ class log_beta(DoubleFunction):
 
     @precise
     def eval(a: Any, b: Any) -> Any:
-        from scipy import special
-
         by_parts = log_gamma(a) + log_gamma(b) - log_gamma(a + b)
         return np.where(np.minimum(np.abs(a), np.abs(b)) < 2.0**-60, by_parts, special.betaln(a, b))
 
@@ -228,8 +225,6 @@ class gamma_ratio(DoubleFunction):
 
     @precise
     def eval(x: Any, h: Any) -> Any:
-        from scipy import special
-
         small = (np.abs(x) < LARGEST) & (np.abs(x + h) < LARGEST)
         direct = special.gamma(np.where(small, x + h, 1.0)) / special.gamma(np.where(small, x, 1.0))
         return np.where(small, np.abs(direct), np.exp(special.gammaln(x + h) - special.gammaln(x)))
@@ -254,8 +249,6 @@ class beta(DoubleFunction):
 
     @precise
     def eval(a: Any, b: Any) -> Any:
-        from scipy import special
-
         return special.beta(a, b)
 
     def compute(self, a: Array, b: Array) -> Array:
@@ -288,8 +281,6 @@ class log_gamma_density(DoubleFunction):
 
     @precise
     def eval(a: Any, x: Any) -> Any:
-        from scipy import special
-
         return special.xlogy(a - 1, x) - x - special.gammaln(a)
 
     def compute(self, a: Array, x: Array) -> Array:
@@ -324,8 +315,6 @@ class log_beta_density(DoubleFunction):
 
     @precise
     def eval(a: Any, b: Any, x: Any) -> Any:
-        from scipy import special
-
         return special.xlogy(a - 1, x) + special.xlog1py(b - 1, -x) - special.betaln(a, b)
 
     def compute(self, a: Array, b: Array, x: Array) -> Array:

@@ -8,12 +8,15 @@ from typing import Any
 import numpy as np
 
 from weft import lax, numpy as wnp
+from weft.base.lazy import lazy
 from weft.ir.primitive import Sample, primitive
 from weft.primitives.elementwise.scalar import positive_ramp, precise, unit_ramp
 from weft.scipy.special.primitives.defined import DoubleFunction
 from weft.scipy.special.primitives.gamma import gamma
 from weft.scipy.special.primitives.parameters import by_differences, derivative
 from weft.trace.array import Array
+
+special = lazy("scipy.special")
 
 
 def series(upper: Sequence[Array], lower: Sequence[Array], x: Array, terms: int) -> Array:
@@ -89,8 +92,6 @@ class confluent(ParametricFunction):
 
     @precise
     def eval(a: Any, b: Any, x: Any, *, orders: tuple[int, int]) -> Any:
-        from scipy import special
-
         first, second = orders
         if first:
             return by_differences(lambda h: confluent.eval(a + h, b, x, orders=(first - 1, second)))
@@ -167,8 +168,6 @@ class hypergeometric(ParametricFunction):
 
     @precise
     def eval(a: Any, b: Any, c: Any, x: Any, *, orders: tuple[int, int, int]) -> Any:
-        from scipy import special
-
         i = next((n for n, order in enumerate(orders) if order), None)
         if i is not None:
             less = tuple(order - (n == i) for n, order in enumerate(orders))

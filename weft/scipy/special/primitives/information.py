@@ -8,10 +8,13 @@ from typing import Any
 import numpy as np
 
 from weft import lax, numpy as wnp
+from weft.base.lazy import lazy
 from weft.ir.primitive import Sample, primitive
 from weft.primitives.elementwise.scalar import positive_ramp, precise, unit_ramp
 from weft.scipy.special.primitives.defined import DefinedFunction, DoubleFunction, excess, polynomial
 from weft.trace.array import Array
+
+special = lazy("scipy.special")
 
 
 def pairs(edges: Any, first: Any = unit_ramp, second: Any = positive_ramp) -> Any:
@@ -41,8 +44,6 @@ class xlogy(DefinedFunction):
 
     @staticmethod
     def eval(x: Any, y: Any) -> Any:
-        from scipy import special
-
         if np.iscomplexobj(x):
             return special.xlogy(x.astype(np.complex128), y).astype(x.dtype)
         return special.xlogy(x.astype(np.float64), y.astype(np.float64)).astype(x.dtype)
@@ -68,8 +69,6 @@ class xlog1py(DefinedFunction):
 
     @staticmethod
     def eval(x: Any, y: Any) -> Any:
-        from scipy import special
-
         if np.iscomplexobj(x):
             return special.xlog1py(x.astype(np.complex128), y).astype(x.dtype)
         return special.xlog1py(x.astype(np.float64), y.astype(np.float64)).astype(x.dtype)
@@ -92,8 +91,6 @@ class rel_entr(DefinedFunction):
 
     @precise
     def eval(p: Any, q: Any) -> Any:
-        from scipy import special
-
         return special.rel_entr(p, q)
 
     def compute(self, p: Array, q: Array) -> Array:
@@ -127,8 +124,6 @@ class kl_div(DoubleFunction):
 
     @precise
     def eval(p: Any, q: Any) -> Any:
-        from scipy import special
-
         return special.kl_div(p, q)
 
     def compute(self, p: Array, q: Array) -> Array:
@@ -158,8 +153,6 @@ class entr(DefinedFunction):
 
     @precise
     def eval(x: Any) -> Any:
-        from scipy import special
-
         return special.entr(x)
 
     def compute(self, x: Array) -> Array:
@@ -182,8 +175,6 @@ class logit(DefinedFunction):
 
     @precise
     def eval(x: Any) -> Any:
-        from scipy import special
-
         return special.logit(x)
 
     def compute(self, x: Array) -> Array:
@@ -234,8 +225,6 @@ class boxcox(PowerTransform):
 
     @precise
     def eval(x: Any, power: Any) -> Any:
-        from scipy import special
-
         return special.boxcox(x, power)
 
     def compute(self, x: Array, power: Array) -> Array:
@@ -262,8 +251,6 @@ class boxcox1p(PowerTransform):
 
     @precise
     def eval(x: Any, power: Any) -> Any:
-        from scipy import special
-
         return special.boxcox1p(x, power)
 
     def compute(self, x: Array, power: Array) -> Array:

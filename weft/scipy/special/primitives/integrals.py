@@ -8,11 +8,14 @@ from typing import Any
 import numpy as np
 
 from weft import lax, numpy as wnp
+from weft.base.lazy import lazy
 from weft.ir.primitive import Sample, primitive
 from weft.primitives.elementwise.scalar import positive_ramp, precise, unit_ramp
 from weft.scipy.special.primitives.defined import DoubleFunction, Fit, polynomial, two_product
 from weft.scipy.special.primitives.exponential_integrals import log_over_root
 from weft.trace.array import Array
+
+special = lazy("scipy.special")
 
 # The sine integral over x, of x*x; the cosine integral is log(x/root) + (x*x - root*root)*P(x*x).
 SINE_0 = Fit(
@@ -204,8 +207,6 @@ class sine_integral(DoubleFunction):
 
     @precise
     def eval(x: Any) -> Any:
-        from scipy import special
-
         return special.sici(x)[0]
 
     def compute(self, x: Array) -> Array:
@@ -229,8 +230,6 @@ class cosine_integral(DoubleFunction):
 
     @precise
     def eval(x: Any) -> Any:
-        from scipy import special
-
         return special.sici(x)[1]
 
     def compute(self, x: Array) -> Array:
@@ -322,8 +321,6 @@ class fresnel_sine(FresnelIntegral):
 
     @precise
     def eval(x: Any) -> Any:
-        from scipy import special
-
         return special.fresnel(x)[0]
 
     def compute(self, x: Array) -> Array:
@@ -344,8 +341,6 @@ class fresnel_cosine(FresnelIntegral):
 
     @precise
     def eval(x: Any) -> Any:
-        from scipy import special
-
         return special.fresnel(x)[1]
 
     def compute(self, x: Array) -> Array:
@@ -375,8 +370,6 @@ class owens_t(DoubleFunction):
 
     @precise
     def eval(h: Any, a: Any) -> Any:
-        from scipy import special
-
         return special.owens_t(h, a)
 
     def compute(self, h: Array, a: Array) -> Array:

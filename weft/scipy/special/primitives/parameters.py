@@ -11,11 +11,14 @@ import numpy as np
 
 from weft import lax, numpy as wnp
 from weft.api.differentiate import jvp
+from weft.base.lazy import lazy
 from weft.ir.primitive import Sample, primitive
 from weft.primitives.elementwise.scalar import positive_ramp, precise, unit_ramp
 from weft.scipy.special.primitives.defined import DoubleFunction
 from weft.scipy.special.primitives.gamma import gamma, log_beta_density
 from weft.trace.array import Array
+
+special = lazy("scipy.special")
 
 
 def derivative(function: Callable[[Any], Any], order: int) -> Callable[[Any], Any]:
@@ -70,8 +73,6 @@ class hurwitz_zeta(DoubleFunction):
 
     @precise
     def eval(x: Any, q: Any, *, order: int) -> Any:
-        from scipy import special
-
         if order == 0:
             return special.zeta(x, q)
         return by_differences(lambda h: hurwitz_zeta.eval(x + h, q, order=order - 1))
@@ -106,8 +107,6 @@ class riemann_zeta(DoubleFunction):
 
     @precise
     def eval(x: Any, *, order: int) -> Any:
-        from scipy import special
-
         if order == 0:
             return special.zeta(x)
         return by_differences(lambda h: riemann_zeta.eval(x + h, order=order - 1))
@@ -163,8 +162,6 @@ class incomplete_beta(DoubleFunction):
 
     @precise
     def eval(a: Any, b: Any, x: Any, *, orders: tuple[int, int]) -> Any:
-        from scipy import special
-
         if orders == (0, 0):
             return special.betainc(a, b, x)
         first, second = orders

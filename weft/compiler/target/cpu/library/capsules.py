@@ -18,6 +18,9 @@ from typing import Any
 import numpy as np
 
 from weft.base.errors import InternalError
+from weft.base.lazy import lazy, load
+
+scipy = lazy("scipy")
 
 # SciPy's module of a function, by the prefix of the symbol under which our code calls it.
 MODULES = {"weft_blas_": "cython_blas", "weft_lapack_": "cython_lapack"}
@@ -39,9 +42,7 @@ def _module(name: str) -> ModuleType:
             return _without_its_package(f"scipy.linalg.{name}")
         except ImportError:
             pass
-    from scipy.linalg import cython_blas, cython_lapack
-
-    return cython_blas if name == "cython_blas" else cython_lapack
+    return load(f"scipy.linalg.{name}")
 
 
 def _without_its_package(whole: str) -> ModuleType:
@@ -49,8 +50,6 @@ def _without_its_package(whole: str) -> ModuleType:
 
     The module is removed from `sys.modules` again. A later import returns the same module, as a part of its package.
     """
-    import scipy
-
     folder = str(pathlib.Path(scipy.__file__).parent / "linalg")
     spec = importlib.machinery.PathFinder.find_spec(whole, [folder])
     if spec is None or spec.loader is None:

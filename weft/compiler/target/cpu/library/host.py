@@ -11,11 +11,14 @@ from typing import Any
 
 import numpy as np
 
+from weft.base.lazy import lazy
 from weft.compiler.target.cpu import pool
 from weft.compiler.target.evaluation import plan_evaluation
 from weft.compiler.target.library_call import HOST, LibraryCall, arrays_of
 from weft.ir.jaxpr import Equation
 from weft.primitives.linalg.fft import FftType
+
+fft = lazy("scipy.fft")
 
 # Least bytes of a transform that threads share.
 SHARED = 1 << 18
@@ -28,20 +31,15 @@ _NOT, _INVERSE = 0, 2
 class PublicTransforms:
     """Interface of SciPy's compiled transforms, implemented by the public `scipy.fft`."""
 
-    def __init__(self) -> None:
-        import scipy.fft
-
-        self.fft = scipy.fft
-
     def c2c(self, x: Any, axes: Any, forward: bool, scale: int, out: np.ndarray, threads: int) -> None:
-        out[...] = (self.fft.fftn if forward else self.fft.ifftn)(x, axes=axes, workers=threads)
+        out[...] = (fft.fftn if forward else fft.ifftn)(x, axes=axes, workers=threads)
 
     def r2c(self, x: Any, axes: Any, forward: bool, scale: int, out: np.ndarray, threads: int) -> None:
-        out[...] = self.fft.rfftn(x, axes=axes, workers=threads)
+        out[...] = fft.rfftn(x, axes=axes, workers=threads)
 
     def c2r(self, x: Any, axes: Any, last: int, forward: bool, scale: int, out: np.ndarray, threads: int) -> None:
         lengths = (*(x.shape[axis] for axis in axes[:-1]), last)
-        out[...] = self.fft.irfftn(x, s=lengths, axes=axes, workers=threads)
+        out[...] = fft.irfftn(x, s=lengths, axes=axes, workers=threads)
 
 
 @functools.cache

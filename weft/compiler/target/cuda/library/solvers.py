@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.base.lazy import lazy
 from weft.compiler.target.cuda.library.calls import SOLVER_ROUTINE, SOLVERS, SolverCall, dtype_index
 from weft.compiler.target.library_call import LibraryCall, arrays_of
 from weft.compiler.target.target import Target
@@ -30,6 +31,8 @@ from weft.primitives.linalg.qr import geqrf, qr
 from weft.primitives.linalg.svd import svd
 from weft.primitives.linalg.triangular import triangular_solve
 from weft.primitives.movement.shape import broadcast_in_dim
+
+lapack = lazy("scipy.linalg.lapack")
 
 INT32 = np.dtype(np.int32)
 _REASON = "it is what matrix functions are compiled to; transform those"
@@ -92,9 +95,7 @@ def _potrf(x: np.ndarray, option: int) -> Any:
 
 
 def _getrf(x: np.ndarray, option: int) -> Any:
-    from scipy.linalg.lapack import get_lapack_funcs
-
-    (function,) = get_lapack_funcs(("getrf",), (x,))
+    (function,) = lapack.get_lapack_funcs(("getrf",), (x,))
     factors, pivots, _ = function(x.T)
     return factors.T, pivots.astype(np.int32) + 1, np.int32(0)
 
