@@ -15,7 +15,7 @@ import weft.lax as lax
 import weft.numpy as np
 from tests.laws.test_partition import on_all_devices, split_wherever_possible, stacked
 from weft.base.settings import enable_checks
-from weft.compiler.partition.driver import prepared
+from weft.compiler.partition.driver import prepare
 from weft.compiler.partition.partition import partition
 from weft.compiler.partition.rules import Dims
 from weft.ir.context import EVALUATION, active
@@ -103,7 +103,7 @@ def check_seed(seed: int) -> set[str]:
     function, args = some.choice([convolution, window, shift])(some)
     sizes = some.choice(MESHES)
     try:
-        jaxpr = prepared(weft.make_jaxpr(function)(*args))
+        jaxpr = prepare(weft.make_jaxpr(function)(*args))
     except ValueError:  # padding that crops more than there is
         return set()
     ranks: list[Any] = [len(v.aval.shape) for v in jaxpr.outvars]  # type: ignore[attr-defined]

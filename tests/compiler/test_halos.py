@@ -17,7 +17,7 @@ from tests.compiler.test_partition import check, kinds
 from weft.base.errors import CommunicationError, InternalError
 from weft.base.settings import enable_checks
 from weft.compiler.partition import halo as module
-from weft.compiler.partition.driver import prepared
+from weft.compiler.partition.driver import prepare
 from weft.compiler.partition.partition import partition
 from weft.sharding.halo import Halo, Reach, halo_of, needs
 
@@ -281,7 +281,7 @@ def other_neighbour(halo: Halo) -> Halo:
     ids=["narrower", "neighbour", "nothing", "width", "low", "none"],
 )
 def test_the_verifier_finds_wrong_halos(seed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    jaxpr = prepared(weft.make_jaxpr(lambda x: x[1:] + x[:-1])(X))
+    jaxpr = prepare(weft.make_jaxpr(lambda x: x[1:] + x[:-1])(X))
     original = halo_of
     monkeypatch.setattr(module, "halo_of", lambda *args: seed(original(*args)))
     monkeypatch.setattr("weft.compiler.partition.partition.fits", lambda *args: True)

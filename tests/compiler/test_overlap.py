@@ -12,7 +12,7 @@ import weft
 import weft.lax as lax
 import weft.numpy as np
 from weft.compiler.compile import compile_program
-from weft.compiler.partition.driver import prepared
+from weft.compiler.partition.driver import prepare
 from weft.compiler.partition.partition import partition
 from weft.compiler.program.assign import assign
 from weft.compiler.program.ir import Communicate, Launch, Program, Start, Step, Wait
@@ -46,7 +46,7 @@ def in_a_loop(params: Any, x: Any) -> Any:
 
 def program_of(function: Callable[..., Any], stored: bool) -> Program:
     """The program of one of two devices, with the batch split, and parameters that are stored split."""
-    jaxpr = prepared(weft.make_jaxpr(function)(PARAMS, BATCH))
+    jaxpr = prepare(weft.make_jaxpr(function)(PARAMS, BATCH))
     dims = [*[ROWS if stored else WHOLE] * len(PARAMS), ROWS]
     outs = [*[ROWS if stored else WHOLE] * len(PARAMS), ()] if function is step else [None] * len(jaxpr.outvars)
     local = partition(jaxpr, {"d": 2}, dims, outs, [stored] * len(PARAMS) + [False]).jaxpr

@@ -14,7 +14,7 @@ import weft.lax as lax
 import weft.numpy as np
 from tests.laws.parts import Sizes, inside, stacked
 from weft.base.settings import enable_checks
-from weft.compiler.partition.driver import prepared
+from weft.compiler.partition.driver import prepare
 from weft.compiler.partition.partition import Partitioned, partition
 from weft.compiler.partition.reshard import apply, reshard
 from weft.compiler.partition.rules import Dims
@@ -44,7 +44,7 @@ def check(
     stored: Sequence[bool] = (),
     reference: Callable[..., Any] | None = None,
 ) -> Partitioned:
-    jaxpr = prepared(weft.make_jaxpr(f)(*args))
+    jaxpr = prepare(weft.make_jaxpr(f)(*args))
     leaves = weft.tree_util.tree_leaves(args)
     in_dims = [dims_of(s, onp.ndim(x)) for s, x in zip(specs, leaves, strict=True)]
     outs: Sequence[Any] = [None] * len(jaxpr.outvars)

@@ -14,7 +14,7 @@ import weft.lax as lax
 import weft.numpy as np
 from weft.base.errors import InternalError
 from weft.compiler.partition import reshard
-from weft.compiler.partition.driver import prepared
+from weft.compiler.partition.driver import prepare
 from weft.compiler.partition.partition import Partitioned, partition
 from weft.compiler.partition.rules import Dims
 from weft.compiler.partition.verify import verify_local
@@ -206,7 +206,7 @@ FAULTS: list[tuple[str, str, Fault]] = [
 
 
 def partitioned(case: Case) -> tuple[Jaxpr, Partitioned]:
-    jaxpr = prepared(weft.make_jaxpr(case.function)(*[SQUARE] * len(case.arguments)))
+    jaxpr = prepare(weft.make_jaxpr(case.function)(*[SQUARE] * len(case.arguments)))
     return jaxpr, partition(jaxpr, SIZES, case.arguments, case.results)
 
 
@@ -235,7 +235,7 @@ def mutated(jaxpr: Jaxpr, fault: Fault) -> Jaxpr:
 
     found = staged(jaxpr)
     assert done, "the fault is nowhere"
-    return prepared(found)
+    return prepare(found)
 
 
 @pytest.mark.parametrize("name", CASES)

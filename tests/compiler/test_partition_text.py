@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pytest
 
 from weft.base.settings import enable_checks
-from weft.compiler.partition.driver import prepared
+from weft.compiler.partition.driver import prepare
 from weft.compiler.partition.partition import partition
 from weft.compiler.partition.rules import Dims
 from weft.compiler.passes.drop_dead import drop_dead
@@ -46,7 +46,7 @@ class TextCase(NamedTuple):
     def applied(self) -> str:
         mesh, arguments, *results = self.split.split(":")
         sizes = {name: int(size) for name, size in (item.split("=") for item in mesh.split())}
-        jaxpr = prepared(verify(parse(self.before, TABLE)))
+        jaxpr = prepare(verify(parse(self.before, TABLE)))
         outs = dims_of(results[0]) if results else [None] * len(jaxpr.outvars)
         with enable_checks(True):
             local = partition(jaxpr, sizes, dims_of(arguments), outs)

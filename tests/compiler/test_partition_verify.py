@@ -14,9 +14,9 @@ import weft.numpy as np
 from weft.base.errors import InternalError
 from weft.base.settings import enable_checks
 from weft.compiler.partition import partition as module
-from weft.compiler.partition.driver import prepared
-from weft.compiler.partition.partition import Block, partition
-from weft.compiler.partition.rules import Dims, Rule
+from weft.compiler.partition.driver import prepare
+from weft.compiler.partition.partition import BodyPartitioner, partition
+from weft.compiler.partition.rules import Dims, ShardingRule
 from weft.compiler.partition.verify import check_operation, check_value, verify_local
 from weft.ir.jaxpr import Jaxpr, Var
 from weft.ir.types import array_type
@@ -32,7 +32,7 @@ SQUARE = array_type((8, 8), F32)
 def staged(function: Callable[..., Any], *shapes: Sequence[int]) -> Jaxpr:
     """The jaxpr of a function of one device, whose axes are those of the mesh."""
     jaxpr = weft.make_jaxpr(function, axis_env=list(SIZES.items()))(*(onp.zeros(s, F32) for s in shapes))
-    return prepared(jaxpr)
+    return prepare(jaxpr)
 
 
 def fails(text: str) -> Any:
@@ -63,7 +63,7 @@ def test_a_sum_that_is_missing_after_a_loop_is_found() -> None:
     verify_local(staged(lambda a: accumulated(a, True), (3, 2, 8)), dims, [WHOLE], [SQUARE], SIZES)
     with fails(r"Result 0 may differ between devices along \['x'\]"):
         verify_local(staged(lambda a: accumulated(a, False), (3, 2, 8)), dims, [WHOLE], [SQUARE], SIZES)
-    with fails("Along 'x' its operands are .*whole, a term of a sum"):  # the first value is counted on every device
+    with fails("Along 'x' its operands are .*replicated, a partial sum"):  # the first value is counted on every device
         verify_local(staged(lambda a: accumulated(a, True, 1.0), (3, 2, 8)), dims, [WHOLE], [SQUARE], SIZES)
 
 
@@ -92,7 +92,7 @@ def test_devices_meet_only_where_all_of_them_are() -> None:
     for function in (branch, loop, inner):
         verify_local(staged(lambda a: function(a, True), (2, 8)), [ROWS], [()], [scalar], SIZES)  # noqa: B023
         wrong = staged(lambda a: function(a, False), (2, 8))  # noqa: B023
-        with fails("whose predicate may differ"):
+        with fails("The predicate of .* must be equal on all devices"):
             verify_local(wrong, [ROWS], [()], [scalar], SIZES)
         verify_local(wrong, [ROWS], [()], [scalar], SIZES, manual=frozenset("x"))  # the user's affair
 
@@ -103,8 +103,8 @@ def test_devices_meet_only_where_all_of_them_are() -> None:
         ((("x",), ("x",)), (), (2, 4), "uses the axis 'x' twice"),
         (ROWS, ("x",), (2, 16), "uses the axis 'x' twice"),
         ((("z",), ()), (), (8, 16), "which the mesh does not have"),
-        (((), (("x"), "y")), (), (8, 4), r"A part of f32\[8,16\]"),
-        ((("x", "y"), ()), (), (8, 16), r"A part of f32\[8,16\]"),
+        (((), (("x"), "y")), (), (8, 4), r"A shard of f32\[8,16\]"),
+        ((("x", "y"), ()), (), (8, 16), r"A shard of f32\[8,16\]"),
     ],
 )  # fmt: skip
 def test_values_are_split_in_one_way(dims: Dims, unreduced: Any, shape: tuple[int, ...], text: str) -> None:
@@ -123,7 +123,7 @@ def test_values_are_split_in_one_way(dims: Dims, unreduced: Any, shape: tuple[in
 def test_operations_are_split_in_one_way(chosen: Any, unreduced: Any, text: str) -> None:
     (equation,) = staged(np.sin, (8, 16)).eqns
     with fails(text):
-        check_operation(equation, Rule((("d0", "d1"), ("d0", "d1")), 1), chosen, unreduced)
+        check_operation(equation, ShardingRule((("d0", "d1"), ("d0", "d1")), 1), chosen, unreduced)
 
 
 def without(kind: str) -> Callable[[pytest.MonkeyPatch], None]:
@@ -138,28 +138,30 @@ def without(kind: str) -> Callable[[pytest.MonkeyPatch], None]:
 
 def taken_twice(patch: pytest.MonkeyPatch) -> None:
     """An axis over which a sum waits splits the operation too."""
-    choose = Block.choose
-    patch.setattr(Block, "choose", lambda self, equation, rule, taken: choose(self, equation, rule, ()))
-    patch.setattr(Block, "may_wait", lambda self, v, axes: True)
+    choose = BodyPartitioner.choose
+    patch.setattr(BodyPartitioner, "choose", lambda self, equation, rule, taken: choose(self, equation, rule, ()))
+    patch.setattr(BodyPartitioner, "may_defer", lambda self, v, axes: True)
 
 
 def split_twice(patch: pytest.MonkeyPatch) -> None:
     """An axis splits all dimensions of a result."""
-    patch.setattr(Block, "target", lambda self, v: tuple(("x",) for _ in v.aval.shape))
+    patch.setattr(BodyPartitioner, "target", lambda self, v: tuple(("x",) for _ in v.aval.shape))
 
 
 def other_results(patch: pytest.MonkeyPatch) -> None:
     """Results are as they turn out, not as they were asked for."""
-    value = Block.value
+    value = BodyPartitioner.value
     patch.setattr(
-        Block, "value", lambda self, v, dims, e, *why: self.values[v] if e is None else value(self, v, dims, e, *why)
+        BodyPartitioner,
+        "value",
+        lambda self, v, dims, e, *why: self.values[v] if e is None else value(self, v, dims, e, *why),
     )
 
 
 def double_sums(patch: pytest.MonkeyPatch) -> None:
     """The factor that is summed is split over two axes, and only one sum is done."""
-    sums = Rule.sums
-    patch.setattr(Rule, "sums", lambda self, chosen: (sums(self, chosen)[0][:1], sums(self, chosen)[1]))
+    sums = ShardingRule.sums
+    patch.setattr(ShardingRule, "sums", lambda self, chosen: (sums(self, chosen)[0][:1], sums(self, chosen)[1]))
 
 
 @pytest.mark.parametrize(
@@ -181,7 +183,7 @@ def test_seeded_faults_are_found(seed: Callable[[pytest.MonkeyPatch], None], mon
         first, second = -(a @ w), a.T @ a
         return first, (np.sin(second) @ second).sum(), np.sort(a, 0), second, a.sum(), -b
 
-    jaxpr = prepared(weft.make_jaxpr(function)(*(onp.zeros(s, F32) for s in ((8, 16), (16, 16), (8, 4)))))
+    jaxpr = prepare(weft.make_jaxpr(function)(*(onp.zeros(s, F32) for s in ((8, 16), (16, 16), (8, 4)))))
     outs: list[Dims] = [(("x",), ("y",)), (), (("y",), ()), WHOLE, (), ROWS]
     arguments: list[Dims] = [(("x",), ("y",)), (("y",), ()), WHOLE]
     with enable_checks(True):

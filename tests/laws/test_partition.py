@@ -18,8 +18,8 @@ from tests.laws.laws import assert_close, numbers
 from tests.laws.parts import Sizes, inside, stacked
 from tests.laws.samples import Case, concrete, every_sample
 from weft.base.settings import enable_checks
-from weft.compiler.partition.driver import prepared
-from weft.compiler.partition.partition import Block, Partitioned, partition
+from weft.compiler.partition.driver import prepare
+from weft.compiler.partition.partition import BodyPartitioner, Partitioned, partition
 from weft.compiler.partition.rules import Dims
 from weft.ir.context import EVALUATION, active
 from weft.ir.interpreter import replay
@@ -38,14 +38,14 @@ def on_all_devices(function: Callable[..., Any], sizes: Sizes) -> Callable[..., 
 
 
 def jaxpr_of(case: Case) -> Jaxpr:
-    return prepared(stage_subjaxpr(case.alone, case.types, name=case.primitive.name))
+    return prepare(stage_subjaxpr(case.alone, case.types, name=case.primitive.name))
 
 
 @contextmanager
 def split_wherever_possible() -> Iterator[None]:
     """Have costs say that to split is better than not to, so that small operands are split too."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Block, "cost", lambda self, equation, rule, chosen: -sum(map(len, chosen.values())))
+        patch.setattr(BodyPartitioner, "cost", lambda self, equation, rule, chosen: -sum(map(len, chosen.values())))
         yield
 
 

@@ -17,7 +17,7 @@ from tests.fuzz.checks import case_of
 from tests.fuzz.generator import NO_RULE, DrawError, generate
 from tests.fuzz.reference import TooLong
 from weft.base.settings import enable_checks
-from weft.compiler.partition.driver import prepared
+from weft.compiler.partition.driver import prepare
 from weft.compiler.partition.partition import Partitioned, partition
 from weft.compiler.partition.propagate import Propagation
 from weft.compiler.partition.rules import Dims
@@ -50,7 +50,7 @@ def program() -> tuple[Jaxpr, list[Dims]]:
         return weft.tree_util.tree_map(lambda p, g: p - g, params, gradients), value
 
     params = {"layers": np.ones((3, 8, 8), np.float32), "table": np.ones((16, 8), np.float32)}
-    jaxpr = prepared(weft.make_jaxpr(step)(params, np.zeros((4, 6), np.int32)))
+    jaxpr = prepare(weft.make_jaxpr(step)(params, np.zeros((4, 6), np.int32)))
     return jaxpr, [((), ("y",), ()), (("y",), ()), (("x",), ())]
 
 
@@ -121,7 +121,7 @@ def random_dims(shape: Sequence[int], some: random.Random) -> Dims:
 def random_program(seed: int) -> tuple[Jaxpr, dict[Var, Dims]] | None:
     """A program of the fuzzer, and how its arguments are split."""
     try:
-        jaxpr = prepared(case_of(generate(seed)).jaxpr)
+        jaxpr = prepare(case_of(generate(seed)).jaxpr)
     except (*NO_RULE, DrawError, TooLong):
         return None
     if not all(isinstance(v.aval, ArrayType) for v in jaxpr.invars):
@@ -141,10 +141,10 @@ def propagated(jaxpr: Jaxpr, known: Mapping[Var, Dims], sizes: Sizes = SQUARE) -
 def contend(shardings: Propagation) -> bool:
     """Whether two dimensions that do not belong together have the same axis somewhere: then who comes first has it. Or
     whether two axes come to one dimension from different values: then who comes first is the outer one."""
-    for tie in shardings.ties:
+    for relation in shardings.relations:
         dims_of_axis: dict[Any, set[Any]] = {}
         axes_of_factor: dict[str, set[tuple[Any, ...]]] = {}
-        for v, names in zip(tie.values, tie.rule.names, strict=True):
+        for v, names in zip(relation.values, relation.rule.names, strict=True):
             for d, (name, axes) in enumerate(zip(names, shardings[v], strict=True)):
                 for axis in axes:
                     dims_of_axis.setdefault(axis, set()).add((v, d) if name is None else name)

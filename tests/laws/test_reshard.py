@@ -20,7 +20,7 @@ from tests.laws.parts import inside, stacked
 from tests.laws.samples import concrete
 from tests.laws.test_partition import on_all_devices
 from weft.compiler.partition.reshard import Transfer, apply, reshard
-from weft.compiler.partition.rules import Dims, parts_of
+from weft.compiler.partition.rules import Dims, count_shards
 from weft.ir.context import EVALUATION, active
 from weft.ir.types import array_type
 
@@ -74,7 +74,7 @@ def sent(transfers: Sequence[Transfer], shape: Sequence[int], source: State) -> 
 
 
 def part_shape(shape: Sequence[int], dims: Dims) -> list[int]:
-    return [-(-size // parts_of(axes, SIZES)) for size, axes in zip(shape, dims, strict=True)]
+    return [-(-size // count_shards(axes, SIZES)) for size, axes in zip(shape, dims, strict=True)]
 
 
 def gathered(shape: Sequence[int], source: State) -> float:

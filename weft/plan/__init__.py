@@ -26,7 +26,7 @@ from weft.base.text import bytes_text
 from weft.compiler.analysis import MemoryAnalysis, memory_analysis
 from weft.compiler.compile import compile_program
 from weft.compiler.fuse.cost import equation_cost
-from weft.compiler.partition.driver import prepared
+from weft.compiler.partition.driver import prepare
 from weft.compiler.partition.partition import Partitioned, partition
 from weft.compiler.program.ir import Kind, Program
 from weft.compiler.program.overlap import overlap_collectives
@@ -147,7 +147,7 @@ class Staged:
         traced = jit(fun, donate_argnums=donate_argnums).trace(*shapes)
         self.shapes, self.out_tree = shapes, traced.out_tree
         self.constants = len(traced._constants)
-        self.whole, self.jaxpr = traced._jaxpr, prepared(traced._jaxpr)
+        self.whole, self.jaxpr = traced._jaxpr, prepare(traced._jaxpr)
         self.names: tuple[str, ...] = traced._operand_names
         self.donated: tuple[bool, ...] = traced._params.get("donated", ())
 

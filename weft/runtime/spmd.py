@@ -187,7 +187,7 @@ def _partition_and_compile(
 
     @functools.cache
     def partitioned() -> Any:
-        global_jaxpr = driver.prepared(jaxpr)
+        global_jaxpr = driver.prepare(jaxpr)
         if shares is not None:
             named_values = [*zip(args, jaxpr.in_avals, in_dims, strict=True)]
             named_values += [(f"result {i}", t, d) for i, (t, d) in enumerate(zip(jaxpr.out_avals, outs, strict=True))]

@@ -1,9 +1,9 @@
-"""What a jaxpr goes through before it is partitioned: calls opened, composites by their definitions, broadcasts
-explicit. What speaks of meshes stays: `shard_map` and `sharding_constraint`."""
+"""Passes before partitioning: inline calls, replace composites by their definitions, make broadcasts explicit.
+`shard_map` and `sharding_constraint` stay."""
 
 from __future__ import annotations
 
-from weft.compiler.partition.blocks import choose_blocks
+from weft.compiler.partition.updates import choose_blocks
 from weft.compiler.passes.canonicalize import canonicalize
 from weft.compiler.passes.decompose import with_definitions
 from weft.compiler.passes.drop_dead import drop_dead
@@ -18,9 +18,9 @@ from weft.ir.unplaced import drop_placements
 
 @everywhere
 def decompose_operations(jaxpr: Jaxpr) -> Jaxpr:
-    """Replace operations that are defined by others, but for those that partitioning reads."""
-    # The definition of a primitive, not `define` of an equation: a product of complex numbers is split as the
-    # reduction that it is, and each device writes its part in pairs.
+    """Replace operations that are defined by others, except those that the partitioner reads."""
+    # The definition of a primitive, not `define` of an equation: a complex reduction is partitioned as one, and each
+    # device computes its shard in pairs of real numbers.
     return with_definitions(
         jaxpr, lambda e: None if e.primitive.partitions else e.primitive.definition, identities=True
     )
@@ -29,8 +29,9 @@ def decompose_operations(jaxpr: Jaxpr) -> Jaxpr:
 PASSES = (inline, drop_dead, decompose_operations, canonicalize, fold_constants, simplify, choose_blocks, merge_equal)
 
 
-def prepared(jaxpr: Jaxpr) -> Jaxpr:
-    """A jaxpr in the form that is partitioned. What types say of manual axes has been checked and used by now."""
+def prepare(jaxpr: Jaxpr) -> Jaxpr:
+    """Bring a jaxpr to the form that `partition` takes. States along manual axes are dropped from its types: they have
+    been checked by now."""
     jaxpr = drop_placements(jaxpr)
     for function in PASSES:
         jaxpr = function(jaxpr)

@@ -1,8 +1,8 @@
-"""Propagation: from the shardings of some values to those of all, without weighing costs.
+"""Sharding propagation: from the shardings of some values to those of all, without weighing costs.
 
-An axis is given to the dimensions of one factor of an equation where exactly one factor of its operands and results has
-the axis already. Data goes before state: what is only stored split, as parameters and optimizer state are, says how
-values are computed only where the data does not.
+An axis propagates to all dimensions of a factor if exactly one factor of the equation's operands and results has the
+axis already. Data has priority over state: shardings of values that are only stored split, such as parameters and
+optimizer state, propagate only after those of the data.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ from typing import Any
 
 from weft.base.dataclass import dataclass
 from weft.compiler.partition.halo import fits
-from weft.compiler.partition.rules import Dims, Rules, Tie, all_ties, parts_of, whole
+from weft.compiler.partition.rules import Dims, Relation, ShardingRules, count_shards, sharding_relations, whole
 from weft.compiler.partition.uneven import can_split
 from weft.ir.jaxpr import Jaxpr, Var
 
 
 @dataclass(frozen=True)
 class Reason:
-    """Why a dimension of a value is split over an axis: as `source` is; or, if that is None, as somebody `said`."""
+    """Why a dimension of a value is split over an axis: because `source` is, or, without a source, because of an
+    annotation of the kind `said` (argument, result, constraint, shard_map)."""
 
     dim: int
     axis: Any
@@ -27,13 +28,13 @@ class Reason:
     said: str = ""
 
 
-class Ties:
-    """What ties the values of a jaxpr, whatever they are split over: the rules of its equations, its ties with the
-    values of each that may be split, and by value the ties that it is in."""
+class Relations:
+    """Sharding relations of a jaxpr, which do not depend on its shardings: the rules of its equations, all relations
+    with their values and factors, and for each value the indices of its relations."""
 
     def __init__(self, jaxpr: Jaxpr) -> None:
-        self.rules = Rules()
-        self.all = list(all_ties(jaxpr, self.rules))
+        self.rules = ShardingRules()
+        self.all = list(sharding_relations(jaxpr, self.rules))
         self.values = [
             [(v, n) for v, n in zip(t.values, t.rule.names, strict=True) if type(v) is Var] for t in self.all
         ]
@@ -44,20 +45,21 @@ class Ties:
 
 
 class Propagation:
-    """The sharding of every value of a jaxpr, by what is known of some. `stored` are values whose shardings are those
-    of memory: they are looked at last."""
+    """The sharding of every value of a jaxpr, propagated from some. `stored` has the values that are only stored split:
+    these propagate last."""
 
     def __init__(self, jaxpr: Jaxpr, sizes: Mapping[Any, int]) -> None:
         self.jaxpr, self.sizes = jaxpr, sizes
-        found: Ties = jaxpr.memoize("ties", lambda: Ties(jaxpr))  # the same for all that is tried in a search
-        self.rules, self.ties, self._values, self._users = found.rules, found.all, found.values, found.users
+        # Memoized because a search over shardings propagates many times over one jaxpr.
+        found: Relations = jaxpr.memoize("sharding relations", lambda: Relations(jaxpr))
+        self.rules, self.relations, self._values, self._users = found.rules, found.all, found.values, found.users
         self.dims: dict[Var, Dims] = {}
         self.fixed: set[Var] = set()
         self.stored: set[Var] = set()
         self.reasons: dict[Var, list[Reason]] = {}
 
     def fix(self, v: Var, dims: Dims, stored: bool = False, said: str = "argument") -> None:
-        """Say how a value is split, and who says so."""
+        """Fix the sharding of a value; `said` is the kind of annotation for explanations."""
         self.dims[v] = dims
         self.fixed.add(v)
         if stored:
@@ -65,14 +67,14 @@ class Propagation:
         self.reasons[v] = [Reason(d, a, None, said) for d, axes in enumerate(dims) for a in axes]
 
     def begin(self, v: Var, dims: Dims, said: str = "shard_map") -> None:
-        """How a value is split at least, unless somebody has said it already."""
+        """Set the sharding from which propagation of a value starts, unless it has one."""
         if v not in self.dims and any(dims):
             self.dims[v] = dims
             self.reasons[v] = [Reason(d, a, None, said) for d, axes in enumerate(dims) for a in axes]
 
     def run(self) -> None:
-        """Give axes to values until nothing changes: first where dimensions only pass through, then everywhere; first
-        from data, then from what is stored too."""
+        """Propagate axes until nothing changes: first through operations whose dimensions only pass through, then
+        through all; first from data, then from stored values too."""
         for hidden in (self.stored, set()) if self.stored else (set(),):
             for only_passing in (True, False):
                 self._until_stable(hidden, only_passing)
@@ -82,7 +84,7 @@ class Propagation:
         return whole(v.aval) if found is None else found
 
     def _until_stable(self, hidden: set[Var], only_passing: bool) -> None:
-        included = [t.rule.passes or not only_passing for t in self.ties]
+        included = [r.rule.passes or not only_passing for r in self.relations]
         split = [v for v, dims in self.dims.items() if any(dims)]
         waiting = dict.fromkeys(sorted({i for v in split for i in self._users.get(v, ()) if included[i]}))
         while waiting:
@@ -92,7 +94,7 @@ class Propagation:
                     waiting.update((k, None) for k in self._users[v] if included[k])
 
     def _visit(self, i: int, hidden: set[Var]) -> Sequence[Var]:
-        """Give the axes of one tie to all its values; those that changed."""
+        """Propagate the axes of one relation to all its values, and return those that changed."""
         found: dict[Any, dict[str, Var]] = {}
         for v, names in self._values[i]:
             dims = self.dims.get(v)
@@ -104,19 +106,19 @@ class Propagation:
                         found.setdefault(axis, {}).setdefault(name, v)
         changed: list[Var] = []
         if found:
-            tie = self.ties[i]
+            relation = self.relations[i]
             for axis in self.sizes:
                 factors = [*found.get(axis, {}).items()]
-                if len(factors) > 1:  # what pays only by costs is no reason
-                    factors = [(name, v) for name, v in factors if name not in tie.rule.inside]
-                if len(factors) == 1 and axis not in tie.excluded:
-                    self._give(tie, *factors[0], axis, changed)
+                if len(factors) > 1:  # whether to split a factor inside of an operation is a question of costs
+                    factors = [(name, v) for name, v in factors if name not in relation.rule.inside]
+                if len(factors) == 1 and axis not in relation.excluded:
+                    self._give(relation, *factors[0], axis, changed)
         return changed
 
-    def _give(self, tie: Tie, name: str, source: Var, axis: Any, changed: list[Var]) -> None:
-        """Split the dimensions of a factor over one more axis, as `source` is, where that can be."""
-        for k, d in tie.rule.dims[name]:
-            v = tie.values[k]
+    def _give(self, relation: Relation, name: str, source: Var, axis: Any, changed: list[Var]) -> None:
+        """Split the dimensions of a factor over one more axis, as `source` is, if they can be."""
+        for k, d in relation.rule.dims[name]:
+            v = relation.values[k]
             if type(v) is not Var or v in self.fixed:
                 continue
             shape: Any = v.aval.shape  # type: ignore[attr-defined]
@@ -124,15 +126,15 @@ class Propagation:
             if any(axis in axes for axes in dims):
                 continue
             axes = (*dims[d], axis)
-            if len(axes) > 1:  # in the order that the source has
+            if len(axes) > 1:  # in the order of the source
                 theirs = next((own for own in self[source] if axis in own), ())
                 axes = tuple(a for a in theirs if a in axes) if set(axes) <= set(theirs) else axes
-            size = tie.rule.sizes[name]
-            if name in tie.rule.reach:
-                if not fits(tie.rule, name, axes, self.sizes):
+            size = relation.rule.sizes[name]
+            if name in relation.rule.reach:
+                if not fits(relation.rule, name, axes, self.sizes):
                     continue
-            elif size % parts_of(axes, self.sizes) and (
-                name in tie.rule.even or size != shape[d] or not can_split(size, axes, self.sizes)
+            elif size % count_shards(axes, self.sizes) and (
+                name in relation.rule.even or size != shape[d] or not can_split(size, axes, self.sizes)
             ):
                 continue
             self.dims[v] = (*dims[:d], axes, *dims[d + 1 :])

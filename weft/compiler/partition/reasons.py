@@ -1,4 +1,4 @@
-"""What a local jaxpr communicates, and why: which value, for which line, by which shardings."""
+"""The collectives of a local jaxpr, and why each is needed: its value, source line and shardings."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 from weft.base.dataclass import dataclass
 from weft.base.source import Location
 from weft.compiler.partition.propagate import Propagation
-from weft.compiler.partition.rules import Dims, parts_of
+from weft.compiler.partition.rules import Dims, count_shards
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Var, subjaxprs
 
-# Collectives that combine the values of all devices; others bring values to where they are not.
+# Collectives that reduce the values of all devices; the others move values between devices.
 SUMS = ("psum", "pmax", "pmin", "reduce_scatter")
 
 
 @dataclass(frozen=True)
 class Collective:
-    """A collective of a local jaxpr: how many bytes each device sends each time, of which value, for which line, why,
-    and how often."""
+    """A collective of a local jaxpr: the bytes that each device sends in one call, the value and source line that it is
+    for, why it is needed, and how many times it runs."""
 
     kind: str
     axis: Any
@@ -30,17 +30,17 @@ class Collective:
 
     @property
     def total_bytes(self) -> float:
-        """The bytes that each device sends in one run."""
+        """Bytes that each device sends in one run of the program."""
         return self.bytes * self.times
 
     @property
     def line(self) -> str:
-        """The user's line, as `train.py:41`; empty if there is none."""
+        """The user's line, as `train.py:41`; empty if it is not known."""
         return "" if self.source is None else self.source.file_and_line()
 
 
 def wire_bytes(kind: str, local: float, count: int) -> float:
-    """The bytes that a device sends in a collective among `count` devices of an operand with so many bytes."""
+    """Return the bytes that a device sends in a collective among `count` devices on an operand of `local` bytes."""
     match kind:
         case "psum" | "pmax" | "pmin":
             return 2 * local * (count - 1) / count
@@ -55,7 +55,7 @@ def wire_bytes(kind: str, local: float, count: int) -> float:
 
 
 class Reasons:
-    """Explains collectives by what propagation has found. `names` are those of the arguments."""
+    """Explains collectives by the results of propagation. `names` are those of the arguments."""
 
     def __init__(self, shardings: Propagation, names: Sequence[str] = ()) -> None:
         self.shardings = shardings
@@ -63,9 +63,9 @@ class Reasons:
         self._definitions: dict[Var, Equation] | None = None
 
     def written(self, equation: Equation, sizes: Mapping[Any, int], local: float, times: float) -> Collective | None:
-        """A collective that the user has written, on an operand with so many bytes; None if nothing is sent."""
+        """Describe a collective that the user wrote, on an operand of `local` bytes; None if it sends nothing."""
         axes = [a for a in equation.primitive.named_axes(equation.params) if a in sizes]
-        count = wire_bytes(equation.primitive.name, local, parts_of(axes, sizes))
+        count = wire_bytes(equation.primitive.name, local, count_shards(axes, sizes))
         if not count:
             return None
         axis = axes[0] if len(axes) == 1 else tuple(axes)
@@ -74,7 +74,7 @@ class Reasons:
         return Collective(equation.primitive.name, axis, count, self.name(operand), equation.source, reason, times)
 
     def name(self, a: Atom) -> str:
-        """A value in words: an argument by its name, another by what it is the result of."""
+        """Describe a value: an argument by its name, any other by the operation that computes it."""
         found = self.names.get(a)
         if found is not None:
             return f"{found}: {a.aval.short()}"
@@ -88,7 +88,7 @@ class Reasons:
         return self._definitions.get(a)  # type: ignore[arg-type]
 
     def origin(self, v: Var, axis: Any) -> str:
-        """What a value is split over an axis by, followed back to who has said it: `x (argument)`."""
+        """Return the annotation from which a value's split over an axis was propagated: `x (argument)`."""
         seen: set[Var] = set()
         while v not in seen:
             seen.add(v)
@@ -107,7 +107,7 @@ class Reasons:
         return v.aval.short() if equation is None else operation(equation)
 
     def because(self, kind: str, axis: Any, v: Var, dst: Dims, equation: Equation | None, reason: str) -> str:
-        """Why a collective over an axis is there. `reason` says who wants the value, which is to be split as `dst`."""
+        """Explain a collective over an axis. `reason` says what needs the value split as `dst`."""
         if kind in SUMS:
             origin = "" if equation is None else self._among(equation, equation.invars, v, axis)
             return f"{reason}{f': {origin}' if origin else ''}"
@@ -120,19 +120,19 @@ class Reasons:
         return text
 
     def reads(self, axis: Any, a: Atom, equation: Equation, what: str) -> str:
-        """Why neighbours along an axis send the edges of their parts of an operand."""
+        """Explain why neighbours along an axis exchange the edges of their shards of an operand."""
         split = f"{self._split(self._short(a), a, axis)}; " if type(a) is Var else ""
         return f"{split}{operation(equation)} reads {what}"
 
     def _among(self, equation: Equation, values: Sequence[Atom], v: Var, axis: Any) -> str:
-        """Which other value of an equation is split over an axis, and by what."""
+        """Describe another value of an equation that is split over an axis, and why it is."""
         for a in values:
             if a is not v and type(a) is Var and any(axis in axes for axes in self.shardings[a]):
                 return self._split("its result" if a in equation.outvars else self._short(a), a, axis)
         return ""
 
     def _split(self, name: str, v: Var, axis: Any) -> str:
-        """`w is stored split over d (argument)`, `h is split over d by x (argument)`."""
+        """Format `w is stored split over d (argument)` or `h is split over d by x (argument)`."""
         by, own = self.origin(v, axis), f"{self._short(v)} ("
         text = f"{name} is {'stored ' if v in self.shardings.stored else ''}split over {axis}"
         if by.startswith(own):
@@ -148,12 +148,12 @@ def _define(jaxpr: Jaxpr, found: dict[Var, Equation]) -> None:
 
 
 def operation(equation: Equation) -> str:
-    """`tanh at model.py:40`."""
+    """Format an operation with its source line: `tanh at model.py:40`."""
     at = "" if equation.source is None else f" at {equation.source.file_and_line()}"
     return f"{equation.primitive.name}{at}"
 
 
 def spec_text(dims: Dims) -> str:
-    """`P('x', None)`."""
+    """Format a sharding: `P('x', None)`."""
     entries = [repr(axes[0] if len(axes) == 1 else axes) if axes else "None" for axes in dims]
     return f"P({', '.join(entries)})"

@@ -1,4 +1,4 @@
-"""From one sharding of a value to another: which collectives, how many bytes, and the operations themselves."""
+"""Resharding: the collectives that change the sharding of a value, their bytes, and the operations themselves."""
 
 from __future__ import annotations
 
@@ -19,29 +19,35 @@ from weft.primitives.movement.slicing import dynamic_slice, slice as slice_
 from weft.primitives.reduction.reduce_other import reduce_and, reduce_or, reduce_prod, reduce_xor
 from weft.sharding.routes import local_elements, route
 
-# Collectives that combine the parts of all devices; for other reductions the parts are gathered and then reduced.
+# All-reduces; for other reductions the values of all devices are gathered and then reduced.
 ALL_REDUCE = {"sum": collectives.psum, "max": collectives.pmax, "min": collectives.pmin}
 REDUCE = {"prod": reduce_prod, "and": reduce_and, "or": reduce_or, "xor": reduce_xor}
 
 
 @dataclass(frozen=True)
 class Transfer:
-    """One collective (or, as a device takes its part of what it has, a slice) over an axis. `dim` is the dimension that
-    is gathered, scattered or sliced, `source` the one that an exchange takes the axis from. What is gathered for a
-    `reduction` is reduced at once. What is sliced is made longer first, to a `multiple`. After an `inner` one of
-    several that belong together parts are not those of a sharding."""
+    """One step of a resharding over an axis: a collective, or the slice of a device's own shard.
+
+    Attributes:
+        dim: the dimension that is gathered, scattered or sliced.
+        source: the dimension from which an all-to-all takes the axis.
+        bytes: the bytes that each device sends.
+        reduction: the reduction of what an all-gather gathers, "" if none.
+        multiple: the dimension is extended to a multiple of this before it is sliced.
+        inner: whether more steps follow before values are shards of some sharding again.
+    """
 
     kind: str
     axis: Any
     dim: int = -1
     source: int = -1
-    bytes: float = 0.0  # that one device sends
+    bytes: float = 0.0
     reduction: str = ""
     multiple: int = 1
     inner: bool = False
 
     def after(self, dims: Dims) -> Dims:
-        """How a value is split after a gather, an exchange or a slice."""
+        """Return how a value is split after an all-gather, an all-to-all or a slice."""
         axes = [list(own) for own in dims]
         if self.kind == "all_gather":
             axes[self.dim].remove(self.axis)
@@ -55,8 +61,16 @@ class Transfer:
 def reshard(
     aval: Any, src: Dims, dst: Dims, sizes: Mapping[Any, int], unreduced: Sequence[Any] = (), how: str = "sum"
 ) -> list[Transfer]:
-    """The collectives that bring a value, of this whole type, from one sharding to another. Over `unreduced` axes the
-    parts of the devices are still to be combined."""
+    """Plan the collectives that bring a value from one sharding to another.
+
+    Args:
+        aval: the type of the whole value.
+        src: how it is split.
+        dst: how it is split after.
+        sizes: sizes of the mesh axes.
+        unreduced: the axes along which devices have partial results, which are combined.
+        how: the reduction that combines them.
+    """
     if src == dst and not unreduced:
         return []
     item = dtypes.storage(aval.dtype).itemsize
@@ -77,8 +91,8 @@ def reshard(
 
 
 def apply(x: Any, transfers: Sequence[Transfer], sizes: Mapping[Any, int], shape: Sequence[int]) -> Any:
-    """The value of a whole `shape` after the collectives, which are bound under the active trace. Dimensions are made
-    longer where they do not split evenly, and end where they should when they are whole again."""
+    """Bind the collectives of a resharding under the active trace. `shape` is that of the whole value: dimensions that
+    do not split evenly are extended, and truncated when they are whole again."""
     for transfer in transfers:
         axis, n, dim = transfer.axis, sizes[transfer.axis], transfer.dim
         if transfer.kind in ("psum", "pmax", "pmin"):
@@ -87,38 +101,38 @@ def apply(x: Any, transfers: Sequence[Transfer], sizes: Mapping[Any, int], shape
             x = collectives.all_gather(x, axis_name=axis, axis_size=n, all_gather_dimension=0, tiled=False)
             x = REDUCE[transfer.reduction](x, axes=(0,))
         elif transfer.kind == "reduce_scatter":
-            x = lengthened(x, dim, n)
+            x = extend(x, dim, n)
             x = collectives.reduce_scatter(x, axis_name=axis, axis_size=n, scatter_dimension=dim, tiled=True)
         elif transfer.kind == "all_gather":
             x = collectives.all_gather(x, axis_name=axis, axis_size=n, all_gather_dimension=dim, tiled=True)
-            x = shortened(x, dim, shape[dim])
+            x = truncate(x, dim, shape[dim])
         elif transfer.kind == "all_to_all":
-            x = exchange(lengthened(x, dim, n), axis, n, split=dim, concat=transfer.source)
-            x = shortened(x, transfer.source, shape[transfer.source])
+            x = exchange(extend(x, dim, n), axis, n, split=dim, concat=transfer.source)
+            x = truncate(x, transfer.source, shape[transfer.source])
         else:
-            x = own_part(lengthened(x, dim, transfer.multiple), axis, n, dim)
+            x = own_part(extend(x, dim, transfer.multiple), axis, n, dim)
     return x
 
 
 def exchange(x: Any, axis: Any, size: int, split: int, concat: int) -> Any:
-    """The parts of dimension `split` go to their devices, and what arrives is put together along `concat`."""
+    """Send the shards of dimension `split` to their devices, and concatenate what arrives along `concat`."""
     x = split_dim(x, split, size)
     x = collectives.all_to_all(x, axis_name=axis, axis_size=size, split_axis=split, concat_axis=concat)
     return merge_dims(x, concat)
 
 
-def lengthened(x: Any, dim: int, count: int) -> Any:
-    """A value whose dimension splits evenly into parts. What is beyond its end has no meaning: it is the beginning, so
-    that nothing is computed of other numbers than those that are there."""
+def extend(x: Any, dim: int, count: int) -> Any:
+    """Extend a dimension to a multiple of `count`. The new elements have no meaning: they repeat the first ones, so
+    that no operation sees a number that the value does not have."""
     size = x.shape[dim]
     missing = -size % count
     if not missing:
         return x
-    return shortened(concatenate(*[x] * -(-(size + missing) // size), dimension=dim), dim, size + missing)
+    return truncate(concatenate(*[x] * -(-(size + missing) // size), dimension=dim), dim, size + missing)
 
 
-def shortened(x: Any, dim: int, size: int) -> Any:
-    """A value without what is beyond the end of a dimension."""
+def truncate(x: Any, dim: int, size: int) -> Any:
+    """Truncate a dimension to `size` elements."""
     if x.shape[dim] <= size:
         return x
     limits = tuple(size if d == dim else n for d, n in enumerate(x.shape))
@@ -126,7 +140,7 @@ def shortened(x: Any, dim: int, size: int) -> Any:
 
 
 def own_part(x: Any, axis: Any, size: int, dim: int) -> Any:
-    """The part of a dimension that belongs to this device."""
+    """Slice this device's shard of a dimension."""
     shape = list(x.shape)
     shape[dim] //= size
     start = mul(collectives.axis_index(axis_name=axis), np.int32(shape[dim]))

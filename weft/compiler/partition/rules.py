@@ -1,5 +1,5 @@
-"""How the dimensions of an equation's operands and results belong together, and how the values of bodies are tied to
-the operands and results of loops, branches and `shard_map`."""
+"""Sharding rules of equations (the factors that dimensions of operands and results share), and the relations between
+values of bodies and the operands and results of loops, conditionals and `shard_map`."""
 
 from __future__ import annotations
 
@@ -21,35 +21,47 @@ from weft.sharding.halo import Reach
 # The axes that each dimension of a value is split over, the major one first.
 Dims = tuple[tuple[Any, ...], ...]
 
-# Reductions over a split dimension that collectives finish.
+# Reductions over a split dimension that a collective completes.
 COMBINED = ("sum", "max", "min", "prod", "and", "or", "xor")
 
 
-def rank_of(aval: Any) -> int:
+def get_rank(aval: Any) -> int:
+    """Return the number of dimensions of a type: 0 unless it is an array."""
     return len(aval.shape) if isinstance(aval, ArrayType) else 0
 
 
 def whole(aval: Any) -> Dims:
-    """A value that is not split."""
-    return ((),) * rank_of(aval)
+    """Return the sharding of a value that is not split."""
+    return ((),) * get_rank(aval)
 
 
-def parts_of(axes: Sequence[Any], sizes: Mapping[Any, int]) -> int:
-    """Into how many parts some axes split."""
+def count_shards(axes: Sequence[Any], sizes: Mapping[Any, int]) -> int:
+    """Return the number of shards into which axes split a dimension."""
     if len(axes) == 1:
         return sizes[axes[0]]
     return math.prod([sizes[a] for a in axes])
 
 
 def local_shape(shape: Sequence[Any], dims: Dims, sizes: Mapping[Any, int]) -> tuple[Any, ...]:
-    """The shape of one part; those of dimensions that do not split evenly are rounded up."""
-    return tuple([-(-d // parts_of(axes, sizes)) if axes else d for d, axes in zip(shape, dims, strict=True)])
+    """Return the shape of one shard; dimensions that do not split evenly are rounded up."""
+    return tuple([-(-d // count_shards(axes, sizes)) if axes else d for d, axes in zip(shape, dims, strict=True)])
 
 
 @dataclass(frozen=True, eq=False)
-class Rule:
-    """The factor of each dimension of operands and results, the sizes of factors, how factors that results do not have
-    are combined, and those that the operation handles by itself. Equations that are alike share one."""
+class ShardingRule:
+    """The factors of an operation (those of Shardy's sharding rules). Equal equations share one.
+
+    Attributes:
+        names: the factor of each dimension of operands and results, None where it must be whole.
+        operands: the number of operands.
+        combine: the reduction over each factor that results do not have.
+        sizes: the sizes of factors.
+        inside: factors along which the operation communicates by itself, with the number of slices that it sends.
+        reason: why dimensions must be whole.
+        passes: whether dimensions only pass through.
+        even: factors that must be split evenly.
+        reach: factors with halos, with the elements that each operand reads around its own.
+    """
 
     names: tuple[Names, ...]
     operands: int
@@ -57,26 +69,28 @@ class Rule:
     sizes: Mapping[str, int] = field(default_factory=dict)
     inside: Mapping[str, int] = field(default_factory=dict)
     reason: str = ""
-    passes: bool = False  # whether dimensions only pass through
-    even: frozenset[str] = frozenset()  # the factors that must be split evenly
-    reach: Mapping[str, Sequence[Reach | None]] = field(default_factory=dict)  # those with halos
+    passes: bool = False
+    even: frozenset[str] = frozenset()
+    reach: Mapping[str, Sequence[Reach | None]] = field(default_factory=dict)
 
     @cached_property
     def operand_names(self) -> tuple[Names, ...]:
+        """Factors of the dimensions of operands."""
         return self.names[: self.operands]
 
     @cached_property
     def result_names(self) -> tuple[Names, ...]:
+        """Factors of the dimensions of results."""
         return self.names[self.operands :]
 
     @cached_property
     def results(self) -> frozenset[str | None]:
-        """The factors of results."""
+        """All factors of results."""
         return frozenset(n for names in self.result_names for n in names)
 
     @cached_property
     def dims(self) -> Mapping[str, Sequence[tuple[int, int]]]:
-        """The dimensions of each factor: of which operand or result, and which."""
+        """Dimensions of each factor, as (index of the operand or result, dimension)."""
         found: dict[str, list[tuple[int, int]]] = {}
         for i, names in enumerate(self.names):
             for d, name in enumerate(names):
@@ -85,54 +99,55 @@ class Rule:
         return found
 
     def sums(self, chosen: Mapping[str, tuple[Any, ...]]) -> tuple[list[Any], str]:
-        """The axes over which results are still to be combined where factors are split so, and how."""
+        """Return the axes over which results are unreduced if factors are split so, and the reduction."""
         factors = [f for f, own in chosen.items() if own and f in self.combine and f not in self.results]
         if not factors:
             return [], "sum"
         hows = {self.combine[f] for f in factors}
-        assert len(hows) < 2, f"parts are to be combined by {hows}"
+        assert len(hows) < 2, f"partial results must be combined by one reduction, got {hows}"
         return [a for f in factors for a in chosen[f]], hows.pop()
 
     def why_whole(self, operand: int) -> str:
-        """Why an operand must be whole in some dimensions, if the primitive says so."""
+        """Explain why an operand must be whole in some dimensions, if the primitive says so."""
         return f": {self.reason}" if self.reason and None in self.names[operand] else ""
 
 
-class Rules:
-    """The rules of equations, each found once."""
+class ShardingRules:
+    """Sharding rules of equations, memoized by equation and by what rules depend on."""
 
     def __init__(self) -> None:
-        self._of: dict[Any, Rule] = {}
-        self._alike: dict[Any, Rule] = {}
+        self._of: dict[Any, ShardingRule] = {}
+        self._alike: dict[Any, ShardingRule] = {}
 
-    def __getitem__(self, equation: Equation) -> Rule:
+    def __getitem__(self, equation: Equation) -> ShardingRule:
         found = self._of.get(equation)
         if found is None:
-            found = self._of[equation] = self._shared(equation)
+            found = self._of[equation] = self._lookup(equation)
         return found
 
-    def _shared(self, equation: Equation) -> Rule:
+    def _lookup(self, equation: Equation) -> ShardingRule:
         types = tuple([v.aval for v in (*equation.invars, *equation.outvars)])
         try:
             key = (equation.primitive, types, params_key(equation.params))
         except TypeError:  # a parameter that cannot be compared
-            return rule_of(equation)
+            return make_rule(equation)
         found = self._alike.get(key)
         if found is None:
-            found = self._alike[key] = rule_of(equation)
+            found = self._alike[key] = make_rule(equation)
         return found
 
 
-def rule_of(equation: Equation) -> Rule:
-    """The rule of an operation: its primitive's axis factors, without those whose reduction no collective finishes."""
+def make_rule(equation: Equation) -> ShardingRule:
+    """Make the rule of an operation from its primitive's axis factors, without those whose reduction no collective
+    completes."""
     types = [a.aval for a in equation.invars]
     primitive: Any = equation.primitive
     values = (*equation.invars, *equation.outvars)
     rule = primitive.factors
     factors = None if isinstance(rule, MissingRule) else rule(*[t.plain for t in types], **equation.params)
     if factors is None:
-        names: tuple[Names, ...] = tuple((None,) * rank_of(v.aval) for v in values)
-        return Rule(names, len(types), reason=rule.reason if isinstance(rule, MissingRule) else "")
+        names: tuple[Names, ...] = tuple((None,) * get_rank(v.aval) for v in values)
+        return ShardingRule(names, len(types), reason=rule.reason if isinstance(rule, MissingRule) else "")
     found = {n for group in factors.results for n in group}
     lost = {
         n
@@ -152,60 +167,62 @@ def rule_of(equation: Equation) -> Rule:
     passes = primitive.pointwise or primitive.copies == "all"
     even = frozenset(n for n in (*factors.inside, *factors.sizes) if n not in factors.reach)
     inside, reach = factors.inside, factors.reach
-    return Rule(names, len(types), factors.combine, sizes, inside, factors.reason, passes, even, reach)
+    return ShardingRule(names, len(types), factors.combine, sizes, inside, factors.reason, passes, even, reach)
 
 
-class Tie(NamedTuple):
-    """A rule between some values, which says nothing of some axes."""
+class Relation(NamedTuple):
+    """Values whose dimensions with the same factor are split alike, but for the `excluded` axes."""
 
     values: tuple[Atom, ...]
-    rule: Rule
+    rule: ShardingRule
     excluded: frozenset[Any] = frozenset()
 
 
-def tie(*values: Atom, skip: Sequence[int] = (), excluded: frozenset[Any] = frozenset()) -> Tie:
-    """Values that are split alike; those in `skip` have one more dimension at the front, which is whole."""
+def relate(*values: Atom, skip: Sequence[int] = (), excluded: frozenset[Any] = frozenset()) -> Relation:
+    """Relate values that are split alike; those in `skip` have one more leading dimension, which is whole."""
     names: list[Names] = []
     sizes: dict[str, int] = {}
     for i, v in enumerate(values):
         front: Names = (None,) if i in skip else ()
-        own = tuple(f"d{k}" for k in range(rank_of(v.aval) - len(front)))
+        own = tuple(f"d{k}" for k in range(get_rank(v.aval) - len(front)))
         names.append((*front, *own))
         for name, size in zip(own, v.aval.shape[len(front) :] if own else (), strict=True):  # type: ignore[attr-defined]
             sizes[name] = math.gcd(sizes.get(name, 0), size)
-    return Tie(tuple(values), Rule(tuple(names), len(values), sizes=sizes, passes=True), excluded)
+    return Relation(tuple(values), ShardingRule(tuple(names), len(values), sizes=sizes, passes=True), excluded)
 
 
-def all_ties(jaxpr: Jaxpr, rules: Rules) -> Iterator[Tie]:
-    """What ties the values of all equations in order, those of bodies too, and bodies to what they are for."""
+def sharding_relations(jaxpr: Jaxpr, rules: ShardingRules) -> Iterator[Relation]:
+    """Yield the sharding relations of a jaxpr: the rules of its equations and of those in bodies, in order, and the
+    relations between values of bodies and the operands and results of the equations that run them."""
     for equation in jaxpr.eqns:
         primitive = equation.primitive
         if primitive is shard_map:
             body, manual = equation.params["jaxpr"], equation.params["manual_axes"]
             for a, v in zip(equation.invars, body.invars, strict=True):
-                yield tie(a, v, excluded=manual)
-            yield from all_ties(body, rules)
+                yield relate(a, v, excluded=manual)
+            yield from sharding_relations(body, rules)
             for a, v in zip(body.outvars, equation.outvars, strict=True):
-                yield tie(a, v, excluded=manual)
+                yield relate(a, v, excluded=manual)
         elif primitive.higher_order:
-            yield from carried_ties(equation, rules)
+            yield from body_relations(equation, rules)
         else:
-            yield Tie((*equation.invars, *equation.outvars), rules[equation])
+            yield Relation((*equation.invars, *equation.outvars), rules[equation])
 
 
-def carried_ties(equation: Equation, rules: Rules) -> Iterator[Tie]:
+def body_relations(equation: Equation, rules: ShardingRules) -> Iterator[Relation]:
+    """Yield the relations of a loop or a conditional and of its bodies."""
     primitive: Any = equation.primitive
-    carried = primitive.body_map(equation.params)
-    for body, arguments in zip(carried.bodies, carried.arguments, strict=True):
+    mapping = primitive.body_map(equation.params)
+    for body, arguments in zip(mapping.bodies, mapping.arguments, strict=True):
         for v, i in zip(body.invars, arguments, strict=True):
             if i is not None:
                 operand = equation.invars[i if i >= 0 else ~i]
-                yield tie(operand, v, skip=(0,) if i < 0 else ())
-    for body in carried.bodies:
-        yield from all_ties(body, rules)
-    for body_index, argument, result in carried.carries:
-        body = carried.bodies[body_index]
-        yield tie(body.invars[argument], body.outvars[result])
-    for v, sources in zip(equation.outvars, carried.results, strict=True):
+                yield relate(operand, v, skip=(0,) if i < 0 else ())
+    for body in mapping.bodies:
+        yield from sharding_relations(body, rules)
+    for body_index, argument, result in mapping.carries:
+        body = mapping.bodies[body_index]
+        yield relate(body.invars[argument], body.outvars[result])
+    for v, sources in zip(equation.outvars, mapping.results, strict=True):
         for body_index, result, stacked in sources:
-            yield tie(carried.bodies[body_index].outvars[result], v, skip=(1,) if stacked else ())
+            yield relate(mapping.bodies[body_index].outvars[result], v, skip=(1,) if stacked else ())

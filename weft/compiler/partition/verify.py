@@ -1,9 +1,9 @@
-"""What holds for every partitioned jaxpr: of the state of each value while it is made, and of the local jaxpr itself.
+"""Verification of partitioned jaxprs: of the sharding of each value during partitioning, and of the local jaxpr.
 
-The local jaxpr is looked at without a word of how it was made: along which axes may a value differ between devices?
-What all devices get from a collective is the same for them; what is computed from values that are the same is the same.
-So a result that is whole along an axis and could differ along it is an error, as is a collective in a loop or a branch
-whose predicate could differ between the devices that would have to meet there.
+The local jaxpr is analysed without knowledge of how it was made: along which axes may a value differ between devices?
+Results of all-reduces and all-gathers are equal on all devices, and so is what is computed from equal values. A result
+that is replicated along an axis but could differ along it is an error, as is a collective in a loop or a conditional
+whose predicate could differ between the devices that take part in it.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from weft.base.errors import InternalError
-from weft.compiler.partition.readings import SUM, Reader, UnreadableError, described, fits, reading_of
-from weft.compiler.partition.rules import Dims, Rule, local_shape
+from weft.compiler.partition.rules import Dims, ShardingRule, local_shape
+from weft.compiler.partition.shard_states import SUM, NoStateError, StateAnalysis, describe, fits, get_state
 from weft.compiler.partition.uneven import can_split
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Var, subjaxprs
 from weft.ir.printer import equation_text
@@ -26,7 +26,7 @@ NOWHERE: Axes = frozenset()
 
 
 def fail(what: str, equation: Equation | None = None) -> None:
-    """An error in what the partitioner made."""
+    """Raise the error of a wrongly partitioned program."""
     where = "" if equation is None else f"\nfor {equation_text(equation)}"
     raise InternalError(f"The partitioned program is wrong. {what}{where}")
 
@@ -37,7 +37,7 @@ def fail(what: str, equation: Equation | None = None) -> None:
 def check_axes(
     v: Var, dims: Dims, unreduced: Sequence[Any], sizes: Mapping[Any, int], equation: Equation | None = None
 ) -> None:
-    """A value uses axes of the mesh, each of them once: in one dimension, or unreduced."""
+    """Raise unless a value uses axes of the mesh, each of them once: in one dimension, or unreduced."""
     used = [*(a for axes in dims for a in axes), *unreduced]
     for axis in used:
         if axis not in sizes:
@@ -49,7 +49,8 @@ def check_axes(
 def check_value(
     v: Var, dims: Dims, unreduced: Sequence[Any], local: Any, sizes: Mapping[Any, int], equation: Equation | None
 ) -> None:
-    """Along an axis a value is split in one dimension, or unreduced, or neither; its part has the shape of a part."""
+    """Raise unless a value is split in one dimension along each axis, or unreduced, or neither, and its local value has
+    the shape of a shard."""
     if not isinstance(v.aval, ArrayType):
         return
     check_axes(v, dims, unreduced, sizes, equation)
@@ -58,14 +59,14 @@ def check_value(
             fail(f"{v.aval.short()} cannot be split evenly: {dims}.", equation)
     expected = local_shape(v.aval.shape, dims, sizes)
     if local.shape != expected or local.dtype != v.aval.dtype:
-        fail(f"A part of {v.aval.short()}, which is split as {dims}, is {local.short()}.", equation)
+        fail(f"A shard of {v.aval.short()}, split as {dims}, must have its shape; got {local.short()}.", equation)
 
 
 def check_operation(
-    equation: Equation, rule: Rule, chosen: Mapping[str, tuple[Any, ...]], unreduced: Sequence[Any]
+    equation: Equation, rule: ShardingRule, chosen: Mapping[str, tuple[Any, ...]], unreduced: Sequence[Any]
 ) -> None:
-    """An operation is split along each axis once, along factors that it has, and over no axis that an operand is
-    unreduced over."""
+    """Raise unless an operation is split over each axis once, along factors that it has, and over no axis over which an
+    operand is unreduced."""
     used = [a for axes in chosen.values() for a in axes]
     for axis in used:
         if used.count(axis) > 1:
@@ -87,14 +88,22 @@ def verify_local(
     results: Sequence[Any],
     sizes: Mapping[Any, int],
     manual: Axes = NOWHERE,
-    terms: Sequence[Axes] = (),
+    unreduced: Sequence[Axes] = (),
 ) -> None:
-    """Check the jaxpr of one device, whose arguments and results are split so. `results` are the types of the whole.
-    Along `manual` axes results are as the user says they are. `terms` are the axes along which the parts of a result
-    are the terms of a sum."""
+    """Raise unless the jaxpr of one device computes shards of the results.
+
+    Args:
+        jaxpr: the local jaxpr.
+        in_dims: how its arguments are split.
+        out_dims: how its results are split.
+        results: the types of the whole results.
+        sizes: sizes of the mesh axes.
+        manual: axes along which the user is responsible for the results.
+        unreduced: for each result, the axes along which devices have partial sums.
+    """
     verify(jaxpr)
     axes_of = lambda dims: frozenset(a for axes in dims for a in axes)
-    for axis in named_axes(jaxpr):
+    for axis in collective_axes(jaxpr):
         if axis not in sizes:
             fail(f"It communicates over {axis!r}, which the mesh {dict(sizes)} does not have.")
     found = differences(jaxpr, [axes_of(dims) for dims in in_dims], manual)
@@ -104,34 +113,34 @@ def verify_local(
             fail(f"Result {i} may differ between devices along {sorted(map(str, wrong))}, but is split as {dims}.")
     for axis in sizes:
         if axis not in manual:
-            check_readings(jaxpr, in_dims, out_dims, axis, [axis in own for own in terms])
+            check_states(jaxpr, in_dims, out_dims, axis, [axis in own for own in unreduced])
     for i, (v, t, dims) in enumerate(zip(jaxpr.outvars, results, out_dims, strict=True)):
         local: Any = v.aval
         if isinstance(t, ArrayType) and local.shape != local_shape(t.shape, dims, sizes):
-            fail(f"Result {i} is {local.short()}, where a part of {t.short()}, split as {dims}, is wanted.")
+            fail(f"Result {i} must be a shard of {t.short()}, split as {dims}; got {local.short()}.")
 
 
-def check_readings(
-    jaxpr: Jaxpr, in_dims: Sequence[Dims], out_dims: Sequence[Dims], axis: Any, terms: Sequence[bool] = ()
+def check_states(
+    jaxpr: Jaxpr, in_dims: Sequence[Dims], out_dims: Sequence[Dims], axis: Any, unreduced: Sequence[bool] = ()
 ) -> None:
-    """Check that along an axis all values are parts of something, and results those that are wanted; those marked in
-    `terms` are terms of a sum."""
+    """Raise unless all values have a state along an axis, and results that of their sharding; those marked in
+    `unreduced` may be partial sums."""
     pairs = zip(jaxpr.invars, in_dims, strict=True)
-    arguments = [frozenset({reading_of(d, axis)}) if isinstance(v.aval, ArrayType) else None for v, d in pairs]
+    arguments = [frozenset({get_state(d, axis)}) if isinstance(v.aval, ArrayType) else None for v, d in pairs]
     try:
-        found = Reader(axis).results(jaxpr, arguments)
-    except UnreadableError as error:
+        found = StateAnalysis(axis).results(jaxpr, arguments)
+    except NoStateError as error:
         fail(str(error), error.equation)
-    for i, (readings, dims) in enumerate(zip(found, out_dims, strict=True)):
-        wanted = reading_of(dims, axis)
-        if not fits(readings, wanted) and not (i < len(terms) and terms[i] and fits(readings, SUM)):
-            told = described(frozenset({wanted}))
-            fail(f"Along {axis!r} result {i} is {described(readings)}, where {told} is wanted.")
+    for i, (states, dims) in enumerate(zip(found, out_dims, strict=True)):
+        wanted = get_state(dims, axis)
+        if not fits(states, wanted) and not (i < len(unreduced) and unreduced[i] and fits(states, SUM)):
+            expected = describe(frozenset({wanted}))
+            fail(f"Along {axis!r} result {i} must be {expected}; got {describe(states)}.")
 
 
 def differences(jaxpr: Jaxpr, arguments: Sequence[Axes], manual: Axes = NOWHERE) -> list[Axes]:
-    """The axes along which each result may differ between devices. Where devices meet along `manual` axes is the user's
-    affair."""
+    """Return the axes along which each result may differ between devices. Collectives over `manual` axes are not
+    checked: the user is responsible for them."""
     known: dict[Var, Axes] = dict(zip(jaxpr.invars, arguments, strict=True))
 
     def of(atom: Atom) -> Axes:
@@ -149,18 +158,18 @@ def differences(jaxpr: Jaxpr, arguments: Sequence[Axes], manual: Axes = NOWHERE)
 
 
 def through_bodies(equation: Equation, operands: Sequence[Axes], manual: Axes) -> list[Axes]:
-    """The same for a loop or a branch: carries are looked at until nothing changes."""
+    """Return `differences` of a loop or a conditional, by iterating over its carries until nothing changes."""
     primitive: Any = equation.primitive
-    carried = primitive.body_map(equation.params)
-    arguments = [[NOWHERE if i is None else operands[i if i >= 0 else ~i] for i in own] for own in carried.arguments]
-    used = {i if i >= 0 else ~i for own in carried.arguments for i in own if i is not None}
+    mapping = primitive.body_map(equation.params)
+    arguments = [[NOWHERE if i is None else operands[i if i >= 0 else ~i] for i in own] for own in mapping.arguments]
+    used = {i if i >= 0 else ~i for own in mapping.arguments for i in own if i is not None}
     decides = NOWHERE.union(*(axes for i, axes in enumerate(operands) if i not in used))
     while True:
-        results = [differences(b, own, manual) for b, own in zip(carried.bodies, arguments, strict=True)]
+        results = [differences(b, own, manual) for b, own in zip(mapping.bodies, arguments, strict=True)]
         before = [list(own) for own in arguments]
-        for b, argument, result in carried.carries:
-            operand = carried.arguments[b][argument]
-            for k, own in enumerate(carried.arguments):  # a carry is an argument of all bodies that have this operand
+        for b, argument, result in mapping.carries:
+            operand = mapping.arguments[b][argument]
+            for k, own in enumerate(mapping.arguments):  # a carry is an argument of all bodies that have this operand
                 if operand is None and k != b:
                     continue
                 for j, i in enumerate(own):
@@ -168,27 +177,27 @@ def through_bodies(equation: Equation, operands: Sequence[Axes], manual: Axes) -
                         arguments[k][j] = arguments[k][j] | results[b][result]
         if arguments == before:
             break
-    decides = decides.union(*(axes for b in carried.predicates for axes in results[b]))
-    meeting = {a for body in carried.bodies for a in named_axes(body) if a not in manual}
+    decides = decides.union(*(axes for b in mapping.predicates for axes in results[b]))
+    meeting = {a for body in mapping.bodies for a in collective_axes(body) if a not in manual}
     if meeting & decides:
         fail(
-            f"Devices meet along {sorted(map(str, meeting & decides))} in {primitive.name}, whose predicate may differ"
-            " between them: some would wait for ever.",
+            f"The predicate of {primitive.name} must be equal on all devices along"
+            f" {sorted(map(str, meeting & decides))}: its body has collectives over them, in which some devices would wait for ever.",
             equation,
         )
-    return [decides.union(*(results[b][i] for b, i, _ in sources)) for sources in carried.results]
+    return [decides.union(*(results[b][i] for b, i, _ in sources)) for sources in mapping.results]
 
 
-def named_axes(jaxpr: Jaxpr) -> Iterator[Any]:
-    """The axes that devices meet along, in bodies too."""
+def collective_axes(jaxpr: Jaxpr) -> Iterator[Any]:
+    """Yield the axes of collectives, in bodies too."""
     for equation in jaxpr.eqns:
-        if equation.invars:  # to know the own position nobody is needed
+        if equation.invars:  # `axis_index` has no operand and sends nothing
             yield from equation.primitive.named_axes(equation.params)
         for body in subjaxprs(equation.params):
-            yield from named_axes(body)
+            yield from collective_axes(body)
 
 
 def manual_axes(jaxpr: Jaxpr) -> Axes:
-    """The axes that `shard_map`s of a jaxpr are over."""
+    """Return the manual axes of all `shard_map`s in a jaxpr."""
     own = NOWHERE.union(*(e.params["manual_axes"] for e in jaxpr.eqns if e.primitive is shard_map))
     return own.union(*(manual_axes(body) for e in jaxpr.eqns for body in subjaxprs(e.params)))

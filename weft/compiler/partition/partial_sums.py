@@ -1,4 +1,4 @@
-"""Values that are unreduced where a program ends: what each device has to add."""
+"""Results of a program that stay unreduced: the partial sum of each device."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from weft.primitives.elementwise.select import select_n
 from weft.primitives.movement.shape import broadcast_in_dim, reshape
 
 
-def first_term(x: Any, axes: Sequence[Any], count: int) -> Any:
-    """A value on the first device along some axes, and zeros on the others; with so many dimensions of size 1 more."""
+def partial_sum_on_first(x: Any, axes: Sequence[Any], count: int) -> Any:
+    """Make a value a partial sum on the first device along some axes, and zeros on the others, with `count` further
+    leading dimensions of size 1."""
     zeros = broadcast_in_dim(np.zeros((), dtypes.storage(x.dtype)), shape=x.shape, broadcast_dimensions=())
     for axis in axes:
         x = select_n(eq(collectives.axis_index(axis_name=axis), np.int32(0)), zeros, x)

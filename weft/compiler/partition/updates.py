@@ -1,5 +1,5 @@
-"""Blocks that are written at known indices, as `x.at[1:-1].set(y)` does: where a block is most of an array, it is
-padded and the elements are chosen, so that both can be split and devices exchange edges only."""
+"""Updates of slices at known indices, as of `x.at[1:-1].set(y)`: an update of most of an array is padded and its
+elements are selected, so that both can be split and devices exchange edges only."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from weft.ir.jaxpr import Atom, Jaxpr, Literal
 
 @rule(operation("dynamic_update_slice")())
 def chosen_block(m: Match) -> Any:
-    """A block that is at least half of an array of numbers, so that it costs little to write the rest too."""
+    """Pad an update of at least half of an array of numbers: writing the rest too costs little."""
     x, update, *starts = m.equation.invars
     aval, other = update.aval, x.aval
     sizes: Any = aval.shape  # type: ignore[attr-defined]
@@ -36,7 +36,7 @@ def chosen_block(m: Match) -> Any:
 
 
 def within(m: Match, first: Sequence[int], sizes: Sequence[int]) -> Atom | None:
-    """Where a block of the result is; None if it is everywhere."""
+    """Return the mask of a slice of the result; None if it is the whole result."""
     inside: Atom | None = None
     index = np.dtype(np.int32)
     for d, (n, size, start) in enumerate(zip(m.shape, sizes, first, strict=True)):
@@ -53,5 +53,5 @@ BLOCKS = Rules(chosen_block)
 
 @everywhere
 def choose_blocks(jaxpr: Jaxpr) -> Jaxpr:
-    """Write large blocks at known indices by padding them and choosing elements."""
+    """Pad large updates at known indices, and select their elements."""
     return rewrite(jaxpr, BLOCKS)
