@@ -214,7 +214,7 @@ def test_what_is_gathered_says_why() -> None:
         return conv(x, KERNEL[:1], 3, ((0, 0), (1, 1)), lhs_dilation=(2, 1)).sum()
 
     gathered, *_ = check(between, (IMAGES,), [(None, "x")]).communication
-    assert "would not all be made alike" in gathered.reason
+    assert "devices would compute different parts" in gathered.reason
     gathered, *_ = check(lambda x: np.concatenate([x, x * 2]), (X[:4, :4],), [("x",)]).communication
     assert gathered.reason.endswith("would take longer")
     planned = weft.plan(

@@ -182,7 +182,7 @@ def through_bodies(equation: Equation, operands: Sequence[Axes], manual: Axes) -
     if meeting & decides:
         fail(
             f"The predicate of {primitive.name} must be equal on all devices along"
-            f" {sorted(map(str, meeting & decides))}: its body has collectives over them, in which some devices would wait for ever.",
+            f" {sorted(map(str, meeting & decides))}: its body has collectives over them.",
             equation,
         )
     return [decides.union(*(results[b][i] for b, i, _ in sources)) for sources in mapping.results]
