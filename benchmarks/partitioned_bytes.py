@@ -19,7 +19,7 @@ import mesh_models
 from mesh_models import step_of, transformer_specs
 
 import weft
-from weft.compiler.partition.driver import prepared
+from weft.compiler.partition.driver import prepare
 from weft.compiler.partition.partition import Partitioned, partition
 from weft.sharding.spec import dims_of
 
@@ -81,7 +81,7 @@ def transformer(devices: int) -> Iterator[Step]:
 
 def partitioned(step: Step) -> tuple[Partitioned, int, float]:
     """The program of one device, of how many equations it was made, and the seconds that took."""
-    jaxpr = prepared(weft.make_jaxpr(step.function)(step.params, step.batch))
+    jaxpr = prepare(weft.make_jaxpr(step.function)(step.params, step.batch))
     flat = [s for s in weft.tree_util.tree_leaves((step.specs, step.batch_spec), is_leaf=lambda x: isinstance(x, P))]
     state = len(weft.tree_util.tree_leaves(step.params))
     in_dims = [dims_of(s, len(v.aval.shape)) for s, v in zip(flat, jaxpr.invars, strict=True)]  # type: ignore[attr-defined]
