@@ -498,7 +498,7 @@ def test_operations_are_counted_about_alike(name: str) -> None:
     """XLA counts before it optimizes, we after; we count padding, as of gradients of windows, in full."""
     text, shape = TABULATED[name]
     x = onp.ones(shape, onp.float32)
-    ours = weft.linen.summary.table_of(
+    ours = weft.linen.summary.make_table(
         eval(text, {"nn": weft.linen}), weft.random.key(0), compute_flops=True, compute_vjp_flops=True
     )(x)
     theirs = eval(text, {"nn": flax_linen}).tabulate(

@@ -26,7 +26,7 @@ from weft.errors import (
     ScopeLeakError,
     UnboundModuleError,
 )
-from weft.linen.summary import table_of
+from weft.linen.summary import make_table
 
 T = TypeVar("T")
 KEY = weft.random.key(0)
@@ -168,7 +168,7 @@ def test_methods_by_name() -> None:
     c = Model().apply(variables, X, method=Model().encode)
     np.testing.assert_array_equal(a, b)
     np.testing.assert_array_equal(a, c)
-    with pytest.raises(ModuleDefinitionError, match="Model has no __call__"):
+    with pytest.raises(ModuleDefinitionError, match="Model must define __call__"):
         Model().apply(variables, X)
 
 
@@ -294,10 +294,10 @@ class Lookup(nn.Module):
 
 def test_tabulate_counts_operations_of_any_call() -> None:
     rngs = {"params": KEY, "dropout": weft.random.key(1)}
-    rows = table_of(Lookup(), rngs, compute_flops=True, compute_vjp_flops=True)(wnp.arange(6), 3, train=True)
+    rows = make_table(Lookup(), rngs, compute_flops=True, compute_vjp_flops=True)(wnp.arange(6), 3, train=True)
     assert [row.path for row in rows] == [(), ("Dropout_0",)]
     assert rows[0].flops > rows[1].flops > 6 and rows[0].vjp_flops == 0 < rows[1].vjp_flops
-    plain = table_of(Lookup(), rngs)(wnp.arange(6), 3)
+    plain = make_table(Lookup(), rngs)(wnp.arange(6), 3)
     assert [(row.flops, row.vjp_flops) for row in plain] == [(-1, -1)] * 2
 
 

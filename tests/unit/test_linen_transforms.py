@@ -260,7 +260,7 @@ def test_names_can_be_turned_off() -> None:
 def test_loops_say_what_they_need() -> None:
     with pytest.raises(TypeError, match=r"must return \(carry, ys\), got"):
         nn.scan(nn.Dense, variable_broadcast="params", split_rngs={"params": False}, length=2)(4).init(KEY, X)
-    with pytest.raises(ValueError, match=r"nn\.vmap finds no array"):
+    with pytest.raises(ValueError, match=r"nn\.vmap needs a mapped array"):
         nn.vmap(nn.Dense, variable_axes={"params": 0}, split_rngs={"params": True}, in_axes=None)(4).init(KEY, X)
     with pytest.raises(ValueError, match="at least one length"):
         nn.remat_scan(nn.Dense)(4).init(KEY, X)

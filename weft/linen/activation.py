@@ -1,4 +1,4 @@
-"""Activation functions, and the one that has a parameter."""
+"""Activation functions; `PReLU` is the only one with a parameter."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ normalize = standardize
 
 
 class PReLU(Module):
-    """x where it is not negative, elsewhere x times a learnt parameter."""
+    """x for x ≥ 0, else x times a learned parameter."""
 
     param_dtype: Any = wnp.float32
     negative_slope_init: float = 0.01

@@ -1,4 +1,4 @@
-"""Attention with several heads: projections, weights, masks, and a cache to decode one element at a time."""
+"""Multi-head attention: projections, weights, masks, and a cache for decoding."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from weft.linen.sharing import merge_param
 
 
 def _einsum(function: Any, dot_general: Any, precision: Any) -> Callable[..., Any]:
-    """The einsum to compute with: `function`, or one that uses `dot_general`."""
+    """Return `function`, or else an einsum that contracts with `dot_general`."""
     if function is not None:
         return function
     if dot_general is None:
@@ -43,7 +43,7 @@ def dot_product_attention_weights(
     einsum_dot_general: Callable[..., Any] | None = None,
     einsum: Callable[..., Any] | None = None,
 ) -> Any:
-    """softmax(query · key / √depth + bias) of shape (batch..., heads, queries, keys), where the mask holds.
+    """Return softmax(query · key / √depth + bias) of shape (batch..., heads, queries, keys), restricted by the mask.
 
     Query and key are (batch..., length, heads, depth). With a module, the weights are sown as intermediates.
     """
@@ -63,7 +63,7 @@ def dot_product_attention_weights(
     if module is not None:
         module.sow("intermediates", "attention_weights", weights)
     if not deterministic and dropout_rate > 0.0:
-        # One choice for all batches and heads, unless every weight is to have its own.
+        # With broadcast_dropout one mask is drawn for all batches and heads.
         dims = tuple(range(weights.ndim - 2)) if broadcast_dropout else ()
         weights = nn.dropout(dropout_rng, dropout_rate, weights, dims)
     return weights
@@ -87,7 +87,7 @@ def dot_product_attention(
     qk_attn_weights_einsum: Callable[..., Any] | None = None,
     attn_weights_value_einsum: Callable[..., Any] | None = None,
 ) -> Any:
-    """The values (batch..., keys, heads, depth), averaged with `dot_product_attention_weights`."""
+    """Return averages of the values (batch..., keys, heads, depth) with `dot_product_attention_weights`."""
     query, key, value = promote_dtype(query, key, value, dtype=dtype)
     _check_shapes("dot_product_attention", query, key, value)
     weights = dot_product_attention_weights(
@@ -132,10 +132,10 @@ class MultiHeadDotProductAttention(Module):
         param_dtype: the dtype of the parameters.
         qkv_features: the size of queries, keys and values of all heads; that of the inputs by default.
         out_features: the size of the result; that of the inputs by default.
-        broadcast_dropout: whether dropout is the same for the whole batch.
+        broadcast_dropout: whether all batches and heads share one dropout mask.
         dropout_rate: the probability that an attention weight is set to 0.
         deterministic: whether dropout is off; may be passed in the call instead.
-        precision: how exact products are where hardware has shorter formats.
+        precision: the precision of matrix products, as for `weft.lax.dot_general`.
         kernel_init: the initializer of the kernel.
         out_kernel_init, out_bias_init: initializers of the last projection; the others by default.
         bias_init: the initializer of the bias.
@@ -196,8 +196,8 @@ class MultiHeadDotProductAttention(Module):
         dropout_rng: Any = None,
         sow_weights: bool = False,
     ) -> Any:
-        """Attention of `inputs_q` to `inputs_k` and `inputs_v`; one that is not given is the one before."""
-        query, key, value = self._projected(inputs_q, *self._keys_and_values(inputs_q, inputs_k, inputs_v, inputs_kv))
+        """Attend from `inputs_q` to `inputs_k` and `inputs_v`. Each defaults to the input before it."""
+        query, key, value = self._project(inputs_q, *self._keys_and_values(inputs_q, inputs_k, inputs_v, inputs_kv))
         if self.decode:
             key, value, mask = self._remember(query, key, value, mask)
 
@@ -234,7 +234,7 @@ class MultiHeadDotProductAttention(Module):
         )(attended)
 
     def _keys_and_values(self, inputs_q: Any, inputs_k: Any, inputs_v: Any, inputs_kv: Any) -> tuple[Any, Any]:
-        """The inputs of keys and values."""
+        """Return the inputs of the projections to keys and values."""
         if inputs_kv is not None:
             if inputs_k is not None or inputs_v is not None:
                 raise ArgumentError(f"{self._where()} got inputs_kv together with inputs_k or inputs_v.")
@@ -245,8 +245,8 @@ class MultiHeadDotProductAttention(Module):
             inputs_k = inputs_q
         return inputs_k, inputs_k if inputs_v is None else inputs_v
 
-    def _projected(self, inputs_q: Any, inputs_k: Any, inputs_v: Any) -> tuple[Any, Any, Any]:
-        """Queries, keys and values of all heads."""
+    def _project(self, inputs_q: Any, inputs_k: Any, inputs_v: Any) -> tuple[Any, Any, Any]:
+        """Return queries, keys and values of all heads."""
         width = self.qkv_features or inputs_q.shape[-1]
         if width % self.num_heads:
             raise ArgumentError(f"{self._where()} cannot divide {width} features among {self.num_heads} heads.")
@@ -272,7 +272,7 @@ class MultiHeadDotProductAttention(Module):
         return query, key, value
 
     def _options(self, sow_weights: bool) -> dict[str, Any]:
-        """Arguments that `attention_fn` gets only where they are asked for, since a user's may not have them."""
+        """Return the arguments that `attention_fn` gets only if they are set: a user's function may not have them."""
         options: dict[str, Any] = {}
         if self.qk_attn_weights_einsum_cls is not None:
             options["qk_attn_weights_einsum"] = self.qk_attn_weights_einsum_cls()
@@ -285,7 +285,7 @@ class MultiHeadDotProductAttention(Module):
         return options
 
     def _remember(self, query: Any, key: Any, value: Any, mask: Any) -> tuple[Any, Any, Any]:
-        """Put one key and value into the cache; the query then sees all up to there. `init` sets the cache's size."""
+        """Write one key and value to the cache; return it with a mask of the positions so far. `init` sets its size."""
         there = self.has_variable("cache", "cached_key")
         cached_key = self.variable("cache", "cached_key", wnp.zeros, key.shape, key.dtype)
         cached_value = self.variable("cache", "cached_value", wnp.zeros, value.shape, value.dtype)
@@ -360,7 +360,7 @@ def make_attention_mask(
     extra_batch_dims: int = 0,
     dtype: Any = wnp.float32,
 ) -> Any:
-    """`pairwise_fn` of every query with every key, of shape (batch..., 1, queries, keys).
+    """Return `pairwise_fn` of each query with each key, of shape (batch..., 1, queries, keys).
 
     Args:
         query_input, key_input: arrays (batch..., length), for example whether a position counts.
@@ -384,7 +384,7 @@ def make_attention_mask(
 
 
 def make_causal_mask(x: Any, extra_batch_dims: int = 0, dtype: Any = wnp.float32) -> Any:
-    """The mask under which each element sees itself and those before; `x` is (batch..., length).
+    """Return the mask that lets each element attend to itself and earlier ones; `x` is (batch..., length).
 
     Args:
         x: an array whose shape counts.
@@ -406,7 +406,7 @@ def make_causal_mask(x: Any, extra_batch_dims: int = 0, dtype: Any = wnp.float32
 
 
 def combine_masks(*masks: Any, dtype: Any = wnp.float32) -> Any:
-    """Where all masks hold; those that are None do not count, and without any the result is None.
+    """Return the conjunction of masks. Masks that are None are ignored; without any the result is None.
 
     Args:
         *masks: arrays that broadcast, or None.

@@ -1,4 +1,4 @@
-"""Modules that contain others."""
+"""Modules that contain other modules."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 class Sequential(Module):
-    """Layers one after another. A tuple or dict that one returns is unpacked into the arguments of the next.
+    """Layers applied one after another. A tuple or dict that a layer returns becomes the arguments of the next.
 
     Args:
         layers: functions and modules.
@@ -49,9 +49,9 @@ class Sequential(Module):
 
 
 class BatchApply:
-    """A function of arrays with one batch axis, for arrays with `num_dims` of them.
+    """A function of arrays with one batch axis, applied to arrays with `num_dims` batch axes.
 
-    Numbers and arrays of lower rank are passed on as they are.
+    Numbers and arrays of lower rank are passed on unchanged.
     """
 
     def __init__(self, f: Callable[..., Any], num_dims: int = 2):
@@ -61,13 +61,13 @@ class BatchApply:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         shapes: list[tuple[int, ...]] = []
 
-        def merged(x: Any) -> Any:
+        def merge_batch(x: Any) -> Any:
             if wnp.ndim(x) < self.num_dims:
                 return x
             shapes.append(x.shape[: self.num_dims])
             return wnp.reshape(x, (-1, *x.shape[self.num_dims :]))
 
-        flat = weft.tree.map(merged, (args, kwargs))
+        flat = weft.tree.map(merge_batch, (args, kwargs))
         if not shapes:
             raise ArgumentError(f"BatchApply needs an argument with at least {self.num_dims} axes.")
         result = self.f(*flat[0], **flat[1])
@@ -75,7 +75,7 @@ class BatchApply:
 
 
 class CompactNameScope(Module):
-    """The scope of a method that makes submodules of its own; it runs the method of the module that owns it."""
+    """The scope of a method with submodules of its own; it runs the method of its owner."""
 
     fn: Callable[..., Any]
 
@@ -85,9 +85,9 @@ class CompactNameScope(Module):
 
 
 def compact_name_scope(fun: Method) -> Method:
-    """Mark a method that makes submodules where it uses them, below the method's own name.
+    """Decorate a method to make submodules where it uses them, below the name of the method.
 
-    A module may have several, beside one that is compact. Called twice, the method uses the same submodules.
+    A module may have several such methods and one compact method. Each call of the method uses the same submodules.
     """
 
     @functools.wraps(fun)

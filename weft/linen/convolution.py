@@ -11,13 +11,13 @@ from weft import lax
 from weft.errors import ArgumentError, NotSupportedError, ShapeMismatchError, user_line
 from weft.linen import initializers
 from weft.linen.dtypes import promote_dtype
-from weft.linen.linear import Padding, as_tuple, canonicalize_padding, chosen, default_kernel_init
+from weft.linen.linear import Padding, as_tuple, canonicalize_padding, choose_function, default_kernel_init
 from weft.linen.methods import compact
 from weft.linen.module import Module
 
 
 def _dimension_numbers(rank: int) -> tuple[str, str, str]:
-    """(batch, spatial, feature) for inputs and results, (spatial, in, out) for kernels."""
+    """Return the dimension numbers of (batch, spatial, feature) inputs and (spatial, in, out) kernels."""
     spatial = "DHW"[-rank:] if rank <= 3 else "".join(chr(ord("a") + i) for i in range(rank))
     return f"N{spatial}C", f"{spatial}IO", f"N{spatial}C"
 
@@ -27,7 +27,7 @@ def _sizes(value: int | Sequence[int] | None, rank: int) -> tuple[int, ...]:
 
 
 def _wrap_around(inputs: Any, padding: Any, kernel: Sequence[int], dilation: Sequence[int]) -> tuple[Any, Any]:
-    """Paddings that depend on the input: it is padded here, and the convolution does not pad any more."""
+    """Apply paddings that depend on the input, such as circular padding; return it and the remaining padding."""
     reach = [(size - 1) * step for size, step in zip(kernel, dilation, strict=True)]
     if padding in ("CIRCULAR", "REFLECT"):
         pads = [(0, 0), *((r // 2, (r + 1) // 2) for r in reach), (0, 0)]
@@ -40,7 +40,7 @@ def _wrap_around(inputs: Any, padding: Any, kernel: Sequence[int], dilation: Seq
 
 
 def _one_batch(inputs: Any, rank: int, where: str) -> tuple[Any, tuple[int, ...]]:
-    """Inputs with exactly one batch dimension, and the batch dimensions they had."""
+    """Reshape inputs to exactly one batch dimension; return them and their original batch dimensions."""
     batch = inputs.shape[: inputs.ndim - rank - 1]
     if inputs.ndim < rank + 1:
         raise ShapeMismatchError(
@@ -54,7 +54,7 @@ def _one_batch(inputs: Any, rank: int, where: str) -> tuple[Any, tuple[int, ...]
     return inputs, batch
 
 
-def _masked(kernel: Any, mask: Any, where: str) -> Any:
+def _apply_mask(kernel: Any, mask: Any, where: str) -> Any:
     if mask is None:
         return kernel
     if wnp.shape(mask) != kernel.shape:
@@ -67,7 +67,7 @@ def _masked(kernel: Any, mask: Any, where: str) -> Any:
 
 
 class _Conv(Module):
-    """What `Conv` and `ConvLocal` have in common."""
+    """The common part of `Conv` and `ConvLocal`."""
 
     features: int
     kernel_size: int | Sequence[int]
@@ -89,7 +89,7 @@ class _Conv(Module):
 
     @property
     def shared_weights(self) -> bool:
-        """Whether all positions use one kernel."""
+        """Whether all positions share one kernel."""
         return True
 
     @compact
@@ -120,11 +120,13 @@ class _Conv(Module):
             bias_shape = (*output_sizes, self.features)
 
         kernel = self.param("kernel", self.kernel_init, kernel_shape, self.param_dtype)
-        kernel = _masked(kernel, self.mask, where)
+        kernel = _apply_mask(kernel, self.mask, where)
         bias = self.param("bias", self.bias_init, bias_shape, self.param_dtype) if self.use_bias else None
         inputs, kernel, bias = self.promote_dtype(inputs, kernel, bias, dtype=self.dtype)
         if self.shared_weights:
-            convolve = chosen(self.conv_general_dilated, self.conv_general_dilated_cls, lax.conv_general_dilated)
+            convolve = choose_function(
+                self.conv_general_dilated, self.conv_general_dilated_cls, lax.conv_general_dilated
+            )
             out = convolve(
                 inputs,
                 kernel,
@@ -155,7 +157,7 @@ class _Conv(Module):
     def _output_sizes(
         self, shape: Any, window: Any, strides: Any, padding: Any, base_dilation: Any, dilation: Any
     ) -> tuple[int, ...]:
-        """How many positions the window has in each spatial dimension."""
+        """Return the number of window positions in each spatial dimension."""
         sizes = tuple((size - 1) * step + 1 for size, step in zip(shape[1:-1], base_dilation, strict=True))
         reach = tuple((size - 1) * step + 1 for size, step in zip(window, dilation, strict=True))
         pads = lax.padtype_to_pads(sizes, reach, strides, padding) if isinstance(padding, str) else padding
@@ -177,7 +179,7 @@ class Conv(_Conv):
         mask: factors of the kernel, 0 or 1.
         dtype: the dtype to compute in; promoted from inputs and parameters by default.
         param_dtype: the dtype of the parameters.
-        precision: how exact products are where hardware has shorter formats.
+        precision: the precision of matrix products, as for `weft.lax.dot_general`.
         kernel_init, bias_init: initializers.
         promote_dtype: the function that converts inputs and parameters to one dtype.
         conv_general_dilated, conv_general_dilated_cls: a function to convolve with, or a module class that makes one.
@@ -213,7 +215,7 @@ class ConvTranspose(Module):
         mask: factors of the kernel, 0 or 1.
         dtype: the dtype to compute in; promoted from inputs and parameters by default.
         param_dtype: the dtype of the parameters.
-        precision: how exact products are where hardware has shorter formats.
+        precision: the precision of matrix products, as for `weft.lax.dot_general`.
         kernel_init: the initializer of the kernel.
         bias_init: the initializer of the bias.
         transpose_kernel: whether the kernel is that of the convolution, so that this is its gradient.
@@ -253,7 +255,7 @@ class ConvTranspose(Module):
         strides, dilation = _sizes(self.strides, rank), _sizes(self.kernel_dilation, rank)
         features = (self.features, inputs.shape[-1]) if self.transpose_kernel else (inputs.shape[-1], self.features)
         kernel = self.param("kernel", self.kernel_init, (*window, *features), self.param_dtype)
-        kernel = _masked(kernel, self.mask, where)
+        kernel = _apply_mask(kernel, self.mask, where)
         bias = self.param("bias", self.bias_init, (self.features,), self.param_dtype) if self.use_bias else None
         inputs, kernel, bias = self.promote_dtype(inputs, kernel, bias, dtype=self.dtype)
         padding = canonicalize_padding(self.padding, rank, where)
@@ -269,17 +271,17 @@ class ConvTranspose(Module):
             preferred_element_type=self.preferred_element_type,
         )
         if padding == "CIRCULAR":
-            out = self._wrapped(out, inputs.shape, strides)
+            out = self._wrap_period(out, inputs.shape, strides)
         if bias is not None:
             out = out + bias
         return out if len(batch) == 1 else wnp.reshape(out, (*batch, *out.shape[1:]))
 
-    def _wrapped(self, x: Any, shape: Any, strides: tuple[int, ...]) -> Any:
-        """The full result wrapped around: what lies outside of the period is added to the elements inside."""
+    def _wrap_period(self, x: Any, shape: Any, strides: tuple[int, ...]) -> Any:
+        """Sum a full result modulo its period: elements outside of the period are added to those inside."""
         for axis, step in enumerate(strides, 1):
             period = shape[axis] * step
-            # The result is centred on its period: half of the excess lies before it. It is padded to a multiple of the
-            # period, then the periods are summed.
+            # The period is centred in the result: half of the excess precedes it. Pad to a multiple of the period,
+            # then sum the periods.
             extra = -(x.shape[axis] - period) % (2 * period)
             low, high = extra // 2, (extra + 1) // 2
             pads = [(0, 0)] * x.ndim

@@ -1,4 +1,4 @@
-"""Which dtype a layer computes in: the one it is told, else what its inputs and parameters promote to."""
+"""The dtype in which a layer computes: the given one, else the promoted dtype of its inputs and parameters."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from weft.errors import ArgumentError, suggest as _suggest
 
 
 def canonicalize_dtype(*args: Any, dtype: Any = None, inexact: bool = True) -> Any:
-    """The dtype to compute in; with `inexact`, a float or complex one. Arguments that are None do not count."""
+    """Return the dtype to compute in; with `inexact`, a real or complex floating dtype. None arguments are ignored."""
     if dtype is None:
         dtype = wnp.result_type(*(wnp.asarray(arg) for arg in args if arg is not None))
         if inexact and not wnp.issubdtype(dtype, wnp.inexact):
@@ -20,7 +20,7 @@ def canonicalize_dtype(*args: Any, dtype: Any = None, inexact: bool = True) -> A
 
 
 def promote_dtype(*args: Any, dtype: Any = None, inexact: bool = True) -> list[Any]:
-    """The arguments converted to the dtype to compute in; None stays None.
+    """Convert arguments to the dtype to compute in; None arguments are returned as None.
 
     Args:
         *args: arrays and None.

@@ -20,29 +20,31 @@ OVERWRITE_WITH_GRADIENT = "_overwrite_with_gradient"
 
 
 def get_fp8_max(fp8_dtype: Any, out_dtype: Any) -> Any:
-    """The largest number of an eight-bit float, in another dtype."""
+    """Return the largest finite number of an 8-bit float, in another dtype."""
     return wnp.asarray(float(wnp.finfo(fp8_dtype).max), out_dtype)
 
 
 def quantize(x: Any, q_dtype: Any, scale: Any, compute_dtype: Any) -> Any:
-    """x / scale, clipped to what the eight-bit float has, and rounded to it."""
+    """Return x / scale, clipped to the range of an 8-bit float and rounded to it."""
     largest = get_fp8_max(q_dtype, compute_dtype)
     scaled = x / wnp.broadcast_to(wnp.asarray(scale, compute_dtype), x.shape)
     return wnp.clip(scaled, -largest, largest).astype(q_dtype)
 
 
 def dequantize(x: Any, dq_dtype: Any, scale: Any) -> Any:
-    """x · scale in a wider dtype."""
+    """Return x · scale in a wider dtype."""
     return x.astype(dq_dtype) * wnp.broadcast_to(wnp.asarray(scale, dq_dtype), x.shape)
 
 
 def qdq(x: Any, q_dtype: Any, scale: Any, compute_dtype: Any) -> Any:
-    """x as the eight-bit float sees it."""
+    """Quantize x to an 8-bit float and dequantize it."""
     return dequantize(quantize(x, q_dtype, scale, compute_dtype), x.dtype, scale)
 
 
 def compute_scale(amax: Any, scale: Any, fp8_max: Any, margin: int = 0) -> Any:
-    """The scale that brings `amax` to the largest eight-bit number, 2**margin below it; the old one if that is none."""
+    """Return the scale that maps `amax` to the largest 8-bit number / 2**margin; the old scale if amax is 0 or not
+    finite.
+    """
     inverse = (fp8_max / amax) / (2.0**margin)
     inverse = wnp.where(amax > 0.0, inverse, 1.0 / scale)
     inverse = wnp.where(wnp.isfinite(amax), inverse, 1.0 / scale)
@@ -50,13 +52,13 @@ def compute_scale(amax: Any, scale: Any, fp8_max: Any, margin: int = 0) -> Any:
 
 
 def compute_amax_history(x: Any, amax_history: Any) -> Any:
-    """The largest absolute values of recent calls, with that of x in front."""
+    """Shift the history of largest absolute values and insert that of x at the front."""
     largest = wnp.max(wnp.abs(x)).astype(amax_history.dtype)
     return wnp.roll(amax_history, -1).at[0].set(largest)
 
 
 def update_fp8_meta(x: Any, q_dtype: Any, scale: Any, amax_history: Any) -> tuple[Any, Any]:
-    """The next scale and history of a value."""
+    """Return the next scale and amax history of a value."""
     kind = amax_history.dtype
     new_scale = compute_scale(wnp.max(amax_history), scale, get_fp8_max(q_dtype, kind))
     return new_scale, compute_amax_history(x, amax_history)
@@ -65,14 +67,14 @@ def update_fp8_meta(x: Any, q_dtype: Any, scale: Any, amax_history: Any) -> tupl
 def quantize_dequantize_update(
     x: Any, q_dtype: Any, scale: Any, amax_history: Any, compute_dtype: Any
 ) -> tuple[Any, Any, Any]:
-    """x as the eight-bit float sees it under the next scale, and the next scale and history."""
+    """Quantize and dequantize x with the next scale; also return that scale and the next history."""
     new_scale, history = update_fp8_meta(x, q_dtype, scale, amax_history)
     return qdq(x, q_dtype, new_scale, compute_dtype), new_scale, history
 
 
 @functools.partial(weft.custom_vjp, nondiff_argnums=(0, 1))
 def in_qdq(compute_dtype: Any, q_dtype: Any, inp: Any, scale: Any, amax_history: Any) -> Any:
-    """An input as the eight-bit float sees it; its cotangent passes as it is.
+    """Quantize and dequantize an input; its cotangent is unchanged.
 
     Args:
         compute_dtype: the dtype to compute in.
@@ -94,13 +96,13 @@ def in_qdq(compute_dtype: Any, q_dtype: Any, inp: Any, scale: Any, amax_history:
 
 
 def in_qdq_fwd(compute_dtype: Any, q_dtype: Any, inp: Any, scale: Any, amax_history: Any) -> Any:
-    """The forward rule of `in_qdq`."""
+    """Return the result of `in_qdq` and its residuals."""
     out, new_scale, history = quantize_dequantize_update(inp, q_dtype, scale, amax_history, compute_dtype)
     return out, (new_scale, history)
 
 
 def in_qdq_bwd(compute_dtype: Any, q_dtype: Any, res: Any, g: Any) -> Any:
-    """The backward rule of `in_qdq`."""
+    """Return the cotangents of the arguments of `in_qdq`."""
     return (g, *res)
 
 
@@ -109,7 +111,7 @@ in_qdq.defvjp(in_qdq_fwd, in_qdq_bwd)
 
 @functools.partial(weft.custom_vjp, nondiff_argnums=(0, 1))
 def out_qdq(compute_dtype: Any, q_dtype: Any, out: Any, scale: Any, amax_history: Any) -> Any:
-    """An output as it is; its cotangent is what the eight-bit float sees of it.
+    """Return an output unchanged; its cotangent is quantized and dequantized.
 
     Args:
         compute_dtype: the dtype to compute in.
@@ -131,12 +133,12 @@ def out_qdq(compute_dtype: Any, q_dtype: Any, out: Any, scale: Any, amax_history
 
 
 def out_qdq_fwd(compute_dtype: Any, q_dtype: Any, out: Any, scale: Any, amax_history: Any) -> Any:
-    """The forward rule of `out_qdq`."""
+    """Return the result of `out_qdq` and its residuals."""
     return out, (scale, amax_history)
 
 
 def out_qdq_bwd(compute_dtype: Any, q_dtype: Any, res: Any, g: Any) -> Any:
-    """The backward rule of `out_qdq`."""
+    """Return the cotangents of the arguments of `out_qdq`."""
     scale, amax_history = res
     return quantize_dequantize_update(g, q_dtype, scale, amax_history, compute_dtype)
 
@@ -174,7 +176,7 @@ def dot_general_with_precision(
 def dot_general_with_precision_jvp(
     dimension_numbers: Any, precision: Any, preferred_element_type: Any, primals: Any, tangents: Any
 ) -> Any:
-    """The forward-mode rule of `dot_general_with_precision`."""
+    """Return the result and tangent of `dot_general_with_precision`."""
     (lhs, rhs), (lhs_dot, rhs_dot) = primals, tangents
     product = functools.partial(
         lax.dot_general, dimension_numbers=dimension_numbers, preferred_element_type=preferred_element_type
@@ -198,8 +200,11 @@ def dot_general_transpose_lhs(
     preferred_element_type: Any,
     swap_ans: bool = False,
 ) -> Any:
-    """The cotangent of the left operand `x` of `lax.dot_general(x, y)`, from that of the result, `g`. The operands may
-    have other dtypes than the product had. With `swap_ans` the free dimensions of `y` come first in `g`."""
+    """Return the cotangent of the operand `x` of `lax.dot_general(x, y)` for the cotangent `g` of its result.
+
+    The operands may have other dtypes than in the product. With `swap_ans` the free dimensions of `y` come first in
+    `g`.
+    """
     (x_contract, y_contract), (x_batch, y_batch) = dimension_numbers
     x_rank, y_rank = len(x.shape), len(y.shape)
     x_free = [d for d in range(x_rank) if d not in (*x_contract, *x_batch)]
@@ -211,7 +216,7 @@ def dot_general_transpose_lhs(
         g_y = list(range(first + len(x_free), first + len(x_free) + len(y_free)))
     numbering = ((g_y, y_free), (list(range(first)), list(y_batch)))
     found = lax.dot_general(g, y, numbering, precision=precision, preferred_element_type=preferred_element_type)
-    # Its dimensions: batches, free ones of x, contracted ones in the order of y.
+    # Dimensions of the product: batch, free dimensions of x, contracted dimensions in the order of y.
     contracted = [d for _, d in sorted(zip(y_contract, x_contract, strict=True))]
     order = [*x_batch, *x_free, *contracted]
     return wnp.transpose(found, [order.index(d) for d in range(x_rank)])
@@ -220,7 +225,7 @@ def dot_general_transpose_lhs(
 def dot_general_transpose_rhs(
     g: Any, x: Any, y: Any, *, dimension_numbers: Any, precision: Any, preferred_element_type: Any
 ) -> Any:
-    """The cotangent of the right operand `y` of `lax.dot_general(x, y)`, from that of the result, `g`."""
+    """Return the cotangent of the operand `y` of `lax.dot_general(x, y)` for the cotangent `g` of its result."""
     (x_contract, y_contract), (x_batch, y_batch) = dimension_numbers
     return dot_general_transpose_lhs(
         g,
@@ -235,20 +240,19 @@ def dot_general_transpose_rhs(
 
 @functools.partial(weft.custom_vjp, nondiff_argnums=(0, 1))
 def in_q(compute_dtype: Any, q_dtype: Any, inp: Any, scale: Any, amax_history: Any) -> Any:
-    """An input in the eight-bit float, and the scale that it was divided by. The cotangent of the input is that of
-    `quantized_dot`."""
+    """Quantize an input; return it and its scale. `quantized_dot` defines the cotangent of the input."""
     new_scale, _ = update_fp8_meta(inp, q_dtype, scale, amax_history)
     return quantize(inp, q_dtype, new_scale, compute_dtype), new_scale
 
 
 def in_q_fwd(compute_dtype: Any, q_dtype: Any, inp: Any, scale: Any, amax_history: Any) -> Any:
-    """The forward rule of `in_q`."""
+    """Return the result of `in_q` and its residuals."""
     new_scale, history = update_fp8_meta(inp, q_dtype, scale, amax_history)
     return (quantize(inp, q_dtype, new_scale, compute_dtype), new_scale), (new_scale, history)
 
 
 def in_q_bwd(compute_dtype: Any, q_dtype: Any, res: Any, _: Any) -> Any:
-    """The backward rule of `in_q`."""
+    """Return the cotangents of the arguments of `in_q`."""
     return (None, *res)
 
 
@@ -257,17 +261,17 @@ in_q.defvjp(in_q_fwd, in_q_bwd)
 
 @functools.partial(weft.custom_vjp, nondiff_argnums=(0,))
 def out_dq(dq_type: Any, lhs_scale: Any, rhs_scale: Any, out: Any) -> Any:
-    """A product of quantized values in their units; its cotangent passes as it is."""
+    """Dequantize a product of quantized values; its cotangent is unchanged."""
     return dequantize(out, dq_type, lhs_scale * rhs_scale)
 
 
 def out_dq_fwd(dq_type: Any, lhs_scale: Any, rhs_scale: Any, out: Any) -> Any:
-    """The forward rule of `out_dq`."""
+    """Return the result of `out_dq` and its residuals."""
     return out_dq(dq_type, lhs_scale, rhs_scale, out), None
 
 
 def out_dq_bwd(dq_type: Any, _: Any, g: Any) -> Any:
-    """The backward rule of `out_dq`."""
+    """Return the cotangents of the arguments of `out_dq`."""
     return None, None, g
 
 
@@ -287,8 +291,7 @@ def quantized_dot(
     dimension_numbers: Any,
     preferred_element_type: Any = None,
 ) -> Any:
-    """The product of two quantized values. Its cotangent is quantized as well, and cotangents of `lhs` and `rhs` are
-    products of quantized values."""
+    """Multiply two quantized values. The cotangent of the result is quantized too, for the products with it."""
     return lax.dot_general(
         q_lhs,
         q_rhs,
@@ -310,13 +313,13 @@ def quantized_dot_fwd(
     dimension_numbers: Any,
     preferred_element_type: Any,
 ) -> Any:
-    """The forward rule of `quantized_dot`."""
+    """Return the result of `quantized_dot` and its residuals."""
     saved = (lhs, q_lhs, lhs_scale, rhs, q_rhs, rhs_scale, out_grad_scale, out_grad_amax_history)
     return quantized_dot(*saved, dimension_numbers, preferred_element_type), saved
 
 
 def quantized_dot_bwd(dimension_numbers: Any, preferred_element_type: Any, res: Any, g: Any) -> Any:
-    """The backward rule of `quantized_dot`."""
+    """Return the cotangents of the arguments of `quantized_dot`."""
     lhs, q_lhs, lhs_scale, rhs, q_rhs, rhs_scale, out_grad_scale, out_grad_amax_history = res
     kind = wnp.float8_e5m2fnuz if q_lhs.dtype == wnp.float8_e4m3fnuz else wnp.float8_e5m2
     new_scale, history = update_fp8_meta(g, kind, out_grad_scale, out_grad_amax_history)
@@ -387,8 +390,9 @@ def fp8_scaled_dot_general(
 
 
 class Fp8DotGeneralBase(Module):
-    """What modules of eight-bit products share: scales and histories of the input, the kernel and the gradient of the
-    output, in the collection `_overwrite_with_gradient`.
+    """Base of modules with 8-bit products: scales and histories of input, kernel and output gradient.
+
+    Their collection is `_overwrite_with_gradient`: the gradient of each variable is its next value.
 
     Attributes:
         amax_history_length: how many recent calls determine a scale.
@@ -402,7 +406,7 @@ class Fp8DotGeneralBase(Module):
 
     def setup(self) -> None:
         scale, history = ones_init(), zeros_init()
-        key = weft.random.key(0)  # initializers take one, and these do not use it
+        key = weft.random.key(0)  # required by initializers; those of scales ignore it
 
         def variable(name: str, init: Any, size: int) -> Any:
             return self.variable(OVERWRITE_WITH_GRADIENT, name, init, key, (size,), wnp.float32)
@@ -412,14 +416,14 @@ class Fp8DotGeneralBase(Module):
             setattr(self, f"{name}_scale", variable(f"{name}_scale", scale, 1))
 
     def operands(self, lhs: Any, rhs: Any) -> tuple[Any, Any]:
-        """Both operands in the dtype of the kernel, in which values are scaled."""
+        """Convert both operands to the dtype of the kernel, in which they are scaled."""
         rhs = wnp.asarray(rhs)
         return wnp.asarray(lhs, rhs.dtype), rhs
 
     def scaled_dot_general(
         self, lhs: Any, rhs: Any, dimension_numbers: Any, precision: Any = None, preferred_element_type: Any = None
     ) -> Any:
-        """The product of quantized values, with the variables of the module."""
+        """Return the product of the quantized operands, using the module's scales and histories."""
         lhs, rhs = self.operands(lhs, rhs)
         return fp8_scaled_dot_general(
             lhs,
@@ -439,11 +443,13 @@ class Fp8DotGeneralBase(Module):
 
 
 class Fp8DotGeneralOp(Fp8DotGeneralBase):
-    """A `dot_general` (as `nn.Dense(dot_general_cls=Fp8DotGeneralOp)` takes it) of values that are rounded to eight-bit
-    floats, and multiplied in their own dtype."""
+    """`dot_general` of values that are rounded to 8-bit floats and multiplied in their own dtype.
+
+    Use it as `nn.Dense(dot_general_cls=Fp8DotGeneralOp)`.
+    """
 
     def __call__(self, lhs: Any, rhs: Any, dimension_numbers: Any, *args: Any, **kwargs: Any) -> Any:
-        """As `lax.dot_general`; precision and dtype are those of the operands."""
+        """Contract as `lax.dot_general` does, in the precision and dtype of the operands."""
         lhs, rhs = self.operands(lhs, rhs)
         kind = rhs.dtype
         lhs = in_qdq(kind, self.e4m3_dtype, lhs, self.input_scale.value, self.input_amax_history.value)
@@ -453,10 +459,10 @@ class Fp8DotGeneralOp(Fp8DotGeneralBase):
 
 
 class Fp8DirectDotGeneralOp(Fp8DotGeneralBase):
-    """A `dot_general` that multiplies eight-bit floats and scales the product, in both directions."""
+    """`dot_general` that multiplies 8-bit floats and scales the product, in both passes."""
 
     def __call__(self, lhs: Any, rhs: Any, dimension_numbers: Any, *args: Any, **kwargs: Any) -> Any:
-        """As `lax.dot_general`; precision and dtype are those of the operands."""
+        """Contract as `lax.dot_general` does, in the precision and dtype of the operands."""
         return self.scaled_dot_general(lhs, rhs, dimension_numbers)
 
 
@@ -464,17 +470,17 @@ Fp8DotGeneral = Fp8DirectDotGeneralOp
 
 
 class NANOOFp8DotGeneralOp(Fp8DotGeneralOp):
-    """`Fp8DotGeneralOp` with the eight-bit floats that have one nan and no negative zero."""
+    """`Fp8DotGeneralOp` with the 8-bit floats that have a single NaN and no negative zero."""
 
     e4m3_dtype: Any = wnp.float8_e4m3fnuz
     e5m2_dtype: Any = wnp.float8_e5m2fnuz
 
 
 class Fp8Einsum(Fp8DotGeneralBase):
-    """`einsum` of two operands whose contraction multiplies eight-bit floats."""
+    """`einsum` of two operands with a contraction of 8-bit floats."""
 
     def __call__(self, eqn: str, lhs: Any, rhs: Any, precision: Any = None, preferred_element_type: Any = None) -> Any:
-        """The contraction that `eqn` describes."""
+        """Return the contraction that `eqn` describes."""
         return wnp.einsum(
             eqn,
             lhs,

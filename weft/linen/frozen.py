@@ -1,4 +1,4 @@
-"""Dicts that do not change: `FrozenDict` of `weft.modules` and its helpers, under their linen names."""
+"""Linen's names of `FrozenDict` and its functions."""
 
 from weft.modules.frozen import (
     FrozenDict as FrozenDict,

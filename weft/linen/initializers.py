@@ -1,4 +1,4 @@
-"""Initial values of parameters, each called as `initializer(key, shape, dtype)`."""
+"""Initializers of parameters, functions `initializer(key, shape, dtype)`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from weft.nn.initializers import (
 
 
 def zeros_init() -> Initializer:
-    """The initializer that returns zeros.
+    """Return the initializer of zeros.
 
     Returns:
         A function of a key, a shape and a dtype.
@@ -42,7 +42,7 @@ def zeros_init() -> Initializer:
 
 
 def ones_init() -> Initializer:
-    """The initializer that returns ones.
+    """Return the initializer of ones.
 
     Returns:
         A function of a key, a shape and a dtype.

@@ -1,4 +1,4 @@
-"""Dataclasses whose keyword-only fields stay keyword-only in subclasses that declare them anew."""
+"""Dataclasses whose keyword-only fields stay keyword-only in subclasses that redefine them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Class = TypeVar("Class")
 
 @dataclass_transform(field_specifiers=(field,))
 def dataclass(cls: type[Class] | None = None, **options: Any) -> Any:
-    """Make a class a dataclass. A field that is keyword-only in a base class is so in this one.
+    """Make a class a dataclass. A field that is keyword-only in a base class stays so.
 
     Args:
         cls: a class; without it, a decorator is returned.

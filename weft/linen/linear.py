@@ -21,12 +21,12 @@ default_embed_init = initializers.variance_scaling(1.0, "fan_in", "normal", out_
 
 
 def as_tuple(value: int | Iterable[int]) -> tuple[int, ...]:
-    """One number or several as a tuple."""
+    """Return a number or several numbers as a tuple."""
     return tuple(value) if isinstance(value, Iterable) else (value,)
 
 
-def chosen(function: Any, cls: Any, default: Any) -> Any:
-    """The function a layer computes with: an instance of `cls`, or `function`, else the default."""
+def choose_function(function: Any, cls: Any, default: Any) -> Any:
+    """Return the function that a layer computes with: an instance of `cls`, or else `function`, or else the default."""
     if cls is not None:
         return cls()
     return function if function is not None else default
@@ -40,7 +40,7 @@ class Dense(Module):
         use_bias: whether a bias is added.
         dtype: the dtype to compute in; promoted from inputs and parameters by default.
         param_dtype: the dtype of the parameters.
-        precision: how exact products are where hardware has shorter formats.
+        precision: the precision of matrix products, as for `weft.lax.dot_general`.
         kernel_init: the initializer of the kernel.
         bias_init: the initializer of the bias.
         promote_dtype: the function that converts inputs and parameters to one dtype.
@@ -74,13 +74,13 @@ class Dense(Module):
         kernel = self.param("kernel", self.kernel_init, (wnp.shape(inputs)[-1], self.features), self.param_dtype)
         bias = self.param("bias", self.bias_init, (self.features,), self.param_dtype) if self.use_bias else None
         inputs, kernel, bias = self.promote_dtype(inputs, kernel, bias, dtype=self.dtype)
-        dot_general = chosen(self.dot_general, self.dot_general_cls, lax.dot_general)
+        dot_general = choose_function(self.dot_general, self.dot_general_cls, lax.dot_general)
         out = dot_general(inputs, kernel, (((inputs.ndim - 1,), (0,)), ((), ())), precision=self.precision)
         return out if bias is None else out + bias
 
 
 class DenseGeneral(Module):
-    """A contraction over some axes of the input, with features of any shape, and a kernel for each index of batch axes.
+    """A contraction over some axes of the input, with features of any shape and a kernel per index of the batch axes.
 
     The result has the batch axes, then the other axes of the input, then the features.
 
@@ -93,7 +93,7 @@ class DenseGeneral(Module):
         param_dtype: the dtype of the parameters.
         kernel_init: the initializer of the kernel.
         bias_init: the initializer of the bias.
-        precision: how exact products are where hardware has shorter formats.
+        precision: the precision of matrix products, as for `weft.lax.dot_general`.
         promote_dtype: the function that converts inputs and parameters to one dtype.
         dot_general: a function to contract with, instead of `weft.lax.dot_general`.
         dot_general_cls: a module class that makes such a function.
@@ -133,13 +133,13 @@ class DenseGeneral(Module):
         kernel_shape = (*batch_shape, *in_shape, *features)
 
         def kernel_init(key: Any, shape: Any, dtype: Any = None) -> Any:
-            # The initializer sees a matrix for each index of the batch: inputs by features.
+            # Initializers get a matrix of inputs by features, so that they compute the right fan-in.
             flat = (math.prod(batch_shape) * math.prod(in_shape), math.prod(features))
-            return _reboxed(self.kernel_init(key, flat, dtype), kernel_shape)
+            return _reshape_boxed(self.kernel_init(key, flat, dtype), kernel_shape)
 
         def bias_init(key: Any, shape: Any, dtype: Any = None) -> Any:
             flat = (math.prod(batch_shape) * math.prod(features),)
-            return _reboxed(self.bias_init(key, flat, dtype), shape)
+            return _reshape_boxed(self.bias_init(key, flat, dtype), shape)
 
         kernel = self.param("kernel", kernel_init, kernel_shape, self.param_dtype)
         bias_shape = (*batch_shape, *features)
@@ -147,7 +147,7 @@ class DenseGeneral(Module):
         inputs, kernel, bias = self.promote_dtype(inputs, kernel, bias, dtype=self.dtype)
         contracted = tuple(range(len(batch), len(batch) + len(axes)))
         contracting = ((axes, contracted), (batch, tuple(range(len(batch)))))
-        dot_general = chosen(self.dot_general, self.dot_general_cls, lax.dot_general)
+        dot_general = choose_function(self.dot_general, self.dot_general_cls, lax.dot_general)
         out = dot_general(inputs, kernel, contracting, precision=self.precision)
         if bias is None:
             return out
@@ -155,8 +155,8 @@ class DenseGeneral(Module):
         return out + wnp.reshape(bias, (*batch_shape, *(1,) * between, *features))
 
 
-def _reboxed(value: Any, shape: Sequence[int]) -> Any:
-    """A value of another shape, in its box if it has one."""
+def _reshape_boxed(value: Any, shape: Sequence[int]) -> Any:
+    """Reshape a value, within its box if it has one."""
     if hasattr(value, "replace_boxed"):
         return value.replace_boxed(wnp.reshape(value.unbox(), shape))
     return wnp.reshape(value, shape)
@@ -193,7 +193,7 @@ class Einsum(Module):
         return out if bias is None else out + wnp.reshape(bias, broadcast_shape)
 
     def _bias_shapes(self, text: str, rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Return the shape of the bias, and the same with 1 for every axis of the result that the kernel has not.
+        """Return the shape of the bias, and that shape with 1 for each axis of the result that the kernel lacks.
 
         Axes that input and kernel share are axes of the bias. An ellipsis has the last of the axes that it means in
         any operand.
@@ -219,12 +219,12 @@ Padding = str | int | Sequence[int | tuple[int, int]]
 
 
 def canonicalize_padding(padding: Padding, rank: int, where: str = "a convolution") -> Any:
-    """Return padding as a word, or as a list of pairs, one for each spatial dimension.
+    """Convert padding to a word, or to a list of pairs, one for each spatial dimension.
 
     Args:
         padding: a word, an integer, or for each dimension an integer or a pair.
         rank: the number of spatial dimensions.
-        where: what errors call the owner of the padding.
+        where: the name of the layer, for errors.
 
     Returns:
         A word or a list.
@@ -278,7 +278,7 @@ class Embed(Module):
         self.embedding = self.param("embedding", self.embedding_init, shape, self.param_dtype)
 
     def __call__(self, inputs: Any) -> Any:
-        """The vectors of the integers."""
+        """Return the vectors at integer indices."""
         inputs = wnp.asarray(inputs)
         if not wnp.issubdtype(inputs.dtype, wnp.integer):
             raise ArgumentError(f"Embed {self._where()} needs integers, got {inputs.dtype}.", fix="x.astype(int)")
@@ -288,6 +288,6 @@ class Embed(Module):
         return wnp.take(table, inputs, axis=0)
 
     def attend(self, query: Any) -> Any:
-        """The product of the query with every vector of the table, as for logits that share the table."""
+        """Return the product of the query with each vector of the table, for logits that share the table."""
         query, table = self.promote_dtype(query, self.embedding, dtype=self.dtype)
         return wnp.dot(query, table.T)

@@ -1,4 +1,4 @@
-"""Methods of modules: the decorators that mark them, and the wrapper through which calls enter their module."""
+"""Decorators of methods, and the wrapper through which calls enter their module."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _LEFT_ALONE = {"__init__", "__post_init__", "__hash__", "__eq__", "__repr__", "_
 
 
 def compact(fun: Method) -> Method:
-    """Mark a method of a module that makes submodules and parameters where it uses them.
+    """Mark a method that makes submodules and parameters where it uses them.
 
-    A compact method that another one calls continues its automatic names; called by itself it begins them anew.
+    A compact method called by another one continues its automatic names; called by itself it restarts them.
 
     Args:
         fun: a method, usually `__call__`.
@@ -41,7 +41,7 @@ def compact(fun: Method) -> Method:
 
 
 def nowrap(fun: Method) -> Method:
-    """Mark a method as a plain one: it does not run `setup` and no submodule made in it belongs to the module.
+    """Mark a plain method: it does not run `setup`, and modules made in it are not submodules.
 
     Args:
         fun: a method.
@@ -64,8 +64,8 @@ def nowrap(fun: Method) -> Method:
     return fun
 
 
-def _wrapped(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the method so that it enters its module when it is called."""
+def _enter_module(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a method, so that its module is entered when it is called."""
 
     @functools.wraps(method)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -83,16 +83,16 @@ def _wrapped(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def wrap_methods(cls: type) -> None:
-    """Let the methods that a class defines enter their module when they are called."""
+    """Wrap the methods that a class defines, so that their module is entered when they are called."""
     fields = set(getattr(cls, "__dataclass_fields__", ()))
     for name, value in list(vars(cls).items()):
         if isinstance(value, property):
             if value.fget is not None and not hasattr(value.fget, "wrapped_by_module"):
-                setattr(cls, name, property(_wrapped(value.fget), value.fset, value.fdel, value.__doc__))
+                setattr(cls, name, property(_enter_module(value.fget), value.fset, value.fdel, value.__doc__))
             continue
         if not inspect.isfunction(value) or name in _LEFT_ALONE or name in fields:
             continue
         if name.startswith("__") and name != "__call__":
             continue
         if not getattr(value, "nowrap", False) and not hasattr(value, "wrapped_by_module"):
-            setattr(cls, name, _wrapped(value))
+            setattr(cls, name, _enter_module(value))

@@ -19,7 +19,7 @@ from weft.errors import (
 )
 from weft.interpreters.partial_eval import dce_jaxpr
 from weft.linen.methods import wrap_methods
-from weft.linen.state import CONTEXT, State, calling, intercepted
+from weft.linen.state import CONTEXT, State, calling, run_interceptors
 from weft.modules.filters import DenyList, Filter, union
 from weft.modules.frozen import FrozenDict
 from weft.modules.scope import Scope, Variable, bind, open_scope
@@ -28,7 +28,7 @@ NAMED_CALLS = [True]
 
 
 class _Unspecified:
-    """No parent was given: it is the module that is being called."""
+    """The default parent: the module that is being called."""
 
     def __repr__(self) -> str:
         return "<the module being called>"
@@ -52,14 +52,14 @@ _BORROWED_NAMES = ("parent", "name")
 @dataclass_transform(field_specifiers=(dataclasses.field,))
 @dataclasses.dataclass(repr=False, eq=True, unsafe_hash=True)
 class Module:
-    """A part of a network: fields are its options, `setup` or a compact method make its submodules and parameters.
+    """Base class of modules: fields are options, and `setup` or a compact method makes submodules and parameters.
 
-    A module by itself is only a description. `init` makes its variables, `apply` calls it with them; inside, a copy of
-    the module is bound to a `Scope`.
+    A module by itself is only a description. `init` creates its variables, `apply` calls it with them: a copy of the
+    module is bound to a `Scope` for the call.
 
     Args:
-        parent: the module that this one belongs to; by default the one whose method makes it, or none.
-        name: the name of the module among those of its owner; made from the class by default.
+        parent: the module that this one belongs to; by default the one whose method creates it, or None.
+        name: the name of the module within its parent; by default derived from its class.
 
     >>> import weft.numpy as wnp
     >>> from weft import random
@@ -106,7 +106,7 @@ class Module:
             parent._check_may_initialize(f"submodule {type(self).__name__}")
             if self.name is None and parent._state.in_setup and not parent._state.in_compact:
                 state.ready = True
-                return  # it gets its name, and its scope, when it is assigned to an attribute
+                return  # assignment to an attribute gives it a name and a scope
             if self.name is None:
                 prefix = type(self).__name__
                 index = parent._state.cursors.get(prefix, 0)
@@ -132,7 +132,7 @@ class Module:
         state.ready = True
 
     def _adopt(self, name: str, value: Any) -> Any:
-        """A value for an attribute, in which modules without an owner become submodules of this one, under its name."""
+        """Return the value of an attribute, in which modules without an owner become submodules of this one."""
         match value:
             case Module():
                 return self._adopt_module(name, value)
@@ -140,17 +140,17 @@ class Module:
                 out = [self._adopt(f"{name}_{index}", one) for index, one in enumerate(value)]
                 return type(value)(*out) if hasattr(value, "_fields") else tuple(out)
             case Mapping() if any(_has_modules(one) for one in value.values()):
-                # A module that occurs twice is named by the first key in the order of trees.
+                # A module that occurs twice gets the name of its first key in the order of trees.
                 adopted = {key: self._adopt(f"{name}_{key}", value[key]) for key in _in_order(value)}
                 return FrozenDict({key: adopted[key] for key in value})
         return value
 
     def _adopt_module(self, name: str, module: Module) -> Module:
         if module.scope is not None:
-            return module  # it has a scope, which this module shares
+            return module  # a submodule of another module, which is shared
         assert self.scope is not None
         if module.parent is None:
-            # The caller's own module stays as it is; a copy is bound. A module given twice is one module.
+            # A copy is bound, since the module belongs to the caller. A module given twice remains one module.
             cache = self.scope.call.memo
             if id(module) not in cache:
                 cache[id(module)] = (module, module.clone(name=None))
@@ -180,14 +180,14 @@ class Module:
             )
         if name in self.__dataclass_fields__ and self.__dataclass_fields__[name].init:
             raise ModuleDefinitionError(
-                f"Field {name!r} of module {self._where()} is set in setup; fields are what the caller gave.",
+                f"Field {name!r} of module {self._where()} cannot be set in setup: it belongs to the caller.",
                 at=user_line(),
                 fix="use another name for the attribute",
             )
         object.__setattr__(self, name, self._adopt(name, value))
 
     def __getattr__(self, name: str) -> Any:
-        # Only for what is not there yet: attributes that setup makes.
+        # Called for missing attributes only, which setup may create.
         state: State | None = self.__dict__.get("_state")
         if state is not None and not name.startswith("__") and self.scope is not None and not state.setup_done:
             if not state.in_setup:
@@ -204,7 +204,7 @@ class Module:
         return sorted(set(object.__dir__(self)))
 
     def setup(self) -> None:
-        """Make submodules and parameters as attributes; it runs when a bound module is first used."""
+        """Make submodules and parameters as attributes. It runs at the first use of a bound module."""
 
     def _try_setup(self) -> None:
         state = self._state
@@ -234,7 +234,7 @@ class Module:
     def _bound_scope(self, what: str) -> Scope:
         if self.scope is None:
             raise UnboundModuleError(
-                f"{what} of module {type(self).__name__} needs variables, and the module is not bound to any.",
+                f"{what} of module {type(self).__name__} needs variables, but the module is not bound to any.",
                 at=user_line(),
                 fix=[
                     "model.apply(variables, ...)",
@@ -287,7 +287,7 @@ class Module:
 
     def _run(self, method: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         if CONTEXT.interceptors:
-            return intercepted(method, self, args, kwargs)
+            return run_interceptors(method, self, args, kwargs)
         return method(self, *args, **kwargs)
 
     # ------------------------------------------------------------------------------------------------------ variables
@@ -295,7 +295,7 @@ class Module:
     def param(
         self, name: str, init_fn: Callable[..., Any], *init_args: Any, unbox: bool = True, **init_kwargs: Any
     ) -> Any:
-        """A parameter; `init` makes it with `init_fn(key, *init_args, **init_kwargs)`."""
+        """Return a parameter, which `init` initializes by `init_fn(key, *init_args, **init_kwargs)`."""
         scope = self._bound_scope(f"Parameter {name!r}")
         self._check_may_initialize(f"Parameter {name!r}")
         value = scope.param(name, init_fn, *init_args, unbox=unbox, **init_kwargs)
@@ -311,7 +311,7 @@ class Module:
         unbox: bool = True,
         **init_kwargs: Any,
     ) -> Variable[Any]:
-        """A reference to a variable of a collection, made with `init_fn(*init_args)` when it is not there."""
+        """Return a reference to a variable, which is initialized by `init_fn(*init_args)` if missing."""
         scope = self._bound_scope(f"Variable {name!r}")
         self._check_may_initialize(f"Variable {name!r}")
         found = scope.variable(col, name, init_fn, *init_args, unbox=unbox, **init_kwargs)
@@ -319,11 +319,11 @@ class Module:
         return found
 
     def has_variable(self, col: str, name: str) -> bool:
-        """Whether a variable is there."""
+        """Return whether a variable exists."""
         return self._bound_scope(f"Variable {name!r}").has_variable(col, name)
 
     def get_variable(self, col: str, name: str, default: Any = None) -> Any:
-        """A variable as it is stored."""
+        """Return a variable as it is stored."""
         return self._bound_scope(f"Variable {name!r}").get_variable(col, name, default)
 
     def put_variable(self, col: str, name: str, value: Any) -> None:
@@ -331,24 +331,24 @@ class Module:
         self._bound_scope(f"Variable {name!r}").put_variable(col, name, value)
 
     def is_mutable_collection(self, col: str) -> bool:
-        """Whether a collection may be written in this call."""
+        """Return whether this call may write a collection."""
         return self._bound_scope(f"Collection {col!r}").is_mutable(col)
 
     def has_rng(self, name: str) -> bool:
-        """Whether a key was given for a stream."""
+        """Return whether a stream has a key."""
         return self._bound_scope(f"Stream {name!r}").has_rng(name)
 
     def make_rng(self, name: str = "params") -> Any:
-        """A new random key of a stream."""
+        """Return a new random key of a stream."""
         return self._bound_scope(f"Stream {name!r}").make_rng(name)
 
     def is_initializing(self) -> bool:
-        """Whether this call is `init`."""
+        """Return whether this call is `init`."""
         return self._bound_scope("is_initializing").is_initializing
 
     @property
     def variables(self) -> Mapping[str, Any]:
-        """The variables of this module and those below, to read."""
+        """The variables of this module and its submodules, for reading."""
         return self._bound_scope("variables").variables()
 
     @property
@@ -364,7 +364,7 @@ class Module:
         reduce_fn: Callable[[Any, Any], Any] = lambda old, new: (*old, new),
         init_fn: Callable[[], Any] = tuple,
     ) -> bool:
-        """Put a value into a collection, if it may be written: in a tuple of all values, or as `reduce_fn` says."""
+        """Store a value in a collection if it is mutable: in a tuple of all values, or combined by `reduce_fn`."""
         scope = self._bound_scope(f"Variable {name!r}")
         if not scope.is_mutable(col):
             return False
@@ -378,7 +378,7 @@ class Module:
         return True
 
     def perturb(self, name: str, value: Any, collection: str = "perturbations") -> Any:
-        """`value` plus a variable that is 0: the gradient of the variable is that of the value."""
+        """Return `value` plus a variable that is 0, whose gradient is that of the value."""
         scope = self._bound_scope(f"Perturbation {name!r}")
         if scope.is_initializing and scope.is_mutable(collection):
             scope.reserve(name, collection)
@@ -398,7 +398,7 @@ class Module:
     def clone(
         self, *, parent: Any = None, _deep_clone: bool = False, _reset_names: bool = False, **updates: Any
     ) -> Any:
-        """A copy that belongs to `parent`, or to no module, with some fields replaced."""
+        """Return a copy with the given parent (None: unbound), with some fields replaced."""
         values = {
             field.name: getattr(self, field.name)
             for field in dataclasses.fields(self)
@@ -406,7 +406,7 @@ class Module:
         }
         if _deep_clone:
             memo: dict[int, Module] = {}
-            values = {key: _unbound(value, memo, _reset_names) for key, value in values.items()}
+            values = {key: _unbind_modules(value, memo, _reset_names) for key, value in values.items()}
         if _reset_names:
             values["name"] = None
         values.update(updates)
@@ -414,7 +414,7 @@ class Module:
             return type(self)(**values, parent=parent)
 
     def copy(self, *, parent: Any = UNSPECIFIED, name: str | None = None, **updates: Any) -> Any:
-        """A copy that belongs to the module being called, under a name of its own."""
+        """Return a copy that is a submodule of the module being called, with a name of its own."""
         if parent is UNSPECIFIED:
             parent = CONTEXT.modules[-1]
         values = {
@@ -437,13 +437,13 @@ class Module:
     # ------------------------------------------------------------------------------------------------ init and apply
 
     def bind(self, variables: Mapping[str, Any], *args: Any, rngs: Any = None, mutable: Filter = False) -> Any:
-        """A copy bound to variables, to call and look into."""
+        """Return a copy bound to variables, for interactive use."""
         if args:
             raise ArgumentTypeError(f"bind takes variables, rngs= and mutable= only; got {len(args)} more.")
         return self.clone(parent=bind(variables, rngs, mutable), _deep_clone=True)
 
     def unbind(self) -> tuple[Any, Mapping[str, Any]]:
-        """A bound module as a module that is bound to nothing, and its variables."""
+        """Return an unbound copy of a bound module, and its variables."""
         variables = self._bound_scope("unbind").variables()
         return self.clone(_deep_clone=True, _reset_names=True), variables
 
@@ -458,7 +458,7 @@ class Module:
         capture_intermediates: bool | Callable[[Any, str], bool] = False,
         **kwargs: Any,
     ) -> Any:
-        """The result of the module, or of its `method`, with these variables; what `mutable` names is returned too."""
+        """Call the module, or its `method`, with variables; also return the collections in `mutable`."""
         function = self._method(method)
         return apply(function, self, mutable, capture_intermediates)(variables, *args, **kwargs, rngs=rngs)
 
@@ -472,7 +472,10 @@ class Module:
         capture_intermediates: bool | Callable[[Any, str], bool] = False,
         **kwargs: Any,
     ) -> tuple[Any, dict[str, Any]]:
-        """The result of a first call, and the variables that it made. `rngs` is a key, or a dict of streams."""
+        """Call the module for the first time; return the result and its variables.
+
+        `rngs` is a key or a dict of streams.
+        """
         function = self._method(method)
         return init_with_output(function, self, mutable, capture_intermediates)(rngs, *args, **kwargs)
 
@@ -486,7 +489,7 @@ class Module:
         capture_intermediates: bool | Callable[[Any, str], bool] = False,
         **kwargs: Any,
     ) -> dict[str, Any]:
-        """The variables that a first call makes. `rngs` is a key, or a dict of streams."""
+        """Return the variables that a first call creates. `rngs` is a key or a dict of streams."""
         _, variables = self.init_with_output(
             rngs, *args, method=method, mutable=mutable, capture_intermediates=capture_intermediates, **kwargs
         )
@@ -501,7 +504,9 @@ class Module:
         mutable: Filter = DenyList("intermediates"),  # noqa: B008 (frozen)
         **kwargs: Any,
     ) -> dict[str, Any]:
-        """As `init`, but arguments may be `ShapeDtypeStruct`s, and only what parameters need is computed."""
+        """Initialize variables from arguments that may be `ShapeDtypeStruct`s; only what parameters need is
+        computed.
+        """
         leaves, tree = weft.tree.flatten((args, kwargs))
         unknown = [leaf for leaf in leaves if isinstance(leaf, weft.ShapeDtypeStruct)]
 
@@ -528,7 +533,7 @@ class Module:
         compute_vjp_flops: bool = False,
         **kwargs: Any,
     ) -> str:
-        """A table of submodules with their inputs, outputs and variables; nothing is computed."""
+        """Return a table of submodules with their inputs, outputs and variables. Nothing is computed."""
         write = TABULATE[0]
         return write(
             self,
@@ -544,7 +549,7 @@ class Module:
         )(*args, **kwargs)
 
     def module_paths(self, rngs: Any, *args: Any, show_repeated: bool = False, **kwargs: Any) -> dict[str, Any]:
-        """Every submodule that a call meets, unbound, by its path."""
+        """Return unbound copies of all submodules that a call uses, by path."""
         found: dict[str, Any] = {}
 
         def note(proceed: Any, inner_args: Any, inner_kwargs: Any, context: Any) -> Any:
@@ -561,7 +566,7 @@ class Module:
         return found
 
     def _method(self, method: Callable[..., Any] | str | None) -> Callable[..., Any]:
-        """The function of a module that `method` means: a name, a method of an instance, or a function."""
+        """Return the function for `method`: the name of a method, a bound method, or a function of a module."""
         if method is None:
             return type(self).__call__
         if isinstance(method, str):
@@ -573,16 +578,16 @@ class Module:
         return getattr(method, "__func__", method)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """What the module computes."""
+        """Compute the module's result. Subclasses define it."""
         raise ModuleDefinitionError(
-            f"Class {type(self).__name__} has no __call__.",
+            f"Class {type(self).__name__} must define __call__ to be called.",
             at=user_line(),
             fix="define __call__, or name another method: model.apply(variables, ..., method='encode')",
         )
 
 
 def _refuse_hash_when_bound(cls: Any) -> None:
-    """Let the generated hash of a class refuse bound modules, which are equal to modules with other variables."""
+    """Make the generated hash of a class raise for bound modules, whose equality ignores variables."""
     generated = cls.__dict__.get("__hash__")
     if generated is None or cls.__hash__ is object.__hash__:
         return
@@ -599,11 +604,11 @@ def _refuse_hash_when_bound(cls: Any) -> None:
     cls.__hash__ = hash_unbound
 
 
-TABULATE: list[Callable[..., Any]] = []  # filled by weft.linen.summary, which is written with modules
+TABULATE: list[Callable[..., Any]] = []  # filled by weft.linen.summary, which imports this module
 
 
 def _check_independent(init: Callable[[Any, list[Any]], Any], rngs: Any, unknown: list[Any]) -> None:
-    """Refuse variables whose initial values depend on arrays of which only shape and dtype are known."""
+    """Raise for variables whose initial values depend on arrays with known shape and dtype only."""
     jaxpr, variables = weft.make_jaxpr(init, return_shape=True)(rngs, unknown)
     count, outputs = len(weft.tree.leaves(rngs)), weft.tree_util.tree_leaves_with_path(variables)
     for index, (path, _) in enumerate(outputs):
@@ -612,7 +617,7 @@ def _check_independent(init: Callable[[Any, list[Any]], Any], rngs: Any, unknown
             name = weft.tree_util.keystr(path, simple=True, separator="/")
             raise ArgumentError(
                 f"lazy_init cannot make {name!r}: its initial value depends on the values of the inputs.",
-                received=f"{len(unknown)} arguments of which only shape and dtype are known",
+                received=f"{len(unknown)} arguments with shape and dtype only",
                 fix="model.init(rngs, ...) with arrays",
             )
 
@@ -626,7 +631,7 @@ def _has_modules(value: Any, kinds: Any = None) -> bool:
 
 
 def _in_order(keys: Iterable[Any]) -> list[Any]:
-    """Return keys in the order in which trees flatten dicts, or as they come if they cannot be compared."""
+    """Return keys in the order in which trees flatten dicts, or in their own order if they cannot be compared."""
     try:
         return sorted(keys)
     except TypeError:
@@ -634,7 +639,9 @@ def _in_order(keys: Iterable[Any]) -> list[Any]:
 
 
 def map_modules(function: Callable[[Any], Any], value: Any, kinds: Any = None) -> Any:
-    """Map every module in a value, or object of the classes `kinds`: the value itself, in lists, tuples and dicts."""
+    """Map the modules in a value, or the objects of classes `kinds`: the value itself, or in lists, tuples and
+    dicts.
+    """
     if isinstance(value, kinds or Module):
         return function(value)
     if not _has_modules(value, kinds):
@@ -646,17 +653,17 @@ def map_modules(function: Callable[[Any], Any], value: Any, kinds: Any = None) -
     return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
 
 
-def _unbound(value: Any, memo: dict[int, Module], reset_names: bool) -> Any:
-    """A value whose modules are replaced by unbound copies; one module stays one."""
+def _unbind_modules(value: Any, memo: dict[int, Module], reset_names: bool) -> Any:
+    """Replace the modules in a value by unbound copies, one copy for each module."""
 
-    def copy_mappings(module: Module) -> Module:
+    def copy_unbound(module: Module) -> Module:
         if module.scope is None and not isinstance(module.parent, Module):
             return module
         if id(module) not in memo:
             memo[id(module)] = module.clone(_deep_clone=True, _reset_names=reset_names)
         return memo[id(module)]
 
-    return map_modules(copy_mappings, value)
+    return map_modules(copy_unbound, value)
 
 
 def _captures(capture: bool | Callable[[Any, str], bool]) -> Callable[[Any, str], bool] | None:
@@ -671,13 +678,13 @@ def apply(
     mutable: Filter = False,
     capture_intermediates: bool | Callable[[Any, str], bool] = False,
 ) -> Callable[..., Any]:
-    """`fn(bound module, ...)` as a function of variables.
+    """Convert `fn(module, ...)` to a function of variables.
 
     Args:
         fn: a function of a module and further arguments.
         module: the module.
-        mutable: which collections are returned with the result.
-        capture_intermediates: whether results of methods are returned in a collection 'intermediates'.
+        mutable: the collections to return with the result.
+        capture_intermediates: whether to return results of methods in a collection 'intermediates'.
 
     Returns:
         A function of variables and the further arguments.
@@ -694,12 +701,12 @@ def apply(
     if capture is not None:
         mutable = union(mutable, "intermediates")
 
-    def applied(variables: Mapping[str, Any], *args: Any, rngs: Any = None, **kwargs: Any) -> Any:
+    def apply_fn(variables: Mapping[str, Any], *args: Any, rngs: Any = None, **kwargs: Any) -> Any:
         with open_scope(variables, rngs, mutable, {"capture_intermediates": capture}) as root:
             result = fn(module.clone(parent=root, _deep_clone=True), *args, **kwargs)
             return result if mutable is False else (result, root.call.updates())
 
-    return applied
+    return apply_fn
 
 
 def init_with_output(
@@ -708,18 +715,18 @@ def init_with_output(
     mutable: Filter = DenyList("intermediates"),  # noqa: B008 (frozen)
     capture_intermediates: bool | Callable[[Any, str], bool] = False,
 ) -> Callable[..., Any]:
-    """`fn(bound module, ...)` as a function of keys that returns its result and the variables it made."""
+    """Convert `fn(module, ...)` to a function of keys that returns its result and the variables it created."""
     capture = _captures(capture_intermediates)
     if capture is not None:
         mutable = union(mutable, "intermediates")
 
-    def initialized(rngs: Any, *args: Any, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
+    def init_fn(rngs: Any, *args: Any, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
         flags = {"initializing": True, "capture_intermediates": capture}
         with open_scope({}, rngs, mutable, flags) as root:
             result = fn(module.clone(parent=root, _deep_clone=True), *args, **kwargs)
             return result, root.call.updates()
 
-    return initialized
+    return init_fn
 
 
 def init(
@@ -728,6 +735,6 @@ def init(
     mutable: Filter = DenyList("intermediates"),  # noqa: B008 (frozen)
     capture_intermediates: bool | Callable[[Any, str], bool] = False,
 ) -> Callable[..., Any]:
-    """`fn(bound module, ...)` as a function of keys that returns the variables it made."""
+    """Convert `fn(module, ...)` to a function of keys that returns the variables it created."""
     both = init_with_output(fn, module, mutable, capture_intermediates)
     return lambda rngs, *args, **kwargs: both(rngs, *args, **kwargs)[1]

@@ -1,4 +1,4 @@
-"""Normalization layers. The mathematics is `weft.nn.moments` and `weft.nn.normalize_by`."""
+"""Normalization layers, based on `weft.nn.moments` and `weft.nn.normalize_by`."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def _axes(axes: int | Sequence[int], rank: int) -> tuple[int, ...]:
     return tuple(axis % rank for axis in as_tuple(axes))
 
 
-def _expanded(values: Any, axes: Sequence[int], rank: int) -> Any:
-    """Statistics that lack the reduced axes, with those as 1."""
+def _expand_axes(values: Any, axes: Sequence[int], rank: int) -> Any:
+    """Insert reduced axes of size 1 into statistics that lack them."""
     return wnp.expand_dims(values, tuple(sorted(axes))) if values.ndim < rank else values
 
 
@@ -41,20 +41,20 @@ def _finish(module: Any, x: Any, mean: Any, variance: Any, axes: tuple[int, ...]
         found = module.param("bias", module.bias_init, shape, module.param_dtype)
         values.append(found)
         bias = wnp.reshape(found, sizes)
-    mean, variance = _expanded(mean, axes, x.ndim), _expanded(variance, axes, x.ndim)
+    mean, variance = _expand_axes(mean, axes, x.ndim), _expand_axes(variance, axes, x.ndim)
     out = nn.normalize_by(x, mean, variance, scale, bias, module.epsilon)
     return out.astype(canonicalize_dtype(*values, dtype=module.dtype))
 
 
 class BatchNorm(Module):
-    """Normalization over all axes but the features, with running averages for later in the collection 'batch_stats'.
+    """Normalization over all axes except for the features, with running averages in the collection 'batch_stats'.
 
     Args:
         use_running_average: whether the stored moments are used instead of those of the batch; may be passed in the
             call instead.
         axis: the axis of the features.
         momentum: the decay of the stored moments.
-        epsilon: what is added to the variance.
+        epsilon: a small number that is added to the variance.
         dtype: the dtype to compute in; promoted from inputs and parameters by default.
         param_dtype: the dtype of the parameters.
         use_bias: whether a bias is added.
@@ -127,7 +127,7 @@ class LayerNorm(Module):
     """Normalization over the features of each element.
 
     Args:
-        epsilon: what is added to the variance.
+        epsilon: a small number that is added to the variance.
         dtype: the dtype to compute in; promoted from inputs and parameters by default.
         param_dtype: the dtype of the parameters.
         use_bias: whether a bias is added.
@@ -178,10 +178,10 @@ class LayerNorm(Module):
 
 
 class RMSNorm(Module):
-    """Division by the root of the mean square of the features, and a scale.
+    """Division by the root mean square of the features, and a scale.
 
     Args:
-        epsilon: what is added to the variance.
+        epsilon: a small number that is added to the variance.
         dtype: the dtype to compute in; promoted from inputs and parameters by default.
         param_dtype: the dtype of the parameters.
         use_scale: whether the result is multiplied by a scale.
@@ -234,7 +234,7 @@ class GroupNorm(Module):
     Args:
         num_groups: the number of groups, or None with `group_size`.
         group_size: the number of features of a group.
-        epsilon: what is added to the variance.
+        epsilon: a small number that is added to the variance.
         dtype: the dtype to compute in; promoted from inputs and parameters by default.
         param_dtype: the dtype of the parameters.
         use_bias: whether a bias is added.
@@ -309,7 +309,7 @@ class GroupNorm(Module):
 
 
 class InstanceNorm(Module):
-    """Normalization of each feature of each example over the axes between."""
+    """Normalization of each feature of each example over the axes in between."""
 
     epsilon: float = 1e-6
     dtype: Any = None
@@ -343,17 +343,17 @@ class InstanceNorm(Module):
 
 
 def _unit(x: Any, axes: Any, epsilon: float) -> Any:
-    """x over its Euclidean norm."""
+    """Return x divided by its Euclidean norm."""
     return x * lax.rsqrt(wnp.sum(wnp.square(x), axis=axes, keepdims=True) + wnp.asarray(epsilon, x.dtype))
 
 
-def _named(path: Any, layer: Module) -> str:
-    """`layer/kernel`: how the variables that belong to a parameter of the wrapped layer are called."""
+def _variable_name(path: Any, layer: Module) -> str:
+    """Return the name of the variables for a parameter of the wrapped layer, such as `layer/kernel`."""
     return f"{layer.name}/{weft.tree_util.keystr(path[1:], simple=True, separator='/')}"
 
 
 class SpectralNorm(Module):
-    """A layer whose kernels are divided by their largest singular value, which power iteration follows."""
+    """A layer whose kernels are divided by their largest singular value, estimated by power iteration."""
 
     layer_instance: Module
     n_steps: int = 1
@@ -365,27 +365,27 @@ class SpectralNorm(Module):
 
     @compact
     def __call__(self, *args: Any, update_stats: bool, **kwargs: Any) -> Any:
-        def normalized(variables: Any) -> Any:
-            change = lambda path, value: self._normalized(path, value, update_stats)
+        def normalize_all(variables: Any) -> Any:
+            change = lambda path, value: self._normalize(path, value, update_stats)
             return weft.tree_util.tree_map_with_path(change, variables)
 
         forward = map_variables(
-            lambda layer: layer(*args, **kwargs), trans_in_fn=normalized, init=self.is_initializing(), mutable=True
+            lambda layer: layer(*args, **kwargs), trans_in_fn=normalize_all, init=self.is_initializing(), mutable=True
         )
         return forward(self.layer_instance)
 
-    def _normalized(self, path: Any, value: Any, update: bool) -> Any:
-        value, name = wnp.asarray(value), _named(path, self.layer_instance)
+    def _normalize(self, path: Any, value: Any, update: bool) -> Any:
+        value, name = wnp.asarray(value), _variable_name(path, self.layer_instance)
         shape = value.shape
         if value.ndim <= 1 or self.n_steps < 1:
             return value
         if value.ndim > 2:
             if self.error_on_non_matrix:
                 raise ArgumentError(
-                    f"{self._where()} got {_named(path, self.layer_instance)} of shape {shape}, no matrix."
+                    f"{self._where()} needs matrices, got {_variable_name(path, self.layer_instance)} of shape {shape}."
                 )
             value = wnp.reshape(value, (-1, shape[-1]))
-        name = _named(path, self.layer_instance)
+        name = _variable_name(path, self.layer_instance)
         start = lambda size: initializers.normal(stddev=1.0)(self.make_rng("params"), size, self.param_dtype)
         stored_u = self.variable(self.collection_name, f"{name}/u", start, (1, value.shape[-1]))
         stored_sigma = self.variable(self.collection_name, f"{name}/sigma", wnp.ones, (), self.param_dtype)
@@ -402,7 +402,7 @@ class SpectralNorm(Module):
 
 
 class WeightNorm(Module):
-    """A layer whose kernels have norm 1 over all axes but the features, times a scale that is learnt."""
+    """A layer whose kernels have norm 1 over all axes except for the features, times a learned scale."""
 
     layer_instance: Module
     epsilon: float = 1e-12
@@ -417,13 +417,13 @@ class WeightNorm(Module):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         forward = map_variables(
             lambda layer: layer(*args, **kwargs),
-            trans_in_fn=lambda variables: weft.tree_util.tree_map_with_path(self._normalized, variables),
+            trans_in_fn=lambda variables: weft.tree_util.tree_map_with_path(self._normalize, variables),
             init=self.is_initializing(),
         )
         return forward(self.layer_instance)
 
-    def _normalized(self, path: Any, value: Any) -> Any:
-        name = _named(path, self.layer_instance)
+    def _normalize(self, path: Any, value: Any) -> Any:
+        name = _variable_name(path, self.layer_instance)
         if self.variable_filter and not any(word in name for word in self.variable_filter):
             return value
         value = wnp.asarray(value)

@@ -1,4 +1,4 @@
-"""Names of axes in a collection of their own, beside the variables ('params_axes' beside 'params')."""
+"""Names of axes in separate collections beside the variables ('params_axes' beside 'params')."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ with_sharding_constraint = with_logical_constraint
 
 
 def _are_names(value: Any) -> bool:
-    """Whether a value names the axes of one array."""
+    """Return whether a value is the names of the axes of one array."""
     if value is None or isinstance(value, PartitionSpec):
         return True
     return isinstance(value, tuple) and not any(isinstance(one, (tuple, list, Mapping)) for one in value)
 
 
 def _map_names(function: Callable[..., Any], names: Any, *trees: Any) -> Any:
-    """Map the names of each array in a tree of names, and what other trees have there; None stays None."""
+    """Map the names of each array, together with the leaves of other trees at its place; None is left unchanged."""
     change = lambda one, *others: None if one is None else function(one, *others)
     return weft.tree.map(change, names, *trees, is_leaf=_are_names)
 
@@ -45,7 +45,7 @@ def _map_names(function: Callable[..., Any], names: Any, *trees: Any) -> Any:
 @weft.tree_util.register_static
 @dataclass(frozen=True)
 class AxisMetadata(metadata.AxisMetadata):
-    """The names of the axes of one variable, or a tree of them; a tree without leaves."""
+    """The names of the axes of one variable, or a tree of them, as a pytree without leaves."""
 
     names: Any
 
@@ -71,7 +71,9 @@ def _current(module: Module | None, what: str) -> Module:
     found = CONTEXT.modules[-1] if module is None else module
     if found is None:
         raise ModuleDefinitionError(
-            f"{what} is called outside of a module.", at=user_line(), fix="call it in a method, or pass module="
+            f"{what} must be called in a method of a module.",
+            at=user_line(),
+            fix="call it in a method, or pass module=",
         )
     return found
 
@@ -92,7 +94,7 @@ def _note_axes(module: Module, collection: str, name: str, value: Any, axes: Any
 
     def same(before: AxisMetadata | None, now: AxisMetadata) -> AxisMetadata:
         if before is not None and before != now:
-            raise ArgumentError(f"{name!r} of {module._where()} has the axes {before.names} and {now.names}.")
+            raise ArgumentError(f"The axes of {name!r} of {module._where()} must stay {before.names}; got {now.names}.")
         return now
 
     module.sow(f"{collection}_axes", f"{name}_axes", metadata, reduce_fn=same, init_fn=lambda: None)
@@ -106,14 +108,14 @@ def param_with_axes(
     module: Module | None = None,
     **init_kwargs: Any,
 ) -> Any:
-    """A parameter of the module being called, whose axes have logical names.
+    """Return a parameter of the module being called, with logical names of its axes.
 
     Args:
         name: the name of the parameter.
         init_fn: its initializer.
         *init_args, **init_kwargs: arguments of the initializer, after the key.
         axes: a logical name for each axis; for a parameter that is a tree of arrays, a tree of them.
-        module: the module; that which is being called by default.
+        module: the module; by default the one being called.
 
     Returns:
         The value of the parameter. The names are in the collection 'params_axes'.
@@ -145,9 +147,11 @@ def _constrain(value: Any, axes: Any, fallback: RulesFallback = RulesFallback.AX
 
 
 class PartitionedVariable(Variable[Any]):
-    """A reference to a variable whose axes have logical names: what is read or written is split as the rules say.
+    """A reference to a variable with logical axis names: values read and written are constrained by the rules.
 
-    `axes` are the names, `fallback` says what names without a rule mean.
+    Attributes:
+        axes: the names.
+        fallback: the treatment of names without a rule.
     """
 
     __slots__ = ("axes", "fallback")
@@ -186,7 +190,7 @@ def variable_with_axes(
     fallback: RulesFallback = RulesFallback.AXIS_IS_UNSHARDED,
     **init_kwargs: Any,
 ) -> Variable[Any]:
-    """A variable of the module being called, whose axes have logical names."""
+    """Return a reference to a variable of the module being called, with logical names of its axes."""
     owner = _current(module, "variable_with_axes")
     found = owner.variable(collection, name, init_fn, *init_args, **init_kwargs)
     _note_axes(owner, collection, name, found.value, axes)
@@ -194,7 +198,7 @@ def variable_with_axes(
 
 
 def get_axis_names(axes_metadata: Any) -> Any:
-    """A collection of axes as a tree of PartitionSpecs under the names of the variables.
+    """Convert a collection of axis names to a tree of PartitionSpecs under the names of the variables.
 
     Args:
         axes_metadata: a collection 'params_axes'.
@@ -230,7 +234,7 @@ def scan_with_axes(
     data_transform: Callable[..., Any] | None = None,
     methods: Any = None,
 ) -> Any:
-    """`nn.scan`, where the names of axes of stacked variables get `axis_name` at the position of the new axis."""
+    """Transform as `nn.scan` does, and insert `axis_name` into the axis names of stacked variables."""
     axes = {f"{name}_axes": variable_axes[name] for name in axes_collections if name in variable_axes}
     return scan(
         target,
@@ -261,8 +265,10 @@ def vmap_with_axes(
     spmd_axis_name: str | None = None,
     methods: Any = None,
 ) -> Any:
-    """`nn.vmap`, where the names of axes of variables of a collection get its entry of `partitioning_axis_names` at the
-    position of the new axis. Other arguments as for `nn.vmap`."""
+    """Transform as `nn.vmap` does, and insert the names of `partitioning_axis_names` into the axis names of variables.
+
+    Other arguments are those of `nn.vmap`.
+    """
     named = {name: axis for name, axis in variable_axes.items() if axis is not None and isinstance(name, str)}
     mapped = vmap(
         target,

@@ -1,4 +1,4 @@
-"""Recurrent cells, which take a carry and an input, and the loop that runs one over a sequence."""
+"""Recurrent cells, which map a carry and an input to the next carry and an output, and loops over sequences."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from weft.modules.frozen import FrozenDict
 
 
 class RNNCellBase(Module):
-    """A cell: `cell(carry, inputs) -> (carry, outputs)`, and a first carry.
+    """Base class of cells: `cell(carry, inputs) -> (carry, outputs)`, with an initial carry.
 
     >>> from weft import linen
     >>> issubclass(linen.LSTMCell, linen.RNNCellBase)
@@ -32,16 +32,16 @@ class RNNCellBase(Module):
     @nowrap
     @abc.abstractmethod
     def initialize_carry(self, rng: Any, input_shape: tuple[int, ...]) -> Any:
-        """A first carry for inputs of a shape."""
+        """Return the initial carry for inputs of a shape."""
 
     @property
     @abc.abstractmethod
     def num_feature_axes(self) -> int:
-        """How many of the last axes of an input are features; those before are batches."""
+        """Number of trailing axes of an input that are features; the axes before are batches."""
 
 
 def _first_carries(cell: Any, rng: Any, shape: tuple[int, ...], count: int) -> Any:
-    """Parts of a carry, all of one shape."""
+    """Return `count` arrays of an initial carry, all of one shape."""
     if count == 1:
         return cell.carry_init(rng, shape, cell.param_dtype)
     return tuple(cell.carry_init(key, shape, cell.param_dtype) for key in weft.random.split(rng, count))
@@ -124,7 +124,7 @@ class _DenseParams(Module):
 
 
 class OptimizedLSTMCell(LSTMCell):
-    """The same as `LSTMCell`, with the same parameters, in two products instead of eight."""
+    """`LSTMCell` with the same parameters, in two matrix products instead of eight."""
 
     @compact
     def __call__(self, carry: Any, inputs: Any) -> tuple[Any, Any]:
@@ -275,7 +275,7 @@ class MGUCell(RNNCellBase):
 
 
 class ConvLSTMCell(RNNCellBase):
-    """An LSTM whose products are convolutions; its carry has the spatial dimensions of the input."""
+    """An LSTM with convolutions in place of matrix products; its carry has the spatial dimensions of the input."""
 
     features: int
     kernel_size: Sequence[int]
@@ -300,7 +300,7 @@ class ConvLSTMCell(RNNCellBase):
         )
         gates = conv(name="ih", strides=self.strides)(inputs) + conv(name="hh", strides=self.strides)(h)
         i, g, f, o = wnp.split(gates, 4, axis=-1)
-        new_h, new_c = nn.lstm_step(i, f + 1, g, o, c)  # a cell that remembers at first learns faster
+        new_h, new_c = nn.lstm_step(i, f + 1, g, o, c)  # an initial forget gate near 1 speeds up learning
         return (new_c, new_h), new_h
 
     @nowrap
@@ -316,10 +316,10 @@ class ConvLSTMCell(RNNCellBase):
 
 
 class RNN(Module):
-    """A cell run over the time axis of its input: the outputs, and with `return_carry` (last carry, outputs).
+    """A loop of a cell over the time axis of its input, which returns the outputs.
 
-    `seq_lengths` says where sequences end within a batch: the carry returned is the one there. With `reverse` the
-    sequences are read from the end; `keep_order` returns the outputs in the order of the inputs.
+    With `return_carry` it returns (carry, outputs), where the carry is that at the end of each sequence according to
+    `seq_lengths`. With `reverse` sequences are read backward; `keep_order` returns outputs in the order of the inputs.
     """
 
     cell: RNNCellBase
@@ -391,19 +391,19 @@ class RNN(Module):
 
 
 def _at_end(carries: Any, lengths: Any) -> Any:
-    """Of carries (time, batch..., features...), the one at the end of each sequence."""
+    """Select from carries (time, batch..., features...) the one at the end of each sequence."""
     index = wnp.reshape(lengths - 1, (1, *lengths.shape, *(1,) * (carries.ndim - lengths.ndim - 1)))
     return wnp.take_along_axis(carries, wnp.broadcast_to(index, (1, *carries.shape[1:])), axis=0)[0]
 
 
 def flip_sequences(inputs: Any, seq_lengths: Any, num_batch_dims: int, time_major: bool) -> Any:
-    """Sequences in reverse; with lengths, only the part up to the length is reversed, and padding stays behind."""
+    """Reverse sequences; with lengths, reverse only the part before the padding."""
     axis = 0 if time_major else num_batch_dims
     if seq_lengths is None:
         return wnp.flip(inputs, axis=axis)
     size = inputs.shape[axis]
     lengths = wnp.asarray(seq_lengths)
-    # Element t of the result is element length - 1 - t, counted around the end.
+    # Element t of the result is element length - 1 - t, modulo the padded length.
     steps = wnp.arange(size - 1, -1, -1, dtype=wnp.int32)
     if time_major:
         index = (wnp.reshape(steps, (size, *(1,) * num_batch_dims)) + lengths) % size
@@ -413,16 +413,16 @@ def flip_sequences(inputs: Any, seq_lengths: Any, num_batch_dims: int, time_majo
     return wnp.take_along_axis(inputs, wnp.broadcast_to(index, inputs.shape), axis=axis)
 
 
-def _concatenated(forward: Any, backward: Any) -> Any:
+def _concatenate(forward: Any, backward: Any) -> Any:
     return weft.tree.map(lambda a, b: wnp.concatenate([a, b], axis=-1), forward, backward)
 
 
 class Bidirectional(Module):
-    """Two RNNs, one of which reads from the end, and their outputs together."""
+    """Two RNNs, one forward and one backward, with merged outputs."""
 
     forward_rnn: RNN
     backward_rnn: RNN
-    merge_fn: Callable[..., Any] = _concatenated
+    merge_fn: Callable[..., Any] = _concatenate
     time_major: bool = False
     return_carry: bool = False
 
@@ -441,7 +441,7 @@ class Bidirectional(Module):
         return_carry = self.return_carry if return_carry is None else return_carry
         time_major = self.time_major if time_major is None else time_major
         if self.forward_rnn is self.backward_rnn:
-            raise ArgumentError(f"{self._where()} got one RNN for both directions; make two.")
+            raise ArgumentError(f"{self._where()} needs two RNNs, got the same one for both directions.")
         keys = (None, None) if init_key is None else tuple(weft.random.split(init_key))
         carries = (None, None) if initial_carry is None else initial_carry
 

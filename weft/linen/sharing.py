@@ -14,9 +14,9 @@ from weft.modules.scope import Scope
 
 
 def share_scope(module: Module, other: Module, /) -> None:
-    """Give a submodule the scope of its owner, so that the variables of `other` are beside those of `module`.
+    """Give a submodule the scope of its owner, so that the variables of `other` are stored beside those of `module`.
 
-    To be called in `setup`: a module that wraps another then has the same tree of parameters as the other alone.
+    Call it in `setup`: a module that wraps another then has the same parameter tree as the wrapped module.
 
     Args:
         module: the module whose scope is shared.
@@ -36,9 +36,9 @@ def share_scope(module: Module, other: Module, /) -> None:
     """
     if module.scope is None or other.scope is None:
         raise UnboundModuleError(
-            "share_scope needs two modules that are bound.",
+            "share_scope needs two bound modules.",
             at=user_line(),
-            fix="call it in setup, after the submodule was assigned to an attribute",
+            fix="call it in setup, after the assignment of the submodule to an attribute",
         )
     if other.scope.path[: len(module.scope.path)] == module.scope.path:
         _move(other, other.scope.path, module.scope.path)
@@ -58,7 +58,7 @@ def _move(module: Module, old: tuple[str, ...], new: tuple[str, ...]) -> None:
 
 
 def merge_param(name: str, a: Any, b: Any) -> Any:
-    """The one of two options that is given: as a field of the module, or in the call. Both, or neither, is an error."""
+    """Return the option that is given, as a field of the module or in the call; raise if both or neither are."""
     if (a is None) == (b is None):
         where = "in both" if a is not None else "in neither"
         raise ArgumentError(

@@ -1,4 +1,4 @@
-"""Logical names of axes ('batch', 'embed'), and the rules that say which mesh axis each lies on."""
+"""Logical names of axes ('batch', 'embed'), and rules that map them to mesh axes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _CURRENT = _Current()
 
 
 class RulesFallback(enum.Enum):
-    """What to do with a name that no rule has."""
+    """Treatment of names that no rule maps."""
 
     AXIS_IS_UNSHARDED = "axis_is_unsharded"
     RAISE_ERROR = "raise_error"
@@ -33,22 +33,22 @@ class RulesFallback(enum.Enum):
 
 
 def set_logical_axis_rules(rules: Rules) -> None:
-    """Use these rules from now on, in this thread."""
+    """Set the rules of this thread."""
     _CURRENT.rules = rules
 
 
 def get_logical_axis_rules() -> Rules:
-    """The rules in use."""
+    """Return the rules of this thread."""
     return _CURRENT.rules
 
 
 @contextlib.contextmanager
 def logical_axis_rules(rules: Rules) -> Iterator[None]:
-    """Use these rules within the `with`.
+    """Return a context in which this thread uses the given rules.
 
     Args:
-        rules: pairs of a logical name and an axis of the mesh (or None); those that `logical_axis_rules` has set by
-            default.
+        rules: pairs of a logical name and an axis of the mesh (or None); by default those that
+            `logical_axis_rules` has set.
 
     Returns:
         A context manager.
@@ -66,17 +66,14 @@ def logical_axis_rules(rules: Rules) -> Iterator[None]:
 
 
 def _mesh_axes(names: Sequence[Any], rules: Rules, fallback: RulesFallback) -> PartitionSpec | None:
-    """Return the mesh axis of each name, or None if there is to be no constraint.
+    """Map each name to a mesh axis; return None if no constraint applies.
 
-    Entries that are no names (None, UNCONSTRAINED) stay as they are.
-
-    Rules are tried in order, and a mesh axis serves only one axis of an array: a rule whose mesh axis is taken is
-    passed over, so that a later rule of the same name may apply.
+    Entries that are not names (None, UNCONSTRAINED) are kept. Rules are tried in order. A mesh axis can split only one
+    axis of an array: a rule whose mesh axis is in use is skipped, so that a later rule for the name may apply.
     """
     present = [name for name in names if isinstance(name, str)]
-    twice = sorted({str(name) for name in present if present.count(name) > 1})
-    if twice:
-        raise ArgumentError(f"Logical axes {', '.join(twice)} occur more than once in {tuple(names)}.")
+    if len(set(present)) < len(present):
+        raise ArgumentError(f"Logical axes must be distinct; got {tuple(names)}.")
     found: dict[Any, Any] = {}
     used: set[Any] = set()
     for name, mesh in rules:
@@ -96,12 +93,12 @@ def _mesh_axes(names: Sequence[Any], rules: Rules, fallback: RulesFallback) -> P
 
 
 def logical_to_mesh_axes(array_dim_names: Sequence[str | None] | None, rules: Rules | None = None) -> Any:
-    """The PartitionSpec over mesh axes of an array whose axes have these logical names.
+    """Return the PartitionSpec over mesh axes for an array with logical axis names.
 
     Args:
         array_dim_names: a logical name or None for each axis.
-        rules: pairs of a logical name and an axis of the mesh (or None); those that `logical_axis_rules` has set by
-            default.
+        rules: pairs of a logical name and an axis of the mesh (or None); by default those that
+            `logical_axis_rules` has set.
 
     Returns:
         A PartitionSpec.
@@ -120,12 +117,12 @@ def _is_spec(value: Any) -> bool:
 
 
 def logical_to_mesh(tree: Any, rules: Rules | None = None) -> Any:
-    """A tree of PartitionSpecs over logical names as one over mesh axes.
+    """Convert a tree of PartitionSpecs over logical names to PartitionSpecs over mesh axes.
 
     Args:
         tree: a tree of PartitionSpecs.
-        rules: pairs of a logical name and an axis of the mesh (or None); those that `logical_axis_rules` has set by
-            default.
+        rules: pairs of a logical name and an axis of the mesh (or None); by default those that
+            `logical_axis_rules` has set.
 
     Returns:
         A tree of PartitionSpecs.
@@ -140,13 +137,13 @@ def logical_to_mesh(tree: Any, rules: Rules | None = None) -> Any:
 
 
 def logical_to_mesh_sharding(tree: Any, mesh: Any, rules: Rules | None = None) -> Any:
-    """A tree of PartitionSpecs over logical names as shardings over a mesh.
+    """Convert a tree of PartitionSpecs over logical names to shardings over a mesh.
 
     Args:
         tree: a tree of PartitionSpecs.
-        mesh: a mesh; the one that is set by default.
-        rules: pairs of a logical name and an axis of the mesh (or None); those that `logical_axis_rules` has set by
-            default.
+        mesh: a mesh; by default the one that is set.
+        rules: pairs of a logical name and an axis of the mesh (or None); by default those that
+            `logical_axis_rules` has set.
 
     Returns:
         A tree of `NamedSharding`s.
@@ -169,14 +166,16 @@ def with_logical_constraint(
     mesh: Any = None,
     fallback: RulesFallback = RulesFallback.AXIS_IS_UNSHARDED,
 ) -> Any:
-    """`x`, whose axes lie over the mesh as their names say. The names are checked; on one device nothing moves.
+    """Constrain the sharding of arrays by the logical names of their axes.
+
+    Names are checked also if there is one device only.
 
     Args:
         x: a tree of arrays.
         logical_axis_resources: a logical name for each axis, or a tree of them.
-        rules: pairs of a logical name and an axis of the mesh (or None); those that `logical_axis_rules` has set by
-            default.
-        mesh: a mesh; the one that is set by default.
+        rules: pairs of a logical name and an axis of the mesh (or None); by default those that
+            `logical_axis_rules` has set.
+        mesh: a mesh; by default the one that is set.
         fallback: what a name without a rule means.
 
     Returns:
@@ -202,7 +201,7 @@ def with_logical_constraint(
 
 @dataclass(frozen=True)
 class LogicallyPartitioned(Partitioned):
-    """A value with a logical name for each of its axes.
+    """A box with a logical name for each axis of its value.
 
     Args:
         rules: pairs of a logical name and an axis of the mesh.
@@ -230,14 +229,14 @@ register_box(LogicallyPartitioned)
 def with_logical_partitioning(
     fn: Callable[..., Any], names: Names, mesh: Any = None, rules: Rules | None = None
 ) -> Callable[..., Any]:
-    """An initializer whose values carry logical names of axes.
+    """Wrap an initializer, so that its values are boxes with logical names of axes.
 
     Args:
         fn: an initializer.
         names: a logical name for each axis.
-        mesh: a mesh; the one that is set by default.
-        rules: pairs of a logical name and an axis of the mesh (or None); those that `logical_axis_rules` has set by
-            default.
+        mesh: a mesh; by default the one that is set.
+        rules: pairs of a logical name and an axis of the mesh (or None); by default those that
+            `logical_axis_rules` has set.
 
     Returns:
         An initializer.

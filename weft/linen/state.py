@@ -1,4 +1,4 @@
-"""State beside modules: which module is being called, and the interceptors of calls."""
+"""The state of calls: the module being called, and interceptors of method calls."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ if TYPE_CHECKING:
 
 @dataclass
 class State:
-    """The state of a bound module: whether its submodules may be made now, and the counters of their names."""
+    """The state of a bound module: whether it may create submodules now, and the counters of automatic names."""
 
     in_compact: bool = False
     in_setup: bool = False
     setup_done: bool = False
-    ready: bool = False  # the constructor is through, so attributes do not change any more
+    ready: bool = False  # true after the constructor: attributes are fixed
     cursors: dict[str, int] = field(default_factory=dict)
     children: dict[str, Any] = field(default_factory=dict)
     fixed_names: dict[str, set[str | None]] = field(default_factory=dict)
 
     @property
     def may_initialize(self) -> bool:
-        """Whether submodules and variables may be made now."""
+        """Whether submodules and variables may be created now."""
         return not self.ready or self.in_setup or self.in_compact
 
 
 class Context(threading.local):
-    """One for each thread: the modules whose methods run, innermost last, and the interceptors, outermost first."""
+    """State of a thread: the modules whose methods run, innermost last, and the interceptors, outermost first."""
 
     def __init__(self) -> None:
         self.modules: list[Module | None] = [None]
@@ -44,7 +44,7 @@ CONTEXT = Context()
 
 @dataclass(frozen=True)
 class InterceptorContext:
-    """What an interceptor learns of a call: the module, the name of the method, and the method itself, bound."""
+    """The call that an interceptor receives: the module, the name of the method and the bound method."""
 
     module: Module
     method_name: str
@@ -53,9 +53,9 @@ class InterceptorContext:
 
 @contextlib.contextmanager
 def intercept_methods(interceptor: Callable[..., Any]) -> Iterator[None]:
-    """Within the `with`, calls of module methods go to `interceptor(next_function, args, kwargs, context)`.
+    """Return a context in which method calls go through `interceptor(next_function, args, kwargs, context)`.
 
-    `setup` is one of the methods. The first of several interceptors is outermost: it sees the result last.
+    Calls of `setup` are included. The first of several interceptors is the outermost: it sees the result last.
 
     Args:
         interceptor: a function of the next function, positional and keyword arguments and a context.
@@ -84,7 +84,7 @@ def intercept_methods(interceptor: Callable[..., Any]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def calling(module: Module | None) -> Iterator[None]:
-    """Submodules made within the `with` belong to `module`; with None they belong to no module."""
+    """Return a context in which new modules become submodules of `module`, or unbound for None."""
     CONTEXT.modules.append(module)
     try:
         yield
@@ -92,7 +92,7 @@ def calling(module: Module | None) -> Iterator[None]:
         CONTEXT.modules.pop()
 
 
-def intercepted(method: Callable[..., Any], module: Module, args: Any, kwargs: Any) -> Any:
+def run_interceptors(method: Callable[..., Any], module: Module, args: Any, kwargs: Any) -> Any:
     """Call a method through the interceptors, the outermost first."""
     context = InterceptorContext(module, method.__name__, method.__get__(module))
     call = functools.partial(method, module)

@@ -12,12 +12,12 @@ from weft.linen.sharing import merge_param
 
 
 class Dropout(Module):
-    """Elements set to 0 at random, the others scaled up so that the mean stays; the identity when `deterministic`.
+    """Random zeroing of elements, with the others scaled up to preserve the mean; the identity if `deterministic`.
 
     Args:
-        rate: the probability of 0.
-        broadcast_dims: axes along which elements are set to 0 together.
-        deterministic: whether it is off; may be passed in the call instead.
+        rate: the probability that an element is set to 0.
+        broadcast_dims: axes along which the mask is broadcast.
+        deterministic: whether dropout is off; may be passed in the call instead.
         rng_collection: the stream of keys.
 
     >>> import weft.numpy as wnp

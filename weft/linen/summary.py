@@ -1,4 +1,4 @@
-"""A table of a module: every submodule that a call meets, with inputs, outputs and variables."""
+"""Tables of modules: each submodule that a call uses, with inputs, outputs and variables."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ from weft.modules.metadata import unbox
 
 @dataclass
 class Row:
-    """One call of a module. `counted_variables` are those that no earlier row has counted; `flops` and `vjp_flops` are
-    -1 where they were not asked for."""
+    """One call of a module.
+
+    `counted_variables` are the variables that no earlier row has counted. `flops` and `vjp_flops` are -1 if not
+    requested.
+    """
 
     path: tuple[str, ...]
     module_copy: Module
@@ -31,18 +34,18 @@ class Row:
     vjp_flops: int = -1
 
     def size_and_bytes(self, collections: Iterable[str]) -> dict[str, tuple[int, int]]:
-        """For each collection, how many numbers this row counts, and in how many bytes."""
+        """Return for each collection the number of elements that this row counts, and their size in bytes."""
         return {name: _size_and_bytes(self.counted_variables.get(name, {})) for name in collections}
 
 
 class Table(list[Row]):
-    """The rows of a module, in the order of the calls."""
+    """The rows of a module, in the order of its calls."""
 
     def __init__(self, module: Module, collections: list[str], rows: Iterable[Row], counts: Sequence[str] = ()):
         super().__init__(rows)
         self.module = module
         self.collections = collections
-        self.counts = tuple(counts)  # those of `flops` and `vjp_flops` that were asked for
+        self.counts = tuple(counts)  # "flops" and "vjp_flops" if requested
 
 
 def _size_and_bytes(tree: Any) -> tuple[int, int]:
@@ -68,29 +71,29 @@ def tabulate(
     compute_vjp_flops: bool = False,
     **kwargs: Any,
 ) -> Callable[..., str]:
-    """A function of the module's arguments that returns the table as text; nothing is computed.
+    """Return a function of the module's arguments that returns the table as text. Nothing is computed.
 
-    `depth` limits how deep submodules have rows of their own, `show_repeated` shows a module for each of its calls.
-    `console_kwargs={'width': n}` cuts lines at n characters.
+    `depth` limits the depth of submodules with rows of their own, `show_repeated` adds a row for each call of a module,
+    and `console_kwargs={'width': n}` cuts lines at n characters.
 
     `compute_flops` adds a column with the operations of each call, `compute_vjp_flops` one with those of its value and
-    its gradient together (0 where there is none). They are what `weft.jit(f).lower(...).cost_analysis()` says of the
-    compiled program of the call alone: a product and a sum are two operations, windows over padding count in full, sin,
-    exp and the like do not count, nor does what the compiler saves. The programs are compiled, not run.
+    gradient together (0 without a gradient), according to `weft.jit(f).lower(...).cost_analysis()` of the call alone: a
+    multiplication and an addition are two operations, windows over padding count in full, and transcendental functions
+    do not count. The programs are compiled but not run.
     """
 
-    def written(*args: Any, **call_kwargs: Any) -> str:
-        rows = table_of(module, rngs, depth, show_repeated, mutable, compute_flops, compute_vjp_flops)
+    def table_text(*args: Any, **call_kwargs: Any) -> str:
+        rows = make_table(module, rngs, depth, show_repeated, mutable, compute_flops, compute_vjp_flops)
         table = rows(*args, **{**kwargs, **call_kwargs})
         text = _render(table)
         width = (console_kwargs or {}).get("width")
         return "\n".join(line[:width] for line in text.split("\n")) if width else text
 
-    return written
+    return table_text
 
 
 class _Call(NamedTuple):
-    """What is noted of a call while the module is traced: types in place of arrays."""
+    """The record of a call while the module is traced, with types in place of arrays."""
 
     path: tuple[str, ...]
     module: Module
@@ -99,7 +102,7 @@ class _Call(NamedTuple):
     result: Any
 
 
-def table_of(
+def make_table(
     module: Module,
     rngs: Any,
     depth: int | None = None,
@@ -108,10 +111,10 @@ def table_of(
     compute_flops: bool = False,
     compute_vjp_flops: bool = False,
 ) -> Callable[..., Table]:
-    """A function of the module's arguments that returns the rows."""
+    """Return a function of the module's arguments that returns the table."""
 
     def table(*args: Any, **kwargs: Any) -> Table:
-        calls, variables = _recorded(lambda rngs: module.init(rngs, *args, mutable=mutable, **kwargs), rngs)
+        calls, variables = _record_calls(lambda rngs: module.init(rngs, *args, mutable=mutable, **kwargs), rngs)
         shown = [call for call in calls if depth is None or len(call.path) <= depth]
         paths = [call.path for call in shown]
         rows: list[Row] = []
@@ -119,7 +122,7 @@ def table_of(
         for call in shown:
             if call.path in seen and not show_repeated:
                 continue
-            row = _row_of(call, variables, paths, repeated=call.path in seen)
+            row = _make_row(call, variables, paths, repeated=call.path in seen)
             if compute_flops:
                 row.flops = _flops(call, rngs, mutable, gradient=False)
             if compute_vjp_flops:
@@ -132,12 +135,14 @@ def table_of(
     return table
 
 
-def _recorded(init: Callable[[Any], Any], rngs: Any) -> tuple[list[_Call], Any]:
-    """The calls of modules that `init` makes, each before those of its submodules, and the types of the variables."""
+def _record_calls(init: Callable[[Any], Any], rngs: Any) -> tuple[list[_Call], Any]:
+    """Return the calls of modules that `init` makes, each before those of its submodules, and the types of
+    variables.
+    """
     calls: list[_Call | None] = []
 
     def note(proceed: Any, call_args: Any, call_kwargs: Any, context: Any) -> Any:
-        # Functions of modules under a lifted transformation pass here too; they are no methods with rows of their own.
+        # Lifted functions of modules are intercepted too, but they are not methods and have no rows.
         if context.method_name == "setup" or not hasattr(type(context.module), context.method_name):
             return proceed(*call_args, **call_kwargs)
         index = len(calls)
@@ -153,8 +158,8 @@ def _recorded(init: Callable[[Any], Any], rngs: Any) -> tuple[list[_Call], Any]:
     return [call for call in calls if call is not None], variables
 
 
-def _row_of(call: _Call, variables: Any, paths: list[tuple[str, ...]], repeated: bool) -> Row:
-    """The row of a call; the variables of a module are counted where it is called first."""
+def _make_row(call: _Call, variables: Any, paths: list[tuple[str, ...]], repeated: bool) -> Row:
+    """Return the row of a call. The variables of a module are counted in its first row."""
     own = {name: _own(variables[name], call.path, paths) for name in variables}
     own = {name: tree for name, tree in own.items() if tree}
     call_args, call_kwargs = weft.tree.map(_type, call.arguments)
@@ -165,7 +170,7 @@ def _row_of(call: _Call, variables: Any, paths: list[tuple[str, ...]], repeated:
 
 
 def _struct(leaf: Any) -> Any:
-    """The type of an array; other values as they are."""
+    """Return the type of an array; other values unchanged."""
     if hasattr(leaf, "shape") and hasattr(leaf, "dtype"):
         return weft.ShapeDtypeStruct(leaf.shape, leaf.dtype)
     return leaf
@@ -180,7 +185,7 @@ def _has_derivative(leaf: Any) -> bool:
 
 
 def _flops(call: _Call, rngs: Any, mutable: Filter, gradient: bool) -> int:
-    """Operations of one call, as a program of its own on variables and arguments of the types it met."""
+    """Return the operations of one call, compiled as a program of its own."""
     leaves, structure = weft.tree.flatten(call.arguments)
     arrays = [leaf for leaf in leaves if _is_struct(leaf)]
 
@@ -199,7 +204,7 @@ def _flops(call: _Call, rngs: Any, mutable: Filter, gradient: bool) -> int:
 
     variables = weft.eval_shape(init, rngs, arrays)
     if not gradient:
-        return _counted(apply, variables, rngs, arrays)
+        return _count_flops(apply, variables, rngs, arrays)
     inputs, tree = weft.tree.flatten((variables, arrays))
     moving = [leaf for leaf in inputs if _has_derivative(leaf)]
     fixed = [leaf for leaf in inputs if not _has_derivative(leaf)]
@@ -218,15 +223,15 @@ def _flops(call: _Call, rngs: Any, mutable: Filter, gradient: bool) -> int:
         result, pullback = weft.vjp(value, *moving)
         return result, pullback(result)
 
-    return _counted(value_and_gradient, moving, fixed, rngs)
+    return _count_flops(value_and_gradient, moving, fixed, rngs)
 
 
-def _counted(function: Callable[..., Any], *args: Any) -> int:
+def _count_flops(function: Callable[..., Any], *args: Any) -> int:
     return int(weft.jit(function).lower(*args).cost_analysis()["flops"])
 
 
 def _own(tree: Any, path: tuple[str, ...], others: list[tuple[str, ...]]) -> Any:
-    """The variables at a path, without those below that another row shows."""
+    """Return the variables at a path, without those that rows of submodules show."""
     for part in path:
         tree = tree.get(part, {}) if isinstance(tree, Mapping) else {}
     if not isinstance(tree, Mapping):
@@ -246,21 +251,21 @@ def _own(tree: Any, path: tuple[str, ...], others: list[tuple[str, ...]]) -> Any
 
 
 def _type(leaf: Any) -> Any:
-    """`float32[8,4]` for an array, other values as they are."""
+    """Describe an array as `float32[8,4]`; return other values unchanged."""
     if hasattr(leaf, "shape") and hasattr(leaf, "dtype"):
         return _Shown(f"{leaf.dtype}[{','.join(map(str, leaf.shape))}]")
     return _Shown(repr(leaf))
 
 
 class _Shown(str):
-    """A text that prints without quotes."""
+    """Text whose repr has no quotes."""
 
     def __repr__(self) -> str:
         return str(self)
 
 
 def _lines(value: Any, indent: int = 0) -> list[str]:
-    """A value as lines: dicts by key, sequences by dash."""
+    """Format a value as lines: dicts by key, sequences as lists with dashes."""
     pad = " " * indent
     if isinstance(value, Mapping):
         lines = []
@@ -281,7 +286,7 @@ def _amount(size: int, memory: int) -> str:
 
 
 def _render(table: Table) -> str:
-    """The table as text, in a box of lines."""
+    """Format the table as text in a box of lines."""
     header = ["path", "module", "inputs", "outputs", *table.counts, *table.collections]
     body: list[list[list[str]]] = []
     for row in table:

@@ -1,4 +1,4 @@
-"""What a training loop carries: parameters, the optimizer's state, and the number of steps."""
+"""The state of a training loop: parameters, the state of the optimizer, and the number of steps."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ from weft.modules import struct
 from weft.optim import apply_updates
 
 
-def _optimized(tree: Any) -> Any:
-    """Return the part of parameters or gradients that the optimizer updates: all, or beside scales of fp8 'params'."""
+def _select_optimized(tree: Any) -> Any:
+    """Return the part of parameters or gradients that the optimizer updates: 'params' beside scales of fp8,
+    else all.
+    """
     return tree["params"] if isinstance(tree, Mapping) and OVERWRITE_WITH_GRADIENT in tree else tree
 
 
 class TrainState(struct.PyTreeNode):
-    """Parameters and an optimizer with its state; `apply_gradients` makes one step.
+    """Parameters and an optimizer with its state; `apply_gradients` performs one step.
 
     `params` may be all variables of a module that computes in fp8: the gradients of the collection
-    '_overwrite_with_gradient' are its next values, and the optimizer sees 'params' alone.
+    '_overwrite_with_gradient' are its next values, and the optimizer updates 'params' only.
     """
 
     step: Any
@@ -29,9 +31,9 @@ class TrainState(struct.PyTreeNode):
     opt_state: Any = struct.field(pytree_node=True)
 
     def apply_gradients(self, *, grads: Any, **kwargs: Any) -> Any:
-        """The state after one update of the parameters; keyword arguments replace other fields."""
-        before = _optimized(self.params)
-        updates, opt_state = self.tx.update(_optimized(grads), self.opt_state, before)
+        """Return the state after one update of the parameters; keyword arguments replace other fields."""
+        before = _select_optimized(self.params)
+        updates, opt_state = self.tx.update(_select_optimized(grads), self.opt_state, before)
         params = apply_updates(before, updates)
         if before is not self.params:
             params = {"params": params, OVERWRITE_WITH_GRADIENT: grads[OVERWRITE_WITH_GRADIENT]}
@@ -39,5 +41,7 @@ class TrainState(struct.PyTreeNode):
 
     @classmethod
     def create(cls, *, apply_fn: Callable[..., Any], params: Any, tx: Any, **kwargs: Any) -> Any:
-        """The state before the first step."""
-        return cls(step=0, apply_fn=apply_fn, params=params, tx=tx, opt_state=tx.init(_optimized(params)), **kwargs)
+        """Return the state before the first step."""
+        return cls(
+            step=0, apply_fn=apply_fn, params=params, tx=tx, opt_state=tx.init(_select_optimized(params)), **kwargs
+        )

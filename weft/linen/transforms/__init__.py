@@ -1,4 +1,4 @@
-"""Transformations that know of modules: each lifts one of Weft's over the variables and random keys of a scope."""
+"""Transformations of modules: each lifts one of Weft's over the variables and random keys of a scope."""
 
 from weft.errors import suggest as _suggest
 from weft.linen.transforms.calls import (

@@ -1,4 +1,4 @@
-"""Lifted transformations that call their function once: jit, remat, vmap, map_variables and the like."""
+"""Lifted transformations that call their function once: jit, remat, vmap, map_variables and others."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from weft.modules.scope import Call
 
 
 def plain(target: Target, lift: Lift, mutable: Filter = True) -> Callable[..., Any]:
-    """The target as a function of groups of variables and keys, whose result comes with what was written."""
+    """Return the target as a function of groups of variables and keys, which also returns the written groups."""
 
     def inner(groups: Any, keys: Any, *args: Any, **kwargs: Any) -> Any:
         call = lift.inside(groups, keys, mutable)
@@ -25,8 +25,8 @@ def plain(target: Target, lift: Lift, mutable: Filter = True) -> Callable[..., A
     return inner
 
 
-def _shifted(argnums: Any) -> Any:
-    """Argument numbers of the function inside: with groups and keys, but without the module."""
+def _shift_argnums(argnums: Any) -> Any:
+    """Convert argument numbers for the inner function, which has groups and keys but no module."""
     if isinstance(argnums, int):
         return argnums + 1
     return tuple(i + 1 for i in argnums)
@@ -45,19 +45,19 @@ def checkpoint(
     policy: Callable[..., Any] | None = None,
     methods: Any = None,
 ) -> Any:
-    """Store nothing for the backward pass but what `policy` says, and recompute the rest there.
+    """Rematerialise: save only what `policy` allows for the backward pass, and recompute the rest there.
 
     `static_argnums` count the module itself as 0.
 
     Args:
         target: a module class, a module or a function of one.
-        variables: which collections the module may use.
-        rngs: which streams of keys it may use.
+        variables: the collections that the module may use.
+        rngs: the streams of keys that it may use.
         concrete: accepted for compatibility.
-        prevent_cse: whether the second computation is fenced off from the first.
+        prevent_cse: whether to prevent common subexpression elimination between both computations.
         static_argnums: arguments that are Python values; the module is 0.
-        policy: which results are stored.
-        methods: which methods are transformed; `__call__` by default.
+        policy: the results to save.
+        methods: the methods to transform, by default `__call__`.
 
     Returns:
         A class, module or function like `target`.
@@ -95,7 +95,7 @@ def _run_checkpoint(
             plain(target, lift, variables),
             prevent_cse=prevent_cse,
             policy=policy,
-            static_argnums=_shifted(static_argnums),
+            static_argnums=_shift_argnums(static_argnums),
         )
         result, written = run(lift.variables, lift.rngs, *target.args, **target.kwargs)
     lift.put_back(written)
@@ -114,7 +114,7 @@ def jit(
     backend: str | None = None,
     methods: Any = None,
 ) -> Any:
-    """Compile the module by itself, so that it is traced once for all equal uses.
+    """Compile a module by itself, so that equal uses share one trace.
 
     `static_argnums` and `donate_argnums` count the module itself as 0.
     """
@@ -127,9 +127,9 @@ def jit(
         variables=variables,
         rngs=rngs,
         options={
-            "static_argnums": _shifted(static_argnums),
+            "static_argnums": _shift_argnums(static_argnums),
             "static_argnames": static_argnames,
-            "donate_argnums": _shifted(donate_argnums),
+            "donate_argnums": _shift_argnums(donate_argnums),
         },
         cache=cache,
     )
@@ -143,7 +143,7 @@ def _run_jit(target: Target, variables: Any, rngs: Any, options: Any, cache: dic
     key = _fingerprint(target, lift)
     with lift.running():
         if key is None or key not in cache:
-            # The cache must not hold references to this call: the cached lift has an empty copy of the call.
+            # The cached lift gets an empty copy of the call, so that the cache does not keep its arrays alive.
             outer, lift.call = lift.call, _without_values(lift.call)
             run = weft.jit(plain(target, lift, variables), **options)
             groups, keys, lift.variables, lift.rngs = lift.variables, lift.rngs, (), ()
@@ -165,7 +165,7 @@ def _run_jit(target: Target, variables: Any, rngs: Any, options: Any, cache: dic
 
 
 def _run_unbound(target: Target, options: dict[str, Any], cache: dict[Any, Any]) -> Any:
-    """Run a method of modules that are bound to nothing: a function of its other arguments."""
+    """Run a method of unbound modules, as a function of its other arguments."""
     key = fingerprint([target.modules, target.first], lambda path: path)
     try:
         run = cache.get(key)
@@ -186,7 +186,7 @@ def _without_values(call: Call) -> Call:
 
 
 def _twin(lift: Lift, call: Call) -> Lift:
-    """A lift of the same roots on another call, to put results back with."""
+    """Return a lift of the same roots on another call, to write results into it."""
     call.counters.update(lift.call.counters)
     twin = object.__new__(Lift)
     twin.__dict__.update(lift.__dict__)
@@ -195,7 +195,7 @@ def _twin(lift: Lift, call: Call) -> Lift:
 
 
 def _fingerprint(target: Target, lift: Lift) -> Any:
-    """What the jaxpr depends on besides its arguments; None when it is not hashable."""
+    """Return what a jaxpr depends on besides its arguments, or None if it is unhashable."""
     flags = tuple(lift.call.flags.items())
     counters = tuple(
         (lift.relative(path), stream, count)
@@ -228,8 +228,8 @@ def vmap(
 ) -> Any:
     """Map a module over an axis of its inputs.
 
-    `variable_axes` says for each collection along which axis its variables are stacked, one for each element, or None
-    where all elements share them; `split_rngs` for each stream whether every element gets a key of its own.
+    `variable_axes` maps collections to the axis along which their variables are stacked, one per element, or to None if
+    all elements share them; `split_rngs` maps streams to whether each element gets its own key.
 
     Args:
         target: a module class, a module or a function of one.
@@ -239,8 +239,8 @@ def vmap(
         axis_size: the number of elements, where no argument has the axis.
         axis_name: a name for the axis.
         spmd_axis_name: axes of a mesh to split it over.
-        metadata_params: what boxes of variables are told of the new axis.
-        methods: which methods are transformed; `__call__` by default.
+        metadata_params: parameters of the new axis for `AxisMetadata.add_axis` of boxes.
+        methods: the methods to transform, by default `__call__`.
 
     Returns:
         A class, module or function like `target`.
@@ -268,7 +268,7 @@ def vmap(
 
 
 def size_along(trees: Sequence[Any], axes: Sequence[Any], axis_size: int | None, transformation: str) -> int:
-    """How many elements there are along the axes of trees; `axes` are prefixes, with None where there is no axis."""
+    """Return the number of elements along the mapped axes of trees; `axes` are prefixes with None for no axis."""
     if axis_size is not None:
         return axis_size
     for tree, axis in zip(trees, axes, strict=True):
@@ -277,14 +277,14 @@ def size_along(trees: Sequence[Any], axes: Sequence[Any], axis_size: int | None,
         for leaf, along in zip(*_leaves_with_axes(tree, axis), strict=True):
             if isinstance(along, int):
                 return int(weft.numpy.shape(leaf)[along])
-    raise ArgumentError(f"nn.{transformation} finds no array along whose axis to map; give the size.")
+    raise ArgumentError(f"nn.{transformation} needs a mapped array to determine the axis size, or the size itself.")
 
 
 def _leaves_with_axes(tree: Any, axis: Any) -> tuple[list[Any], list[Any]]:
     leaves = weft.tree.leaves(tree)
     if isinstance(axis, int):
         return leaves, [axis] * len(leaves)
-    # None among the axes is a leaf, None in the tree is not: the former is replaced by another leaf.
+    # None is a leaf among the axes but not in the tree, so it is replaced by a sentinel.
     found = weft.tree.map(lambda one: "none" if one is None else one, axis, is_leaf=lambda one: one is None)
     return leaves, weft.tree.leaves(weft.tree.broadcast(found, tree))
 
@@ -304,7 +304,7 @@ def _run_vmap(
     unsplit = [rng for rng, split_it in split_rngs.items() if not split_it]
     lift = target.lift(filters, [*split, *unsplit])
     argument_axes = tuple(in_axes) if isinstance(in_axes, (tuple, list)) else (in_axes,) * len(target.args)
-    # A box may change the value when its axis is taken away, so this comes before the axis is mapped.
+    # A box may change its value when an axis is removed, so remove it before the axis is mapped.
     shorter = tuple(
         group if axis is None else metadata.remove_axis(group, axis, metadata_params)
         for group, axis in zip(lift.variables, axes, strict=True)
@@ -315,7 +315,7 @@ def _run_vmap(
     key_axes = (0,) * len(split) + (None,) * len(unsplit)
 
     def inner(groups: Any, keys: Any, *args: Any) -> Any:
-        call = lift.inside(groups, keys, any_of(filters))
+        call = lift.inside(groups, keys, union_all(filters))
         result = target.call(call, args, target.kwargs)
         return result, lift.collect(call, filters)
 
@@ -338,8 +338,8 @@ def _run_vmap(
     return result
 
 
-def any_of(filters: Sequence[Filter]) -> Filter:
-    """The filter that means what any of the filters means."""
+def union_all(filters: Sequence[Filter]) -> Filter:
+    """Return the union of filters."""
     found: Filter = False
     for one in filters:
         found = union(found, one)
@@ -360,7 +360,7 @@ def map_variables(
     variables: Filter = True,
     methods: Any = None,
 ) -> Any:
-    """The module sees `trans_in_fn` of the collections, and `trans_out_fn` of what it writes is stored.
+    """Transform collections: the module sees `trans_in_fn` of them, and `trans_out_fn` of its writes is stored.
 
     Args:
         target: a module class, a module or a function of one.
@@ -368,9 +368,9 @@ def map_variables(
         trans_in_fn, trans_out_fn: functions of the collections.
         init: whether they are mapped while the module is initialized.
         mutable: whether the module may write them.
-        rngs: which streams of keys it may use.
-        variables: which collections the module may use.
-        methods: which methods are transformed; `__call__` by default.
+        rngs: the streams of keys that it may use.
+        variables: the collections that the module may use.
+        methods: the methods to transform, by default `__call__`.
 
     Returns:
         A class, module or function like `target`.
@@ -407,7 +407,7 @@ def _run_map_variables(
     stored, others = lift.variables
 
     def through(function: Callable[..., Any], groups: Any) -> Any:
-        """A function of collections, applied below each root; it sees plain nested dicts."""
+        """Apply a function of collections, as plain nested dicts, below each root."""
         parts = [function({name: parts[i] for name, parts in groups.items()}) for i in range(len(lift.roots))]
         names = dict.fromkeys(name for part in parts for name in part)
         return {name: tuple(part.get(name, {}) for part in parts) for name in names}
@@ -420,14 +420,14 @@ def _run_map_variables(
         collected, _ = group({**lift.collect(call, (True,))[0]}, [mapped, True])
         stored = through(trans_out, collected)
         written.append(stored)
-    # The transformation belongs to the module outside: it may make parameters of its own.
+    # The functions belong to the outer module, and may create parameters of their own.
     seen = through(trans_in, stored)
     call = lift.inside([seen, others], lift.rngs)
     with lift.running():
         result = target.call(call, target.args, target.kwargs)
     changed, rest = lift.collect(call, [mapped, True])
     if mutable or written:
-        # What is stored of an initialisation is what the module saw, as in Flax.
+        # As in Flax, initialization stores the variables as the module saw them.
         written.append(through(trans_out, {**seen, **changed} if written else changed))
     lift.put_back([*written, rest])
     target.finish()
@@ -440,7 +440,7 @@ def add_metadata_axis(
     metadata_params: Mapping[Any, Any] = {},
     methods: Any = None,
 ) -> Any:
-    """Add an axis to the metadata of variables, which the module inside does not see; arrays stay as they are."""
+    """Add an axis to the metadata of variables that the inner module does not see. Arrays are unchanged."""
     return lift_transform(
         _run_add_metadata_axis,
         "add_metadata_axis",
@@ -455,20 +455,20 @@ def _run_add_metadata_axis(target: Target, variable_axes: dict[Any, Any], metada
     filters, axes = [*variable_axes, True], [*variable_axes.values(), None]
     lift = target.lift(filters)
 
-    def changed(change: Callable[..., Any], groups: Any) -> list[Any]:
+    def change_groups(change: Callable[..., Any], groups: Any) -> list[Any]:
         pairs = zip(groups, axes, strict=True)
         return [one if axis is None else change(one, axis, metadata_params) for one, axis in pairs]
 
-    call = lift.inside(changed(metadata.remove_axis, lift.variables), lift.rngs)
+    call = lift.inside(change_groups(metadata.remove_axis, lift.variables), lift.rngs)
     with lift.running():
         result = target.call(call, target.args, target.kwargs)
-    lift.put_back(changed(metadata.add_axis, lift.collect(call, filters)))
+    lift.put_back(change_groups(metadata.add_axis, lift.collect(call, filters)))
     target.finish()
     return result
 
 
 def fold_rngs(target: Any, variables: Filter = True, rngs: Filter = True) -> Any:
-    """Give the module streams of their own, that depend on how often it was called before."""
+    """Give a module streams of its own, which depend on the number of its previous calls."""
     return lift_transform(_run_fold_rngs, "fold_rngs", target, variables=variables, rngs=rngs)
 
 

@@ -1,7 +1,7 @@
-"""How a transformation of functions becomes one of modules: a class, a method or a function of modules is lifted.
+"""Lifting of transformations of functions to classes, methods and functions of modules.
 
-A `Target` is one call of a lifted function. It finds the modules among the arguments, so that the transformation sees
-arrays only, and calls the function inside with copies of the modules that are bound to the lift's own scopes.
+A `Target` is one call of a lifted function. It replaces the modules among the arguments, so that the transformation
+sees arrays only, and calls the function inside with copies of the modules bound to the lift's own scopes.
 """
 
 from __future__ import annotations
@@ -39,34 +39,34 @@ class Target:
         self.transformation = transformation
         self.fn = fn
         self.inner_class = inner_class
-        self.modules: list[Any] = []  # and references to variables
+        self.modules: list[Any] = []  # includes references to variables
         self.first = self._without_modules(modules)
         self.args, self.kwargs = self._without_modules(args), self._without_modules(kwargs)
         self.inner: list[Any] = []
 
     def check_bound(self) -> None:
-        """Refuse modules without variables."""
+        """Raise for modules without variables."""
         for module in self.modules:
             if module.scope is None:
                 raise UnboundModuleError(
-                    f"nn.{self.transformation} got module {type(module).__name__}, which is not bound to variables.",
+                    f"nn.{self.transformation} got module {type(module).__name__}, which must be bound to variables.",
                     at=user_line(),
                     fix="call it inside of a module's method, or in nn.apply(fn, module)(variables, ...)",
                 )
 
     def _without_modules(self, value: Any) -> Any:
-        def replaced(module: Any) -> InstancePlaceholder:
+        def replace_module(module: Any) -> InstancePlaceholder:
             self.modules.append(module)
             return InstancePlaceholder(len(self.modules) - 1)
 
         if isinstance(value, tuple):
-            return tuple(map_modules(replaced, one, BOUND) for one in value)
+            return tuple(map_modules(replace_module, one, BOUND) for one in value)
         if isinstance(value, dict):
-            return {key: map_modules(replaced, one, BOUND) for key, one in value.items()}
-        return map_modules(replaced, value, BOUND)
+            return {key: map_modules(replace_module, one, BOUND) for key, one in value.items()}
+        return map_modules(replace_module, value, BOUND)
 
     def scopes(self) -> list[Scope]:
-        """The scopes of all modules, and of those they hold as fields."""
+        """Return the scopes of all modules and of the modules in their fields."""
         found: list[Scope] = []
         seen: set[int] = set()
 
@@ -84,14 +84,14 @@ class Target:
         return found
 
     def lift(self, variables: Iterable[Filter] = (True,), rngs: Iterable[Filter] = (True,)) -> Lift:
-        """Return the lift of everything that the modules reach."""
+        """Return the lift of all scopes that the modules reach."""
         self.check_bound()
         return Lift(f"nn.{self.transformation}", self.scopes(), list(variables), list(rngs))
 
     def call(
         self, call: Call | None, args: Any, kwargs: Mapping[str, Any], fn: Callable[..., Any] | None = None
     ) -> Any:
-        """Call the function with modules bound to `call`; with None, modules that are bound to nothing stay so."""
+        """Call the function with modules bound to `call`; with None, unbound modules stay unbound."""
         memo: dict[int, Any] = {}
         self.inner = [
             rebound(module, call, memo, self.inner_class if not i else None) for i, module in enumerate(self.modules)
@@ -103,22 +103,22 @@ class Target:
         modules, args, kwargs = back(self.first), back(tuple(args)), back(dict(kwargs))
         function = self.fn if fn is None else fn
         if isinstance(getattr(function, "__self__", None), Module):
-            function = getattr(function, "__func__", function)  # of a bound method; the module comes as an argument
+            function = getattr(function, "__func__", function)  # the module of a bound method is an argument
         if isinstance(modules, Module) and not hasattr(function, "wrapped_by_module"):
-            return modules._call_method(_named(function), args, kwargs)
+            return modules._call_method(_with_name(function), args, kwargs)
         return function(modules, *args, **kwargs)
 
     def _names_of_children(self, module: Module) -> dict[str, set[str | None]]:
-        """Return the names of submodules that go into the function beside their owner, where they stay reserved."""
+        """Return the names of submodules that are passed beside their owner; they stay reserved in it."""
         scope, state = module.scope, module._state
         if scope is None or not state.in_compact:
             return {}
         paths = {one.scope.path for one in self.modules if one.scope is not None}
-        fixed = state.fixed_names  # setup, which runs anew inside, reserves these
+        fixed = state.fixed_names  # setup runs again inside and reserves these
         return {name: {None} for name in scope.names if name not in fixed and (*scope.path, name) in paths}
 
     def finish(self) -> None:
-        """Names that were given out inside are taken outside too."""
+        """Reserve names outside that were given out inside."""
         self.take_names(self.names_inside())
 
     def names_inside(self) -> list[Any]:
@@ -137,8 +137,8 @@ class Target:
                     outer.scope.names.setdefault(name, set()).update(kinds)
 
 
-def _named(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function with a name, which partial functions do not have."""
+def _with_name(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function with a `__name__`, which partial functions lack."""
     if hasattr(function, "__name__"):
         return function
 
@@ -163,7 +163,7 @@ def _fields(module: Any) -> dict[str, Any]:
 
 
 def rebound(module: Any, call: Call | None, memo: dict[int, Any], inner_class: Any = None) -> Any:
-    """Return a copy of a bound module or variable at the same path of another call, and so for what it holds."""
+    """Return a copy of a bound module or variable, and of the modules it holds, at the same path of another call."""
     if id(module) in memo or module.scope is None or call is None:
         return memo.get(id(module), module)
     if isinstance(module, Variable):
@@ -172,7 +172,7 @@ def rebound(module: Any, call: Call | None, memo: dict[int, Any], inner_class: A
         return variable
     again = lambda value: map_modules(lambda inner: rebound(inner, call, memo), value, BOUND)
     values = {name: again(value) for name, value in _fields(module).items()}
-    # All names are free inside: setup runs anew, and a variable made outside is found by its name.
+    # All names are free inside: setup runs again, and variables created outside are found by name.
     scope = module.scope.without_names().on(call)
     state = module._state
     clone = (inner_class or type(module))(**values, parent=scope, name=module.name)
@@ -183,7 +183,7 @@ def rebound(module: Any, call: Call | None, memo: dict[int, Any], inner_class: A
 
 
 def fingerprint(value: Any, relative: Callable[[Any], Any]) -> Any:
-    """Return what a traced function depends on in a value that is no array; `relative` maps paths of scopes."""
+    """Return what a traced function depends on in a value that is not an array; `relative` maps paths of scopes."""
     again = lambda one: fingerprint(one, relative)
     if isinstance(value, Variable):
         return (type(value), relative(value.scope.path), value.collection, value.name, value.unbox)
@@ -197,11 +197,11 @@ def fingerprint(value: Any, relative: Callable[[Any], Any]) -> Any:
         return (type(value), tuple((key, again(one)) for key, one in value.items()))
     if isinstance(value, (list, tuple)):
         return (type(value), tuple(again(one) for one in value))
-    return (type(value), value)  # 1 and 1.0 are equal, and make different programs
+    return (type(value), value)  # 1 == 1.0, but they make different programs
 
 
 def _with_modules(value: Any, modules: list[Any]) -> Any:
-    """A value with placeholders replaced by their modules."""
+    """Replace the placeholders in a value by their modules."""
     if isinstance(value, InstancePlaceholder):
         return modules[value.index]
     if isinstance(value, Mapping):
@@ -217,21 +217,21 @@ Runner = Callable[..., Any]
 
 
 def lift_transform(run: Runner, transformation: str, target: Any, methods: Any = None, **options: Any) -> Any:
-    """A module class, or a function whose first argument is a module, that runs through `run(target, **options)`."""
+    """Return a module class or a function of a module that runs through `run(target, **options)`."""
     if isinstance(target, functools.partial) and inspect.isclass(target.func) and issubclass(target.func, Module):
-        lifted = _lifted_class(run, transformation, target.func, methods, options)
+        lifted = _lift_class(run, transformation, target.func, methods, options)
         return functools.partial(lifted, *target.args, **target.keywords)
     if inspect.isclass(target) and issubclass(target, Module):
-        return _lifted_class(run, transformation, target, methods, options)
+        return _lift_class(run, transformation, target, methods, options)
     if callable(target) and not isinstance(target, Module):
-        return _lifted_function(run, transformation, target, options)
+        return _lift_function(run, transformation, target, options)
     raise ArgumentTypeError(
-        f"nn.{transformation} transforms a module class, a method, or a function of a module; got {target!r}"
+        f"nn.{transformation} needs a module class, a method, or a function of a module; got {target!r}"
         f"." + (f" Pass the class: nn.{transformation}(Dense)(3)." if isinstance(target, Module) else "")
     )
 
 
-def _lifted_class(run: Runner, transformation: str, module_class: Any, methods: Any, options: Any) -> Any:
+def _lift_class(run: Runner, transformation: str, module_class: Any, methods: Any, options: Any) -> Any:
     if methods is None:
         by_name: dict[str, Any] = {"__call__": {}}
     elif isinstance(methods, str):
@@ -243,7 +243,7 @@ def _lifted_class(run: Runner, transformation: str, module_class: Any, methods: 
     name = {"remat": "checkpoint"}.get(transformation, transformation).capitalize() + module_class.__name__
     lifted_class: Any = None
 
-    def lifted(method_name: str, own: Mapping[str, Any]) -> Callable[..., Any]:
+    def lift_method(method_name: str, own: Mapping[str, Any]) -> Callable[..., Any]:
         original = getattr(module_class, method_name)
 
         @functools.wraps(original)
@@ -255,14 +255,14 @@ def _lifted_class(run: Runner, transformation: str, module_class: Any, methods: 
         method.wrapped_by_module = True  # type: ignore[attr-defined]
         return method
 
-    body = {method: lifted(method, own) for method, own in by_name.items()}
+    body = {method: lift_method(method, own) for method, own in by_name.items()}
     lifted_class = type(
         name, (module_class,), {**body, "__module__": module_class.__module__, "__doc__": module_class.__doc__}
     )
     return lifted_class
 
 
-def _lifted_function(run: Runner, transformation: str, fn: Callable[..., Any], options: Any) -> Any:
+def _lift_function(run: Runner, transformation: str, fn: Callable[..., Any], options: Any) -> Any:
     @functools.wraps(fn)
     def lifted(modules: Any, *args: Any, **kwargs: Any) -> Any:
         return run(Target(transformation, fn, modules, args, kwargs), **options)

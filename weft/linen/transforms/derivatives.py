@@ -15,13 +15,13 @@ from weft.modules.lift import Lift
 
 
 def _outer(lift: Lift, group: Any) -> Any:
-    """A group as users see it: {collection: tree}, or a list of such for several modules."""
+    """Convert a group to the form of users: {collection: tree}, or a list of these for several modules."""
     trees = [{name: parts[i] for name, parts in group.items()} for i in range(len(lift.roots))]
     return trees[0] if len(trees) == 1 else trees
 
 
 def _inner(lift: Lift, trees: Any) -> Any:
-    """The group of {collection: tree}."""
+    """Convert {collection: tree}, or a list of these for several modules, to a group."""
     parts = [trees] if len(lift.roots) == 1 else list(trees)
     names = dict.fromkeys(name for part in parts for name in part)
     return {name: tuple(part.get(name, {}) for part in parts) for name in names}
@@ -38,7 +38,7 @@ def vjp(
     rngs: Filter = True,
     multi_scope: bool = False,
 ) -> Any:
-    """`fn(mdl, *primals)` and the function of its cotangent that returns (cotangents of variables, *of primals)."""
+    """Return `fn(mdl, *primals)` and the function from its cotangent to (cotangents of variables, *of primals)."""
     if reduce_axes:
         raise NotSupportedError("nn.vjp has no reduce_axes; sum the cotangents with lax.psum.")
     target = Target("vjp", fn, mdl, primals, {})
@@ -68,7 +68,7 @@ def value_and_grad(
     variables: Filter = True,
     rngs: Filter = True,
 ) -> Any:
-    """A scalar function of a module and arrays, with its gradients in the arrays, a tuple."""
+    """Return the value of a scalar function of a module and arrays, and the tuple of its gradients in the arrays."""
     found = vjp(
         fn, mdl, *primals, has_aux=has_aux, reduce_axes=reduce_axes, vjp_variables=False, variables=variables, rngs=rngs
     )
@@ -86,7 +86,7 @@ def grad(
     variables: Filter = True,
     rngs: Filter = True,
 ) -> Any:
-    """The gradients in the arrays, a tuple, of a scalar function of a module and arrays."""
+    """Return the tuple of gradients in the arrays of a scalar function of a module and arrays."""
     value, gradient = value_and_grad(
         fn, mdl, *primals, has_aux=has_aux, reduce_axes=reduce_axes, variables=variables, rngs=rngs
     )
@@ -102,7 +102,7 @@ def jvp(
     variables: Filter = True,
     rngs: Filter = True,
 ) -> tuple[Any, Any]:
-    """`fn(mdl, *primals)` and its derivative along tangents of the primals and of the variables that are named."""
+    """Return `fn(mdl, *primals)` and its derivative along tangents of the primals and of the given variables."""
     target = Target("jvp", fn, mdl, tuple(primals), {})
     lift = target.lift([tuple(variable_tangents), variables], [rngs])
     differentiated, others = lift.variables
@@ -111,7 +111,7 @@ def jvp(
     def inner(trees: Any, *args: Any) -> Any:
         return run((_inner(lift, trees), others), lift.rngs, *args)
 
-    # While the module is initialized a collection may not be there yet: its tangents have no leaves either.
+    # During initialization a collection may be missing; its tangents have no leaves either.
     along = {name: tree for name, tree in variable_tangents.items() if name in differentiated or weft.tree.leaves(tree)}
     with lift.running():
         (result, written), (tangent, _) = weft.jvp(
@@ -129,10 +129,10 @@ def custom_vjp(
     grad_vars: Filter = "params",
     nondiff_argnums: Sequence[int] = (),
 ) -> Callable[..., Any]:
-    """`fn(mdl, *args)` with a derivative of your own.
+    """Return `fn(mdl, *args)` with a derivative of your own.
 
-    `forward_fn(mdl, *args)` returns the result and what the backward pass needs; `backward_fn(*nondiff, that,
-    cotangent)` returns (cotangents of `grad_vars`, *of the other arguments). `nondiff_argnums` count the module as 0.
+    `forward_fn(mdl, *args)` returns the result and residuals; `backward_fn(*nondiff, residuals, cotangent)` returns
+    (cotangents of `grad_vars`, *of the other arguments). `nondiff_argnums` count the module as 0.
     """
     skipped = {i - 1 for i in nondiff_argnums}
 

@@ -10,14 +10,14 @@ import weft
 import weft.numpy as wnp
 from weft import lax
 from weft.errors import ArgumentError, ArgumentTypeError
-from weft.linen.transforms.calls import any_of, checkpoint, size_along
+from weft.linen.transforms.calls import checkpoint, size_along, union_all
 from weft.linen.transforms.core import Target, lift_transform
 from weft.modules import metadata
 from weft.modules.filters import Filter, matches, subtract, union
 
 
 class _Broadcast:
-    """Instead of an axis: the value is the same in every iteration.
+    """Value for an axis that passes the whole value to each iteration.
 
     >>> import weft.numpy as wnp
     >>> from weft import linen, random
@@ -54,7 +54,7 @@ def scan(
     _split_transpose: bool = False,
     check_constancy_invariants: bool = True,
 ) -> Any:
-    """A loop of a module with `__call__(carry, *xs) -> (carry, ys)` over an axis of xs.
+    """Transform a module with `__call__(carry, *xs) -> (carry, ys)` into a loop over an axis of xs.
 
     Variables are stacked along an axis, one for each iteration (`variable_axes`), the same in every iteration
     (`variable_broadcast`), or carried from one to the next (`variable_carry`). Instead of an axis of xs,
@@ -62,17 +62,17 @@ def scan(
 
     Args:
         target: a module class, a module or a function of one.
-        variable_axes: for each collection the axis along which its variables are stacked.
-        variable_broadcast: which collections are the same in every iteration.
-        variable_carry: which collections are passed from one iteration to the next.
-        split_rngs: for each stream whether keys differ between iterations.
-        in_axes, out_axes: the axis of arguments and results that the loop goes along.
+        variable_axes: the axis along which the variables of each collection are stacked.
+        variable_broadcast: the collections that all iterations share.
+        variable_carry: the collections that each iteration passes to the next.
+        split_rngs: for each stream, whether keys differ between iterations.
+        in_axes, out_axes: the loop axis of arguments and results.
         length: the number of iterations.
-        reverse: whether to go from the last to the first.
-        unroll: how many iterations are written out.
+        reverse: whether to run from the last iteration to the first.
+        unroll: the number of iterations to unroll.
         data_transform: a function of the variables inside of the loop.
-        metadata_params: what boxes of variables are told of the new axis.
-        methods: which methods are transformed; `__call__` by default.
+        metadata_params: parameters of the new axis for `AxisMetadata.add_axis` of boxes.
+        methods: the methods to transform, by default `__call__`.
         _split_transpose: accepted for compatibility.
         check_constancy_invariants: whether the body is traced once before the loop, as Flax does to check variables
             that are the same in every iteration; keys drawn then count. Weft checks these in either case.
@@ -112,29 +112,31 @@ def scan(
 
 
 def _axis_tree(axes: Any, tree: Any) -> list[Any]:
-    """The axis of each leaf of a tree."""
+    """Return the axis of each leaf of a tree."""
     return weft.tree.leaves(weft.tree.broadcast(axes, tree))
 
 
-def _sliced(xs: tuple[Any, ...], in_axes: Any) -> tuple[Callable[[Sequence[Any]], Any], list[Any]]:
-    """The leaves of `xs` that a loop takes slices of, with the axis of the loop first; and a function from one slice of
-    each to the arguments of an iteration, in which the other leaves are whole."""
+def _slice_arguments(xs: tuple[Any, ...], in_axes: Any) -> tuple[Callable[[Sequence[Any]], Any], list[Any]]:
+    """Return a function from slices to the arguments of an iteration, and the leaves of `xs` to slice.
+
+    These leaves have the axis of the loop first; other leaves are passed whole to each iteration.
+    """
     axis_of = tuple(in_axes) if isinstance(in_axes, (tuple, list)) else (in_axes,) * len(xs)
     leaves, tree = weft.tree.flatten(xs)
     axes = _axis_tree(axis_of, xs) if xs else []
     fixed = [leaf if isinstance(axis, _Broadcast) else None for leaf, axis in zip(leaves, axes, strict=True)]
     moving = [wnp.moveaxis(x, axis, 0) for x, axis in zip(leaves, axes, strict=True) if isinstance(axis, int)]
 
-    def arguments_of(slices: Sequence[Any]) -> Any:
+    def join_arguments(slices: Sequence[Any]) -> Any:
         supply = iter(slices)
         parts = [next(supply) if isinstance(axis, int) else x for x, axis in zip(fixed, axes, strict=True)]
         return weft.tree.unflatten(tree, parts)
 
-    return arguments_of, moving
+    return join_arguments, moving
 
 
 def _along_axes(ys: Any, out_axes: Any) -> Any:
-    """Results of a loop, stacked along their first axis, with that axis where `out_axes` says."""
+    """Move the first axis of loop results to the positions in `out_axes`."""
     leaves, tree = weft.tree.flatten(ys)
     axes = _axis_tree(out_axes, ys)
     return weft.tree.unflatten(tree, [wnp.moveaxis(y, 0, a) if a else y for y, a in zip(leaves, axes, strict=True)])
@@ -156,33 +158,33 @@ def _run_scan(
     check_constancy_invariants: bool,
 ) -> Any:
     scanned = {collection: axis for collection, axis in variable_axes.items() if not isinstance(axis, _Broadcast)}
-    shared = any_of([variable_broadcast, *(collection for collection in variable_axes if collection not in scanned)])
+    shared = union_all([variable_broadcast, *(collection for collection in variable_axes if collection not in scanned)])
     filters, axes = list(scanned), list(scanned.values())
     split = [rng for rng, split_it in split_rngs.items() if split_it]
     unsplit = [rng for rng, split_it in split_rngs.items() if not split_it]
     lift = target.lift([variable_carry, shared, *filters], [*split, *unsplit])
     carried, constant, *boxed = lift.variables
     stacked = [metadata.remove_axis(g, axis, metadata_params) for g, axis in zip(boxed, axes, strict=True)]
-    # What may not be written stays the same.
+    # Immutable collections are constants of the loop.
     constant = {**constant, **{name: v for name, v in carried.items() if not matches(lift.call.mutable, name)}}
     carried = {name: v for name, v in carried.items() if matches(lift.call.mutable, name)}
 
     carry, *xs = target.args
-    arguments_of, moving = _sliced(tuple(xs), in_axes)
+    join_arguments, moving = _slice_arguments(tuple(xs), in_axes)
     count = size_along([moving, *stacked], [0, *axes], length, "scan")
     rows = [
         weft.tree.map(lambda x, axis=axis: wnp.moveaxis(x, axis, 0), g) for g, axis in zip(stacked, axes, strict=True)
     ]
     keys = [lift.split(some, count) for some in lift.rngs[: len(split)]]
-    writable = any_of([variable_carry, *filters])
+    writable = union_all([variable_carry, *filters])
 
     def iteration(carry: Any, carried: Any, constant: Any, moving: Any, rows: Any, keys: Any, mutable: Any) -> Any:
-        """One call of the module: its results and what it wrote, in groups."""
+        """Call the module once; return its results and the groups it wrote."""
         groups, streams = (carried, constant, *rows), (*keys, *lift.rngs[len(split) :])
         if data_transform is not None:
             groups, streams = data_transform(groups, streams)
         call = lift.inside(groups, streams, mutable)
-        result = target.call(call, (carry, *arguments_of(moving)), target.kwargs)
+        result = target.call(call, (carry, *join_arguments(moving)), target.kwargs)
         if not (isinstance(result, tuple) and len(result) == 2):
             raise ArgumentTypeError(f"The function under nn.scan must return (carry, ys), got {type(result).__name__}.")
         return result, lift.collect(call, [variable_carry, shared, *filters])
@@ -191,13 +193,13 @@ def _run_scan(
         first_written: list[Any] = []
         first = lambda tree: weft.tree.map(lambda x: x[0], tree)
         if lift.call.flags.get("initializing") and count and (shared is not False or variable_carry is not False):
-            # Variables that all iterations share, or hand on, are made by a call of its own before the loop.
+            # Shared and carried variables are created by a separate call before the loop.
             everything = union(writable, shared)
             _, new = iteration(carry, carried, constant, first(moving), first(rows), first(keys), everything)
             carried, constant = {**new[0], **carried}, {**constant, **new[1]}
             first_written = [constant]
         elif count and any(lift.rngs) and check_constancy_invariants:
-            # Flax traces the body twice, and keys drawn the first time count: so they do here.
+            # Flax traces the body twice and counts keys of the first trace, so do the same for equal keys.
             traced = functools.partial(iteration, mutable=subtract(writable, shared))
             state = (carry, carried, constant, first(moving), first(rows), first(keys))
             weft.eval_shape(lambda *state: traced(*state)[0], *state)
@@ -231,7 +233,7 @@ def remat_scan(
     variable_axes: Mapping[Any, Any] = {True: 0},
     split_rngs: Mapping[Any, bool] = {True: True},
 ) -> Any:
-    """A module of one argument applied prod(lengths) times, in nested loops that store only the inputs of each level.
+    """Apply a module of one argument prod(lengths) times, in nested loops that save only the inputs of each level.
 
     The backward pass then needs memory for the sum of the lengths instead of their product.
     """
@@ -266,7 +268,7 @@ def _run_remat_scan(target: Target, lengths: tuple[int, ...], policy: Any, optio
 
 
 def _branches(target: Target, branches: Sequence[Callable[..., Any]], variables: Any, rngs: Any) -> Any:
-    """The lift and, for each branch, a function of groups and keys that returns what it wrote too."""
+    """Return the lift, and for each branch a function of groups and keys that also returns the written groups."""
     lift = target.lift([variables], [rngs])
 
     def through(branch: Callable[..., Any]) -> Callable[..., Any]:
@@ -274,7 +276,7 @@ def _branches(target: Target, branches: Sequence[Callable[..., Any]], variables:
             call = lift.inside(groups, keys, variables)
             result = target.call(call, operands, {}, branch)
             written = lift.collect(call, (True,))[0]
-            # A branch that writes nothing hands back what was there, so that all branches return alike.
+            # A branch that writes nothing returns the old groups, so that all branches have one result type.
             before = {name: parts for name, parts in groups[0].items() if matches(call.mutable, name)}
             return result, ({**before, **written},)
 
@@ -292,7 +294,7 @@ def cond(
     variables: Filter = True,
     rngs: Filter = True,
 ) -> Any:
-    """`true_fun(mdl, *operands)` or `false_fun(mdl, *operands)`; both must make the same variables."""
+    """Call `true_fun(mdl, *operands)` or `false_fun(mdl, *operands)`, which must create the same variables."""
     target = Target("cond", true_fun, mdl, operands, {})
     lift, (on_true, on_false) = _branches(target, [true_fun, false_fun], variables, rngs)
     with lift.running():
@@ -310,7 +312,7 @@ def switch(
     variables: Filter = True,
     rngs: Filter = True,
 ) -> Any:
-    """The branch with an index, called with `(mdl, *operands)`; all must make the same variables."""
+    """Call the branch at `index` with `(mdl, *operands)`; all branches must create the same variables."""
     target = Target("switch", branches[0], mdl, operands, {})
     lift, functions = _branches(target, branches, variables, rngs)
     with lift.running():
@@ -329,9 +331,9 @@ def while_loop(
     broadcast_variables: Filter = True,
     split_rngs: Mapping[Any, bool] = {},
 ) -> Any:
-    """While `cond_fn(mdl, carry)` holds, `carry = body_fn(mdl, carry)`; `carry_variables` are carried along.
+    """Loop: while `cond_fn(mdl, carry)` holds, `carry = body_fn(mdl, carry)`, with `carry_variables` in the carry.
 
-    It makes no variables: initialize by calling the body once. Streams that are split have new keys in every iteration.
+    It creates no variables: initialize by calling the body once. Split streams have new keys in each iteration.
     """
     target = Target("while_loop", body_fn, mdl, (init,), {})
     split = [rng for rng, split_it in split_rngs.items() if split_it]
@@ -345,9 +347,9 @@ def while_loop(
 
     def goes_on(state: Any) -> Any:
         i, carry, carried = state
-        call = lift.inside([carried, constant], streams(-i), False)  # other keys than the body's
+        call = lift.inside([carried, constant], streams(-i), False)  # keys that differ from those of the body
         holds = target.call(call, (carry,), {}, cond_fn)
-        lift.collect(call, [])  # the keys that it drew count
+        lift.collect(call, [])  # keeps the counters of drawn keys
         return holds
 
     def body(state: Any) -> Any:
