@@ -14,7 +14,7 @@ from tests.compiler.running import MACHINES, compiled, interpreted, numbers
 from weft.base import dtypes
 from weft.compiler import pipeline
 from weft.compiler.emit.dispatch import emit
-from weft.compiler.emit.emission import Emission, literal_arrays, size_of, storage
+from weft.compiler.emit.emission import Emission, get_size, literal_arrays, storage
 from weft.compiler.fuse import driver
 from weft.compiler.fuse.fusion import is_fusion
 from weft.compiler.kernel.verifier import verify
@@ -75,7 +75,7 @@ def launched(emission: Emission, operands: Sequence[np.ndarray], program: Jaxpr,
     buffers = [
         np.ascontiguousarray(a).reshape(-1).view(storage(v)) for a, v in zip(operands, program.invars, strict=True)
     ]
-    buffers += [poisoned(size_of(v), storage(v)) for v in program.outvars]
+    buffers += [poisoned(get_size(v), storage(v)) for v in program.outvars]
     buffers += [poisoned(s.size, s.dtype) for s in emission.scratch]
     written: list[np.ndarray | None] = [None] * len(operands)
     written += [np.zeros((b.size, b.dtype.itemsize), np.bool_) for b in buffers[len(operands) :]]

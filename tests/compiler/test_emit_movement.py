@@ -16,8 +16,8 @@ from tests.compiler.running import assert_same, compiled
 from weft import lax
 from weft.base import dtypes
 from weft.compiler.emit.dispatch import emit
-from weft.compiler.emit.emission import Emission, literal_arrays, size_of, storage
-from weft.compiler.emit.indices import divided
+from weft.compiler.emit.emission import Emission, get_size, literal_arrays, storage
+from weft.compiler.emit.indices import floor_divide
 from weft.compiler.fuse.fusion import fusions
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.interpreter import run
@@ -341,7 +341,7 @@ def test_results_may_overwrite_the_operands_that_emissions_name(name: str) -> No
         wanted = interpret(jaxpr, operands)
         for argument, result in emission.in_place:
             buffers = [np.array(a).reshape(-1) for a in operands]
-            buffers += [np.zeros(size_of(v), storage(v)) for v in jaxpr.outvars]
+            buffers += [np.zeros(get_size(v), storage(v)) for v in jaxpr.outvars]
             buffers += literal_arrays(jaxpr)
             buffers[len(operands) + result] = buffers[argument]
             for launch in emission.launches:
@@ -434,7 +434,7 @@ def test_indices_are_divided_exactly() -> None:
             out = k.buffer("out", np.int64, count, written=True)
             outer = int(rng.integers(1, 5)) * divisor
             with k.loop(1) as j, k.loop(count, kind=LoopKind.LANES, width=8) as i:
-                index = divided(k, i * step + first + j * outer, divisor)
+                index = floor_divide(k, i * step + first + j * outer, divisor)
                 k.store(out, i, k.position(index))
             result = np.zeros(count, np.int64)
             run(k.finish(), [result])
@@ -444,8 +444,8 @@ def test_indices_are_divided_exactly() -> None:
 def test_multiples_of_a_divisor_need_no_division() -> None:
     k = KernelBuilder("divide")
     with k.loop(10) as i, k.loop(8) as j:
-        assert divided(k, i * 8 + j, 8) == Index.of(i)
-        assert divided(k, i * 16 + j + 8, 8) == i * 2 + 1
+        assert floor_divide(k, i * 8 + j, 8) == Index.of(i)
+        assert floor_divide(k, i * 16 + j + 8, 8) == i * 2 + 1
     assert not statements(k.finish().body, Compute)
 
 

@@ -25,7 +25,7 @@ from tests.compiler.host import AVX2, AVX512
 from tests.compiler.running import MACHINES, compiled, interpreted
 from weft import lax
 from weft.compiler.emit.dispatch import emit
-from weft.compiler.emit.emission import Emission, literal_arrays, size_of, storage
+from weft.compiler.emit.emission import Emission, get_size, literal_arrays, storage
 from weft.compiler.fuse.fusion import fusions
 from weft.compiler.kernel.interpreter import run as interpret
 from weft.compiler.kernel.ir import Loop, LoopKind, Statement
@@ -220,7 +220,7 @@ def test_an_argument_may_have_the_memory_of_a_result(name: str, shape: tuple[int
     for argument, result in emission.in_place:
         buffer = len(operands) + result
         buffers = [np.ascontiguousarray(a).reshape(-1).copy() for a in operands]
-        buffers += [np.zeros(size_of(v), storage(v)) for v in jaxpr.outvars]
+        buffers += [np.zeros(get_size(v), storage(v)) for v in jaxpr.outvars]
         buffers += [np.zeros(s.size, s.dtype) for s in emission.scratch] + literal_arrays(jaxpr)
         buffers[buffer] = buffers[argument]
         for launch in emission.launches:

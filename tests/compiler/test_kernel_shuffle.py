@@ -11,7 +11,7 @@ import pytest
 from tests.compiler.running import MACHINES, assert_compiles, numbers
 from weft.base import dtypes
 from weft.base.errors import InternalError
-from weft.compiler.emit.maps.transpose import transposed
+from weft.compiler.emit.maps.transpose import transpose_square
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Kernel, LoopKind, Value
 from weft.compiler.kernel.printer import to_text
@@ -58,7 +58,7 @@ def test_lanes_are_selected_by_index(dtype: str, machine: str) -> None:
 def test_squares_are_transposed(dtype: str, side: int, machine: str) -> None:
     exact = np.dtype(dtype)
     k = KernelBuilder("turn")
-    write(k, transposed(k, read(k, exact, side, side)), side)
+    write(k, transpose_square(k, read(k, exact, side, side)), side)
     x = np.arange(side * side).astype(exact)
     after = assert_compiles(k.finish(), [x, np.zeros(side * side, exact)], MACHINES[machine]())
     np.testing.assert_array_equal(after[1], x.reshape(side, side).T.reshape(-1))

@@ -14,7 +14,7 @@ from weft.compiler.kernel.ir import Index, Value
 UINT32, UINT64 = np.dtype(np.uint32), np.dtype(np.uint64)
 
 
-def unsigned(bits: int) -> np.dtype[Any]:
+def get_unsigned_dtype(bits: int) -> np.dtype[Any]:
     """Return the unsigned integer dtype with `bits` bits."""
     return dtypes.storage(dtypes.as_dtype(f"uint{bits}"))
 
@@ -22,21 +22,21 @@ def unsigned(bits: int) -> np.dtype[Any]:
 def piece(k: KernelBuilder, value: Value, i: Index, dtype: np.dtype[Any]) -> Value:
     """Extract the i-th narrower element of a bitcast value, counted from the lowest bits."""
     width = dtypes.itemsize_bits(dtype)
-    code = k.scalars.bitcast(value, unsigned(dtypes.itemsize_bits(value.dtype)))
+    code = k.scalars.bitcast(value, get_unsigned_dtype(dtypes.itemsize_bits(value.dtype)))
     amount = k.scalars.convert(k.position(i * width, np.dtype(np.int32)), code.dtype)
     code = k.compute("shift_right_logical", code, amount)
     if width < 8:
         code = k.compute("and", code, k.constant((1 << width) - 1, code.dtype))
-    return k.scalars.bitcast(k.scalars.convert(code, unsigned(width)), dtype)
+    return k.scalars.bitcast(k.scalars.convert(code, get_unsigned_dtype(width)), dtype)
 
 
-def concatenated(k: KernelBuilder, values: Sequence[Value], dtype: np.dtype[Any]) -> Value:
+def concatenate_bits(k: KernelBuilder, values: Sequence[Value], dtype: np.dtype[Any]) -> Value:
     """Concatenate narrower elements into one of `dtype`, the first in the lowest bits."""
     width = dtypes.itemsize_bits(values[0].dtype)
-    wide = unsigned(dtypes.itemsize_bits(dtype))
+    wide = get_unsigned_dtype(dtypes.itemsize_bits(dtype))
     total: Value | None = None
     for i, value in enumerate(values):
-        code = k.scalars.convert(k.scalars.bitcast(value, unsigned(width)), wide)
+        code = k.scalars.convert(k.scalars.bitcast(value, get_unsigned_dtype(width)), wide)
         if i:
             code = k.compute("shift_left", code, k.constant(i * width, wide))
         total = code if total is None else k.compute("or", total, code)
@@ -59,7 +59,7 @@ def key_word(k: KernelBuilder, key: Value, i: Index) -> Value:
 
 def pack_key(k: KernelBuilder, parts: Sequence[Value]) -> Value:
     """Build a random key from its 32-bit words."""
-    halves = [concatenated(k, parts[start : start + 2], UINT64) for start in range(0, len(parts), 2)]
+    halves = [concatenate_bits(k, parts[start : start + 2], UINT64) for start in range(0, len(parts), 2)]
     if len(halves) == 1:
         return halves[0]
     return k.compute("complex", *(k.scalars.bitcast(half, dtypes.float64) for half in halves))

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from weft.base import dtypes
-from weft.compiler.emit.bits import concatenated, unsigned
+from weft.compiler.emit.bits import concatenate_bits, get_unsigned_dtype
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Value
 from weft.ir.jaxpr import Jaxpr
 
 
-def copied_dtypes(jaxpr: Jaxpr) -> dict[Any, np.dtype[Any] | None]:
+def find_copied_dtypes(jaxpr: Jaxpr) -> dict[Any, np.dtype[Any] | None]:
     """Return the dtypes that a jaxpr only copies, each with the integer dtype that kernels use for it, or None if
     they use the dtype itself.
     """
@@ -35,14 +35,14 @@ def bits_dtype(dtype: Any) -> np.dtype[Any] | None:
     """
     kind = dtypes.kind(dtype)
     if kind == "b" or (kind == "f" and dtypes.itemsize_bits(dtype) in (8, 16)):
-        return unsigned(dtype.itemsize * 8)
-    return unsigned(64) if dtype == dtypes.complex64 else None
+        return get_unsigned_dtype(dtype.itemsize * 8)
+    return get_unsigned_dtype(64) if dtype == dtypes.complex64 else None
 
 
-def bits_of(k: KernelBuilder, value: Value) -> Value:
+def get_bits(k: KernelBuilder, value: Value) -> Value:
     """Return the bits of a value as an integer."""
     if value.dtype == dtypes.bool_:
-        return k.scalars.convert(value, unsigned(8))
+        return k.scalars.convert(value, get_unsigned_dtype(8))
     if value.dtype == dtypes.complex64:
-        return concatenated(k, [k.compute("real", value), k.compute("imag", value)], unsigned(64))
-    return k.scalars.bitcast(value, unsigned(value.dtype.itemsize * 8))
+        return concatenate_bits(k, [k.compute("real", value), k.compute("imag", value)], get_unsigned_dtype(64))
+    return k.scalars.bitcast(value, get_unsigned_dtype(value.dtype.itemsize * 8))

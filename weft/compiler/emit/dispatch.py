@@ -11,7 +11,7 @@ from weft.ir.jaxpr import Jaxpr
 
 def emit(kind: str, jaxpr: Jaxpr, hero: int | None, target: Target, schedule: int = 0) -> Emission:
     """Emit the kernels of a fusion of the given kind."""
-    emitter = tables_of(target).emitter_of(kind)
+    emitter = tables_of(target).get_emitter(kind)
     if emitter is None:
         raise InternalError(f"There is no emitter for fusions of kind {kind}.", stage="emit", text=str(jaxpr))
     emission: Emission = emitter(Fusion(jaxpr, hero, target, schedule))

@@ -17,8 +17,8 @@ import numpy as np
 
 from weft.base import dtypes
 from weft.base.dataclass import dataclass
-from weft.compiler.emit.copied_dtypes import bits_of, copied_dtypes
-from weft.compiler.emit.values import MultiIndex, Values, expanded, row_major
+from weft.compiler.emit.copied_dtypes import find_copied_dtypes, get_bits
+from weft.compiler.emit.values import MultiIndex, Values, expand, row_major
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.grid import map_to_grid
 from weft.compiler.kernel.ir import Buffer, Kernel, Value
@@ -44,12 +44,12 @@ def kernel_dtype(atom: Any, copied: Mapping[Any, Any]) -> np.dtype[Any]:
     return copied.get(dtype) or dtype
 
 
-def size_of(atom: Any) -> Integer:
+def get_size(atom: Any) -> Integer:
     """Return the number of elements of a value."""
     return math.prod(atom.aval.shape)
 
 
-def literals_of(jaxpr: Jaxpr) -> list[tuple[Literal, np.dtype[Any]]]:
+def list_literals(jaxpr: Jaxpr) -> list[tuple[Literal, np.dtype[Any]]]:
     """List the literals of a fusion that are operands of its kernels: floats, in the order of their first use."""
     found: dict[int, tuple[Literal, np.dtype[Any]]] = {}
     for atom in (a for e in jaxpr.eqns for a in e.invars if type(a) is Literal):
@@ -62,7 +62,7 @@ def literals_of(jaxpr: Jaxpr) -> list[tuple[Literal, np.dtype[Any]]]:
 def literal_arrays(jaxpr: Jaxpr) -> list[np.ndarray]:
     """Return the values of a fusion's literals, one array for each dtype: the last operands of its emission."""
     by_dtype: dict[np.dtype[Any], list[Any]] = {}
-    for atom, dtype in literals_of(jaxpr):
+    for atom, dtype in list_literals(jaxpr):
         by_dtype.setdefault(dtype, []).append(atom.val)
     return [np.array(values, dtype) for dtype, values in by_dtype.items()]
 
@@ -116,13 +116,13 @@ class Fusion:
         self.schedules = 1
         self.arguments = {v: n for n, v in enumerate(jaxpr.invars)}
         self.results = {v: n + len(jaxpr.invars) for n, v in enumerate(jaxpr.outvars)}
-        self.copied = copied_dtypes(jaxpr)
+        self.copied = find_copied_dtypes(jaxpr)
         self.scratch: list[Scratch] = []
         self._launches: list[Writer] = []
         # The offset of each literal, by its occurrence and not by its value: with another value the kernel is the same.
         self.literals: dict[np.dtype[Any], int] = {}
         self.literal_offsets: dict[int, int] = {}
-        for atom, dtype in literals_of(jaxpr):
+        for atom, dtype in list_literals(jaxpr):
             self.literal_offsets[id(atom)] = self.literals.get(dtype, 0)
             self.literals[dtype] = self.literals.get(dtype, 0) + 1
 
@@ -131,7 +131,7 @@ class Fusion:
         return kernel_dtype(atom, self.copied)
 
     def new_scratch(self, dtype: Any, size: Integer) -> int:
-        """Memory between kernels; returns its index for `Writer.scratch`."""
+        """Allocate memory between kernels; return its index for `Writer.scratch`."""
         self.scratch.append(Scratch(np.dtype(dtype), size))
         return len(self.scratch) - 1
 
@@ -182,12 +182,12 @@ class Writer:
     def argument(self, v: Any) -> Buffer:
         """Return the buffer of an argument of the fusion."""
         i = self.fusion.arguments[v]
-        return self._buffer(i, f"in{i}", self.kernel_dtype(v), size_of(v), False)
+        return self._buffer(i, f"in{i}", self.kernel_dtype(v), get_size(v), False)
 
     def result(self, v: Any) -> Buffer:
         """Return the buffer of a result of the fusion, which can also be read."""
         i = self.fusion.results[v]
-        return self._buffer(i, f"out{i - len(self.fusion.arguments)}", self.kernel_dtype(v), size_of(v), True)
+        return self._buffer(i, f"out{i - len(self.fusion.arguments)}", self.kernel_dtype(v), get_size(v), True)
 
     def scratch(self, i: int) -> Buffer:
         """Return a scratch buffer that this kernel writes and may read."""
@@ -205,7 +205,7 @@ class Writer:
         """Return the value of a literal: floats are loaded from memory, others are constants in the code."""
         dtype = storage(literal)
         value = self._literal(literal, dtype)
-        return bits_of(self.k, value) if self.kernel_dtype(literal) != dtype else value
+        return get_bits(self.k, value) if self.kernel_dtype(literal) != dtype else value
 
     def _literal(self, literal: Literal, dtype: np.dtype[Any]) -> Value:
         if dtypes.kind(dtype) not in "fc":
@@ -218,12 +218,12 @@ class Writer:
         """Write every result at an index of the space that all of them have. All are computed before the first is
         stored, because a result may have the memory of an argument."""
         results = self.fusion.jaxpr.outvars
-        for v, value in [(v, self.values.at(v, expanded(v, index))) for v in results]:
+        for v, value in [(v, self.values.at(v, expand(v, index))) for v in results]:
             self.store(v, index, value)
 
     def store(self, v: Any, index: MultiIndex, value: Value, condition: Value | None = None) -> None:
         """Write an element of a result; the index leaves out dimensions of size 1."""
-        self.k.store(self.result(v), row_major(v.aval.shape, expanded(v, index)), value, condition)
+        self.k.store(self.result(v), row_major(v.aval.shape, expand(v, index)), value, condition)
 
     @property
     def lanes(self) -> int:

@@ -36,7 +36,7 @@ EMITTERS: dict[str, tuple[Any, str]] = {
 }
 
 
-def emitter_of(kind: str) -> Callable[[Fusion], Emission] | None:
+def get_emitter(kind: str) -> Callable[[Fusion], Emission] | None:
     """Return the emitter of a kind of fusion, or None if the kind is unknown."""
     if kind not in EMITTERS:
         return None

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from weft.compiler.emit.values import space_of
+from weft.compiler.emit.values import get_space
 from weft.compiler.fuse.classify import structure
 from weft.ir.fusing import POINTWISE
 from weft.ir.jaxpr import Equation, Jaxpr, Var
 
 
 def pointwise_pairs(jaxpr: Jaxpr) -> list[tuple[int, int]]:
-    """Pairs (argument, result) that may share memory when a kernel visits every index once and writes all results
-    there: the argument is read at that index only, and elements have the same size."""
+    """Return pairs (argument, result) that may share memory when a kernel visits every index once and writes all
+    results there: the argument is read at that index only, and elements have the same size."""
     results = jaxpr.outvars
-    space = space_of(results[0])
+    space = get_space(results[0])
     elsewhere = read_elsewhere(jaxpr, space)
     pairs = []
     for argument, v in enumerate(jaxpr.invars):
-        if v in elsewhere or space_of(v) != space:
+        if v in elsewhere or get_space(v) != space:
             continue
         for i, result in enumerate(results):
             if v.aval.dtype.itemsize == result.aval.dtype.itemsize:  # type: ignore[attr-defined]
@@ -28,8 +28,8 @@ def pointwise_pairs(jaxpr: Jaxpr) -> list[tuple[int, int]]:
 
 
 def read_elsewhere(jaxpr: Jaxpr, space: tuple[int, ...], heroes: Sequence[Equation] = ()) -> set[Any]:
-    """Values that are read at other indices of a space than the one that is visited, by an equation or by those that
-    use its results. Heroes read at that index."""
+    """Return the values that are read at indices of a space other than the visited one, directly or through results
+    of other equations. Heroes read at the visited index."""
     found: set[Any] = set()
     for equation in reversed(jaxpr.eqns):
         if any(equation is hero for hero in heroes):
@@ -41,9 +41,9 @@ def read_elsewhere(jaxpr: Jaxpr, space: tuple[int, ...], heroes: Sequence[Equati
 
 def _reads_same_index(equation: Equation, space: tuple[int, ...]) -> bool:
     """Return whether an equation reads its operands at the index of its result."""
-    if space_of(equation.outvars[0]) != space:
+    if get_space(equation.outvars[0]) != space:
         return False
     properties = structure(equation)
     if properties.role == POINTWISE:
         return True
-    return properties.trivial and all(space_of(a) == space for a in equation.invars)
+    return properties.trivial and all(get_space(a) == space for a in equation.invars)

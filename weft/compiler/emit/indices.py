@@ -49,13 +49,13 @@ def _sources(primitive: Primitive, types: tuple[Any, ...], params: tuple[tuple[s
     return tuple((entry[0], entry[1]) for entry in found)
 
 
-def applied(k: KernelBuilder, index_map: IndexMap, index: Sequence[Index]) -> tuple[Index, ...]:
+def apply_map(k: KernelBuilder, index_map: IndexMap, index: Sequence[Index]) -> tuple[Index, ...]:
     """Evaluate an index map at an index."""
     bound = dict(zip(index_map.symbols, index, strict=True))
-    return tuple(lowered(k, result, bound) for result in index_map.results)
+    return tuple(lower_expression(k, result, bound) for result in index_map.results)
 
 
-def lowered(k: KernelBuilder, expression: Any, bound: dict[Symbol, Index]) -> Index:
+def lower_expression(k: KernelBuilder, expression: Any, bound: dict[Symbol, Index]) -> Index:
     """Convert an expression over bound symbols to an index: affine where it is affine, integer values elsewhere."""
     if not isinstance(expression, Expression):
         return Index(int(expression))
@@ -80,18 +80,18 @@ def _atom(k: KernelBuilder, atom: Expression, bound: dict[Symbol, Index]) -> Ind
     if isinstance(atom, Symbol):
         return bound[atom]
     if isinstance(atom, Division):
-        dividend, divisor = lowered(k, atom.dividend, bound), constant_divisor(atom.divisor, bound)
-        quotient = divided(k, dividend, divisor)
+        dividend, divisor = lower_expression(k, atom.dividend, bound), constant_divisor(atom.divisor, bound)
+        quotient = floor_divide(k, dividend, divisor)
         return quotient if isinstance(atom, FloorDivide) else dividend - quotient * divisor
     if isinstance(atom, Extremum):
-        first, *others = (k.position(lowered(k, a, bound)) for a in atom.arguments)
+        first, *others = (k.position(lower_expression(k, a, bound)) for a in atom.arguments)
         for other in others:
             first = k.compute("min" if atom.sign > 0 else "max", first, other)
         return Index.of(first)
     raise InternalError(f"An index of kind {type(atom).__name__} cannot be emitted.")
 
 
-def divided(k: KernelBuilder, dividend: Index, divisor: Integer) -> Index:
+def floor_divide(k: KernelBuilder, dividend: Index, divisor: Integer) -> Index:
     """Divide an index by a positive integer, rounding down.
 
     Terms that are multiples of the divisor cost nothing, nor does a rest with only one possible quotient. Other rests
@@ -157,7 +157,7 @@ def condition(
     result: Value | None = None
     for constraint in constraints:
         if not constraint.always_holds():
-            index_value = lowered(k, constraint.expression, bound)
+            index_value = lower_expression(k, constraint.expression, bound)
             result = both(k, result, within(k, index_value, constraint.low, constraint.high))
     return result
 

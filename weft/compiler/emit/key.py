@@ -15,9 +15,10 @@ from weft.primitives.families import Indexing
 
 
 def fusion_key(kind: str, jaxpr: Jaxpr, hero: int | None, target: Target) -> Hashable | None:
-    """Equal for fusions with the same kernels; None if a parameter cannot be compared. Elementwise and indexing
-    equations are in the order in which results need them, whatever it is in the jaxpr: kernels are written so, and
-    equal layers often differ in nothing else. The order of others counts."""
+    """Return a key that is equal for fusions with the same kernels, or None if a parameter cannot be compared.
+    Elementwise and indexing equations are ordered by the results that need them, whatever their order in the jaxpr:
+    kernels are written in that order, and equal layers often differ in nothing else. The order of other equations
+    counts."""
     variables: dict[Any, int] = {v: n for n, v in enumerate(jaxpr.invars)}
     # The same literal object twice is one operand of the kernel, two equal ones are two.
     literals: dict[int, int] = {}

@@ -58,7 +58,7 @@ def visit(
     body: Callable[[MultiIndex], None],
     threads: bool,
 ) -> None:
-    """Loops over a space, that of the lanes (`axis`) innermost and the first of the others over threads."""
+    """Write loops over a space: the one with lanes (`axis`) innermost, the first of the others over threads."""
     order = [a for a in range(len(space)) if a != axis]
     if axis is not None:
         order.append(axis)
@@ -103,7 +103,7 @@ def _emit_rows(fusion: Fusion, name: str, pieces: Sequence[Piece], shared: int) 
                 for piece in pieces:
                     rest = piece.space[shared:]
                     for i in range(math.prod(rest)):
-                        piece.store(writer, (*index, Index.of(lane), *_unraveled(i, rest)))
+                        piece.store(writer, (*index, Index.of(lane), *_unravel(i, rest)))
 
         visit(writer, common[:-1], None, 1, whole, threads=True)
         return
@@ -121,7 +121,7 @@ def _emit_rows(fusion: Fusion, name: str, pieces: Sequence[Piece], shared: int) 
     visit(writer, common, None, 1, row, threads=True)
 
 
-def _unraveled(flat: int, shape: Sequence[int]) -> MultiIndex:
+def _unravel(flat: int, shape: Sequence[int]) -> MultiIndex:
     indices = []
     for size in reversed(shape):
         flat, i = divmod(flat, size)

@@ -18,13 +18,13 @@ def run_on_scalars(k: KernelBuilder, jaxpr: Jaxpr, values: Sequence[Value]) -> l
     for v, const in zip(jaxpr.constvars, jaxpr.consts, strict=True):
         known[v] = k.constant(const, v.aval.dtype)  # type: ignore[attr-defined]
 
-    def value_of(atom: Any) -> Value:
+    def read(atom: Any) -> Value:
         if isinstance(atom, Literal):
             return k.constant(atom.val, atom.aval.dtype)  # type: ignore[attr-defined]
         return known[atom]
 
     for equation in jaxpr.eqns:
-        operands = [value_of(atom) for atom in equation.invars]
+        operands = [read(atom) for atom in equation.invars]
         if isinstance(equation.primitive, Elementwise):
             out = equation.primitive.emit(k.scalars, *operands, **equation.params)
         elif equation.primitive.copies == "all" and len(operands) == 1:
@@ -36,4 +36,4 @@ def run_on_scalars(k: KernelBuilder, jaxpr: Jaxpr, values: Sequence[Value]) -> l
                 text=str(jaxpr),
             )
         known[equation.outvars[0]] = out
-    return [value_of(atom) for atom in jaxpr.outvars]
+    return [read(atom) for atom in jaxpr.outvars]

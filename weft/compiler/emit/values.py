@@ -15,9 +15,9 @@ import numpy as np
 from weft.base import dtypes
 from weft.base.errors import InternalError
 from weft.compiler.emit import bits
-from weft.compiler.emit.copied_dtypes import bits_of
+from weft.compiler.emit.copied_dtypes import get_bits
 from weft.compiler.emit.gather_windows import first_of_window
-from weft.compiler.emit.indices import INT64, applied, both, condition, position_dtype, sources
+from weft.compiler.emit.indices import INT64, apply_map, both, condition, position_dtype, sources
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Buffer, Index, Value
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal, Var
@@ -35,12 +35,12 @@ def row_major(shape: Sequence[int], index: Sequence[Index]) -> Index:
     return total
 
 
-def space_of(v: Any) -> tuple[int, ...]:
+def get_space(v: Any) -> tuple[int, ...]:
     """Return the shape of a value without dimensions of size 1, which have no loops."""
     return tuple(d for d in v.aval.shape if d != 1)
 
 
-def expanded(v: Any, index: MultiIndex) -> MultiIndex:
+def expand(v: Any, index: MultiIndex) -> MultiIndex:
     """Expand an index of a value's space to one of its shape."""
     rest = iter(index)
     return tuple(Index() if d == 1 else next(rest) for d in v.aval.shape)
@@ -141,7 +141,7 @@ class _Element:
             if holds is not None and holds is k.constant(False, np.bool_) and len(found) > 1:
                 continue
             guard = both(k, self._guard, holds)
-            value = self._values.at(equation.invars[i], applied(k, index_map, self.index), guard)
+            value = self._values.at(equation.invars[i], apply_map(k, index_map, self.index), guard)
             result = value if result is None or holds is None else k.compute("select_n", holds, result, value)
         if result is None:
             raise InternalError(f"Every element of `{equation.primitive.name}` must have a source; got one without.")
@@ -161,13 +161,13 @@ class _Element:
 
     def constant_like(self, value: Value, constant: Any, dtype: Any) -> Value:
         out = self._values.k.constant(constant, dtype)
-        return out if value.dtype == dtype else bits_of(self._values.k, out)
+        return out if value.dtype == dtype else get_bits(self._values.k, out)
 
     def piece(self, value: Value, i: Any, dtype: Any) -> Value:
         return bits.piece(self._values.k, value, Index.of(i), dtype)
 
     def concatenate(self, values: Sequence[Value], dtype: Any) -> Value:
-        return bits.concatenated(self._values.k, values, dtype)
+        return bits.concatenate_bits(self._values.k, values, dtype)
 
     def key_word(self, key: Value, i: Any) -> Value:
         return bits.key_word(self._values.k, key, Index.of(i))

@@ -16,7 +16,7 @@ import numpy as np
 
 from weft.base import dtypes
 from weft.base.errors import InternalError
-from weft.compiler.emit.emission import Emission, literal_arrays, size_of, storage as storage
+from weft.compiler.emit.emission import Emission, get_size, literal_arrays, storage as storage
 from weft.compiler.fuse.classify import classify
 from weft.compiler.fuse.fusion import fusion
 from weft.compiler.kernel.cost import choose_grain
@@ -291,7 +291,7 @@ class Builder:
             for v, result in zip(equation.outvars, jaxpr.outvars, strict=True):
                 self.alias(block, v, alias_source(equation, jaxpr, result))
             return
-        if not any(size_of(v) for v in equation.outvars):
+        if not any(get_size(v) for v in equation.outvars):
             for v in equation.outvars:
                 self.allocate(block, v, position)
             return

@@ -21,13 +21,13 @@ from weft.ir.jaxpr import Equation, Jaxpr
 class Tables:
     """Code generators of a target.
 
-    `emitter_of` returns, for a kind of fusion, a function from a `Fusion` to its `Emission`, or None. `plan` returns
+    `get_emitter` returns, for a kind of fusion, a function from a `Fusion` to its `Emission`, or None. `plan` returns
     the library call for an unfused equation, or for a fusion of the kind "library"; `compose` rewrites a jaxpr so that
     one such call computes several of its equations. `definition` returns a function that computes an equation by
     simpler ones on the target, or None.
     """
 
-    emitter_of: Callable[[str], Callable[[Any], Any] | None]
+    get_emitter: Callable[[str], Callable[[Any], Any] | None]
     plan: Callable[[Equation, Target], LibraryCall]
     compose: Callable[[Jaxpr, Target], Jaxpr] | None = None
     definition: Callable[[Equation, Target], Callable[..., Any] | None] | None = None

@@ -23,7 +23,7 @@ from weft.primitives.contraction.contract import dot_general, free_axes
 
 
 def emit_contraction(fusion: Fusion) -> Emission:
-    """Kernels for a jaxpr with one contraction; its operands are values at an index, and so is what follows."""
+    """Emit the kernels of a jaxpr with one contraction. Operands are evaluated at an index, and so is the epilogue."""
     hero = fusion.hero
     assert hero is not None
     lhs, rhs = hero.invars
@@ -46,7 +46,7 @@ def emit_contraction(fusion: Fusion) -> Emission:
 
         return at
 
-    def converted(of: OperandReader) -> OperandReader:
+    def convert(of: OperandReader) -> OperandReader:
         """Convert an operand's elements to the dtype of the multiplication."""
         return lambda writer, coords: operand_value(writer, of(writer, coords), form.compute)
 
@@ -57,8 +57,8 @@ def emit_contraction(fusion: Fusion) -> Emission:
     contraction = ContractionLoops(
         free=tuple(a for a in free if a.size != 1),
         k_axes=tuple(a for a in k_axes if a.size != 1),
-        left=converted(elements[0]),
-        right=converted(elements[1]),
+        left=convert(elements[0]),
+        right=convert(elements[1]),
         result_index=lambda indices: tuple(indices.get(axis, Index()) for axis in free),
         compute=form.compute,
         exact=form.result,

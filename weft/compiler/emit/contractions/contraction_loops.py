@@ -140,7 +140,7 @@ def sum_dtype(compute: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(np.uint8) if compute == dtypes.bool_ else compute
 
 
-def rounded(writer: Writer, value: Value, dtype: np.dtype[Any]) -> Value:
+def convert_value(writer: Writer, value: Value, dtype: np.dtype[Any]) -> Value:
     """Convert a value to a dtype. Complex values lose their imaginary part if the dtype is real."""
     if dtypes.kind(value.dtype) == "c" and dtypes.kind(dtype) != "c":
         value = writer.k.compute("real", value)
@@ -149,11 +149,11 @@ def rounded(writer: Writer, value: Value, dtype: np.dtype[Any]) -> Value:
 
 def operand_value(writer: Writer, value: Value, compute: np.dtype[Any]) -> Value:
     """Convert an operand's element to the dtype of the multiplication, in the form in which it is summed."""
-    return rounded(writer, rounded(writer, value, compute), sum_dtype(compute))
+    return convert_value(writer, convert_value(writer, value, compute), sum_dtype(compute))
 
 
 def multiply_add(writer: Writer, a: Value, b: Value, total: Value, compute: np.dtype[Any]) -> Value:
-    """total + a * b: fused for float32 and float64; of bools `or` and `and`."""
+    """Return total + a * b: fused for float32 and float64; for bools, `or` and `and`."""
     k = writer.k
     if compute == dtypes.bool_:
         return k.compute("or", total, k.compute("and", a, b))
@@ -181,8 +181,8 @@ def store_at(writer: Writer, contraction: ContractionLoops, index: tuple[Index, 
     """Write every result of the fusion at an index of the hero's result."""
     hero = writer.fusion.hero
     assert hero is not None
-    total = rounded(writer, total, contraction.compute) if total.dtype != contraction.compute else total
-    writer.values.overrides[hero.outvars[0]] = rounded(writer, total, contraction.exact)
+    total = convert_value(writer, total, contraction.compute) if total.dtype != contraction.compute else total
+    writer.values.overrides[hero.outvars[0]] = convert_value(writer, total, contraction.exact)
     writer.store_results(tuple(i for i, d in zip(index, contraction.shape, strict=True) if d != 1))
     del writer.values.overrides[hero.outvars[0]]
 

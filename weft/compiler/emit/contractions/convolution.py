@@ -21,7 +21,7 @@ from weft.compiler.emit.contractions.contraction_loops import (
     sum_dtype,
 )
 from weft.compiler.emit.contractions.microkernel import copies_along, emit_contraction_kernels, result_pairs
-from weft.compiler.emit.contractions.packing import rearranged
+from weft.compiler.emit.contractions.packing import rearrange
 from weft.compiler.emit.emission import Emission, Fusion, Writer, storage
 from weft.compiler.emit.values import row_major
 from weft.compiler.kernel.ir import Index, LoopKind, Value
@@ -76,7 +76,7 @@ class Border:
         return not self.before and not self.after and self.dilation == 1
 
 
-def phases_of(window: Window) -> tuple[list[Phase], int]:
+def split_phases(window: Window) -> tuple[list[Phase], int]:
     """Split the windows of a dimension into phases; also return the dilation that the operand's copy needs."""
     w: Any = window
     step = w.lhs_dilation
@@ -90,7 +90,7 @@ def phases_of(window: Window) -> tuple[list[Phase], int]:
     return result, 1
 
 
-def border_of(window: Window, phases: Sequence[Phase], dilation: int) -> Border:
+def get_border(window: Window, phases: Sequence[Phase], dilation: int) -> Border:
     """Compute the padding of a dimension in the operand's copy."""
     size: Any = window.size
     asked = [p for p in phases if p.count and p.taps]
@@ -101,7 +101,7 @@ def border_of(window: Window, phases: Sequence[Phase], dilation: int) -> Border:
 
 
 def emit_convolution(fusion: Fusion) -> Emission:
-    """Kernels for a jaxpr with one convolution, whose operands are in memory, and pointwise work after it."""
+    """Emit the kernels of a jaxpr with one convolution, whose operands are in memory, and a pointwise epilogue."""
     hero = fusion.hero
     assert hero is not None
     lhs, rhs = hero.invars
@@ -109,8 +109,8 @@ def emit_convolution(fusion: Fusion) -> Emission:
     form: Any = conv_general_dilated.canonical(*types, **hero.params)
     if not prod(form.shape):
         return fusion.finish()
-    found = [phases_of(w) for w in form.windows]
-    borders = [border_of(w, phases, dilation) for w, (phases, dilation) in zip(form.windows, found, strict=True)]
+    found = [split_phases(w) for w in form.windows]
+    borders = [get_border(w, phases, dilation) for w, (phases, dilation) in zip(form.windows, found, strict=True)]
     read = _operand(fusion, form, lhs, borders)
     phases = list(itertools.product(*(phases for phases, _ in found)))
     window = _window(form, rhs)
@@ -118,7 +118,7 @@ def emit_convolution(fusion: Fusion) -> Emission:
     largest = max(contractions, key=lambda p: p.multiplications)
     if len(phases) > 1 and copies_along(fusion, largest, OUT):
         # All phases read one copy of the window: copies of parts of it would have a kernel each.
-        window = _copied_window(fusion, form, window)
+        window = _copy_window(fusion, form, window)
         contractions = [_contraction(form, chosen, borders, read, window) for chosen in phases]
     for one in contractions:
         emit_contraction_kernels(fusion, one)
@@ -129,12 +129,12 @@ def _window(form: Any, rhs: Any) -> Reader:
     """Return a reader of the kernel at (output feature, input feature, *taps)."""
 
     def read(writer: Writer, index: tuple[Index, ...]) -> Value:
-        return operand_value(writer, writer.values.at(rhs, _permuted(index, form.rhs_axes)), form.compute)
+        return operand_value(writer, writer.values.at(rhs, _permute(index, form.rhs_axes)), form.compute)
 
     return read
 
 
-def _copied_window(fusion: Fusion, form: Any, window: Reader) -> Reader:
+def _copy_window(fusion: Fusion, form: Any, window: Reader) -> Reader:
     """Copy the kernel with output features last; return a reader of the copy."""
     inside, outside = ContractionAxis("in", form.in_features), ContractionAxis(OUT, form.groups * form.out_features)
     taps = [ContractionAxis(f"tap{n}", w.window) for n, w in enumerate(form.windows)]
@@ -142,7 +142,7 @@ def _copied_window(fusion: Fusion, form: Any, window: Reader) -> Reader:
     def element(writer: Writer, coords: Coordinates) -> Value:
         return window(writer, tuple(at(coords.indices, axis) for axis in (outside, inside, *taps)))
 
-    copy = rearranged(fusion, element, (*taps, inside, outside), sum_dtype(form.compute))
+    copy = rearrange(fusion, element, (*taps, inside, outside), sum_dtype(form.compute))
     return lambda writer, index: copy(writer, Coordinates(dict(zip((outside, inside, *taps), index, strict=True))))
 
 
@@ -168,7 +168,7 @@ def _contraction(
             at(coords.indices, axis) * p.stride + at(coords.indices, tap) * p.dilation + (p.offset + border.before)
             for axis, tap, p, border in zip(positions, taps, phases, borders, strict=True)
         ]
-        return read(writer, _permuted((batched, featured, *spatial), form.lhs_axes))
+        return read(writer, _permute((batched, featured, *spatial), form.lhs_axes))
 
     def right(writer: Writer, coords: Coordinates) -> Value:
         spatial = [at(coords.indices, tap) * p.apart + p.first_tap for tap, p in zip(taps, phases, strict=True)]
@@ -176,7 +176,7 @@ def _contraction(
 
     def result_index(where: dict[ContractionAxis, Index]) -> tuple[Index, ...]:
         spatial = [at(where, axis) * p.apart + p.first for axis, p in zip(positions, phases, strict=True)]
-        return _permuted((at(where, batch), features(Coordinates(where)), *spatial), form.out_axes)
+        return _permute((at(where, batch), features(Coordinates(where)), *spatial), form.out_axes)
 
     return ContractionLoops(
         free=tuple(a for a in (group, batch, *positions, outside) if a.size != 1),
@@ -196,7 +196,7 @@ def at(indices: dict[ContractionAxis, Index], axis: ContractionAxis) -> Index:
     return indices.get(axis, Index())
 
 
-def _permuted(index: Sequence[Index], axes: Sequence[int]) -> tuple[Index, ...]:
+def _permute(index: Sequence[Index], axes: Sequence[int]) -> tuple[Index, ...]:
     result = [Index()] * len(axes)
     for i, axis in zip(index, axes, strict=True):
         result[axis] = i

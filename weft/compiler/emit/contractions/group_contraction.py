@@ -96,7 +96,7 @@ def emit_contraction_by_groups(fusion: Fusion, contraction: ContractionLoops, pl
             found = {**first, columns: first[columns] + lane}
             return found if plan.rows is None else {**found, plan.rows: first[plan.rows] + row}
 
-        def stored(part: Index | int, row: Index | int) -> Index:
+        def offset(part: Index | int, row: Index | int) -> Index:
             """Return the offset in local memory of the sums of one part."""
             return (Index.of(part) * plan.count + row) * COLUMNS
 
@@ -106,12 +106,12 @@ def emit_contraction_by_groups(fusion: Fusion, contraction: ContractionLoops, pl
         ):
             at = [element(row, Index.of(lane)) for row in range(plan.count)]
             for row, total in enumerate(_sums(writer, contraction, plan, Index.of(part), at)):
-                k.store(partial, stored(part, row) + lane, total)
+                k.store(partial, offset(part, row) + lane, total)
         with (
             k.loop(plan.count) as row,
             k.loop(length, kind=LoopKind.LANES, width=COLUMNS, limit=limit) as lane,
         ):
-            sums = [k.load(partial, stored(n, Index.of(row)) + lane) for n in range(plan.parts)]
+            sums = [k.load(partial, offset(n, Index.of(row)) + lane) for n in range(plan.parts)]
             while len(sums) > 1:  # neighbours, so that sums do not wait for one another
                 pairs = zip(sums[::2], sums[1::2], strict=False)
                 added = [add_sums(writer, a, b, contraction.compute) for a, b in pairs]

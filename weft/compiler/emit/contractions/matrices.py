@@ -53,7 +53,7 @@ class Systems:
 
     @contextmanager
     def each(self) -> Iterator[None]:
-        """Loops over tiles, vectors of matrices, and lanes."""
+        """Open loops over tiles, vectors of matrices, and lanes."""
         k = self.k
         with k.loop(self.tiles, kind=LoopKind.THREADS) as tile:
             even = self.tiles * self.in_tile == self.pieces
@@ -80,7 +80,7 @@ class Systems:
         return self.system * math.prod(core) + Index.of(row) * columns + column
 
     def multiply_subtract(self, value: Value, a: Value, b: Value) -> Value:
-        """value - a * b, rounded twice."""
+        """Return value - a * b, rounded twice."""
         return self.s.sub(value, self.s.mul(a, b))
 
 
@@ -124,7 +124,7 @@ def emit_matrices(fusion: Fusion) -> Emission:
 
 
 def _emit_lu(systems: Systems) -> None:
-    """Elimination with exchanges of rows, in the order of operations that the primitive defines for a batch."""
+    """Emit LU elimination with row exchanges, in the order of operations that the primitive defines for a batch."""
     k, s, (x,) = systems.k, systems.s, systems.hero.invars
     lu_out, pivots, permutation = systems.hero.outvars
     rows, columns = systems.rows, systems.columns
@@ -185,7 +185,7 @@ def _exchange(systems: Systems, grid: Grid, rows: tuple[AnyIndex, AnyIndex], col
 
 
 def _emit_cholesky(systems: Systems) -> None:
-    """Column by column; a matrix that is not positive definite becomes nan."""
+    """Emit a Cholesky factorization column by column; a matrix that is not positive definite becomes NaN."""
     k, s, (x,), (out,) = systems.k, systems.s, systems.hero.invars, systems.hero.outvars
     size, dtype = systems.rows, systems.dtype
     zero, nan = k.constant(0, dtype), k.constant(float("nan"), dtype)
@@ -228,7 +228,7 @@ def _substitute(systems: Systems, entry: Entry, x: Grid, lower: bool, unit: bool
         x.store(i, 0, value if unit else systems.s.div(value, entry(i, i)))
 
 
-def _entry_of(systems: Systems, atom: Any, swapped: bool, columns: int) -> tuple[Entry, Callable[[], None]]:
+def _entry_reader(systems: Systems, atom: Any, swapped: bool, columns: int) -> tuple[Entry, Callable[[], None]]:
     """Return a reader of a square operand (transposed if `swapped`), and a function that first copies it to scratch
     where several columns read it again.
     """
@@ -249,12 +249,12 @@ def _entry_of(systems: Systems, atom: Any, swapped: bool, columns: int) -> tuple
 
 
 def _emit_triangular(systems: Systems) -> None:
-    """x op(a) = b is the transpose of op(a)ᵀ xᵀ = bᵀ."""
+    """Emit a triangular solve. x op(a) = b is solved as its transpose, op(a)ᵀ xᵀ = bᵀ."""
     k, (a, b), (out,), params = systems.k, systems.hero.invars, systems.hero.outvars, systems.hero.params
     left, size = params["left_side"], systems.rows
     swapped = params["transpose_a"] == left
     others = b.aval.shape[-1 if left else -2]  # type: ignore[attr-defined]
-    entry, fill = _entry_of(systems, a, swapped, others)
+    entry, fill = _entry_reader(systems, a, swapped, others)
     x = Grid(systems, systems.dtype, size)
     with systems.each():
         fill()
@@ -266,31 +266,31 @@ def _emit_triangular(systems: Systems) -> None:
                 systems.store_result(out, *((i, column) if left else (column, i)), x.load(i))
 
 
-def _emit_factored(systems: Systems) -> None:
+def _emit_lu_solve(systems: Systems) -> None:
     """Solve a x = b from an LU factorization: permute rows, then substitute with L and U. For aᵀ x = b substitute
     with Uᵀ and Lᵀ, then permute rows back.
     """
     k, (_, lu_operand, permutation, b), (out,) = systems.k, systems.hero.invars, systems.hero.outvars
     size, transposed = systems.rows, systems.hero.params["transposed"]
     others = b.aval.shape[-1]  # type: ignore[attr-defined]
-    entry, fill = _entry_of(systems, lu_operand, transposed, others)
+    entry, fill = _entry_reader(systems, lu_operand, transposed, others)
     x = Grid(systems, systems.dtype, size)
 
-    def permuted(i: Any) -> Index:
-        return Index.of(_row_of(systems, systems.element(permutation, i)))
+    def source_row(i: Any) -> Index:
+        return Index.of(_clamp_row(systems, systems.element(permutation, i)))
 
     with systems.each():
         fill()
         with k.loop(others) as column:
             with k.loop(size) as i:
-                x.store(i, 0, systems.element(b, i if transposed else permuted(i), column))
+                x.store(i, 0, systems.element(b, i if transposed else source_row(i), column))
             _substitute(systems, entry, x, lower=True, unit=not transposed)
             _substitute(systems, entry, x, lower=False, unit=transposed)
             with k.loop(size) as i:
-                systems.store_result(out, permuted(i) if transposed else i, column, x.load(i))
+                systems.store_result(out, source_row(i) if transposed else i, column, x.load(i))
 
 
-def _row_of(systems: Systems, index: Value) -> Value:
+def _clamp_row(systems: Systems, index: Value) -> Value:
     """Convert an entry of a permutation to a row, clamped to the matrix."""
     k, s, size = systems.k, systems.s, systems.rows
     zero = k.constant(0, INT32)
@@ -303,5 +303,5 @@ EMITTERS: dict[Any, tuple[Callable[[Systems], None], int]] = {
     lu: (_emit_lu, 0),
     cholesky: (_emit_cholesky, 0),
     triangular_solve: (_emit_triangular, 1),
-    linear_solve: (_emit_factored, 3),
+    linear_solve: (_emit_lu_solve, 3),
 }

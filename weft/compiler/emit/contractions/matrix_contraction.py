@@ -179,7 +179,7 @@ def _operand(
 ) -> Operand:
     """Describe an operand: with its source if matrix units can read it in place, else without."""
     source = found.source
-    k_stride = 0 if source is None else _merged_stride(contraction.k_axes, source)
+    k_stride = 0 if source is None else _collapse_stride(contraction.k_axes, source)
     if source is None or not k_stride:
         return Operand(element, found, dtype, own, None)
     strides = {axis: stride for axis, stride in source.strides.items() if axis not in contraction.k_axes}
@@ -192,7 +192,7 @@ def _operand(
     return Operand(element, found, dtype, own, source, k_stride)
 
 
-def _merged_stride(axes: tuple[ContractionAxis, ...], source: Source) -> int:
+def _collapse_stride(axes: tuple[ContractionAxis, ...], source: Source) -> int:
     """Return the stride of several axes collapsed into one, 0 if they cannot be collapsed."""
     strides = [source.strides.get(axis, 0) for axis in axes]
     together = all(

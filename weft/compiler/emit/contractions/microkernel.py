@@ -36,9 +36,9 @@ from weft.compiler.emit.contractions.contraction_loops import (
     sum_dtype,
     sum_operation,
 )
-from weft.compiler.emit.contractions.packing import packed
+from weft.compiler.emit.contractions.packing import pack
 from weft.compiler.emit.contractions.symbolic_plan import is_symbolic, symbolic_plan
-from weft.compiler.emit.contractions.tiling import Plan, candidates, lanes_of, reference_plan, same_bits
+from weft.compiler.emit.contractions.tiling import Plan, candidates, reference_plan, same_bits, storage_lanes
 from weft.compiler.emit.emission import Fusion
 from weft.compiler.emit.in_place import pointwise_pairs
 from weft.compiler.emit.maps.loop import nest
@@ -79,7 +79,7 @@ def emit_contraction_kernels(fusion: Fusion, contraction: ContractionLoops) -> N
     fusion.schedules = len(plans)
     chosen = plans[min(fusion.schedule, len(plans) - 1)]
     operands = [
-        packed(fusion, contraction, chosen, operand, found) if copy else operand
+        pack(fusion, contraction, chosen, operand, found) if copy else operand
         for operand, found, copy in zip(
             (contraction.left, contraction.right), (left, right), chosen.packed, strict=True
         )
@@ -127,7 +127,8 @@ def _epilogue_weight(fusion: Fusion) -> float:
 
 
 def result_pairs(fusion: Fusion) -> list[tuple[int, int]]:
-    """Arguments of the epilogue that are read at the index of the result, whose memory the result may take."""
+    """Return pairs (argument, result) of the epilogue that may share memory: the argument is read at the index of
+    the result."""
     return pointwise_pairs(fusion.jaxpr) if len(fusion.jaxpr.outvars) == 1 else []
 
 
@@ -207,7 +208,7 @@ class _Kernel:
         self.last = Index()
 
     def tiles_of_block(self) -> Any:
-        """Tiles of a block: all, if there is little work or if other axes are enough to share it."""
+        """Return the tiles of a block: all if there is little work, or if other axes give threads enough to share."""
         if self.plan.blocks is not None and not isinstance(self.whole, Expression):
             return max(1, min(self.plan.blocks.tiles, self.whole))
         if isinstance(self.whole, Expression):
@@ -237,7 +238,7 @@ class _Kernel:
             if may_be_several(prod(counts)):
                 task = Index.of(stack.enter_context(self.k.loop(prod(counts), kind=LoopKind.THREADS)))
             coords = Coordinates({})
-            for level, index in zip(shared, unravelled(self.k, task, counts), strict=True):
+            for level, index in zip(shared, unravel(self.k, task, counts), strict=True):
                 coords = level.enter(coords, index)
             self.chunks(stack)
             for level in levels:
@@ -359,7 +360,7 @@ class _Kernel:
                     self.lanes(coords, axis, width, None, rest // (2 * width) * (2 * width))
                 width //= 2
             return
-        start, register = 0, lanes_of(self.target, self.dtype)
+        start, register = 0, storage_lanes(self.target, self.dtype)
         while start < rest:
             left = rest - start
             width = left if left < register else register << ((left // register).bit_length() - 1)
@@ -422,12 +423,12 @@ class _Kernel:
 
     def sums(self, coords: Coordinates, offsets: Sequence[Offsets]) -> None:
         """Compute all sums of a tile and write them."""
-        tile_coords = [self.shifted(coords, offset) for offset in offsets]
+        tile_coords = [self.shift(coords, offset) for offset in offsets]
         zero = self.k.constant(0, self.dtype)
         if self.split_k is None or self.plan.lanes_along_k:
             totals: Sequence[Value] = [zero] * len(tile_coords)
         else:
-            totals = [self.summed_before(there, zero) for there in tile_coords]
+            totals = [self.load_partial_sum(there, zero) for there in tile_coords]
         if all(axis.size for axis in self.plan.k_axes):
             totals = self.reduce_k(0, tile_coords, totals)
         if self.plan.lanes_along_k:
@@ -438,7 +439,7 @@ class _Kernel:
             self.finish(coords, tile_coords, totals)
             return
         if self.plan.lanes_along_k and self.at_chunk:
-            before = [self.summed_before(there, zero) for there in tile_coords]
+            before = [self.load_partial_sum(there, zero) for there in tile_coords]
             totals = [
                 add_sums(self.writer, b, t, self.contraction.compute) for b, t in zip(before, totals, strict=True)
             ]
@@ -471,7 +472,7 @@ class _Kernel:
             total = self.k.load(self.rows, coords.lane + i * self.plan.width)
             finish(self.writer, self.contraction, there.indices, total)
 
-    def shifted(self, coords: Coordinates, offset: Offsets) -> Coordinates:
+    def shift(self, coords: Coordinates, offset: Offsets) -> Coordinates:
         indices = dict(coords.indices)
         for axis, n in offset:
             indices[axis] = indices[axis] + n
@@ -481,7 +482,7 @@ class _Kernel:
         """Return the offset at which the sum of the current part is stored."""
         return self.contraction.result_offset(coords.indices) + self.at_part * prod(self.contraction.shape)
 
-    def summed_before(self, coords: Coordinates, zero: Value) -> Value:
+    def load_partial_sum(self, coords: Coordinates, zero: Value) -> Value:
         """Load the sum of the chunks before the current one, `zero` at the first chunk."""
         assert self.parts is not None
         if not self.at_chunk:
@@ -498,7 +499,7 @@ class _Kernel:
             return [self.multiply_add(coords, total) for coords, total in zip(tile_coords, totals, strict=True)]
         axis = self.plan.k_axes[position]
         count, start, limit = self.span(position, axis)
-        if limit is None and (count == 1 or self.unrolled(position, len(totals))):
+        if limit is None and (count == 1 or self.is_unrolled(position, len(totals))):
             for i in range(count):
                 totals = self.reduce_k(position + 1, [s.at(axis, start + i) for s in tile_coords], totals)
             return totals
@@ -508,7 +509,7 @@ class _Kernel:
             there = [coords.at(axis, start + i) for coords in tile_coords]
             return self.k.carry(*self.reduce_k(position + 1, there, inside))
 
-    def unrolled(self, position: int, sums: int) -> bool:
+    def is_unrolled(self, position: int, sums: int) -> bool:
         """Return whether the rest of K is unrolled: it is short, and the tile is small."""
         terms = prod(axis.size for axis in self.plan.k_axes[position:])
         return not self.plan.lanes_along_k and terms <= UNROLLED_TERMS and terms * sums <= UNROLLED_SUMS
@@ -537,7 +538,7 @@ class _Kernel:
         return multiply_add(self.writer, left, right, total, self.contraction.compute)
 
 
-def unravelled(k: KernelBuilder, flat: Index, counts: Sequence[int]) -> list[Index]:
+def unravel(k: KernelBuilder, flat: Index, counts: Sequence[int]) -> list[Index]:
     """Unravel the flat index of a loop into indices below `counts`."""
     several = [may_be_several(count) for count in counts]
     if sum(several) <= 1:

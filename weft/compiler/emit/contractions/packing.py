@@ -22,7 +22,7 @@ from weft.compiler.emit.contractions.contraction_loops import (
 )
 from weft.compiler.emit.contractions.tiling import Plan
 from weft.compiler.emit.emission import Fusion, Writer
-from weft.compiler.emit.maps.transpose import SHORT_SIDE, SIDE, transposed
+from weft.compiler.emit.maps.transpose import SHORT_SIDE, SIDE, transpose_square
 from weft.compiler.emit.values import row_major
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Index, LoopKind, Value
@@ -36,7 +36,7 @@ ROWS = 64
 SMALL_COPY_BYTES = 1 << 18
 
 
-def packed(
+def pack(
     fusion: Fusion, contraction: ContractionLoops, plan: Plan, operand: OperandReader, access: Access
 ) -> OperandReader:
     """Emit a kernel that packs an operand for a plan; return a reader of the copy.
@@ -68,7 +68,7 @@ def packed(
     return read
 
 
-def rearranged(
+def rearrange(
     fusion: Fusion, operand: OperandReader, axes: Sequence[ContractionAxis], dtype: np.dtype[Any]
 ) -> OperandReader:
     """Emit a kernel that copies an operand in the order of `axes`; return a reader of the copy."""
@@ -170,8 +170,8 @@ class _Copy:
     # -- squares -----------------------------------------------------------------------------------------------------
 
     def squares(self, coords: Coordinates, start: Index) -> None:
-        """Squares one after the other along `inner`, which are read as they lie in memory; where none fits any more,
-        the rest of the panel."""
+        """Copy squares along `inner`, which are read contiguously and transposed; where no square fits, the rest of
+        the panel."""
         assert self.across is not None
         edge = self.across.size // self.side * self.side
         if divides(self.side, self.across.size) and self.whole:
@@ -203,7 +203,7 @@ class _Copy:
         with k.loop(side, kind=LoopKind.LANES, width=side, carries=empty) as (lane, _):
             there = [self.at(coords, start + n).at(inner, first + lane) for n in range(side)]
             vectors = k.carry(*(self.value(s) for s in there))
-        columns = transposed(k, vectors)
+        columns = transpose_square(k, vectors)
         with k.loop(side, kind=LoopKind.LANES, width=side, carries=columns) as (lane, inside):
             for n, value in enumerate(inside):
                 k.store(self.target, self.position(self.at(coords, start + lane).at(inner, first + n)), value)
@@ -212,7 +212,7 @@ class _Copy:
     # -- one element after the other ---------------------------------------------------------------------------------
 
     def apart(self, coords: Coordinates, first: Index, start: Any) -> None:
-        """Vectors along `across` from an index of a panel on, with a block of rows inside of them."""
+        """Copy vectors along `across` from an index of a panel on, with a block of rows inside."""
         if self.across is None:
             self.visit(coords, first, self.value)
             return
@@ -230,7 +230,7 @@ class _Copy:
                 self.pad(coords, first)
 
     def pad(self, coords: Coordinates, first: Index) -> None:
-        """Zeros in the padding of the last panel."""
+        """Fill the padding of the last panel with zeros."""
         zero = self.k.constant(0, self.dtype)
         width = self.vector_width
         with self.k.loop(self.width, start=self.rest, kind=LoopKind.LANES, width=width) as j:

@@ -89,7 +89,7 @@ class Matrices:
         return 2 if operand.across.size > TILE_ROWS else 1
 
     def panels(self, operand: Operand) -> int:
-        """Tiles along the operand's own axis, in whole blocks of those that go together."""
+        """Return the number of tiles along the operand's own axis, rounded up to whole blocks."""
         together = self.tiles(operand)
         return -(-operand.across.size // (TILE_ROWS * together)) * together
 

@@ -14,9 +14,9 @@ import numpy as np
 
 from weft.base import dtypes
 from weft.compiler.emit.contractions.contraction_loops import ContractionAxis, Coordinates
-from weft.compiler.emit.contractions.microkernel import unravelled
+from weft.compiler.emit.contractions.microkernel import unravel
 from weft.compiler.emit.contractions.tile_matrices import Matrices, Operand
-from weft.compiler.emit.copied_dtypes import bits_dtype, bits_of, copied_dtypes
+from weft.compiler.emit.copied_dtypes import bits_dtype, find_copied_dtypes, get_bits
 from weft.compiler.emit.emission import Fusion, Writer
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import TILE_BYTES, TILE_ROWS, Buffer, Index, LoopKind, Value
@@ -27,7 +27,7 @@ def pack(fusion: Fusion, m: Matrices, steps: int) -> list[int]:
     """Emit the kernel that packs both operands, each into `steps` tiles along K (missing ones are zeros), and return
     their scratch buffers. An iteration of its loop over threads writes the tiles of 16 rows or columns.
     """
-    writer = fusion.writer("pack", final=True, copied=_only_copied(fusion.jaxpr, (m.left.atom, m.right.atom)))
+    writer = fusion.writer("pack", final=True, copied=_copied_values(fusion.jaxpr, (m.left.atom, m.right.atom)))
     k = writer.k
     parts = [PackedOperand(writer, m, operand, steps) for operand in (m.left, m.right)]
     scratch = [fusion.new_scratch(part.dtype, part.panels * part.panel_size) for part in parts]
@@ -41,14 +41,14 @@ def pack(fusion: Fusion, m: Matrices, steps: int) -> list[int]:
     return scratch
 
 
-def _only_copied(jaxpr: Jaxpr, atoms: Sequence[Any]) -> dict[Any, Any]:
+def _copied_values(jaxpr: Jaxpr, atoms: Sequence[Any]) -> dict[Any, Any]:
     """Return the kernel dtypes of values that are only copied on the way from the fusion's arguments to `atoms`."""
     needed, chosen = set(atoms), []
     for equation in reversed(jaxpr.eqns):
         if any(v in needed for v in equation.outvars):
             chosen.append(equation)
             needed.update(a for a in equation.invars if type(a) is not Literal)
-    found = copied_dtypes(Jaxpr((), jaxpr.invars, list(atoms), list(reversed(chosen))))
+    found = find_copied_dtypes(Jaxpr((), jaxpr.invars, list(atoms), list(reversed(chosen))))
     computed = {v.aval.dtype for e in chosen for v in (*e.invars, *e.outvars)} - found.keys()  # type: ignore[attr-defined]
     return {a.aval.dtype: bits_dtype(a.aval.dtype) for a in atoms if a.aval.dtype not in computed} | found
 
@@ -72,7 +72,7 @@ class PackedOperand:
 
     def write(self, target: Buffer, task: Index) -> None:
         """Pack panel number `task`, counted over all leading axes, to its offset in `target`."""
-        *indices, panel = unravelled(self.k, task, self.counts)
+        *indices, panel = unravel(self.k, task, self.counts)
         leading = dict(zip(self.operand.leading, indices, strict=True))
         self.panel(target, task * self.panel_size, leading, panel)
 
@@ -87,7 +87,7 @@ class PackedOperand:
         outer, inner_steps = m.k_axes[:-1], -(-self.inner.size // self.row)
         whole = (self.across.size // TILE_ROWS, self.inner.size // self.row)
         with k.loop(m.steps) as i:
-            *outer_indices, step = unravelled(k, Index.of(i), [*(a.size for a in outer), inner_steps])
+            *outer_indices, step = unravel(k, Index.of(i), [*(a.size for a in outer), inner_steps])
             coords = {**leading, **dict(zip(outer, outer_indices, strict=True))}
             for n in range(count):
                 start = begin + n * self.panel_size + i * self.tile_size
@@ -128,10 +128,10 @@ class PackedOperand:
     def value(self, coords: dict[ContractionAxis, Index], across: Index, inner: Index) -> Value:
         """Read an element in the dtype in which it is stored."""
         value = self.operand.element(self.writer, Coordinates({**coords, self.across: across, self.inner: inner}))
-        return value if value.dtype == self.dtype else bits_of(self.k, value)
+        return value if value.dtype == self.dtype else get_bits(self.k, value)
 
     def edge_tile(self, coords: dict[ContractionAxis, Index], panel: Index, step: Index, start: Index) -> None:
-        """Zeros, and then what there is, element by element."""
+        """Fill a tile at an edge with zeros, then copy the existing elements one by one."""
         k, group = self.k, self.group
         zero = k.constant(0, self.dtype)
         with k.loop(self.tile_size, kind=LoopKind.LANES, width=self.row) as lane:
@@ -162,22 +162,22 @@ class PackedOperand:
             rows = self.vectors(row, TILE_ROWS, lambda n, lane: self.value(coords, first + n, begin + lane))
         else:
             short = self.vectors(TILE_ROWS, row, lambda n, lane: self.value(coords, first + lane, begin + n))
-            rows = [self.interleaved(short[n : n + self.group]) for n in range(0, row, self.group)]
+            rows = [self.interleave(short[n : n + self.group]) for n in range(0, row, self.group)]
         if self.along_k != self.is_left:
-            rows = transposed_groups(k, rows, self.group)
+            rows = transpose_groups(k, rows, self.group)
         with k.loop(row, kind=LoopKind.LANES, width=row, carries=rows) as (lane, inside):
             for n, value in enumerate(inside):
                 k.store(self.target, start + n * row + lane, value)
             k.carry(*inside)
 
     def vectors(self, width: int, count: int, value: Callable[[int, Any], Value]) -> list[Value]:
-        """Several vectors from memory."""
+        """Load several vectors."""
         k = self.k
         empty = [k.constant(0, self.dtype)] * count
         with k.loop(width, kind=LoopKind.LANES, width=width, carries=empty) as (lane, _):
             return list(k.carry(*(value(n, lane) for n in range(count))))
 
-    def interleaved(self, vectors: Sequence[Value]) -> Value:
+    def interleave(self, vectors: Sequence[Value]) -> Value:
         """Interleave vectors so that each lane's elements form a group."""
         k, lanes, size = self.k, TILE_ROWS, 1
         rows = list(vectors)
@@ -191,7 +191,7 @@ class PackedOperand:
         return rows[0]
 
 
-def transposed_groups(k: KernelBuilder, rows: Sequence[Value], group: int) -> list[Value]:
+def transpose_groups(k: KernelBuilder, rows: Sequence[Value], group: int) -> list[Value]:
     """Transpose a square of vectors in which `group` lanes stay together. Each round exchanges blocks half as long as
     the round before.
     """

@@ -17,7 +17,7 @@ import numpy as np
 from weft.base import dtypes
 from weft.base.dataclass import dataclass
 from weft.compiler.emit.contractions.contraction_loops import ContractionAxis, store_at
-from weft.compiler.emit.contractions.microkernel import unravelled
+from weft.compiler.emit.contractions.microkernel import unravel
 from weft.compiler.emit.contractions.tile_matrices import Matrices
 from weft.compiler.emit.contractions.tile_packing import PackedOperand, pack
 from weft.compiler.emit.emission import Fusion
@@ -213,7 +213,7 @@ class _Multiply:
         k, plan = self.k, self.plan
         with k.loop(prod(self.counts), kind=LoopKind.THREADS) as task:
             self.task = Index.of(task)
-            *indices, row, column = unravelled(k, self.task, self.counts)
+            *indices, row, column = unravel(k, self.task, self.counts)
             self.at = dict(zip(self.leading, indices, strict=True))
             self.first_row, self.first_column = row * plan.blocks[0], column * plan.blocks[1]
             if self.packing is not None:
@@ -239,7 +239,7 @@ class _Multiply:
         count = self.together[1]
 
         def pack(column: Index) -> None:
-            packing.panel(self.right, self.packed_at(column), leading, (self.first_column + column) * count, count)
+            packing.panel(self.right, self.panel_offset(column), leading, (self.first_column + column) * count, count)
 
         if self.panels_before > 1:
             with self.columns() as column:
@@ -255,14 +255,14 @@ class _Multiply:
                 self.multiply(row, column, Index(), accumulate=False)
                 self.finish(row, column)
 
-    def packed_at(self, column: Index) -> Index:
+    def panel_offset(self, column: Index) -> Index:
         """Return the offset at which a task has packed a block of columns."""
         panels = self.together[1] * self.panel
         return self.task * (self.panels_before * panels) + (column * panels if self.panels_before > 1 else 0)
 
     @contextmanager
     def blocks(self) -> Iterator[tuple[Index, Index]]:
-        """Loops over the blocks of a task; yields their indices in it."""
+        """Open loops over the blocks of a task; yield their indices in it."""
         with self.columns() as column, self.rows() as row:
             yield row, column
 
@@ -307,7 +307,7 @@ class _Multiply:
             source = m.left.access.source
             assert source is not None
             left = source.index({**self.at, m.left.across: blocks[0] * self.sizes[0]})
-            right, left_stride = self.packed_at(column), TILE_ROWS * self.left_strides[0]
+            right, left_stride = self.panel_offset(column), TILE_ROWS * self.left_strides[0]
         self.k.matmul(
             TileMatmul(
                 self.sums, self.corner(row, column), self.stride,

@@ -60,7 +60,7 @@ class Plan(NamedTuple):
     cycles: float = 0.0
 
 
-def lanes_of(target: Target, dtype: np.dtype[Any]) -> int:
+def storage_lanes(target: Target, dtype: np.dtype[Any]) -> int:
     """Return how many elements one register holds in their storage form. `Target.lanes` counts short floats as
     computed; the parts of complex numbers have separate registers.
     """
@@ -89,21 +89,16 @@ def heights_that_fit(target: Target, dtype: np.dtype[Any], vectors: int) -> tupl
     return tuple(h for h in target.matmul.heights if fits(target, dtype, h, vectors))
 
 
-def panels_of(needed: int, vectors: int) -> int:
+def count_panels(needed: int, vectors: int) -> int:
     """Return the number of panels of `vectors` vectors that cover `needed` vectors."""
     return -(-needed // vectors)
 
 
 def candidates(contraction: ContractionLoops, left: Access, right: Access, target: Target, most: int) -> list[Plan]:
-    """Return up to `most` plans that may be the quickest, the default one first, for callers that can measure them.
-
-    Plans with the same `order_of_sums` compute the same bits: an element is one chain of sums over K, from zero on,
-    which each chunk continues; tiles, widths, blocks, chunks and copies only change when each is computed. All listed
-    plans have the order of the reference plan, whose choice is cheap enough that programs for symbolic sizes repeat
-    it for each size.
-    """
+    """Yield plans for every axis of the results that lanes could run along; plans above `limit` cycles may be left
+    out."""
     chooser = _chooser(contraction, left, right, target)
-    return [chooser.finished(p) for p in chooser.quickest(most)]
+    return [chooser.complete(p) for p in chooser.quickest(most)]
 
 
 def reference_plan(contraction: ContractionLoops, left: Access, right: Access, target: Target) -> Plan:
@@ -167,7 +162,7 @@ class Chooser:
         self.itemsize = self.dtype.itemsize
         # Cycles of one complex multiply-add against those of a real one.
         self.scale = 4.0 if dtypes.kind(self.dtype) == "c" else 1.0
-        self.lanes = lanes_of(target, self.dtype)
+        self.lanes = storage_lanes(target, self.dtype)
         self.terms = self.sums = 1
         self.elements = [1, 1]
         # In how many sums each element of an operand is.
@@ -194,7 +189,7 @@ class Chooser:
                 self.misses_tlb[n] = apart >= costs.page_stride and rows > costs.page_rows
 
     def quickest(self, most: int) -> list[Plan]:
-        """Plans with the order of sums of the reference plan, those with the fewest cycles first."""
+        """Return plans with the order of sums of the reference plan, fewest cycles first."""
         reference = self.reference
         chain = _chain(reference)
         # The reference plan is one of them, so a caller that wants one plan can skip all slower ones.
@@ -213,10 +208,10 @@ class Chooser:
         for axis in along:
             others: list[ContractionAxis | None] = [a for a in free if a is not axis]
             for tile in others or [None]:
-                yield from self.tiled(axis, tile, self.tile_sizes(axis, tile), limit)
+                yield from self.tile_plans(axis, tile, self.tile_sizes(axis, tile), limit)
 
     def all_along_k(self, limit: float = inf) -> Iterator[Plan]:
-        """Plans with lanes along K; those that take more cycles than a limit may be left out."""
+        """Yield plans with lanes along K; plans above `limit` cycles may be left out."""
         # However many sums share a tile, each takes its multiplications and has its lanes reduced.
         least = self.terms * self.scale / (2 * self.lanes) + 8.0 + 2.0 * log2(self.lanes)
         if self.sums * least > limit:
@@ -241,7 +236,9 @@ class Chooser:
             first, second = self.strides
             alone = [a for a in others if not (first.get(a, 0) and second.get(a, 0))] or others
             tile = max(alone, key=_size, default=None)
-            tiled += self.tiled(axis, tile, self.largest_tile(axis, tile), min([p.cycles for p in tiled], default=inf))
+            tiled += self.tile_plans(
+                axis, tile, self.largest_tile(axis, tile), min([p.cycles for p in tiled], default=inf)
+            )
         # Of equal ones the first counts.
         limit = min([p.cycles for p in tiled], default=inf)
         return min([self.scalar(), *self.all_along_k(limit), *tiled], key=_cycles)
@@ -277,7 +274,7 @@ class Chooser:
         lanes = self.lanes if vector else 1
         again = operand.work / lanes + (costs.gather_lane if strided else 0.0)
         if vector:
-            again += costs.unaligned / lanes if self.unaligned(n, axis) else 0.0
+            again += costs.unaligned / lanes if self.is_unaligned(n, axis) else 0.0
         elif self.set_conflicts[n]:
             again += costs.unaligned if size > 2 * costs.second_cache else costs.set_conflict
         if self.misses_tlb[n]:
@@ -302,7 +299,7 @@ class Chooser:
         simple = self.itemsize in (4, 8) and dtypes.kind(self.dtype) != "c"
         return simple and inner is not None and min(inner.size, last.size) >= self.lanes
 
-    def unaligned(self, n: int, axis: ContractionAxis) -> bool:
+    def is_unaligned(self, n: int, axis: ContractionAxis) -> bool:
         """Return whether vectors of an operand straddle cache lines, or are evicted by set conflicts."""
         if self.set_conflicts[n]:
             return True
@@ -327,13 +324,13 @@ class Chooser:
                 # The last of several panels is masked, and there are few registers for masks.
                 if (
                     vectors > costs.masked_vectors
-                    and panels_of(needed, vectors) > 1
+                    and count_panels(needed, vectors) > 1
                     and axis.size % (vectors * self.lanes)
                 ):
                     continue
                 yield height, vectors
 
-    def tiled(
+    def tile_plans(
         self,
         axis: ContractionAxis,
         tile: ContractionAxis | None,
@@ -362,7 +359,7 @@ class Chooser:
             whole, left_over = divmod(tile.size if tile else 1, height)
             ends = self.step(left_over, vectors, wide, per_row) if left_over else 0.0
             one = whole * step + ends
-            panels = panels_of(needed, vectors)
+            panels = count_panels(needed, vectors)
             cycles = rest * panels * (self.terms * one + (whole + bool(left_over)) * around)
             cycles += rest * panels * vectors * (tile.size if tile else 1) * (1.0 + store)
             # An edge needs a second body, which matters less the more tiles there are.
@@ -383,7 +380,8 @@ class Chooser:
             yield Plan(axis, width, tiles, (packed[0], packed[1]), self.k_axes, cycles=cycles)
 
     def step(self, height: int, vectors: int, wide: list[bool], per_row: list[bool]) -> float:
-        """Cycles of one iteration of the innermost loop: fused sums, loads, or all instructions together."""
+        """Estimate the cycles of one iteration of the innermost loop, the maximum of its bounds: multiply-adds,
+        loads, and instructions in total."""
         costs = self.costs
         loads, shown = 0, 0.0
         for w, r in zip(wide, per_row, strict=True):
@@ -398,9 +396,9 @@ class Chooser:
     # -- lanes along K -----------------------------------------------------------------------------------------------
 
     def along_k(self, axis: ContractionAxis, limit: float = inf) -> Iterator[Plan]:
-        """Sums of lanes, for a tile of rows along an axis of the left operand and one of the right. A matrix-vector
-        product has rows of one operand only, and may take more of them: then even short rows keep the machine busy.
-        Plans that take more cycles than a limit may be left out."""
+        """Yield plans with lanes along `axis` of K, for a tile of rows along one axis of each operand. A
+        matrix-vector product has rows of one operand only and may take more of them, which keeps the core busy for
+        short rows. Plans above `limit` cycles may be left out."""
         costs = self.costs
         tiles: list[tuple[ContractionAxis, int]] = []
         heights: list[int] = []
@@ -415,11 +413,11 @@ class Chooser:
                 tiles.append((best, height))
         sums = prod(heights)
         registers = next(r for r in (4, 2, 1) if r == 1 or (sums * r <= budget and r * self.lanes <= axis.size))
-        yield from self.summed(axis, tiles, heights, registers, limit)
+        yield from self.plan_sums(axis, tiles, heights, registers, limit)
         single = [a for a in self.free if a.size > 1]
         if len(single) == 1 and single[0].size >= 2 * costs.vector_rows <= 2 * budget:
             of_left = self.strides[0].get(single[0], 0) != 0
-            yield from self.summed(
+            yield from self.plan_sums(
                 axis,
                 [(single[0], costs.vector_rows)],
                 [costs.vector_rows, 1] if of_left else [1, costs.vector_rows],
@@ -427,7 +425,7 @@ class Chooser:
                 limit,
             )
 
-    def summed(
+    def plan_sums(
         self,
         axis: ContractionAxis,
         tiles: list[tuple[ContractionAxis, int]],
@@ -483,7 +481,7 @@ class Chooser:
 
     # -- blocks, and splitting K ------------------------------------------------------------------------------------
 
-    def finished(self, best: Plan) -> Plan:
+    def complete(self, best: Plan) -> Plan:
         """Complete a plan with its blocks and the split of K."""
         best = best._replace(split_k=self.choose_split_k(best))
         return best._replace(blocks=self.blocks(best))
@@ -558,7 +556,7 @@ class Chooser:
             return None
         if not far:
             return SplitK(parts, length, 0, length) if parts > 1 else None
-        return self.chunks_of(best, parts, length)
+        return self.split_chunks(best, parts, length)
 
     @cached_property
     def parts(self) -> tuple[int, int, int]:
@@ -578,7 +576,7 @@ class Chooser:
         length = part_length(first.size, parts, best)
         return -(-first.size // length), length, parts
 
-    def chunks_of(self, best: Plan, parts: int, length: int) -> SplitK:
+    def split_chunks(self, best: Plan, parts: int, length: int) -> SplitK:
         """Split parts of K into chunks such that a panel stays in the cache."""
         costs, size = self.costs, self.dtype.itemsize
         inside, position = 1, len(best.k_axes) - 1

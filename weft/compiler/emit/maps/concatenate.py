@@ -10,19 +10,19 @@ from typing import Any
 from weft.compiler.emit.emission import Emission, Fusion, Writer
 from weft.compiler.emit.in_place import pointwise_pairs
 from weft.compiler.emit.pieces import Piece, emit_pieces
-from weft.compiler.emit.values import MultiIndex, expanded, space_of
+from weft.compiler.emit.values import MultiIndex, expand, get_space
 from weft.ir.fusing import squeeze_shape
 
 
 def emit_concatenate(fusion: Fusion) -> Emission:
-    """Kernels that compute the results operand by operand of the hero."""
+    """Emit kernels that compute the results operand by operand of the hero."""
     hero = fusion.hero
     assert hero is not None
     dimension = hero.params["dimension"]
     shared = len(squeeze_shape(hero.outvars[0].aval.shape[:dimension]))  # type: ignore[attr-defined]
     pieces, before = [], 0
     for operand in hero.invars:
-        pieces.append(Piece(space_of(operand), shared, _storing(fusion, operand, dimension, before)))
+        pieces.append(Piece(get_space(operand), shared, _storing(fusion, operand, dimension, before)))
         before += operand.aval.shape[dimension]  # type: ignore[attr-defined]
     emit_pieces(fusion, "concatenate", pieces, shared)
     return fusion.finish(in_place=pointwise_pairs(fusion.jaxpr))
@@ -35,7 +35,7 @@ def _storing(fusion: Fusion, operand: Any, dimension: int, before: int) -> Any:
     shape = out.aval.shape
 
     def store(writer: Writer, index: MultiIndex) -> None:
-        full = expanded(operand, index)
+        full = expand(operand, index)
         values = writer.values
         values.overrides[out] = values.at(operand, full)
         target = tuple(i + before if axis == dimension else i for axis, i in enumerate(full))

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from weft.compiler.emit.emission import Emission, Fusion
 from weft.compiler.emit.in_place import pointwise_pairs
 from weft.compiler.emit.pieces import copy_lanes, visit
-from weft.compiler.emit.values import space_of
+from weft.compiler.emit.values import get_space
 from weft.primitives.movement.gather import gather
 
 # Registers that a row of a copy may take at a time.
@@ -22,7 +22,7 @@ REGISTERS = 4
 def emit_gather(fusion: Fusion) -> Emission:
     """Emit a kernel that computes all results, which have the same space."""
     writer = fusion.writer("gather")
-    space = space_of(fusion.jaxpr.outvars[0])
+    space = get_space(fusion.jaxpr.outvars[0])
     width = _width(fusion, space)
     visit(writer, space, len(space) - 1 if space else None, width, writer.store_results, threads=True)
     return fusion.finish(in_place=pointwise_pairs(fusion.jaxpr))
@@ -33,7 +33,7 @@ def _width(fusion: Fusion, space: Sequence[int]) -> int:
     an index of its own, one register.
     """
     hero, width = fusion.hero, copy_lanes(fusion)
-    if hero is None or hero.primitive is not gather or space_of(hero.outvars[0]) != space or not space:
+    if hero is None or hero.primitive is not gather or get_space(hero.outvars[0]) != space or not space:
         return width
     shape = hero.outvars[0].aval.shape  # type: ignore[attr-defined]
     last = max(axis for axis, d in enumerate(shape) if d != 1)

@@ -7,13 +7,14 @@ from collections.abc import Callable, Sequence
 from weft.compiler.emit.emission import Emission, Fusion
 from weft.compiler.emit.in_place import pointwise_pairs
 from weft.compiler.emit.pieces import copy_lanes
-from weft.compiler.emit.values import MultiIndex, space_of
+from weft.compiler.emit.values import MultiIndex, get_space
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Index, LoopKind
 
 
 def nest(k: KernelBuilder, shape: Sequence[int], width: int | None, body: Callable[[MultiIndex], None]) -> None:
-    """Loops over a shape: the outermost over threads, the innermost over `width` lanes (None: the body has them)."""
+    """Write loops over a shape: the outermost over threads, the innermost over `width` lanes (None: the body has its
+    own lanes)."""
 
     def inner(axis: int, index: tuple[Index, ...]) -> None:
         if axis == len(shape):
@@ -32,5 +33,5 @@ def emit_loop(fusion: Fusion) -> Emission:
     writer = fusion.writer("loop")
     only_copied = all(v.aval.dtype in fusion.copied for v in fusion.jaxpr.outvars)  # type: ignore[attr-defined]
     width = copy_lanes(fusion) if only_copied else writer.lanes
-    nest(writer.k, space_of(fusion.jaxpr.outvars[0]), width, writer.store_results)
+    nest(writer.k, get_space(fusion.jaxpr.outvars[0]), width, writer.store_results)
     return fusion.finish(in_place=pointwise_pairs(fusion.jaxpr))

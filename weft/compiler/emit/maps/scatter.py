@@ -17,11 +17,11 @@ from weft.base import dtypes
 from weft.compiler.emit.emission import Emission, Fusion, Writer, storage
 from weft.compiler.emit.gather_windows import first_of_window
 from weft.compiler.emit.maps.loop import nest
-from weft.compiler.emit.maps.scatter_sorted import emit_sorted, fits_sorted
+from weft.compiler.emit.maps.scatter_sorted import can_sort, emit_by_sorting
 from weft.compiler.emit.maps.scatter_split import emit_split, fits_split
 from weft.compiler.emit.maps.update import begin_update
 from weft.compiler.emit.pieces import FEW, copy_lanes
-from weft.compiler.emit.values import MultiIndex, expanded, row_major, space_of
+from weft.compiler.emit.values import MultiIndex, expand, get_space, row_major
 from weft.compiler.kernel.ir import Buffer, Index, LoopKind, Value
 from weft.primitives.families import remaining_axes
 from weft.primitives.movement.gather import GatherScatterMode, window_index
@@ -59,21 +59,21 @@ def emit_scatter(fusion: Fusion) -> Emission:
     writer = fusion.writer("widen")
 
     def widen(index: MultiIndex) -> None:
-        value = writer.values.at(operand, expanded(operand, index))
-        offset = row_major(operand.aval.shape, expanded(operand, index))
+        value = writer.values.at(operand, expand(operand, index))
+        offset = row_major(operand.aval.shape, expand(operand, index))
         writer.k.store(writer.scratch(accumulated), offset, writer.k.scalars.convert(value, wide))
 
-    nest(writer.k, space_of(operand), writer.lanes, widen)
+    nest(writer.k, get_space(operand), writer.lanes, widen)
     _emit(fusion, lambda writer: writer.scratch(accumulated), wide)
     if not needed:
         return fusion.finish()
     last = fusion.writer("round")
 
-    def rounded(index: MultiIndex) -> None:
-        offset = row_major(operand.aval.shape, expanded(operand, index))
+    def store_rounded(index: MultiIndex) -> None:
+        offset = row_major(operand.aval.shape, expand(operand, index))
         last.store(out, index, last.k.scalars.convert(last.k.load(last.scratch_input(accumulated), offset), exact))
 
-    nest(last.k, space_of(out), last.lanes, rounded)
+    nest(last.k, get_space(out), last.lanes, store_rounded)
     return fusion.finish()
 
 
@@ -88,16 +88,16 @@ def _clear_flag(fusion: Fusion) -> None:
 def _emit(fusion: Fusion, buffer_of: Callable[[Writer], Buffer], wide: Any) -> None:
     """Emit one kernel, or several for many scalars, that store into the buffer that `buffer_of` returns."""
 
-    def scattering_of(writer: Writer) -> Scattering:
+    def make_scattering(writer: Writer) -> Scattering:
         return Scattering(fusion, writer, buffer_of, wide)
 
-    some = scattering_of(Writer(fusion, "none"))
-    if fits_sorted(some):
-        emit_sorted(fusion, scattering_of)
+    some = make_scattering(Writer(fusion, "none"))
+    if can_sort(some):
+        emit_by_sorting(fusion, make_scattering)
     elif fits_split(some):
-        emit_split(fusion, scattering_of)
+        emit_split(fusion, make_scattering)
     else:
-        scattering_of(fusion.writer("scatter")).emit()
+        make_scattering(fusion.writer("scatter")).emit()
 
 
 class Scattering:
@@ -163,7 +163,7 @@ class Scattering:
             self._over_indices(order, {}, False, (axis, block, own * block, (share, shares)))
 
     def _scalars_apart(self) -> None:
-        """Distinct single elements: lanes run along the indices."""
+        """Scatter distinct single elements, with lanes along the indices."""
 
         def body(index: MultiIndex) -> None:
             rest = iter(index)

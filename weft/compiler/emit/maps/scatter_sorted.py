@@ -31,7 +31,7 @@ LEAST = 1024
 TOGETHER, FEW, MOST_CELLS = 8, 4, 2
 
 
-def fits_sorted(scattering: Scattering) -> bool:
+def can_sort(scattering: Scattering) -> bool:
     """Return whether there are many windows, and any two of them have all elements in common or none."""
     params, count = scattering.hero.params, math.prod(scattering.many)
     indexed = scattering.dimension_numbers.scatter_dims_to_operand_dims
@@ -55,9 +55,9 @@ class SortedUpdates(LongRows):
     """Sorts updates by cell: those of single elements of 32 bits at most themselves, of others their indices. `codes`
     is scratch for both, the cell in the upper half; updates that are out of bounds are of a cell behind all others."""
 
-    def __init__(self, fusion: Fusion, scattering_of: Callable[[Writer], Scattering]) -> None:
-        self.scattering_of = scattering_of
-        some = scattering_of(Writer(fusion, "none"))
+    def __init__(self, fusion: Fusion, make_scattering: Callable[[Writer], Scattering]) -> None:
+        self.make_scattering = make_scattering
+        some = make_scattering(Writer(fusion, "none"))
         self.cells, self.count = math.prod(cell_shape(some)), math.prod(some.many)
         single = all(size == 1 for size in some.sizes) and fits_word(fusion.kernel_dtype(some.updates))
         payload = "element" if single else "index"
@@ -65,7 +65,7 @@ class SortedUpdates(LongRows):
         self.codes = fusion.new_scratch(UINT64, self.count)
 
     def word(self, writer: Writer, stage: list[Part], row: Row, i: Index) -> Value:
-        scattering, k = self.scattering_of(writer), writer.k
+        scattering, k = self.make_scattering(writer), writer.k
         many = k.digits(i, scattering.many)
         begin, inside = scattering.start(many)
         found = {**begin, **{d: many[e] for d, e in scattering.pairs}}
@@ -76,7 +76,7 @@ class SortedUpdates(LongRows):
     def other(self, writer: Writer, row: Row, i: Index) -> Value:
         if self.payload == "index":
             return super().other(writer, row, i)
-        scattering = self.scattering_of(writer)
+        scattering = self.make_scattering(writer)
         return as_uint32(writer.k.scalars, scattering.update(writer.k.digits(i, scattering.many), {}))
 
     def store_sorted(
@@ -88,11 +88,11 @@ class SortedUpdates(LongRows):
         k.store(writer.scratch(self.codes), at, getattr(s, "or")(upper, s.convert(other, UINT64)), condition)
 
 
-def emit_sorted(fusion: Fusion, scattering_of: Callable[[Writer], Scattering]) -> None:
-    """Emit kernels that sort updates and apply them. `scattering_of` returns the scatter as seen by one kernel."""
-    updates = SortedUpdates(fusion, scattering_of)
+def emit_by_sorting(fusion: Fusion, make_scattering: Callable[[Writer], Scattering]) -> None:
+    """Emit kernels that sort updates and apply them. `make_scattering` returns the scatter as seen by one kernel."""
+    updates = SortedUpdates(fusion, make_scattering)
     updates.emit()
-    if scattering_of(Writer(fusion, "none")).flags_outside:
+    if make_scattering(Writer(fusion, "none")).flags_outside:
         _flag_outside(updates)
     if updates.cells <= MOST_CELLS * updates.count:
         _apply_by_cells(updates)
@@ -105,7 +105,7 @@ def _flag_outside(updates: SortedUpdates) -> None:
     writer = updates.fusion.writer("scatter_flag", final=True)
     k = writer.k
     last = _cell(k, k.load(writer.scratch_input(updates.codes), updates.count - 1))
-    updates.scattering_of(writer).set_flag(k.compute("ge", last, k.constant(updates.cells, UINT32)))
+    updates.make_scattering(writer).set_flag(k.compute("ge", last, k.constant(updates.cells, UINT32)))
 
 
 def _apply_by_cells(updates: SortedUpdates) -> None:
@@ -116,7 +116,7 @@ def _apply_by_cells(updates: SortedUpdates) -> None:
     k = writer.k
     with k.loop(cells + 1, kind=LoopKind.THREADS) as i:
         cell = k.scalars.convert(k.position(i), UINT32)
-        begin = _first_of(k, writer.scratch_input(updates.codes), cell, k.constant(0, UINT32), count)
+        begin = _find_first(k, writer.scratch_input(updates.codes), cell, k.constant(0, UINT32), count)
         k.store(writer.scratch(starts), i, begin)
     applied = Apply(updates, "scatter")
     k = applied.k
@@ -156,7 +156,7 @@ def _apply_by_updates(updates: SortedUpdates) -> None:
             applied.combine(cell, own, size, inner, few=True)
             with k.when(more):
                 rest = k.compute("add", own, k.constant(FEW, UINT32))
-                end = _first_of(k, codes, k.compute("add", cell, k.constant(1, UINT32)), rest, count)
+                end = _find_first(k, codes, k.compute("add", cell, k.constant(1, UINT32)), rest, count)
                 applied.combine(cell, rest, k.compute("sub", end, rest), inner)
 
 
@@ -165,7 +165,7 @@ class Apply:
 
     def __init__(self, updates: SortedUpdates, name: str) -> None:
         self.writer = updates.fusion.writer(name, final=True)
-        self.k, self.scattering = self.writer.k, updates.scattering_of(self.writer)
+        self.k, self.scattering = self.writer.k, updates.make_scattering(self.writer)
         self.updates = updates
         self.codes = self.writer.scratch_input(updates.codes)
         self.last = self.k.constant(updates.count - 1, UINT32)
@@ -233,7 +233,7 @@ def _cell(k: KernelBuilder, word: Value) -> Value:
     return k.scalars.convert(k.compute("shift_right_logical", word, k.constant(32, UINT64)), UINT32)
 
 
-def _first_of(k: KernelBuilder, codes: Buffer, cell: Value, begin: Value, count: int) -> Value:
+def _find_first(k: KernelBuilder, codes: Buffer, cell: Value, begin: Value, count: int) -> Value:
     """Find by bisection the first of `count` sorted words, from `begin` on, whose cell is not less than `cell`."""
     one = k.constant(1, UINT32)
     with k.loop(count.bit_length(), carries=[begin, k.constant(count, UINT32)]) as (_, (low, high)):

@@ -49,7 +49,7 @@ class ScatterSplit:
     `offsets` and `updates` the partitioned updates."""
 
     fusion: Fusion
-    scattering_of: Callable[[Writer], Scattering]
+    make_scattering: Callable[[Writer], Scattering]
     shift: int
     parts: int
     counts: int
@@ -60,19 +60,19 @@ class ScatterSplit:
 
     def written_by(self, name: str) -> Scattering:
         """Start the next kernel; return the scatter as seen by it."""
-        return self.scattering_of(self.fusion.writer(name, final=True))
+        return self.make_scattering(self.fusion.writer(name, final=True))
 
 
-def emit_split(fusion: Fusion, scattering_of: Callable[[Writer], Scattering]) -> None:
-    """Kernels that count, that scan the counts, that partition the updates and that apply them. `scattering_of` returns
-    what a kernel knows of the scatter."""
-    some = scattering_of(Writer(fusion, "none"))
+def emit_split(fusion: Fusion, make_scattering: Callable[[Writer], Scattering]) -> None:
+    """Emit kernels that count, scan the counts, partition the updates and apply them. `make_scattering` returns the
+    scatter as seen by one kernel."""
+    some = make_scattering(Writer(fusion, "none"))
     size, many = math.prod(some.shape), math.prod(some.many)
     shift = max((PART // some.wide.itemsize).bit_length() - 1, (size - 1).bit_length() - (MOST.bit_length() - 1))
     parts = (size - 1 >> shift) + 1
     split = ScatterSplit(
         fusion,
-        scattering_of,
+        make_scattering,
         shift,
         parts,
         fusion.new_scratch(COUNT, BLOCKS * (parts + 1)),
@@ -88,7 +88,7 @@ def emit_split(fusion: Fusion, scattering_of: Callable[[Writer], Scattering]) ->
 
 
 def _over_block(scattering: Scattering, block: Index, visit: Callable[[MultiIndex], None]) -> None:
-    """Loops over the updates of a block, in their order."""
+    """Write loops over the updates of a block, in their order."""
     k, many = scattering.k, scattering.many
     shared = next(e for e, size in enumerate(many) if size != 1)
     length = -(-many[shared] // BLOCKS)

@@ -6,25 +6,25 @@ from typing import Any
 
 from weft.compiler.emit.emission import Emission, Fusion, Writer
 from weft.compiler.emit.pieces import Piece, emit_pieces
-from weft.compiler.emit.values import MultiIndex, expanded, space_of
+from weft.compiler.emit.values import MultiIndex, expand, get_space
 from weft.ir.jaxpr import Equation
 
 
 def emit_slices(fusion: Fusion) -> Emission:
-    """Kernels that store every result."""
+    """Emit kernels that store every result."""
     results = fusion.jaxpr.outvars
     defined: dict[Any, Equation] = {v: e for e in fusion.jaxpr.eqns for v in e.outvars}
-    spaces = [space_of(v) for v in results]
+    spaces = [get_space(v) for v in results]
     shared = 0
     while all(shared < len(s) and s[shared] == spaces[0][shared] for s in spaces):
         shared += 1
-    pieces = [Piece(space_of(v), _strided_dims(defined[v], v), _storing(v)) for v in results]
+    pieces = [Piece(get_space(v), _count_strided_dims(defined[v], v), _storing(v)) for v in results]
     # Where the results have all dimensions in common, the last one is for lanes.
     emit_pieces(fusion, "slices", pieces, min(shared, len(spaces[0]) - 1) if spaces[0] else 0)
     return fusion.finish()
 
 
-def _strided_dims(equation: Equation, v: Any) -> int:
+def _count_strided_dims(equation: Equation, v: Any) -> int:
     """Return how many leading dimensions of a result, ignoring those of size 1, are not contiguous in the operand
     with the dimensions after them.
     """
@@ -35,6 +35,6 @@ def _strided_dims(equation: Equation, v: Any) -> int:
 
 def _storing(v: Any) -> Any:
     def store(writer: Writer, index: MultiIndex) -> None:
-        writer.store(v, index, writer.values.at(v, expanded(v, index)))
+        writer.store(v, index, writer.values.at(v, expand(v, index)))
 
     return store

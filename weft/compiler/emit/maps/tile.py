@@ -8,7 +8,7 @@ from weft.compiler.emit.emission import Emission, Fusion
 from weft.compiler.emit.maps.concatenate import emit_concatenate
 from weft.compiler.emit.maps.loop import emit_loop
 from weft.compiler.emit.pieces import copy_lanes, lane_axis, visit
-from weft.compiler.emit.values import MultiIndex, row_major, space_of
+from weft.compiler.emit.values import MultiIndex, get_space, row_major
 from weft.compiler.kernel.ir import Index
 from weft.ir.jaxpr import Jaxpr
 from weft.primitives.elementwise.elementwise import Elementwise
@@ -22,19 +22,19 @@ def emit_loop_kind(fusion: Fusion) -> Emission:
     """
     if fusion.hero is not None and fusion.hero.primitive is tile and len(fusion.jaxpr.eqns) == 1:
         return emit_tile(fusion)
-    hero = _concatenate_of(fusion.jaxpr)
+    hero = _find_concatenate(fusion.jaxpr)
     if hero is not None:
         return emit_concatenate(Fusion(fusion.jaxpr, hero, fusion.target))
     return emit_loop(fusion)
 
 
-def _concatenate_of(jaxpr: Jaxpr) -> int | None:
+def _find_concatenate(jaxpr: Jaxpr) -> int | None:
     """Return the position of the only `concatenate` of a jaxpr if it can be the hero, else None."""
     found = [n for n, e in enumerate(jaxpr.eqns) if e.primitive is concatenate]
     if len(found) != 1:
         return None
     after: set[Any] = set(jaxpr.eqns[found[0]].outvars)
-    if space_of(next(iter(after))) != space_of(jaxpr.outvars[0]):
+    if get_space(next(iter(after))) != get_space(jaxpr.outvars[0]):
         return None
     for equation in jaxpr.eqns[found[0] + 1 :]:
         if after.intersection(equation.invars):

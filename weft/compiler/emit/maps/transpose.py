@@ -16,9 +16,9 @@ import numpy as np
 
 from weft.base import dtypes
 from weft.compiler.emit.copied_dtypes import bits_dtype
-from weft.compiler.emit.emission import Emission, Fusion, Writer, size_of, storage
+from weft.compiler.emit.emission import Emission, Fusion, Writer, get_size, storage
 from weft.compiler.emit.in_place import pointwise_pairs
-from weft.compiler.emit.values import MultiIndex, expanded, row_major, space_of
+from weft.compiler.emit.values import MultiIndex, expand, get_space, row_major
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Index, LoopKind, Value
 from weft.ir.rules.compilation import element_cost
@@ -77,9 +77,9 @@ def _uniform(fusion: Fusion) -> bool:
     """Return whether everything is read at the index of the result or of the hero's operand, in memory order."""
     hero: Any = fusion.hero
     jaxpr = fusion.jaxpr
-    spaces = (space_of(hero.outvars[0]), space_of(hero.invars[0]), ())
+    spaces = (get_space(hero.outvars[0]), get_space(hero.invars[0]), ())
     plain = all(_is_hero(fusion, e) or isinstance(e.primitive, Elementwise) for e in jaxpr.eqns)
-    return plain and all(space_of(v) in spaces for v in jaxpr.invars)
+    return plain and all(get_space(v) in spaces for v in jaxpr.invars)
 
 
 def _is_hero(fusion: Fusion, equation: Any) -> bool:
@@ -89,7 +89,7 @@ def _is_hero(fusion: Fusion, equation: Any) -> bool:
 
 
 def emit_transpose(fusion: Fusion) -> Emission:
-    """Kernels for whole tiles and for the edges."""
+    """Emit kernels for whole tiles and for the edges."""
     axes = Axes(fusion)
     side = tile_side(fusion)
     rows, columns = axes.sizes[axes.read], axes.sizes[axes.written]
@@ -102,7 +102,7 @@ def emit_transpose(fusion: Fusion) -> Emission:
     if not whole_rows or not whole_columns or (parked is None and max(before, after) > SMALL_WORK):
         if math.prod(axes.sizes):
             writer = fusion.writer("transpose_strided")
-            _visit_strided(writer, axes, (0, rows), (0, columns), threads=True)
+            _visit_blocks(writer, axes, (0, rows), (0, columns), threads=True)
         return fusion.finish(in_place=pointwise_pairs(fusion.jaxpr))
     writer = fusion.writer("transpose")
     tiles = _Tiles(
@@ -116,9 +116,9 @@ def emit_transpose(fusion: Fusion) -> Emission:
     if whole_rows < rows or whole_columns < columns:
         edges = fusion.writer("transpose_edges")
         if whole_rows < rows:
-            _visit_strided(edges, axes, (whole_rows, rows), (0, columns), threads=False)
+            _visit_blocks(edges, axes, (whole_rows, rows), (0, columns), threads=False)
         if whole_columns < columns:
-            _visit_strided(edges, axes, (0, whole_rows), (whole_columns, columns), threads=False)
+            _visit_blocks(edges, axes, (0, whole_rows), (whole_columns, columns), threads=False)
     # A result in which tiles are parked is written before everything is read.
     return fusion.finish(in_place=pointwise_pairs(fusion.jaxpr) if parked is None else ())
 
@@ -152,7 +152,7 @@ def tile_side(fusion: Fusion) -> int:
     """Return the side of a tile: the lanes of a register for the widest elements that are transposed."""
     widest = max((e.outvars[0] for e in fusion.jaxpr.eqns if _is_hero(fusion, e)), key=lambda v: storage(v).itemsize)
     size = storage(widest).itemsize
-    longest = SHORT_SIDE if size > 2 and size_of(widest) * size < SMALL_BYTES else SIDE
+    longest = SHORT_SIDE if size > 2 and get_size(widest) * size < SMALL_BYTES else SIDE
     return max(4, min(longest, fusion.target.vector_bytes // size))
 
 
@@ -206,10 +206,12 @@ class _Tiles:
                     for i in range(side)
                 )
             )
-        transposed_rows = [v for n in range(len(heroes)) for v in transposed(k, vectors[n * side : (n + 1) * side])]
+        transposed_rows = [
+            v for n in range(len(heroes)) for v in transpose_square(k, vectors[n * side : (n + 1) * side])
+        ]
         with k.loop(side, kind=LoopKind.LANES, width=side, carries=transposed_rows) as (lane, inside):
             for i in range(side):
-                values = [_decoded(k, inside[n * side + i], kernel_dtype(e.outvars[0])) for n, e in enumerate(heroes)]
+                values = [_decode(k, inside[n * side + i], kernel_dtype(e.outvars[0])) for n, e in enumerate(heroes)]
                 if self.after is not None:
                     self.park(self.after, self.index(indices, i, lane), values[0])
                 else:
@@ -218,7 +220,7 @@ class _Tiles:
         if self.after is not None:
             with k.loop(side) as row, k.loop(side, kind=LoopKind.LANES, width=side) as lane:
                 index = self.index(indices, row, lane)
-                self.store(index, [self.parked(self.after, index)])
+                self.store(index, [self.load_parked(self.after, index)])
 
     def index(self, indices: dict[int, Index], row: Any, column: Any) -> MultiIndex:
         """Return the result's index of an element of a tile, whose rows are along the written axis."""
@@ -228,13 +230,13 @@ class _Tiles:
 
     def operand(self, hero: Any, indices: dict[int, Index], row: Any, column: Any) -> Value:
         """Read the element of the hero's operand that belongs at an element of a tile."""
-        full = expanded(hero.outvars[0], self.index(indices, row, column))
+        full = expand(hero.outvars[0], self.index(indices, row, column))
         return self.writer.values.at(hero.invars[0], tuple(full[axis] for axis in self.inverse))
 
     def read(self, hero: Any, indices: dict[int, Index], i: int, lane: Any) -> Value:
         """Read a lane of one of the vectors that are transposed."""
         if self.before is not None:
-            return self.parked(self.before, self.index(indices, i, lane))
+            return self.load_parked(self.before, self.index(indices, i, lane))
         return self.operand(hero, indices, lane, i)
 
     def store(self, index: MultiIndex, values: Sequence[Value]) -> None:
@@ -248,11 +250,11 @@ class _Tiles:
     def park(self, v: Any, index: MultiIndex, value: Value) -> None:
         self.writer.store(v, index, value)
 
-    def parked(self, v: Any, index: MultiIndex) -> Value:
-        return self.writer.k.load(self.writer.result(v), row_major(v.aval.shape, expanded(v, index)))
+    def load_parked(self, v: Any, index: MultiIndex) -> Value:
+        return self.writer.k.load(self.writer.result(v), row_major(v.aval.shape, expand(v, index)))
 
 
-def transposed(k: KernelBuilder, rows: Sequence[Value]) -> list[Value]:
+def transpose_square(k: KernelBuilder, rows: Sequence[Value]) -> list[Value]:
     """Transpose a square of vectors.
 
     Registers consist of parts, between which elements move less easily. So squares as long as a part are transposed
@@ -262,12 +264,12 @@ def transposed(k: KernelBuilder, rows: Sequence[Value]) -> list[Value]:
     part = min(side, PART_BYTES // (dtype.itemsize // 2 if dtypes.kind(dtype) == "c" else dtype.itemsize))
     transposed_rows: list[Value] = []
     for first in range(0, side, part):
-        transposed_rows += _transposed_parts(k, rows[first : first + part], side)
-    columns = [_exchanged(k, transposed_rows[j::part], part, side) for j in range(part)]
+        transposed_rows += _transpose_parts(k, rows[first : first + part], side)
+    columns = [_collect_parts(k, transposed_rows[j::part], part, side) for j in range(part)]
     return [columns[i % part][i // part] for i in range(side)]
 
 
-def _transposed_parts(k: KernelBuilder, rows: Sequence[Value], side: int) -> list[Value]:
+def _transpose_parts(k: KernelBuilder, rows: Sequence[Value], side: int) -> list[Value]:
     """Transpose the square in each part of as many vectors as a part has elements. A round interleaves vectors that
     are half of them apart, which moves the highest bit of a vector's index to the end of the index of an element.
     """
@@ -283,7 +285,7 @@ def _transposed_parts(k: KernelBuilder, rows: Sequence[Value], side: int) -> lis
     return vectors
 
 
-def _exchanged(k: KernelBuilder, vectors: Sequence[Value], part: int, side: int) -> list[Value]:
+def _collect_parts(k: KernelBuilder, vectors: Sequence[Value], part: int, side: int) -> list[Value]:
     """Collect the first parts of all vectors, their second parts, and so on: even parts of neighbours, and odd ones,
     are concatenated until each vector has parts of one index only.
     """
@@ -293,7 +295,7 @@ def _exchanged(k: KernelBuilder, vectors: Sequence[Value], part: int, side: int)
     for start in (0, part):
         chosen = [lane for first in range(start, 2 * side, 2 * part) for lane in range(first, first + part)]
         paired = [k.shuffle(pair, chosen) for pair in zip(vectors[::2], vectors[1::2], strict=True)]
-        sorted_parts.append(_exchanged(k, paired, part, side))
+        sorted_parts.append(_collect_parts(k, paired, part, side))
     return [vector for pair in zip(*sorted_parts, strict=True) for vector in pair]
 
 
@@ -309,7 +311,7 @@ def _code(k: KernelBuilder, value: Value, dtype: np.dtype[Any]) -> Value:
     return k.scalars.convert(value, dtype) if value.dtype == dtypes.bool_ else k.scalars.bitcast(value, dtype)
 
 
-def _decoded(k: KernelBuilder, code: Value, dtype: np.dtype[Any]) -> Value:
+def _decode(k: KernelBuilder, code: Value, dtype: np.dtype[Any]) -> Value:
     return k.scalars.convert(code, dtype) if dtype == dtypes.bool_ else k.scalars.bitcast(code, dtype)
 
 
@@ -360,7 +362,7 @@ def _visit_by_groups(fusion: Fusion, axes: Axes) -> None:
         def write_rows(rows: Sequence[Index], lane: Index) -> None:
             for row in rows:
                 codes = [k.load(buffer, lane * (side + 1) + row) for buffer in memory]
-                values = [_decoded(k, code, dtype) for code, dtype in zip(codes, stored_dtypes, strict=True)]
+                values = [_decode(k, code, dtype) for code, dtype in zip(codes, stored_dtypes, strict=True)]
                 tiles.store(tiles.index(indices, row, lane), values)
 
         vectors(axes.written, axes.read, read_rows)
@@ -370,7 +372,7 @@ def _visit_by_groups(fusion: Fusion, axes: Axes) -> None:
 # ------------------------------------------------------------------------------------------------------ other elements
 
 
-def _visit_strided(writer: Writer, axes: Axes, rows: tuple[int, int], columns: tuple[int, int], threads: bool) -> None:
+def _visit_blocks(writer: Writer, axes: Axes, rows: tuple[int, int], columns: tuple[int, int], threads: bool) -> None:
     """Visit a range of both dimensions in blocks, lanes along the result, or along the operand if that is longer by
     far."""
     k, width = writer.k, writer.lanes
@@ -406,6 +408,6 @@ def _visit_strided(writer: Writer, axes: Axes, rows: tuple[int, int], columns: t
 
 
 def _longest_first(axes: Sequence[int], counts: dict[int, int]) -> list[int]:
-    """Order loops with the longest outermost, for threads, and the others unchanged."""
+    """Order axes with the longest first, for threads, and the others unchanged."""
     first = max(axes, key=lambda n: counts[n])
     return [first, *(n for n in axes if n != first)]

@@ -8,7 +8,7 @@ from typing import Any
 from weft.compiler.emit.emission import Emission, Fusion, Writer
 from weft.compiler.emit.maps.loop import nest
 from weft.compiler.emit.pieces import copy_lanes, lane_axis, visit
-from weft.compiler.emit.values import MultiIndex, expanded, row_major, space_of
+from weft.compiler.emit.values import MultiIndex, expand, get_space, row_major
 from weft.ir.jaxpr import Literal
 
 
@@ -23,12 +23,12 @@ def emit_update(fusion: Fusion) -> Emission:
     if not math.prod(sizes):
         return fusion.finish(updated=updated)
     writer = fusion.writer("update")
-    space = space_of(update)
+    space = get_space(update)
     cut = [axis for axis, (a, b) in enumerate(zip(shape, sizes, strict=True)) if a != b]
     strided_dims = sum(1 for d in sizes[: cut[-1] if cut else 0] if d != 1)
 
     def store(index: MultiIndex) -> None:
-        inside = expanded(update, index)
+        inside = expand(update, index)
         first = writer.values.clamp_starts(starts, shape, sizes)
         target = tuple(i + start for i, start in zip(inside, first, strict=True))
         writer.k.store(writer.result(out), row_major(shape, target), writer.values.at(update, inside))
@@ -39,8 +39,8 @@ def emit_update(fusion: Fusion) -> Emission:
 
 
 def begin_update(fusion: Fusion) -> list[tuple[int, int]]:
-    """Let the result start as the hero's first operand: by sharing its buffer, as the returned pair says, or by a
-    kernel that copies it, if the hero reads it in another way too or if it is a literal."""
+    """Initialise the result with the hero's first operand: by sharing its buffer (the returned pair), or by a kernel
+    that copies it, if the hero also reads it in another way or if it is a literal."""
     hero: Any = fusion.hero
     operand, *others = hero.invars
     if type(operand) is not Literal and operand not in others:
@@ -56,6 +56,6 @@ def copy_operand(fusion: Fusion, writer: Writer) -> None:
     operand, out = hero.invars[0], hero.outvars[0]
 
     def store(index: MultiIndex) -> None:
-        writer.store(out, index, writer.values.at(operand, expanded(operand, index)))
+        writer.store(out, index, writer.values.at(operand, expand(operand, index)))
 
-    nest(writer.k, space_of(out), copy_lanes(fusion), store)
+    nest(writer.k, get_space(out), copy_lanes(fusion), store)

@@ -21,7 +21,7 @@ from weft.compiler.emit.reductions.reduction_space import (
     CollapsedAxis,
     Schedule,
     Space,
-    collapsed,
+    collapse,
     free_nest,
     group_block,
     group_schedule,
@@ -31,7 +31,7 @@ from weft.compiler.emit.reductions.reduction_space import (
     size_of_axes,
     split_block,
 )
-from weft.compiler.emit.values import expanded, space_of
+from weft.compiler.emit.values import expand, get_space
 from weft.compiler.kernel.ir import Index, LoopKind, Value
 from weft.primitives.reduction.reduce_extrema import ArgReduce, greatest, least
 
@@ -56,7 +56,7 @@ class Search:
         (axis,) = hero.params["axes"]
         # The searched dimension among those that are not of size 1.
         reduced = [sum(d != 1 for d in shape[:axis])] if shape[axis] != 1 else []
-        self.space = collapsed(fusion, space_of(self.operand), reduced, self._emit_trial)
+        self.space = collapse(fusion, get_space(self.operand), reduced, self._emit_trial)
         self.index_dtype = dtypes.int32 if shape[axis] < 1 << 31 else dtypes.int64
         self.lanes = register_lanes(fusion, besides=hero)
 
@@ -77,7 +77,7 @@ class Search:
         return 0
 
     def _emit_trial(self, writer: Writer, full: Any, free: Any) -> None:
-        writer.values.at(self.operand, expanded(self.operand, full))
+        writer.values.at(self.operand, expand(self.operand, full))
         writer.store(self.hero.outvars[0], free, writer.k.constant(0, storage(self.hero.outvars[0])))
 
     def starts(self, writer: Writer) -> Pair:
@@ -110,7 +110,7 @@ class Search:
 
         def pair_at(indices: dict[CollapsedAxis, Index]) -> Pair:
             index = self.space.full_index(writer.k, indices)
-            value = writer.values.at(self.operand, expanded(self.operand, index))
+            value = writer.values.at(self.operand, expand(self.operand, index))
             i = Index() if axis is None else indices[axis]
             return writer.k.scalars.convert(value, self.wide), writer.k.position(i, self.index_dtype)
 

@@ -83,11 +83,11 @@ class CheckedScan:
     def both(self, a: Value, b: Value) -> Value:
         return self.k.compute("and", a, b)
 
-    def negated(self, a: Value) -> Value:
+    def negate(self, a: Value) -> Value:
         return self.k.compute("not", a)
 
     def is_between(self, magnitude: Value, bounds: Bounds) -> Value:
-        """Not so for NaN."""
+        """Return whether a magnitude is within bounds; false for NaN."""
         s = self.k.scalars
         return self.both(s.ge(magnitude, self.constant(bounds.low)), s.le(magnitude, self.constant(bounds.high)))
 
@@ -95,7 +95,7 @@ class CheckedScan:
         """Return whether a factor is zero, infinite or NaN: a running product from it on keeps its magnitude or
         becomes NaN.
         """
-        return self.negated(self.is_between(self.k.scalars.abs(x), self.finite))
+        return self.negate(self.is_between(self.k.scalars.abs(x), self.finite))
 
     def magnitude_bits(self, x: Value) -> Value:
         """Return the bits of a magnitude, which have the order of numbers; those of NaN are the largest."""
@@ -116,7 +116,7 @@ class CheckedScan:
 
     @contextmanager
     def branch(self, condition: Value, otherwise: Value) -> Iterator[Branch]:
-        """Statements that are run where a scalar condition holds; `then` says what the result is there."""
+        """Open a branch that runs where a scalar condition holds; the body sets the result by `then`."""
         times = self.k.scalars.convert(condition, np.dtype(np.int64))
         found = Branch(otherwise)
         with self.k.loop(1, carries=[otherwise], limit=Index.of(times)):
@@ -125,7 +125,7 @@ class CheckedScan:
 
     # -- rows and blocks -------------------------------------------------------------------------------------------
 
-    def scanned(
+    def write_scan(
         self, indices: AxisIndices, start: Value, part: tuple[Index, Any] | None = None, stored: bool = True
     ) -> Value:
         """Scan with vectors along the axis, or along a block of whole chunks of it; return the last product."""
@@ -137,7 +137,7 @@ class CheckedScan:
             begin = first + Index.of(c) * chunk
             absorbing = self.is_absorbing(before)
             found, unsafe = self.vectors(indices, before, absorbing, begin, chunk, stored)
-            with self.branch(self.both(unsafe, self.negated(absorbing)), found) as again:
+            with self.branch(self.both(unsafe, self.negate(absorbing)), found) as again:
                 again.result = scan.serial(self.writer, indices, before, (begin, chunk), stored)
             (last,) = self.k.carry(again.result)
         return last
@@ -172,7 +172,7 @@ class CheckedScan:
         return last, k.compute("or", self.is_outside(of_lanes, self.safe), unsafe)
 
     def summary(self, indices: AxisIndices, along: bool, begin: Index, block: Any) -> Summary:
-        """Of a block that is all there, with vectors along the axis or one element after the other."""
+        """Summarise a complete block, with vectors along the axis or one element after the other."""
         scan, k, s = self.scan, self.k, self.k.scalars
         axis = scan.axis
         assert axis is not None
@@ -217,8 +217,8 @@ class CheckedScan:
         fits = self.both(fits, s.le(s.mul(magnitude, block.greatest), self.constant(self.normal.high)))
         fits = s.select_n(absorbing, fits, s.ne(block.sign, self.constant(0)))
         found = s.mul(before, s.select_n(absorbing, block.total, block.sign))
-        with self.branch(self.negated(fits), found) as again:
-            scanned = self.scanned if along else partial(self.scan.serial, self.writer)
+        with self.branch(self.negate(fits), found) as again:
+            scanned = self.write_scan if along else partial(self.scan.serial, self.writer)
             again.result = scanned(indices, before, part, stored=False)
         return again.result
 

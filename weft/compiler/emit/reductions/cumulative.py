@@ -24,7 +24,7 @@ from weft.compiler.emit.reductions.reduction_space import (
     AxisIndices,
     CollapsedAxis,
     Schedule,
-    collapsed,
+    collapse,
     free_nest,
     group_block,
     group_schedule,
@@ -35,7 +35,7 @@ from weft.compiler.emit.reductions.reduction_space import (
     split_block,
 )
 from weft.compiler.emit.reductions.row import Passes
-from weft.compiler.emit.values import MultiIndex, expanded, space_of
+from weft.compiler.emit.values import MultiIndex, expand, get_space
 from weft.compiler.kernel.ir import Index, LoopKind, Value
 from weft.primitives.reduction.cumulative import Cumulative
 
@@ -65,9 +65,9 @@ class Scan:
         shape: Any = self.operand.aval.shape  # type: ignore[attr-defined]
         axis = hero.params["axis"]
         self.reverse: bool = hero.params["reverse"]
-        self.full = space_of(self.operand)
+        self.full = get_space(self.operand)
         reduced = [sum(d != 1 for d in shape[:axis])] if shape[axis] != 1 else []
-        self.space = collapsed(fusion, self.full, reduced, self._emit_trial)
+        self.space = collapse(fusion, self.full, reduced, self._emit_trial)
         self.axis = next(iter(self.space.reduced), None)
         self.lanes = register_lanes(fusion)
         self.rows = size_of_axes(self.space.free)
@@ -80,7 +80,7 @@ class Scan:
         self.no_neutral = dtypes.kind(self.wide) == "c" and not self.primitive.complex_neutral
 
     def _emit_trial(self, writer: Writer, full: Any, free: Any) -> None:
-        writer.values.at(self.operand, expanded(self.operand, full))
+        writer.values.at(self.operand, expand(self.operand, full))
         writer.values.overrides[self.hero.outvars[0]] = writer.k.constant(0, self.exact)
         writer.store_results(full)
 
@@ -101,7 +101,7 @@ class Scan:
         return self.space.full_index(writer.k, indices)
 
     def element(self, writer: Writer, index: MultiIndex) -> Value:
-        value = writer.values.at(self.operand, expanded(self.operand, index))
+        value = writer.values.at(self.operand, expand(self.operand, index))
         return writer.k.scalars.convert(value, self.wide)
 
     def store(self, writer: Writer, index: MultiIndex, total: Value) -> None:
@@ -138,14 +138,14 @@ class Scan:
             (last,) = k.carry(total)
         return last
 
-    def scanned(
+    def write_scan(
         self, writer: Writer, indices: AxisIndices, start: Value, part: tuple[Index, int] | None = None
     ) -> None:
         """Scan with vectors along the axis or a block of it."""
         k, axis, width = writer.k, self.axis, self.width
         assert axis is not None
         if self.checked:
-            CheckedScan(self, writer).scanned(indices, start, part)
+            CheckedScan(self, writer).write_scan(indices, start, part)
             return
         first, size = part or (Index(), axis.size)
         limit = None if axis.size % size == 0 else Index(axis.size) - first
@@ -211,20 +211,20 @@ def emit_cumulative(fusion: Fusion) -> Emission:
     if scan.no_neutral and plan.lanes is axis:
         last = next(iter(reversed(space.free)), None)
         plan = Schedule(last, 1 if last is None else scan.lanes)
-    if _streams(scan, plan) and not (scan.checked and _streamed_blocks(scan, plan) > 1):
-        _emit_streamed(scan, plan)
+    if _streams(scan, plan) and not (scan.checked and _count_stream_blocks(scan, plan) > 1):
+        _emit_streaming(scan, plan)
     elif should_split(space, plan) and not scan.no_neutral:
         _emit_split(scan, plan)
     else:
         writer = fusion.writer("cumulative", final=True)
         with free_nest(writer.k, space, plan, axis.size) as indices:
             start = scan.neutral(writer)
-            (scan.scanned if plan.lanes is axis else scan.serial)(writer, indices, start)
+            (scan.write_scan if plan.lanes is axis else scan.serial)(writer, indices, start)
     return fusion.finish(in_place=in_place)
 
 
 def _emit_copy(scan: Scan) -> None:
-    """Along an axis of one element the result is the element; along an empty one there is nothing to do."""
+    """Emit a scan along an axis of at most one element: a copy, or nothing."""
     writer = scan.fusion.writer("cumulative")
 
     def body(index: MultiIndex) -> None:
@@ -234,7 +234,7 @@ def _emit_copy(scan: Scan) -> None:
 
 
 def _emit_split(scan: Scan, plan: Schedule) -> None:
-    """Three kernels: the totals of all blocks but the last, the prefix of each block, and the blocks."""
+    """Emit three kernels: the totals of all blocks but the last, the prefix of each block, and the blocks."""
     fusion, space, axis, rows = scan.fusion, scan.space, scan.axis, scan.rows
     assert axis is not None
     along = plan.lanes is axis
@@ -243,7 +243,7 @@ def _emit_split(scan: Scan, plan: Schedule) -> None:
         block = whole_chunks(scan, block)
     blocks = -(-axis.size // block)
     before = [fusion.new_scratch(scan.wide, blocks * rows) for _ in range(SUMMARY if scan.checked else 1)]
-    scan_row = scan.scanned if along else scan.serial
+    scan_row = scan.write_scan if along else scan.serial
     writer = fusion.writer("block_totals", final=True)
     k = writer.k
     with k.loop(blocks - 1, kind=LoopKind.THREADS) as b, free_nest(k, space, plan, 0, threads=False) as indices:
@@ -286,7 +286,7 @@ def _emit_by_groups(scan: Scan) -> None:
     assert axis is not None
     plan = group_schedule(space, scan.group)
     along, scan.width = plan.lanes is axis, plan.width
-    scan_row = scan.scanned if along else scan.serial
+    scan_row = scan.write_scan if along else scan.serial
     most = MOST_CHECKED_BLOCKS if scan.checked else MOST_GROUP_BLOCKS
     block = group_block(space, plan, axis, fusion.target, most)
     if scan.checked and along and block < axis.size:
@@ -321,7 +321,7 @@ def _emit_by_groups(scan: Scan) -> None:
 
 
 def _emit_checked_groups(scan: Scan, plan: Schedule, block: int, blocks: int) -> None:
-    """Three kernels, as above, each for groups of threads."""
+    """Emit the three kernels of `_emit_split` for groups of threads."""
     fusion, rows, along = scan.fusion, scan.rows, plan.lanes is scan.axis
     scratch = [fusion.new_scratch(scan.wide, blocks * rows) for _ in range(SUMMARY)]
     writer = fusion.writer("block_totals", final=True)
@@ -337,7 +337,7 @@ def _emit_checked_groups(scan: Scan, plan: Schedule, block: int, blocks: int) ->
         before, indices = _block_and_row(scan, writer, thread, blocks)
         offset = before * rows + scan.space.free_position(indices)
         start = writer.k.load(writer.scratch_input(scratch[0]), offset)
-        (scan.scanned if along else scan.serial)(writer, indices, start, (before * block, block))
+        (scan.write_scan if along else scan.serial)(writer, indices, start, (before * block, block))
 
 
 def _block_and_row(scan: Scan, writer: Writer, thread: Any, blocks: int) -> tuple[Index, dict[CollapsedAxis, Index]]:
@@ -383,7 +383,7 @@ def _streams(scan: Scan, plan: Schedule) -> bool:
     return scan.rows * axis.size >= STREAMED_WORK and axis.size >= 64 and lanes.size > plan.width
 
 
-def _streamed_blocks(scan: Scan, plan: Schedule) -> int:
+def _count_stream_blocks(scan: Scan, plan: Schedule) -> int:
     """Return the number of blocks of rows that gives threads enough to do."""
     axis, lanes = scan.axis, plan.lanes
     assert axis is not None and lanes is not None
@@ -393,12 +393,12 @@ def _streamed_blocks(scan: Scan, plan: Schedule) -> int:
     return max(1, min(-(-ENOUGH_ITERATIONS // pieces), axis.size // LEAST_ROWS))
 
 
-def _emit_streamed(scan: Scan, plan: Schedule) -> None:
-    """Row after row in the order of memory; the accumulators of a tile of columns stay in cache. If there are few
-    tiles, rows are split into blocks, in three kernels as above."""
+def _emit_streaming(scan: Scan, plan: Schedule) -> None:
+    """Emit a scan that reads rows in the order of memory; the accumulators of a tile of columns stay in cache. If
+    there are few tiles, rows are split into blocks, in three kernels as in `_emit_split`."""
     axis, lanes = scan.axis, plan.lanes
     assert axis is not None and lanes is not None
-    tile, blocks = min(TILE, lanes.size), _streamed_blocks(scan, plan)
+    tile, blocks = min(TILE, lanes.size), _count_stream_blocks(scan, plan)
     block = -(-axis.size // blocks)
     blocks = -(-axis.size // block)
     scratch = scan.fusion.new_scratch(scan.wide, blocks * scan.rows)
@@ -413,8 +413,8 @@ def _emit_streamed(scan: Scan, plan: Schedule) -> None:
 def _write_rows(
     scan: Scan, plan: Schedule, writer: Writer, scratch: int, wanted: range, block: int, tile: int, store: bool
 ) -> None:
-    """Blocks of rows, each into accumulators of its own. With `store`, the blocks are the `wanted` ones, and go on from
-    what the accumulators hold if there are several; else they are those before them, and start from the neutral
+    """Write loops over blocks of rows, with separate accumulators. With `store`, the blocks are the `wanted` ones
+    and continue from the accumulators if there are several; else they are the blocks before them, from the neutral
     element."""
     space, axis, lanes, k = scan.space, scan.axis, plan.lanes, writer.k
     assert axis is not None and lanes is not None

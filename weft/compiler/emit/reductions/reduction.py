@@ -33,7 +33,7 @@ from weft.compiler.emit.reductions.reduction_space import (
     CollapsedAxis,
     Schedule,
     Space,
-    collapsed,
+    collapse,
     free_nest,
     group_block,
     group_schedule,
@@ -45,7 +45,7 @@ from weft.compiler.emit.reductions.reduction_space import (
     width_for,
 )
 from weft.compiler.emit.reductions.row import Passes
-from weft.compiler.emit.values import expanded
+from weft.compiler.emit.values import expand
 from weft.compiler.fuse.classify import classify
 from weft.compiler.kernel.ir import Index, LoopKind, Value
 from weft.ir.jaxpr import Equation
@@ -106,7 +106,7 @@ class Reductions:
         self.heroes = [Hero.of(e) for e in fusion.jaxpr.eqns if classify(e, fusion.target).full is not None]
         self.passes = Passes(fusion.jaxpr, [h.equation for h in self.heroes], self.full)
         self.empty = 0 in [self.full[d] for d in properties.reduced]
-        self.space = collapsed(fusion, self.full, properties.reduced, self._emit_trial)
+        self.space = collapse(fusion, self.full, properties.reduced, self._emit_trial)
         self.lanes = register_lanes(fusion)
         self.rows = size_of_axes(self.space.free)
         self.length = size_of_axes(self.space.reduced)
@@ -129,10 +129,10 @@ class Reductions:
             values.overrides[hero.result] = writer.k.constant(0, hero.exact)
         for hero in self.heroes:
             operand = hero.equation.invars[0]
-            values.at(operand, expanded(operand, full))
+            values.at(operand, expand(operand, full))
         for v in self.fusion.jaxpr.outvars:
             index = full if self.passes.is_full(v) else free
-            writer.store(v, index, values.at(v, expanded(v, index)))
+            writer.store(v, index, values.at(v, expand(v, index)))
 
     # -- one pass --------------------------------------------------------------------------------------------------
 
@@ -151,11 +151,11 @@ class Reductions:
         """Combine one element of the full space into the accumulators; store the results that are known by now."""
         k, values = writer.k, writer.values
         index = self.space.full_index(writer.k, indices)
-        with self.passes.stored_values(writer, pass_index, index):
+        with self.passes.reuse_stored(writer, pass_index, index):
             combined = []
             for hero, accumulator in zip(heroes, accumulators, strict=True):
                 operand = hero.equation.invars[0]
-                element = k.scalars.convert(values.at(operand, expanded(operand, index)), hero.wide)
+                element = k.scalars.convert(values.at(operand, expand(operand, index)), hero.wide)
                 combined.append(hero.primitive.combine(k.scalars, accumulator, element))
             self.passes.store(writer, pass_index, index)
         return combined
@@ -165,13 +165,13 @@ class Reductions:
         index = self.space.full_index(writer.k, indices)
         for hero in heroes:
             operand = hero.equation.invars[0]
-            writer.values.at(operand, expanded(operand, index))
+            writer.values.at(operand, expand(operand, index))
 
     def store_free(self, writer: Writer, indices: AxisIndices) -> None:
         """Write the results that have the free axes only, when all reductions are known."""
         index = self.space.free_index(writer.k, indices)
         results = [v for v in self.fusion.jaxpr.outvars if not self.passes.is_full(v)]
-        values = [writer.values.at(v, expanded(v, index)) for v in results]
+        values = [writer.values.at(v, expand(v, index)) for v in results]
         for v, value in zip(results, values, strict=True):
             writer.store(v, index, value)
 
@@ -181,7 +181,7 @@ class Reductions:
             writer.values.overrides[hero.result] = writer.k.scalars.convert(total, hero.exact)
 
     def clear_results(self, writer: Writer) -> None:
-        """Undefine the results of reductions, which hold at one free index only."""
+        """Invalidate the results of reductions, which are valid at one free index only."""
         for hero in self.heroes:
             writer.values.overrides.pop(hero.result, None)
 
@@ -248,7 +248,7 @@ def emit_reduction(fusion: Fusion) -> Emission:
         else:
             _emit_whole(reductions, plan)
     elif single and _streams(reductions, plan):
-        _emit_streamed(reductions, plan)
+        _emit_streaming(reductions, plan)
     elif single and should_split(reductions.space, plan):
         axis = max(reductions.space.reduced, key=lambda a: a.size)
         _emit_split(reductions, plan, split_block(axis, plan, reductions.rows * reductions.length // axis.size))
@@ -290,7 +290,7 @@ def _row_plan(reductions: Reductions, plan: Schedule, weight: float) -> Schedule
 
 
 def _emit_split(reductions: Reductions, plan: Schedule, block: int) -> None:
-    """Blocks of the longest reduced axis over threads, and a second kernel that combines their results."""
+    """Emit a kernel with blocks of the longest reduced axis over threads, and one that combines their results."""
     space, heroes = reductions.space, reductions.heroes
     axis = max(space.reduced, key=lambda a: a.size)
     blocks = -(-axis.size // block)
@@ -316,7 +316,8 @@ def _has_columns(space: Space) -> bool:
 
 
 def _emit_columns(reductions: Reductions) -> None:
-    """Threads have some columns of a block of rows each; a second kernel combines blocks, if there are several."""
+    """Emit a kernel whose threads reduce a few columns of a block of rows each; a second kernel combines several
+    blocks."""
     space, heroes, target = reductions.space, reductions.heroes, reductions.fusion.target
     (axis,), columns = space.reduced, space.axes[-1]
     others = [a for a in space.free if a is not columns]
@@ -370,7 +371,7 @@ def _streams(reductions: Reductions, plan: Schedule) -> bool:
     )
 
 
-def _emit_streamed(reductions: Reductions, plan: Schedule) -> None:
+def _emit_streaming(reductions: Reductions, plan: Schedule) -> None:
     """Read rows in the order of memory, a group of them into each vector of accumulators while that is in registers.
     Blocks of rows have accumulators of their own if there are too few columns to share.
     """

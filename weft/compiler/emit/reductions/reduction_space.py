@@ -100,7 +100,7 @@ def size_of_axes(axes: Sequence[CollapsedAxis]) -> int:
     return math.prod(a.size for a in axes)
 
 
-def collapsed(
+def collapse(
     fusion: Fusion,
     full: Sequence[int],
     reduced: Sequence[int],
@@ -174,7 +174,8 @@ class Schedule:
 
 
 def schedule(space: Space, lanes: int) -> Schedule:
-    """Vectors go along the last axis, unless it is much shorter than a register: then rows are taken side by side."""
+    """Choose the lanes of a reduction: along the last axis, unless it is much shorter than a register; then across
+    rows."""
     if not space.axes:
         return Schedule(None, 1)
     chosen, free = space.axes[-1], space.free
@@ -186,9 +187,9 @@ def schedule(space: Space, lanes: int) -> Schedule:
 
 
 def group_schedule(space: Space, most: int, passes: int = 1) -> Schedule:
-    """Lanes of a group of threads, `most` at most, go along the last axis if that is reduced and long enough; else a
-    thread has an index of the free axes. Long rows that are read in several passes have more lanes: all rows that are
-    worked on at a time must stay in cache."""
+    """Choose the lanes of a group of threads, at most `most`: along the last axis if that is reduced and long
+    enough; else one thread per index of the free axes. Long rows that are read in several passes have more lanes, so
+    that all rows in flight stay in cache."""
     last = space.axes[-1] if space.axes else None
     if last is None or not last.reduced or (last.size < LEAST_GROUP and space.free):
         return Schedule(None, 1)
@@ -218,10 +219,9 @@ def group_block(
 def free_nest(
     k: KernelBuilder, space: Space, plan: Schedule, work: int, threads: bool = True
 ) -> Iterator[dict[CollapsedAxis, Index]]:
-    """Loops over the free axes; yields the indices. One of them is over threads (unless a loop over them is open),
-    outermost: the first that has enough iterations, or the longest. If vectors go along a free axis it is innermost,
-    and if no other can be shared out, split into blocks over threads. `work` is what there is to do for one free
-    index."""
+    """Open loops over the free axes and yield the indices. One loop is over threads (unless such a loop is open),
+    outermost: the first with enough iterations, or the longest. A free axis with lanes is innermost, and split into
+    blocks over threads if no other axis can be shared. `work` is the work for one free index."""
     lanes = plan.lanes if plan.lanes is not None and not plan.lanes.reduced else None
     others = [a for a in space.free if a is not lanes]
     shared: CollapsedAxis | None = None

@@ -14,7 +14,7 @@ from typing import Any
 
 from weft.compiler.emit.emission import Writer, storage
 from weft.compiler.emit.in_place import read_elsewhere
-from weft.compiler.emit.values import MultiIndex, expanded, row_major, space_of
+from weft.compiler.emit.values import MultiIndex, expand, get_space, row_major
 from weft.ir.jaxpr import Equation, Jaxpr, Var
 from weft.ir.rules.compilation import element_cost
 
@@ -42,7 +42,7 @@ class Passes:
         self._needed: dict[int, set[Any]] = {}
         self._elsewhere = read_elsewhere(jaxpr, full, heroes)
         if self.count > 1:
-            self._choose_stored()
+            self._choose_stores()
 
     def level(self, atom: Any) -> int:
         """Return the first pass in which a value can be computed."""
@@ -50,18 +50,20 @@ class Passes:
 
     def is_full(self, v: Any) -> bool:
         """Return whether a value has an element for each element that is reduced."""
-        return space_of(v) == self.full
+        return get_space(v) == self.full
 
     def weight(self, pass_index: int) -> float:
         """Return the weight of a pass for one element."""
         computed = [
-            self.defined[v] for v in self.needed(pass_index) if v in self.defined and not self._is_stored(v, pass_index)
+            self.defined[v]
+            for v in self.list_values(pass_index)
+            if v in self.defined and not self._is_stored(v, pass_index)
         ]
         return sum(element_cost(e) for e in computed if self.is_full(e.outvars[0])) + sum(
             self.level(e.invars[0]) == pass_index for e in self.heroes
         )
 
-    def needed(self, pass_index: int) -> set[Any]:
+    def list_values(self, pass_index: int) -> set[Any]:
         """Return all values that a pass computes or reads."""
         found = self._needed.get(pass_index)
         if found is None:
@@ -81,12 +83,12 @@ class Passes:
     # -- stored values ---------------------------------------------------------------------------------------------
 
     @contextmanager
-    def stored_values(self, writer: Writer, pass_index: int, index: MultiIndex) -> Iterator[None]:
+    def reuse_stored(self, writer: Writer, pass_index: int, index: MultiIndex) -> Iterator[None]:
         """Read values that an earlier pass stored instead of computing them, at an index of the full space."""
-        stored = [v for v in self.stored_in if self._is_stored(v, pass_index) and v in self.needed(pass_index)]
+        stored = [v for v in self.stored_in if self._is_stored(v, pass_index) and v in self.list_values(pass_index)]
         for v in stored:
             result = self.stored_in[v][0]
-            offset = row_major(result.aval.shape, expanded(result, index))
+            offset = row_major(result.aval.shape, expand(result, index))
             writer.values.overrides[v] = writer.k.load(writer.result(result), offset)
         yield
         for v in stored:
@@ -99,7 +101,7 @@ class Passes:
         pairs += [
             (v, result) for v, (result, first) in self.stored_in.items() if first == pass_index and result is not v
         ]
-        values = [(result, writer.values.at(v, expanded(v, index))) for v, result in pairs]
+        values = [(result, writer.values.at(v, expand(v, index))) for v, result in pairs]
         for result, value in values:
             writer.store(result, index, value)
 
@@ -109,7 +111,7 @@ class Passes:
     def _is_hero(self, equation: Equation) -> bool:
         return id(equation) in self._hero_ids
 
-    def _choose_stored(self) -> None:
+    def _choose_stores(self) -> None:
         """Choose expensive values to store, the one that saves most first: its operands may then not be needed
         again."""
         taken: set[Any] = set()
@@ -120,7 +122,7 @@ class Passes:
                 v = equation.outvars[0]
                 if v in self.stored_in or not self.is_full(v) or self._is_hero(equation):
                     continue
-                passes = [n for n in range(self.count) if v in self.needed(n)]
+                passes = [n for n in range(self.count) if v in self.list_values(n)]
                 saved = costs[v] * (len(passes) - 1)
                 if saved < EXPENSIVE or (best is not None and saved <= best[0]) or v in self._elsewhere:
                     continue
@@ -159,13 +161,13 @@ class Passes:
     # -- memory ----------------------------------------------------------------------------------------------------
 
     def in_place(self) -> list[tuple[int, int]]:
-        """Pairs (argument, result) that may share memory: the argument is read at the index of the result only, and not
-        in passes after the one that first writes there."""
+        """Return pairs (argument, result) that may share memory: the argument is read at the index of the result
+        only, and not in passes after the first that writes there."""
         pairs = []
         for i, argument in enumerate(self.jaxpr.invars):
             if not self.is_full(argument) or argument in self._elsewhere:
                 continue
-            read = max((n for n in range(self.count) if argument in self.needed(n)), default=0)
+            read = max((n for n in range(self.count) if argument in self.list_values(n)), default=0)
             for j, result in enumerate(self.jaxpr.outvars):
                 if not self.is_full(result) or storage(result).itemsize != storage(argument).itemsize:
                     continue

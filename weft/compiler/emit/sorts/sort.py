@@ -12,7 +12,7 @@ from weft.compiler.emit.sorts.sort_group_rows import MOST_SELECTED, emit_group_r
 from weft.compiler.emit.sorts.sort_long_rows import emit_long_rows
 from weft.compiler.emit.sorts.sort_radix import emit_radix
 from weft.compiler.emit.sorts.sort_ranks import emit_ranks
-from weft.compiler.emit.sorts.sort_rows import Task, task_of
+from weft.compiler.emit.sorts.sort_rows import Task, describe_task
 from weft.compiler.emit.sorts.sort_select import MORE, emit_selection, emit_threshold, fits_selection
 from weft.compiler.emit.sorts.sort_split import emit_split, fits_split
 
@@ -27,7 +27,7 @@ SCANNING = 8
 
 def emit_sort(fusion: Fusion) -> Emission:
     """Emit the kernels of a sort or of the k largest elements, none if there is nothing to write."""
-    task = task_of(fusion)
+    task = describe_task(fusion)
     if not task.rows.count or not task.taken or not task.results:
         return fusion.finish()
     if fusion.target.group_lanes and task.rows.length < 1 << 31:
@@ -46,7 +46,7 @@ def emit_sort(fusion: Fusion) -> Emission:
 
 
 def _emit_by_groups(task: Task) -> None:
-    """Kernels for machines whose lanes are threads."""
+    """Emit the kernels of a sort for targets whose lanes are threads."""
     if task.rows.length <= RANKED_BY_GROUPS:
         emit_ranks(task)
     elif task.rows.length <= most_elements(task):

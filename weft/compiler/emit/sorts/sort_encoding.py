@@ -43,7 +43,7 @@ class Part:
     bits: int
 
 
-def bits_of(dtype: np.dtype[Any]) -> int:
+def count_bits(dtype: np.dtype[Any]) -> int:
     """Return the number of bits in the word of a real number."""
     match dtypes.kind(dtype):
         case "b":
@@ -55,7 +55,7 @@ def bits_of(dtype: np.dtype[Any]) -> int:
     return dtypes.itemsize_bits(dtype)
 
 
-def stages_of(keys: Sequence[np.dtype[Any]]) -> list[list[Part]]:
+def split_stages(keys: Sequence[np.dtype[Any]]) -> list[list[Part]]:
     """Divide the words of several keys, the most significant first, into groups that fit 64 bits."""
     parts: list[Part] = []
     for key, dtype in enumerate(keys):
@@ -63,7 +63,7 @@ def stages_of(keys: Sequence[np.dtype[Any]]) -> list[list[Part]]:
             half = dtypes.itemsize_bits(dtype) // 2
             parts += [Part(key, "real", half), Part(key, "imag", half)]
         else:
-            parts.append(Part(key, "", bits_of(dtype)))
+            parts.append(Part(key, "", count_bits(dtype)))
     stages: list[list[Part]] = []
     for part in reversed(parts):
         if stages and sum(p.bits for p in stages[0]) + part.bits <= 64:
@@ -83,7 +83,7 @@ def stage_dtype(stage: Sequence[Part]) -> np.dtype[Any]:
     return dtypes.uint32 if stage_bits(stage) <= 32 else dtypes.uint64
 
 
-def packed(s: Scalars, stage: Sequence[Part], element: Callable[[int], Value], order: Order) -> Value:
+def pack(s: Scalars, stage: Sequence[Part], element: Callable[[int], Value], order: Order) -> Value:
     """Pack a group of words into one; `element` returns the element of a key."""
     dtype = stage_dtype(stage)
     total: Value | None = None
@@ -91,7 +91,7 @@ def packed(s: Scalars, stage: Sequence[Part], element: Callable[[int], Value], o
         value = element(part.key)
         if part.half:
             value = s.real(value) if part.half == "real" else s.imag(value)
-        one = s.convert(encoded(s, value, order), dtype)
+        one = s.convert(encode(s, value, order), dtype)
         if total is not None:
             one = getattr(s, "or")(s.shift_left(total, s.constant(part.bits, dtype)), one)
         total = one
@@ -99,9 +99,9 @@ def packed(s: Scalars, stage: Sequence[Part], element: Callable[[int], Value], o
     return total
 
 
-def encoded(s: Scalars, x: Value, order: Order) -> Value:
+def encode(s: Scalars, x: Value, order: Order) -> Value:
     """Encode a real number as a word."""
-    bits = bits_of(x.dtype)
+    bits = count_bits(x.dtype)
     match dtypes.kind(x.dtype):
         case "b" | "u":
             code = s.convert(x, _UINT[max(4, x.dtype.itemsize)])
@@ -115,7 +115,7 @@ def encoded(s: Scalars, x: Value, order: Order) -> Value:
                 code = s.bitcast(wide, _UINT[size])
                 code = s.xor(code, s.constant(1 << (bits - 1), code.dtype))
         case "f":
-            code = _encoded_float(s, x, order)
+            code = _encode_float(s, x, order)
         case kind:
             raise InternalError(f"There is no order of elements of kind {kind}.")
     if order is Order.DESCENDING:
@@ -123,7 +123,7 @@ def encoded(s: Scalars, x: Value, order: Order) -> Value:
     return code
 
 
-def _encoded_float(s: Scalars, x: Value, order: Order) -> Value:
+def _encode_float(s: Scalars, x: Value, order: Order) -> Value:
     zeros = 0 if x.dtype.itemsize >= 4 else _HALF_ZEROS if x.dtype == dtypes.float16 else _SHORT_ZEROS
     wide = s.convert(x, dtypes.float32) if zeros else x
     size = wide.dtype.itemsize
@@ -132,11 +132,11 @@ def _encoded_float(s: Scalars, x: Value, order: Order) -> Value:
     if order is Order.ASCENDING:
         zero = s.constant(0, wide.dtype)
         code = s.bitcast(s.select_n(s.eq(wide, zero), wide, zero), unsigned)
-        result = s.select_n(nan, _flipped(s, code), s.constant(2 * sign - 1, unsigned))
+        result = s.select_n(nan, _flip(s, code), s.constant(2 * sign - 1, unsigned))
     else:
         code = s.bitcast(wide, unsigned)
         # The largest word, since conversions may drop what else a nan holds.
-        result = _flipped(s, s.select_n(nan, code, s.constant(sign - 1, unsigned)))
+        result = _flip(s, s.select_n(nan, code, s.constant(sign - 1, unsigned)))
     return s.shift_right_logical(result, s.constant(zeros, unsigned)) if zeros else result
 
 
@@ -148,7 +148,7 @@ def is_negative_zero(s: Scalars, x: Value) -> Value:
     return s.eq(s.bitcast(x, signed), s.constant(np.iinfo(signed).min, signed))
 
 
-def _flipped(s: Scalars, code: Value) -> Value:
+def _flip(s: Scalars, code: Value) -> Value:
     """Flip all bits of negative numbers, and the sign bit of others."""
     size = code.dtype.itemsize
     signed = s.bitcast(code, _SIGNED[size])
@@ -156,9 +156,9 @@ def _flipped(s: Scalars, code: Value) -> Value:
     return s.xor(code, getattr(s, "or")(ones, s.constant(1 << (8 * size - 1), code.dtype)))
 
 
-def decoded(s: Scalars, code: Value, dtype: np.dtype[Any]) -> Value:
+def decode(s: Scalars, code: Value, dtype: np.dtype[Any]) -> Value:
     """Decode a word in ascending order. A NaN comes back as some NaN, -0 as 0."""
-    bits = bits_of(dtype)
+    bits = count_bits(dtype)
     match dtypes.kind(dtype):
         case "b" | "u":
             return s.convert(code, dtype)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from weft.compiler.emit.sorts.sort_encoding import Part, stage_bits, stage_dtype
-from weft.compiler.emit.sorts.sort_rows import Row, Task, row_of
+from weft.compiler.emit.sorts.sort_rows import Row, Task, get_row
 from weft.compiler.emit.sorts.sort_tiles import INT32, UINT16, UINT32, UINT64, TileRanks
 from weft.compiler.kernel.ir import Buffer, Index, LoopKind, Value, Variable
 
@@ -34,13 +34,13 @@ def emit_group_rows(task: Task) -> None:
     rows = task.rows
     sorter = TileSort(task, "sort_rows", rows.length)
     with sorter.k.loop(rows.count, kind=LoopKind.THREADS) as i:
-        row = row_of(sorter.k, rows, Index.of(i))
+        row = get_row(sorter.k, rows, Index.of(i))
         sorter.sort(row, rows.length, None, lambda i: (Index.of(i), None))
         sorter.store_results(row)
 
 
 def emit_group_selection(task: Task) -> None:
-    """Kernels that find the first elements of long rows."""
+    """Emit kernels that find the first elements of long rows."""
     rows, taken = task.rows, task.taken
     tile, length, candidates = most_elements(task), rows.length, None
     while length > tile:
@@ -49,14 +49,14 @@ def emit_group_selection(task: Task) -> None:
         found = task.fusion.new_scratch(UINT32, rows.count * tiles * taken)
         with sorter.k.loop(rows.count * tiles, kind=LoopKind.THREADS) as i:
             r, first = sorter.k.digits(Index.of(i), (rows.count, tiles))
-            row = row_of(sorter.k, rows, r)
+            row = get_row(sorter.k, rows, r)
             limit = None if length % tile == 0 else Index(length) - first * tile
             sorter.sort(row, tile, limit, sorter.origins(candidates, r * length + first * tile, first * tile))
             sorter.store_origins(found, (r * tiles + first) * taken)
         candidates, length = found, tiles * taken
     sorter = TileSort(task, "sort_rows", length)
     with sorter.k.loop(rows.count, kind=LoopKind.THREADS) as i:
-        row = row_of(sorter.k, rows, Index.of(i))
+        row = get_row(sorter.k, rows, Index.of(i))
         sorter.sort(row, length, None, sorter.origins(candidates, Index.of(i) * length, Index()))
         sorter.store_results(row)
 
@@ -87,7 +87,7 @@ class TileSort:
         self.last, self.whole = k.constant(0, INT32), True
 
     def origins(self, candidates: int | None, offset: Index, first: Index) -> Origins:
-        """Elements of a tile that begins at `first`, or those that scratch has from an offset on."""
+        """Return the elements of a tile that begins at `first`, or those in scratch memory from an offset on."""
         if candidates is None:
             return lambda i: (first + i, None)
         k, buffer = self.k, self.writer.scratch_input(candidates)
@@ -119,7 +119,7 @@ class TileSort:
                 most = k.constant(8 * dtype.itemsize - 1, dtype)
                 shift = k.compute("and", s.convert(k.position(n * ranks.bits), dtype), most)
 
-                def digit_of(i: Variable, element: Index, shift: Value = shift) -> Value:
+                def get_digit(i: Variable, element: Index, shift: Value = shift) -> Value:
                     own = k.load(self.order, element)
                     word = s.shift_right_logical(k.load(self.codes, own), shift)
                     mask = k.constant((1 << ranks.bits) - 1, word.dtype)
@@ -128,7 +128,7 @@ class TileSort:
                     k.store(digits, i, digit)
                     return digit
 
-                ranks.rank(digit_of)
+                ranks.rank(get_digit)
                 ranks.add_up()
                 with ranks.over(self.size) as i:
                     k.store(self.order, ranks.index(i, k.load(digits, i)), k.load(held, i))
@@ -137,7 +137,7 @@ class TileSort:
         """Return the word of an element; an index past the end has the greatest word, which sorts last."""
         k, s = self.k, self.k.scalars
         assert self.origin_of is not None
-        at, inside = self.clamped(k.position(i, INT32))
+        at, inside = self.clamp(k.position(i, INT32))
         origin, holds = self.origin_of(at)
         word = s.convert(self.task.word(self.writer, stage, row, origin), self.codes.dtype)
         for condition in (inside, holds):
@@ -146,7 +146,7 @@ class TileSort:
                 word = k.compute("select_n", condition, most, word)
         return word
 
-    def clamped(self, at: Value) -> tuple[Index, Value | None]:
+    def clamp(self, at: Value) -> tuple[Index, Value | None]:
         """Clamp the index of an element to the tile; also return the condition that it was inside (None: always)."""
         if self.whole:
             return Index.of(at), None
@@ -154,7 +154,8 @@ class TileSort:
         return Index.of(k.compute("min", at, self.last)), k.compute("le", at, self.last)
 
     def first(self, body: Callable[[Variable, Value, Value | None], None]) -> None:
-        """For all elements that are taken: where it goes, which element of the tile it is, and whether it is one."""
+        """Call `body` for each selected element with its destination, its position in the tile, and the condition
+        that it exists."""
         k, ranks, taken = self.k, self.ranks, self.task.taken
         whole = taken % ranks.lanes == 0
         with ranks.over(-(-taken // ranks.lanes) * ranks.lanes) as i:
@@ -166,7 +167,7 @@ class TileSort:
 
         def body(i: Variable, own: Value, wanted: Value | None) -> None:
             assert self.origin_of is not None
-            origin, _ = self.origin_of(self.clamped(own)[0])
+            origin, _ = self.origin_of(self.clamp(own)[0])
             self.task.store_results(self.writer, row, i, self.k.position(origin), wanted)
 
         self.first(body)
@@ -177,7 +178,7 @@ class TileSort:
 
         def body(i: Variable, own: Value, wanted: Value | None) -> None:
             assert self.origin_of is not None
-            index, inside = self.clamped(own)
+            index, inside = self.clamp(own)
             origin, holds = self.origin_of(index)
             value = k.scalars.convert(k.position(origin), UINT32)
             for condition in (inside, holds):

@@ -21,14 +21,14 @@ from weft.compiler.emit.emission import Fusion, Writer, storage
 from weft.compiler.emit.sorts.sort_encoding import (
     Part,
     as_uint32,
-    decoded,
+    decode,
     from_uint32,
     is_negative_zero,
     stage_bits,
     stage_dtype,
 )
-from weft.compiler.emit.sorts.sort_radix import payload_of
-from weft.compiler.emit.sorts.sort_rows import Row, Rows, Task, row_of
+from weft.compiler.emit.sorts.sort_radix import choose_payload
+from weft.compiler.emit.sorts.sort_rows import Row, Rows, Task, get_row
 from weft.compiler.emit.sorts.sort_tiles import ABOVE, INT32, UINT32, UINT64, TileRanks
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Buffer, Index, LoopKind, Value, Variable
@@ -57,7 +57,7 @@ class Pass:
 
 
 def emit_long_rows(task: Task) -> None:
-    """Kernels that sort rows of any length."""
+    """Emit kernels that sort rows of any length."""
     TaskRows(task).emit()
 
 
@@ -118,7 +118,7 @@ class LongRows(ABC):
 
     # -- elements --------------------------------------------------------------------------------------------------
 
-    def tile_of(self, k: KernelBuilder, thread: Variable) -> tuple[Index, Index]:
+    def split_iteration(self, k: KernelBuilder, thread: Variable) -> tuple[Index, Index]:
         """Split an iteration over all tiles into the row and the tile."""
         if self.rows.count == 1:
             return Index(), Index.of(thread)
@@ -159,8 +159,8 @@ class LongRows(ABC):
         # Where tiles are whole, elements are in registers before the first is counted.
         held = k.local("held", self.dtypes[0], self.tile) if self.whole else None
         with k.loop(rows.count * self.tiles, kind=LoopKind.THREADS) as thread:
-            r, tile = self.tile_of(k, thread)
-            row = row_of(k, rows, r)
+            r, tile = self.split_iteration(k, thread)
+            row = get_row(k, rows, r)
             with k.loop(BUCKETS, kind=LoopKind.LANES, width=width) as digit:
                 k.store(table, digit, zero)
             limit = None if self.whole else Index(rows.length) - tile * self.tile
@@ -245,8 +245,8 @@ class LongRows(ABC):
         starts = k.local("starts", UINT32, BUCKETS)
         counts, totals = writer.scratch_input(self.counts), writer.scratch_input(self.totals)
         with k.loop(rows.count * self.tiles, kind=LoopKind.THREADS) as thread:
-            r, tile = self.tile_of(k, thread)
-            row = row_of(k, rows, r)
+            r, tile = self.split_iteration(k, thread)
+            row = get_row(k, rows, r)
             # All elements are read before the first is ranked, so that threads wait for memory once.
             with ranks.over(self.tile) as i:
                 at, inside = tile * self.tile + ranks.element(i)[1], None
@@ -297,7 +297,7 @@ class TaskRows(LongRows):
     """Kernels of a sort, or of the k largest."""
 
     def __init__(self, task: Task) -> None:
-        super().__init__(task.fusion, task.rows, task.stages, payload_of(task))
+        super().__init__(task.fusion, task.rows, task.stages, choose_payload(task))
         self.task = task
         self.wanted = [v for v, source in task.results if source is task.keys[0]]
         is_float = dtypes.kind(storage(task.keys[0])) == "f"
@@ -322,9 +322,9 @@ class TaskRows(LongRows):
         return as_uint32(writer.k.scalars, self.task.element(writer, operand, row, i))
 
     def specials_at(self, writer: Writer, row: Row, i: Index) -> list[Value]:
-        return self.specials_of(writer.k, self.task.element(writer, self.task.keys[0], row, i))
+        return self.classify_special(writer.k, self.task.element(writer, self.task.keys[0], row, i))
 
-    def specials_of(self, k: KernelBuilder, x: Value) -> list[Value]:
+    def classify_special(self, k: KernelBuilder, x: Value) -> list[Value]:
         """Classify an element as `specials_at` does."""
         s, zero = k.scalars, k.constant(0, x.dtype)
         nan = s.ne(x, x)
@@ -346,7 +346,7 @@ class TaskRows(LongRows):
             return
         for v, source in task.results:
             if source is task.keys[0]:
-                value = decoded(s, s.convert(word, stage_dtype(task.stages[0])), storage(v))
+                value = decode(s, s.convert(word, stage_dtype(task.stages[0])), storage(v))
             else:
                 assert other is not None
                 value = from_uint32(s, other, storage(v))
@@ -369,14 +369,14 @@ class TaskRows(LongRows):
         kinds, starts = k.local("kinds", UINT32, self.tile), k.local("starts", UINT32, ranks.entries)
         none = k.constant(2, UINT32)
         with k.loop(rows.count * self.tiles, kind=LoopKind.THREADS) as thread:
-            r, tile = self.tile_of(k, thread)
-            row = row_of(k, rows, r)
+            r, tile = self.split_iteration(k, thread)
+            row = get_row(k, rows, r)
 
-            def digit_of(i: Variable, element: Index) -> Value:
+            def get_digit(i: Variable, element: Index) -> Value:
                 """Return 0 for zeros, 1 for NaNs, 2 for others."""
                 position, last = k.position(tile * self.tile + element, INT32), k.constant(rows.length - 1, INT32)
                 x = task.element(writer, task.keys[0], row, Index.of(k.compute("min", position, last)))
-                _, zero, nan, _ = self.specials_of(k, x)
+                _, zero, nan, _ = self.classify_special(k, x)
                 kind = k.compute("select_n", zero, none, k.constant(0, UINT32))
                 kind = k.compute("select_n", nan, kind, k.constant(1, UINT32))
                 kind = k.compute("select_n", k.compute("le", position, last), none, kind)
@@ -388,7 +388,7 @@ class TaskRows(LongRows):
             some = k.compute("ne", s.add(*here), k.constant(0, UINT32))
             found = k.compute("ne", k.load(totals, r * 4 + SPECIAL), k.constant(0, UINT32))
             with k.when(k.compute("and", found, some)):
-                ranks.rank(digit_of)
+                ranks.rank(get_digit)
                 ranks.add_up()
                 # Where zeros go in the row, and where nans do, which come after the zeros of the tile.
                 zeros = s.add(k.load(totals, r * 4 + BELOW), k.load(counts, (r * 4 + ZERO) * self.tiles + tile))

@@ -20,7 +20,7 @@ from weft.compiler.emit.sorts.sort_encoding import (
     Order,
     Part,
     as_uint32,
-    decoded,
+    decode,
     fits_word,
     from_uint32,
     is_negative_zero,
@@ -103,15 +103,15 @@ class Radix:
 
 def emit_radix(task: Task) -> None:
     """Emit a kernel that sorts rows of any length."""
-    radix = radix_of(task, task.fusion.writer("sort_radix"))
+    radix = choose_radix(task, task.fusion.writer("sort_radix"))
     with task.rows.each(radix.k) as (block, row):
         _sort_row(radix, block, row)
 
 
-def radix_of(task: Task, writer: Writer) -> Radix:
+def choose_radix(task: Task, writer: Writer) -> Radix:
     """Choose how the rows of a task are sorted, and allocate scratch for it."""
     stages, length = task.stages, task.rows.length
-    payload = payload_of(task)
+    payload = choose_payload(task)
     index_dtype = dtypes.uint32 if length <= NARROW else dtypes.uint64
     other = index_dtype if payload == "index" else dtypes.uint32
     combined = bool(payload) and len(stages) == 1 and stage_bits(stages[0]) <= 32 and other == dtypes.uint32
@@ -132,7 +132,7 @@ def radix_of(task: Task, writer: Writer) -> Radix:
     )
 
 
-def payload_of(task: Task) -> str:
+def choose_payload(task: Task) -> str:
     """Return what moves with the words: "index", "element" or "" for nothing."""
     if task.order is Order.DESCENDING or len(task.keys) > 1 or dtypes.kind(storage(task.keys[0])) == "c":
         return "index"
@@ -157,7 +157,7 @@ def _sort_row(radix: Radix, block: Index, row: Row) -> None:
     write_results(radix, row, base, half, specials)
 
 
-def sort_collected(radix: Radix, block: Index, row: Row, size: Index) -> None:
+def sort_scratch(radix: Radix, block: Index, row: Row, size: Index) -> None:
     """Sort what is in the scratch of a block, `size` words with indices, and write the first of them."""
     (stage,), few = radix.task.stages, replace(radix, size=size)
     base, counts, half = radix.base(block), radix.table(block), radix.k.constant(0, INT64)
@@ -236,7 +236,7 @@ def _fill_again(radix: Radix, stage: list[Part], row: Row, base: Index, half: Va
 # ---------------------------------------------------------------------------------------------------------- the passes
 
 
-def digit_of(radix: Radix, word: Value, shift: Value) -> Value:
+def extract_digit(radix: Radix, word: Value, shift: Value) -> Value:
     """Extract a digit of a word, as an index."""
     s = radix.k.scalars
     mask = s.constant(radix.buckets - 1, word.dtype)
@@ -264,7 +264,7 @@ def count(radix: Radix, stage: list[Part], base: Index, half: Value, counts: Ind
     with k.loop(radix.length, limit=radix.size) as i:
         word = k.load(word_buffer, base + half + i)
         for p in range(passes):
-            bucket = counts + (p << radix.digit) + digit_of(radix, word, _shift(radix, stage, p))
+            bucket = counts + (p << radix.digit) + extract_digit(radix, word, _shift(radix, stage, p))
             k.store(table, bucket, k.compute("add", k.load(table, bucket), one))
 
 
@@ -279,7 +279,7 @@ def run_passes(radix: Radix, stage: list[Part], base: Index, half: Value, counts
         target = k.compute("sub", k.constant(length, INT64), source)
         end = Index.of(k.position(base + target))
         # All elements are in the bucket of the first one if that bucket has all of them.
-        first = digit_of(radix, k.load(buffers[0], begin), shift)
+        first = extract_digit(radix, k.load(buffers[0], begin), shift)
         size = k.position(Index(length) if radix.size is None else radix.size)
         differ = k.compute("ne", k.load(table, own + first), k.scalars.convert(size, radix.count))
         with k.when(differ):
@@ -312,7 +312,7 @@ def _scatter(radix: Radix, own: Index, shift: Value, positions: Sequence[Index],
     k, table, buffers = radix.k, radix.writer.scratch(radix.counts), radix.buffers()
     one = k.constant(1, radix.count)
     elements = [[k.load(buffer, position) for buffer in buffers] for position in positions]
-    buckets = [own + digit_of(radix, element[0], shift) for element in elements]
+    buckets = [own + extract_digit(radix, element[0], shift) for element in elements]
     targets = []
     for bucket in buckets:
         targets.append(k.load(table, bucket))
@@ -344,7 +344,7 @@ def write_results(radix: Radix, row: Row, base: Index, half: Value, specials: li
         for v, source in task.results:
             dtype = storage(v)
             if source is task.keys[0]:
-                value = decoded(s, s.convert(word, stage_dtype(task.stages[0])), dtype)
+                value = decode(s, s.convert(word, stage_dtype(task.stages[0])), dtype)
             else:
                 value = from_uint32(s, other, dtype)
             task.store(radix.writer, v, row, i, value)

@@ -14,7 +14,7 @@ import numpy as np
 from weft.base import dtypes
 from weft.compiler.emit.emission import Writer
 from weft.compiler.emit.sorts.sort_encoding import stage_bits, stage_dtype
-from weft.compiler.emit.sorts.sort_rows import Row, Task, row_of
+from weft.compiler.emit.sorts.sort_rows import Row, Task, get_row
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Buffer, Index, LoopKind, Value, Variable
 
@@ -53,7 +53,7 @@ class Ranks:
         return self.writer.k
 
     def along(self) -> None:
-        """Lanes along the row: each has one element, and all elements are compared with it."""
+        """Rank with lanes along the row: each lane has one element, which is compared with all elements."""
         k, rows, length = self.k, self.task.rows, self.task.rows.length
         columns = self.columns(rows.blocks * length)
         width = 1
@@ -65,11 +65,11 @@ class Ranks:
             with k.loop(length, kind=LoopKind.LANES, width=width) as i:
                 own = self.read(columns, block * length + i, i)
                 with k.loop(length, carries=[k.constant(0, self.rank)]) as (j, (count,)):
-                    (rank,) = k.carry(self.counted(count, self.read(columns, block * length + j, j), own))
+                    (rank,) = k.carry(self.count_earlier(count, self.read(columns, block * length + j, j), own))
                 self.task.store_results(self.writer, row, rank, i, self.taken(rank))
 
     def across(self) -> None:
-        """Lanes across rows that lie side by side."""
+        """Rank with lanes across adjacent rows."""
         k, rows, length, width = self.k, self.task.rows, self.task.rows.length, self.writer.lanes
         columns = self.columns(rows.pieces(width) * length * width)
         with rows.across(k, width) as (base, row):
@@ -78,12 +78,12 @@ class Ranks:
             with k.loop(length) as i:
                 own = self.read(columns, base + i * width, i)
                 with k.loop(length, carries=[k.constant(0, self.rank)]) as (j, (count,)):
-                    (rank,) = k.carry(self.counted(count, self.read(columns, base + j * width, j), own))
+                    (rank,) = k.carry(self.count_earlier(count, self.read(columns, base + j * width, j), own))
                 self.task.store_results(self.writer, row, rank, i, self.taken(rank))
 
     def by_groups(self) -> None:
-        """Lanes along some rows, each in as many lanes as the next power of two, and words in local memory. Rows that
-        fill their lanes and follow each other in memory are read as one."""
+        """Rank with lanes along some rows, each padded to a power of two of lanes, and words in local memory. Rows
+        that fill their lanes and are contiguous are read as one."""
         k, rows, width = self.k, self.task.rows, self.task.fusion.target.scan_lanes
         room = 1 << self.index_bits
         each = width // room
@@ -94,7 +94,7 @@ class Ranks:
             with k.loop(width, kind=LoopKind.LANES, width=width) as lane:
                 row, i, _ = self.in_lane(first, lane, whole)
                 if whole and rows.inner == 1:
-                    self.write(columns, Index.of(lane), row_of(k, rows, first), lane, i)
+                    self.write(columns, Index.of(lane), get_row(k, rows, first), lane, i)
                 else:
                     self.write(columns, Index.of(lane), row, i, i)
             with k.loop(width, kind=LoopKind.LANES, width=width) as lane:
@@ -102,7 +102,7 @@ class Ranks:
                 own = self.read(columns, Index.of(lane), i)
                 start = Index.of(k.compute("and", k.position(lane, INT32), k.constant(-room, INT32)))
                 with k.loop(rows.length, carries=[k.constant(0, self.rank)]) as (j, (count,)):
-                    (rank,) = k.carry(self.counted(count, self.read(columns, start + j, j), own))
+                    (rank,) = k.carry(self.count_earlier(count, self.read(columns, start + j, j), own))
                 conditions = [c for c in (self.taken(rank), inside) if c is not None]
                 taken = conditions[0] if len(conditions) == 1 else k.compute("and", *conditions) if conditions else None
                 self.task.store_results(self.writer, row, rank, i, taken)
@@ -116,18 +116,18 @@ class Ranks:
         i = k.compute("and", at, k.constant((1 << self.index_bits) - 1, INT32))
         row = k.position(first + k.compute("shift_right_logical", at, k.constant(self.index_bits, INT32)))
         if whole:
-            return row_of(k, rows, Index.of(row)), Index.of(i), None
+            return get_row(k, rows, Index.of(row)), Index.of(i), None
         last_row, last = k.constant(rows.count - 1, row.dtype), k.constant(rows.length - 1, INT32)
         inside = k.compute("and", k.compute("le", row, last_row), k.compute("le", i, last))
         row, i = k.compute("min", row, last_row), k.compute("min", i, last)
-        return row_of(k, rows, Index.of(row)), Index.of(i), inside
+        return get_row(k, rows, Index.of(row)), Index.of(i), inside
 
     def columns(self, size: int) -> list[Buffer]:
         """Allocate scratch for the words of `size` elements."""
         return [self.writer.scratch(self.task.fusion.new_scratch(dtype, size)) for dtype in self.dtypes]
 
     def write(self, columns: Sequence[Buffer], at: Index, row: Row, i: Any, index: Any) -> None:
-        """Put the words of an element, which has an index in its row, into scratch."""
+        """Store the words of an element and its index in the row to scratch memory."""
         k, s = self.k, self.k.scalars
         for buffer, stage, dtype in zip(columns, self.stages, self.dtypes, strict=True):
             word = s.convert(self.task.word(self.writer, stage, row, i), dtype)
@@ -141,7 +141,7 @@ class Ranks:
         parts = [self.k.load(buffer, at) for buffer in columns]
         return parts if self.combined else [*parts, self.k.position(i, INT32)]
 
-    def counted(self, count: Value, others: Sequence[Value], own: Sequence[Value]) -> Value:
+    def count_earlier(self, count: Value, others: Sequence[Value], own: Sequence[Value]) -> Value:
         """Increment a count if another element comes before the own one."""
         k = self.k
         *upper, last = zip(others, own, strict=True)

@@ -9,7 +9,7 @@ from typing import Any
 from weft.base import dtypes
 from weft.base.dataclass import dataclass
 from weft.compiler.emit.emission import Fusion, Writer, storage
-from weft.compiler.emit.sorts.sort_encoding import Order, Part, packed, stages_of
+from weft.compiler.emit.sorts.sort_encoding import Order, Part, pack, split_stages
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Index, LoopKind, Value
 from weft.ir.jaxpr import Var
@@ -45,13 +45,13 @@ class Rows:
 
     @contextmanager
     def each(self, k: KernelBuilder) -> Iterator[tuple[Index, Row]]:
-        """Loops over blocks and the rows in them; yields the block and the row."""
+        """Open loops over blocks and the rows in them; yield the block and the row."""
         size = self._in_block
         with k.loop(self.blocks, kind=LoopKind.THREADS) as block:
             limit = None if self.blocks * size == self.count else Index(self.count) - block * size
             with k.loop(size, limit=limit) as i:
                 row_index = block * size + i
-                yield Index.of(block), row_of(k, self, row_index)
+                yield Index.of(block), get_row(k, self, row_index)
 
     @contextmanager
     def across(self, k: KernelBuilder, width: int) -> Iterator[tuple[Index, Row]]:
@@ -59,7 +59,7 @@ class Rows:
         scratch for `pieces(width) * width` rows, where its elements are `width` apart, and the row.
         """
         with k.loop(self.pieces(width), kind=LoopKind.THREADS) as piece:
-            outer, part = divided(k, Index.of(piece), self.pieces(width) // self.outer)
+            outer, part = divide(k, Index.of(piece), self.pieces(width) // self.outer)
             whole = self.inner % width == 0
             limit = None if whole else Index(self.inner) - part * width
             with k.loop(width, kind=LoopKind.LANES, width=width, limit=limit) as lane:
@@ -72,13 +72,13 @@ class Rows:
         return self.outer * -(-self.inner // width)
 
 
-def row_of(k: KernelBuilder, rows: Rows, i: Index) -> Row:
+def get_row(k: KernelBuilder, rows: Rows, i: Index) -> Row:
     """Return the i-th row."""
-    outer, inner = (Index(), i) if rows.outer == 1 else divided(k, i, rows.inner)
+    outer, inner = (Index(), i) if rows.outer == 1 else divide(k, i, rows.inner)
     return lambda length: outer * (length * rows.inner) + inner
 
 
-def divided(k: KernelBuilder, index: Index, by: int) -> tuple[Index, Index]:
+def divide(k: KernelBuilder, index: Index, by: int) -> tuple[Index, Index]:
     """Return quotient and remainder of an index that is not negative."""
     if by == 1:
         return index, Index()
@@ -101,7 +101,7 @@ class Task:
     @property
     def stages(self) -> list[list[Part]]:
         """The words that elements are compared by, the most significant first."""
-        return stages_of([storage(key) for key in self.keys])
+        return split_stages([storage(key) for key in self.keys])
 
     def element(self, writer: Writer, atom: Any, row: Row, i: Any) -> Value:
         """Load an element of an operand."""
@@ -109,7 +109,7 @@ class Task:
 
     def word(self, writer: Writer, stage: list[Part], row: Row, i: Any) -> Value:
         """Return the word of an element that a stage compares."""
-        return packed(writer.k.scalars, stage, lambda key: self.element(writer, self.keys[key], row, i), self.order)
+        return pack(writer.k.scalars, stage, lambda key: self.element(writer, self.keys[key], row, i), self.order)
 
     def store(self, writer: Writer, v: Var, row: Row, i: Any, value: Value, condition: Value | None = None) -> None:
         """Write an element of a result."""
@@ -128,7 +128,7 @@ class Task:
             self.store(writer, v, row, i, value, condition)
 
 
-def task_of(fusion: Fusion) -> Task:
+def describe_task(fusion: Fusion) -> Task:
     """Describe the hero: its operands, parameters and the results that are needed."""
     hero = fusion.hero
     assert hero is not None

@@ -14,7 +14,7 @@ from typing import Any
 from weft.base import dtypes
 from weft.compiler.emit.emission import Writer
 from weft.compiler.emit.sorts.sort_encoding import stage_bits
-from weft.compiler.emit.sorts.sort_radix import radix_of, sort_collected
+from weft.compiler.emit.sorts.sort_radix import choose_radix, sort_scratch
 from weft.compiler.emit.sorts.sort_rows import Row, Task
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Index, LoopKind, Value
@@ -43,14 +43,14 @@ def emit_selection(task: Task) -> None:
 
 
 def _along(task: Task, writer: Writer) -> None:
-    """Lanes along the row, and then the first of all lanes, one after the other."""
+    """Select with lanes along the row, then merge the lanes one element at a time."""
     k, rows = writer.k, task.rows
     width = max(1, task.fusion.target.vector_bytes // 8)
     with rows.each(k) as (_, row):
         found = _best_per_lane(task, writer, row, task.taken, width)
         with k.loop(task.taken, carries=found) as (n, best):
             first, following = _first(k, best, width)
-            task.store_results(writer, row, n, _index_of(k, first))
+            task.store_results(writer, row, n, _get_index(k, first))
             k.carry(*following)
 
 
@@ -59,12 +59,12 @@ def _best_per_lane(task: Task, writer: Writer, row: Row, count: int, width: int)
     k = writer.k
     last = k.constant(_LAST, WORD)
     with k.loop(task.rows.length, kind=LoopKind.LANES, width=width, carries=[last] * count) as (i, best):
-        found = k.carry(*_inserted(k, best, _indexed_word(task, writer, row, i)))
+        found = k.carry(*_insert(k, best, _word_with_index(task, writer, row, i)))
     return found
 
 
 def _first(k: KernelBuilder, best: Sequence[Value], width: int) -> tuple[Value, list[Value]]:
-    """Take the first word of all lanes; also return the words that the lanes hold without it."""
+    """Remove the first word of all lanes; return it and the remaining words of the lanes."""
     first = k.reduce_lanes("min", best[0], width)
     taken = k.compute("eq", best[0], first)
     following = [*best[1:], k.constant(_LAST, WORD)]
@@ -72,14 +72,14 @@ def _first(k: KernelBuilder, best: Sequence[Value], width: int) -> tuple[Value, 
 
 
 def _across(task: Task, writer: Writer) -> None:
-    """Lanes across rows that lie side by side."""
+    """Select with lanes across adjacent rows."""
     k, rows = writer.k, task.rows
     last = k.constant(_LAST, WORD)
     with rows.across(k, writer.lanes) as (_, row):
         with k.loop(rows.length, carries=[last] * task.taken) as (i, best):
-            found = k.carry(*_inserted(k, best, _indexed_word(task, writer, row, i)))
+            found = k.carry(*_insert(k, best, _word_with_index(task, writer, row, i)))
         for n, word in enumerate(found):
-            task.store_results(writer, row, n, _index_of(k, word))
+            task.store_results(writer, row, n, _get_index(k, word))
 
 
 # -------------------------------------------------------------------------------------------------------- a few more
@@ -89,7 +89,7 @@ def emit_threshold(task: Task) -> None:
     """Emit a kernel that finds the first `taken` elements of rows, more than lanes can hold."""
     writer = task.fusion.writer("select_more")
     k, rows = writer.k, task.rows
-    radix = radix_of(task, writer)
+    radix = choose_radix(task, writer)
     cells = task.fusion.new_scratch(dtypes.int64, rows.blocks)
     # In several registers, so that a lane need not hold many.
     width = max(1, 4 * task.fusion.target.vector_bytes // 8)
@@ -99,7 +99,7 @@ def emit_threshold(task: Task) -> None:
             first, following = _first(k, best, width)
             *_, bound = k.carry(*following, first)
         size = _collect(task, writer, row, bound, radix.base(block), radix.word_scratch[0], (cells, block))
-        sort_collected(radix, block, row, Index.of(size))
+        sort_scratch(radix, block, row, Index.of(size))
 
 
 def _collect(
@@ -116,12 +116,12 @@ def _collect(
             i,
             (least,),
         ):
-            (found,) = k.carry(k.compute("min", least, _indexed_word(task, writer, row, start + i)))
+            (found,) = k.carry(k.compute("min", least, _word_with_index(task, writer, row, start + i)))
         with k.when(k.compute("le", k.reduce_lanes("min", found, width), bound)):
             with k.loop(SCANNED, limit=limit, carries=[k.load(size, cell[1])]) as (i, (count,)):
-                word = _indexed_word(task, writer, row, start + i)
+                word = _word_with_index(task, writer, row, start + i)
                 holds = k.compute("le", word, bound)
-                k.store(buffer, base + count, _flipped(k, word), holds)
+                k.store(buffer, base + count, _flip(k, word), holds)
                 (count,) = k.carry(k.compute("add", count, k.scalars.convert(holds, dtypes.int64)))
             k.store(size, cell[1], count)
     return k.load(size, cell[1])
@@ -130,7 +130,7 @@ def _collect(
 # -------------------------------------------------------------------------------------------------------------- words
 
 
-def _indexed_word(task: Task, writer: Writer, row: Row, i: Any) -> Value:
+def _word_with_index(task: Task, writer: Writer, row: Row, i: Any) -> Value:
     """Return the word of an element with its index in the low bits, the highest bit flipped."""
     k, s = writer.k, writer.k.scalars
     (stage,) = task.stages
@@ -139,16 +139,16 @@ def _indexed_word(task: Task, writer: Writer, row: Row, i: Any) -> Value:
     return s.xor(getattr(s, "or")(shifted, k.position(i)), s.constant(-(2**63), WORD))
 
 
-def _flipped(k: KernelBuilder, word: Value) -> Value:
+def _flip(k: KernelBuilder, word: Value) -> Value:
     """Flip the highest bit of a word back, for radix sort."""
     return k.scalars.bitcast(k.compute("xor", word, k.constant(-(2**63), WORD)), dtypes.uint64)
 
 
-def _index_of(k: KernelBuilder, word: Value) -> Value:
+def _get_index(k: KernelBuilder, word: Value) -> Value:
     return k.compute("and", word, k.constant(2**INDEX_BITS - 1, WORD))
 
 
-def _inserted(k: KernelBuilder, best: tuple[Value, ...], word: Value) -> list[Value]:
+def _insert(k: KernelBuilder, best: tuple[Value, ...], word: Value) -> list[Value]:
     """Insert a word into sorted words, dropping the last."""
     result = []
     for one in best:

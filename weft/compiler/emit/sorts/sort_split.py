@@ -18,11 +18,11 @@ from weft.compiler.emit.sorts.sort_radix import (
     INT64,
     Radix,
     Range,
+    choose_radix,
     count,
-    digit_of,
+    extract_digit,
     fill,
     has_specials,
-    radix_of,
     restore_specials,
     run_passes,
     scatter_all,
@@ -116,7 +116,7 @@ class SortSplit:
         first = Index.of(block) * self.block
         return first, self.block, None if self.block * BLOCKS == self.length else Index(self.length) - first
 
-    def size_of(self, block: Any) -> Index:
+    def block_size(self, block: Any) -> Index:
         """Return the number of elements of a block."""
         k = self.k
         left = k.position(Index(self.length) - Index.of(block) * self.block)
@@ -124,11 +124,11 @@ class SortSplit:
 
 
 def emit_split(task: Task) -> None:
-    """Kernels that encode and count blocks, scan the counts, scatter the words, sort buckets, and restore what words do
-    not tell."""
+    """Emit kernels that encode and count blocks, scan the counts, scatter the words, sort buckets, and restore what
+    words cannot represent (NaN payloads, signs of zeros)."""
     fusion, (stage,) = task.fusion, task.stages
     # This writer is never launched: each kernel has its own.
-    radix = replace(radix_of(task, Writer(fusion, "none")), digit=LOWER, bits=stage_bits(stage) - UPPER)
+    radix = replace(choose_radix(task, Writer(fusion, "none")), digit=LOWER, bits=stage_bits(stage) - UPPER)
     counted = radix.count
     table = max(replace(radix, digit=digit).passes(stage) << digit for digit in (LOWER, WIDE))
     tables = fusion.new_scratch(counted, TILES * table)
@@ -181,7 +181,7 @@ def _count_blocks(split: SortSplit) -> None:
         with k.loop(radix.buckets, kind=LoopKind.LANES, width=split.writer.lanes) as n:
             k.store(counts, own + n, zero)
         with k.loop(size, limit=limit) as i:
-            bucket = own + digit_of(radix, k.load(word_buffer, first + i), shift)
+            bucket = own + extract_digit(radix, k.load(word_buffer, first + i), shift)
             k.store(counts, bucket, k.compute("add", k.load(counts, bucket), one))
 
 
@@ -203,7 +203,7 @@ def _scatter_blocks(split: SortSplit) -> None:
     """Scatter words by their upper digit into the second half of the scratch."""
     k, shift = split.k, split.shift()
     with k.loop(BLOCKS, kind=LoopKind.THREADS) as block:
-        few = replace(split.upper, size=split.size_of(block))
+        few = replace(split.upper, size=split.block_size(block))
         # As values, so that they are computed before the loops and not in them.
         own, begin = (Index.of(k.position(i)) for i in (block * few.buckets, block * split.block))
         scatter_all(few, own, shift, begin, Index(split.length))
@@ -214,7 +214,7 @@ def _sort_buckets(split: SortSplit) -> None:
     are often large together."""
     k, radix, starts = split.k, split.radix, split.writer.scratch_input(split.starts)
     zero, many, below = k.constant(0, radix.count), k.constant(MANY, radix.count), split.below()
-    digits = {digit: _rounded_up(k, below, digit) for digit in (LOWER, WIDE)}
+    digits = {digit: _count_digits(k, below, digit) for digit in (LOWER, WIDE)}
     table = split.writer.scratch(radix.counts).size // TILES
     with k.loop(TILES, kind=LoopKind.THREADS) as tile, k.loop((1 << UPPER) // TILES) as i:
         bucket = i * TILES + tile
@@ -227,7 +227,7 @@ def _sort_buckets(split: SortSplit) -> None:
                 _sort_bucket(own, split.stage, Index.of(start), tile * table)
 
 
-def _rounded_up(k: KernelBuilder, bits: Value, digit: int) -> Value:
+def _count_digits(k: KernelBuilder, bits: Value, digit: int) -> Value:
     """Return how many digits of `digit` bits hold `bits` bits."""
     more = k.compute("add", bits, k.constant(digit - 1, bits.dtype))
     return k.compute("div", more, k.constant(digit, bits.dtype))

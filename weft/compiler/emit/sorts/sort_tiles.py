@@ -54,14 +54,14 @@ class TileRanks:
         first = Index.of(table) * (self.rounds * RANKED_LANES) + Index.of(vector) * RANKED_LANES
         return Index.of(table) * self.entries, first + Index.of(low(at, RANKED_LANES))
 
-    def rank(self, digit_of: Callable[[Variable, Index], Value]) -> None:
-        """Count digits; `digit_of` returns that of an element, from the iteration and the index of the element."""
+    def rank(self, get_digit: Callable[[Variable, Index], Value]) -> None:
+        """Count digits; `get_digit` returns that of an element, from the iteration and the index of the element."""
         k = self.k
         with self.over(self.tables * self.entries) as n:
             k.store(self.counters, n, k.constant(0, UINT32))
         with self.over(self.size) as i:
             table, element = self.element(i)
-            k.store(self.ranks, i, k.rank(self.counters, table, digit_of(i, element), self.bits))
+            k.store(self.ranks, i, k.rank(self.counters, table, get_digit(i, element), self.bits))
 
     def add_up(self, others: Callable[[Variable], Value] | None = None) -> None:
         """Make of counts the indices of first elements. `others` returns what else is summed, for each digit."""

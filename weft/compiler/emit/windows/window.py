@@ -19,7 +19,7 @@ from weft.compiler.emit.emission import Emission, Fusion, Writer, storage
 from weft.compiler.emit.scalar_jaxpr import run_on_scalars
 from weft.compiler.emit.values import row_major
 from weft.compiler.emit.windows.window_loops import At, reduce_taps, visit
-from weft.compiler.emit.windows.window_taps import transposed
+from weft.compiler.emit.windows.window_taps import transpose
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Index, Value
 from weft.ir.jaxpr import Equation, Literal
@@ -50,24 +50,24 @@ def emit_window(fusion: Fusion) -> Emission:
     if any(0 in v.aval.shape for v in fusion.jaxpr.outvars):  # type: ignore[attr-defined]
         return fusion.finish()
     if isinstance(hero.primitive, WindowReduction):
-        _emit_reduction(fusion, windows_of(hero, hero.invars[0]))
+        _emit_reduction(fusion, get_windows(hero, hero.invars[0]))
     else:
         CHOICES[hero.primitive](fusion, hero)
     return fusion.finish()
 
 
-def windows_of(hero: Any, operand: Any) -> list[Window]:
+def get_windows(hero: Any, operand: Any) -> list[Window]:
     """Return the windows over an operand of the hero."""
     params = {key: hero.params[key] for key in WINDOW_PARAMETERS if key in hero.params}
     return geometry(operand.aval.shape, **params)
 
 
-def sizes_of(windows: Sequence[Any]) -> list[int]:
+def window_sizes(windows: Sequence[Any]) -> list[int]:
     """Return the number of elements of a window along each dimension."""
     return [int(w.window) for w in windows]
 
 
-def counts_of(windows: Sequence[Any]) -> list[int]:
+def window_counts(windows: Sequence[Any]) -> list[int]:
     """Return the number of windows along each dimension."""
     return [int(w.count) for w in windows]
 
@@ -108,7 +108,7 @@ def _emit_reduction(fusion: Fusion, windows: list[Window]) -> None:
     source: int | None = None
     for i, stage in enumerate(stages):
         last = i == len(stages) - 1
-        target = None if last else fusion.new_scratch(wide, prod(counts_of(stage)))
+        target = None if last else fusion.new_scratch(wide, prod(window_counts(stage)))
         _reduce_stage(fusion, stage, source, target)
         source = target
 
@@ -124,8 +124,8 @@ def _stages(windows: list[Window], cost: int) -> list[list[Window]]:
         stage[axis] = windows[axis]
         shape[axis] = windows[axis].count
         stages.append(stage)
-    together = prod(counts_of(windows)) * prod(sizes_of(windows)) * cost
-    apart = sum(prod(counts_of(stage)) * (SEPARATED + prod(sizes_of(stage)) * cost) for stage in stages)
+    together = prod(window_counts(windows)) * prod(window_sizes(windows)) * cost
+    apart = sum(prod(window_counts(stage)) * (SEPARATED + prod(window_sizes(stage)) * cost) for stage in stages)
     return stages if len(stages) > 1 and 2 * together > 3 * apart else [windows]
 
 
@@ -142,7 +142,7 @@ def _reduce_stage(fusion: Fusion, windows: list[Window], source: int | None, tar
     # Adding -0 changes nothing; adding 0 changes -0.
     adds = primitive.operation == "add" and dtypes.kind(wide) in "fc"
     empty = k.constant(-np.zeros((), wide), wide) if adds else start
-    elements = prod(sizes_of(windows))
+    elements = prod(window_sizes(windows))
 
     def value_at(position: Sequence[Index], taken: Value | None) -> Value:
         if source is None:
@@ -162,7 +162,7 @@ def _reduce_stage(fusion: Fusion, windows: list[Window], source: int | None, tar
         if target is None:
             store_at(writer, at, k.scalars.convert(total, exact))
         else:
-            k.store(writer.scratch(target), row_major(counts_of(windows), at.index), total)
+            k.store(writer.scratch(target), row_major(window_counts(windows), at.index), total)
 
     visit(k, windows, writer.lanes, body)
 
@@ -170,7 +170,7 @@ def _reduce_stage(fusion: Fusion, windows: list[Window], source: int | None, tar
 # -------------------------------------------------------------------------------------------------------------- choice
 
 
-def keeps_of(k: KernelBuilder, hero: Any) -> Keeps:
+def get_keeps(k: KernelBuilder, hero: Any) -> Keeps:
     """Return the hero's predicate that decides whether the element chosen so far stays."""
     if hero.primitive is select_and_scatter:
         jaxpr = hero.params["select_jaxpr"]
@@ -229,7 +229,7 @@ def _emit_chosen(fusion: Fusion, windows: list[Window]) -> None:
         def payload_at(tap: Sequence[Index], taken: Value | None) -> Value:
             return element(writer, tangents, at.operand_index(tap), taken, zero)
 
-        _, payload = choose(writer, at, operand, keeps_of(k, hero), payload_at, k.constant(zero, zero.dtype))
+        _, payload = choose(writer, at, operand, get_keeps(k, hero), payload_at, k.constant(zero, zero.dtype))
         store_at(writer, at, payload)
 
     visit(k, windows, writer.lanes, body)
@@ -238,11 +238,11 @@ def _emit_chosen(fusion: Fusion, windows: list[Window]) -> None:
 # ------------------------------------------------------------------------------------------------ adding to the chosen
 
 
-def _emit_scattered(fusion: Fusion, windows: list[Window], source: Any, operand: Any, initial: Any = None) -> None:
+def _emit_scatter(fusion: Fusion, windows: list[Window], source: Any, operand: Any, initial: Any = None) -> None:
     """Scatter each source element to the index of the element that its window chose."""
     hero = fusion.hero
     assert hero is not None
-    sizes, counts = sizes_of(windows), counts_of(windows)
+    sizes, counts = window_sizes(windows), window_counts(windows)
     # Which element of its window each window chose: -1 for none.
     choice_dtype = dtypes.DTYPES["int8"] if prod(sizes) <= 127 else INDEX
     scratch = fusion.new_scratch(choice_dtype, prod(counts))
@@ -274,11 +274,11 @@ def _emit_scattered(fusion: Fusion, windows: list[Window], source: Any, operand:
         (total,) = reduce_taps(k, at, [start], lambda now, tap: step(now, tap, at))
         store_at(writer, at, k.scalars.convert(total, exact))
 
-    visit(k, [transposed(w) for w in windows], writer.lanes, body)
+    visit(k, [transpose(w) for w in windows], writer.lanes, body)
 
 
 def _write_choices(fusion: Fusion, windows: list[Window], operand: Any, scratch: int, choice_dtype: Any) -> None:
-    sizes, counts = sizes_of(windows), counts_of(windows)
+    sizes, counts = window_sizes(windows), window_counts(windows)
     writer = fusion.writer("window_choices")
     k = writer.k
 
@@ -286,24 +286,24 @@ def _write_choices(fusion: Fusion, windows: list[Window], operand: Any, scratch:
         def payload_at(tap: Sequence[Index], taken: Value | None) -> Value:
             return k.scalars.convert(k.position(row_major(sizes, at.elements(tap)), INDEX), choice_dtype)
 
-        _, choice = choose(writer, at, operand, keeps_of(k, fusion.hero), payload_at, k.constant(-1, choice_dtype))
+        _, choice = choose(writer, at, operand, get_keeps(k, fusion.hero), payload_at, k.constant(-1, choice_dtype))
         k.store(writer.scratch(scratch), row_major(counts, at.index), choice)
 
     visit(k, windows, writer.lanes, body)
 
 
 def _gather_add(fusion: Fusion, hero: Equation) -> None:
-    _emit_chosen(fusion, windows_of(hero, hero.invars[1]))
+    _emit_chosen(fusion, get_windows(hero, hero.invars[1]))
 
 
 def _scatter_add(fusion: Fusion, hero: Equation) -> None:
     source, operand = hero.invars
-    _emit_scattered(fusion, windows_of(hero, operand), source, operand)
+    _emit_scatter(fusion, get_windows(hero, operand), source, operand)
 
 
 def _scatter(fusion: Fusion, hero: Equation) -> None:
     operand, source, initial = hero.invars
-    _emit_scattered(fusion, windows_of(hero, operand), source, operand, initial)
+    _emit_scatter(fusion, get_windows(hero, operand), source, operand, initial)
 
 
 # Choices of one element in each window.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import prod
 
-from weft.compiler.emit.windows.window_taps import Taps, all_of, period_of, phases, running_phase
+from weft.compiler.emit.windows.window_taps import Taps, conjunction, count_phases, phases, running_phase
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Index, LoopKind, Value
 from weft.primitives.contraction.convolution_shapes import Window
@@ -48,7 +48,7 @@ class At:
         """Return whether a tap is an element of the operand, or None if it always is."""
         rows = zip(self.taps, self.phase_indices, tap, strict=True)
         checks = [taps.taken(k, q, t) for taps, q, t in rows]
-        return all_of(k, [check for check in checks if check is not None])
+        return conjunction(k, [check for check in checks if check is not None])
 
     def elements(self, tap: Sequence[Index]) -> list[Index]:
         """Return the index of a tap in the window along each dimension."""
@@ -76,26 +76,27 @@ class _Visit:
     ) -> None:
         self.k, self.windows, self.counts, self.width, self.body = k, windows, counts, width, body
         self.lanes = max((axis for axis, count in enumerate(counts) if count > 1), default=-1)
-        self.written = prod(map(period_of, windows)) <= PHASES
+        self.written = prod(map(count_phases, windows)) <= PHASES
 
     def dimension(self, taps: tuple[Taps, ...], indices: tuple[Index, ...], outermost: bool) -> None:
         """Emit the loops over the next dimension; `taps` and `indices` are those of the enclosing dimensions."""
         axis = len(taps)
         if axis == len(self.windows):
-            self.body(At([phase.narrowed(self.k, q) for phase, q in zip(taps, indices, strict=True)], indices))
+            self.body(At([phase.narrow(self.k, q) for phase, q in zip(taps, indices, strict=True)], indices))
             return
 
         def inner(phase: Taps, q: Index, outermost: bool = False) -> None:
             self.dimension((*taps, phase), (*indices, q), outermost)
 
-        if period_of(self.windows[axis]) > 1 and not self.written:
+        if count_phases(self.windows[axis]) > 1 and not self.written:
             self.loops_of_phases(axis, outermost, inner)
         else:
             self.phases_one_by_one(axis, outermost, inner)
 
     def loops_of_phases(self, axis: int, outermost: bool, inner: Callable[[Taps, Index], None]) -> None:
-        """Phases as a loop: around the one over lanes, since all lanes have one phase; else inside."""
-        k, window, count, period = self.k, self.windows[axis], self.counts[axis], period_of(self.windows[axis])
+        """Write phases as a loop: outside the loop over lanes along this axis, whose lanes then share one phase;
+        along other axes inside the loop over windows."""
+        k, window, count, period = self.k, self.windows[axis], self.counts[axis], count_phases(self.windows[axis])
         first = LoopKind.THREADS if outermost else LoopKind.SERIAL
         if axis == self.lanes:
             with k.loop(min(period, count), kind=first) as variable:
@@ -110,7 +111,7 @@ class _Visit:
                 inner(running_phase(k, window, Index.of(variable)), Index.of(q))
 
     def phases_one_by_one(self, axis: int, outermost: bool, inner: Callable[..., None]) -> None:
-        """Phases unrolled: each with a loop over lanes of its own, or all in the body of one loop."""
+        """Write phases unrolled: each with its own loop over lanes, or all in the body of one loop."""
         k, all_phases = self.k, phases(self.windows[axis])
         if axis == self.lanes:
             for phase in all_phases:
@@ -137,7 +138,7 @@ def reduce_taps(
     start: Sequence[Value],
     step: Callable[[Sequence[Value], Sequence[Index]], Sequence[Value]],
 ) -> Sequence[Value]:
-    """Go through the taps of a window in order, from `start`; `step` returns what the next tap starts from."""
+    """Visit the taps of a window in order, starting from `start`; `step` returns the values for the next tap."""
     written = at.count <= TAPS
 
     def inner(axis: int, now: Sequence[Value], tap: tuple[Index, ...]) -> Sequence[Value]:

@@ -68,14 +68,14 @@ class Taps:
             high += i.constant * stride if not i.terms else max(0, last)
         checks = [] if self.condition is None else [self.condition]
         if self.condition is not None:
-            checks.append(_compared(k, self.element(t), "lt", self.elements))
+            checks.append(_compare(k, self.element(t), "lt", self.elements))
         if low < 0:
-            checks.append(_compared(k, self.operand_index(q, t), "ge", 0))
+            checks.append(_compare(k, self.operand_index(q, t), "ge", 0))
         if high >= self.size:
-            checks.append(_compared(k, self.operand_index(q, t), "lt", self.size))
-        return all_of(k, checks)
+            checks.append(_compare(k, self.operand_index(q, t), "lt", self.size))
+        return conjunction(k, checks)
 
-    def narrowed(self, k: KernelBuilder, q: Index) -> Taps:
+    def narrow(self, k: KernelBuilder, q: Index) -> Taps:
         """Narrow the taps of window q to those that can be elements of the operand, if these are few: from the first
         that is not before it, as many as the operand has elements. Return the taps unchanged if that is no gain.
         """
@@ -83,11 +83,11 @@ class Taps:
         if self.count < NARROWED * max(room, 1):
             return self
 
-        def computed(op: str, x: Value, constant: int) -> Value:
+        def compute(op: str, x: Value, constant: int) -> Value:
             return k.compute(op, x, k.constant(constant, INT64))
 
-        before = computed("max", k.position(self.operand_index(q, Index()) * -1), 0)
-        skipped = Index.of(computed("div", computed("add", before, self.per_tap - 1), self.per_tap))
+        before = compute("max", k.position(self.operand_index(q, Index()) * -1), 0)
+        skipped = Index.of(compute("div", compute("add", before, self.per_tap - 1), self.per_tap))
         return replace(
             self,
             count=room,
@@ -99,11 +99,11 @@ class Taps:
         )
 
 
-def _compared(k: KernelBuilder, index: Index, op: str, bound: int) -> Value:
+def _compare(k: KernelBuilder, index: Index, op: str, bound: int) -> Value:
     return k.compute(op, k.position(index), k.constant(bound, INT64))
 
 
-def all_of(k: KernelBuilder, checks: list[Value]) -> Value | None:
+def conjunction(k: KernelBuilder, checks: list[Value]) -> Value | None:
     """Return the conjunction of conditions, or None for an empty list."""
     result: Value | None = None
     for check in checks:
@@ -111,7 +111,7 @@ def all_of(k: KernelBuilder, checks: list[Value]) -> Value | None:
     return result
 
 
-def period_of(window: Window) -> int:
+def count_phases(window: Window) -> int:
     """Return the number of phases."""
     return window.lhs_dilation // gcd(window.stride, window.lhs_dilation)
 
@@ -120,7 +120,7 @@ def phases(window: Window) -> list[Taps]:
     """Return the taps of each phase of the windows along one dimension."""
     count, dilation = _static(window.count), window.lhs_dilation
     wanted, low = _static(window.window), _static(window.low)
-    period = period_of(window)
+    period = count_phases(window)
     step = dilation // gcd(window.rhs_dilation, dilation)
     result = []
     for phase in range(min(period, count)):
@@ -152,21 +152,21 @@ def running_phase(k: KernelBuilder, window: Window, phase: Index) -> Taps:
     """Return the taps of a phase whose index is a loop variable, where there are too many phases to unroll."""
     count, dilation, stride = _static(window.count), window.lhs_dilation, window.stride
     wanted, low, rhs_dilation = _static(window.window), _static(window.low), window.rhs_dilation
-    period, common = period_of(window), gcd(rhs_dilation, dilation)
+    period, common = count_phases(window), gcd(rhs_dilation, dilation)
     step = dilation // common
 
-    def computed(op: str, x: Value, constant: int) -> Value:
+    def compute(op: str, x: Value, constant: int) -> Value:
         return k.compute(op, x, k.constant(constant, INT64))
 
     # The least r with (phase * stride - low + r * rhs_dilation) % dilation == 0, if there is one. A multiple of the
     # dilation is added so that all dividends are positive.
     above = (period * stride // dilation + 1 + abs(low) // dilation + 1) * dilation
-    missing = computed("rem", k.position(Index(low + above) - phase * stride), dilation)
-    condition = computed("eq", computed("rem", missing, common), 0)
+    missing = compute("rem", k.position(Index(low + above) - phase * stride), dilation)
+    condition = compute("eq", compute("rem", missing, common), 0)
     inverse = pow(rhs_dilation // common, -1, step) if step > 1 else 0
-    first = computed("rem", computed("mul", computed("div", missing, common), inverse), step)
+    first = compute("rem", compute("mul", compute("div", missing, common), inverse), step)
     shifted = k.position(phase * stride + Index.of(first) * rhs_dilation + (above - low))
-    base = Index.of(computed("div", shifted, dilation)) - above // dilation
+    base = Index.of(compute("div", shifted, dilation)) - above // dilation
     return Taps(
         size=_static(window.size),
         elements=wanted,
@@ -185,7 +185,7 @@ def running_phase(k: KernelBuilder, window: Window, phase: Index) -> Taps:
     )
 
 
-def transposed(window: Window) -> Window:
+def transpose(window: Window) -> Window:
     """Return the windows over windows: for each element of the operand, the windows that read it, in their order.
     Element r of such a window is the element `window - 1 - r` of the original window.
     """

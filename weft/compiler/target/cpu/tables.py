@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from weft.base.lazy import lazy
-from weft.compiler.emit.emitters import emitter_of
+from weft.compiler.emit.emitters import get_emitter
 from weft.compiler.target.library_call import LibraryCall
 from weft.compiler.target.tables import Tables
 from weft.compiler.target.target import Target
@@ -22,4 +22,4 @@ def _plan(equation: Equation, target: Target) -> LibraryCall:
     return planning.plan(equation)
 
 
-TABLES = Tables(emitter_of, _plan)
+TABLES = Tables(get_emitter, _plan)

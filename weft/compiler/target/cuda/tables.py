@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from weft.compiler.emit.emitters import emitter_of
+from weft.compiler.emit.emitters import get_emitter
 from weft.compiler.target.cuda.library.compose import compose
 from weft.compiler.target.cuda.library.planning import plan
 from weft.compiler.target.cuda.library.solvers import definition_for
 from weft.compiler.target.tables import Tables
 
-TABLES = Tables(emitter_of, plan, compose, definition_for)
+TABLES = Tables(get_emitter, plan, compose, definition_for)

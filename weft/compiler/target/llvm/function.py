@@ -230,7 +230,7 @@ class Function(Atomics):
         return Value(name, ptr)
 
     def room(self, type: Type, count: Value, align: int = 64) -> Value:
-        """Room on the stack for as many elements as a value says, from here to the end of the function."""
+        """Allocate stack memory for a variable number of elements, valid until the function returns."""
         if count.type.kind != "int" or count.type.is_vector:
             self._fail("alloca", count, why="it needs a count of elements")
         return self._emit(f"alloca {type.text}, {count}, align {align}", ptr)
