@@ -8,8 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from weft.base.compile_options import get_compile_options
 from weft.compiler import compilation, compile, load, pipeline
 from weft.compiler.fuse import driver, verify
+from weft.compiler.partition import partition as partitioner
+from weft.compiler.partition.partition import Partitioned
 from weft.compiler.passes import hoist as passes_hoist
 from weft.compiler.program import interpreter
 from weft.compiler.program.ir import Program
@@ -27,15 +30,19 @@ AVX2 = of_flags(LINUX, "haswell", {"avx2": True})
 def compile_program(
     jaxpr: Jaxpr, donated: Sequence[bool] = (), target: Target | None = None, **options: Any
 ) -> compilation.Compilation:
-    return compile.compile_program(jaxpr, donated, target or host(), **options)
+    return compile.compile_program(jaxpr, donated, target or host(), get_compile_options(), **options)
 
 
 def compilation_of(jaxpr: Jaxpr, donated: Sequence[bool] = (), **options: Any) -> compilation.Compilation:
-    return load.compilation_of(jaxpr, donated, host(), **options)
+    return load.compilation_of(jaxpr, donated, host(), get_compile_options(), **options)
 
 
 def run_passes(jaxpr: Jaxpr, steps: Sequence[pipeline.Step] = pipeline.STEPS, **options: Any) -> Jaxpr:
-    return pipeline.run(jaxpr, host(), steps, **options)
+    return pipeline.run(jaxpr, host(), steps, get_compile_options(), **options)
+
+
+def partition(*args: Any, **named: Any) -> Partitioned:
+    return partitioner.partition(*args, **named, options=get_compile_options())
 
 
 def fuse(jaxpr: Jaxpr, limits: FusionLimits | None = None) -> Jaxpr:

@@ -15,6 +15,7 @@ import weft
 import weft.numpy as np
 from tests.compiler.running import MACHINES
 from weft import lax
+from weft.base.compile_options import get_compile_options
 from weft.base.settings import symbolic_sizes
 from weft.compiler import pipeline
 from weft.compiler.compile import compile_program
@@ -438,7 +439,9 @@ def test_code_for_symbolic_sizes_stays_in_its_memory(name: str, machine: str) ->
         staged = weft.jit(lambda x: function(x), dynamic={0: shape})._find((x,), {})[0]
         arrays = [onp.asarray(c) for c in (*staged.constants, x)]
         expected = Executable(compile_program(staged.jaxpr.plain(), (), target))(arrays)
-        executable = GuardedExecutable(compile_instance(staged.jaxpr, (), target, False), list(Edge)[n % 2])
+        executable = GuardedExecutable(
+            compile_instance(staged.jaxpr, (), target, get_compile_options(), False), list(Edge)[n % 2]
+        )
         assert bits(guarded.call(executable, arrays)) == bits(expected), size
 
 

@@ -13,6 +13,7 @@ import weft
 import weft.numpy as wnp
 from tests.compiler.host import compile_program, interpret
 from weft import errors, lax
+from weft.base.compile_options import get_compile_options
 from weft.compiler.passes.bounds import Bounds
 from weft.compiler.passes.flags import lasting_carries
 from weft.compiler.program.ir import Branch, Launch, Loop
@@ -166,8 +167,8 @@ def test_carries_that_propagate_nan() -> None:
         start = (0.0, 1.0, 0.0, 0.0)
         jaxpr = weft.make_jaxpr(lambda xs: lax.scan(body, start, xs))(wnp.arange(3.0))
         (loop,) = (e for e in jaxpr.eqns if e.primitive.name == "scan")
-        assert lasting_carries(loop) == {0, 1}
-        assert not lasting_carries(loop.replace(params={**loop.params, "length": 0}))
+        assert lasting_carries(loop, get_compile_options()) == {0, 1}
+        assert not lasting_carries(loop.replace(params={**loop.params, "length": 0}), get_compile_options())
 
 
 def test_a_flag_ends_a_while_loop_that_would_go_on() -> None:

@@ -13,10 +13,10 @@ import pytest
 import weft
 import weft.lax as lax
 import weft.numpy as np
+from tests.compiler.host import partition
 from tests.laws.test_partition import on_all_devices, split_wherever_possible, stacked
 from weft.base.settings import enable_checks
 from weft.compiler.partition.driver import prepare
-from weft.compiler.partition.partition import partition
 from weft.compiler.partition.rules import Dims
 from weft.ir.context import EVALUATION, active
 from weft.ir.interpreter import replay

@@ -13,12 +13,12 @@ import pytest
 import weft
 import weft.lax as lax
 import weft.numpy as np
+from tests.compiler.host import partition
 from tests.compiler.test_partition import check, kinds
 from weft.base.errors import CommunicationError, InternalError
 from weft.base.settings import enable_checks
 from weft.compiler.partition import halo as module
 from weft.compiler.partition.driver import prepare
-from weft.compiler.partition.partition import partition
 from weft.sharding.halo import Halo, Reach, halo_of, needs
 
 RANDOM = onp.random.RandomState(0)

@@ -11,9 +11,9 @@ import pytest
 import weft
 import weft.lax as lax
 import weft.numpy as np
+from tests.compiler.host import partition
 from weft.compiler.compile import compile_program
 from weft.compiler.partition.driver import prepare
-from weft.compiler.partition.partition import partition
 from weft.compiler.program.assign import assign
 from weft.compiler.program.ir import Communicate, Launch, Program, Start, Step, Wait
 from weft.compiler.program.overlap import overlap_collectives

@@ -12,10 +12,11 @@ import pytest
 import weft
 import weft.lax as lax
 import weft.numpy as np
+from tests.compiler.host import partition
 from tests.laws.parts import Sizes, inside, stacked
 from weft.base.settings import enable_checks
 from weft.compiler.partition.driver import prepare
-from weft.compiler.partition.partition import Partitioned, partition
+from weft.compiler.partition.partition import Partitioned
 from weft.compiler.partition.reshard import apply, reshard
 from weft.compiler.partition.rules import Dims
 from weft.ir.interpreter import replay

@@ -12,10 +12,11 @@ import pytest
 import weft
 import weft.lax as lax
 import weft.numpy as np
+from tests.compiler.host import partition
 from weft.base.errors import InternalError
 from weft.compiler.partition import reshard
 from weft.compiler.partition.driver import prepare
-from weft.compiler.partition.partition import Partitioned, partition
+from weft.compiler.partition.partition import Partitioned
 from weft.compiler.partition.rules import Dims
 from weft.compiler.partition.verify import verify_local
 from weft.ir.interpreter import literal

@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.compiler.host import partition
 from weft.base.settings import enable_checks
 from weft.compiler.partition.driver import prepare
-from weft.compiler.partition.partition import partition
 from weft.compiler.partition.rules import Dims
 from weft.compiler.passes.drop_dead import drop_dead
 from weft.compiler.passes.merge_equal import merge_equal

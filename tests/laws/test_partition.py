@@ -14,12 +14,13 @@ import numpy as np
 import pytest
 
 import weft
+from tests.compiler.host import partition
 from tests.laws.laws import assert_close, numbers
 from tests.laws.parts import Sizes, inside, stacked
 from tests.laws.samples import Case, concrete, every_sample
 from weft.base.settings import enable_checks
 from weft.compiler.partition.driver import prepare
-from weft.compiler.partition.partition import BodyPartitioner, Partitioned, partition
+from weft.compiler.partition.partition import BodyPartitioner, Partitioned
 from weft.compiler.partition.rules import Dims
 from weft.ir.context import EVALUATION, active
 from weft.ir.interpreter import replay

@@ -13,12 +13,13 @@ import pytest
 import weft
 import weft.lax as lax
 import weft.numpy as np_
+from tests.compiler.host import partition
 from tests.fuzz.checks import case_of
 from tests.fuzz.generator import NO_RULE, DrawError, generate
 from tests.fuzz.reference import TooLong
 from weft.base.settings import enable_checks
 from weft.compiler.partition.driver import prepare
-from weft.compiler.partition.partition import Partitioned, partition
+from weft.compiler.partition.partition import Partitioned
 from weft.compiler.partition.propagate import Propagation
 from weft.compiler.partition.rules import Dims
 from weft.ir.jaxpr import Jaxpr, Var

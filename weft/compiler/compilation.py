@@ -7,12 +7,12 @@ import threading
 from collections.abc import Callable
 from dataclasses import field
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from weft.base import dtypes
+from weft.base.compile_options import DEFAULT, CompileOptions
 from weft.base.dataclass import dataclass
 from weft.base.errors import InternalError
-from weft.base.settings import config
 from weft.compiler.program import stored
 from weft.compiler.program.ir import Program
 from weft.compiler.target.target import Target
@@ -55,12 +55,12 @@ class Compilation:
     donated: tuple[bool, ...]
     program: Program
     target: Target
+    options: CompileOptions = DEFAULT
     details: Details | None = None
     seconds: dict[str, float] = field(default_factory=dict)
     folder: pathlib.Path | None = None
     flagged: bool = False
     flat: Flat = Flat.NO
-    settings: tuple[Any, ...] = field(default_factory=config.key)
     key: str | None = None  # under which its steps are on disk
     # Compiles what came from disk after all, by the same rules from the same traced jaxpr, so to the same steps.
     recompile: Callable[[], Compilation] | None = None
@@ -82,7 +82,7 @@ class Compilation:
             if self.details is None:
                 if self.recompile is None:
                     raise InternalError(f"The program {self.program.name} was not compiled here.", stage="compile")
-                with config.as_of(self.settings):
+                with self.options.in_force():
                     compiled = self.recompile()
                 stored.complete(self.program, compiled.program)
                 self.seconds.update(compiled.seconds)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from weft.base.settings import config
+from weft.base.compile_options import DEFAULT, CompileOptions
 from weft.base.spans import measured
 from weft.compiler import dump, pipeline
 from weft.compiler.compilation import Compilation, Details, Tuner
@@ -22,6 +22,7 @@ def compile_program(
     jaxpr: Jaxpr,
     donated: Sequence[bool],
     target: Target,
+    options: CompileOptions = DEFAULT,
     flagged: bool = False,
     tune: Tuner | None = None,
     schedules: Mapping[str, str] | None = None,
@@ -36,7 +37,7 @@ def compile_program(
     folder = pipeline.dump_folder(jaxpr.name)
     with measured(seconds, "compile", "passes"):
         steps = pipeline.FLAGGED_STEPS if flagged else pipeline.ALL_STEPS
-        fused = pipeline.run(jaxpr, target, steps, log=stages, folder=folder)
+        fused = pipeline.run(jaxpr, target, steps, options, log=stages, folder=folder)
     if tune is not None:
         with measured(seconds, "compile", "tuning"):
             tune(fused, target)
@@ -44,9 +45,10 @@ def compile_program(
         program = build(fused, donated, target, Schedules(target, schedules), begin=begin)
     with measured(seconds, "compile", "memory"):
         program = assign(program)
-    if config.enable_checks:
+    if options.verifies:
         verify_program(program, target.memory_spaces)
     program.nanoseconds = estimate(program, target.kernel)
     if folder is not None:
         dump.write_program(folder, program, seconds)
-    return Compilation(jaxpr, tuple(donated), program, target, Details(fused, stages), seconds, folder, flagged)
+    details = Details(fused, stages)
+    return Compilation(jaxpr, tuple(donated), program, target, options, details, seconds, folder, flagged)

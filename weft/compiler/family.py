@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from weft.base.compile_options import CompileOptions, log_compilation
 from weft.base.errors import JaxprTypeError, ShapeMismatchError
-from weft.base.settings import config
 from weft.base.spans import measured
 from weft.compiler import pipeline
 from weft.compiler.compilation import Compilation, Details
@@ -28,17 +27,17 @@ from weft.ir.at_sizes import AtSizes, JaxprAtSizes, symbols_of_jaxpr
 from weft.ir.jaxpr import Equation, Jaxpr, subjaxprs
 from weft.primitives.families import Reduction
 
-logger = logging.getLogger("weft")
 
-
-def compile_instance(jaxpr: JaxprAtSizes, donated: Sequence[bool], target: Target, flagged: bool) -> Compilation:
+def compile_instance(
+    jaxpr: JaxprAtSizes, donated: Sequence[bool], target: Target, options: CompileOptions, flagged: bool
+) -> Compilation:
     """The Program of a jaxpr at sizes. The jaxpr with symbols goes through the passes once."""
     general, seconds = jaxpr.general, dict[str, float]()
     with measured(seconds, "compile", "passes"):
-        key = ("family", target, flagged, config.key())
-        stages, fused = general.memoize(key, lambda: _fused(general, target, flagged))
+        key = ("family", target, flagged, options)
+        stages, fused = general.memoize(key, lambda: _fused(general, target, options, flagged))
     if fused is None or fused.memoize("single", lambda: _reduces_single(fused))(jaxpr.sizes):
-        compilation = compile_program(jaxpr.plain(), donated, target, flagged)
+        compilation = compile_program(jaxpr.plain(), donated, target, options, flagged)
         compilation.traced = jaxpr
         return compilation
     with measured(seconds, "compile", "emit"):
@@ -55,12 +54,14 @@ def compile_instance(jaxpr: JaxprAtSizes, donated: Sequence[bool], target: Targe
         with measured(seconds, "compile", "memory"):
             program = assign(program)
         program.nanoseconds = estimate(program, target.kernel)
-    if config.enable_checks:
+    if options.verifies:
         verify_program(program, target.memory_spaces)
-    return Compilation(jaxpr, tuple(donated), program, target, details, seconds, flagged=flagged)
+    return Compilation(jaxpr, tuple(donated), program, target, options, details, seconds, flagged=flagged)
 
 
-def _fused(general: Jaxpr, target: Target, flagged: bool) -> tuple[list[pipeline.Stage], Jaxpr | None]:
+def _fused(
+    general: Jaxpr, target: Target, options: CompileOptions, flagged: bool
+) -> tuple[list[pipeline.Stage], Jaxpr | None]:
     """The stages and the fused jaxpr; None if a pass needs to know sizes: then each size has a program of its own. A
     reduction in pairs is written out for one, a long Fourier transform is split by its factors; and types that fit for
     the sizes that a trace was guarded for may not fit for all, where equal sizes cannot be written in one way (`x +
@@ -68,10 +69,9 @@ def _fused(general: Jaxpr, target: Target, flagged: bool) -> tuple[list[pipeline
     stages: list[pipeline.Stage] = []
     steps = pipeline.FLAGGED_STEPS if flagged else pipeline.ALL_STEPS
     try:
-        return stages, pipeline.run(general, target, steps, log=stages)
+        return stages, pipeline.run(general, target, steps, options, log=stages)
     except (InconclusiveDimensionError, JaxprTypeError, ShapeMismatchError) as error:
-        if config.log_compiles:
-            logger.warning("%s", f"{general.name or 'A program'} is compiled for each size: {error}")
+        log_compilation(f"{general.name or 'A program'} is compiled for each size: {error}")
         return stages, None
 
 

@@ -14,8 +14,8 @@ from dataclasses import replace
 import numpy as np
 
 from weft.base import dtypes
+from weft.base.compile_options import DEFAULT, CompileOptions
 from weft.base.errors import InternalError
-from weft.base.settings import config
 from weft.compiler.compilation import FLAT_LENGTH, FLAT_MOST, Compilation, Flat, with_length
 from weft.compiler.compile import compile_program
 from weft.compiler.kernel.ir import Buffer, Index, Kernel, Load, Loop, LoopKind, Statement, Store, Value, Variable
@@ -30,16 +30,16 @@ from weft.ir.jaxpr import Jaxpr
 MOST_VALUES = 4096
 
 
-def compile_flat(jaxpr: Jaxpr, target: Target, way: Flat) -> Compilation:
+def compile_flat(jaxpr: Jaxpr, target: Target, way: Flat, options: CompileOptions = DEFAULT) -> Compilation:
     """A jaxpr of elementwise operations on arrays of `FLAT_LENGTH` (or scalars), compiled for arrays of every length
     below `FLAT_MOST`. It has one more argument, the first: the length, an int64. Both ways share one kernel."""
     # One operation may be defined by many; they are to be one fusion however many they are, and however often a scalar
     # is read.
     fusion = replace(target.fusion, values=MOST_VALUES, sites=MOST_VALUES, repeated=MOST_VALUES)
-    compilation = compile_program(jaxpr, (), replace(target, fusion=fusion))
+    compilation = compile_program(jaxpr, (), replace(target, fusion=fusion), options)
     compilation.traced, compilation.flat = with_length(jaxpr), way
     compilation.program = assign(_of_any_length(compilation.program, grain=int(way is Flat.THREADS)))
-    if config.enable_checks:
+    if options.verifies:
         verify_program(compilation.program, target.memory_spaces)
     return compilation
 

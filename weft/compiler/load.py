@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from weft.base import events
+from weft.base.compile_options import DEFAULT, CompileOptions
 from weft.base.lazy import lazy
-from weft.base.settings import config
 from weft.base.spans import measured
 from weft.compiler import cache
 from weft.compiler.compilation import Compilation, Flat, Tuner, with_length
@@ -39,6 +39,7 @@ def compilation_of(
     jaxpr: Jaxpr,
     donated: Sequence[bool],
     target: Target,
+    options: CompileOptions = DEFAULT,
     flagged: bool = False,
     tune: Tuner | None = None,
     flat: Flat = Flat.NO,
@@ -48,17 +49,18 @@ def compilation_of(
     A flat one is for arrays of any length, which is its first argument (`compiler/flat.py`). `begin` is told of steps
     as they are built, if they are."""
     donated = tuple(donated)
-    if isinstance(jaxpr, JaxprAtSizes) and (config.debug_nans or config.debug_infs):
+    if isinstance(jaxpr, JaxprAtSizes) and options.debugs:
         jaxpr = jaxpr.plain()  # which value was the first is told by numbers
     if isinstance(jaxpr, JaxprAtSizes):
         # Its kernels are on disk, but not the program: that takes less to make than to read.
-        return family.compile_instance(jaxpr, donated, target, flagged)
+        return family.compile_instance(jaxpr, donated, target, options, flagged)
     seconds: dict[str, float] = {}
     key = None
-    if is_storing():
+    if is_storing(options):
         with measured(seconds, "compile", "fingerprint"):
             # Without measured contractions the Program may be another one.
-            key = _key(jaxpr, target, donated, flagged, tune is not None, *([] if flat is Flat.NO else [flat.value]))
+            kind = [] if flat is Flat.NO else [flat.value]
+            key = _key(jaxpr, target, options, donated, flagged, tune is not None, *kind)
     if key is not None:
         with measured(seconds, "compile", "program from disk"):
             program = stored_program(key, jaxpr.name)
@@ -67,10 +69,10 @@ def compilation_of(
         if program is not None:
             events.took(events.CACHE_RETRIEVAL, seconds["program from disk"], fun_name=jaxpr.name)
         if program is not None:
-            result = stored_compilation(jaxpr, donated, program, target, flagged, flat)
+            result = stored_compilation(jaxpr, donated, program, target, options, flagged, flat)
             result.seconds, result.key = seconds, key
             return result
-    result = _compile(jaxpr, donated, target, flagged, flat, tune, begin=begin)
+    result = _compile(jaxpr, donated, target, options, flagged, flat, tune, begin=begin)
     result.seconds = seconds | result.seconds
     if key is not None:
         with measured(result.seconds, "compile", "program to disk"):
@@ -78,9 +80,9 @@ def compilation_of(
     return result
 
 
-def is_storing() -> bool:
+def is_storing(options: CompileOptions) -> bool:
     """Whether what is compiled is stored on disk, and looked for there."""
-    return cache.folder() is not None and not config.enable_checks and not os.environ.get("WEFT_DUMP")
+    return cache.folder() is not None and not options.verifies and not os.environ.get("WEFT_DUMP")
 
 
 def stored_program(key: str, name: str) -> Program | None:
@@ -107,6 +109,7 @@ def stored_compilation(
     donated: Sequence[bool],
     program: Program,
     target: Target,
+    options: CompileOptions = DEFAULT,
     flagged: bool = False,
     flat: Flat = Flat.NO,
 ) -> Compilation:
@@ -114,15 +117,18 @@ def stored_compilation(
     inside."""
     traced = jaxpr if flat is Flat.NO else with_length(jaxpr)
     compile_again = functools.partial(
-        _compile, jaxpr, donated, target, flagged, flat, None, schedules=program.schedules
+        _compile, jaxpr, donated, target, options, flagged, flat, None, schedules=program.schedules
     )
-    return Compilation(traced, tuple(donated), program, target, flagged=flagged, flat=flat, recompile=compile_again)
+    return Compilation(
+        traced, tuple(donated), program, target, options, flagged=flagged, flat=flat, recompile=compile_again
+    )
 
 
 def _compile(
     jaxpr: Jaxpr,
     donated: Sequence[bool],
     target: Target,
+    options: CompileOptions,
     flagged: bool,
     flat: Flat,
     tune: Tuner | None,
@@ -130,13 +136,15 @@ def _compile(
     begin: Begin | None = None,
 ) -> Compilation:
     if flat is not Flat.NO:
-        return flat_programs.compile_flat(jaxpr, target, flat)
-    return compiler.compile_program(jaxpr, donated, target, flagged, tune, schedules, begin)
+        return flat_programs.compile_flat(jaxpr, target, flat, options)
+    return compiler.compile_program(jaxpr, donated, target, options, flagged, tune, schedules, begin)
 
 
-def compiled_again(jaxpr: Jaxpr, donated: Sequence[bool], target: Target, schedules: Mapping[str, str]) -> Compilation:
+def compiled_again(
+    jaxpr: Jaxpr, donated: Sequence[bool], target: Target, options: CompileOptions, schedules: Mapping[str, str]
+) -> Compilation:
     """A jaxpr whose steps are on disk compiled to the same steps."""
-    return _compile(jaxpr, donated, target, False, Flat.NO, None, schedules)
+    return _compile(jaxpr, donated, target, options, False, Flat.NO, None, schedules)
 
 
 def typed_compilation(
@@ -146,17 +154,18 @@ def typed_compilation(
     donated: Sequence[bool],
     program: Program,
     target: Target,
+    options: CompileOptions,
     recompile: Callable[[], Compilation],
 ) -> Compilation:
     """A program whose steps are known, and of the jaxpr only the types; `recompile` makes the rest when somebody looks
     inside."""
     traced = Jaxpr((), [Var(t) for t in args], [Var(t) for t in results], [], (), name)
-    return Compilation(traced, tuple(donated), program, target, recompile=recompile)
+    return Compilation(traced, tuple(donated), program, target, options, recompile=recompile)
 
 
-def _key(jaxpr: Jaxpr, target: Target, *options: Any) -> str | None:
+def _key(jaxpr: Jaxpr, target: Target, options: CompileOptions, *details: Any) -> str | None:
     """The name of the program on disk, or None if it cannot have one."""
-    meaning, settings = fingerprint(jaxpr), written(config.key())
+    meaning, settings = fingerprint(jaxpr), written(options.tracing)
     if meaning is None or settings is None:
         return None
-    return cache.program_key(f"{meaning} {settings} {options}", target)
+    return cache.program_key(f"{meaning} {settings} {details}", target)

@@ -1,7 +1,7 @@
 """The compiler, step by step: read this file first.
 
 Every step is a pure function from jaxpr to jaxpr. A `Spec` says in what form a jaxpr is between two steps; it is
-checked, with the types of every equation, where `enable_checks` is on. With `WEFT_DUMP=folder` in the environment each
+checked, with the types of every equation, if `CompileOptions.verifies`. With `WEFT_DUMP=folder` in the environment each
 jaxpr gets a folder in there, with one text a step (`05_canonicalize.txt`) and the time that it took; `dump` adds what
 comes after the passes.
 """
@@ -16,9 +16,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from weft.base.compile_options import DEFAULT, CompileOptions
 from weft.base.dataclass import dataclass
 from weft.base.errors import InternalError
-from weft.base.settings import config
 from weft.base.spans import span
 from weft.compiler.fuse.driver import fuse
 from weft.compiler.fuse.fusion import is_fusion
@@ -125,18 +125,24 @@ FUSED = Fused("fused", no_objection)
 
 @dataclass(frozen=True)
 class Step:
-    """A pass with the form that it needs and the form that it makes. One that is `for_target` takes the machine too."""
+    """Pass with the form that it needs and the form that it makes.
+
+    A pass that is `for_target` takes the machine too, one that is `for_options` takes the options of the compiler.
+    """
 
     function: Callable[..., Jaxpr]
     needs: Spec
     makes: Spec
     for_target: bool = False
+    for_options: bool = False
 
     @property
     def name(self) -> str:
         return self.function.__name__
 
-    def run(self, jaxpr: Jaxpr, target: Target) -> Jaxpr:
+    def run(self, jaxpr: Jaxpr, target: Target, options: CompileOptions = DEFAULT) -> Jaxpr:
+        if self.for_options:
+            return self.function(jaxpr, options)
         return self.function(jaxpr, target) if self.for_target else self.function(jaxpr)
 
 
@@ -145,7 +151,7 @@ ALL_STEPS = (
     Step(inline, needs=TRACED, makes=OPEN),  # calls opened
     Step(choose_platform, needs=OPEN, makes=OPEN, for_target=True),  # what depends on the kind of device alone
     Step(drop_dead, needs=OPEN, makes=OPEN),  # before the work grows
-    Step(insert_checks, needs=OPEN, makes=OPEN),  # traps, while operations are those that the user knows
+    Step(insert_checks, needs=OPEN, makes=OPEN, for_options=True),  # before operations of the user disappear
     Step(split_transforms, needs=OPEN, makes=OPEN),  # long Fourier transforms by short ones; they round otherwise
     Step(decompose, needs=OPEN, makes=PRIMITIVE),  # composites and random bits by other operations
     Step(define, needs=PRIMITIVE, makes=PRIMITIVE, for_target=True),  # by what the target's libraries have
@@ -188,14 +194,15 @@ def run(
     jaxpr: Jaxpr,
     target: Target,
     steps: Sequence[Step] = STEPS,
+    options: CompileOptions = DEFAULT,
     *,
     log: list[Stage] | None = None,
     check: bool | None = None,
     folder: pathlib.Path | None = None,
 ) -> Jaxpr:
-    """The jaxpr after all steps. `log` gets one stage a step; `check` (by default the setting `enable_checks`) checks
-    the form between them; their texts are written to `folder`, by default a new one where WEFT_DUMP says so."""
-    check = config.enable_checks if check is None else check
+    """The jaxpr after all steps. `log` gets one stage a step; `check` (by default `options.verifies`) checks the
+    form between them; their texts are written to `folder`, by default a new one where WEFT_DUMP says so."""
+    check = options.verifies if check is None else check
     folder = dump_folder(jaxpr.name) if folder is None else folder
     if folder is not None:
         (folder / "00_traced.txt").write_text(to_text(jaxpr, source=True) + "\n")
@@ -204,7 +211,7 @@ def run(
             step.needs.check(jaxpr, target)
         start = time.perf_counter()
         with span("compile", step.name):
-            after = step.run(jaxpr, target)
+            after = step.run(jaxpr, target, options)
         stage = Stage(step.name, time.perf_counter() - start, after is not jaxpr, after)
         if check:
             step.makes.check(after, target)

@@ -1,7 +1,8 @@
 """The active-trace context: which trace receives operations on this thread.
 
-It is the only implicit state in Weft; everything else is passed as an argument. It is in `ir` because a call of a
-primitive reads it; tracing, transformations and the runtime set it.
+It is in `ir` because a call of a primitive reads it; tracing, transformations and the runtime set it. Tracing and
+evaluation also read the settings of the thread (`base/state.py`); the compiler gets those that it depends on as a value
+(`base/compile_options.py`).
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ from weft.api.communication import Communication
 from weft.api.jit import jit
 from weft.base import tree
 from weft.base.arguments import described
+from weft.base.compile_options import get_compile_options
 from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.base.publish import suggest as _suggest
 from weft.base.settings import config
@@ -192,7 +193,7 @@ class Staged:
     def partition_for(self, in_dims: Sequence[Any], out_dims: Sequence[Any]) -> Partitioned:
         """Partition the function for arguments and results with these axes."""
         stored, outs = stored_arguments(self.whole, in_dims, out_dims, self.donated)
-        return partition(self.jaxpr, self.sizes, in_dims, outs, stored, self.names)
+        return partition(self.jaxpr, self.sizes, in_dims, outs, stored, self.names, options=get_compile_options())
 
     def plan(self, split: Partitioned, machine: Machine, started: float) -> Plan:
         """Plan a local jaxpr."""
@@ -204,7 +205,7 @@ class Staged:
             for flag, v in zip(self.donated or (False,) * len(split.jaxpr.invars), split.jaxpr.invars, strict=True)
         ]
         flags = (*[False] * more, *donated) if any(donated) else ()
-        compiled = compile_program(local, flags, execution_backend(CPU).target(CPU))
+        compiled = compile_program(local, flags, execution_backend(CPU).target(CPU), get_compile_options())
         compute, flops, accessed = estimate(compiled.fused, machine)
         if machine.kernels is not None:
             free = replace(machine, link=Link(math.inf, 0.0), links={})

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft.base import dtypes, events
+from weft.base.compile_options import CompileOptions, get_compile_options
 from weft.base.dataclass import dataclass
 from weft.base.forks import RenewedLock
 from weft.base.memo import Memo
@@ -46,24 +47,23 @@ def is_compiled(primitive: HigherOrder) -> bool:
     return primitive.staged_alone or isinstance(primitive, ControlFlow)
 
 
-def executable_of(jaxpr: Jaxpr, donated: tuple[bool, ...] = (), device: Device | None = None) -> Executable:
+def executable_of(
+    jaxpr: Jaxpr,
+    donated: tuple[bool, ...] = (),
+    device: Device | None = None,
+    options: CompileOptions | None = None,
+) -> Executable:
     """Compile a jaxpr for a device (default: the default one), or return the cached executable.
 
-    Devices of a platform share their code. `donated` has a flag for each argument, or is empty.
+    Devices of a platform share their code. `donated` has a flag for each argument, or is empty. The options of the
+    compiler are by default those of the settings.
     """
     device = device or default_device()
+    options = options or get_compile_options()
     donated = memory_taken(jaxpr, donated, device) if donated else ()
-    key = ("executable", device.platform, donated, *checks_key())
+    key = ("executable", device.platform, donated, options)
     with _lock.current:
-        return jaxpr.memoize(key, lambda: compile_with_checks(jaxpr, donated, device))
-
-
-def checks_key() -> tuple[bool, ...]:
-    """Return the settings that change the compiled code of a jaxpr.
-
-    Checks of indices are in the jaxpr already; those for nan and inf are not.
-    """
-    return config.enable_checks, config.checks == "all", config.debug_nans, config.debug_infs
+        return jaxpr.memoize(key, lambda: compile_with_checks(jaxpr, donated, options, device))
 
 
 def array_bytes(aval: ArrayType) -> int:
@@ -89,10 +89,10 @@ def memory_taken(jaxpr: Jaxpr, donated: tuple[bool, ...], device: Device) -> tup
 
 def flat_executable(jaxpr: Jaxpr, threads: bool, device: Device) -> Executable:
     """Compile a jaxpr of elementwise operations on arrays of `FLAT_LENGTH` for arrays of any length."""
-    way = "threads" if threads else "alone"
+    way, options = "threads" if threads else "alone", get_compile_options()
     with _lock.current:
-        key = ("flat", device.platform, way, config.enable_checks)
-        return jaxpr.memoize(key, lambda: compile_on_device(jaxpr, (), device, flat=way))
+        key = ("flat", device.platform, way, options)
+        return jaxpr.memoize(key, lambda: compile_on_device(jaxpr, (), device, options, flat=way))
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,9 @@ def compile_costs(jaxpr: Jaxpr) -> list[CompileCost]:
     return jaxpr.memoize("compile costs", list)
 
 
-def compile_with_checks(jaxpr: Jaxpr, donated: tuple[bool, ...], device: Device = CPU) -> Executable:
+def compile_with_checks(
+    jaxpr: Jaxpr, donated: tuple[bool, ...], options: CompileOptions, device: Device = CPU
+) -> Executable:
     """Compile a jaxpr for a device.
 
     With checks, all of them share one error flag if the program can be run again to find out which one failed: then its
@@ -135,27 +137,28 @@ def compile_with_checks(jaxpr: Jaxpr, donated: tuple[bool, ...], device: Device 
     plain = inspected(general.memoize("unplaced", lambda: drop_placements(general)), SingleDeviceSharding(device))
     if plain is not general:
         jaxpr = JaxprAtSizes(plain, jaxpr.sizes) if isinstance(jaxpr, JaxprAtSizes) else plain
-    if not can_flag(plain) or (any(donated) and writes_in_place(plain)):
-        return compile_on_device(jaxpr, donated, device)
+    if not can_flag(plain, options) or (any(donated) and writes_in_place(plain)):
+        return compile_on_device(jaxpr, donated, device, options)
 
     def with_traps() -> Executable:
         with _lock.current:
-            key = ("with traps", device.platform, config.key())
-            return jaxpr.memoize(key, lambda: compile_on_device(jaxpr, (), device))
+            key = ("with traps", device.platform, options)
+            return jaxpr.memoize(key, lambda: compile_on_device(jaxpr, (), device, options))
 
-    return compile_on_device(jaxpr, (), device, with_traps)
+    return compile_on_device(jaxpr, (), device, options, with_traps)
 
 
 def compile_on_device(
     jaxpr: Jaxpr,
     donated: tuple[bool, ...],
     device: Device,
+    options: CompileOptions,
     again: Callable[[], Executable] | None = None,
     flat: str = "no",
 ) -> Executable:
     """Compile a jaxpr by the execution backend of a device, which has these options, and record the cost."""
-    with span("compile", jaxpr.name):
-        executable = execution_backend(device).compile(jaxpr, donated, device, again, flat)
+    with span("compile", jaxpr.name), options.in_force():
+        executable = execution_backend(device).compile(jaxpr, donated, device, options, again, flat)
     record_compilation(jaxpr, CompileCost(executable.compilation.seconds, executable.compile_stats))
     if config.dump_ir_to:
         dump_jaxpr(jaxpr, pathlib.Path(config.dump_ir_to))

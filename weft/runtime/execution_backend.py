@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from weft.base.compile_options import CompileOptions
 from weft.ir.primitive import Primitive
 from weft.runtime.registry import Registry
 from weft.sharding.device import Device
@@ -93,6 +94,7 @@ class ExecutionBackend(Protocol):
         jaxpr: Jaxpr,
         donated: Sequence[bool],
         device: Device,
+        options: CompileOptions,
         again: Callable[[], Executable] | None = None,
         flat: str = "no",
     ) -> Executable:
@@ -109,6 +111,7 @@ class ExecutionBackend(Protocol):
         donated: Sequence[bool],
         sizes: Mapping[Any, int],
         devices: Sequence[Device],
+        options: CompileOptions,
         agreement: Any,
         compilation: Compilation | None = None,
     ) -> Callable[..., list[tuple[bytes, Any]]]:

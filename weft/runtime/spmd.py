@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft.base import collector
+from weft.base.compile_options import CompileOptions, get_compile_options
 from weft.base.dataclass import dataclass
 from weft.base.errors import ArgumentError
 from weft.base.lazy import lazy
@@ -26,7 +27,7 @@ from weft.ir.kinds import Resharding
 from weft.ir.types import ArrayType
 from weft.runtime.array import ConcreteArray, from_numpy, put
 from weft.runtime.device import Placement, placement_of
-from weft.runtime.execute import CompileCost, array_bytes, checks_key, record_compilation
+from weft.runtime.execute import CompileCost, array_bytes, record_compilation
 from weft.runtime.execution_backend import execution_backend
 from weft.runtime.held import HeldArray
 from weft.runtime.memory_backend import memory_backend
@@ -167,8 +168,9 @@ def partition_and_compile(
     names: Sequence[str],
 ) -> SpmdProgram:
     """Return the program of a jaxpr for a mesh, compiled once for each combination of shardings."""
-    key = ("spmd", mesh, tuple(in_dims), tuple(out_dims), donated, config.key(), checks_key())
-    return jaxpr.memoize(key, lambda: _partition_and_compile(jaxpr, mesh, in_dims, out_dims, donated, names))
+    options = get_compile_options()
+    key = ("spmd", mesh, tuple(in_dims), tuple(out_dims), donated, options)
+    return jaxpr.memoize(key, lambda: _partition_and_compile(jaxpr, mesh, in_dims, out_dims, donated, names, options))
 
 
 @collector.without_collection
@@ -179,6 +181,7 @@ def _partition_and_compile(
     out_dims: Sequence[Dims | None],
     donated: tuple[bool, ...],
     names: Sequence[str],
+    options: CompileOptions,
 ) -> SpmdProgram:
     sizes = part_sizes(mesh)
     stored, outs = stored_arguments(jaxpr, in_dims, out_dims, donated)
@@ -192,14 +195,16 @@ def _partition_and_compile(
             named_values = [*zip(args, jaxpr.in_avals, in_dims, strict=True)]
             named_values += [(f"result {i}", t, d) for i, (t, d) in enumerate(zip(jaxpr.out_avals, outs, strict=True))]
             check_parts(sizes, mesh, partition_verifier.manual_axes(global_jaxpr), named_values)
-        return partitioner.partition(global_jaxpr, sizes, in_dims, outs, stored, names, evenly=shares is not None)
+        return partitioner.partition(global_jaxpr, sizes, in_dims, outs, stored, names, shares is not None, options)
 
     devices = mesh.device_tuple
     backend, takes_donated = execution_backend(devices[0]), memory_backend(devices[0]).takes_donated
     target = backend.target(first_here(devices))
-    key = stored_partitions.partition_key(jaxpr, mesh, in_dims, out_dims, donated, target) if shares is None else None
+    key = None
+    if shares is None:
+        key = stored_partitions.partition_key(jaxpr, mesh, in_dims, out_dims, donated, target, options)
     if key is not None:
-        program = _from_disk(jaxpr, mesh, key, partitioned)
+        program = _from_disk(jaxpr, mesh, key, options, partitioned)
         if program is not None:
             return _recorded(jaxpr, program, args)
     result = partitioned()
@@ -216,7 +221,7 @@ def _partition_and_compile(
     if mesh.is_multi_process:
         agreement = Agreement(result.jaxpr, mesh, in_shardings, out_shardings, taken)
     if shares is None:
-        executable: Any = backend.compile_for_devices(result.jaxpr, taken, sizes, devices, agreement)
+        executable: Any = backend.compile_for_devices(result.jaxpr, taken, sizes, devices, options, agreement)
         steps = executable.executable.compilation.key
         if key is not None and steps is not None:
             types = tuple(local), tuple(result.jaxpr.out_avals)
@@ -233,7 +238,7 @@ def _partition_and_compile(
             shares.cut(t, d, f"result {i}")
             for i, (t, d) in enumerate(zip(result.jaxpr.out_avals, result.out_dims, strict=True))
         ]
-        parts = backend.compile_for_devices(result.jaxpr, taken, sizes, shares.devices, agreement)
+        parts = backend.compile_for_devices(result.jaxpr, taken, sizes, shares.devices, options, agreement)
         executable = backend.share_among_devices(parts, shares.owners, cuts, outs_cut)
     return _recorded(jaxpr, _program(jaxpr, mesh, in_shardings, out_shardings, executable, taken, partitioned), args)
 
@@ -268,15 +273,17 @@ def _program(
     )
 
 
-def _from_disk(jaxpr: Jaxpr, mesh: Mesh, key: str, partitioned: Callable[[], Any]) -> SpmdProgram | None:
+def _from_disk(
+    jaxpr: Jaxpr, mesh: Mesh, key: str, options: CompileOptions, partitioned: Callable[[], Any]
+) -> SpmdProgram | None:
     """Load the program that another process has stored, or return None."""
     backend = execution_backend(mesh.device_tuple[0])
-    read = stored_partitions.read(key, jaxpr.name, backend.target(mesh.device_tuple[0]), partitioned)
+    read = stored_partitions.read(key, jaxpr.name, backend.target(mesh.device_tuple[0]), options, partitioned)
     if read is None:
         return None
     found, local, compilation = read
     sizes = dict(mesh.shape)
-    executable = backend.compile_for_devices(local, found.taken, sizes, mesh.device_tuple, None, compilation)
+    executable = backend.compile_for_devices(local, found.taken, sizes, mesh.device_tuple, options, None, compilation)
     in_shardings = tuple(named_sharding(mesh, dims) for dims in found.in_dims)
     out_shardings = tuple(named_sharding(mesh, dims) for dims in found.out_dims)
     return _program(jaxpr, mesh, in_shardings, out_shardings, executable, found.taken, partitioned)

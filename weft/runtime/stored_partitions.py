@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from weft.base.settings import config
+from weft.base.compile_options import CompileOptions
 from weft.compiler import cache
 from weft.compiler.compilation import Compilation
 from weft.compiler.fingerprint import fingerprint, written
@@ -42,13 +42,19 @@ class StoredPartition(NamedTuple):
 
 
 def partition_key(
-    jaxpr: Jaxpr, mesh: Mesh, in_dims: Sequence[Any], out_dims: Sequence[Any], donated: Sequence[bool], target: Target
+    jaxpr: Jaxpr,
+    mesh: Mesh,
+    in_dims: Sequence[Any],
+    out_dims: Sequence[Any],
+    donated: Sequence[bool],
+    target: Target,
+    options: CompileOptions,
 ) -> str | None:
     """Return the key of the partition of a call on a mesh; None if it has none, or nothing is stored."""
-    if not is_storing() or mesh.is_multi_process:
+    if not is_storing(options) or mesh.is_multi_process:
         return None
     meaning = fingerprint(jaxpr)
-    rest = written((mesh, tuple(in_dims), tuple(out_dims), tuple(donated), config.key()))
+    rest = written((mesh, tuple(in_dims), tuple(out_dims), tuple(donated), options.tracing))
     if meaning is None or rest is None:
         return None
     return cache.program_key(f"partition {meaning} {rest}", target)
@@ -72,7 +78,7 @@ def load(key: str) -> StoredPartition | None:
 
 
 def read(
-    key: str, name: str, target: Target, partitioned: Callable[[], Any]
+    key: str, name: str, target: Target, options: CompileOptions, partitioned: Callable[[], Any]
 ) -> tuple[StoredPartition, Jaxpr, Compilation] | None:
     """Read the partition under a key; return it with a jaxpr of its types and constants, and its program.
 
@@ -85,9 +91,9 @@ def read(
     constants = [array_type(c.shape, c.dtype) for c in found.constants]
     flags = (*[False] * len(constants), *found.taken) if any(found.taken) else ()
     schedules = program.schedules
-    recompile = lambda: compiled_again(constants_to_arguments(partitioned().jaxpr), flags, target, schedules)
+    recompile = lambda: compiled_again(constants_to_arguments(partitioned().jaxpr), flags, target, options, schedules)
     types = [*constants, *found.in_types], found.out_types
-    compilation = typed_compilation(name, *types, flags, program, target, recompile)
+    compilation = typed_compilation(name, *types, flags, program, target, options, recompile)
     compilation.key = found.program
     constvars, invars, outvars = ([Var(t) for t in side] for side in (constants, found.in_types, found.out_types))
     return found, Jaxpr(constvars, invars, outvars, [], found.constants, name), compilation

@@ -18,14 +18,14 @@ from weft.sharding.halo import Halo, halo_of, needs
 MOST_MESSAGES = 32
 
 
-def fits(rule: ShardingRule, name: str, axes: Sequence[Any], sizes: Mapping[Any, int]) -> bool:
+def fits(rule: ShardingRule, name: str, axes: Sequence[Any], sizes: Mapping[Any, int], pads: bool) -> bool:
     """Return whether a factor with halos can be split over axes: each of its dimensions can, into no more shards than
     it has elements; all devices run the same program on what they receive; and they receive it from few others."""
     count = count_shards(axes, sizes)
     for halo in (halo_of(r, count) for r in rule.reach[name] if r is not None):
         if halo is None or len(halo.messages) > MOST_MESSAGES:
             return False
-    return all(size >= count and can_split(size, axes, sizes) for size in lengths(rule, name))
+    return all(size >= count and can_split(size, axes, sizes, pads) for size in lengths(rule, name))
 
 
 def lengths(rule: ShardingRule, name: str) -> set[int]:
@@ -61,29 +61,35 @@ def halo_traffic(
     return rounds, total
 
 
-def gather_reason(rule: ShardingRule, operand: int, dims: Dims, wanted: Dims, sizes: Mapping[Any, int]) -> str:
+def gather_reason(
+    rule: ShardingRule, operand: int, dims: Dims, wanted: Dims, sizes: Mapping[Any, int], pads: bool
+) -> str:
     """Explain why an operand that is split along factors with halos is gathered for an operation."""
     for name, axes, left in zip(rule.names[operand], dims, wanted, strict=True):
         if len(axes) > len(left) and name is not None and name in rule.reach:
             count = count_shards(axes, sizes)
             for size in sorted(lengths(rule, name)):
-                if size < count or not can_split(size, axes, sizes):
+                if size < count or not can_split(size, axes, sizes, pads):
                     return f": {size} element{'s'[: size != 1]} do not split into {count} parts"
             found = [halo_of(r, count) for r in rule.reach[name] if r is not None]
             if any(halo is None for halo in found):
                 return ": devices would compute different parts of their shards of the result"
-            if not fits(rule, name, axes, sizes):
+            if not fits(rule, name, axes, sizes, pads):
                 return ": devices would have to send to too many others"
             return ": the edges of its shards would take longer"
     return ""
 
 
 def check_halos(
-    equation: Equation, rule: ShardingRule, chosen: Mapping[str, tuple[Any, ...]], sizes: Mapping[Any, int]
+    equation: Equation,
+    rule: ShardingRule,
+    chosen: Mapping[str, tuple[Any, ...]],
+    sizes: Mapping[Any, int],
+    pads: bool,
 ) -> None:
     """Raise unless each device has or receives every element that it reads, where it reads it."""
     for name, axes in chosen.items():
-        if axes and name in rule.reach and not fits(rule, name, axes, sizes):
+        if axes and name in rule.reach and not fits(rule, name, axes, sizes, pads):
             fail(f"It cannot be split along {name} over {axes}: {rule.reach[name]}.", equation)
     for i, d, halo in halos(rule, chosen, sizes):
         messages = {m.distance: m for m in halo.messages}

@@ -12,8 +12,8 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
+from weft.base.compile_options import DEFAULT, CompileOptions
 from weft.base.dataclass import dataclass
-from weft.base.settings import config
 from weft.compiler.partition import carries
 from weft.compiler.partition.carries import can_defer
 from weft.compiler.partition.halo import check_halos, fits, gather_reason, halo_traffic
@@ -81,6 +81,7 @@ def partition(
     stored: Sequence[bool] = (),
     names: Sequence[str] = (),
     evenly: bool = False,
+    options: CompileOptions = DEFAULT,
 ) -> Partitioned:
     """Partition a jaxpr without calls over a mesh.
 
@@ -92,8 +93,9 @@ def partition(
         stored: which arguments are split only to save memory, so that their shardings propagate last.
         names: names of the arguments, for explanations.
         evenly: whether shardings that propagation chooses for arguments and results must be even.
+        options: the options of the compiler; shards have no padding if all elements are checked.
     """
-    shardings = Propagation(jaxpr, sizes)
+    shardings = Propagation(jaxpr, sizes, pads=not options.tests_values)
     for i, (v, dims) in enumerate(zip(jaxpr.invars, in_dims, strict=True)):
         if dims is not None:
             shardings.fix(v, dims, stored=i < len(stored) and stored[i])
@@ -104,7 +106,7 @@ def partition(
             shardings.fix(result, dims, stored=bool(stored), said="result")
     fix_constraints(shardings, jaxpr)
     shardings.run()
-    if config.enable_checks:
+    if options.verifies:
         for v, own in shardings.dims.items():
             check_axes(v, own, (), sizes)
     ends = drop_uneven if evenly else lambda aval, dims, sizes: dims
@@ -113,8 +115,9 @@ def partition(
     split: list[Dims] = []
 
     def local(*args: Any) -> list[Any]:
-        partitioner = BodyPartitioner(shardings, sizes, log)
-        args = tuple(clear_ends(x, v.aval, dims, sizes) for x, v, dims in zip(args, jaxpr.invars, found, strict=True))
+        partitioner = BodyPartitioner(shardings, sizes, log, verifies=options.verifies)
+        passed = zip(args, jaxpr.invars, found, strict=True)
+        args = tuple(clear_ends(x, v.aval, dims, sizes, shardings.pads) for x, v, dims in passed)
         partitioner.define(zip(jaxpr.invars, args, strict=True), found)
         partitioner.define(zip(jaxpr.constvars, jaxpr.consts, strict=True), [whole(v.aval) for v in jaxpr.constvars])
         partitioner.run(jaxpr)
@@ -126,7 +129,7 @@ def partition(
 
     types = [local_type(v.aval, dims, sizes) for v, dims in zip(jaxpr.invars, found, strict=True)]
     staged = stage_subjaxpr(local, types, name=jaxpr.name)
-    if config.enable_checks:
+    if options.verifies:
         verify_local(staged, found, split, jaxpr.out_avals, sizes, manual_axes(jaxpr), partial_sum_axes(jaxpr))
     return Partitioned(staged, found, split, log.communication, log.inspected)
 
@@ -148,7 +151,7 @@ def fix_constraints(shardings: Propagation, jaxpr: Jaxpr) -> None:
             own = rename_axes(dims_of(spec, get_rank(v.aval)), named.mesh.shape, shardings.sizes)
             if own is None:  # axes of another mesh that this mesh cannot express
                 continue
-            dims = splittable(v.aval, own, shardings.sizes)
+            dims = splittable(v.aval, own, shardings.sizes, shardings.pads)
             if any(e is UNCONSTRAINED for e in spec.partitions):
                 shardings.begin(v, dims, said="constraint")
             else:
@@ -199,7 +202,9 @@ class BodyPartitioner:
         log: Log,
         times: float = 1.0,
         manual: frozenset[Any] = frozenset(),
+        verifies: bool = False,
     ) -> None:
+        self.verifies = verifies
         self.shardings, self.sizes, self.log, self.times = shardings, sizes, log, times
         # Manual axes: along them the body is a program of one device already.
         self.manual = manual
@@ -248,10 +253,11 @@ class BodyPartitioner:
                     self.control(equation)
                 else:
                     self.operation(equation)
-                if config.enable_checks:
+                if self.verifies:
                     for v in equation.outvars:
                         unreduced = self.unreduced[v][0] if v in self.unreduced else ()
-                        check_value(v, self.at[v], unreduced, get_aval(self.values[v]), self.sizes, equation)
+                        local = get_aval(self.values[v])
+                        check_value(v, self.at[v], unreduced, local, self.sizes, equation, self.shardings.pads)
         finally:
             context.source, context.stack = source, stack
 
@@ -328,9 +334,9 @@ class BodyPartitioner:
         else:
             origin = self.unreduced[waiting[0]][1]
         chosen = self.choose(equation, rule, axes)
-        if config.enable_checks:
+        if self.verifies:
             check_operation(equation, rule, chosen, axes)
-            check_halos(equation, rule, chosen, self.sizes)
+            check_halos(equation, rule, chosen, self.sizes, self.shardings.pads)
         if axes:
             args = [
                 literal(a) if type(a) is Literal else self.partial_value(a, dims_for(names, chosen), equation)
@@ -356,8 +362,9 @@ class BodyPartitioner:
                 self.values[v] = self.apply_transfers(x, transfers, v, self.at[v], equation, reason)
             elif summed or axes:
                 self.unreduced[v] = ((*axes, *summed), origin)
-                if config.enable_checks:
-                    check_value(v, self.at[v], self.unreduced[v][0], get_aval(x), self.sizes, equation)
+                if self.verifies:
+                    unreduced = self.unreduced[v][0]
+                    check_value(v, self.at[v], unreduced, get_aval(x), self.sizes, equation, self.shardings.pads)
                 if not self.may_defer(v, (*axes, *summed)):
                     self.reduce(v)
 
@@ -387,7 +394,7 @@ class BodyPartitioner:
         if type(a) is Literal:
             return literal(a)
         reasons = (gather_reason, even_reason) if type(a) is Var else ()
-        notes = (why(rule, i, self.at[a], dims, self.sizes) for why in reasons)  # type: ignore[index]
+        notes = (why(rule, i, self.at[a], dims, self.sizes, self.shardings.pads) for why in reasons)  # type: ignore[index]
         note = next(filter(None, notes), rule.why_whole(i))
         return self.value(a, dims, equation, f"{operation(equation)} needs it", note)
 
@@ -506,10 +513,10 @@ class BodyPartitioner:
     def can_split(self, rule: ShardingRule, factor: str, axes: tuple[Any, ...]) -> bool:
         """Return whether a factor of an operation can be split over axes."""
         if factor in rule.reach:
-            return fits(rule, factor, axes, self.sizes)
+            return fits(rule, factor, axes, self.sizes, self.shardings.pads)
         size = rule.sizes[factor]
         return size % count_shards(axes, self.sizes) == 0 or (
-            factor not in rule.even and can_split(size, axes, self.sizes)
+            factor not in rule.even and can_split(size, axes, self.sizes, self.shardings.pads)
         )
 
     def cost(self, equation: Equation, rule: ShardingRule, chosen: Chosen) -> float:
@@ -553,7 +560,9 @@ class BodyPartitioner:
         """Inline the body of a `shard_map`, which is local along its manual axes already."""
         params = equation.params
         body: Jaxpr = params["jaxpr"]
-        inner = BodyPartitioner(self.shardings, self.sizes, self.log, self.times, self.manual | params["manual_axes"])
+        inner = BodyPartitioner(
+            self.shardings, self.sizes, self.log, self.times, self.manual | params["manual_axes"], self.verifies
+        )
         args, dims = [], []
         for a, v, spec in zip(equation.invars, body.invars, params["in_specs"], strict=True):
             manual = dims_of(spec, get_rank(v.aval))
@@ -641,7 +650,8 @@ class BodyPartitioner:
         log = Log(self.log.reasons)
         bodies, partitioners = [], []
         for b, (body, outs) in enumerate(zip(mapping.bodies, results, strict=True)):
-            inner = BodyPartitioner(self.shardings, self.sizes, log, self.times * iterations(equation), self.manual)
+            times = self.times * iterations(equation)
+            inner = BodyPartitioner(self.shardings, self.sizes, log, times, self.manual, self.verifies)
             for (own, argument, result), total in waiting.items():
                 if own == b:
                     inner.unreduced[body.invars[argument]] = total

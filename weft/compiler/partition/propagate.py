@@ -48,8 +48,8 @@ class Propagation:
     """The sharding of every value of a jaxpr, propagated from some. `stored` has the values that are only stored split:
     these propagate last."""
 
-    def __init__(self, jaxpr: Jaxpr, sizes: Mapping[Any, int]) -> None:
-        self.jaxpr, self.sizes = jaxpr, sizes
+    def __init__(self, jaxpr: Jaxpr, sizes: Mapping[Any, int], pads: bool = True) -> None:
+        self.jaxpr, self.sizes, self.pads = jaxpr, sizes, pads
         # Memoized because a search over shardings propagates many times over one jaxpr.
         found: Relations = jaxpr.memoize("sharding relations", lambda: Relations(jaxpr))
         self.rules, self.relations, self._values, self._users = found.rules, found.all, found.values, found.users
@@ -131,10 +131,10 @@ class Propagation:
                 axes = tuple(a for a in theirs if a in axes) if set(axes) <= set(theirs) else axes
             size = relation.rule.sizes[name]
             if name in relation.rule.reach:
-                if not fits(relation.rule, name, axes, self.sizes):
+                if not fits(relation.rule, name, axes, self.sizes, self.pads):
                     continue
             elif size % count_shards(axes, self.sizes) and (
-                name in relation.rule.even or size != shape[d] or not can_split(size, axes, self.sizes)
+                name in relation.rule.even or size != shape[d] or not can_split(size, axes, self.sizes, self.pads)
             ):
                 continue
             self.dims[v] = (*dims[:d], axes, *dims[d + 1 :])

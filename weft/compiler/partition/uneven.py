@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from weft.base import dtypes
-from weft.base.settings import config
 from weft.compiler.partition.rules import Dims, ShardingRule, count_shards
 from weft.ir.parts import Parts
 from weft.ir.types import ArrayType
@@ -35,21 +34,14 @@ REDUCTIONS: Mapping[str, Any] = {
 }
 
 
-def may_split_unevenly() -> bool:
-    """Return whether shards may have undefined elements: not if all elements are checked for NaN or infinity."""
-    return config.checks != "all" and not config.debug_nans and not config.debug_infs
+def can_split(size: Any, axes: Sequence[Any], sizes: Mapping[Any, int], pads: bool) -> bool:
+    """Return whether a dimension of this size can be split over axes. `pads`: shards may have undefined elements."""
+    return pads or size % count_shards(axes, sizes) == 0
 
 
-def can_split(size: Any, axes: Sequence[Any], sizes: Mapping[Any, int]) -> bool:
-    """Return whether a dimension of this size can be split over axes."""
-    return size % count_shards(axes, sizes) == 0 or may_split_unevenly()
-
-
-def splittable(aval: Any, dims: Dims, sizes: Mapping[Any, int]) -> Dims:
+def splittable(aval: Any, dims: Dims, sizes: Mapping[Any, int], pads: bool) -> Dims:
     """Return `dims` with the dimensions replicated that cannot be split so."""
-    if not isinstance(aval, ArrayType):
-        return dims
-    return tuple(axes if can_split(size, axes, sizes) else () for size, axes in zip(aval.shape, dims, strict=True))
+    return dims if pads else drop_uneven(aval, dims, sizes)
 
 
 def drop_uneven(aval: Any, dims: Dims, sizes: Mapping[Any, int]) -> Dims:
@@ -70,19 +62,21 @@ def within_manual(aval: Any, manual: Dims, own: Dims, sizes: Mapping[Any, int]) 
     )
 
 
-def even_reason(rule: ShardingRule, operand: int, dims: Dims, wanted: Dims, sizes: Mapping[Any, int]) -> str:
+def even_reason(
+    rule: ShardingRule, operand: int, dims: Dims, wanted: Dims, sizes: Mapping[Any, int], pads: bool
+) -> str:
     """Explain why an operand that is split unevenly, as `dims`, is gathered for an operation that reads `wanted`."""
     for name, axes, left in zip(rule.names[operand], dims, wanted, strict=True):
         size, count = rule.sizes.get(name or "", 0), count_shards(axes, sizes)
-        if len(axes) > len(left) and size % count and (name in rule.even or not may_split_unevenly()):
-            checked = "" if may_split_unevenly() else ", and all elements are checked"
+        if len(axes) > len(left) and size % count and (name in rule.even or not pads):
+            checked = "" if pads else ", and all elements are checked"
             return f": {size} element{'s'[: size != 1]} do not split evenly into {count} parts{checked}"
     return ""
 
 
-def clear_ends(x: Any, aval: Any, dims: Dims, sizes: Mapping[Any, int]) -> Any:
+def clear_ends(x: Any, aval: Any, dims: Dims, sizes: Mapping[Any, int], pads: bool) -> Any:
     """Replace the padding of an argument by zeros, if all elements are checked."""
-    if may_split_unevenly() or not isinstance(aval, ArrayType) or dtypes.kind(aval.dtype) not in "fc":
+    if pads or not isinstance(aval, ArrayType) or dtypes.kind(aval.dtype) not in "fc":
         return x
     for d, (size, axes) in enumerate(zip(aval.shape, dims, strict=True)):
         if size % count_shards(axes, sizes):

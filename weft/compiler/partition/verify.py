@@ -47,7 +47,13 @@ def check_axes(
 
 
 def check_value(
-    v: Var, dims: Dims, unreduced: Sequence[Any], local: Any, sizes: Mapping[Any, int], equation: Equation | None
+    v: Var,
+    dims: Dims,
+    unreduced: Sequence[Any],
+    local: Any,
+    sizes: Mapping[Any, int],
+    equation: Equation | None,
+    pads: bool = True,
 ) -> None:
     """Raise unless a value is split in one dimension along each axis, or unreduced, or neither, and its local value has
     the shape of a shard."""
@@ -55,7 +61,7 @@ def check_value(
         return
     check_axes(v, dims, unreduced, sizes, equation)
     for size, axes in zip(v.aval.shape, dims, strict=True):
-        if not can_split(size, axes, sizes):
+        if not can_split(size, axes, sizes, pads):
             fail(f"{v.aval.short()} cannot be split evenly: {dims}.", equation)
     expected = local_shape(v.aval.shape, dims, sizes)
     if local.shape != expected or local.dtype != v.aval.dtype:

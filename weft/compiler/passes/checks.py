@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from weft.base import dtypes
-from weft.base.settings import config
+from weft.base.compile_options import CompileOptions
 from weft.compiler.passes.bounds import Bounds
 from weft.compiler.rewrite import make_literal, map_bodies, new_equation
 from weft.indexing.ranges import Range
 from weft.ir.higher_order import ControlFlow
 from weft.ir.interpreter import run
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Var, subjaxprs
-from weft.ir.nans import allows_nans, can_be, checks_for_nans
+from weft.ir.nans import allows_nans, can_be
 from weft.ir.parameters import params_key
 from weft.ir.primitive import Params, lookup
 from weft.primitives.control.check import CHECK, CheckedValue, Flags, MappedAxis, check, split_operands, without_checks
@@ -27,27 +27,26 @@ _TRAP = lookup("trap")
 NOWHERE = Equation([], [], _TRAP, {})
 
 
-def insert_checks(jaxpr: Jaxpr) -> Jaxpr:
-    """Replace each check by a trap, and test the results of operations for NaN and infinity if the settings ask for it.
+def insert_checks(jaxpr: Jaxpr, options: CompileOptions) -> Jaxpr:
+    """Replace each check by a trap, and test the results of operations for NaN and infinity if the options ask for it.
 
     Needs: no calls. Keeps: its form, and all results.
     """
-    return check_results(with_traps(jaxpr))
+    return check_results(with_traps(jaxpr, options), options)
 
 
-def with_traps(jaxpr: Jaxpr) -> Jaxpr:
+def with_traps(jaxpr: Jaxpr, options: CompileOptions) -> Jaxpr:
     """Return the jaxpr with traps after its operations, and in its loops and branches."""
-    return jaxpr.memoize(("with_traps", config.key()), lambda: _with_traps(jaxpr))
+    return jaxpr.memoize(("with_traps", options), lambda: _with_traps(jaxpr, options))
 
 
-def _with_traps(jaxpr: Jaxpr) -> Jaxpr:
-    nans = checks_for_nans()
-    before = [inside(e) for e in jaxpr.eqns]
+def _with_traps(jaxpr: Jaxpr, options: CompileOptions) -> Jaxpr:
+    before = [inside(e, options) for e in jaxpr.eqns]
     unchanged = all(a is b for a, b in zip(before, jaxpr.eqns, strict=True))
-    if unchanged and not nans and not any(e.primitive is check for e in before):
+    if unchanged and not options.tests_values and not any(e.primitive is check for e in before):
         return jaxpr
     writer = Writer()
-    collector = Collector(writer)
+    collector = Collector(writer, options)
     for equation in before:
         if equation.primitive is check:
             writer.add_trap(equation)
@@ -55,17 +54,17 @@ def _with_traps(jaxpr: Jaxpr) -> Jaxpr:
         if equation.effects or isinstance(equation.primitive, ControlFlow):
             collector.flush()  # so that errors are raised before later effects
         writer.keep(equation)
-        if nans:
+        if options.tests_values:
             collector.enter(equation)
     collector.flush()
     return jaxpr.replace(eqns=writer.equations)
 
 
-def inside(equation: Equation) -> Equation:
+def inside(equation: Equation, options: CompileOptions) -> Equation:
     """Return an equation with traps in its loop bodies and branches. Other sub-jaxprs, such as the combiner of a
     reduction, are parts of kernels, which cannot stop a program: they lose their checks."""
     if isinstance(equation.primitive, ControlFlow):
-        return map_bodies(equation, with_traps)
+        return map_bodies(equation, lambda jaxpr: with_traps(jaxpr, options))
     if any(CHECK in p.effects for p in subjaxprs(equation.params)):
         return without_checks(equation)
     return equation
@@ -118,9 +117,9 @@ def make_recipe(values: Sequence[Atom], defined: Mapping[Any, Equation]) -> Reci
     return Recipe(Jaxpr((), operands, values, equations, (), "recipe"), operands)
 
 
-def check_results(jaxpr: Jaxpr) -> Jaxpr:
-    """Test the results of a whole jaxpr for NaN and infinity as the settings ask for it, whatever computed them."""
-    kinds = [kind for kind, wanted in (("nan", config.debug_nans), ("inf", config.debug_infs)) if wanted]
+def check_results(jaxpr: Jaxpr, options: CompileOptions) -> Jaxpr:
+    """Test the results of a whole jaxpr for NaN and infinity as the options ask for it, whatever computed them."""
+    kinds = [kind for kind, wanted in (("nan", options.debug_nans), ("inf", options.debug_infs)) if wanted]
     if not kinds:
         return jaxpr
     writer = Writer()
@@ -128,25 +127,25 @@ def check_results(jaxpr: Jaxpr) -> Jaxpr:
     definitions: dict[Any, Equation] = {v: e for e in jaxpr.eqns for v in e.outvars}
     for i, v in enumerate(jaxpr.outvars):
         equation = definitions.get(v)
-        tested = [] if equation is None else kinds_to_check(equation, v.aval)
+        tested = [] if equation is None else kinds_to_check(equation, v.aval, options)
         values = [Value(kind, v, "", i, equation) for kind in kinds if kind not in tested and can_be(kind, v.aval)]
         if values:
             writer.trap_nonfinite(values)
     return jaxpr if len(writer.equations) == len(jaxpr.eqns) else jaxpr.replace(eqns=writer.equations)
 
 
-def kinds_to_check(equation: Equation, aval: Any) -> list[str]:
+def kinds_to_check(equation: Equation, aval: Any, options: CompileOptions) -> list[str]:
     """Return which of "nan" and "inf" a result of an equation is tested for."""
     primitive = equation.primitive
     if isinstance(primitive, ControlFlow) or not equation.invars:
         return []
     introduced, kinds = primitive.introduced(equation.params), []
-    wanted = config.debug_nans or (
-        config.checks == "all" and "nan" in primitive.introduced(equation.params, intended=False)
+    wanted = options.debug_nans or (
+        options.checks_all and "nan" in primitive.introduced(equation.params, intended=False)
     )
     if "nan" in introduced and wanted and can_be("nan", aval):
         kinds.append("nan")
-    if "inf" in introduced and config.debug_infs and can_be("inf", aval):
+    if "inf" in introduced and options.debug_infs and can_be("inf", aval):
         kinds.append("inf")
     return kinds
 
@@ -177,8 +176,8 @@ class Collector:
     """Collects the values to test in groups that one reduction tests: values of one shape that a kernel can compute
     together, because no element of one depends on all elements of another."""
 
-    def __init__(self, writer: Writer) -> None:
-        self.writer = writer
+    def __init__(self, writer: Writer, options: CompileOptions) -> None:
+        self.writer, self.options = writer, options
         self.groups: dict[Any, list[Value]] = {}
         self.phases: dict[Any, int] = {}
         # By shape: the trailing axes that the jaxpr reduces in arrays of that shape. Kernels of whole rows (softmax and
@@ -200,7 +199,7 @@ class Collector:
             self.phases[v] = phase
             if silent:
                 continue
-            for kind in kinds_to_check(equation, v.aval):
+            for kind in kinds_to_check(equation, v.aval, self.options):
                 group = self.groups.setdefault((phase, v.aval.shape), [])  # type: ignore[attr-defined]
                 group.append(Value(kind, v, primitive.name, i, equation))
 

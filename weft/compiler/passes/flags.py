@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.base.settings import config
+from weft.base.compile_options import CompileOptions
 from weft.compiler.passes.checks import NOWHERE, Writer, kinds_to_check
 from weft.compiler.passes.index_checks import find_scatter_checks, passing_range
 from weft.compiler.patterns import carry, literal, loop
@@ -25,7 +25,7 @@ from weft.ir.flow import dtype_range
 from weft.ir.higher_order import ControlFlow
 from weft.ir.inline import Constants, collect_constants, copy_equations
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal, Var, subjaxprs
-from weft.ir.nans import allows_nans, can_be, checks_for_nans
+from weft.ir.nans import allows_nans, can_be
 from weft.ir.primitive import Params, lookup
 from weft.ir.rules.bindable import positions
 from weft.ir.types import array_type
@@ -46,9 +46,9 @@ LONGEST_CHAIN = 16
 COUNTER = loop("scan", update=(carry + literal("step")).in_any_order)
 
 
-def insert_flags(jaxpr: Jaxpr) -> Jaxpr:
+def insert_flags(jaxpr: Jaxpr, options: CompileOptions) -> Jaxpr:
     """Join all checks of a jaxpr, and its tests for NaN, in one trap. Needs: no calls. Keeps: its form."""
-    flagged = with_flag(jaxpr, (None,) * len(jaxpr.invars), outermost=True)
+    flagged = with_flag(jaxpr, (None,) * len(jaxpr.invars), options, outermost=True)
     if flagged is None:
         return unchecked(jaxpr)
     *results, flag = flagged.outvars
@@ -59,32 +59,39 @@ def insert_flags(jaxpr: Jaxpr) -> Jaxpr:
 
 
 def with_flag(
-    jaxpr: Jaxpr, ranges: Ranges, *, outermost: bool = False, shown: frozenset[int] = frozenset()
+    jaxpr: Jaxpr,
+    ranges: Ranges,
+    options: CompileOptions,
+    *,
+    outermost: bool = False,
+    shown: frozenset[int] = frozenset(),
 ) -> Jaxpr | None:
     """Return the jaxpr with one more result, whether a check in it failed; None if none can fail.
 
     Args:
         jaxpr: the program, or a body of one.
         ranges: the known ranges of its arguments.
+        options: the options of the compiler, which say what is tested.
         outermost: whether its results are those of the whole program.
         shown: indices of results that need no test for NaN, because the caller tests them.
     """
     return jaxpr.memoize(
-        ("with_flag", config.key(), ranges, outermost, shown),
-        lambda: _FlagInserter(jaxpr, ranges, outermost, shown).insert(),
+        ("with_flag", options, ranges, outermost, shown),
+        lambda: _FlagInserter(jaxpr, ranges, options, outermost, shown).insert(),
     )
 
 
-def values_to_test(jaxpr: Jaxpr, outermost: bool, shown: frozenset[int]) -> set[Any]:
+def values_to_test(jaxpr: Jaxpr, options: CompileOptions, outermost: bool, shown: frozenset[int]) -> set[Any]:
     """Return the values that must be tested for NaN: those whose NaNs need not propagate to another tested value."""
     wanted: set[Any] = set()
     shows: set[Any] = {jaxpr.outvars[n] for n in shown}  # a nan in these is found elsewhere
-    results = {v for v in jaxpr.outvars if type(v) is Var} if outermost and config.debug_nans else set()
+    results = {v for v in jaxpr.outvars if type(v) is Var} if outermost and options.debug_nans else set()
     for equation in reversed(jaxpr.eqns):
         silent = allows_nans(equation.stack)
-        lasting = lasting_carries(equation) if equation.primitive is scan else frozenset()
+        lasting = lasting_carries(equation, options) if equation.primitive is scan else frozenset()
         for i, v in enumerate(equation.outvars):
-            looked_at = (not silent and "nan" in kinds_to_check(equation, v.aval)) or v in results or i in lasting
+            is_tested = not silent and "nan" in kinds_to_check(equation, v.aval, options)
+            looked_at = is_tested or v in results or i in lasting
             if looked_at and v not in shows and can_be("nan", v.aval):
                 wanted.add(v)
             if not looked_at and v not in shows:
@@ -97,30 +104,30 @@ def values_to_test(jaxpr: Jaxpr, outermost: bool, shown: frozenset[int]) -> set[
     return wanted.union(arguments)
 
 
-def lasting_carries(loop: Equation) -> frozenset[int]:
+def lasting_carries(loop: Equation, options: CompileOptions) -> frozenset[int]:
     """Return the carries of a loop of at least one iteration that are tested and in which a NaN stays: one test after
     the last iteration is enough."""
     params = loop.params
     if type(params["length"]) is not int or params["length"] < 1:
         return frozenset()
     return params["jaxpr"].memoize(
-        ("lasting carries", config.key(), params["num_consts"], params["num_carry"]),
+        ("lasting carries", options, params["num_consts"], params["num_carry"]),
         lambda: frozenset(
-            n for n in range(params["num_carry"]) if _lasts(params["jaxpr"], params["num_consts"] + n, n)
+            n for n in range(params["num_carry"]) if _lasts(params["jaxpr"], params["num_consts"] + n, n, options)
         ),
     )
 
 
-def _lasts(body: Jaxpr, argument: int, result: int) -> bool:
+def _lasts(body: Jaxpr, argument: int, result: int, options: CompileOptions) -> bool:
     """Return whether a NaN in an argument of a body propagates to a result, which is tested."""
     before, after = body.invars[argument], body.outvars[result]
-    if not can_be("nan", before.aval) or not checks_for_nans():
+    if not can_be("nan", before.aval) or not options.tests_values:
         return False
     last_equation = next((e for e in body.eqns if after in e.outvars), None)
     if (
         last_equation is None
         or allows_nans(last_equation.stack)
-        or "nan" not in kinds_to_check(last_equation, after.aval)
+        or "nan" not in kinds_to_check(last_equation, after.aval, options)
     ):
         return False
     reached: set[Any] = {after}
@@ -139,17 +146,19 @@ def _nan_operands(equation: Equation) -> list[Atom]:
 class _FlagInserter:
     """Copies the equations of one jaxpr and adds those that compute its flag."""
 
-    def __init__(self, jaxpr: Jaxpr, ranges: Ranges, outermost: bool, shown: frozenset[int]) -> None:
-        self.jaxpr = jaxpr
+    def __init__(
+        self, jaxpr: Jaxpr, ranges: Ranges, options: CompileOptions, outermost: bool, shown: frozenset[int]
+    ) -> None:
+        self.jaxpr, self.options = jaxpr, options
         known = {v: r for v, r in zip(jaxpr.invars, ranges, strict=True) if r is not None}
         self.writer = Writer(known)
         self.flags: list[Atom] = []
         self.constants: Constants = collect_constants(jaxpr)
-        self.wanted = values_to_test(jaxpr, outermost, shown) if checks_for_nans() else set()
+        self.wanted = values_to_test(jaxpr, options, outermost, shown) if options.tests_values else set()
         # Checks that a scatter does itself, and the scatters for which one of these may fail.
         self.scatter_checks = find_scatter_checks(jaxpr) if any(e.primitive is check for e in jaxpr.eqns) else {}
         self.checking_scatters: set[Equation] = set()
-        self.results = set(jaxpr.outvars) if outermost and config.debug_nans else set()
+        self.results = set(jaxpr.outvars) if outermost and options.debug_nans else set()
         # By shape: the trailing axes that the jaxpr reduces in arrays of that shape, so that kernels of whole rows
         # (softmax and the like) can reduce the tests as well.
         self.rows: dict[Any, tuple[int, ...]] = {}
@@ -276,7 +285,7 @@ class _FlagInserter:
             *self.ranges(operands[first:]),
         )
         unflagged = self.without_checks_of_slices(equation)
-        body = with_flag(unflagged, known, shown=lasting_carries(equation))
+        body = with_flag(unflagged, known, self.options, shown=lasting_carries(equation, self.options))
         if body is None:
             self.keep_silent(equation)
             return
@@ -341,7 +350,7 @@ class _FlagInserter:
         params, operands = equation.params, equation.invars
         count = params["nconsts"]
         known: Ranges = (None, *self.ranges(operands[1 : 1 + count]), *[None] * (len(operands) - 1 - count))
-        body = with_flag(params["jaxpr"], known)
+        body = with_flag(params["jaxpr"], known, self.options)
         if body is None:
             self.keep_silent(equation)
             return
@@ -353,7 +362,7 @@ class _FlagInserter:
         """Copy a conditional with the flag of the branch that runs as a further result."""
         branches, operands = equation.params["branches"], equation.invars
         known = self.ranges(operands[1:])
-        flagged = [with_flag(branch, known) for branch in branches]
+        flagged = [with_flag(branch, known, self.options) for branch in branches]
         if all(branch is None for branch in flagged):
             self.keep_silent(equation)
             return
@@ -369,8 +378,8 @@ class _FlagInserter:
         params, operands = equation.params, equation.invars
         first, second = params["cond_nconsts"], params["cond_nconsts"] + params["body_nconsts"]
         unknown: Ranges = (None,) * (len(operands) - second)
-        body = with_flag(params["body_jaxpr"], (*self.ranges(operands[first:second]), *unknown))
-        condition = with_flag(params["cond_jaxpr"], (*self.ranges(operands[:first]), *unknown))
+        body = with_flag(params["body_jaxpr"], (*self.ranges(operands[first:second]), *unknown), self.options)
+        condition = with_flag(params["cond_jaxpr"], (*self.ranges(operands[:first]), *unknown), self.options)
         if body is None and condition is None:
             self.keep_silent(equation)
             return

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from weft.base import dtypes
+from weft.base.compile_options import CompileOptions
 from weft.base.errors import (
     FailedCheckError,
     IntegerDivisionError,
@@ -23,7 +24,6 @@ from weft.base.settings import config
 from weft.base.source import Location
 from weft.ir.context import EVALUATION, context, current_line, current_source
 from weft.ir.jaxpr import Equation, Jaxpr, subjaxprs
-from weft.ir.nans import checks_for_nans
 from weft.ir.primitive import Axis, Params, Primitive, primitive
 from weft.ir.types import ArrayType, Type, get_aval
 from weft.primitives.control.failures import Sites
@@ -146,13 +146,13 @@ def _bind(value: Any, params: Params) -> None:
         check(value, **params)
 
 
-def can_flag(jaxpr: Jaxpr) -> bool:
+def can_flag(jaxpr: Jaxpr, options: CompileOptions) -> bool:
     """Return whether a jaxpr may run with one flag for all its checks: it has checks and no other effects, so it can
     run a second time to find the failure. Infinities may vanish in later results, so checks for them test each
     value."""
-    if config.debug_infs or not jaxpr.effects <= _EFFECTS:
+    if options.debug_infs or not jaxpr.effects <= _EFFECTS:
         return False
-    return checks_for_nans() or CHECK in jaxpr.effects
+    return options.tests_values or CHECK in jaxpr.effects
 
 
 def writes_in_place(jaxpr: Jaxpr) -> bool:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft.base import collector, spans
+from weft.base.compile_options import DEFAULT, CompileOptions
 from weft.base.dataclass import dataclass
 from weft.base.errors import InternalError, OutOfMemoryError
 from weft.base.forks import held
@@ -428,8 +429,7 @@ class Executable:
     def _run_with_traps(self, arrays: Sequence[Any], placement: Placement) -> list[Any]:
         """Run again with traps to report the failed check. If none fails this time, the results are valid."""
         assert self.again is not None
-        with config.as_of(self.compilation.settings):
-            return self.again()(arrays, None, placement)
+        return self.again()(arrays, None, placement)
 
     def raise_(self, status: int) -> None:
         """Raise the error for a status of native code."""
@@ -553,6 +553,7 @@ def compile_executable(
     jaxpr: Jaxpr,
     donated: Sequence[bool],
     target: Target,
+    options: CompileOptions = DEFAULT,
     again: Callable[[], Executable] | None = None,
     flat: str = "no",
     scheduled: Callable[[Compilation], Compilation] | None = None,
@@ -568,7 +569,7 @@ def compile_executable(
     """
     tuner = tune if config.autotune_milliseconds else None
     ahead = Ahead(target, WORTH_MORE, devices)
-    compilation = compilation_of(jaxpr, donated, target, again is not None, tuner, Flat(flat), ahead.steps)
+    compilation = compilation_of(jaxpr, donated, target, options, again is not None, tuner, Flat(flat), ahead.steps)
     if scheduled is not None:
         compilation = scheduled(compilation)
     if meanwhile is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from weft.base.compile_options import CompileOptions
 from weft.base.lazy import lazy
 from weft.ir.primitive import Primitive
 from weft.primitives.elementwise.elementwise import Elementwise
@@ -69,12 +70,19 @@ class CpuExecutionBackend:
         jaxpr: Jaxpr,
         donated: Sequence[bool],
         device: Device,
+        options: CompileOptions,
         again: Callable[[], Any] | None = None,
         flat: str = "no",
     ) -> Executable:
         """Compile a jaxpr, whose constants are arguments."""
         return executable_module.compile_executable(
-            jaxpr, donated, self.target(device), again, flat, tune=lambda fused, target: tuning.tune(fused, target)
+            jaxpr,
+            donated,
+            self.target(device),
+            options,
+            again,
+            flat,
+            tune=lambda fused, target: tuning.tune(fused, target),
         )
 
     def compile_for_devices(
@@ -83,11 +91,13 @@ class CpuExecutionBackend:
         donated: Sequence[bool],
         sizes: Mapping[Any, int],
         devices: Sequence[Device],
+        options: CompileOptions,
         agreement: Any,
         compilation: Compilation | None = None,
     ) -> Callable[..., list[tuple[bytes, Any]]]:
         """Compile a per-device jaxpr for the devices of a mesh."""
-        return spmd.DevicesExecutable(jaxpr, donated, sizes, devices, self.target(devices[0]), agreement, compilation)
+        target = self.target(devices[0])
+        return spmd.DevicesExecutable(jaxpr, donated, sizes, devices, target, options, agreement, compilation)
 
     def share_among_devices(
         self, parts: Any, owners: Sequence[int], arguments: Sequence[Cut], results: Sequence[Cut]

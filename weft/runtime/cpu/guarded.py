@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from weft.base import dtypes
+from weft.base.compile_options import get_compile_options
 from weft.base.dataclass import dataclass
 from weft.compiler.compilation import Compilation
 from weft.compiler.compile import compile_program
@@ -155,7 +156,7 @@ def run(
     target: Target | None = None,
 ) -> list[Any]:
     """Run a program with guard pages around all of its memory; return the results as arrays in ordinary memory."""
-    executable = GuardedExecutable(compile_program(jaxpr, donated, target or host()), edge)
+    executable = GuardedExecutable(compile_program(jaxpr, donated, target or host(), get_compile_options()), edge)
     return call(executable, arrays, donated)
 
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from weft.base.compile_options import CompileOptions
 from weft.base.errors import JaxRuntimeError
 from weft.base.lazy import lazy
 from weft.base.memo import Memo
-from weft.base.settings import config
 from weft.compiler import cache
 from weft.compiler.compilation import Compilation
 from weft.compiler.fingerprint import written
@@ -69,6 +69,7 @@ class DevicesExecutable:
         sizes: Mapping[Any, int],
         devices: Sequence[Device],
         target: Any,
+        options: CompileOptions,
         agreement: Agreement | None = None,
         compilation: Compilation | None = None,
     ) -> None:
@@ -82,12 +83,19 @@ class DevicesExecutable:
         self.constants = [np.ascontiguousarray(np.asarray(getattr(c, "_value", c))) for c in jaxpr.consts]
         flags = (*[False] * len(jaxpr.consts), *donated) if any(donated) else ()
         overlaps = len(set(self.processes)) > 1
-        self.target, self.agreement = target, agreement
+        self.target, self.options, self.agreement = target, options, agreement
         if compilation is None:
             scheduled = self._scheduled if overlaps else None
             arguments = constants_to_arguments(jaxpr)
             self.executable = compile_executable(
-                arguments, flags, target, scheduled=scheduled, meanwhile=self._prepare, devices=self.count, tune=_tune
+                arguments,
+                flags,
+                target,
+                options,
+                scheduled=scheduled,
+                meanwhile=self._prepare,
+                devices=self.count,
+                tune=_tune,
             )
         else:
             self._prepare(compilation)
@@ -136,7 +144,7 @@ class DevicesExecutable:
         it.
         """
         types = tuple(a.aval for a in equation.invars)
-        key = (equation.primitive, types, params_key(equation.params), members, self.target, config.call_key())
+        key = (equation.primitive, types, params_key(equation.params), members, self.target, self.options)
         found = _group_programs.get(key)
         return found or _group_programs.keep(key, self._new_group_program(equation, members))
 
@@ -144,12 +152,12 @@ class DevicesExecutable:
         """Load the program of a collective from disk, or compile it."""
         target, name = self.target, f"{equation.primitive.name} of {members}"
         types = tuple(a.aval for a in equation.invars)
-        described = (equation.primitive, types, equation.params, members, config.key())
-        meaning = written(described) if is_storing() else None
+        described = (equation.primitive, types, equation.params, members, self.options.tracing)
+        meaning = written(described) if is_storing(self.options) else None
         key = None if meaning is None else cache.program_key(f"group {meaning}", target)
         program = None if key is None else stored_program(key, name)
         is_new = program is None
-        if program is None and not _debugs():
+        if program is None and not self.options.debugs:
             program = group_program(equation, members, target)
         if program is None:
             executable = self.compile_group(group_jaxpr(equation, members))
@@ -160,21 +168,25 @@ class DevicesExecutable:
 
             def recompile() -> Compilation:
                 jaxpr = group_jaxpr(equation, members)
-                return self._table(jaxpr) or compiled_again(jaxpr, (), target, schedules)
+                return self._table(jaxpr) or compiled_again(jaxpr, (), target, self.options, schedules)
 
-            executable = Executable(typed_compilation(name, args, results, (), program, target, recompile))
+            executable = Executable(
+                typed_compilation(name, args, results, (), program, target, self.options, recompile)
+            )
         if is_new and key is not None:
             store_program(key, executable.program)
         return executable
 
     def _table(self, jaxpr: Jaxpr) -> Compilation | None:
         """Return the program of a collective as a table of copies and additions; None if it needs kernels."""
-        return None if _debugs() else group_compilation(jaxpr, self.target)
+        return None if self.options.debugs else group_compilation(jaxpr, self.target)
 
     def compile_group(self, jaxpr: Jaxpr) -> Executable:
         """Compile the jaxpr of a collective."""
         found = self._table(jaxpr)
-        return compile_executable(jaxpr, (), self.target, tune=_tune) if found is None else Executable(found)
+        return (
+            compile_executable(jaxpr, (), self.target, self.options, tune=_tune) if found is None else Executable(found)
+        )
 
     def _groups_along(self, axes: Sequence[Any]) -> list[tuple[int, ...]]:
         """Return, for each device of this process, the members of its group along axes, as positions in the mesh."""
@@ -192,8 +204,10 @@ class DevicesExecutable:
         if compilation.recompile is not None:  # kernels from disk do not say what they write
             compilation = compilation.recompile()
         most = FROM_BYTES if len(set(self.processes)) >= FROM_PROCESSES else MOST_MERGED  # do not merge split ones
-        compilation.program = assign(overlap_collectives(compilation.program, self._is_far, config.overlap_bytes, most))
-        if config.enable_checks:
+        compilation.program = assign(
+            overlap_collectives(compilation.program, self._is_far, self.options.overlap_bytes, most)
+        )
+        if self.options.verifies:
             verify_program(compilation.program, (DEFAULT_SPACE,))
         return compilation
 
@@ -278,11 +292,6 @@ class DevicesExecutable:
 def _axes_of(equation: Equation) -> tuple[Any, ...]:
     """Return the mesh axes of a collective."""
     return tuple(equation.primitive.named_axes(equation.params))
-
-
-def _debugs() -> bool:
-    """Return whether nan or inf are checked, which needs kernels."""
-    return config.debug_nans or config.debug_infs
 
 
 class _Result(NamedTuple):

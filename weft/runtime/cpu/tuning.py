@@ -138,7 +138,7 @@ def _winner(contest: Contest, target: Target, deadline: float) -> str:
 
 def _executable(contest: Contest, target: Target, name: str) -> Executable:
     program = assign(_built(contest.program, target, contest.key, name))
-    executable = Executable(Compilation(contest.program, (), program, target, Details(contest.program, [])))
+    executable = Executable(Compilation(contest.program, (), program, target, details=Details(contest.program, [])))
     executable.optimise()
     return executable
 

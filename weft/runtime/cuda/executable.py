@@ -252,8 +252,7 @@ class CudaExecutable:
     def _run_with_traps(self, operands: Sequence[Any], placement: Placement) -> None:
         """Run again and raise what the flag was set for."""
         assert self.again is not None
-        with config.as_of(self.compilation.settings):
-            self.again()(operands, None, placement)
+        self.again()(operands, None, placement)
 
     def _taken(self, memory: CudaMemory, size: int, what: str) -> Block:
         """Memory for a part of the program; the error says for which."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from weft.base import collector
+from weft.base.compile_options import CompileOptions
 from weft.base.errors import NotSupportedError
 from weft.base.lazy import lazy
 from weft.ir.at_sizes import JaxprAtSizes
@@ -69,6 +70,7 @@ class CudaExecutionBackend:
         jaxpr: Jaxpr,
         donated: Sequence[bool],
         device: Device,
+        options: CompileOptions,
         again: Callable[[], Any] | None = None,
         flat: str = "no",
     ) -> Any:
@@ -80,7 +82,7 @@ class CudaExecutionBackend:
         def prepare(fused: Jaxpr, target: Target) -> None:
             early.prepare_early(driver, fused)
 
-        compilation = load.compilation_of(plain, flags, self.target(device), again is not None, prepare)
+        compilation = load.compilation_of(plain, flags, self.target(device), options, again is not None, prepare)
         executable = executable_module.CudaExecutable(compilation, again)
         executable.loaded(get_memory(device))
         return executable
@@ -91,11 +93,12 @@ class CudaExecutionBackend:
         donated: Sequence[bool],
         sizes: Mapping[Any, int],
         devices: Sequence[Device],
+        options: CompileOptions,
         agreement: Any,
         compilation: Any = None,
     ) -> Callable[..., list[tuple[bytes, Any]]]:
         target = self.target(first_here(devices))
-        return spmd.CudaDevicesExecutable(jaxpr, donated, sizes, devices, target, agreement, compilation)
+        return spmd.CudaDevicesExecutable(jaxpr, donated, sizes, devices, target, options, agreement, compilation)
 
     def share_among_devices(
         self, parts: Any, owners: Sequence[int], arguments: Sequence[Any], results: Sequence[Any]

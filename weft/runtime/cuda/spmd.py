@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from weft.base.compile_options import CompileOptions
 from weft.base.errors import JaxRuntimeError
-from weft.base.settings import config
 from weft.compiler.compilation import Compilation
 from weft.compiler.compile import compile_program
 from weft.compiler.program.assign import assign
@@ -52,6 +52,7 @@ class CudaDevicesExecutable:
         sizes: Mapping[Any, int],
         devices: Sequence[Device],
         target: Any,
+        options: CompileOptions,
         agreement: Agreement | None = None,
         compilation: Compilation | None = None,
     ) -> None:
@@ -65,10 +66,10 @@ class CudaDevicesExecutable:
             closed = constants_to_arguments(jaxpr)
             flags = [False] * len(closed.invars)
             flags[len(jaxpr.consts) : len(jaxpr.consts) + len(donated)] = donated
-            compilation = compile_program(closed, flags, target)
+            compilation = compile_program(closed, flags, target, options)
             if self.overlaps:
                 compilation.program = assign(
-                    overlap_collectives(compilation.program, self._uses_library, config.overlap_bytes, MOST_MERGED)
+                    overlap_collectives(compilation.program, self._uses_library, options.overlap_bytes, MOST_MERGED)
                 )
         self.executable = CudaExecutable(compilation)
         self.program = self.executable.program

@@ -111,7 +111,7 @@ def group_compilation(jaxpr: Jaxpr, target: Target) -> Compilation | None:
     except _NeedsKernels:
         return None
     program.nanoseconds = estimate(assign(program), target.kernel)
-    return Compilation(jaxpr, (), program, target, Details(jaxpr, []))
+    return Compilation(jaxpr, (), program, target, details=Details(jaxpr, []))
 
 
 class _Value:
