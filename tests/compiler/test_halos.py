@@ -19,7 +19,7 @@ from weft.base.errors import CommunicationError, InternalError
 from weft.base.settings import enable_checks
 from weft.compiler.partition import halo as module
 from weft.compiler.partition.driver import prepare
-from weft.sharding.halo import Halo, Reach, halo_of, needs
+from weft.sharding.halo import Halo, Reach, needs, plan_halo
 
 RANDOM = onp.random.RandomState(0)
 X = RANDOM.randn(16, 64, 8).astype(onp.float32)
@@ -234,7 +234,7 @@ def test_devices_get_what_they_need() -> None:
         step, extent, dilation = some.randint(1, 3), some.randint(1, 5), some.choice([1, 1, 2, 3])
         reach = Reach(some.randint(1, 30), some.randint(1, 30), step, some.randint(-4, 6), extent, dilation)
         parts = some.choice([2, 3, 4, 7])
-        halo = halo_of(reach, parts)
+        halo = plan_halo(reach, parts)
         if halo is None:
             continue
         results = -(-reach.count // parts)
@@ -282,8 +282,8 @@ def other_neighbour(halo: Halo) -> Halo:
 )
 def test_the_verifier_finds_wrong_halos(seed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     jaxpr = prepare(weft.make_jaxpr(lambda x: x[1:] + x[:-1])(X))
-    original = halo_of
-    monkeypatch.setattr(module, "halo_of", lambda *args: seed(original(*args)))
+    original = plan_halo
+    monkeypatch.setattr(module, "plan_halo", lambda *args: seed(original(*args)))
     monkeypatch.setattr("weft.compiler.partition.partition.fits", lambda *args: True)
     monkeypatch.setattr("weft.compiler.partition.propagate.fits", lambda *args: True)
     with enable_checks(True), pytest.raises(InternalError, match="The partitioned program is wrong"):

@@ -92,7 +92,7 @@ CASES: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "axis used twice": (
         lambda: split("d", "d"),
-        """An axis of a mesh splits one dimension; P('d', 'd') has duplicate entries for `d`.
+        """An axis of a mesh must split one dimension only; P('d', 'd') has duplicate entries for `d`.
   received  P('d', 'd') for Mesh('d': 4, axis_types=(Auto,))
   fix       'd' for one dimension, another axis or None for the other""",
     ),

@@ -16,7 +16,7 @@ from weft.api.communication import Communication
 from weft.compiler.partition.reasons import wire_bytes
 from weft.errors import ArgumentError
 from weft.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec as P
-from weft.sharding.spec import dims_of
+from weft.sharding.spec import spec_dims
 
 Struct = weft.ShapeDtypeStruct
 
@@ -45,7 +45,7 @@ def differences(found: Any, compiled: Any) -> list[str]:
         for s, groups in zip(devices.steps, devices.groups, strict=True)
     ]
     ranks = [v.aval.ndim for v in found.jaxpr.invars]
-    split = lambda shardings: [dims_of(s.spec, rank) for s, rank in zip(shardings, ranks, strict=True)]
+    split = lambda shardings: [spec_dims(s.spec, rank) for s, rank in zip(shardings, ranks, strict=True)]
     rows = lambda c: [(r.kind, r.axis, r.bytes, r.times, r.value) for r in c]
     pairs = {
         "temporaries": (planned.temp_size_in_bytes, ran.temp_size_in_bytes),

@@ -25,7 +25,7 @@ from weft.sharding import Mesh, NamedSharding, PartitionSpec, Sharding, SingleDe
 from weft.sharding.current import current_mesh
 from weft.sharding.device import Device
 from weft.sharding.layout import Format
-from weft.sharding.shardings import in_types
+from weft.sharding.shardings import type_sharding
 from weft.sharding.spec import split_axes
 from weft.trace.tracer import Tracer
 from weft.transforms.key_reuse import is_key_type
@@ -266,7 +266,7 @@ def put_traced(x: Any, sharding: NamedSharding) -> Any:
             fix=f"a spec of {', '.join(map(repr, others))}" if others else "leave it out",
             at=user_line(),
         )
-    typed = in_types(sharding, aval.ndim)
+    typed = type_sharding(sharding, aval.ndim)
     if typed == aval.explicit_sharding:
         said = sharding.mesh.are_all_axes_explicit and (typed is not None or not isinstance(sharding.mesh, Mesh))
         return x if said else sharding_constraint(x, sharding=sharding)

@@ -27,7 +27,7 @@ from weft.sharding.current import current_mesh
 from weft.sharding.device import Device
 from weft.sharding.layout import Format
 from weft.sharding.mesh import AxisType, Mesh
-from weft.sharding.shardings import NamedSharding, Sharding, SingleDeviceSharding, in_types
+from weft.sharding.shardings import NamedSharding, Sharding, SingleDeviceSharding, type_sharding
 from weft.sharding.spec import UNCONSTRAINED, PartitionSpec, entry_axes, split_axes
 from weft.trace.array import Array
 from weft.trace.closed import stage_subjaxpr
@@ -79,7 +79,7 @@ def checked(sharding: Sharding, shape: Sequence[Any], what: str) -> None:
     names it."""
     try:
         sharding.check_compatible_aval(shape)
-        typed = in_types(sharding, len(shape))
+        typed = type_sharding(sharding, len(shape))
         if typed is not None:
             typed.check_even(shape)
     except ArgumentError as error:
@@ -128,7 +128,7 @@ def placed_argument(leaf: Any, sharding: Sharding, caller: str, name: str) -> An
         check_where(leaf.sharding, sharding, aval, caller, name)
         return leaf.update(sharding=sharding)
     if isinstance(leaf, Tracer) or context.trace is not EVALUATION:
-        typed = in_types(sharding, aval.ndim)
+        typed = type_sharding(sharding, aval.ndim)
         if aval.explicit_sharding not in (None, typed):
             raise_elsewhere(aval.explicit_sharding, sharding, aval, caller, name)
         return constrained(leaf, sharding)
@@ -262,7 +262,7 @@ def with_own_axes(aval: Any, sharding: NamedSharding) -> NamedSharding:
 
 def check_same_type(aval: Any, sharding: NamedSharding) -> None:
     """Over Explicit axes a constraint changes nothing: it checks what the type says."""
-    wanted = in_types(sharding, aval.ndim)
+    wanted = type_sharding(sharding, aval.ndim)
     if aval.explicit_sharding != wanted:
         raise ShardingTypeError(
             "Over Explicit axes with_sharding_constraint checks how an array is split, and it is split otherwise.",

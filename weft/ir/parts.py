@@ -17,7 +17,7 @@ from weft.base.dataclass import dataclass
 from weft.ir.primitive import lookup
 from weft.ir.types import Type
 from weft.sharding.factors import Names
-from weft.sharding.halo import Halo, Reach, halo_of
+from weft.sharding.halo import Halo, Reach, plan_halo
 
 INDEX = np.dtype(np.int32)
 
@@ -91,7 +91,7 @@ class Parts:
         """Return which elements of other shards this device needs of an operand along a factor."""
         reach = self.reach[name][operand]
         assert reach is not None, f"operand {operand} has no halo along {name}"
-        halo = halo_of(reach, self.count(name))
+        halo = plan_halo(reach, self.count(name))
         assert halo is not None, f"{reach} in {self.count(name)} parts"
         return halo
 

@@ -12,7 +12,7 @@ from typing import Any
 from weft.base import dtypes
 from weft.ir.primitive import Params, Primitive
 from weft.ir.types import ArrayType, Type
-from weft.sharding.infer import Operand, Operation, merged_state
+from weft.sharding.infer import Operand, Operation, infer_manual_type
 from weft.sharding.mesh import AbstractMesh
 from weft.sharding.shardings import NamedSharding
 
@@ -50,7 +50,7 @@ def _infer_with_placement(
     if mesh is not None:
         specs = primitive.explicit_specs(operation, plain, results, params)
         shardings = [NamedSharding(mesh, spec) for spec in specs]
-    manual = primitive.manual(merged_state(operation), params)
+    manual = primitive.manual(infer_manual_type(operation), params)
     memory = common_memory(operation, types)
     placed = [
         t.with_placement(sharding=sharding, manual=manual, memory_space=memory)

@@ -22,7 +22,7 @@ from weft.indexing.guards import current
 from weft.sharding.device import MemorySpace
 from weft.sharding.manual import NONE, ManualAxisType
 from weft.sharding.mesh import AbstractMesh
-from weft.sharding.shardings import NamedSharding, Sharding, in_types
+from weft.sharding.shardings import NamedSharding, Sharding, type_sharding
 from weft.sharding.spec import PartitionSpec, entry_axes
 
 Dimension = int | Expression
@@ -429,7 +429,7 @@ def _with_placement(
     """Return the interned type with a placement; `plain` itself if the placement is trivial."""
     if sharding is not None:
         sharding.check_compatible_aval(plain.shape)
-    known = in_types(sharding, len(plain.shape))
+    known = type_sharding(sharding, len(plain.shape))
     space = None if memory_space is MemorySpace.Device else memory_space
     if known is None and manual is NONE and space is None:
         return plain

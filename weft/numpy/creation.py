@@ -44,7 +44,7 @@ from weft.runtime.device import devices, placement_of
 from weft.sharding import NamedSharding, PartitionSpec, Sharding
 from weft.sharding.current import current_mesh
 from weft.sharding.device import Device
-from weft.sharding.shardings import in_types
+from weft.sharding.shardings import type_sharding
 from weft.trace.array import Array
 
 # ----------------------------------------------------------------------------------------------- from values
@@ -180,7 +180,7 @@ def put_array(x: Array, device: Any, out_sharding: Any = None) -> Array:
         return x
     if device is not None and out_sharding is not None:
         raise ArgumentError("Pass device or out_sharding, not both.", received=f"{device!r} and {out_sharding!r}")
-    left_open = isinstance(out_sharding, NamedSharding) and in_types(out_sharding, x.ndim) is None
+    left_open = isinstance(out_sharding, NamedSharding) and type_sharding(out_sharding, x.ndim) is None
     if out_sharding is not None and not left_open:
         return typed_result(x, explicit_sharding(out_sharding, "An array"), "An array")
     where = out_sharding if device is None else device

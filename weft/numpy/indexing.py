@@ -652,11 +652,11 @@ def check_whole(x: Array, entries: Sequence[Entry]) -> None:
         if not (isinstance(entry, SliceEntry) and entry.size == x.shape[entry.axis]):
             operation = operation_on("x[...]", [x.aval], describe_operands([x]))
             operation.fail(
-                f"An index takes a part of dimension {entry.axis} of {operation.named(0)}, which is split over"
+                f"An index takes a part of dimension {entry.axis} of {operation.label(0)}, which is split over"
                 f" {partitions[entry.axis]!r}: how the result is split is not said.",
                 f"{operation.operands[0].name or 'x'}.at[...].get(out_sharding=spec)",
                 "lax.slice and lax.dynamic_slice, whose results are split as the operand is, if that is even",
-                operation.resharded(unsplit(x.aval.spec, entry.axis), 0),
+                operation.reshard_fix(unsplit(x.aval.spec, entry.axis), 0),
             )
 
 

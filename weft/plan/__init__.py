@@ -41,7 +41,7 @@ from weft.runtime.execution_backend import execution_backend
 from weft.runtime.memory_backend import memory_backend
 from weft.runtime.spmd import stored_arguments
 from weft.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
-from weft.sharding.spec import dims_of
+from weft.sharding.spec import spec_dims
 
 __all__ = ["MACHINES", "Link", "Machine", "Plan", "plan"]
 
@@ -188,7 +188,7 @@ class Staged:
                     received=f"{sharding!r} for {self.mesh!s}",
                     fix="one mesh",
                 )
-        return dims_of(sharding.spec, aval.ndim)
+        return spec_dims(sharding.spec, aval.ndim)
 
     def partition_for(self, in_dims: Sequence[Any], out_dims: Sequence[Any]) -> Partitioned:
         """Partition the function for arguments and results with these axes."""

@@ -28,7 +28,7 @@ from weft.runtime.unreduced import first_of_terms, summed_value
 from weft.sharding.device import Device, MemorySpace, is_addressable
 from weft.sharding.layout import Shard
 from weft.sharding.mesh import Mesh
-from weft.sharding.shardings import NamedSharding, Sharding, SingleDeviceSharding, compiled_sharding
+from weft.sharding.shardings import NamedSharding, Sharding, SingleDeviceSharding, as_auto_sharding
 from weft.sharding.spec import UNCONSTRAINED
 
 
@@ -306,7 +306,7 @@ def resharded(array: HeldArray, sharding: Sharding | None) -> HeldArray:
     """
     if sharding is None:
         if isinstance(array, ShardedArray) and isinstance(array.sharding, NamedSharding):
-            compiled = compiled_sharding(array.sharding)
+            compiled = as_auto_sharding(array.sharding)
             if array.sharding.spec.unreduced:  # the shards are terms, which `split` sums
                 return split(array, compiled)
             return ShardedArray(array.aval.plain, compiled, array._held)

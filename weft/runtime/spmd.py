@@ -35,10 +35,10 @@ from weft.runtime.processes.agreement import Agreement
 from weft.runtime.reproducible import Shares, check_parts, part_sizes
 from weft.runtime.sharded import ShardedArray, placed_type, split
 from weft.runtime.unreduced import as_called, as_reduced, as_terms, unreduced_axes, with_terms
-from weft.sharding.device import first_here, is_addressable
+from weft.sharding.device import first_local_device, is_addressable
 from weft.sharding.mesh import Mesh
-from weft.sharding.shardings import NamedSharding, Sharding, compiled_sharding, in_types
-from weft.sharding.spec import UNCONSTRAINED, PartitionSpec, dims_of
+from weft.sharding.shardings import NamedSharding, Sharding, as_auto_sharding, type_sharding
+from weft.sharding.spec import UNCONSTRAINED, PartitionSpec, spec_dims
 
 if TYPE_CHECKING:
     from weft.compiler.partition import driver, partition as partitioner, verify as partition_verifier
@@ -128,7 +128,7 @@ def sharding_dims(sharding: Any, aval: Any, mesh: Mesh) -> Dims | None:
     """Return the mesh axes that a sharding splits each dimension over; None if it leaves them open."""
     if not isinstance(sharding, NamedSharding) or sharding.mesh.shape_tuple != mesh.shape_tuple:
         return None
-    return dims_of(sharding.spec, aval.ndim)
+    return spec_dims(sharding.spec, aval.ndim)
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,7 @@ def _partition_and_compile(
 
     devices = mesh.device_tuple
     backend, takes_donated = execution_backend(devices[0]), memory_backend(devices[0]).takes_donated
-    target = backend.target(first_here(devices))
+    target = backend.target(first_local_device(devices))
     key = None
     if shares is None:
         key = stored_partitions.partition_key(jaxpr, mesh, in_dims, out_dims, donated, target, options)
@@ -367,7 +367,7 @@ def compile_for_mesh(
         # Over Auto axes the compiler chooses; if the choice contradicts a type, force the type's full sharding.
         types: list[Any] = [v.aval for v in jaxpr.outvars]
         differs = [
-            in_types(s, t.ndim) != t.explicit_sharding for s, t in zip(program.out_shardings, types, strict=True)
+            type_sharding(s, t.ndim) != t.explicit_sharding for s, t in zip(program.out_shardings, types, strict=True)
         ]
         if any(differs):
             whole = NamedSharding(mesh, PartitionSpec())
@@ -492,7 +492,7 @@ def untyped(sharding: NamedSharding) -> NamedSharding:
     if not sharding.mesh.explicit_axes or sharding.spec.unreduced:
         return sharding
     found = _compiled_shardings.get(sharding)
-    return found if found is not None else _compiled_shardings.keep(sharding, compiled_sharding(sharding))
+    return found if found is not None else _compiled_shardings.keep(sharding, as_auto_sharding(sharding))
 
 
 def parts_of(value: Any, sharding: NamedSharding) -> Sequence[ConcreteArray]:

@@ -1,4 +1,4 @@
-"""The mesh that is used where none is named."""
+"""The current mesh, used wherever none is named."""
 
 from __future__ import annotations
 
@@ -15,24 +15,26 @@ from weft.sharding.mesh import AbstractMesh, Mesh
 
 
 class Tracing:
-    """Whether a function is being traced in this thread: what knows it, which is above this folder, fills it in."""
+    """Query whether a function is being traced in this thread. `weft/__init__.py` sets it: tracing is a later
+    folder.
+    """
 
     is_active: Callable[[], bool] = staticmethod(lambda: False)
 
 
 def check_outside(function: str, instead: str) -> None:
-    """The devices of a program are those that it is called on: it neither sets them nor asks for them."""
+    """Raise if a function is being traced: a program cannot set or read the devices that it will be called on."""
     if Tracing.is_active():
         raise ArgumentError(
-            f"{function} is called outside of functions that are traced, such as those of jit.",
+            f"{function} cannot be called inside of a traced function, such as one of jit.",
             fix=instead,
             at=user_line(),
         )
 
 
 class set_mesh:
-    """Use a mesh wherever none is named: from now on, or as a context manager in its block, in this thread. None means
-    no mesh. Inside of a traced function it is an error.
+    """Set the mesh that is used wherever none is named, in this thread: from now on, or in a `with` block. None means
+    no mesh. It is an error inside of a traced function.
 
     Args:
         mesh: a mesh, or None.
@@ -47,7 +49,9 @@ class set_mesh:
     def __init__(self, mesh: Mesh | AbstractMesh | None) -> None:
         check_outside("set_mesh", "with weft.set_mesh(mesh):   around the call of the function")
         if mesh is not None and not isinstance(mesh, (Mesh, AbstractMesh)):
-            raise ArgumentTypeError("set_mesh takes a mesh.", received=described(mesh), fix="weft.make_mesh(...)")
+            raise ArgumentTypeError(
+                "The argument of set_mesh must be a mesh or None.", received=described(mesh), fix="weft.make_mesh(...)"
+            )
         self._mesh = mesh
         self._before = config._override("mesh", mesh)
 
@@ -61,24 +65,27 @@ class set_mesh:
 
 
 class use_abstract_mesh(Scope):
-    """A block in which the mesh that is used where none is named has no devices."""
+    """Context manager that sets a mesh without devices as the mesh that is used wherever none is named."""
 
     def __init__(self, mesh: AbstractMesh) -> None:
         if not isinstance(mesh, AbstractMesh):
-            raise ArgumentTypeError("use_abstract_mesh takes an AbstractMesh.", received=described(mesh))
+            raise ArgumentTypeError(
+                "The argument of use_abstract_mesh must be an AbstractMesh.", received=described(mesh)
+            )
         super().__init__(states["mesh"], mesh)
 
 
 def get_mesh() -> Mesh:
-    """The mesh with its devices that `set_mesh` has set; an empty one if there is none. Inside of a traced function it
-    is an error."""
+    """Return the mesh with devices that `set_mesh` has set, or an empty mesh. It is an error inside of a traced
+    function.
+    """
     check_outside("get_mesh", "weft.sharding.get_abstract_mesh()")
     found = config.mesh
     return found if isinstance(found, Mesh) else Mesh(np.empty((0,), object), ("none",))
 
 
 def get_abstract_mesh() -> AbstractMesh:
-    """The axes of the mesh that `set_mesh` has set; none if there is no mesh.
+    """Return the axes of the mesh that `set_mesh` has set, or an empty mesh.
 
     Returns:
         An `AbstractMesh`.
@@ -92,7 +99,10 @@ def get_abstract_mesh() -> AbstractMesh:
 
 
 def current_mesh(caller: str, named: str = "weft.NamedSharding(mesh, spec)") -> Mesh | AbstractMesh:
-    """The mesh that is set, for a caller that was told of none; `named` is how to tell it."""
+    """Return the mesh that is set; raise if there is none.
+
+    `caller` and `named`, an expression that passes a mesh to it, are for the error.
+    """
     found: Mesh | AbstractMesh | None = config.mesh
     if found is None:
         raise ArgumentError(

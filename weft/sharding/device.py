@@ -1,4 +1,4 @@
-"""Devices as plain data: which there are, and what runs on them, is the runtime's to say."""
+"""Devices as plain data; the runtime enumerates them and runs programs on them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from dataclasses import field
 from weft.base.dataclass import dataclass
 from weft.base.errors import ArgumentError
 
-MEMORY_KINDS = ("device", "pinned_host", "unpinned_host")  # the memories that an array may be put in
+MEMORY_KINDS = ("device", "pinned_host", "unpinned_host")  # of the memories that an array may be in
 
 
 class MemorySpace(enum.Enum):
-    """Where a value is, as far as its type says: in a device's memory, in the host's, or in either."""
+    """Memory that the type of a value names: a device's, the host's, or either."""
 
     Device = enum.auto()
     Host = enum.auto()
@@ -25,7 +25,7 @@ class MemorySpace(enum.Enum):
 
 @dataclass(frozen=True)
 class Client:
-    """What runs programs on the devices of a platform. Equal ones are one."""
+    """Runtime of the devices of a platform. Equal clients are the same client."""
 
     platform: str
     runtime_type: str = "weft"
@@ -33,14 +33,14 @@ class Client:
 
 @dataclass(frozen=True)
 class Device:
-    """Where arrays are stored and programs run.
+    """Device that stores arrays and runs programs.
 
     Args:
-        id: its number among all devices of the platform.
-        platform: "cpu" or "gpu".
-        process_index: the process that it belongs to.
+        id: the number of the device among all devices of its platform.
+        platform: the kind of device, such as "cpu" or "gpu".
+        process_index: the process that the device belongs to.
         device_kind: the name of the hardware.
-        local_hardware_id: the number that the driver of its host has for it; None for CPU devices.
+        local_hardware_id: the number of the device in the driver of its host; None for CPU devices.
 
     >>> import weft
     >>> weft.devices()[0].id
@@ -55,11 +55,11 @@ class Device:
 
     @property
     def client(self) -> Client:
-        """What runs programs on it: one for each platform."""
+        """Client of the device's platform."""
         return Client(self.platform)
 
     def memory_stats(self) -> dict[str, int] | None:
-        """How much of its memory is used for what, in bytes; None where nobody counts, as on CPUs.
+        """Return allocator statistics in bytes, or None if they are not tracked, as on CPUs.
 
         Returns:
             A dict with `bytes_in_use` (arrays and programs), `peak_bytes_in_use`, `bytes_reserved` (in use, or pooled
@@ -71,15 +71,15 @@ class Device:
         return _memory_statistics[0](self)
 
     def addressable_memories(self) -> list[Memory]:
-        """The memories that an array may be put in with this device."""
+        """Return the memories that an array on this device may be in."""
         return [Memory(kind, self) for kind in MEMORY_KINDS]
 
     def default_memory(self) -> Memory:
-        """The memory that arrays are in unless they say otherwise."""
+        """Return the memory that arrays are in by default."""
         return Memory(MEMORY_KINDS[0], self)
 
     def memory(self, kind: str) -> Memory:
-        """The memory of a kind."""
+        """Return the memory of a kind."""
         if kind not in MEMORY_KINDS:
             raise ArgumentError(f"A device has no memory of kind {kind!r}.", fix=" or ".join(map(repr, MEMORY_KINDS)))
         return Memory(kind, self)
@@ -98,24 +98,24 @@ class Device:
 
 @dataclass(frozen=True)
 class Memory:
-    """A memory of a device: one of the kinds `device`, `pinned_host` and `unpinned_host`."""
+    """Memory of a device. Its kind is `device`, `pinned_host` or `unpinned_host`."""
 
     kind: str
     device: Device
 
     @property
     def platform(self) -> str:
-        """The platform of its device."""
+        """Platform of the device."""
         return self.device.platform
 
     def addressable_by_devices(self) -> list[Device]:
-        """The devices that reach it."""
+        """Return the devices that can access this memory."""
         return [self.device]
 
 
 @dataclass(frozen=True)
 class AbstractDevice:
-    """A kind of device, without saying which one: what an `AbstractMesh` may be made of."""
+    """Kind of device, for an `AbstractMesh`."""
 
     device_kind: str
     num_cores: int | None
@@ -128,12 +128,12 @@ class AbstractDevice:
         return f"AbstractDevice({self!s})"
 
 
-# What knows the memory of devices: the runtime, which says so when it is loaded.
+# Set by the runtime when it is loaded.
 _memory_statistics: list[Callable[[Device], dict[str, int] | None]] = [lambda device: None]
 
 
 def set_memory_statistics(function: Callable[[Device], dict[str, int] | None]) -> None:
-    """Say what `Device.memory_stats` returns."""
+    """Set the implementation of `Device.memory_stats`."""
     _memory_statistics[0] = function
 
 
@@ -141,21 +141,21 @@ _process_index = 0
 
 
 def process_index() -> int:
-    """The index of this process among those that run one program together."""
+    """Return the index of this process among the processes that run one program together."""
     return _process_index
 
 
 def set_process_index(index: int) -> None:
-    """Say which of the processes this one is."""
+    """Set the index of this process."""
     global _process_index
     _process_index = index
 
 
 def is_addressable(device: Device) -> bool:
-    """Whether this process can read and write the memory of a device."""
+    """Return whether this process can read and write the memory of a device."""
     return device.process_index == process_index()
 
 
-def first_here(devices: Sequence[Device]) -> Device:
-    """The first device of this process; the first of all, if it has none of them."""
+def first_local_device(devices: Sequence[Device]) -> Device:
+    """Return the first device that belongs to this process, or the first of all if none does."""
     return next(filter(is_addressable, devices), devices[0])

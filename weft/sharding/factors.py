@@ -1,8 +1,8 @@
 """Axis factors: how the dimensions of an operation's operands and results correspond.
 
-`i j, j k -> i k; j sum` says that a matmul may be split over i and k freely, and over j if the pieces are
-summed. From this one piece of data follow sharding propagation in both directions, partitioning, and the collectives
-that are needed.
+`i j, j k -> i k; j sum` says that a matmul may be split over i and k freely, and over j if the partial results are
+summed. Sharding propagation in both directions, partitioning and the necessary collectives follow from this
+description.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ Names = tuple[str | None, ...]
 
 @dataclass(frozen=True)
 class AxisFactors:
-    """A factor name per dimension of each operand and result (None: must be whole), and how the
-    partial results of factors that results do not have are combined."""
+    """Factors of an operation: a name per dimension of each operand and result (None: must be whole), and how partial
+    results are combined along factors that results do not have."""
 
     operands: tuple[Names, ...]
     results: tuple[Names, ...]
     combine: dict[str, str] = field(default_factory=dict)
-    # Of a factor that is the major part of a dimension, its size; others have that of their dimension.
+    # Sizes of factors that are the major part of a dimension; other factors have the size of their dimension.
     sizes: dict[str, int] = field(default_factory=dict)
-    # Factors that the operation on parts handles by itself (`bind_local`): by masks, or by collectives of its own, for
-    # which each device sends so many slices of the first operand, along this factor, to every other. Whether they pay
-    # is a question of costs, so types need such dimensions whole.
+    # Factors that the operation on shards handles by itself (`bind_local`), by masks or by its own collectives: the
+    # number of slices of the first operand along the factor that each device sends to every other. Whether that pays is
+    # a question of costs, so explicit sharding needs such dimensions whole.
     inside: dict[str, int] = field(default_factory=dict)
-    # Of the factors inside, those with halos: what is read of each operand, None of one that does not have the factor.
+    # Factors of `inside` with halos: the `Reach` in each operand, None if the operand does not have the factor.
     reach: dict[str, tuple[Reach | None, ...]] = field(default_factory=dict)
-    # Factors in which types need all operands split alike, and none of them whole if one is split.
+    # Factors along which explicit sharding needs all operands split alike: none may be whole if one is split.
     alike: frozenset[str] = frozenset()
-    # Why the other dimensions must be whole.
+    # Why dimensions without a factor must be whole.
     reason: str = ""
 
     def __str__(self) -> str:
@@ -46,7 +46,7 @@ class AxisFactors:
         return f"{side(self.operands)} -> {side(self.results)}{combined}"
 
     def without(self, lost: Collection[str]) -> AxisFactors:
-        """The same where some factors must be whole."""
+        """Return the factors without some of them: their dimensions must be whole."""
         if not lost:
             return self
 
@@ -68,7 +68,7 @@ class AxisFactors:
         )
 
     def names(self) -> list[str]:
-        """All factors, in order of appearance."""
+        """Return all factors in order of appearance."""
         seen: dict[str, None] = {}
         for group in (*self.operands, *self.results):
             for name in group:
@@ -78,7 +78,7 @@ class AxisFactors:
 
 
 def parse(text: str) -> AxisFactors:
-    """Read `i j, j k -> i k; j sum`; a dot is a dimension that must be whole."""
+    """Parse factors such as `i j, j k -> i k; j sum`; a dot is a dimension that must be whole."""
     body, *combined = text.split(";")
     left, right = body.split("->")
 
@@ -94,15 +94,17 @@ def parse(text: str) -> AxisFactors:
 
 
 def elementwise(ranks: list[int]) -> AxisFactors:
-    """All operands of full rank share every dimension; rank-0 operands have none."""
+    """Return the factors of an elementwise operation: operands of full rank share every dimension."""
     rank = max(ranks, default=0)
     names: Names = tuple(f"d{i}" for i in range(rank))
     return AxisFactors(tuple(names if r == rank else () for r in ranks), (names,))
 
 
 def by_dimension(operands: Sequence[int], results: int = 1, alike: Sequence[int] = ()) -> AxisFactors:
-    """Operands of these ranks and all results share every dimension, whatever their sizes; rank-0 operands have none.
-    In some dimensions all operands must be split alike."""
+    """Return factors that operands of these ranks and all results share by dimension, whatever its sizes.
+
+    Operands of rank 0 have none. In the dimensions `alike`, all operands must be split alike.
+    """
     rank = max(operands, default=0)
     names: Names = tuple(f"d{i}" for i in range(rank))
     shared = tuple(names if r == rank else () for r in operands)

@@ -1,9 +1,9 @@
-"""Halos: what a device needs of its neighbours' parts where an operation has windows, or shifts, along a dimension that
-is split.
+"""Halo exchange: the elements of neighbouring shards that a device needs where an operation has windows, or shifts,
+along a split dimension.
 
-Slices, pads, concatenations, windows and convolutions all read, for index o of what is split, one range of elements of
-an operand; the range moves on by a fixed step. So from the sizes alone it follows which elements the parts of each
-device need, and which of the others have them.
+Slices, pads, concatenations, windows and convolutions all read, for index o of the split dimension, one range of
+elements of an operand; the range moves on by a fixed step. So the sizes alone determine which elements each device
+needs, and which devices have them.
 """
 
 from __future__ import annotations
@@ -14,13 +14,16 @@ from typing import NamedTuple
 
 from weft.base.dataclass import dataclass
 
-Interval = tuple[int, int]  # from the first to the one after the last
+Interval = tuple[int, int]  # first element, and the one after the last
 
 
 @dataclass(frozen=True)
 class Reach:
-    """What index o, of `count`, reads along a dimension of an operand with `size` elements: those whose index times
-    `dilation` is from `o * step - low` to `o * step - low + extent - 1`. What is outside of the operand is padding."""
+    """Elements that index o, of `count`, reads along a dimension of an operand with `size` elements.
+
+    Their index times `dilation` is from `o * step - low` to `o * step - low + extent - 1`. Elements outside of the
+    operand are padding.
+    """
 
     size: int
     count: int
@@ -30,20 +33,20 @@ class Reach:
     dilation: int = 1
 
     def read(self, first: int, last: int) -> Interval:
-        """The elements, or padding, that the indices from `first` to `last` read."""
+        """Return the interval of elements, or padding, that the indices from `first` to `last` read."""
         start = -((self.low - first * self.step) // self.dilation)
         return start, (last * self.step - self.low + self.extent - 1) // self.dilation + 1
 
     @property
     def pads(self) -> tuple[bool, bool]:
-        """Whether padding is read before the operand, and after it."""
+        """Flags: whether padding is read before the operand, and after it."""
         start, stop = self.read(0, self.count - 1)
         return start < 0, stop > self.size
 
 
 class Message(NamedTuple):
-    """Elements `start` to `stop` of its part that each device gets from the one `distance` after it; negative, before
-    it. `pairs` are (source, destination) of those that need some of them."""
+    """Transfer in which each device receives elements `start` to `stop` of the shard `distance` devices after it
+    (before it, if negative). `pairs` has (source, destination) for devices that need any of them."""
 
     distance: int
     start: int
@@ -53,11 +56,12 @@ class Message(NamedTuple):
 
 @dataclass(frozen=True)
 class Halo:
-    """How devices get what a `Reach` needs, in `parts` parts of `own` elements of the operand.
+    """Halo exchange for a `Reach` on an operand in `parts` shards of `own` elements.
 
-    With what it is sent, device i has the elements from `i * own - before` to `i * own + after`. Of these it reads
-    `width`, from `i * stride - low` on. Before them are `pad_low` more elements of padding, after them `pad_high`, if
-    there is padding between elements."""
+    After the exchange, device i has the elements from `i * own - before` to `i * own + after`. Of these it reads
+    `width`, from `i * stride - low` on. With padding between elements, `pad_low` elements of padding come before them
+    and `pad_high` after them.
+    """
 
     reach: Reach
     parts: int
@@ -73,42 +77,44 @@ class Halo:
 
     @property
     def shifts(self) -> bool:
-        """Whether what devices read begins at other elements of what they have."""
+        """Whether the offset of the first element that is read, within the shard, differs between devices."""
         return self.stride != self.own
 
     @property
     def uneven(self) -> bool:
-        """Whether the last parts end early: what is beyond is undefined."""
+        """Whether the last shards end early: elements beyond the end are undefined."""
         return self.own * self.parts != self.reach.size
 
     @property
     def sent(self) -> int:
-        """How many elements a device sends, if all messages are for somebody."""
+        """Number of elements that a device sends if every message has a receiver."""
         return sum(m.stop - m.start for m in self.messages)
 
     def first(self, device: int) -> int:
-        """The first element that a device reads."""
+        """Return the first element that a device reads."""
         return device * self.stride - self.low
 
     @property
     def reads_padding(self) -> tuple[bool, bool]:
-        """Whether a device reads elements before the operand, and after it, for results that count or for others."""
+        """Flags: whether any device reads elements before the operand, and after it, even for results beyond the
+        end.
+        """
         return self.first(0) < 0, self.first(self.parts - 1) + self.width > self.reach.size
 
 
 @lru_cache(maxsize=4096)
-def halo_of(reach: Reach, parts: int) -> Halo | None:
-    """How `parts` devices get what they need; None if their results are not all made alike."""
+def plan_halo(reach: Reach, parts: int) -> Halo | None:
+    """Plan the halo exchange for `parts` devices; return None if devices would have to run different programs."""
     own, results = -(-reach.size // parts), -(-reach.count // parts)
     stride, rest = divmod(results * reach.step, reach.dilation)
     if rest and parts > 1:
-        return None  # the padding between elements begins elsewhere on each device
+        return None  # the padding between elements starts at a different offset on each device
     low = reach.low // reach.dilation
     start, stop = reach.read(0, results - 1)
     assert start == -low
     width = stop - start
     if width < 1:
-        return None  # nothing but padding
+        return None  # only padding is read
     gap = (parts - 1) * (own - stride)
     before, after = low + max(0, gap), width - low + max(0, -gap)
     pad_low = reach.low - low * reach.dilation
@@ -118,7 +124,7 @@ def halo_of(reach: Reach, parts: int) -> Halo | None:
 
 
 def needs(reach: Reach, parts: int, device: int) -> Interval:
-    """The elements of the operand that a device needs for its part of the results."""
+    """Return the interval of elements of the operand that a device needs for its shard of the results."""
     results = -(-reach.count // parts)
     first, last = device * results, min((device + 1) * results, reach.count) - 1
     if last < first:

@@ -1,4 +1,4 @@
-"""`Layout` and `Shard`: how a part of an array lies in memory, and the part itself."""
+"""`Layout`, `Format` and `Shard`: the memory layout of an array, and the data of one device."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from weft.sharding.device import Device
 
 @dataclass(frozen=True)
 class Layout:
-    """The order of an array's dimensions in memory, the slowest first, and how they are tiled."""
+    """Order of an array's dimensions in memory, slowest first, and their tiling."""
 
     major_to_minor: tuple[int, ...]
     tiling: tuple[tuple[int, ...], ...] | None = None
@@ -27,14 +27,14 @@ class Layout:
             object.__setattr__(self, "tiling", tuple(map(tuple, self.tiling)))
 
     def update(self, **changes: Any) -> Layout:
-        """The same layout with some fields changed."""
+        """Return a copy with some fields changed."""
         return replace(self, **changes)
 
     def check_compatible_aval(self, aval_shape: Sequence[Any]) -> None:
-        """Raise unless arrays of this shape can lie so."""
+        """Raise unless arrays of this shape can have the layout."""
         if sorted(self.major_to_minor) != list(range(len(aval_shape))):
             raise ArgumentError(
-                f"A layout names each of the {len(aval_shape)} dimensions once.",
+                f"A layout must name each of the {len(aval_shape)} dimensions once.",
                 received=f"shape {tuple(aval_shape)} with {self!r}",
                 fix=f"major_to_minor={tuple(range(len(aval_shape)))}",
             )
@@ -42,7 +42,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class Format:
-    """How an array lies in memory and where it is. None, of either, leaves that open."""
+    """Layout and sharding of an array. None leaves the choice open."""
 
     layout: Layout | None = None
     sharding: Any = None
@@ -50,7 +50,7 @@ class Format:
     def __post_init__(self) -> None:
         if isinstance(self.layout, Layout) and self.sharding is None:
             raise ArgumentError(
-                "A Format with a layout names a sharding too.",
+                "A Format with a layout must have a sharding too.",
                 received=repr(self.layout),
                 fix="Format(layout, sharding)",
             )
@@ -58,8 +58,9 @@ class Format:
 
 @dataclass(frozen=True)
 class Shard:
-    """A device's part of an array of `global_shape` that is split by a sharding, and its data (None on another
-    process's device)."""
+    """Shard of an array of `global_shape` on one device, and its data (None if the device belongs to another
+    process).
+    """
 
     device: Device
     sharding: Any
@@ -68,18 +69,18 @@ class Shard:
 
     @property
     def index(self) -> tuple[slice, ...]:
-        """The slices that cut the part out of the array."""
+        """Slices of the array that the shard contains."""
         return _parts(self.sharding, tuple(self.global_shape))[self.device][0]
 
     @property
     def replica_id(self) -> int:
-        """Which of several equal copies it is."""
+        """Index of this copy among the equal shards on all devices."""
         return _parts(self.sharding, tuple(self.global_shape))[self.device][1]
 
 
 @functools.lru_cache(maxsize=128)
 def _parts(sharding: Any, shape: tuple[Any, ...]) -> dict[Device, tuple[tuple[slice, ...], int]]:
-    """For each device the slices of its part, and how many devices before it have the same one."""
+    """Return the slices of each device's shard, and the number of earlier devices that have the same shard."""
     copies: dict[Any, int] = {}
     found: dict[Device, tuple[tuple[slice, ...], int]] = {}
     indices = sharding.devices_indices_map(shape)

@@ -1,4 +1,4 @@
-"""`ManualAxisType`: what is known of a value inside of `shard_map` along each axis that is split by hand."""
+"""`ManualAxisType`: how a value inside of `shard_map` varies along each manual axis."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _interned: dict[tuple[frozenset[Any], ...], ManualAxisType] = {}
 
 
 class ManualAxisType:
-    """Along an axis a value is varying (each device has its own), unreduced (the devices' values are still to be
-    summed), reduced (all have the same, and its cotangent is unreduced), or invariant: all have the same. Equal ones
-    are one object; `NONE` is invariant along every axis."""
+    """State of a value along manual axes: varying (each device has its own), unreduced (the sum over devices is
+    pending), reduced (all devices have the same, and its cotangent is unreduced), or invariant (all devices have the
+    same). Equal types are one object; `NONE` is invariant along every axis."""
 
     __slots__ = ("_hash", "reduced", "unreduced", "varying")
 
@@ -53,20 +53,20 @@ class ManualAxisType:
 
     @property
     def vur(self) -> frozenset[Any]:
-        """The axes along which the value is not invariant."""
+        """Axes along which the value is not invariant."""
         return self.varying | self.unreduced | self.reduced
 
     def invarying(self, mesh: Any) -> frozenset[Any]:
-        """The manual axes of a mesh along which the value is invariant."""
+        """Return the manual axes of a mesh along which the value is invariant."""
         return frozenset(mesh.manual_axes) - self.vur
 
     def update(self, **changes: Any) -> ManualAxisType:
-        """The same with some of the sets changed."""
+        """Return a copy with some of the sets changed."""
         known = {"varying": self.varying, "unreduced": self.unreduced, "reduced": self.reduced}
         return ManualAxisType(**{**known, **changes})
 
     def to_ct_mat(self) -> ManualAxisType:
-        """That of the cotangent: unreduced and reduced are swapped."""
+        """Return the type of the cotangent: unreduced and reduced are swapped."""
         return ManualAxisType(varying=self.varying, unreduced=self.reduced, reduced=self.unreduced)
 
     def __bool__(self) -> bool:
@@ -91,7 +91,7 @@ def _rebuild(varying: Any, unreduced: Any, reduced: Any) -> ManualAxisType:
 
 def _axes(axes: Any, what: str) -> frozenset[Any]:
     if isinstance(axes, str) or not isinstance(axes, Iterable):
-        raise ArgumentTypeError(f"{what} is a set of axes.", received=described(axes), fix=f"{what}={{'x'}}")
+        raise ArgumentTypeError(f"`{what}` must be a set of axes.", received=described(axes), fix=f"{what}={{'x'}}")
     return frozenset(axes)
 
 

@@ -1,4 +1,4 @@
-"""Meshes: a grid of devices whose axes have names. An `AbstractMesh` has the axes, a `Mesh` the devices too."""
+"""Meshes: grids of devices with named axes. An `AbstractMesh` has only the axes, a `Mesh` also the devices."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ AxisName = Any  # a string, or anything else that can be hashed
 
 
 class AxisType(enum.Enum):
-    """Who decides how values are split over an axis of a mesh: the compiler (Auto), their types (Explicit), or the user
-    by hand, inside of `shard_map` (Manual).
+    """How the sharding of values over a mesh axis is chosen: by the compiler (Auto), by their types (Explicit), or by
+    the user inside of `shard_map` (Manual).
 
     >>> import weft
     >>> mesh = weft.make_mesh((1,), ("data",), (weft.sharding.AxisType.Auto,))
@@ -41,7 +41,7 @@ class AxisType(enum.Enum):
 
 
 class BaseMesh:
-    """Names, sizes and types of axes: what both kinds of mesh have."""
+    """Names, sizes and types of the axes of a mesh."""
 
     axis_names: tuple[AxisName, ...]
     axis_sizes: tuple[int, ...]
@@ -49,7 +49,7 @@ class BaseMesh:
 
     @cached_property
     def shape(self) -> OrderedDict[AxisName, int]:
-        """The size of each axis by name, in order."""
+        """Size of each axis by name, in order."""
         return OrderedDict(zip(self.axis_names, self.axis_sizes, strict=True))
 
     @cached_property
@@ -58,27 +58,27 @@ class BaseMesh:
 
     @cached_property
     def size(self) -> int:
-        """How many devices there are."""
+        """Number of devices."""
         return math.prod(self.axis_sizes) if self.axis_names else 0
 
     @property
     def empty(self) -> bool:
         return self.size == 0
 
-    def _axes_of(self, axis_type: AxisType) -> tuple[AxisName, ...]:
+    def _find_axes(self, axis_type: AxisType) -> tuple[AxisName, ...]:
         return tuple(n for n, t in zip(self.axis_names, self.axis_types, strict=True) if t is axis_type)
 
     @cached_property
     def auto_axes(self) -> tuple[AxisName, ...]:
-        return self._axes_of(AxisType.Auto)
+        return self._find_axes(AxisType.Auto)
 
     @cached_property
     def explicit_axes(self) -> tuple[AxisName, ...]:
-        return self._axes_of(AxisType.Explicit)
+        return self._find_axes(AxisType.Explicit)
 
     @cached_property
     def manual_axes(self) -> tuple[AxisName, ...]:
-        return self._axes_of(AxisType.Manual)
+        return self._find_axes(AxisType.Manual)
 
     @property
     def are_all_axes_auto(self) -> bool:
@@ -101,13 +101,13 @@ _abstract_meshes: weakref.WeakValueDictionary[Any, AbstractMesh] = weakref.WeakV
 
 
 class AbstractMesh(BaseMesh):
-    """The axes of a mesh without devices: enough to plan and to type programs. Equal ones are one object.
+    """Axes of a mesh without devices: enough to plan and to type programs. Equal meshes are one object.
 
     Args:
         axis_sizes: the size of each axis.
         axis_names: the name of each axis.
         axis_types: an `AxisType` for each axis.
-        abstract_device: what is known of the devices.
+        abstract_device: the kind of the devices, if it is known.
 
     >>> import weft
     >>> dict(weft.sharding.AbstractMesh((2, 4), ("data", "model")).shape)
@@ -167,7 +167,7 @@ class AbstractMesh(BaseMesh):
         *,
         abstract_device: AbstractDevice | None = None,
     ) -> AbstractMesh:
-        """The same mesh with some of its parts changed."""
+        """Return a copy with some fields changed."""
         return AbstractMesh(
             self.axis_sizes if axis_sizes is None else axis_sizes,
             self.axis_names if axis_names is None else axis_names,
@@ -176,13 +176,13 @@ class AbstractMesh(BaseMesh):
         )
 
     def update_axis_types(self, name_to_type: Mapping[AxisName, AxisType]) -> AbstractMesh:
-        """The same mesh where the axes named have other types."""
+        """Return a copy with other types for the named axes."""
         types = [name_to_type.get(n, t) for n, t in zip(self.axis_names, self.axis_types, strict=True)]
         return self.update(axis_types=types)
 
     def _no_devices(self, attribute: str) -> Any:
         raise ArgumentError(
-            f"An AbstractMesh has no {attribute}: it says how many devices there are, not which.",
+            f"An AbstractMesh has no {attribute}: it has a number of devices, and needs none of them.",
             received=repr(self),
             fix="weft.sharding.Mesh(devices, axis_names)",
         )
@@ -220,12 +220,12 @@ def _abstract_mesh(sizes: Any, names: Any, types: Any, device: Any) -> AbstractM
 _meshes: weakref.WeakValueDictionary[Any, Mesh] = weakref.WeakValueDictionary()
 
 
-# Equal meshes are one object, so what a thread had before it entered one is not a matter of the mesh.
+# Equal meshes are one object, so the previous mesh of a thread that enters one is not stored in the mesh.
 _entered = threading.local()
 
 
 class Mesh(BaseMesh):
-    """A grid of devices, one dimension for each named axis. Equal ones are one object.
+    """Grid of devices with one dimension for each named axis. Equal meshes are one object.
 
     Args:
         devices: an array of devices, with a dimension for each axis.
@@ -284,7 +284,7 @@ class Mesh(BaseMesh):
         return Mesh, (np.array(self.devices), self.axis_names, self.axis_types)
 
     def __enter__(self) -> Mesh:
-        """In the block this mesh is used where none is named, as with `set_mesh`."""
+        """Set the mesh as the one that is used wherever none is named, as `set_mesh` does."""
         _entered.__dict__.setdefault("before", []).append(config._override("mesh", self))
         return self
 
@@ -295,12 +295,12 @@ class Mesh(BaseMesh):
 
     @cached_property
     def abstract_mesh(self) -> AbstractMesh:
-        """The same axes without the devices."""
+        """Mesh of the same axes without devices."""
         return AbstractMesh(self.axis_sizes, self.axis_names, self.axis_types)
 
     @cached_property
     def device_tuple(self) -> tuple[Device, ...]:
-        """The devices in order, the last axis running fastest."""
+        """Devices in row-major order."""
         return () if self.empty else tuple(self.devices.flat)
 
     @cached_property
@@ -309,7 +309,7 @@ class Mesh(BaseMesh):
 
     @cached_property
     def local_devices(self) -> list[Device]:
-        """The devices of this process."""
+        """Devices of this process."""
         return [d for d in self.device_tuple if is_addressable(d)]
 
     @property
@@ -322,7 +322,7 @@ class Mesh(BaseMesh):
 
     @property
     def local_mesh(self) -> Mesh:
-        """The part of the mesh that is in this process: the smallest block of it with all devices of the process."""
+        """Smallest block of the mesh that contains all devices of this process."""
         if not self.is_multi_process:
             return self
         here = np.array([is_addressable(d) for d in self.device_tuple]).reshape(self.devices.shape)
@@ -330,7 +330,7 @@ class Mesh(BaseMesh):
         block = self.devices[tuple(slice(i.min(), i.max() + 1) if i.size else slice(0) for i in found)]
         if not all(is_addressable(d) for d in block.flat):
             raise ArgumentError(
-                "The devices of this process are no block of the mesh, so there is no local mesh.",
+                "The devices of this process must be a block of the mesh to have a local mesh.",
                 received=repr(self),
                 fix="order the devices by process when the mesh is made",
             )
@@ -342,7 +342,7 @@ class Mesh(BaseMesh):
         axis_names: Sequence[AxisName] | None = None,
         axis_types: Sequence[AxisType] | None = None,
     ) -> Mesh:
-        """The same mesh with some of its parts changed."""
+        """Return a copy with some fields changed."""
         return Mesh(
             self.devices if devices is None else devices,
             self.axis_names if axis_names is None else axis_names,
@@ -358,17 +358,21 @@ class Mesh(BaseMesh):
 
 
 def _grid(devices: Any) -> np.ndarray:
-    """An array of devices of its own, from an array or nested sequences of them."""
+    """Copy an array or nested sequences of devices to a new array."""
     grid = np.array(devices, dtype=object)
     for device in grid.flat:
         if not isinstance(device, Device):
             raise ArgumentTypeError(
-                "A mesh is made of devices.", received=described(device), fix="Mesh(weft.devices(), ('x',))"
+                "The elements of a mesh must be devices.",
+                received=described(device),
+                fix="Mesh(weft.devices(), ('x',))",
             )
     seen = set(grid.flat)
     if len(seen) != grid.size:
         twice = next(d for d in seen if sum(e == d for e in grid.flat) > 1)
-        raise ArgumentError("A mesh has each device once.", received=f"{twice!r} several times", fix="weft.devices()")
+        raise ArgumentError(
+            "The devices of a mesh must be different.", received=f"{twice!r} several times", fix="weft.devices()"
+        )
     return grid
 
 
@@ -377,7 +381,7 @@ def _names(axis_names: Any) -> tuple[AxisName, ...]:
     for name in names:
         if name is None or names.count(name) > 1:
             raise ArgumentError(
-                "The axes of a mesh need different names.", received=f"axis_names {names}", fix="('x', 'y')"
+                "The axes of a mesh must have different names.", received=f"axis_names {names}", fix="('x', 'y')"
             )
     return names
 
@@ -397,8 +401,7 @@ def _types(axis_types: Any, names: tuple[AxisName, ...]) -> tuple[AxisType, ...]
 
 
 def flat_position(mesh: BaseMesh, axes: Iterable[AxisName], coordinates: Sequence[int]) -> int:
-    """The position of a device at some coordinates of a mesh along several axes taken together, the last one running
-    fastest."""
+    """Return the row-major index of coordinates of a mesh along some of its axes."""
     position = 0
     for name in axes:
         axis = mesh.axis_names.index(name)

@@ -1,4 +1,4 @@
-"""How the result of a reshape is split, from how the operand is."""
+"""Explicit sharding of reshapes: the spec of the result from the operand's."""
 
 from __future__ import annotations
 
@@ -7,22 +7,21 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from weft.sharding.infer import COMPILER, Operation, unsplit
-from weft.sharding.spec import PartitionSpec, dims_of
+from weft.sharding.spec import PartitionSpec, spec_dims
 
 Groups = Sequence[tuple[Sequence[int], Sequence[int]]]
 
 
-def reshaped_spec(operation: Operation, groups: Groups, shape: Sequence[Any], new: Sequence[Any]) -> PartitionSpec:
-    """The spec of a value of `shape` after a reshape to `new`. `groups` are dimensions before and after with as many
-    elements, in the smallest groups.
+def infer_reshape_spec(operation: Operation, groups: Groups, shape: Sequence[Any], new: Sequence[Any]) -> PartitionSpec:
+    """Infer the spec of a value of `shape` after a reshape to `new`.
 
-    Dimensions that are merged must be split from the first on; the result is split over the axes of all of them. A
-    dimension that is divided passes its axes on to the first of the new ones, and those that are left, where that one
-    is split completely, to the next. Where some are merged and divided at once, only the first may be split, as far as
-    both sizes can be.
+    `groups` are the smallest groups of dimensions before and after with equally many elements. Merged dimensions must
+    be split from the first on, without a gap; the result is split over the axes of all of them. A divided dimension
+    passes its axes to the first new dimension, and the rest to the next one if the first is completely split. In a
+    group that merges and divides, only the first dimension may be split, by a divisor of both sizes.
     """
     operand = operation.operands[0]
-    before = dims_of(operand.spec, len(shape))
+    before = spec_dims(operand.spec, len(shape))
     after: list[tuple[Any, ...]] = [()] * len(new)
     placed = {d for dims, _ in groups for d in dims}
     for dims, goals in groups:
@@ -36,7 +35,7 @@ def reshaped_spec(operation: Operation, groups: Groups, shape: Sequence[Any], ne
             if len(goals) == 1:
                 found = [flat]
             elif len(dims) == 1:
-                found = divided(flat, [new[g] for g in goals], operation)
+                found = divide_axes(flat, [new[g] for g in goals], operation)
             elif count == 1 and math.gcd(shape[dims[0]], new[goals[0]]) % parts(flat, operation) == 0:
                 found = [flat]
         if found is None:
@@ -49,8 +48,8 @@ def reshaped_spec(operation: Operation, groups: Groups, shape: Sequence[Any], ne
     return operand.spec.update(partitions=after)
 
 
-def divided(axes: tuple[Any, ...], sizes: Sequence[Any], operation: Operation) -> list[tuple[Any, ...]] | None:
-    """The axes of each of the dimensions that one is divided into; None if they do not split evenly."""
+def divide_axes(axes: tuple[Any, ...], sizes: Sequence[Any], operation: Operation) -> list[tuple[Any, ...]] | None:
+    """Distribute axes over the dimensions that one is divided into; return None if they do not split evenly."""
     found: list[tuple[Any, ...]] = []
     for size in sizes:
         count = len(axes)
@@ -66,7 +65,7 @@ def divided(axes: tuple[Any, ...], sizes: Sequence[Any], operation: Operation) -
 
 
 def parts(axes: Sequence[Any], operation: Operation) -> int:
-    """Into how many parts some axes split."""
+    """Return the number of shards along some axes."""
     return math.prod([operation.sizes[a] for a in axes])
 
 
@@ -74,7 +73,7 @@ def refuse(operation: Operation, shape: Sequence[Any], new: Sequence[Any], dim: 
     spec = operation.operands[0].spec
     operation.fail(
         f"`{operation.name}` of {tuple(shape)} to {tuple(new)} merges or divides dimension {dim} of"
-        f" {operation.named(0)}, which is split over {spec.partitions[dim]!r}: how the result is split is not said.",
-        operation.resharded(unsplit(spec, dim), 0),
+        f" {operation.label(0)}, which is split over {spec.partitions[dim]!r}: how the result is split is not said.",
+        operation.reshard_fix(unsplit(spec, dim), 0),
         *COMPILER,
     )

@@ -1,11 +1,11 @@
-"""The cheapest way from one sharding of a value to another: which collectives, in which order.
+"""Resharding routes: the cheapest sequence of collectives from one sharding of a value to another.
 
-A search over the states of a value (how its dimensions are split, and over which axes it is unreduced) by the time
-that collectives take. So parts are sliced before they are sent, exchanged rather than gathered, and the smallest is
-gathered; and small values are sent in few collectives.
+It is a shortest-path search over the states of a value (the axes of each dimension, and the axes over which it is
+unreduced) by the time of collectives. So shards are sliced before they are sent, exchanged rather than gathered, and
+the smallest is gathered; and small values are sent in few collectives.
 
-Parts of a dimension over some axes may consist of those over one axis more, as the whole does; where it does not split
-evenly they need not (`nests`). Then it is gathered over all its axes, or sliced over several, in hops that belong
+If a dimension splits evenly, a shard over some axes is the concatenation of shards over one axis more; otherwise it
+need not be (`nests`). Then the dimension is gathered over all its axes, or sliced over several, in hops that belong
 together.
 """
 
@@ -24,12 +24,12 @@ Dims = tuple[tuple[Any, ...], ...]
 Axes = tuple[Any, ...]
 Sizes = tuple[tuple[Any, int], ...]
 
-# What collectives take: seconds each, and bytes a second.
+# Cost model of collectives: seconds each, and bytes a second.
 LATENCY, LINK = 5e-6, 5e9
 
 
 class Hop(NamedTuple):
-    """A collective, or a slice, over an axis: as in `Transfer`, with how many elements a device sends."""
+    """Collective, or slice, over an axis: as in `Transfer`, with the number of elements that a device sends."""
 
     kind: str
     axis: Any
@@ -41,49 +41,51 @@ class Hop(NamedTuple):
 
 
 class State(NamedTuple):
-    """How a value is split, and the axes over which it is unreduced."""
+    """Axes of each dimension of a value, and axes over which it is unreduced."""
 
     dims: Dims
     unreduced: Axes
 
 
 def nests(size: int, axes: Axes, axis: Any, counts: Mapping[Any, int]) -> bool:
-    """Whether the parts of a dimension over some axes consist of its parts over one axis more. Those of five elements
-    over two axes of two do not: they have 3 and 2 elements on one side, 2, 2, 1 and 0 on the other."""
+    """Return whether the shards of a dimension over some axes are concatenations of its shards over one axis more.
+
+    For five elements over two axes of size two they are not: 3 and 2 elements against 2, 2, 1 and 0.
+    """
     major = math.prod([counts[a] for a in axes])
     return major == 1 or -(-size // major) == counts[axis] * -(-size // (major * counts[axis]))
 
 
 def local_elements(shape: Sequence[int], dims: Dims, counts: Mapping[Any, int]) -> int:
-    """How many elements a part has; the sizes of dimensions that do not split evenly are rounded up."""
+    """Return the number of elements of a shard; dimensions that do not split evenly are rounded up."""
     sizes = zip(shape, dims, strict=True)
     return math.prod([-(-size // math.prod([counts[a] for a in axes])) if axes else size for size, axes in sizes])
 
 
 def route(size: int, shape: tuple[int, ...], src: Dims, unreduced: Axes, dst: Dims, sizes: Sizes) -> tuple[Hop, ...]:
-    """The hops from one sharding to another, of a value of this whole shape and so many bytes."""
+    """Return the cheapest hops between two shardings of a value with this global shape and size in bytes."""
     return _route(max(size, 1).bit_length(), shape, src, unreduced, dst, sizes)
 
 
 def sent_bytes(
     itemsize: int, shape: tuple[int, ...], src: Dims, unreduced: Axes, dst: Dims, sizes: Mapping[Any, int]
 ) -> float:
-    """What a device sends on that way."""
+    """Return the bytes that a device sends on the cheapest route."""
     hops = route(itemsize * math.prod(shape), shape, src, unreduced, dst, tuple(sizes.items()))
     return itemsize * sum(hop.elements for hop in hops)
 
 
 @functools.lru_cache(maxsize=16384)
 def _route(bits: int, shape: tuple[int, ...], src: Dims, unreduced: Axes, dst: Dims, sizes: Sizes) -> tuple[Hop, ...]:
-    """The same, found once for values of about as many bytes: a number of so many bits."""
-    each = LATENCY * LINK / 2**bits * math.prod(shape)  # a collective takes as long as so many more elements
+    """Search the route. It is cached by the bit length of the size, since it hardly depends on it."""
+    each = LATENCY * LINK / 2**bits * math.prod(shape)  # the latency of a collective, in elements
     start, goal = State(src, unreduced), State(dst, ())
     counts = dict(sizes)
     axes = tuple(a for a, _ in sizes if any(a in own for own in dst))
     best: dict[State, tuple[float, int]] = {start: (0.0, 0)}
     came: dict[State, tuple[State, tuple[Hop, ...]]] = {}
     queue = [(0.0, 0, 0, start)]
-    order = 0  # of states that cost the same the one that was found first goes first
+    order = 0  # among states of equal cost, the one found first goes first
     while queue:
         sent, hops, _, state = heapq.heappop(queue)
         if state == goal:
@@ -97,7 +99,7 @@ def _route(bits: int, shape: tuple[int, ...], src: Dims, unreduced: Axes, dst: D
                 order += 1
                 heapq.heappush(queue, (*cost, order, after))
     if goal not in best:
-        raise InternalError(f"Nothing that is split as {src} can be split as {dst} over {dict(sizes)}.")
+        raise InternalError(f"No route of collectives leads from {src} to {dst} over {dict(sizes)}: it must exist.")
     way: list[Hop] = []
     state = goal
     while state != start:
@@ -109,8 +111,10 @@ def _route(bits: int, shape: tuple[int, ...], src: Dims, unreduced: Axes, dst: D
 def hops_from(
     state: State, goal: State, shape: tuple[int, ...], counts: dict[Any, int], axes: Axes
 ) -> Iterator[tuple[tuple[Hop, ...], State]]:
-    """The collectives that a value can go through next, and what it is then. A dimension may be split over one more
-    axis where that is even, or where the goal is split so."""
+    """Yield the possible next hops of a value, and its state after them.
+
+    A dimension may be split over one more axis if that is even, or if the goal is split in this way.
+    """
     dims, unreduced = state
     local = local_elements(shape, dims, counts)
 
@@ -140,13 +144,13 @@ def hops_from(
         for k in range(2, len(goal.dims[d]) + 1 if not own else 0):
             several = goal.dims[d][:k]
             if set(several) <= set(free) and not nests(shape[d], several[:-1], several[-1], counts):
-                yield sliced_together(d, several, counts), State(with_axes(d, several), unreduced)
+                yield slice_hops(d, several, counts), State(with_axes(d, several), unreduced)
     for d, own in enumerate(dims):
         if not own:
             continue
         axis, n, less = own[-1], counts[own[-1]], with_axes(d, own[:-1])
         if not nests(shape[d], own[:-1], axis, counts):
-            yield gathered_together(d, own, shape[d], local, counts), State(with_axes(d, ()), unreduced)
+            yield gather_hops(d, own, shape[d], local, counts), State(with_axes(d, ()), unreduced)
             continue
         for e, other in enumerate(dims):
             if e != d and can_be(e, (*other, axis)):
@@ -156,15 +160,15 @@ def hops_from(
         yield (Hop("all_gather", axis, d, elements=local * (n - 1)),), State(less, unreduced)
 
 
-def sliced_together(d: int, axes: Axes, counts: Mapping[Any, int]) -> tuple[Hop, ...]:
-    """A whole dimension that is sliced over several axes at once."""
+def slice_hops(d: int, axes: Axes, counts: Mapping[Any, int]) -> tuple[Hop, ...]:
+    """Return the hops that slice a whole dimension over several axes at once."""
     last = len(axes) - 1
     multiple = lambda k: math.prod([counts[a] for a in axes[k:]])
     return tuple(Hop("slice", a, d, multiple=multiple(k), inner=k < last) for k, a in enumerate(axes))
 
 
-def gathered_together(d: int, axes: Axes, size: int, local: int, counts: Mapping[Any, int]) -> tuple[Hop, ...]:
-    """A dimension that is gathered over all its axes at once; a device has so many `local` elements of the value."""
+def gather_hops(d: int, axes: Axes, size: int, local: int, counts: Mapping[Any, int]) -> tuple[Hop, ...]:
+    """Return the hops that gather a dimension over all its axes at once; a device has `local` elements of the value."""
     hops: list[Hop] = []
     part = -(-size // math.prod([counts[a] for a in axes]))
     for a in reversed(axes):

@@ -1,6 +1,7 @@
-"""Shardings: which part of an array is on which device.
+"""Shardings: how an array is distributed over devices.
 
-A `NamedSharding` puts a `PartitionSpec` on a mesh. Equal ones are one object, so the fast comparison is identity.
+A `NamedSharding` applies a `PartitionSpec` to a mesh. Equal shardings are one object, so the fast comparison is
+identity.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ Index = tuple[slice, ...]
 
 
 class Sharding:
-    """Which part of an array is on which device, and in which of its memories.
+    """Distribution of an array over devices and their memories.
 
     >>> import weft
     >>> import weft.numpy as wnp
@@ -33,28 +34,28 @@ class Sharding:
 
     @property
     def device_tuple(self) -> tuple[Device, ...]:
-        """The devices in order: that of the mesh."""
-        raise NotImplementedError(f"{type(self).__name__} does not say its devices")
+        """Devices in the order of the mesh."""
+        raise NotImplementedError(f"{type(self).__name__} has no device_tuple")
 
     def partition_counts(self, ndim: int) -> tuple[int, ...]:
-        """Into how many parts each of `ndim` dimensions is split."""
-        raise NotImplementedError(f"{type(self).__name__} does not say how it splits")
+        """Return the number of shards along each of `ndim` dimensions."""
+        raise NotImplementedError(f"{type(self).__name__} has no partition_counts")
 
     def part_indices(self, ndim: int) -> tuple[tuple[int, ...], ...]:
-        """For each device in order, which part of each of `ndim` dimensions it has."""
-        raise NotImplementedError(f"{type(self).__name__} does not say how it splits")
+        """Return, for each device in order, the index of its shard along each of `ndim` dimensions."""
+        raise NotImplementedError(f"{type(self).__name__} has no part_indices")
 
     @property
     def memory_kind(self) -> str | None:
-        """The kind of memory that the array is in."""
-        raise NotImplementedError(f"{type(self).__name__} does not say its memory")
+        """Kind of memory that the array is in."""
+        raise NotImplementedError(f"{type(self).__name__} has no memory_kind")
 
     def with_memory_kind(self, kind: str) -> Sharding:
-        """The same parts in another kind of memory."""
-        raise NotImplementedError(f"{type(self).__name__} does not change its memory")
+        """Return the same sharding in another kind of memory."""
+        raise NotImplementedError(f"{type(self).__name__} has no with_memory_kind")
 
     def check_compatible_aval(self, aval_shape: Sequence[Any]) -> None:
-        """Raise unless arrays of this shape can be split so."""
+        """Raise unless arrays of this shape can have the sharding."""
 
     @property
     def device_set(self) -> set[Device]:
@@ -66,7 +67,7 @@ class Sharding:
 
     @property
     def addressable_devices(self) -> set[Device]:
-        """The devices of this process."""
+        """Devices of this process."""
         return {d for d in self.device_tuple if is_addressable(d)}
 
     @property
@@ -75,29 +76,31 @@ class Sharding:
 
     @property
     def is_fully_addressable(self) -> bool:
-        """Whether every device is one of this process."""
+        """Whether all devices belong to this process."""
         return all(map(is_addressable, self.device_tuple))
 
     @property
     def is_fully_replicated(self) -> bool:
         """Whether every device has the whole array."""
-        raise NotImplementedError(f"{type(self).__name__} does not say how it splits")
+        raise NotImplementedError(f"{type(self).__name__} has no is_fully_replicated")
 
     def shard_shape(self, global_shape: Sequence[Any]) -> tuple[Any, ...]:
-        """The shape of each device's part of an array; where a dimension does not split evenly that of the largest one,
-        since the last ones end early: `devices_indices_map` says where."""
+        """Return the shape of a shard; of the largest one if a dimension does not split evenly.
+
+        The last shards are then smaller: see `devices_indices_map`.
+        """
         shape = tuple(global_shape)
         self.check_compatible_aval(shape)
         counts = self.partition_counts(len(shape))
         return tuple(-(-size // count) if count > 1 else size for size, count in zip(shape, counts, strict=True))
 
     def is_even(self, global_shape: Sequence[Any]) -> bool:
-        """Whether all parts of an array have the same shape."""
+        """Return whether all shards of an array have the same shape."""
         counts = self.partition_counts(len(global_shape))
         return all(count == 1 or size % count == 0 for size, count in zip(global_shape, counts, strict=True))
 
     def check_even(self, global_shape: Sequence[Any]) -> None:
-        """Raise unless all parts of an array have the same shape."""
+        """Raise unless all shards of an array have the same shape."""
         shape = tuple(global_shape)
         self.check_compatible_aval(shape)
         for dim, (size, count) in enumerate(zip(shape, self.partition_counts(len(shape)), strict=True)):
@@ -110,8 +113,10 @@ class Sharding:
                 )
 
     def devices_indices_map(self, global_shape: Sequence[Any]) -> Mapping[Device, Index]:
-        """For each device the slices that cut its part out of an array. Where a dimension does not split evenly, the
-        last parts are smaller than others, or empty."""
+        """Return the slices of an array that each device has.
+
+        If a dimension does not split evenly, the last shards are smaller than others, or empty.
+        """
         shape = tuple(global_shape)
         sizes, counts = self.shard_shape(shape), self.partition_counts(len(shape))
         return {
@@ -123,12 +128,12 @@ class Sharding:
         }
 
     def addressable_devices_indices_map(self, global_shape: Sequence[Any]) -> Mapping[Device, Index]:
-        """The same for the devices of this process."""
+        """Return the slices of an array that each device of this process has."""
         everywhere = self.devices_indices_map(global_shape)
         return {device: index for device, index in everywhere.items() if is_addressable(device)}
 
     def is_equivalent_to(self, other: Any, ndim: int) -> bool:
-        """Whether arrays with `ndim` dimensions are in the same parts on the same devices and memory."""
+        """Return whether arrays with `ndim` dimensions have the same shards on the same devices and memory."""
         if self is other:
             return True
         if not isinstance(other, Sharding):
@@ -142,7 +147,7 @@ class Sharding:
         )
 
     def _pending_sums(self) -> tuple[frozenset[Any], frozenset[Any]]:
-        """The axes over which sums are still to be done: of the value, and of its cotangent."""
+        """Return the axes over which a sum is pending: of the value, and of its cotangent."""
         return frozenset(), frozenset()
 
 
@@ -150,12 +155,12 @@ _named: weakref.WeakValueDictionary[Any, NamedSharding] = weakref.WeakValueDicti
 
 
 class NamedSharding(Sharding):
-    """An array split over a mesh as a `PartitionSpec` says. Equal ones are one object.
+    """Sharding of an array over a mesh by a `PartitionSpec`. Equal shardings are one object.
 
     Args:
         mesh: a `Mesh` or `AbstractMesh`.
         spec: a `PartitionSpec`.
-        memory_kind: which memory of the devices.
+        memory_kind: the kind of memory of the devices.
 
     >>> import weft
     >>> from weft.sharding import PartitionSpec as P
@@ -214,7 +219,7 @@ class NamedSharding(Sharding):
         return NamedSharding(self.mesh, self.spec, kind)
 
     def update(self, **changes: Any) -> NamedSharding:
-        """The same sharding with `mesh`, `spec` or `memory_kind` changed."""
+        """Return a copy with `mesh`, `spec` or `memory_kind` changed."""
         return NamedSharding(**{"mesh": self.mesh, "spec": self.spec, "memory_kind": self._kind, **changes})
 
     @property
@@ -229,7 +234,7 @@ class NamedSharding(Sharding):
 
     @property
     def replicated_axes(self) -> frozenset[Any]:
-        """The axes of the mesh along which all devices have the same part."""
+        """Mesh axes along which all devices have the same shard."""
         used = {*split_axes(self.spec.partitions), *self.spec.unreduced, *self.spec.reduced}
         return frozenset(n for n in self.mesh.axis_names if n not in used)
 
@@ -273,7 +278,7 @@ class NamedSharding(Sharding):
 
 
 def _check_spec(mesh: Mesh | AbstractMesh, spec: PartitionSpec) -> None:
-    """Every axis that a spec names is one of the mesh, and named once."""
+    """Raise unless every axis of a spec is one of the mesh and is named once."""
     seen = set()
     names = (*split_axes(spec.partitions), *spec.unreduced, *spec.reduced)
     for name in names:
@@ -286,7 +291,7 @@ def _check_spec(mesh: Mesh | AbstractMesh, spec: PartitionSpec) -> None:
             )
         if name in seen:
             raise ArgumentError(
-                f"An axis of a mesh splits one dimension; {spec!r} has duplicate entries for `{name}`.",
+                f"An axis of a mesh must split one dimension only; {spec!r} has duplicate entries for `{name}`.",
                 received=f"{spec!r} for {mesh!s}",
                 fix=f"{name!r} for one dimension, another axis or None for the other",
             )
@@ -294,15 +299,16 @@ def _check_spec(mesh: Mesh | AbstractMesh, spec: PartitionSpec) -> None:
     for name in (*spec.unreduced, *spec.reduced):
         if name not in mesh.explicit_axes:
             raise ArgumentError(
-                f"Only an Explicit axis can be unreduced or reduced; {name!r} is not.",
+                f"An unreduced or reduced axis must be Explicit; {name!r} is not.",
                 received=f"{spec!r} for {mesh!s}",
                 fix="axis_types=(weft.sharding.AxisType.Explicit, ...) for the mesh",
             )
 
 
-def in_types(sharding: Sharding | None, ndim: int) -> NamedSharding | None:
-    """What a type says of a sharding: how it splits over Explicit axes, on the mesh without its devices, with an entry
-    for each of `ndim` dimensions. None if that is nothing: what is split over Auto axes is the compiler's to say."""
+def type_sharding(sharding: Sharding | None, ndim: int) -> NamedSharding | None:
+    """Return the part of a sharding that a type shows: its Explicit axes, on the abstract mesh, with an entry for each
+    of `ndim` dimensions. None if there is none: the compiler chooses the sharding over Auto axes.
+    """
     if not isinstance(sharding, NamedSharding):
         return None
     spec, explicit = sharding.spec, sharding.mesh.explicit_axes
@@ -314,18 +320,18 @@ def in_types(sharding: Sharding | None, ndim: int) -> NamedSharding | None:
     return NamedSharding(sharding.mesh.abstract_mesh, shown)
 
 
-def compiled_sharding(sharding: NamedSharding) -> NamedSharding:
-    """The same sharding as one that the compiler is asked for: over axes that types say nothing of."""
+def as_auto_sharding(sharding: NamedSharding) -> NamedSharding:
+    """Return the sharding over Auto axes, as a constraint for the compiler."""
     mesh = sharding.mesh
     spec = sharding.spec.update(unreduced=frozenset(), reduced=frozenset())
     return NamedSharding(mesh.update(axis_types=(AxisType.Auto,) * len(mesh.axis_names)), spec, sharding._kind)
 
 
 def check_memory_kind(kind: Any) -> Any:
-    """A kind of memory that exists, or None."""
+    """Return a kind of memory, or None; raise if it does not exist."""
     if kind is not None and kind not in MEMORY_KINDS:
         raise ArgumentError(
-            "There is no such kind of memory.",
+            "`memory_kind` must be a kind of memory.",
             received=f"memory_kind={kind!r}",
             fix=f"one of {', '.join(map(repr, MEMORY_KINDS))}",
         )
@@ -333,11 +339,11 @@ def check_memory_kind(kind: Any) -> Any:
 
 
 class SingleDeviceSharding(Sharding):
-    """The whole array on one device.
+    """Sharding of an array that is whole on one device.
 
     Args:
         device: the device.
-        memory_kind: which memory of the device.
+        memory_kind: the kind of memory of the device.
 
     >>> import weft
     >>> weft.sharding.SingleDeviceSharding(weft.devices()[0]).num_devices
@@ -395,5 +401,5 @@ class SingleDeviceSharding(Sharding):
 
 
 def make_single_device_sharding(device: Device, *, memory_kind: str | None = None) -> SingleDeviceSharding:
-    """The sharding of an array that is whole on one device."""
+    """Return the sharding of an array that is whole on one device."""
     return SingleDeviceSharding(device, memory_kind)

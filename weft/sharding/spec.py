@@ -1,4 +1,4 @@
-"""`PartitionSpec`: over which axes of a mesh each dimension of an array is split."""
+"""`PartitionSpec`: the mesh axes that each dimension of an array is split over."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from weft.base.errors import ArgumentError, ArgumentTypeError
 
 
 class Unconstrained:
-    """The entry of a dimension whose splitting is left open. There is one such object."""
+    """Entry of a dimension whose sharding is left open; a singleton."""
 
     def __repr__(self) -> str:
         return "UNCONSTRAINED"
@@ -26,15 +26,15 @@ Entry = Any  # None | the name of an axis | a tuple of such names | UNCONSTRAINE
 
 
 class PartitionSpec:
-    """For each dimension the axis of a mesh that it is split over, a tuple of several (the last one running fastest),
-    None where it is whole, or UNCONSTRAINED; dimensions beyond the last entry are whole.
+    """Mesh axes that each dimension of an array is split over.
 
-    `unreduced` names axes over which a sum is still to be done, `reduced` those over which the cotangent's is.
+    An entry is the name of an axis, a tuple of names (the last one varies fastest), None if the dimension is whole, or
+    UNCONSTRAINED. Dimensions beyond the last entry are whole.
 
     Args:
         *partitions: an entry for each dimension.
-        unreduced: names of axes over which a sum is still to be done.
-        reduced: names of axes over which the cotangent's sum is.
+        unreduced: names of axes over which a sum is pending.
+        reduced: names of axes over which the sum of the cotangent is pending.
 
     >>> from weft.sharding import PartitionSpec as P
     >>> P("data", None, ("model", "expert"))
@@ -81,7 +81,7 @@ class PartitionSpec:
     def __iter__(self) -> Iterator[Entry]:
         if self.unreduced or self.reduced:
             raise ArgumentError(
-                "Iterating over a PartitionSpec leaves out its unreduced and reduced axes.",
+                "A PartitionSpec with unreduced or reduced axes cannot be iterated over: that would leave them out.",
                 received=repr(self),
                 fix="spec.partitions   where only the dimensions are meant",
             )
@@ -120,7 +120,7 @@ class PartitionSpec:
         return self._partitions.count(_entry(value))
 
     def update(self, partitions: Any = None, unreduced: Any = None, reduced: Any = None) -> PartitionSpec:
-        """The same spec with some of its parts changed."""
+        """Return a copy with some fields changed."""
         return PartitionSpec(
             *(self._partitions if partitions is None else partitions),
             unreduced=self.unreduced if unreduced is None else unreduced,
@@ -128,11 +128,11 @@ class PartitionSpec:
         )
 
     def to_tangent_spec(self) -> PartitionSpec:
-        """The spec of a tangent: this one."""
+        """Return the spec of a tangent: this one."""
         return self
 
     def to_ct_spec(self) -> PartitionSpec:
-        """The spec of a cotangent: unreduced and reduced are swapped."""
+        """Return the spec of a cotangent: unreduced and reduced are swapped."""
         return self.update(unreduced=self.reduced, reduced=self.unreduced)
 
     def __reduce__(self) -> Any:
@@ -151,7 +151,7 @@ def _rebuild(partitions: Any, unreduced: Any, reduced: Any) -> PartitionSpec:
 
 
 def _entry(entry: Any) -> Entry:
-    """An entry in its one form: a tuple of one name is the name, an empty one None."""
+    """Normalize an entry: a tuple of one name becomes the name, an empty one None."""
     if isinstance(entry, (tuple, list)):
         if len(entry) < 2:
             return entry[0] if entry else None
@@ -162,28 +162,30 @@ def _entry(entry: Any) -> Entry:
 def _axis_set(axes: Any, what: str) -> frozenset[Any]:
     if not isinstance(axes, (set, frozenset)):
         raise ArgumentTypeError(
-            f"{what} of a PartitionSpec is a set of axes.", received=described(axes), fix=f"{what}={{'x'}}"
+            f"`{what}` of a PartitionSpec must be a set of axes.", received=described(axes), fix=f"{what}={{'x'}}"
         )
     if None in axes:
-        raise ArgumentError(f"{what} of a PartitionSpec names axes.", received=described(axes), fix=f"{what}={{'x'}}")
+        raise ArgumentError(
+            f"`{what}` of a PartitionSpec must not contain None.", received=described(axes), fix=f"{what}={{'x'}}"
+        )
     return frozenset(axes)
 
 
 def entry_axes(entry: Entry) -> tuple[Any, ...]:
-    """The axes that an entry names."""
+    """Return the axes that an entry names."""
     if entry is None or entry is UNCONSTRAINED:
         return ()
     return entry if isinstance(entry, tuple) else (entry,)
 
 
-def dims_of(spec: PartitionSpec, rank: int) -> tuple[tuple[Any, ...], ...]:
-    """The axes that each of `rank` dimensions is split over, the major one first."""
+def spec_dims(spec: PartitionSpec, rank: int) -> tuple[tuple[Any, ...], ...]:
+    """Return the axes that each of `rank` dimensions is split over, major first."""
     entries = (*spec.partitions, *[None] * (rank - len(spec)))
     return tuple(entry_axes(e) for e in entries)
 
 
 def split_axes(entries: Iterable[Entry]) -> list[Any]:
-    """The axes that some entries name, in order, as often as they do."""
+    """Return the axes that entries name, in order and with repetitions."""
     return [name for entry in entries for name in entry_axes(entry)]
 
 

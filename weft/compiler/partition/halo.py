@@ -12,7 +12,7 @@ from weft.compiler.partition.verify import fail
 from weft.ir.jaxpr import Equation
 from weft.ir.parts import byte_count
 from weft.ir.types import array_type
-from weft.sharding.halo import Halo, halo_of, needs
+from weft.sharding.halo import Halo, needs, plan_halo
 
 # Limit of the devices from which one device receives parts of an operand.
 MOST_MESSAGES = 32
@@ -22,7 +22,7 @@ def fits(rule: ShardingRule, name: str, axes: Sequence[Any], sizes: Mapping[Any,
     """Return whether a factor with halos can be split over axes: each of its dimensions can, into no more shards than
     it has elements; all devices run the same program on what they receive; and they receive it from few others."""
     count = count_shards(axes, sizes)
-    for halo in (halo_of(r, count) for r in rule.reach[name] if r is not None):
+    for halo in (plan_halo(r, count) for r in rule.reach[name] if r is not None):
         if halo is None or len(halo.messages) > MOST_MESSAGES:
             return False
     return all(size >= count and can_split(size, axes, sizes, pads) for size in lengths(rule, name))
@@ -40,7 +40,7 @@ def halos(
     for name, axes in chosen.items():
         for i, d in rule.dims[name] if axes and name in rule.reach else ():
             reach = rule.reach[name][i] if i < rule.operands else None
-            halo = None if reach is None else halo_of(reach, count_shards(axes, sizes))
+            halo = None if reach is None else plan_halo(reach, count_shards(axes, sizes))
             if halo is not None:
                 yield i, d, halo
 
@@ -71,7 +71,7 @@ def gather_reason(
             for size in sorted(lengths(rule, name)):
                 if size < count or not can_split(size, axes, sizes, pads):
                     return f": {size} element{'s'[: size != 1]} do not split into {count} parts"
-            found = [halo_of(r, count) for r in rule.reach[name] if r is not None]
+            found = [plan_halo(r, count) for r in rule.reach[name] if r is not None]
             if any(halo is None for halo in found):
                 return ": devices would compute different parts of their shards of the result"
             if not fits(rule, name, axes, sizes, pads):

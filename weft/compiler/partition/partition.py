@@ -51,7 +51,7 @@ from weft.primitives.control.inspect_sharding import inspect_sharding
 from weft.primitives.control.shard_map import shard_map
 from weft.primitives.movement.terms import unsum
 from weft.sharding.routes import LATENCY, LINK
-from weft.sharding.spec import UNCONSTRAINED, dims_of, rename_axes
+from weft.sharding.spec import UNCONSTRAINED, rename_axes, spec_dims
 from weft.trace.closed import stage_subjaxpr
 
 # Rates for comparing costs, besides those of collectives: bytes of memory per second, flops per second.
@@ -148,7 +148,7 @@ def fix_constraints(shardings: Propagation, jaxpr: Jaxpr) -> None:
         if spec is not None:
             (v,) = equation.outvars
             named: Any = equation.params["sharding"]
-            own = rename_axes(dims_of(spec, get_rank(v.aval)), named.mesh.shape, shardings.sizes)
+            own = rename_axes(spec_dims(spec, get_rank(v.aval)), named.mesh.shape, shardings.sizes)
             if own is None:  # axes of another mesh that this mesh cannot express
                 continue
             dims = splittable(v.aval, own, shardings.sizes, shardings.pads)
@@ -160,7 +160,7 @@ def fix_constraints(shardings: Propagation, jaxpr: Jaxpr) -> None:
             for values, specs in ((equation.invars, "in_specs"), (equation.outvars, "out_specs")):
                 for a, own in zip(values, equation.params[specs], strict=True):
                     if type(a) is Var:
-                        shardings.begin(a, dims_of(own, get_rank(a.aval)))
+                        shardings.begin(a, spec_dims(own, get_rank(a.aval)))
         for body in subjaxprs(equation.params):
             fix_constraints(shardings, body)
 
@@ -565,7 +565,7 @@ class BodyPartitioner:
         )
         args, dims = [], []
         for a, v, spec in zip(equation.invars, body.invars, params["in_specs"], strict=True):
-            manual = dims_of(spec, get_rank(v.aval))
+            manual = spec_dims(spec, get_rank(v.aval))
             own = within_manual(v.aval, manual, self.target(v), self.sizes)
             split = tuple((*m, *o) for m, o in zip(manual, own, strict=True))
             terms = self.in_order(spec.unreduced)
@@ -576,7 +576,7 @@ class BodyPartitioner:
         inner.define(zip(body.constvars, body.consts, strict=True), [whole(v.aval) for v in body.constvars])
         inner.run(body)
         for v, a, spec in zip(equation.outvars, body.outvars, params["out_specs"], strict=True):
-            manual = dims_of(spec, get_rank(a.aval))
+            manual = spec_dims(spec, get_rank(a.aval))
             own = self.target(a) if type(a) is Var else whole(a.aval)
             own = within_manual(a.aval, manual, own, self.sizes)
             self.values[v] = inner.value(a, own, equation, f"{operation(equation)} returns it")

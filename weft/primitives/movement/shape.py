@@ -31,7 +31,7 @@ from weft.ir.types import ArrayType, Shape, get_aval
 from weft.primitives.families import Indexing, check_axes, fail, inverse_permutation, remaining_axes, shifted
 from weft.sharding.factors import AxisFactors, by_dimension
 from weft.sharding.infer import Operation
-from weft.sharding.reshaped import reshaped_spec
+from weft.sharding.reshaped import infer_reshape_spec
 from weft.sharding.spec import PartitionSpec
 
 _TRANSPOSED = hero("transpose")
@@ -240,7 +240,7 @@ class reshape(Indexing):
         self, operation: Operation, types: Sequence[Any], results: Sequence[Any], params: Params
     ) -> list[PartitionSpec]:
         shape, new_sizes = types[0].shape, results[0].shape
-        return [reshaped_spec(operation, reshaped_groups(shape, new_sizes), shape, new_sizes)]
+        return [infer_reshape_spec(operation, reshaped_groups(shape, new_sizes), shape, new_sizes)]
 
     def localize(self, params: Params, local_results: Any) -> Params:
         return {**params, "new_sizes": local_results[0].shape}

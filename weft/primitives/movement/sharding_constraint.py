@@ -14,7 +14,7 @@ from weft.ir.types import ArrayType, get_aval
 from weft.ir.varying import in_state
 from weft.primitives.movement.shape import ramp
 from weft.sharding.factors import AxisFactors, elementwise
-from weft.sharding.shardings import NamedSharding, Sharding, compiled_sharding, in_types
+from weft.sharding.shardings import NamedSharding, Sharding, as_auto_sharding, type_sharding
 from weft.sharding.spec import UNCONSTRAINED, PartitionSpec, entry_axes, split_axes
 
 
@@ -83,7 +83,7 @@ class reshard(Resharding):
 
     def type(self, x: ArrayType, *, sharding: Any, source: Any) -> ArrayType:
         check_split(x, sharding)
-        return x.with_placement(sharding=in_types(sharding, x.ndim))
+        return x.with_placement(sharding=type_sharding(sharding, x.ndim))
 
     def eval(self, x: Any, *, sharding: Any, source: Any) -> Any:
         return x
@@ -93,7 +93,7 @@ class reshard(Resharding):
 
     def drop_placement(self, params: Params) -> Params:
         """Convert the shardings to constraints for the compiler; the type is plain."""
-        return {key: None if s is None else compiled_sharding(s) for key, s in params.items()}
+        return {key: None if s is None else as_auto_sharding(s) for key, s in params.items()}
 
     def user_spec(self, params: Params) -> PartitionSpec | None:
         sharding = params["sharding"]
@@ -128,7 +128,7 @@ def check_split(x: ArrayType, sharding: Any) -> None:
     """Raise unless a value can be split by a sharding in its type: evenly, over Explicit axes."""
     if isinstance(sharding, Sharding):
         sharding.check_compatible_aval(x.shape)
-        typed = in_types(sharding, x.ndim)
+        typed = type_sharding(sharding, x.ndim)
         if typed is not None and all(isinstance(d, int) for d in x.shape):
             typed.check_even(x.shape)
 

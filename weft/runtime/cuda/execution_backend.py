@@ -12,7 +12,7 @@ from weft.base.lazy import lazy
 from weft.ir.at_sizes import JaxprAtSizes
 from weft.ir.primitive import Primitive
 from weft.runtime.memory_backend import memory_backend
-from weft.sharding.device import Device, first_here
+from weft.sharding.device import Device, first_local_device
 
 if TYPE_CHECKING:
     from weft.base.codegen import Source
@@ -97,7 +97,7 @@ class CudaExecutionBackend:
         agreement: Any,
         compilation: Any = None,
     ) -> Callable[..., list[tuple[bytes, Any]]]:
-        target = self.target(first_here(devices))
+        target = self.target(first_local_device(devices))
         return spmd.CudaDevicesExecutable(jaxpr, donated, sizes, devices, target, options, agreement, compilation)
 
     def share_among_devices(
