@@ -21,7 +21,7 @@ from mesh_models import step_of, transformer_specs
 import weft
 from weft.compiler.partition.driver import prepare
 from weft.compiler.partition.partition import Partitioned, partition
-from weft.sharding.spec import dims_of
+from weft.sharding.spec import spec_dims
 
 P = weft.P
 JAX = {
@@ -84,7 +84,7 @@ def partitioned(step: Step) -> tuple[Partitioned, int, float]:
     jaxpr = prepare(weft.make_jaxpr(step.function)(step.params, step.batch))
     flat = [s for s in weft.tree_util.tree_leaves((step.specs, step.batch_spec), is_leaf=lambda x: isinstance(x, P))]
     state = len(weft.tree_util.tree_leaves(step.params))
-    in_dims = [dims_of(s, len(v.aval.shape)) for s, v in zip(flat, jaxpr.invars, strict=True)]  # type: ignore[attr-defined]
+    in_dims = [spec_dims(s, len(v.aval.shape)) for s, v in zip(flat, jaxpr.invars, strict=True)]  # type: ignore[attr-defined]
     stored = [i < state for i in range(len(in_dims))]
     start = time.perf_counter()
     result = partition(jaxpr, step.mesh, in_dims, [*in_dims[:state], ()], stored)
