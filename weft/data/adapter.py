@@ -19,7 +19,7 @@ Batch = tuple[Any, Any, Any]
 def unpack_batch(batch: Any) -> Batch:
     """Split a batch into `(x, y, sample_weight)`: tuples and lists of up to three are these, anything else is `x`.
 
-    >>> unpacked({"a": 1})
+    >>> unpack_batch({"a": 1})
     ({'a': 1}, None, None)
     """
     if not isinstance(batch, (tuple, list)) or hasattr(batch, "_fields"):

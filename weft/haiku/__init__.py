@@ -1,4 +1,4 @@
-"""Haiku's way of working: functions that make modules as they run, transformed into pure `init` and `apply`."""
+"""Haiku's programming model: functions that create modules as they run, transformed into pure `init` and `apply`."""
 
 from weft.errors import publish as _publish
 from weft.haiku import (

@@ -13,7 +13,7 @@ from weft.errors import ArgumentError
 
 @dataclass(frozen=True)
 class Settings:
-    """The current values.
+    """The settings of a thread.
 
     `check_jax_usage` makes it an error to use parameters, state or keys inside of a bare `weft.jit`, `weft.vmap`,
     `weft.grad`, ... in a transformed function (which also runs under `weft.checking_leaks`).
@@ -35,7 +35,7 @@ _held = _Held()
 
 
 def current() -> Settings:
-    """The settings of this thread."""
+    """Return the settings of this thread."""
     return _held.settings
 
 

@@ -15,7 +15,7 @@ Structure = Mapping[str, Mapping[str, Any]]
 
 
 def traverse(structure: Structure) -> Iterator[tuple[str, str, Any]]:
-    """Each (module path, name, value), in the order of paths and then of names."""
+    """Yield each (module path, name, value), sorted by path and name."""
     for path in sorted(structure):
         for name in sorted(structure[path]):
             yield path, name, structure[path][name]
@@ -29,17 +29,17 @@ def _collect(items: Iterator[tuple[str, str, Any]]) -> dict[str, dict[str, Any]]
 
 
 def filter(predicate: Callable[[str, str, Any], bool], structure: Structure) -> Params:
-    """The values for which `predicate(path, name, value)` holds."""
+    """Return the values for which `predicate(path, name, value)` holds."""
     return _collect(item for item in traverse(structure) if predicate(*item))
 
 
 def map(fn: Callable[[str, str, Any], Any], structure: Structure) -> dict[str, dict[str, Any]]:
-    """Each value replaced by `fn(path, name, value)`."""
+    """Replace each value by `fn(path, name, value)`."""
     return _collect((path, name, fn(path, name, value)) for path, name, value in traverse(structure))
 
 
 def partition(predicate: Callable[[str, str, Any], bool], structure: Structure) -> tuple[Params, Params]:
-    """The values for which `predicate(path, name, value)` holds, and the others.
+    """Split values into those for which `predicate(path, name, value)` holds, and the others.
 
     Args:
         predicate: a function of a module's path, a name and a value.
@@ -71,7 +71,7 @@ def partition_n(fn: Callable[[str, str, Any], int], structure: Structure, n: int
 
 
 def merge(*structures: Structure, check_duplicates: bool = False) -> dict[str, dict[str, Any]]:
-    """All values of all structures; a later one wins, or with `check_duplicates` must be the same.
+    """Merge structures; later values take precedence, or with `check_duplicates` must equal earlier ones.
 
     Args:
         *structures: parameters or state: dicts of dicts.
@@ -99,7 +99,7 @@ def merge(*structures: Structure, check_duplicates: bool = False) -> dict[str, d
 
 
 def _is_same(a: Any, b: Any) -> bool:
-    """One and the same object, or plain values that are equal."""
+    """Return whether two values are the same object, or equal plain values."""
     if a is b:
         return True
     if hasattr(a, "shape") or hasattr(b, "shape"):
@@ -113,17 +113,17 @@ def _in_short(value: Any) -> str:
 
 
 def is_subset(*, subset: Structure, superset: Structure) -> bool:
-    """Whether every path and name of `subset` is in `superset`."""
+    """Return whether each path and name of `subset` is in `superset`."""
     return all(name in superset.get(path, {}) for path, name, _ in traverse(subset))
 
 
 def to_haiku_dict(structure: Structure) -> dict[str, dict[str, Any]]:
-    """A copy as plain dicts."""
+    """Return a copy as plain dicts."""
     return {path: dict(values) for path, values in structure.items()}
 
 
 def to_mutable_dict(mapping: Any) -> Any:
-    """A copy of nested mappings as plain dicts.
+    """Return a copy of nested mappings as plain dicts.
 
     Args:
         mapping: nested mappings.
@@ -139,7 +139,7 @@ def to_mutable_dict(mapping: Any) -> Any:
 
 
 def to_immutable_dict(mapping: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A copy of nested mappings that cannot be written; a tree like a dict with the same keys.
+    """Return an immutable copy of nested mappings, which is a tree like a dict with the same keys.
 
     Args:
         mapping: nested mappings.
@@ -155,12 +155,12 @@ def to_immutable_dict(mapping: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def tree_size(tree: Any) -> int:
-    """The number of elements in all arrays of a tree."""
+    """Return the number of elements in all arrays of a tree."""
     return sum(_size(leaf) for leaf in weft.tree.leaves(tree))
 
 
 def tree_bytes(tree: Any) -> int:
-    """The number of bytes in all arrays of a tree."""
+    """Return the number of bytes in all arrays of a tree."""
     return sum(_size(leaf) * leaf.dtype.itemsize for leaf in weft.tree.leaves(tree))
 
 

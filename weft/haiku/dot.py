@@ -1,4 +1,4 @@
-"""Jaxprs as graphs in the language of Graphviz, operations grouped by module."""
+"""Jaxprs as graphs in the DOT language of Graphviz, with operations grouped by module."""
 
 from __future__ import annotations
 
@@ -14,39 +14,39 @@ def _type(value: Any) -> str:
     return str(ArraySpec(tuple(aval.shape), aval.dtype)) if hasattr(aval, "shape") else str(aval)
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 class _Group:
-    """Lines of one module, and the groups of those it calls."""
+    """Lines of one module, and the groups of its submodules."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.groups: dict[str, _Group] = {}
 
     def at(self, stack: Any) -> _Group:
-        """The group at a path of names."""
+        """Return the group at a path of names; create it if missing."""
         group = self
         for name in stack:
             group = group.groups.setdefault(str(name), _Group())
         return group
 
     def text(self, depth: int, counter: list[int]) -> list[str]:
-        """The lines of this group and those inside, each a cluster."""
+        """Return the lines of this group and its subgroups, each as a cluster."""
         space = "  " * depth
         out = [space + line for line in self.lines]
         for name, group in self.groups.items():
             counter[0] += 1
             out.append(f"{space}subgraph cluster_{counter[0]} {{")
-            out.append(f"{space}  label={_quoted(name)}; style=rounded;")
+            out.append(f"{space}  label={_quote(name)}; style=rounded;")
             out += group.text(depth + 1, counter)
             out.append(f"{space}}}")
         return out
 
 
 def to_dot(fun: Callable[..., Any]) -> Callable[..., str]:
-    """The jaxpr of a function for given arguments, as text for Graphviz."""
+    """Return a function that returns the jaxpr of `fun` for given arguments as text for Graphviz."""
 
     def run(*args: Any) -> str:
         return _drawn(weft.make_jaxpr(fun)(*args))
@@ -55,7 +55,7 @@ def to_dot(fun: Callable[..., Any]) -> Callable[..., str]:
 
 
 def abstract_to_dot(fun: Callable[..., Any]) -> Callable[..., str]:
-    """`to_dot` for arguments of which only shape and dtype are known (`weft.ShapeDtypeStruct`)."""
+    """Return `to_dot` for arguments that have shape and dtype only (`weft.ShapeDtypeStruct`)."""
     return to_dot(fun)
 
 
@@ -66,7 +66,7 @@ def _drawn(jaxpr: Any) -> str:
 
     def node(value: Any, label: str, shape: str) -> None:
         names[value] = f"n{len(names)}"
-        top.lines.append(f"{names[value]} [label={_quoted(label)}, shape={shape}];")
+        top.lines.append(f"{names[value]} [label={_quote(label)}, shape={shape}];")
 
     for i, variable in enumerate(jaxpr.invars):
         node(variable, f"argument {i}\\n{_type(variable)}".replace("\\n", " "), "box")
@@ -78,7 +78,7 @@ def _drawn(jaxpr: Any) -> str:
         for variable in equation.outvars:
             names[variable] = name
         names.setdefault(id(equation), name)
-        label = _quoted(f"{equation.primitive} {outputs}")
+        label = _quote(f"{equation.primitive} {outputs}")
         top.at(equation.stack or ()).lines.append(f"{name} [label={label}, shape=oval];")
         for operand in equation.invars:
             known = names.get(operand) if _is_variable(operand) else None
@@ -86,7 +86,7 @@ def _drawn(jaxpr: Any) -> str:
                 edges.append(f"{known} -> {name};")
     for i, variable in enumerate(jaxpr.outvars):
         end = f"out{i}"
-        top.lines.append(f"{end} [label={_quoted(f'result {i} {_type(variable)}')}, shape=box];")
+        top.lines.append(f"{end} [label={_quote(f'result {i} {_type(variable)}')}, shape=box];")
         if _is_variable(variable) and variable in names:
             edges.append(f"{names[variable]} -> {end};")
     lines = ["digraph G {", *top.text(1, [0]), *("  " + edge for edge in edges), "}"]

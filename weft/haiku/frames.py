@@ -25,18 +25,18 @@ from weft.modules.scope import Call, Scope
 
 Item = TypeVar("Item")
 
-TOP = "~"  # the path of what belongs to no module
+TOP = "~"  # path of parameters outside of modules
 
 
 class ThreadStack(threading.local, Generic[Item]):
-    """A stack for each thread."""
+    """A stack per thread."""
 
     def __init__(self) -> None:
         self.items: list[Item] = []
 
     @contextmanager
-    def pushed(self, item: Item) -> Iterator[Item]:
-        """The item on top for the length of a `with`."""
+    def push(self, item: Item) -> Iterator[Item]:
+        """Return a context in which an item is on top of the stack."""
         self.items.append(item)
         try:
             yield item
@@ -45,14 +45,14 @@ class ThreadStack(threading.local, Generic[Item]):
 
 
 class ModuleMethod(NamedTuple):
-    """A method of a module that is running."""
+    """A running method of a module."""
 
     module: Any
     method: str
 
 
 class Names:
-    """Names given out in one run of a method: how often each was asked for, and which are taken."""
+    """Names given out in one run of a method: the number of requests for each, and the names in use."""
 
     __slots__ = ("counts", "taken")
 
@@ -61,24 +61,26 @@ class Names:
         self.taken: set[str] = set(taken)
 
     def copy(self) -> Names:
-        """The same names, to be given out further without effect on these."""
+        """Return a copy that can be extended independently."""
         return Names(self.counts, self.taken)
 
 
 class Run:
-    """The modules of one `init` or `apply`: paths of those made in it, and of those reused from an earlier one."""
+    """The modules of one `init` or `apply`: paths of modules created in it, and of modules reused from an
+    earlier one.
+    """
 
     __slots__ = ("created", "inside", "over", "reused")
 
     def __init__(self) -> None:
-        self.inside: dict[str, set[str]] = {}  # the modules whose methods ran inside of those of a module
+        self.inside: dict[str, set[str]] = {}  # by module: modules whose methods ran inside of its methods
         self.created: set[str] = set()
         self.reused: set[str] = set()
         self.over = False
 
 
 class Keys:
-    """A sequence of keys, and the traced function that its state belongs to: drawing from another one loses it."""
+    """A sequence of keys, and the traced function that owns its state; drawing from another one would lose it."""
 
     __slots__ = ("sequence", "trace")
 
@@ -91,7 +93,7 @@ _ids = itertools.count()
 
 
 class Frame:
-    """A transformed function that runs, or a function under a transformation inside of it."""
+    """A running transformed function, or a function under a transformation inside of it."""
 
     __slots__ = ("call", "has_state", "id", "keys", "lifting", "module_stack", "names", "root", "run", "trace")
 
@@ -104,11 +106,11 @@ class Frame:
         self.module_stack: list[ModuleMethod] = []
         self.names: list[Names] = [Names()]
         self.id = next(_ids)
-        self.lifting = ""  # the path whose modules a transparent lift makes now
+        self.lifting = ""  # the path in which a running transparent lift creates modules
         self.trace = weft.core.get_opaque_trace_state()
 
     def within(self, call: Call, sequence: PRNGSequence | None, own_names: bool) -> Frame:
-        """A frame at the same path on another call: what a lifted function runs in.
+        """Return a frame at the same path on another call, in which a lifted function runs.
 
         With `own_names` names given out inside are free again outside.
         """
@@ -146,7 +148,7 @@ class Frame:
         name = getattr(module, "module_name", None)
         if name is None:
             raise UnboundModuleError(
-                f"Module {type(module).__name__} makes parameters or submodules before it has a name.",
+                f"Module {type(module).__name__} cannot make parameters or submodules before it has a name.",
                 at=user_line(),
                 fix="super().__init__(name=name)   as the first line of __init__",
             )
@@ -157,11 +159,11 @@ class Frame:
         return name
 
     def check_reuse(self, name: str) -> None:
-        """A module of an earlier run may be used, but not beside a module of this run that has its path."""
+        """Raise if a module of an earlier run is used beside a module of this run with the same path."""
         if name in self.run.created and name in self.run.reused:
             raise NameInUseError(
-                f"Module {name!r} was made in an earlier run of a transformed function, and a module of this run has "
-                "the same path: they would share their parameters.",
+                f"Module {name!r} of an earlier run cannot be used beside a module of this run "
+                "with the same path: they would share their parameters.",
                 at=user_line(),
                 fix=["make both modules inside of the function, in each run", "give one of them another name"],
             )
@@ -193,11 +195,11 @@ class Frame:
 
 
 frames: ThreadStack[Frame] = ThreadStack()
-boundaries: ThreadStack[int] = ThreadStack()  # modules made in frames before this id may not be used
+boundaries: ThreadStack[int] = ThreadStack()  # modules created in frames before this id must not be used
 
 
 def current_frame(what: str) -> Frame:
-    """The frame of the transformed function that runs; `what` is the public name that asks."""
+    """Return the frame of the running transformed function; `what` is the public name of the caller, for errors."""
     if not frames.items:
         raise UnboundModuleError(
             f"hk.{what} works inside of a transformed function only.",
@@ -229,7 +231,7 @@ def check_usage(frame: Frame, what: str) -> None:
 
 
 def running_init() -> bool:
-    """Whether `init` of a transformed function runs, rather than `apply`.
+    """Return whether `init` of a transformed function is running, not `apply`.
 
     Returns:
         A Python bool.
@@ -243,5 +245,5 @@ def running_init() -> bool:
 
 
 def current_name() -> str:
-    """The path of the module whose method runs; `~` outside of modules."""
+    """Return the path of the module whose method is running; `~` outside of modules."""
     return current_frame("current_name").path

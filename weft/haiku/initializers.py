@@ -1,4 +1,4 @@
-"""Initial values of parameters: functions of shape and dtype that draw from the sequence of keys."""
+"""Initializers of parameters: functions of shape and dtype that draw keys from the sequence of the frame."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class RandomUniform:
 
 
 def _fans(shape: Sequence[int], fan_in_axes: Sequence[int] | None) -> tuple[int, int]:
-    """How many inputs an output depends on, and how many outputs an input reaches."""
+    """Return the fan-in and fan-out of a weight."""
     sizes = tuple(shape)
     if len(sizes) < 1:
         return 1, 1

@@ -1,4 +1,4 @@
-"""A stack of equal layers as one scan: compiled once, parameters with a leading axis."""
+"""Stacks of equal layers as one scan, compiled once, whose parameters have a leading axis."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from weft.haiku.transform import transform_with_state
 
 
 class LayerStackTransparencyMapping(Protocol):
-    """How the paths of layers in a transparent stack relate to those in a plain loop."""
+    """The correspondence between paths of layers in a transparent stack and in a plain loop."""
 
     def stacked_to_flat(self, stacked_module_name: str, scan_idx: int) -> str:
-        """The path of a module of layer `scan_idx`, from its path in the stack."""
+        """Return the path of a module in layer `scan_idx`, from its path in the stack."""
 
     def flat_to_stacked(self, unstacked_module_name: str) -> tuple[str, int] | None:
-        """The path in the stack and the index of the layer; None for a module that is not in the stack."""
+        """Return the path in the stack and the index of the layer, or None for a module outside of the stack."""
 
 
 def layer_stack(
@@ -162,7 +162,7 @@ def _params_and_state(
     else:
         shapes = weft.eval_shape(make, weft.random.PRNGKey(0) if key is None else key, carry, inputs)
         params, state = (
-            _stacked(frame.call.collections.get(collection, {}), prefix, tree, num_layers, mapping)
+            _stack(frame.call.collections.get(collection, {}), prefix, tree, num_layers, mapping)
             for collection, tree in zip(("params", "state"), shapes, strict=True)
         )
 
@@ -174,7 +174,7 @@ def _params_and_state(
 
 
 def _flat(tree: Any, num_layers: int, mapping: Any) -> dict[str, dict[str, Any]]:
-    """One module a layer, from stacked ones."""
+    """Split stacked modules into one module per layer."""
     return {
         mapping.stacked_to_flat(path, i): {name: value[i] for name, value in values.items()}
         for path, values in tree.items()
@@ -182,8 +182,8 @@ def _flat(tree: Any, num_layers: int, mapping: Any) -> dict[str, dict[str, Any]]
     }
 
 
-def _stacked(outer: Any, prefix: str, shapes: Any, num_layers: int, mapping: Any) -> dict[str, dict[str, Any]]:
-    """Stacked modules, from one a layer."""
+def _stack(outer: Any, prefix: str, shapes: Any, num_layers: int, mapping: Any) -> dict[str, dict[str, Any]]:
+    """Stack the modules of all layers."""
     stacked: dict[str, dict[str, Any]] = {}
     for path, values in shapes.items():
         layers = [f"{prefix}{mapping.stacked_to_flat(path, i)}" for i in range(num_layers)]

@@ -1,4 +1,4 @@
-"""Lifting: parameters and state of an inner transformed function, stored with those of the outer one."""
+"""Lifting: storing parameters and state of an inner transformed function with those of the outer one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _add(frame: Frame, collection: str, prefix: str, tree: Mapping[str, Any], al
 
 
 def _part(frame: Frame, collection: str, prefix: str) -> Tree:
-    """The part of an outer collection below a prefix, under its inner paths."""
+    """Return the part of an outer collection below a prefix, by inner paths."""
     tree = frame.call.collections.get(collection, {})
     return {
         path.removeprefix(prefix): dict(values) for path, values in tree.items() if path.startswith(prefix) and values
@@ -39,7 +39,7 @@ def _part(frame: Frame, collection: str, prefix: str) -> Tree:
 
 
 class _Lifted(Module):
-    """Runs an inner `init` for its parameters, or finds them."""
+    """Module that runs an inner `init` for its parameters, or finds them in `apply`."""
 
     def __init__(self, init_fn: Callable[..., Any], allow_reuse: bool, name: str):
         super().__init__(name)
@@ -52,7 +52,7 @@ class _Lifted(Module):
         prefix = f"{self.module_name}/"
         if frame.is_initializing:
             params, state = self._init_fn(*args, **kwargs)
-            return _stored(frame, prefix, params, state, self._allow_reuse)
+            return _store(frame, prefix, params, state, self._allow_reuse)
         return _part(frame, "params", prefix), _part(frame, "state", prefix)
 
     @transparent
@@ -61,7 +61,7 @@ class _Lifted(Module):
         _update(current_frame("lift_with_state"), f"{self.module_name}/", state)
 
 
-def _stored(frame: Frame, prefix: str, params: Any, state: Any, allow_reuse: bool) -> tuple[Any, Any]:
+def _store(frame: Frame, prefix: str, params: Any, state: Any, allow_reuse: bool) -> tuple[Any, Any]:
     found = _add(frame, "params", prefix, params, allow_reuse) if params else {}
     if not state:
         return found, {}
@@ -75,7 +75,7 @@ def _update(frame: Frame, prefix: str, state: Mapping[str, Any]) -> None:
 
 
 class LiftWithStateUpdater:
-    """Takes the state of a lifted function after its `apply`: `update(state)`, or `ignore_update()`."""
+    """Receiver of a lifted function's state after its `apply`: `update(state)`, or `ignore_update()`."""
 
     def __init__(self, name: str | None, write: Callable[[Any], None]):
         self._name = name
@@ -163,12 +163,12 @@ def transparent_lift_with_state(
             frame.lifting = before
 
     def _run_transparent(frame: Frame, prefix: str, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
-        with boundaries.pushed(frame.id + 1):
+        with boundaries.push(frame.id + 1):
             if frame.is_initializing:
                 params, state = init_fn(*args, **kwargs)
-                return _stored(frame, prefix, params, state, allow_reuse)
+                return _store(frame, prefix, params, state, allow_reuse)
             params, state = weft.eval_shape(init_fn, *_with_key(args), **kwargs)
-        return _found(frame, "params", prefix, params), _found(frame, "state", prefix, state)
+        return _find(frame, "params", prefix, params), _find(frame, "state", prefix, state)
 
     return run, updater
 
@@ -183,14 +183,14 @@ def transparent_lift(init_fn: Callable[..., Any], *, allow_reuse: bool = False) 
 
 
 def _with_key(args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """An `init` that is run for its shapes alone needs some key, where the user passed none."""
+    """Replace a key of None by some key, for an `init` that is traced for its shapes only."""
     if args and args[0] is None:
         return (weft.random.PRNGKey(0), *args[1:])
     return args
 
 
-def _found(frame: Frame, collection: str, prefix: str, shapes: Mapping[str, Any]) -> Tree:
-    """The values of an outer collection that an inner function would make."""
+def _find(frame: Frame, collection: str, prefix: str, shapes: Mapping[str, Any]) -> Tree:
+    """Return the values of an outer collection that an inner function would create."""
     tree = frame.call.collections.get(collection, {})
     found: Tree = {}
     for path, values in shapes.items():

@@ -1,4 +1,4 @@
-"""Policies of mixed precision for classes of modules. Policies are made with `weft.haiku.precision`."""
+"""Policies of mixed precision for classes of modules; `weft.haiku.precision` creates policies."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _current: ThreadStack[Any] = ThreadStack()
 
 
 class _Pushed(threading.local):
-    """Policies of a `with`, by class, for each thread."""
+    """The policies of active contexts, by class, for each thread."""
 
     def __init__(self) -> None:
         self.policies: dict[type, list[Any]] = {}
@@ -69,13 +69,13 @@ def _replace(cls: type[Module], policy: Any) -> None:
 
 
 def get_policy(cls: type[Module]) -> Policy | None:
-    """The policy of a class; None where it has none."""
+    """Return the policy of a class, or None."""
     pushed = _pushed.policies.get(cls)
     return pushed[-1] if pushed else _policies.get(cls)
 
 
 def current_policy() -> Policy | None:
-    """The policy under which the running method runs; None where there is none."""
+    """Return the policy of the running method, or None."""
     return _current.items[-1] if _current.items else None
 
 
@@ -106,12 +106,12 @@ def _intercept(following: Callable[..., Any], args: Any, kwargs: Any, context: M
     if policy is None:
         return following(*args, **kwargs)
     if context.method_name == "__init__":
-        # Options of a module stay as they are; parameters it makes follow the policy.
-        with _current.pushed(policy), custom_creator(_creator(policy), state=True), custom_getter(_getter(policy)):
+        # The constructor's arguments are not cast; parameters follow the policy.
+        with _current.push(policy), custom_creator(_creator(policy), state=True), custom_getter(_getter(policy)):
             return following(*args, **kwargs)
     args, kwargs = policy.cast_to_compute((args, kwargs))
     with (
-        _current.pushed(policy),
+        _current.push(policy),
         custom_creator(_creator(policy), state=True),
         custom_getter(_getter(policy), state=True),
     ):

@@ -17,15 +17,15 @@ from weft.haiku.parameters import below
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
-_NUMBERED = re.compile(r"(.*)_(0|[1-9]\d*)")  # custom_007 is a name, not the seventh custom
+_NUMBERED = re.compile(r"(.*)_(0|[1-9]\d*)")  # custom_007 is a plain name, not number 7 of custom
 
 
 class ForcedName(str):
-    """A path that is used as it is, wherever the module is made."""
+    """A full path that is used unchanged, wherever the module is created."""
 
 
 def force_name(name: str) -> str:
-    """A name for a module that is its whole path, whatever module makes it; two modules may share it."""
+    """Return a name that is the full path of a module, whichever module creates it. Two modules may share it."""
     return ForcedName(name)
 
 
@@ -39,7 +39,7 @@ def snake_case(name: str) -> str:
 
 
 def _prefix(frame: Frame) -> str:
-    """What comes before the name of a module that is made now: path and method of the one that makes it."""
+    """Return the prefix of the name of a new module: path and method of its creator."""
     if not frame.module_stack:
         return ""
     path, method = frame.path, frame.module_stack[-1].method
@@ -49,7 +49,7 @@ def _prefix(frame: Frame) -> str:
 
 
 def _unique_name(frame: Frame, name: str) -> str:
-    """The path of a new module: numbered when the name was asked for before in this run of the method."""
+    """Return the path of a new module, numbered if the name was requested before in this run of the method."""
     if isinstance(name, ForcedName):
         return str(name)
     if not name.isidentifier():
@@ -82,7 +82,7 @@ def _unique_name(frame: Frame, name: str) -> str:
 
 
 class MethodContext(NamedTuple):
-    """What an interceptor is told of the method that was called."""
+    """The description of a method call that interceptors receive."""
 
     module: Any
     method_name: str
@@ -92,16 +92,16 @@ class MethodContext(NamedTuple):
 
 Interceptor = Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any], MethodContext], Any]
 _interceptors: ThreadStack[Interceptor] = ThreadStack()
-global_interceptors: list[Interceptor] = []  # run before those of a `with`
+global_interceptors: list[Interceptor] = []  # outside of the interceptors of contexts
 
 
 def intercept_methods(interceptor: Interceptor) -> AbstractContextManager[Any]:
     """While active, methods of modules run as `interceptor(next_method, args, kwargs, context)`."""
-    return _interceptors.pushed(interceptor)
+    return _interceptors.push(interceptor)
 
 
-def _intercepted(method: Callable[..., Any], context: MethodContext, args: Any, kwargs: Any) -> Any:
-    """Run a method inside of the interceptors, the first of which is outermost."""
+def _intercept(method: Callable[..., Any], context: MethodContext, args: Any, kwargs: Any) -> Any:
+    """Run a method inside of the interceptors, the first of which is the outermost."""
     waiting = iter([*global_interceptors, *_interceptors.items])
 
     def following(*args: Any, **kwargs: Any) -> Any:
@@ -115,7 +115,7 @@ def _intercepted(method: Callable[..., Any], context: MethodContext, args: Any, 
 
 
 def transparent(method: Method) -> Method:
-    """A method whose modules and parameters are those of its caller: it adds nothing to names.
+    """Decorate a method to add nothing to names: its modules and parameters belong to the caller.
 
     Args:
         method: a method.
@@ -139,17 +139,17 @@ def transparent(method: Method) -> Method:
 
 
 def name_like(method_name: str) -> Callable[[Method], Method]:
-    """A method whose modules get the names they would get in another method."""
+    """Decorate a method so that its modules are named as in another method."""
 
-    def marked(method: Method) -> Method:
+    def mark(method: Method) -> Method:
         method._named_like = method_name  # type: ignore[attr-defined]
         return method
 
-    return marked
+    return mark
 
 
-def _wrapped(name: str, method: Callable[..., Any], owner: Callable[[], type]) -> Callable[..., Any]:
-    """A method that is on the frame's module stack while it runs."""
+def _on_stack(name: str, method: Callable[..., Any], owner: Callable[[], type]) -> Callable[..., Any]:
+    """Wrap a method to be on the frame's module stack while it runs."""
     if getattr(method, "_is_transparent", False):
         return method
     shown = getattr(method, "_named_like", name)
@@ -172,7 +172,7 @@ def _wrapped(name: str, method: Callable[..., Any], owner: Callable[[], type]) -
                 result = method(self, *args, **kwargs)
             else:
                 bound = functools.partial(method, self)
-                result = _intercepted(bound, MethodContext(self, name, bound, owner()), args, kwargs)
+                result = _intercept(bound, MethodContext(self, name, bound, owner()), args, kwargs)
             _note_use(frame, self)
             return result
 
@@ -191,7 +191,7 @@ def _note_use(frame: Frame, module: Any) -> None:
 
 
 class ModuleMetaclass(type(Protocol)):  # type: ignore[misc]
-    """Wraps the methods of a module class, and names each module when it is made."""
+    """Metaclass that wraps the methods of a module class, and names each module when it is created."""
 
     def __new__(mcs, name: str, bases: tuple[type, ...], members: dict[str, Any], **options: Any) -> Any:
         created: list[type] = []
@@ -204,12 +204,12 @@ class ModuleMetaclass(type(Protocol)):  # type: ignore[misc]
                 continue
             if isinstance(value, property):
                 getter, setter, deleter = (
-                    None if function is None else _wrapped(key, function, owner)
+                    None if function is None else _on_stack(key, function, owner)
                     for function in (value.fget, value.fset, value.fdel)
                 )
                 members[key] = property(getter, setter, deleter, value.__doc__)
             elif inspect.isfunction(value):
-                members[key] = _wrapped(key, value, owner)
+                members[key] = _on_stack(key, value, owner)
         members.setdefault("_is_protocol", False)
         if "__dataclass_fields__" not in members:
             members.setdefault("__repr__", _repr)
@@ -226,7 +226,7 @@ class ModuleMetaclass(type(Protocol)):  # type: ignore[misc]
             )
         module = cls.__new__(cls, *args, **kwargs)
         object.__setattr__(module, "_constructor_args", (args, kwargs))
-        _wrapped("__init__", cls.__init__, lambda: cls)(module, *args, **kwargs)  # type: ignore[misc]
+        _on_stack("__init__", cls.__init__, lambda: cls)(module, *args, **kwargs)  # type: ignore[misc]
         if not hasattr(module, "module_name"):
             raise ModuleDefinitionError(
                 f"Module {cls.__name__} has no name: its __init__ does not call that of hk.Module.",
@@ -242,7 +242,7 @@ class ModuleMetaclass(type(Protocol)):  # type: ignore[misc]
 
 
 def _repr(module: Any) -> str:
-    """The call that made a module, without arguments that are defaults."""
+    """Return the call that created a module, without default arguments."""
     if not config.current().module_auto_repr or not getattr(module, "AUTO_REPR", True):
         return object.__repr__(module)
     args, kwargs = module._constructor_args
@@ -268,12 +268,14 @@ def _is_default(value: Any, default: Any) -> bool:
         return True
     try:
         return bool(value == default)
-    except Exception:  # arrays, and whatever else has no plain equality
+    except Exception:  # arrays and other values whose == is not a bool
         return False
 
 
 class Module(metaclass=ModuleMetaclass):
-    """A part of a model with parameters, made and called inside of a transformed function.
+    """A part of a model with parameters, created and called inside of a transformed function.
+
+    A method of a module runs under the module's path, so `hk.get_parameter` and modules created there belong to it.
 
     A method of a module runs under the module's path, so that `hk.get_parameter` and modules made there belong to it.
 
@@ -297,7 +299,7 @@ class Module(metaclass=ModuleMetaclass):
         frame = current_frame(type(self).__name__)
         if name is None:
             name = getattr(self, "name", None) or snake_case(type(self).__name__)
-        # The top of the stack is this very module's __init__; the name belongs to who makes the module.
+        # The top of the stack is this module's __init__; the name is relative to the creator of the module.
         stack, names = frame.module_stack, frame.names
         depth = len(stack)
         while depth and stack[depth - 1].module is self:
@@ -340,7 +342,7 @@ class _NameScope(Module):
 
 
 class NameScope:
-    """What `name_scope` returns; it can be entered once."""
+    """The context of `name_scope`, which can be entered once."""
 
     def __init__(self, name: str, method_name: str):
         self._frame = current_frame("name_scope")
@@ -378,12 +380,12 @@ class NameScope:
 
 
 def name_scope(name: str, *, method_name: str = "__call__") -> AbstractContextManager[None]:
-    """A name before those of all modules and parameters that are made inside of a `with`."""
+    """Return a context that puts a name before the names of all modules and parameters created in it."""
     return NameScope(name, method_name)
 
 
 def to_module(f: Callable[..., Any]) -> type[Module]:
-    """A module class that runs `f` when called."""
+    """Return a module class that runs `f` when called."""
 
     class FunctionModule(Module):
         def __init__(self, name: str | None = None):
@@ -402,7 +404,7 @@ def to_module(f: Callable[..., Any]) -> type[Module]:
 
 
 class Deferred:
-    """A module that is made when it is first used, with the path where the deferred one was made."""
+    """A module created at its first use, with the path at which the deferred module was created."""
 
     def __init__(self, factory: Callable[[], Any], call_methods: Any = ("__call__",)):
         frame = current_frame("Deferred")

@@ -1,4 +1,4 @@
-"""Padding of convolutions: how many zeros come before and after, from the size of the kernel."""
+"""Padding of convolutions: the numbers of zeros before and after, as functions of the kernel size."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ PadFn: TypeAlias = Callable[[int], tuple[int, int]]
 
 
 def valid(effective_kernel_size: int) -> tuple[int, int]:
-    """None: only whole windows."""
+    """Return no padding, for whole windows only."""
     del effective_kernel_size
     return 0, 0
 
 
 def same(effective_kernel_size: int) -> tuple[int, int]:
-    """As many outputs as inputs, at stride 1."""
+    """Return the padding with which stride 1 gives as many outputs as inputs."""
     return (effective_kernel_size - 1) // 2, effective_kernel_size // 2
 
 
 def full(effective_kernel_size: int) -> tuple[int, int]:
-    """Every window that touches the input."""
+    """Return the padding for all windows that overlap the input."""
     return effective_kernel_size - 1, effective_kernel_size - 1
 
 
 def causal(effective_kernel_size: int) -> tuple[int, int]:
-    """All before: an output sees no later input."""
+    """Return padding before the input only, so that outputs do not depend on later inputs."""
     return effective_kernel_size - 1, 0
 
 
 def reverse_causal(effective_kernel_size: int) -> tuple[int, int]:
-    """All after: an output sees no earlier input."""
+    """Return padding after the input only, so that outputs do not depend on earlier inputs."""
     return 0, effective_kernel_size - 1
 
 
 def is_padfn(padding: Any) -> bool:
-    """Whether padding is a function, or a sequence of them."""
+    """Return whether padding is a function, or a sequence of functions."""
     if isinstance(padding, (list, tuple)) and padding:
         padding = padding[0]
     return callable(padding)

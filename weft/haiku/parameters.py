@@ -46,7 +46,7 @@ DO_NOT_STORE = DoNotStore()
 
 
 class GetterContext(NamedTuple):
-    """What a custom creator or getter is told of a parameter or state."""
+    """The description of a parameter or state that custom creators and getters receive."""
 
     full_name: str
     module: Any
@@ -70,7 +70,7 @@ ParamContext = GetterContext
 
 
 class SetterContext(NamedTuple):
-    """What a custom setter is told of a state."""
+    """The description of a state that custom setters receive."""
 
     full_name: str
     module: Any
@@ -106,7 +106,7 @@ def _on(what: str, *stacks: ThreadStack[Any] | None, item: Any) -> Iterator[None
     with ExitStack() as entered:
         for stack in stacks:
             if stack is not None:
-                entered.enter_context(stack.pushed(item))
+                entered.enter_context(stack.push(item))
         yield
 
 
@@ -175,7 +175,10 @@ def _around(one: Callable[..., Any], following: Callable[..., Any], context: Any
 
 
 def lifted_prefix() -> str | None:
-    """While initializing inside of `hk.lift`: the paths of the lifting modules, outermost first, and a slash."""
+    """Return the path prefix of `hk.lift` during initialization, or None.
+
+    It consists of the paths of the lifting modules, outermost first, each followed by a slash.
+    """
     if not frames.items[-1].is_initializing:
         return None
     prefixes = [frame.lifting or getattr(frame.module, "lifting_prefix", "") for frame in frames.items]
@@ -186,7 +189,7 @@ def lifted_prefix() -> str | None:
 
 
 def get_parameter(name: str, shape: Sequence[int], dtype: Any = None, init: Initializer | None = None) -> Any:
-    """The parameter `name` of the module that runs; `init` makes it with `init(shape, dtype)`, `apply` finds it.
+    """Return the parameter `name` of the running module, which `init` initializes by `init(shape, dtype)`.
 
     Args:
         name: the name.
@@ -261,7 +264,7 @@ def _missing(frame: Frame, path: str, name: str) -> ParameterNotFoundError:
 
 
 def get_params() -> Params:
-    """A copy of the parameters; while initializing, of those made so far."""
+    """Return a copy of the parameters; during initialization, of those created so far."""
     return to_haiku_dict(current_frame("get_params").call.collections.get("params", {}))
 
 
@@ -281,7 +284,7 @@ def _check_state(frame: Frame, what: str, path: str, name: str) -> None:
 def get_state(
     name: str, shape: Sequence[int] | None = None, dtype: Any = wnp.float32, init: Initializer | None = None
 ) -> Any:
-    """The present value of a state of the module that runs; `init(shape, dtype)` makes it if it is not there.
+    """Return the present value of a state of the running module; initialize it by `init(shape, dtype)` if missing.
 
     Args:
         name: the name.
@@ -372,12 +375,12 @@ def set_state(name: str, value: Any) -> None:
 
 
 def get_initial_state() -> State:
-    """A copy of the state as it was when each value was first there."""
+    """Return a copy of the state with the first value of each entry."""
     return to_haiku_dict(current_frame("get_initial_state").call.collections.get("initial", {}))
 
 
 def get_current_state() -> State:
-    """A copy of the state as it is now."""
+    """Return a copy of the present state."""
     return to_haiku_dict(current_frame("get_current_state").call.collections.get("state", {}))
 
 
@@ -416,7 +419,7 @@ def _check_drawing(frame: Frame) -> None:
 
 
 def next_rng_key() -> Any:
-    """A new random key.
+    """Return a new random key.
 
     Returns:
         A key. `init` and `apply` must have got one.
@@ -436,7 +439,7 @@ def next_rng_keys(num: int) -> Any:
 
 
 def maybe_next_rng_key() -> Any:
-    """A new random key, or None where `rng` was None."""
+    """Return a new random key, or None if `rng` is None."""
     return None if current_frame("maybe_next_rng_key").sequence is None else next(_sequence("maybe_next_rng_key"))
 
 
@@ -446,7 +449,7 @@ def reserve_rng_keys(num: int) -> None:
 
 
 def maybe_get_rng_sequence_state() -> SequenceState | None:
-    """The state of the sequence of keys; None where `rng` was None."""
+    """Return the state of the sequence of keys, or None if `rng` is None."""
     sequence = current_frame("maybe_get_rng_sequence_state").sequence
     return None if sequence is None else sequence.internal_state
 
@@ -455,7 +458,7 @@ def replace_rng_sequence_state(state: SequenceState) -> None:
     """Go on from a state of the sequence of keys."""
     frame = current_frame("replace_rng_sequence_state")
     check_usage(frame, "replace_rng_sequence_state")
-    frame.keys[-1].trace = weft.core.get_opaque_trace_state()  # the state that is given belongs to here
+    frame.keys[-1].trace = weft.core.get_opaque_trace_state()  # the new state belongs to this traced function
     _sequence("replace_rng_sequence_state").replace_internal_state(state)
 
 

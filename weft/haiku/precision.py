@@ -1,4 +1,4 @@
-"""Policies of mixed precision: dtypes of parameters, of computation and of results; and scaling of losses."""
+"""Policies of mixed precision: dtypes of parameters, computation and results; and scaling of losses."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ _ROLES = {
 
 
 def half_dtype() -> Any:
-    """The 16-bit dtype that this machine computes in: bfloat16, except on GPUs, where it is float16."""
+    """Return the 16-bit floating dtype of this machine: float16 on GPUs, else bfloat16."""
     return wnp.float16 if weft.default_backend() == "gpu" else wnp.bfloat16
 
 
-def _named(text: str, whole: str) -> Any:
+def _parse_dtype(text: str, whole: str) -> Any:
     if text == "half":
         return wnp.dtype(half_dtype())
     if text == "full":
@@ -47,7 +47,7 @@ def _named(text: str, whole: str) -> Any:
 
 
 def cast_floating(tree: Any, dtype: Any) -> Any:
-    """The floating-point arrays of a tree in another dtype, all else as it is."""
+    """Cast the floating-point arrays of a tree; other leaves are unchanged."""
 
     def cast(leaf: Any) -> Any:
         if isinstance(leaf, (weft.Array, np.ndarray)) and wnp.issubdtype(leaf.dtype, wnp.floating):
@@ -88,7 +88,7 @@ class Policy:
         return cast_floating(tree, self.output_dtype)
 
     def with_output_dtype(self, output_dtype: Any) -> Policy:
-        """The same policy with another dtype of results."""
+        """Return the policy with another dtype of results."""
         return dataclasses.replace(self, output_dtype=output_dtype)
 
     def __str__(self) -> str:
@@ -104,17 +104,17 @@ def _shown(dtype: Any) -> str:
 
 
 def get_policy(policy_name: str) -> Policy:
-    """A policy from text: one dtype for all ('bf16', 'half'), or 'params=float32,compute=bfloat16,output=float32'."""
+    """Parse a policy: one dtype for all ('bf16', 'half'), or 'params=float32,compute=bfloat16,output=float32'."""
     found: dict[str, Any] = {}
     for part in policy_name.split(","):
         role, equals, dtype = part.strip().partition("=")
         if not equals:
             if "," in policy_name:
                 raise ArgumentError(f"Policy {policy_name!r} needs params=, compute= or output= before {part!r}.")
-            return Policy(*(_named(role, policy_name),) * 3)
+            return Policy(*(_parse_dtype(role, policy_name),) * 3)
         if role not in _ROLES:
             raise ArgumentError(f"Policy {policy_name!r} has the role {role!r}; params, compute or output is expected.")
-        found[_ROLES[role]] = _named(dtype, policy_name)
+        found[_ROLES[role]] = _parse_dtype(dtype, policy_name)
     found.setdefault("param_dtype", wnp.dtype(wnp.float32))
     found.setdefault("compute_dtype", found["param_dtype"])
     found.setdefault("output_dtype", found["compute_dtype"])
@@ -125,7 +125,7 @@ def get_policy(policy_name: str) -> Policy:
 
 
 def all_finite(tree: Any) -> Any:
-    """Whether no number of a tree is infinite or NaN."""
+    """Return whether all numbers of a tree are finite."""
     leaves = weft.tree.leaves(tree)
     if not leaves:
         return wnp.asarray(True)
@@ -133,7 +133,7 @@ def all_finite(tree: Any) -> Any:
 
 
 def select_tree(pred: Any, a: Any, b: Any) -> Any:
-    """The tree `a` where a flag is true, else `b`."""
+    """Return the tree `a` where a flag is true, else `b`."""
     if getattr(pred, "ndim", 0) != 0:
         raise ArgumentError(f"select_tree needs one flag, got shape {pred.shape}.")
     return weft.tree.map(lambda x, y: lax.select(wnp.asarray(pred), wnp.asarray(x), wnp.asarray(y)), a, b)
@@ -142,7 +142,7 @@ def select_tree(pred: Any, a: Any, b: Any) -> Any:
 @weft.tree_util.register_static
 @dataclasses.dataclass(frozen=True)
 class NoOpLossScale:
-    """A scale of 1."""
+    """A loss scale of 1."""
 
     @property
     def loss_scale(self) -> Any:
@@ -150,15 +150,15 @@ class NoOpLossScale:
         return 1
 
     def scale(self, tree: Any) -> Any:
-        """The tree as it is."""
+        """Return the tree unchanged."""
         return tree
 
     def unscale(self, tree: Any) -> Any:
-        """The tree as it is."""
+        """Return the tree unchanged."""
         return tree
 
     def adjust(self, grads_finite: Any) -> NoOpLossScale:
-        """The same scale."""
+        """Return the same scale."""
         del grads_finite
         return self
 
@@ -170,25 +170,25 @@ def _times(tree: Any, factor: Any) -> Any:
 @weft.tree_util.register_pytree_node_class
 @dataclasses.dataclass(frozen=True)
 class StaticLossScale:
-    """A scale that stays."""
+    """A constant loss scale."""
 
     loss_scale: Any
 
     def scale(self, tree: Any) -> Any:
-        """The tree times the scale."""
+        """Multiply a tree by the scale."""
         return _times(tree, self.loss_scale)
 
     def unscale(self, tree: Any) -> Any:
-        """The tree divided by the scale."""
+        """Divide a tree by the scale."""
         return _times(tree, 1 / wnp.asarray(self.loss_scale))
 
     def adjust(self, grads_finite: Any) -> StaticLossScale:
-        """The same scale."""
+        """Return the same scale."""
         del grads_finite
         return self
 
     def tree_flatten(self) -> Any:
-        """The scale is data."""
+        """Flatten to the scale, which is data."""
         return (self.loss_scale,), None
 
     @classmethod
@@ -200,7 +200,7 @@ class StaticLossScale:
 @weft.tree_util.register_pytree_node_class
 @dataclasses.dataclass(frozen=True)
 class DynamicLossScale:
-    """A scale that grows by `factor` after `period` finite gradients, and shrinks by it after one that is not."""
+    """A loss scale that is multiplied by `factor` after `period` finite gradients, and divided by it after others."""
 
     loss_scale: Any
     counter: Any = dataclasses.field(default_factory=lambda: np.zeros([], np.int32))
@@ -209,15 +209,15 @@ class DynamicLossScale:
     min_loss_scale: Any = dataclasses.field(default_factory=lambda: np.ones([], np.float32))
 
     def scale(self, tree: Any) -> Any:
-        """The tree times the scale."""
+        """Multiply a tree by the scale."""
         return _times(tree, self.loss_scale)
 
     def unscale(self, tree: Any) -> Any:
-        """The tree divided by the scale."""
+        """Divide a tree by the scale."""
         return _times(tree, 1 / wnp.asarray(self.loss_scale))
 
     def adjust(self, grads_finite: Any) -> DynamicLossScale:
-        """The scale after a step; `grads_finite` says whether its gradients were."""
+        """Return the scale after a step whose gradients were finite or not."""
         scale = wnp.asarray(self.loss_scale)
         is_due = self.counter == self.period - 1
         larger = wnp.where(wnp.isfinite(scale * self.factor), scale * self.factor, scale)

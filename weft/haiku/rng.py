@@ -1,4 +1,4 @@
-"""Sequences of random keys: each key drawn splits the one before."""
+"""Sequences of random keys: each draw splits the present key."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SequenceState = tuple[Any, tuple[Any, ...]]
 
 
 class PRNGSequence(Iterator[Any]):
-    """Random keys without end, from a key or a seed: (state, key) = split(state).
+    """An endless sequence of random keys from a key or seed: (state, key) = split(state).
 
     Args:
         key_or_seed: a random key or an integer.
@@ -63,13 +63,13 @@ class PRNGSequence(Iterator[Any]):
     next = __next__
 
     def take(self, num: int) -> tuple[Any, ...]:
-        """The next `num` keys."""
+        """Return the next `num` keys."""
         self.reserve(max(num - len(self._keys), 0))
         return tuple(next(self) for _ in range(num))
 
 
 def as_key(key_or_seed: Any, what: str) -> Any:
-    """A key as it is, an integer as the key of that seed; anything else is an error."""
+    """Return a key unchanged, or the key of an integer seed; raise for anything else."""
     if isinstance(key_or_seed, int) and not isinstance(key_or_seed, bool):
         return weft.random.PRNGKey(key_or_seed)
     if is_key(key_or_seed) or _is_raw_key(key_or_seed):
@@ -85,7 +85,7 @@ def as_key(key_or_seed: Any, what: str) -> Any:
 
 
 def _is_raw_key(value: Any) -> bool:
-    """Whether a value is the raw data of one key of the default generator, which may be longer than two words."""
+    """Return whether a value is the raw data of one key of the default generator, of any number of words."""
     if str(getattr(value, "dtype", "")) != "uint32" or len(value.shape) != 1:
         return False
     shape = weft.eval_shape(lambda: weft.random.key_data(weft.random.key(0))).shape
@@ -93,7 +93,7 @@ def _is_raw_key(value: Any) -> bool:
 
 
 def as_sequence(rng: Any, what: str) -> PRNGSequence | None:
-    """What users pass as `rng`: None, a key, a seed or a sequence."""
+    """Convert a user's `rng` to a sequence or None: None, a key, a seed or a sequence."""
     if rng is None or isinstance(rng, PRNGSequence):
         return rng
     return PRNGSequence(as_key(rng, what))

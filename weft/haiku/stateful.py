@@ -31,7 +31,7 @@ _OUT = ("params", "state", "initial")
 
 
 class Outcome(NamedTuple):
-    """What a function has changed: collections, and the sequence of keys."""
+    """The writes of a function: collections, and the sequence of keys."""
 
     collections: dict[str, Any]
     rng: Any
@@ -42,7 +42,7 @@ def _rng_state(frame: Frame) -> Any:
 
 
 def _own(frame: Frame, state: Any, rng: Any, may_make: bool, own_names: bool) -> Frame:
-    """A frame of its own for a function under a transformation. `rng` is a state of a sequence."""
+    """Return a frame of its own for a function under a transformation. `rng` is a state of a sequence."""
     collections = dict(frame.call.collections)
     collections["state"] = state
     mutable: Any = _OUT if may_make and frame.can_make_params else ("state", "initial")
@@ -69,7 +69,7 @@ def _inside(frame: Frame, fun: Callable[..., Any], own_names: bool, may_make: bo
 
     def run(state: Any, rng: Any, *args: Any, **kwargs: Any) -> Any:
         inner = _own(frame, state, rng, may_make, own_names)
-        with frames.pushed(inner):
+        with frames.push(inner):
             return fun(*args, **kwargs), _outcome(inner)
 
     return run
@@ -160,7 +160,7 @@ def remat(
             inner = _own(frame, state, rng, True, True)
             inner.names = [one.copy() for one in names]
             last[:] = [inner.names]
-            with frames.pushed(inner):
+            with frames.push(inner):
                 return fun(*args, **kwargs), _outcome(inner)
 
         argnums = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
@@ -180,7 +180,7 @@ def _advance(frame: Frame, names: list[Any]) -> None:
         ours.counts, ours.taken = theirs.counts.copy(), set(theirs.taken)
 
 
-@boundary  # so that what users set `require_split_rng` on is what reads it
+@boundary  # the outermost function, on which users set `require_split_rng`
 def vmap(
     fun: Callable[..., Any],
     in_axes: Any = 0,
@@ -229,10 +229,10 @@ def vmap(
     @functools.wraps(fun)
     def run(*args: Any) -> Any:
         frame = current_frame("vmap")
-        size = axis_size if axis_size is not None else _mapped_size(args, in_axes)
+        size = axis_size if axis_size is not None else _infer_size(args, in_axes)
         rng, rng_axis = _rng_state(frame), None
         if split_rng and frame.sequence is not None:
-            # One key for each element, each the beginning of a sequence.
+            # One key per element, the start of its sequence.
             rng, rng_axis = (wnp.stack(frame.sequence.take(size)), ()), (0, ())
         pure = _inside(frame, fun, own_names=True)
 
@@ -269,7 +269,7 @@ def vmap(
 vmap.require_split_rng = True  # type: ignore[attr-defined]
 
 
-def _mapped_size(args: tuple[Any, ...], in_axes: Any) -> int:
+def _infer_size(args: tuple[Any, ...], in_axes: Any) -> int:
     axes = in_axes if isinstance(in_axes, tuple) else (in_axes,) * len(args)
     for arg, axis in zip(args, axes, strict=True):
         for leaf, one in zip(weft.tree.leaves(arg), _leaf_axes(arg, axis), strict=True):
@@ -279,7 +279,7 @@ def _mapped_size(args: tuple[Any, ...], in_axes: Any) -> int:
 
 
 def _leaf_axes(arg: Any, axis: Any) -> list[Any]:
-    """The axis of every leaf of an argument, where `axis` is a prefix of its tree."""
+    """Return the axis of each leaf of an argument, for a prefix of axes."""
     if axis is None or isinstance(axis, int):
         return [axis] * len(weft.tree.leaves(arg))
     prefixes = weft.tree.map(
@@ -323,7 +323,7 @@ def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 
 def _key(frame: Frame) -> Any:
-    """The key that a loop carries: that of the sequence. Keys in reserve wait until the loop is over."""
+    """Return the key that a loop carries, that of the sequence; keys in reserve wait until the loop ends."""
     return None if frame.sequence is None else frame.sequence.internal_state[0]
 
 
@@ -346,14 +346,14 @@ def _step(frame: Frame, fun: Callable[..., Any], names: list[Any], after: list[A
     def run(state: Any, key: Any, *args: Any) -> Any:
         inner = _own(frame, state, None if key is None else (key, ()), False, True)
         inner.names = [one.copy() for one in names]
-        with frames.pushed(inner):
+        with frames.push(inner):
             result = fun(*args)
         after[:] = inner.names
         changed = inner.call.collections["state"]
         new = [f"{p}/{n}" for p, values in changed.items() for n in values if n not in existing.get(p, ())]
         if new:
             raise ParameterNotFoundError(
-                f"State {', '.join(new)} is made inside of a loop or branch.",
+                f"State {', '.join(new)} cannot be created inside of a loop or branch.",
                 at=user_line(),
                 fix=["call init with the same arguments, and pass the state it returned", "make the state before it"],
             )
@@ -501,7 +501,7 @@ def _try(frame: Frame, names: list[Any], fun: Callable[..., Any], args: tuple[An
     before = {path: dict(values) for path, values in _state(frame).items()}
     saved, frame.names = frame.names, [one.copy() for one in names]
     try:
-        fun(*weft.tree.map(wnp.asarray, args))  # as the transformation will pass them
+        fun(*weft.tree.map(wnp.asarray, args))  # convert arguments as the transformation does
     finally:
         frame.names = saved
     initial = frame.call.collections.get("initial", {})
@@ -546,7 +546,7 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
 def _branches(what: str, index: Any, branches: list[Callable[..., Any]], operands: tuple[Any, ...]) -> Any:
     frame = current_frame(what)
     names = [one.copy() for one in frame.names]
-    # A function that is several branches is traced once.
+    # Equal branches are traced once.
     distinct = {id(branch): branch for branch in branches}
 
     def chosen() -> Any:
@@ -563,7 +563,7 @@ def _branches(what: str, index: Any, branches: list[Callable[..., Any]], operand
     if not frame.is_initializing:
         return chosen()
     try:
-        return chosen()  # as in apply, with the same keys, where everything is there already
+        return chosen()  # as in apply, with the same keys: all parameters exist now
     except ParameterNotFoundError:
         for branch in distinct.values():
             _try(frame, names, branch, operands)

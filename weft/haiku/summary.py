@@ -1,4 +1,4 @@
-"""Tables of the modules that a function calls: their parameters, inputs and outputs, without computing anything."""
+"""Tables of the modules that a function calls: parameters, inputs and outputs, without computing anything."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ArraySpec:
 
 @dataclasses.dataclass(frozen=True)
 class ModuleDetails:
-    """A module at the time of a call, with the parameters and state of it and those below."""
+    """A module at the time of a call, with parameters and state of it and its submodules."""
 
     module: Any
     method_name: str
@@ -48,7 +48,7 @@ class ModuleDetails:
 
 @dataclasses.dataclass(frozen=True)
 class MethodInvocation:
-    """One call of a method: what went in and out, and the modules whose methods were running."""
+    """One call of a method: inputs, outputs, and the modules whose methods were running."""
 
     module_details: ModuleDetails
     args_spec: Any
@@ -75,8 +75,8 @@ def _details(context: MethodContext) -> ModuleDetails:
     return ModuleDetails(module, context.method_name, params, state)
 
 
-def shapes_of(fun: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    """`weft.eval_shape`, with arguments that are no arrays passed as they are."""
+def eval_shapes(fun: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """Return `weft.eval_shape`, passing arguments that are not arrays unchanged."""
     leaves, tree = weft.tree.flatten((args, kwargs))
     is_array = [hasattr(leaf, "shape") and hasattr(leaf, "dtype") for leaf in leaves]
 
@@ -90,9 +90,9 @@ def shapes_of(fun: Callable[..., Any], args: Any, kwargs: Any) -> Any:
 
 
 def eval_summary(f: Any) -> Callable[..., Sequence[MethodInvocation]]:
-    """The calls of methods that a function, transformed or not, makes for given arguments; in the order they began."""
+    """Return a function that returns the calls of methods that `f` makes for given arguments, in order of start."""
     original = original_function(f)
-    # The lambda hides a function that is compiled: it runs without compilation here, so that its modules are seen.
+    # The lambda hides that a function is jitted: it must run without jit, so that its modules are seen.
     transformed = transform_with_state(lambda *args, **kwargs: original(*args, **kwargs))
 
     def run(*args: Any, **kwargs: Any) -> Sequence[MethodInvocation]:
@@ -114,7 +114,7 @@ def eval_summary(f: Any) -> Callable[..., Sequence[MethodInvocation]]:
             return output
 
         with intercept_methods(record), weft.disable_jit():
-            shapes_of(transformed.init, (weft.random.PRNGKey(42), *args), kwargs)
+            eval_shapes(transformed.init, (weft.random.PRNGKey(42), *args), kwargs)
         return tuple(one for one in found if one is not None)
 
     return run
@@ -123,7 +123,7 @@ def eval_summary(f: Any) -> Callable[..., Sequence[MethodInvocation]]:
 # -------------------------------------------------------------------------------------------------------------- tables
 
 
-def _lines_of(specs: Any) -> str:
+def _format_specs(specs: Any) -> str:
     return "\n".join(str(leaf) for leaf in weft.tree.leaves(specs) if isinstance(leaf, ArraySpec))
 
 
@@ -137,7 +137,7 @@ def _module(call: MethodInvocation) -> str:
     return "\n".join(lines)
 
 
-def _owned(call: MethodInvocation) -> str:
+def _format_owned(call: MethodInvocation) -> str:
     path = call.module_details.module.module_name
     names = {full.rpartition("/")[2]: spec for full, spec in call.module_details.params.items()
              if full.rpartition("/")[0] == path}  # fmt: skip
@@ -156,14 +156,14 @@ def _readable(count: int) -> str:
 _COLUMNS: dict[str, tuple[str, Callable[[MethodInvocation], str]]] = {
     "module": ("Module", _module),
     "config": ("Config", lambda call: repr(call.module_details.module)),
-    "owned_params": ("Module params", _owned),
-    "input": ("Input", lambda call: _lines_of((call.args_spec, call.kwargs_spec))),
-    "output": ("Output", lambda call: _lines_of(call.output_spec)),
+    "owned_params": ("Module params", _format_owned),
+    "input": ("Input", lambda call: _format_specs((call.args_spec, call.kwargs_spec))),
+    "output": ("Output", lambda call: _format_specs(call.output_spec)),
     "params_size": ("Param count", lambda call: f"{tree_size(dict(call.module_details.params)):,}"),
     "params_bytes": ("Param bytes", lambda call: _readable(tree_bytes(dict(call.module_details.params)))),
 }
 _FILTERS: dict[str, Callable[[MethodInvocation], bool]] = {
-    "has_output": lambda call: bool(_lines_of(call.output_spec)),
+    "has_output": lambda call: bool(_format_specs(call.output_spec)),
     "has_params": lambda call: bool(call.module_details.params),
 }
 
@@ -183,7 +183,7 @@ def tabulate(
     filters: Sequence[str] | None = ("has_output",),
     tabulate_kwargs: Mapping[str, Any] = {"tablefmt": "grid"},
 ) -> Callable[..., str]:
-    """A table of the calls of methods that a function makes for given arguments."""
+    """Return a function that returns a table of the calls of methods that `f` makes for given arguments."""
     for what, names, known in (("column", columns, _COLUMNS), ("filter", filters, _FILTERS)):
         for name in names or ():
             if name not in known:

@@ -1,4 +1,4 @@
-"""Help for tests of functions that use modules."""
+"""Helpers for tests of functions that use modules."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def transform_and_run(
     *,
     map_rng: Callable[[Any], Any] | None = None,
 ) -> Any:
-    """A function that uses modules as one that can be called: it runs `init`, and then `apply`.
+    """Wrap a function that uses modules: a call runs its `init` and then its `apply`.
 
     `jax_transform` is applied to both, such as `weft.jit`; `map_rng` to the key of each.
     """

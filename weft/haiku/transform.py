@@ -69,13 +69,13 @@ AnyTransformed = TypeVar(
 
 @contextmanager
 def running(params: Any, state: Any, rng: Any, what: str, has_state: bool = True) -> Iterator[Frame]:
-    """A frame for one run: of `init` where `params` is None, else of `apply`."""
+    """Return a context with the frame of one run: of `init` if `params` is None, else of `apply`."""
     variables: dict[str, Any] = {} if params is None else {"params": params, "state": state, "initial": state}
     mutable = True if params is None else ("state", "initial")
     call = Call(variables, {}, mutable, {"initializing": params is None, "checks": []}, HAIKU)
     frame = Frame(call, as_sequence(rng, what), has_state)
     checked = weft.checking_leaks() if config.current().check_jax_usage else nullcontext()
-    with checked, frames.pushed(frame):
+    with checked, frames.push(frame):
         try:
             yield frame
         finally:
@@ -84,14 +84,14 @@ def running(params: Any, state: Any, rng: Any, what: str, has_state: bool = True
             check()
 
 
-def _collected(frame: Frame, collection: str) -> dict[str, Any]:
-    """A collection of a frame, without modules that have nothing."""
+def _nonempty(frame: Frame, collection: str) -> dict[str, Any]:
+    """Return a collection of a frame, without empty modules."""
     tree = frame.call.collections.get(collection, {})
     return {path: dict(values) for path, values in tree.items() if values}
 
 
-def _checked(tree: Any, what: str, signature: str) -> Any:
-    """Parameters or state as users pass them; None is empty."""
+def _check_tree(tree: Any, what: str, signature: str) -> Any:
+    """Validate the parameters or state that users pass; None is empty."""
     if tree is None:
         return {}
     if not isinstance(tree, Mapping):
@@ -133,14 +133,14 @@ def _make(f: Callable[..., Any], what: str, has_state: bool) -> tuple[Callable[.
     def init(rng: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
         with running(None, None, rng, "init(rng, ...)", has_state) as frame:
             f(*args, **kwargs)
-            return _collected(frame, "params"), _collected(frame, "initial")
+            return _nonempty(frame, "params"), _nonempty(frame, "initial")
 
     def apply(params: Any, state: Any, rng: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
-        params = _checked(params, "params", signature)
-        state = _checked(state, "state", signature)
+        params = _check_tree(params, "params", signature)
+        state = _check_tree(state, "state", signature)
         with running(params, state, rng, signature, has_state) as frame:
             result = f(*args, **kwargs)
-            return result, _collected(frame, "state")
+            return result, _nonempty(frame, "state")
 
     for function in (init, apply):
         _sign(function, f)
@@ -173,11 +173,11 @@ def _sign(function: Callable[..., Any], f: Callable[..., Any]) -> None:
         if not taken & {p.name for p in theirs}:
             function.__signature__ = inspect.Signature([*own, *theirs])  # type: ignore[attr-defined]
     except (TypeError, ValueError):
-        return  # a callable without a signature: the general one stays
+        return  # a callable without a signature keeps the general one
 
 
 def transform_with_state(f: Callable[..., Any]) -> TransformedWithState:
-    """A function that uses parameters and state as pure `init` and `apply`.
+    """Transform a function that uses parameters and state into pure `init` and `apply`.
 
     Args:
         f: a function.
@@ -196,7 +196,7 @@ def transform_with_state(f: Callable[..., Any]) -> TransformedWithState:
 
 
 def transform(f: Callable[..., Any], *, apply_rng: bool = True) -> Transformed:
-    """A function that uses parameters as pure `init(rng, ...)` and `apply(params, rng, ...)`.
+    """Transform a function that uses parameters into pure `init(rng, ...)` and `apply(params, rng, ...)`.
 
     Args:
         f: a function.
@@ -240,7 +240,7 @@ def _like(function: Callable[..., Any], other: Callable[..., Any], name: str) ->
 
 
 def without_state(f: Any) -> Any:
-    """A transformed function with state as one without; to use state is then an error."""
+    """Convert a transformed function with state to one without, in which using state is an error."""
     if isinstance(f, MultiTransformedWithState):
         applied = weft.tree.map(lambda apply: _stateless_apply(apply), f.apply)
         return MultiTransformed(_stateless_init(f.init), applied)
@@ -278,7 +278,7 @@ def _uses_state(state: Mapping[str, Any]) -> Exception:
 
 
 def with_empty_state(f: Any) -> Any:
-    """A transformed function without state as one with state, which is always empty."""
+    """Convert a transformed function without state to one with a state that is always empty."""
 
     def with_state(apply: Callable[..., Any]) -> Callable[..., Any]:
         def apply_empty(params: Any, state: Any, rng: Any, *args: Any, **kwargs: Any) -> Any:
@@ -304,7 +304,7 @@ def with_empty_state(f: Any) -> Any:
 
 
 def without_apply_rng(f: AnyTransformed) -> AnyTransformed:
-    """A transformed function whose `apply` takes no `rng`.
+    """Convert a transformed function to one whose `apply` takes no `rng`.
 
     Args:
         f: what `transform` or `transform_with_state` returned.
@@ -358,7 +358,7 @@ def multi_transform(f: Callable[[], tuple[Callable[..., Any], Any]]) -> MultiTra
 
 def _make_multi(f: Callable[[], Any], what: str, has_state: bool) -> tuple[Callable[..., Any], Any]:
     _check_function(f, what)
-    # A first run says how many functions there are. What it makes is discarded.
+    # A first run determines the number of functions; its parameters are discarded.
     with running(None, None, None, what, has_state):
         pair = f()
     if not (isinstance(pair, tuple) and len(pair) == 2):
@@ -367,11 +367,11 @@ def _make_multi(f: Callable[[], Any], what: str, has_state: bool) -> tuple[Calla
 
     init, _ = _make(lambda *args, **kwargs: f()[0](*args, **kwargs), what, has_state)
 
-    def applied(i: int) -> Callable[..., Any]:
+    def make_apply(i: int) -> Callable[..., Any]:
         def run(*args: Any, **kwargs: Any) -> Any:
             return weft.tree.leaves(f()[1])[i](*args, **kwargs)
 
         run.__name__ = getattr(functions[i], "__name__", f"function {i}")
         return _make(run, what, has_state)[1]
 
-    return init, weft.tree.unflatten(tree, [applied(i) for i in range(len(functions))])
+    return init, weft.tree.unflatten(tree, [make_apply(i) for i in range(len(functions))])

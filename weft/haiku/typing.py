@@ -17,16 +17,16 @@ PRNGKey: TypeAlias = weft.Array
 
 @runtime_checkable
 class ModuleProtocol(Protocol):
-    """What every module has, for use in annotations of protocols."""
+    """The interface of all modules, for annotations of protocols."""
 
     name: str
     module_name: str
 
     def params_dict(self) -> Mapping[str, weft.Array]:
-        """The parameters of the module and of those below it."""
+        """Return the parameters of the module and its submodules."""
 
     def state_dict(self) -> Mapping[str, weft.Array]:
-        """The state of the module and of those below it."""
+        """Return the state of the module and its submodules."""
 
 
 @runtime_checkable

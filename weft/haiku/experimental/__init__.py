@@ -1,4 +1,4 @@
-"""Names that Haiku keeps under `experimental`, and tools to look into models."""
+"""Haiku's experimental names, and tools to inspect models."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def fast_eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 
 class _Counted(PRNGSequence):
-    """Counts the keys that are drawn."""
+    """A sequence that counts the keys drawn from it."""
 
     def __init__(self, key: Any):
         super().__init__(key)
@@ -93,7 +93,7 @@ class _Counted(PRNGSequence):
 
 
 def optimize_rng_use(fun: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that draws all its keys with one split: it is traced once before, to count them."""
+    """Return a function that draws all its keys with one split. It is traced once before, to count them."""
 
     def run(*args: Any, **kwargs: Any) -> Any:
         frame = current_frame("optimize_rng_use")
@@ -101,7 +101,7 @@ def optimize_rng_use(fun: Callable[..., Any]) -> Callable[..., Any]:
             return fun(*args, **kwargs)
         drawn: list[int] = []
 
-        def counted(*args: Any, **kwargs: Any) -> Any:
+        def count_keys(*args: Any, **kwargs: Any) -> Any:
             inner = current_frame("optimize_rng_use")
             sequence = _Counted(weft.random.PRNGKey(0))
             try:
@@ -110,7 +110,7 @@ def optimize_rng_use(fun: Callable[..., Any]) -> Callable[..., Any]:
             finally:
                 drawn.append(sequence.count)
 
-        eval_shape(counted, *args, **kwargs)
+        eval_shape(count_keys, *args, **kwargs)
         if drawn[-1]:
             reserve_rng_keys(drawn[-1])
         return fun(*args, **kwargs)

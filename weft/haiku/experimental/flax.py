@@ -1,4 +1,4 @@
-"""Linen modules inside of functions for Haiku, and such functions as linen modules."""
+"""Linen modules inside of Haiku functions, and transformed Haiku functions as linen modules."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from weft.haiku.transform import TransformedWithState, transform_with_state, wit
 
 
 def flatten_flax_to_haiku(collection: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """A nested collection as {path: {name: array}}; arrays at the top level have the path `~`."""
+    """Flatten a nested collection to {path: {name: array}}; arrays at the top level have the path `~`."""
     flat: dict[str, dict[str, Any]] = {}
 
     def flatten(tree: Mapping[str, Any], path: str) -> None:
@@ -28,8 +28,8 @@ def flatten_flax_to_haiku(collection: Mapping[str, Any]) -> dict[str, dict[str, 
     return flat
 
 
-def _nested(flat: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """A collection as it was before `flatten_flax_to_haiku`."""
+def _nest(flat: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Invert `flatten_flax_to_haiku`."""
     tree: dict[str, Any] = {}
     for path, values in flat.items():
         node = tree
@@ -40,7 +40,7 @@ def _nested(flat: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def lift(mod: Any, *, name: str) -> Callable[..., Any]:
-    """A linen module as a function for Haiku: its parameters and other collections are stored below `name`."""
+    """Convert a linen module to a function for Haiku, with its parameters and other collections below `name`."""
 
     def init(keys: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
         variables = dict(mod.init(keys, *args, **kwargs))
@@ -48,7 +48,7 @@ def lift(mod: Any, *, name: str) -> Callable[..., Any]:
         return params, _flat_state(variables)
 
     lifted, updater = lift_with_state(init, name=name, allow_reuse=True)
-    updater.ignore_update()  # a module that is never called changes nothing
+    updater.ignore_update()  # `init` has no updated state to pass
 
     def run(*args: Any, rngs: Mapping[str, Any] | None = None, **kwargs: Any) -> Any:
         frame = current_frame("experimental.flax.lift")
@@ -63,12 +63,12 @@ def lift(mod: Any, *, name: str) -> Callable[..., Any]:
             if "params" not in keys and frame.sequence is not None:
                 keys["params"] = next_rng_key()
         params, state = lifted(keys, *args, **kwargs)
-        collections = _nested(state)
+        collections = _nest(state)
         if rngs is None:
             key = maybe_next_rng_key()
             rngs = {} if key is None else {"params": key}
         result, changed = mod.apply(
-            {"params": _nested(params), **collections}, *args, rngs=rngs, mutable=list(collections), **kwargs
+            {"params": _nest(params), **collections}, *args, rngs=rngs, mutable=list(collections), **kwargs
         )
         updater._is_done = False
         updater.update(_flat_state(changed))
@@ -87,7 +87,7 @@ def _flat_state(collections: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 class Module(nn.Module):
-    """A transformed function as a linen module: its paths are nested variables, its state is the collection `state`."""
+    """A transformed function as a linen module: paths become nested variables, state the collection `state`."""
 
     transformed: Any
 

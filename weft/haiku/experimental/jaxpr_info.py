@@ -1,4 +1,4 @@
-"""What a model computes, module by module: operations with their types, floating-point operations and parameters."""
+"""The computation of a model by module: operations with their types, floating-point operations and parameters."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from weft.haiku.summary import ArraySpec
 
 @dataclasses.dataclass
 class Expression:
-    """One operation, or with `submodule` the operations of a module below."""
+    """One operation, or with `submodule` the operations of a submodule."""
 
     primitive: str
     invars: str
@@ -30,7 +30,7 @@ class Expression:
 
 @dataclasses.dataclass
 class Module:
-    """The operations of one module, and what it owns."""
+    """The operations and parameters of one module."""
 
     name: str
     flops: int | None = None
@@ -52,7 +52,7 @@ def _flops(equation: Any) -> int:
     if str(equation.primitive) in ("dot_general", "contract"):
         left = math.prod(equation.invars[0].aval.shape)
         right = math.prod(equation.invars[1].aval.shape)
-        # Each contracted size is in both operands and not in the result, each batched one in all three.
+        # Contracted sizes occur in both operands only, batch sizes in both and in the result.
         return 2 * math.isqrt(max(left * right * count, 0))
     return count
 
@@ -64,7 +64,7 @@ def make_model_info(
     compute_flops: Callable[[Any, Expression], int] | None = None,
     axis_env: Sequence[tuple[Any, int]] | None = None,
 ) -> Callable[..., Module]:
-    """A function that returns the operations of `f` (such as `apply` of a transformed function) for given arguments."""
+    """Return a function that returns the operations of `f` (such as `apply`) for given arguments."""
     if axis_env:
         raise ArgumentError("make_model_info takes no axis_env: put the function under weft.vmap with the axis name.")
 
@@ -94,7 +94,7 @@ def make_model_info(
 
 
 def _at(modules: dict[tuple[str, ...], Module], stack: tuple[str, ...]) -> Module:
-    """The module at a path of names, made with those above it if need be."""
+    """Return the module at a path of names; create it and its parents if missing."""
     if stack not in modules:
         module = modules[stack] = Module(stack[-1], 0)
         _at(modules, stack[:-1]).expressions.append(Expression(stack[-1], "", "", submodule=module, name_stack=stack))
@@ -119,7 +119,7 @@ def _own(top: Module, modules: dict[tuple[str, ...], Module], args: Any) -> None
 
 
 def format_module(module: Module, depth: int = 0) -> str:
-    """A module and those below as indented text."""
+    """Format a module and its submodules as indented text."""
     space = " " * depth
     lines = [f"{space}{module.name}: {module.flops or 0:,} flops, {module.total_param_size:,} parameters"]
     for expression in module.expressions:
@@ -131,7 +131,7 @@ def format_module(module: Module, depth: int = 0) -> str:
 
 
 def as_html(module: Module, min_flop: int = 1000, outvars: str = "", last: bool = False) -> str:
-    """A module and those below as nested lists; operations of fewer than `min_flop` are left out."""
+    """Format a module and its submodules as nested lists, without operations of fewer than `min_flop` operations."""
     rows = []
     for i, expression in enumerate(module.expressions):
         is_last = i == len(module.expressions) - 1
@@ -149,7 +149,7 @@ def as_html(module: Module, min_flop: int = 1000, outvars: str = "", last: bool 
 
 
 def as_html_page(module: Module, min_flop: int = 1000) -> str:
-    """A whole page with `as_html`."""
+    """Return an HTML page with `as_html`."""
     return (
         f"<!doctype html><html><head><meta charset='utf-8'><title>{html.escape(module.name)}</title>"
         f"<style>{css()}</style></head><body><ul>{as_html(module, min_flop)}</ul><script>{js()}</script></body></html>"
@@ -157,12 +157,12 @@ def as_html_page(module: Module, min_flop: int = 1000) -> str:
 
 
 def css() -> str:
-    """The style of the page."""
+    """Return the style sheet of the page."""
     return "body{font-family:monospace} ul{list-style:none} span{color:gray} summary{cursor:pointer}"
 
 
 def js() -> str:
-    """What the page does: a double click opens or closes all modules below."""
+    """Return the script of the page: a double click opens or closes all submodules."""
     return (
         "document.addEventListener('dblclick',function(e){var d=e.target.closest('details');if(d){"
         "d.querySelectorAll('details').forEach(function(x){x.open=!d.open})}})"

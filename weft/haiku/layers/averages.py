@@ -68,12 +68,12 @@ class ExponentialMovingAverage(Module):
         return get_state("average")
 
 
-def _l2_normalized(x: Any, eps: float) -> Any:
+def _l2_normalize(x: Any, eps: float) -> Any:
     return x * lax.rsqrt(wnp.maximum(wnp.sum(x * x), wnp.asarray(eps, x.dtype)))
 
 
 class SpectralNorm(Module):
-    """A matrix divided by its largest singular value, which power iteration finds over calls."""
+    """A matrix divided by its largest singular value, which power iteration estimates over calls."""
 
     def __init__(self, eps: float = 1e-4, n_steps: int = 1, name: str | None = None):
         super().__init__(name=name)
@@ -88,8 +88,8 @@ class SpectralNorm(Module):
         matrix = wnp.reshape(value, (-1, value.shape[-1]))
         left = get_state("u0", [1, matrix.shape[-1]], value.dtype, init=RandomNormal())
         for _ in range(self.n_steps):
-            right = _l2_normalized(wnp.matmul(left, matrix.T), self.eps)
-            left = _l2_normalized(wnp.matmul(right, matrix), self.eps)
+            right = _l2_normalize(wnp.matmul(left, matrix.T), self.eps)
+            left = _l2_normalize(wnp.matmul(right, matrix), self.eps)
         left, right = lax.stop_gradient(left), lax.stop_gradient(right)
         sigma = wnp.matmul(wnp.matmul(right, matrix), left.T)[0, 0]
         out = wnp.reshape(matrix / sigma, value.shape)
@@ -112,7 +112,7 @@ class SpectralNorm(Module):
 
 
 class _Tree(Module):
-    """A module for each parameter of a tree, but those whose full name matches `ignore_regex`."""
+    """A module for each parameter of a tree, except for those whose full name matches `ignore_regex`."""
 
     def __init__(self, ignore_regex: str, name: str | None):
         super().__init__(name=name)
@@ -158,7 +158,7 @@ class SNParamsTree(_Tree):
         self._options = (eps, n_steps)
 
     def __call__(self, tree: Any, update_stats: bool = True) -> Any:
-        def divided(name: str, value: Any) -> Any:
+        def divide(name: str, value: Any) -> Any:
             return SpectralNorm(*self._options, name=name)(value, update_stats)
 
-        return self._map(divided, tree, "_tilde")
+        return self._map(divide, tree, "_tilde")

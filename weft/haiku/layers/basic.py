@@ -15,7 +15,7 @@ from weft.haiku.module import Module
 
 
 class Sequential(Module):
-    """Layers one after the other; the first may take several arguments.
+    """Layers applied one after another; the first may take several arguments.
 
     Args:
         layers: functions and modules.
@@ -45,7 +45,9 @@ class Sequential(Module):
 
 
 class Reshape(Module):
-    """The first `preserve_dims` dimensions as they are, the others as `output_shape`, one of which may be -1.
+    """Reshape the dimensions after the first `preserve_dims` to `output_shape`, which may contain one -1.
+
+    A negative `preserve_dims` is the number of trailing dimensions to replace.
 
     A negative `preserve_dims` counts the trailing dimensions that are replaced.
 
@@ -101,7 +103,7 @@ class Reshape(Module):
 
 
 class Flatten(Reshape):
-    """All dimensions after the first `preserve_dims` as one.
+    """Merge all dimensions after the first `preserve_dims`.
 
     Args:
         preserve_dims: how many of the first dimensions stay.
@@ -121,7 +123,7 @@ class Flatten(Reshape):
 
 
 class BatchApply:
-    """`f` on arrays whose first `num_dims` dimensions are merged into one; the results have them again.
+    """Apply `f` to arrays whose first `num_dims` dimensions are merged into one, and split them in the results.
 
     Args:
         f: a function or module.
@@ -152,7 +154,7 @@ class BatchApply:
         return weft.tree.map(lambda x: wnp.reshape(x, (*leading, *x.shape[1:])), out)
 
     def _leading(self, args: Any, kwargs: Any) -> tuple[int, ...]:
-        """The dimensions to merge; all arrays that have them must agree."""
+        """Return the dimensions to merge, in which all arrays that have them must agree."""
         found: tuple[int, ...] | None = None
         for leaf in weft.tree.leaves((args, kwargs)):
             shape = tuple(np.shape(leaf))
@@ -182,7 +184,7 @@ def expand_apply(f: Callable[..., Any], axis: int = 0) -> Callable[..., Any]:
 
 
 def dropout(rng: Any, rate: Any, x: Any, broadcast_dims: Sequence[int] = ()) -> Any:
-    """Each element 0 with probability `rate`, else divided by 1 - rate; along `broadcast_dims` all alike.
+    """Set each element to 0 with probability `rate`, else divide it by 1 - rate; broadcast along `broadcast_dims`.
 
     Args:
         rng: a random key.
@@ -200,7 +202,7 @@ def dropout(rng: Any, rate: Any, x: Any, broadcast_dims: Sequence[int] = ()) -> 
     Array([1., 1.], dtype=float32)
     """
     if isinstance(rate, (int, float)) and not 0 <= rate < 1:
-        fix = "the share of elements that become 0, such as 0.1"
+        fix = "a rate such as 0.1, the probability that an element becomes 0"
         raise ArgumentError("dropout needs a rate in [0, 1).", received=str(rate), fix=fix)
     return weft.nn.dropout(rng, rate, x, broadcast_dims)
 

@@ -45,7 +45,7 @@ def _dimension_numbers(rank: int, index: int, kernel: str) -> lax.ConvDimensionN
 
 
 class _Convolution(Module):
-    """What all convolutions share: sizes, format, weights with a mask, the bias, and inputs without a batch."""
+    """Base of convolutions: sizes, format, masked weights, bias, and inputs without a batch dimension."""
 
     kernel = "IO"
 
@@ -78,8 +78,8 @@ class _Convolution(Module):
         self.channel_index = get_channel_index(data_format)
         self.dimension_numbers = _dimension_numbers(num_spatial_dims, self.channel_index, self.kernel)
 
-    def _batched(self, inputs: Any) -> tuple[Any, bool]:
-        """Inputs with a batch dimension, and whether it was there."""
+    def _add_batch(self, inputs: Any) -> tuple[Any, bool]:
+        """Return inputs with a batch dimension, and whether they had one."""
         rank = self.num_spatial_dims
         if inputs.ndim not in (rank + 1, rank + 2):
             raise ArgumentError(
@@ -103,7 +103,7 @@ class _Convolution(Module):
             )
         return w * self.mask
 
-    def _finished(self, out: Any, channels: int, was_batched: bool) -> Any:
+    def _finish(self, out: Any, channels: int, was_batched: bool) -> Any:
         if self.with_bias:
             shape = (channels,) if self.channel_index == -1 else (channels,) + (1,) * self.num_spatial_dims
             b = get_parameter("b", shape, out.dtype, init=self.b_init)
@@ -142,7 +142,7 @@ class ConvND(_Convolution):
         self.padding = _padding(padding, self.kernel_shape, self.rate, num_spatial_dims, self)
 
     def __call__(self, inputs: Any, *, precision: Any = None) -> Any:
-        batched, was_batched = self._batched(inputs)
+        batched, was_batched = self._add_batch(inputs)
         channels = batched.shape[self.channel_index]
         self._check_groups(channels)
         shape = (*self.kernel_shape, channels // self.feature_group_count, self.output_channels)
@@ -157,7 +157,7 @@ class ConvND(_Convolution):
             feature_group_count=self.feature_group_count,
             precision=precision,
         )
-        return self._finished(out, self.output_channels, was_batched)
+        return self._finish(out, self.output_channels, was_batched)
 
     def _check_groups(self, channels: int) -> None:
         if channels % self.feature_group_count:
@@ -359,7 +359,7 @@ class ConvNDTranspose(_Convolution):
             )
 
     def __call__(self, inputs: Any, *, precision: Any = None) -> Any:
-        batched, was_batched = self._batched(inputs)
+        batched, was_batched = self._add_batch(inputs)
         channels = batched.shape[self.channel_index]
         shape = (*self.kernel_shape, self.output_channels, channels)
         w = self._weights(shape, math.prod(self.kernel_shape) * channels, inputs.dtype)
@@ -367,7 +367,7 @@ class ConvNDTranspose(_Convolution):
         if self.output_shape is not None:
             spatial = batched.shape[1:-1] if self.channel_index == -1 else batched.shape[2:]
             padding = [
-                _transposed_pad(self, size, out, taps, step)
+                _transpose_padding(self, size, out, taps, step)
                 for size, out, taps, step in zip(
                     spatial, self.output_shape, self.kernel_shape, self.stride, strict=True
                 )
@@ -375,11 +375,11 @@ class ConvNDTranspose(_Convolution):
         result = lax.conv_transpose(
             batched, w, self.stride, padding, dimension_numbers=self.dimension_numbers, precision=precision
         )
-        return self._finished(result, self.output_channels, was_batched)
+        return self._finish(result, self.output_channels, was_batched)
 
 
-def _transposed_pad(module: ConvNDTranspose, size: int, output: int, taps: int, step: int) -> tuple[int, int]:
-    """Padding of the stretched input so that the output has a given size.
+def _transpose_padding(module: ConvNDTranspose, size: int, output: int, taps: int, step: int) -> tuple[int, int]:
+    """Return the padding of the dilated input for a given output size.
 
     The convolution that is transposed takes `output` to `size`; where it pads `before`, its transpose pads the rest of
     the kernel, and after that whatever is left.

@@ -1,4 +1,4 @@
-"""Depthwise convolutions: each channel is convolved on its own."""
+"""Depthwise convolutions, which convolve each channel separately."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class DepthwiseConvND(_Convolution):
         self.padding = _padding(padding, self.kernel_shape, self.rate, num_spatial_dims, self)
 
     def __call__(self, inputs: Any) -> Any:
-        batched, was_batched = self._batched(inputs)
+        batched, was_batched = self._add_batch(inputs)
         channels = batched.shape[self.channel_index]
         outputs = self.channel_multiplier * channels
         shape = (*self.kernel_shape, 1, outputs)
@@ -49,7 +49,7 @@ class DepthwiseConvND(_Convolution):
             dimension_numbers=self.dimension_numbers,
             feature_group_count=channels,
         )
-        return self._finished(out, outputs, was_batched)
+        return self._finish(out, outputs, was_batched)
 
 
 class DepthwiseConv1D(DepthwiseConvND):

@@ -1,4 +1,4 @@
-"""Data formats: where the channels are."""
+"""Data formats: the position of the channel axis."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from weft.haiku.typing import Initializer
 
 
 class Linear(Module):
-    """y = x w + b over the last axis; w is a truncated normal of variance 1 / inputs at first.
+    """y = x w + b over the last axis; w is initialized by a truncated normal of variance 1 / inputs.
 
     Args:
         output_size: the size of the last axis of the result.
@@ -66,7 +66,7 @@ class Linear(Module):
 
 
 def _inexact(module: Module, inputs: Any) -> Any:
-    """The dtype of inputs, which parameters get too; integers are an error."""
+    """Return the dtype of inputs, which parameters share; raise for integers."""
     dtype = inputs.dtype
     if not wnp.issubdtype(dtype, wnp.inexact):
         raise ArgumentTypeError(
@@ -139,7 +139,7 @@ def _bias_shape(module: Bias, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 class EmbedLookupStyle(enum.Enum):
-    """How rows are found: by index, or by a product with one-hot vectors."""
+    """Lookup of rows: by index, or by a product with one-hot vectors."""
 
     ARRAY_INDEX = 1
     ONE_HOT = 2
@@ -277,9 +277,9 @@ class MultiHeadAttention(Module):
         self.b_init = b_init
 
     def __call__(self, query: Any, key: Any, value: Any, mask: Any = None) -> Any:
-        queries = self._projected(query, self.key_size, "query")
-        keys = self._projected(key, self.key_size, "key")
-        values = self._projected(value, self.value_size, "value")
+        queries = self._project(query, self.key_size, "query")
+        keys = self._project(key, self.key_size, "key")
+        values = self._project(value, self.value_size, "value")
         logits = wnp.einsum("...thd,...Thd->...htT", queries, keys) / np.sqrt(self.key_size).astype(keys.dtype)
         if mask is not None:
             if mask.ndim != logits.ndim:
@@ -294,6 +294,6 @@ class MultiHeadAttention(Module):
         return Linear(self.model_size, self.with_bias, self.w_init, self.b_init)(heads)
 
     @transparent
-    def _projected(self, x: Any, size: int, name: str) -> Any:
+    def _project(self, x: Any, size: int, name: str) -> Any:
         out = Linear(self.num_heads * size, self.with_bias, self.w_init, self.b_init, name=name)(x)
         return wnp.reshape(out, (*x.shape[:-1], self.num_heads, size))

@@ -31,7 +31,7 @@ def _axes(axis: Axes, rank: int, module: Module) -> tuple[int, ...]:
     return tuple(one % rank for one in axes)
 
 
-def _checked_axis(axis: Any, module: Module) -> Axes:
+def _check_axis(axis: Any, module: Module) -> Axes:
     """Return an axis that is an int, a slice or a sequence of ints; raise for anything else."""
     is_sequence = isinstance(axis, Sequence) and not isinstance(axis, str) and all(isinstance(one, int) for one in axis)
     if not (isinstance(axis, (int, slice)) or is_sequence):
@@ -79,13 +79,13 @@ class _Normalization(Module):
         return scale, offset
 
 
-def _finished(x: Any, mean: Any, variance: Any, scale: Any, offset: Any, eps: float) -> Any:
-    """Normalized in the dtype of x."""
-    return weft.nn.normalize_by(x, mean, variance, _leveled(scale, x.ndim), _leveled(offset, x.ndim), eps)
+def _finish(x: Any, mean: Any, variance: Any, scale: Any, offset: Any, eps: float) -> Any:
+    """Normalize in the dtype of x."""
+    return weft.nn.normalize_by(x, mean, variance, _expand_rank(scale, x.ndim), _expand_rank(offset, x.ndim), eps)
 
 
-def _leveled(value: Any, rank: int) -> Any:
-    """Return a parameter with leading axes of size 1, so that it broadcasts without promotion of ranks."""
+def _expand_rank(value: Any, rank: int) -> Any:
+    """Reshape a parameter to have leading axes of size 1, so that it broadcasts without rank promotion."""
     value = None if value is None else wnp.asarray(value)
     if value is None or value.ndim in (0, rank):
         return value
@@ -129,7 +129,7 @@ class LayerNorm(_Normalization):
         param_axis: Axes | None = None,
     ):
         super().__init__(create_scale, create_offset, scale_init, offset_init, name)
-        self.axis = _checked_axis(axis, self)
+        self.axis = _check_axis(axis, self)
         self.eps = eps
         self.use_fast_variance = use_fast_variance
         self.param_axis: Axes = -1 if param_axis is None else param_axis
@@ -139,7 +139,7 @@ class LayerNorm(_Normalization):
         mean, variance = weft.nn.moments(inputs, axes, keepdims=True, fast=self.use_fast_variance, wide=False)
         shape = _parameter_shape(self, self.param_axis, inputs.shape)
         scale, offset = self._scale_and_offset(shape, inputs.dtype, scale, offset)
-        return _finished(inputs, mean, variance, scale, offset, self.eps)
+        return _finish(inputs, mean, variance, scale, offset, self.eps)
 
 
 def _parameter_shape(module: Module, axis: Axes, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -184,7 +184,7 @@ class RMSNorm(Module):
         super().__init__(name=name)
         if not create_scale and scale_init is not None:
             raise ArgumentError(f"RMSNorm {self.module_name!r} got scale_init with create_scale=False.")
-        self.axis = _checked_axis(axis, self)
+        self.axis = _check_axis(axis, self)
         self.eps = eps
         self.create_scale = create_scale
         self.scale_init = scale_init or wnp.ones
@@ -198,7 +198,7 @@ class RMSNorm(Module):
             shape = _parameter_shape(self, self.param_axis, inputs.shape)
             scale = get_parameter("scale", shape, inputs.dtype, init=self.scale_init)
         factor = weft.lax.rsqrt(square + wnp.asarray(self.eps, square.dtype))
-        return inputs * (factor if scale is None else factor * _leveled(scale, inputs.ndim))
+        return inputs * (factor if scale is None else factor * _expand_rank(scale, inputs.ndim))
 
 
 class GroupNorm(_Normalization):
@@ -218,7 +218,7 @@ class GroupNorm(_Normalization):
     ):
         super().__init__(create_scale, create_offset, scale_init, offset_init, name)
         self.groups = groups
-        self.axis = _checked_axis(axis, self)
+        self.axis = _check_axis(axis, self)
         self.eps = eps
         self.data_format = data_format
         self.channel_index = get_channel_index(data_format)
@@ -239,16 +239,16 @@ class GroupNorm(_Normalization):
                 f"of its input."
             )
         axes = _axes(self.axis, x.ndim, self)
-        # The channel axis becomes two, groups and channels of a group; moments are over the latter.
+        # Split the channel axis into groups and channels of a group; moments are over the latter.
         split = (*x.shape[:channel], self.groups, channels // self.groups, *x.shape[channel + 1 :])
         within = [axis + (axis >= channel) for axis in axes if axis != channel] + [channel + 1]
         grouped = wnp.reshape(x, split)
         mean, variance = weft.nn.moments(grouped, tuple(within), keepdims=True, fast=False, wide=False)
-        out = wnp.reshape(_finished(grouped, mean, variance, None, None, self.eps), x.shape)
+        out = wnp.reshape(_finish(grouped, mean, variance, None, None, self.eps), x.shape)
         shape = (channels,) + (1,) * (x.ndim - 2 if self.channel_index == 1 else 0)
         scale, offset = self._scale_and_offset(shape, x.dtype, scale, offset)
-        out = out if scale is None else out * _leveled(scale, out.ndim)
-        return out if offset is None else out + _leveled(offset, out.ndim)
+        out = out if scale is None else out * _expand_rank(scale, out.ndim)
+        return out if offset is None else out + _expand_rank(offset, out.ndim)
 
 
 class BatchNorm(_Normalization):
@@ -314,7 +314,7 @@ class BatchNorm(_Normalization):
             axes = tuple(axis for axis in range(inputs.ndim) if axis != channel)
         else:
             axes = _axes(self.axis, inputs.ndim, self)
-        # While initializing there are no averages yet: they are made from the batch.
+        # Initialization has no averages yet, so it uses the moments of the batch.
         is_training = is_training or (running_init() and not test_local_stats)
         if is_training or test_local_stats:
             mean, variance = weft.nn.moments(
@@ -333,4 +333,4 @@ class BatchNorm(_Normalization):
             self.var_ema(variance)
         shape = [1 if axis in axes else size for axis, size in enumerate(inputs.shape)]
         scale, offset = self._scale_and_offset(shape, inputs.dtype, scale, offset)
-        return _finished(inputs, mean, variance, scale, offset, self.eps)
+        return _finish(inputs, mean, variance, scale, offset, self.eps)

@@ -1,4 +1,4 @@
-"""Pooling: a window slides over an array and is reduced."""
+"""Pooling: reduction of windows that slide over an array."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from weft.haiku.module import Module
 
 
 def _sizes_per_dimension(x: Any, size: int | Sequence[int], channel_axis: int | None, what: str) -> tuple[int, ...]:
-    """A size for each dimension: 1 for batch and channels where one number is given, 1 for leading ones left out."""
+    """Return a size per dimension: one number is for spatial dimensions, and missing leading sizes are 1."""
     if not isinstance(size, int):
         sizes = tuple(size)
         if len(sizes) > x.ndim:
-            raise ArgumentError(f"{what} {sizes} has more dimensions than the input {x.shape}.")
+            raise ArgumentError(f"{what} must not have more dimensions than the input {x.shape}; got {sizes}.")
         return (1,) * (x.ndim - len(sizes)) + sizes
     if channel_axis is not None and not -x.ndim <= channel_axis < x.ndim:
         raise ArgumentError(f"channel_axis {channel_axis} is not an axis of the input {x.shape}.")
@@ -26,7 +26,7 @@ def _sizes_per_dimension(x: Any, size: int | Sequence[int], channel_axis: int | 
     return tuple(1 if axis in (0, channel) else size for axis in range(x.ndim))
 
 
-def _checked_padding(padding: str, what: str) -> str:
+def _check_padding(padding: str, what: str) -> str:
     if padding not in ("SAME", "VALID"):
         raise ArgumentError(f"{what} needs padding 'SAME' or 'VALID', got {padding!r}.")
     return padding
@@ -39,7 +39,7 @@ def max_pool(
     padding: str,
     channel_axis: int | None = -1,
 ) -> Any:
-    """The largest element of each window.
+    """Return the largest element of each window.
 
     Args:
         value: an array.
@@ -61,7 +61,7 @@ def max_pool(
     steps = _sizes_per_dimension(value, strides, channel_axis, "max_pool: strides")
     floating = wnp.issubdtype(value.dtype, wnp.inexact)
     lowest = np.array(-np.inf if floating else wnp.iinfo(value.dtype).min, value.dtype)
-    return lax.reduce_window(value, lowest, lax.max, window, steps, _checked_padding(padding, "max_pool"))
+    return lax.reduce_window(value, lowest, lax.max, window, steps, _check_padding(padding, "max_pool"))
 
 
 def avg_pool(
@@ -71,7 +71,7 @@ def avg_pool(
     padding: str,
     channel_axis: int | None = -1,
 ) -> Any:
-    """The mean of each window; padding does not count.
+    """Return the mean of each window, excluding padding.
 
     Args:
         value: an array.
@@ -92,10 +92,10 @@ def avg_pool(
     window = _sizes_per_dimension(value, window_shape, channel_axis, "avg_pool: window_shape")
     steps = _sizes_per_dimension(value, strides, channel_axis, "avg_pool: strides")
     zero = np.array(0, value.dtype)
-    total = lax.reduce_window(value, zero, lax.add, window, steps, _checked_padding(padding, "avg_pool"))
+    total = lax.reduce_window(value, zero, lax.add, window, steps, _check_padding(padding, "avg_pool"))
     if padding == "VALID":
         return total / np.array(math.prod(window), value.dtype)
-    # How many elements of each window are not padding: the same for every batch and channel.
+    # The number of elements of each window that are not padding, equal for all batches and channels.
     shape = tuple(
         size if taps > 1 or step > 1 else 1 for size, taps, step in zip(value.shape, window, steps, strict=True)
     )

@@ -1,4 +1,4 @@
-"""Recurrent cores, and their unrolling over time."""
+"""Recurrent cores, and unrolling over time."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class RNNCore(Module):
     """
 
     def __call__(self, inputs: Any, prev_state: Any) -> tuple[Any, Any]:
-        """One step."""
+        """Compute one step: return outputs and the next state."""
         raise NotSupportedError(f"{type(self).__name__} has no __call__(inputs, prev_state).")
 
     def initial_state(self, batch_size: int | None) -> Any:
-        """The state before the first step; for one sequence without a batch where `batch_size` is None."""
+        """Return the state before the first step; with `batch_size` None, for one sequence without a batch."""
         raise NotSupportedError(f"{type(self).__name__} has no initial_state(batch_size).")
 
 
@@ -66,7 +66,7 @@ class VanillaRNN(RNNCore):
 
 
 class LSTMState(NamedTuple):
-    """What an LSTM passes from step to step.
+    """The state of an LSTM between steps.
 
     Args:
         hidden: the output of the last step.
@@ -225,7 +225,7 @@ class GRU(RNNCore):
 
 
 class IdentityCore(RNNCore):
-    """A core that passes inputs and state on as they are."""
+    """A core that returns inputs and state unchanged."""
 
     def __call__(self, inputs: Any, state: Any) -> tuple[Any, Any]:
         return inputs, state
@@ -236,7 +236,7 @@ class IdentityCore(RNNCore):
 
 
 class ResetCore(RNNCore):
-    """A core that takes (inputs, should_reset), and begins anew where the latter is true."""
+    """A core that takes (inputs, should_reset), and resets its state where the latter is true."""
 
     def __init__(self, core: RNNCore, name: str | None = None):
         super().__init__(name=name)
@@ -263,7 +263,7 @@ class ResetCore(RNNCore):
 
 
 def _expand_flag(core: Module, reset: Any, value: Any) -> Any:
-    """A flag for each element of the batch, for all of its state."""
+    """Broadcast a flag per element of the batch to the shape of its state."""
     if reset.shape != value.shape[: reset.ndim]:
         raise ArgumentError(
             f"ResetCore {core.module_name!r} needs should_reset of shape {value.shape[:1]}, one flag an element of the "
@@ -273,7 +273,7 @@ def _expand_flag(core: Module, reset: Any, value: Any) -> Any:
 
 
 class _DeepRNN(RNNCore):
-    """Layers one after the other, with a state for each that is a core."""
+    """Layers applied one after another, with a state for each that is a core."""
 
     def __init__(self, layers: Sequence[Any], skip_connections: bool, name: str | None = None):
         super().__init__(name=name)
@@ -297,17 +297,17 @@ class _DeepRNN(RNNCore):
         out = inputs
         for i, layer in enumerate(self.layers):
             if self.skip_connections and i > 0:
-                out = self._concatenated([inputs, out])
+                out = self._concatenate([inputs, out])
             if isinstance(layer, RNNCore):
                 out, after = layer(out, next(remaining))
                 states.append(after)
             else:
                 out = layer(out)
             outputs.append(out)
-        return (self._concatenated(outputs) if self.skip_connections else out), tuple(states)
+        return (self._concatenate(outputs) if self.skip_connections else out), tuple(states)
 
     @transparent
-    def _concatenated(self, parts: list[Any]) -> Any:
+    def _concatenate(self, parts: list[Any]) -> Any:
         return weft.tree.map(lambda *leaves: wnp.concatenate(leaves, axis=-1), *parts)
 
     def initial_state(self, batch_size: int | None) -> Any:
@@ -315,7 +315,7 @@ class _DeepRNN(RNNCore):
 
 
 class DeepRNN(_DeepRNN):
-    """Cores and functions one after the other, as one core; its state is a tuple with that of each core.
+    """Cores and functions applied one after another, as one core; its state is the tuple of their states.
 
     Args:
         layers: cores and functions.
@@ -338,7 +338,10 @@ class DeepRNN(_DeepRNN):
 
 
 def deep_rnn_with_skip_connections(layers: Sequence[RNNCore], name: str | None = None) -> RNNCore:
-    """Cores one after the other, each of which sees the inputs too; the outputs of all are concatenated."""
+    """Return a core that applies cores one after another and passes the inputs to each of them.
+
+    Its output is the concatenation of all outputs.
+    """
     return _DeepRNN(layers, True, name or "deep_rnn_with_skip_connections")
 
 

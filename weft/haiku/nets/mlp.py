@@ -1,4 +1,4 @@
-"""Linear layers with a function between them."""
+"""Multilayer perceptrons."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from weft.haiku.typing import Initializer
 
 
 class MLP(Module):
-    """Linear layers of the given sizes, `activation` after each but the last, or after that too.
+    """Linear layers of the given sizes, with `activation` after each except the last, or also after the last.
 
     Args:
         output_sizes: the sizes of the layers.
@@ -75,9 +75,11 @@ class MLP(Module):
         return out
 
     def reverse(self, activate_final: bool | None = None, name: str | None = None) -> MLP:
-        """A network with the sizes in reverse order, from outputs to inputs; it has parameters of its own."""
+        """Return a network with the sizes in reverse order, from outputs to inputs, and parameters of its own."""
         if any(layer.input_size is None for layer in self.layers):
-            raise ArgumentError(f"MLP {self.module_name!r} does not know its sizes until it is called.")
+            raise ArgumentError(
+                f"MLP {self.module_name!r} must be called before it is reversed: its input sizes are unknown."
+            )
         return MLP(
             [layer.input_size for layer in reversed(self.layers)],  # type: ignore[misc]
             self.w_init,

@@ -20,7 +20,7 @@ def _norm() -> BatchNorm:
 
 
 class MobileNetV1Block(Module):
-    """A depthwise convolution and one over the channels, each with normalization and rectifier."""
+    """A depthwise convolution and a pointwise one, each with normalization and rectifier."""
 
     def __init__(self, channels: int, stride: int, use_bn: bool = True, name: str | None = None):
         super().__init__(name=name)

@@ -55,7 +55,7 @@ class Block(Module):
         ]
         if bottleneck:
             last = _convolution(channels, 1, 1, "conv_2")
-            # A block begins as its shortcut alone.
+            # A new block is the identity of its shortcut: its last scale is 0.
             begin = {} if is_second else {"scale_init": wnp.zeros}
             self.layers.append((last, BatchNorm(name="batchnorm_2", **{**options, **begin})))
 
@@ -78,7 +78,7 @@ class Block(Module):
 
 
 class BlockGroup(Module):
-    """Blocks one after the other; the first has the stride and the projection."""
+    """Blocks applied one after another; the first has the stride and the projection."""
 
     def __init__(
         self,
@@ -214,7 +214,7 @@ class ResNet(Module):
 
 
 class _OfDepth(ResNet):
-    """A network of one of the published depths."""
+    """A network of a published depth."""
 
     depth: int
 

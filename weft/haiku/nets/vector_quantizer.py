@@ -14,7 +14,7 @@ from weft.haiku.parameters import get_parameter, get_state, set_state
 
 
 class _Quantizer(Module):
-    """The nearest column of a matrix of embeddings for each vector."""
+    """Lookup of the nearest column of an embedding matrix for each vector."""
 
     embedding_dim: int
     num_embeddings: int
@@ -59,7 +59,7 @@ class _Quantizer(Module):
 
 
 class VectorQuantizer(_Quantizer):
-    """Each vector replaced by the nearest embedding; embeddings are learned with the loss."""
+    """Replace each vector by the nearest embedding; embeddings are learned through the loss."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class VectorQuantizer(_Quantizer):
         self.embeddings = get_parameter("embeddings", [embedding_dim, num_embeddings], dtype, init=init)
 
     def __call__(self, inputs: Any, is_training: bool) -> dict[str, Any]:
-        del is_training  # there is no difference here; with averages there is
+        del is_training  # only the variant with moving averages uses it
         found = self._nearest(inputs, self.embeddings)
         quantized = self.quantize(found["encoding_indices"])
         to_code = wnp.mean((lax.stop_gradient(quantized) - inputs) ** 2)
@@ -87,12 +87,12 @@ class VectorQuantizer(_Quantizer):
         return self._result(inputs, quantized, of_code + self.commitment_cost * to_code, found)
 
     def quantize(self, encoding_indices: Any) -> Any:
-        """The embeddings of the given indices."""
+        """Return the embeddings at the given indices."""
         return self.embeddings.T[(encoding_indices,)]
 
 
 class VectorQuantizerEMA(_Quantizer):
-    """Each vector replaced by the nearest embedding; embeddings are moving averages of the vectors they replace."""
+    """Replace each vector by the nearest embedding; embeddings are moving averages of the vectors they replace."""
 
     def __init__(
         self,
@@ -147,5 +147,5 @@ class VectorQuantizerEMA(_Quantizer):
         set_state("embeddings", sums / wnp.reshape(smoothed, (1, -1)))
 
     def quantize(self, encoding_indices: Any) -> Any:
-        """The embeddings of the given indices."""
+        """Return the embeddings at the given indices."""
         return self.embeddings.T[(encoding_indices,)]
