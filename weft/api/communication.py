@@ -30,7 +30,8 @@ class Communication(Sequence[Any]):
     @property
     def total_bytes(self) -> float:
         """The bytes that each device sends in one run."""
-        return sum(row.total_bytes for row in self.rows)
+        result: float = sum(row.total_bytes for row in self.rows)
+        return result
 
     def by_kind(self) -> dict[str, float]:
         """The bytes that each device sends in one run, by the kind of collective."""

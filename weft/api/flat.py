@@ -222,7 +222,8 @@ def path_name(path: Sequence[Any], names: Sequence[str]) -> str:
         return ""
     i = getattr(path[0], "idx", None)
     if i is not None and i < len(names):
-        return names[i] + tree.keystr(path[1:])
+        result: str = names[i] + tree.keystr(path[1:])
+        return result
     return tree.keystr(path).lstrip(".")
 
 

@@ -234,7 +234,8 @@ class JitFunction:
             values = ref_arguments.function_of_values(staged.traced_params()["jaxpr"], staged.params["name"])
             donated = tuple(i for i, flag in enumerate(staged.donated) if flag)
             refs.of_values = JitFunction(values, JitOptions(donate_argnums=donated))
-        return refs.of_values(*operands)
+        result: Sequence[Any] = refs.of_values(*operands)
+        return result
 
     # -- finding or staging it -------------------------------------------------------------------------------------
 

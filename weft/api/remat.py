@@ -74,11 +74,12 @@ class _Rematerialised(JitFunction):
         return staged.result(self._bind(staged, (*staged.constants, *call.leaves)))
 
     def _bind(self, staged: StagedFunction, operands: Sequence[Any]) -> Sequence[Any]:
-        return checkpoint_primitive(
+        result: Sequence[Any] = checkpoint_primitive(
             *operands,
             jaxpr=staged.jaxpr, policy=self.policy, prevent_cse=self.prevent_cse, differentiated=False,
             name=staged.params["name"],
         )  # fmt: skip
+        return result
 
 
 def checkpoint(

@@ -124,7 +124,10 @@ class Traced:
     def jaxpr(self) -> Jaxpr:
         """The staged jaxpr, its constants attached."""
         staged, count = self._jaxpr, len(self._constants)
-        return staged.replace(constvars=staged.invars[:count], invars=staged.invars[count:], consts=self._constants)
+        result: Jaxpr = staged.replace(
+            constvars=staged.invars[:count], invars=staged.invars[count:], consts=self._constants
+        )
+        return result
 
     @property
     def out_info(self) -> Any:
@@ -138,7 +141,8 @@ class Traced:
 
     @property
     def _in_types(self) -> list[Any]:
-        return self._jaxpr.in_avals[len(self._constants) :]
+        result: list[Any] = self._jaxpr.in_avals[len(self._constants) :]
+        return result
 
     @property
     def in_avals(self) -> Any:
@@ -167,7 +171,8 @@ class Traced:
         mesh = mesh_of(self._jaxpr, (), self._shardings, self._operand_names)
         if mesh is None:
             return None
-        return self._staged.compile_for_mesh([None] * len(self._shardings), mesh, self._shardings)
+        result: SpmdProgram | None = self._staged.compile_for_mesh([None] * len(self._shardings), mesh, self._shardings)
+        return result
 
     def lower(self) -> Lowered:
         return Lowered(self)
@@ -355,27 +360,32 @@ class Compiled(Stage):
     @property
     def fusions(self) -> str:
         """The fused jaxpr, with what each fusion costs and the reason for it, and what was not fused and why."""
-        return self._executable.inside.fusions()
+        result: str = self._executable.inside.fusions()
+        return result
 
     @property
     def program(self) -> str:
         """The steps that run, and where their memory is."""
-        return self._executable.inside.program()
+        result: str = self._executable.inside.program()
+        return result
 
     @property
     def kernels(self) -> dict[str, str]:
         """Each distinct kernel by its name, in the kernel language."""
-        return self._executable.inside.kernels()
+        result: dict[str, str] = self._executable.inside.kernels()
+        return result
 
     @property
     def llvm(self) -> str:
         """The kernels in LLVM's language."""
-        return self._executable.inside.llvm()
+        result: str = self._executable.inside.llvm()
+        return result
 
     @property
     def asm(self) -> str:
         """The kernels as assembly."""
-        return self._executable.inside.assembly()
+        result: str = self._executable.inside.assembly()
+        return result
 
     def verify(self) -> None:
         """Check that the jaxpr after each pass, the Program and its kernels follow the rules of their languages; where
@@ -393,7 +403,8 @@ class Compiled(Stage):
 
     def cost_analysis(self) -> dict[str, float]:
         """Operations and bytes of one run."""
-        return self._executable.inside.cost_analysis()
+        result: dict[str, float] = self._executable.inside.cost_analysis()
+        return result
 
     def runtime_executable(self) -> Any:
         """What runs."""

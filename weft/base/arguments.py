@@ -51,7 +51,8 @@ def function_of(value: Any, what: str, fix: str) -> Callable[..., Any]:
     """Return an argument that must be a function, or raise."""
     if not callable(value):
         raise ArgumentTypeError(f"{what} must be a function.", received=described(value), fix=fix)
-    return value
+    function: Callable[..., Any] = value
+    return function
 
 
 def described(value: Any) -> str:

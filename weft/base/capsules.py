@@ -24,9 +24,11 @@ def is_capsule(value: Any) -> bool:
 
 
 def capsule_name(capsule: Any) -> bytes | None:
-    return _python.PyCapsule_GetName(capsule)
+    result: bytes | None = _python.PyCapsule_GetName(capsule)
+    return result
 
 
 def capsule_address(capsule: Any) -> int:
     """Return the address in a capsule of any name."""
-    return _python.PyCapsule_GetPointer(capsule, _python.PyCapsule_GetName(capsule))
+    result: int = _python.PyCapsule_GetPointer(capsule, _python.PyCapsule_GetName(capsule))
+    return result

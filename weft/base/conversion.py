@@ -46,7 +46,8 @@ def canonical_array(value: Any) -> np.ndarray:
     if kind is np.ndarray:
         canonical = (WITH_X64 if config.enable_x64 else WITHOUT_X64).get(value.dtype)
         if canonical is value.dtype:
-            return value
+            array: np.ndarray = value
+            return array
         return _unusual_array(value) if canonical is None else convert(value, canonical)
     if kind is float or kind is np.float64:
         if config.enable_x64:
@@ -126,7 +127,8 @@ def _truncated(array: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
         if not math.isfinite(value):
             raise ArgumentError(f"The number {value} cannot become an integer of dtype {dtype}.")
         return _integer_array(int(value), dtype)
-    return whole.astype(np.int64 if limits.min < 0 else np.uint64).astype(dtype)
+    result: np.ndarray = whole.astype(np.int64 if limits.min < 0 else np.uint64).astype(dtype)
+    return result
 
 
 def convert(array: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:

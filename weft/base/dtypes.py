@@ -24,7 +24,7 @@ from weft.base.errors import (
     ArgumentTypeError,
     TypePromotionError,
 )
-from weft.base.promotion import DTYPES, INTEGERS_BELOW_A_BYTE, SMALL_FLOATS, Node, join, node_name, weak_node
+from weft.base.promotion import DTYPES as DTYPES, INTEGERS_BELOW_A_BYTE, SMALL_FLOATS, Node, join, node_name, weak_node
 from weft.base.settings import config
 from weft.base.source import user_line, user_stacklevel
 
@@ -132,7 +132,8 @@ def as_dtype(specifier: Any) -> Dtype:
 
 def _numpy_dtype(specifier: Any) -> np.dtype[Any]:
     try:
-        return np.dtype(specifier)
+        result: np.dtype[Any] = np.dtype(specifier)
+        return result
     except TypeError as error:
         near = difflib.get_close_matches(str(specifier), DTYPES, n=1)
         raise ArgumentTypeError(
@@ -265,7 +266,8 @@ def issubdtype(a: Any, b: Any) -> bool:
     True
     """
     if isinstance(b, ExtendedDtype):
-        return a == b
+        result: bool = a == b
+        return result
     above = b if isinstance(b, type) and issubclass(b, np.generic) else as_dtype(b).type
     scalar = a if isinstance(a, type) and issubclass(a, np.generic) else as_dtype(a).type
     # Types of ml_dtypes are subclasses of np.generic only, so their kind is looked up.
@@ -323,7 +325,8 @@ def itemsize_bits(dtype: Any) -> int:
     if isinstance(found, ExtendedDtype) or found == float0:
         raise ArgumentError(f"An element of dtype {found} has no width in bits.")
     if found.name in INTEGERS_BELOW_A_BYTE:
-        return iinfo(found).bits
+        result: int = iinfo(found).bits
+        return result
     if found.name in SMALL_FLOATS:
         return finfo(found).bits
     return found.itemsize * 8
@@ -579,7 +582,8 @@ def promote_types(a: Any, b: Any) -> Dtype:
     True
     """
     if a is b and a in WITH_X64:
-        return a
+        same: np.dtype[Any] | ExtendedDtype = a
+        return same
     first, second = native(as_dtype(a)), native(as_dtype(b))
     for found in (first, second):
         if found not in WITH_X64 and not isinstance(found, ExtendedDtype):

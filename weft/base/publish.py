@@ -88,7 +88,8 @@ def public_names(module: str) -> list[str]:
     if "__all__" not in names:
         declared = dict.fromkeys(_declarations(module))
         names["__all__"] = [name for name in declared if name in names or name in _later.get(module, ())]
-    return names["__all__"]
+    result: list[str] = names["__all__"]
+    return result
 
 
 def _declarations(module: str) -> Iterator[str]:

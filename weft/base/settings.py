@@ -12,7 +12,7 @@ from weft.base.ignored_settings import IGNORED
 from weft.base.state import (
     MISSING,
     Config as Config,
-    Scope,
+    Scope as Scope,
     State as State,
     Value,
     attach,

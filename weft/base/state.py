@@ -240,12 +240,14 @@ class State(Generic[Value]):
     @property
     def value(self) -> Value:
         """The current value in this thread."""
-        return getattr(config, self.name)
+        result: Value = getattr(config, self.name)
+        return result
 
     @property
     def global_value(self) -> Value:
         """The value outside of `with` blocks."""
-        return getattr(Config, self.name)
+        result: Value = getattr(Config, self.name)
+        return result
 
     def set_global(self, value: Any) -> None:
         """Set the value outside of `with` blocks, for all threads."""

@@ -286,7 +286,8 @@ def written_flatten(treedef: PyTreeDef, example: Any, result: Any) -> Callable[[
     call = "" if result is treedef else "()"
     reader.line(f"return leaves, {source.constant(result)}{call}")
     source.line("except (ValueError, TypeError): return None")
-    return source.function("flatten_tree", "tree")
+    found: Callable[[Any], Any] = source.function("flatten_tree", "tree")
+    return found
 
 
 def written_flatten_until(treedef: PyTreeDef, example: Any, result: Any) -> tuple[Callable[..., Any], list[bool]]:
@@ -316,7 +317,8 @@ def written_flatten_with_path(treedef: PyTreeDef, example: Any, result: Any) -> 
     call = "" if result is treedef else "()"
     reader.line(f"return [{', '.join(pairs)}], {source.constant(result)}{call}")
     source.line("except (ValueError, TypeError): return None")
-    return source.function("flatten_tree_with_path", "tree")
+    found: Callable[[Any], Any] = source.function("flatten_tree_with_path", "tree")
+    return found
 
 
 def written_flatten_up_to(treedef: PyTreeDef) -> Callable[[Any], list[Any] | None]:
@@ -328,7 +330,8 @@ def written_flatten_up_to(treedef: PyTreeDef) -> Callable[[Any], list[Any] | Non
     reader.read("tree", treedef)
     reader.line(f"return [{', '.join(reader.found)}]")
     source.line("except (ValueError, TypeError, KeyError): return None")
-    return source.function("flatten_tree_up_to", "tree")
+    result: Callable[[Any], list[Any] | None] = source.function("flatten_tree_up_to", "tree")
+    return result
 
 
 # Putting together
@@ -344,7 +347,8 @@ def written_unflatten(treedef: PyTreeDef) -> Callable[[Sequence[Any]], Any]:
     else:
         names = [f"leaves[{i}]" for i in range(treedef.num_leaves)]
     source.line(f"return {built(source, treedef, names)}")
-    return source.function("unflatten_tree", "leaves")
+    result: Callable[[Sequence[Any]], Any] = source.function("unflatten_tree", "leaves")
+    return result
 
 
 def _written_leaves(treedef: PyTreeDef) -> int:

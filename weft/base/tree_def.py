@@ -167,7 +167,10 @@ class PyTreeDef:
 
     def compose(self, inner: PyTreeDef) -> PyTreeDef:
         """Return this structure with `inner` in place of each leaf."""
-        return _bottom_up(self, lambda: inner, lambda node, parts: make_treedef(node._kind, node._data, tuple(parts)))
+        result: PyTreeDef = _bottom_up(
+            self, lambda: inner, lambda node, parts: make_treedef(node._kind, node._data, tuple(parts))
+        )
+        return result
 
     @staticmethod
     def from_node_data_and_children(
@@ -256,7 +259,8 @@ def _bottom_up(treedef: PyTreeDef, leaf: Callable[[], Any], combine: Callable[[P
 
 
 def _text(treedef: PyTreeDef) -> str:
-    return _bottom_up(treedef, lambda: "*", _node_text)
+    result: str = _bottom_up(treedef, lambda: "*", _node_text)
+    return result
 
 
 def _node_text(treedef: PyTreeDef, parts: list[str]) -> str:
@@ -397,7 +401,7 @@ def flatten(tree: Any, is_leaf: IsLeaf | None = None) -> tuple[list[Any], PyTree
     found = FLATTEN.get(type(tree))
     if found is not None:
         for function in found if type(found) is tuple else found.get(len(tree), ()):
-            result = function(tree)
+            result: tuple[list[Any], PyTreeDef] | None = function(tree)
             if result is not None:
                 return result
     kind = kind_of(tree)
@@ -566,7 +570,7 @@ def flatten_with_path(
         found = FLATTEN_WITH_PATH.get(type(tree))
         if found is not None:
             for function in found if type(found) is tuple else found.get(len(tree), ()):
-                result = function(tree)
+                result: tuple[list[tuple[tuple[Any, ...], Any]], PyTreeDef] | None = function(tree)
                 if result is not None:
                     return result
     elif not is_leaf_takes_path:

@@ -530,7 +530,7 @@ class _OpaqueCallable:
         return repr(self.function)
 
 
-class Partial(functools.partial):
+class Partial(functools.partial[Any]):
     """A `functools.partial` that is a tree node: the bound arguments are children, the function is static data.
 
     It can be passed into and out of transformed functions. Two Partials have the same structure if their functions are

@@ -12,13 +12,13 @@ import numpy as np
 from weft.base.memo import Memo
 
 
-class Exact(tuple):
+class Exact(tuple[Any, ...]):
     """A token that equals another one exactly if the data have the same types and are equal."""
 
     __slots__ = ()
 
 
-class Identity(tuple):
+class Identity(tuple[Any, ...]):
     """A token that compares data by identity; valid while the data are alive."""
 
     __slots__ = ()

@@ -132,7 +132,8 @@ class Exactly(Pattern):
         bits = self.bits.get(dtype)
         if bits is None:
             bits = self.bits[dtype] = np.asarray(self.value).astype(dtype).tobytes()
-        return atom.val.tobytes() == bits
+        result: bool = atom.val.tobytes() == bits
+        return result
 
 
 class ReadOnce(Pattern):

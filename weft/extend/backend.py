@@ -11,7 +11,7 @@ from weft.base.publish import publish as _publish
 from weft.runtime import device as runtime_device
 from weft.runtime.execution_backend import execution_backend
 from weft.runtime.platforms import platforms
-from weft.sharding.device import Device
+from weft.sharding.device import Device, process_index as get_process_index
 
 __all__ = [
     "backends",
@@ -53,7 +53,7 @@ class Client:
 
     def process_index(self) -> int:
         """Return the index of this process."""
-        return runtime_device.current_process()
+        return get_process_index()
 
     def live_arrays(self) -> list[Any]:
         """Return the arrays of this process on the platform."""

@@ -303,11 +303,13 @@ def _evaluate(node: ast.expr, text: str, known: Mapping[str, Dimension]) -> Dime
         case ast.BinOp(op=ast.Pow(), right=right) if not isinstance(right, ast.Constant):
             pass
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
-            return _OPERATORS[type(op)](_evaluate(left, text, known), _evaluate(right, text, known))
+            computed: Dimension = _OPERATORS[type(op)](_evaluate(left, text, known), _evaluate(right, text, known))
+            return computed
         case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]) if name in _FUNCTIONS and len(
             arguments
         ) == _ARITIES.get(name, max(len(arguments), 1)):
-            return _FUNCTIONS[name](*(_evaluate(argument, text, known) for argument in arguments))
+            result: Dimension = _FUNCTIONS[name](*(_evaluate(argument, text, known) for argument in arguments))
+            return result
     raise ValueError(
         f"A syntax error in symbolic shape {text!r}: a dimension is made of ints, names, + - * // % ** ^, min(...) and "
         f"max(...). Received: {ast.unparse(node)!r}"

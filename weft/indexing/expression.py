@@ -129,7 +129,8 @@ class Symbol(Expression):
 
     def __new__(cls, name: str, lower: Integer | None = None, upper: Integer | None = None) -> Symbol:
         lower, upper = (None if bound is None else as_integer(bound) for bound in (lower, upper))
-        return _intern(cls, name=name, lower=lower, upper=upper, _scope=None)
+        result: Symbol = _intern(cls, name=name, lower=lower, upper=upper, _scope=None)
+        return result
 
     def within(self, scope: Any) -> Symbol:
         """Return a new symbol of this name and these bounds that belongs to a scope of an export."""
@@ -392,7 +393,8 @@ def _normal_form(total: Coefficients) -> Integer:
         if not monomial:
             return coefficient
         if coefficient == 1 and len(monomial) == 1:
-            return monomial[0]
+            found: Integer = monomial[0]
+            return found
     else:
         terms.sort(key=polynomial.term_order)
     result: Expression = _intern(Polynomial, _terms=tuple(terms))
@@ -619,7 +621,8 @@ def _atom(kind: type[Division], dividend: Integer, divisor: Integer) -> Expressi
     """Create an atom for a division that no rule simplifies; raise if the divisor is zero."""
     if isinstance(divisor, int) and divisor == 0:
         raise ZeroDivisionError(f"The divisor of {dividend} must not be zero.")
-    return _intern(kind, dividend=dividend, divisor=divisor)
+    result: Expression = _intern(kind, dividend=dividend, divisor=divisor)
+    return result
 
 
 def _constant_quotient(dividend: Integer, divisor: Integer) -> int | None:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from weft.base.memo import Memo
 from weft.indexing.guards import current
+
+Operation = TypeVar("Operation", bound=Callable[..., Any])
 
 MOST_REMEMBERED = 1 << 13
 """Number of results that each binary operation remembers."""
 
 
-def ask_for_all_sizes(function: Callable[..., Any]) -> Callable[..., Any]:
+def ask_for_all_sizes(function: Operation) -> Operation:
     """Decorate a function so that comparisons inside hold for all sizes.
 
     Inside, expressions are compared by identity, and the sizes for which a trace answers comparisons are ignored.
@@ -30,10 +32,10 @@ def ask_for_all_sizes(function: Callable[..., Any]) -> Callable[..., Any]:
         finally:
             current.answers = answers
 
-    return method
+    return cast(Operation, method)
 
 
-def memoize_binary(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+def memoize_binary(function: Operation) -> Operation:
     """Decorate an operation on two integers like `ask_for_all_sizes`, and remember its results.
 
     Emitters compute the same indices many times.
@@ -54,7 +56,7 @@ def memoize_binary(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], 
         finally:
             current.answers = answers
 
-    return method
+    return cast(Operation, method)
 
 
 def check_one_scope(left: Any, right: Any) -> None:

@@ -36,4 +36,5 @@ def batch_jaxpr(
 ) -> tuple[Any, tuple[bool, ...]]:
     """Batch a sub-jaxpr along dimension 0 of the arguments marked in `batched`. Return it and which of its results are
     batched: those that depend on a batched argument, and those that `forced` marks."""
-    return hooks.batch_jaxpr(jaxpr, axis, batched, forced)
+    result: tuple[Any, tuple[bool, ...]] = hooks.batch_jaxpr(jaxpr, axis, batched, forced)
+    return result

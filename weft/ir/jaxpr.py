@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from weft.base.source import Location
 from weft.ir.equation_info import CONTEXT, EquationContext, NameStack, SourceInfo
 from weft.ir.primitive import NO_EFFECTS, Params, Primitive
 from weft.ir.types import Type
+
+T = TypeVar("T")
 
 
 class Var:
@@ -136,9 +138,9 @@ class Jaxpr:
         parts = {n: getattr(self, n) for n in ("constvars", "invars", "outvars", "eqns", "consts", "name")}
         return Jaxpr(**{**parts, **changes})
 
-    def memoize(self, key: Any, make: Callable[[], Any]) -> Any:
+    def memoize(self, key: Any, make: Callable[[], T]) -> T:
         """Return `make()`, memoized under `key` for the lifetime of this jaxpr."""
-        found = self._cache.get(key)
+        found: T | None = self._cache.get(key)
         if found is None:
             found = self._cache.setdefault(key, make())
         return found

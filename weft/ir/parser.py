@@ -331,7 +331,8 @@ class Reader:
 
     def type(self) -> Type:
         if self.peek("@"):
-            return self.handle()
+            result: Type = self.handle()
+            return result
         if self.accept("tape<"):
             element = self.type()
             self.expect(">")
@@ -459,7 +460,10 @@ def same_value(first: Any, second: Any) -> bool:
     if isinstance(first, (tuple, list)):
         return len(first) == len(second) and all(map(same_value, first, second))
     if isinstance(first, np.ndarray):
-        return first.dtype == second.dtype and first.shape == second.shape and first.tobytes() == second.tobytes()
+        result: bool = (
+            first.dtype == second.dtype and first.shape == second.shape and first.tobytes() == second.tobytes()
+        )
+        return result
     held = getattr(first, "_value", None)
     if isinstance(held, np.ndarray):
         return first.aval == second.aval and same_value(held, second._value)

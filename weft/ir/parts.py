@@ -145,4 +145,5 @@ class Parts:
 
 def byte_count(x: Any) -> int:
     """Return the size of a value in bytes."""
-    return math.prod(x.shape) * dtypes.storage(x.dtype).itemsize
+    result: int = math.prod(x.shape) * dtypes.storage(x.dtype).itemsize
+    return result

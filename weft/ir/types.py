@@ -619,7 +619,8 @@ class ShapeDtypeStruct:
 
     @property
     def size(self) -> Dimension:
-        return math.prod(self.shape)
+        result: Dimension = math.prod(self.shape)
+        return result
 
     @classmethod
     def like(cls, x: Any) -> ShapeDtypeStruct:
@@ -640,7 +641,8 @@ class ShapeDtypeStruct:
     def __len__(self) -> int:
         if not self.shape:
             raise TypeError("len() of unsized object: a ShapeDtypeStruct must have a dimension.")
-        return self.shape[0]
+        result: int = self.shape[0]
+        return result
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ShapeDtypeStruct) and self._parts() == other._parts()
@@ -658,7 +660,8 @@ class ShapeDtypeStruct:
 def get_aval(x: Any) -> Type:
     """Return the type of any value that may enter a program: an array, a tracer, a NumPy value or a Python scalar."""
     try:
-        return x.aval
+        result: Type = x.aval
+        return result
     except AttributeError:
         pass
     kind = type(x)

@@ -158,7 +158,7 @@ def _sides(a: Array, axis: int, low: int, high: int, mode: str, options: dict[st
     ]
 
 
-def _part(a: Array, start: int, stop: int, axis: int) -> Array:
+def _part(a: Array, start: Any, stop: Any, axis: int) -> Array:
     return lax.slice_in_dim(a, start, stop, axis=axis)
 
 

@@ -206,7 +206,8 @@ class ConcreteArray(HeldArray):
         >>> wnp.ones(2).addressable_data(0)
         Array([1., 1.], dtype=float32)
         """
-        return self.addressable_shards[index].data
+        result: ConcreteArray = self.addressable_shards[index].data
+        return result
 
     @property
     def addressable_shards(self) -> list[Shard]:
@@ -221,7 +222,8 @@ class ConcreteArray(HeldArray):
 
     def unsafe_buffer_pointer(self) -> int:
         if self._placement.memory_backend.reads_host:
-            return self._value.__array_interface__["data"][0]
+            result: int = self._value.__array_interface__["data"][0]
+            return result
         if self.is_deleted():
             self._raise_deleted()
         return self._pointer

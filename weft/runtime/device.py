@@ -8,7 +8,7 @@ from typing import Any
 
 from weft.base.forks import held
 from weft.base.settings import config
-from weft.runtime.cpu.devices import CPU
+from weft.runtime.cpu.devices import CPU as CPU
 from weft.runtime.memory_backend import memory_backend, memory_backends
 from weft.runtime.platforms import find_platform, is_platform_name, platforms
 from weft.sharding import SingleDeviceSharding

@@ -122,7 +122,8 @@ class _Integers:
         self.dtype: np.dtype | None = None
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return self._external.__dlpack_device__()
+        result: tuple[int, int] = self._external.__dlpack_device__()
+        return result
 
     def __dlpack__(self, **options: Any) -> Any:
         capsule = self._external.__dlpack__(**options)
@@ -158,5 +159,6 @@ def _tensor_of(capsule: Any) -> _Tensor:
     """Return the tensor of a capsule, as a mutable structure."""
     address = capsule_address(capsule)
     if capsule_name(capsule) == b"dltensor_versioned":
-        return _Versioned.from_address(address).tensor
+        result: _Tensor = _Versioned.from_address(address).tensor
+        return result
     return _Tensor.from_address(address)

@@ -108,7 +108,8 @@ class CompileCost:
 
     @property
     def total(self) -> float:
-        return sum(self.seconds.values()) + sum(stats.total for stats in self.compile_stats)
+        result: float = sum(self.seconds.values()) + sum(stats.total for stats in self.compile_stats)
+        return result
 
     def __str__(self) -> str:
         stages = [f"{name} {seconds * 1e3:.1f} ms" for name, seconds in self.seconds.items()]

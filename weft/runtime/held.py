@@ -75,7 +75,8 @@ class HeldArray(Array):
 
     @property
     def nbytes(self) -> int:
-        return math.prod(self.aval.shape) * self.itemsize
+        result: int = math.prod(self.aval.shape) * self.itemsize
+        return result
 
     @property
     def itemsize(self) -> int:

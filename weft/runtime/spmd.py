@@ -156,7 +156,8 @@ class SpmdProgram:
     @property
     def jaxpr(self) -> Jaxpr:
         """Jaxpr of one device."""
-        return self.partitioned().jaxpr
+        result: Jaxpr = self.partitioned().jaxpr
+        return result
 
 
 def partition_and_compile(
@@ -359,7 +360,8 @@ def compile_for_mesh(
         terms = with_terms(jaxpr, terms_in, terms_out, mesh)
         shardings = as_terms(ins, terms_in), as_terms(outs, terms_out)
         program = compile_for_mesh(terms, args, mesh, donated, *shardings, names=names)
-        return as_called(program, terms_in, terms_out, jaxpr, placed_type)
+        result: SpmdProgram = as_called(program, terms_in, terms_out, jaxpr, placed_type)
+        return result
     in_dims = [sharding_dims(s, v.aval, mesh) for s, v in zip(ins, jaxpr.invars, strict=True)]
     out_dims = [sharding_dims(s, v.aval, mesh) for s, v in zip(outs, jaxpr.outvars, strict=True)]
     program = partition_and_compile(jaxpr, mesh, in_dims, out_dims, donated, names)

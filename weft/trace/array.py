@@ -45,7 +45,8 @@ class Array:
         >>> wnp.ones((2, 3)).shape
         (2, 3)
         """
-        return self.aval.shape
+        result: tuple[int, ...] = self.aval.shape
+        return result
 
     @property
     def dtype(self) -> Any:

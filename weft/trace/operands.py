@@ -43,7 +43,8 @@ def staged_name(trace: Any, var: Atom, variables: dict[str, Any]) -> str:
     """Return the name of a variable of the jaxpr that is being recorded, as `variable_name` does for values."""
     equation = defining_equation(trace, var)
     if equation is None:
-        return trace.argument_names.get(var, "")
+        result: str = trace.argument_names.get(var, "")
+        return result
     sources = [v for v in equation.invars if type(v) is Var]
     # A value that was only converted to another dtype keeps the name of its operand.
     if not (equation.primitive.pointwise and len(equation.invars) == len(sources) == 1):

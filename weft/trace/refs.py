@@ -54,7 +54,8 @@ class Ref:
 
     @property
     def shape(self) -> tuple[Any, ...]:
-        return self.inner_aval.shape
+        result: tuple[Any, ...] = self.inner_aval.shape
+        return result
 
     @property
     def dtype(self) -> Any:
@@ -66,11 +67,13 @@ class Ref:
 
     @property
     def size(self) -> int:
-        return self.inner_aval.size
+        result: int = self.inner_aval.size
+        return result
 
     @property
     def weak_type(self) -> bool:
-        return self.inner_aval.weak_type
+        result: bool = self.inner_aval.weak_type
+        return result
 
     @property
     def sharding(self) -> Any:
@@ -80,7 +83,8 @@ class Ref:
     def __len__(self) -> int:
         if not self.shape:
             raise TypeError("len() of a Ref without dimensions")
-        return self.shape[0]
+        result: int = self.shape[0]
+        return result
 
     def __repr__(self) -> str:
         if self._closed:
@@ -229,7 +233,8 @@ NOTHING: list[Touched] = []
 def touched_refs(jaxpr: Jaxpr) -> list[Touched]:
     """Return the mutable arrays whose values are the last arguments of a jaxpr that a rule has staged; its last results
     are the new values of the written ones."""
-    return jaxpr._cache.get("touched", NOTHING)
+    result: list[Touched] = jaxpr._cache.get("touched", NOTHING)
+    return result
 
 
 def ref_values(touched: Sequence[Touched]) -> list[Any]:

@@ -131,7 +131,8 @@ class Tracer(Array):
     def __index__(self) -> int:
         value = self._number()
         if value is not None:
-            return value.__index__()
+            result: int = value.__index__()
+            return result
         if self.aval.shape or dtypes.kind(self.aval.dtype) not in "iu":
             raise errors.ArgumentTypeError(
                 "Only an integer array without dimensions can be an index.",
@@ -194,7 +195,8 @@ class Tracer(Array):
 
 def type_text(aval: Any) -> str:
     """Return the text of a type in the `repr` of a tracer: `float32[3]`, `~float32[]` if it is weak."""
-    return ("~" if getattr(aval, "weak_type", False) else "") + aval.str_short()
+    result: str = ("~" if getattr(aval, "weak_type", False) else "") + aval.str_short()
+    return result
 
 
 def ambiguous(aval: Any) -> str:

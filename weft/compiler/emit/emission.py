@@ -46,7 +46,8 @@ def kernel_dtype(atom: Any, copied: Mapping[Any, Any]) -> np.dtype[Any]:
 
 def get_size(atom: Any) -> Integer:
     """Return the number of elements of a value."""
-    return math.prod(atom.aval.shape)
+    result: Integer = math.prod(atom.aval.shape)
+    return result
 
 
 def list_literals(jaxpr: Jaxpr) -> list[tuple[Literal, np.dtype[Any]]]:

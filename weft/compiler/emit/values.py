@@ -88,7 +88,8 @@ class Values:
         if equation is None:
             shape = atom.aval.shape  # type: ignore[attr-defined]
             return self.k.load(self.argument(atom), row_major(shape, index), guard)
-        return equation.primitive.value_at(_Element(self, equation, atom, index, guard), **equation.params)
+        result: Value = equation.primitive.value_at(_Element(self, equation, atom, index, guard), **equation.params)
+        return result
 
     def clamp_starts(self, starts: Sequence[Atom], shape: Sequence[int], sizes: Sequence[int]) -> list[Index]:
         """Clamp the scalars `starts` so that a slice of `sizes` lies inside of `shape`; return its start."""

@@ -98,7 +98,8 @@ class Scalars:
 
         def append(*operands: Value, **params: Any) -> Value:
             if body is not None:
-                return body(self, *operands, **params)
+                result: Value = body(self, *operands, **params)
+                return result
             return self._builder.compute(name, *operands, **params)
 
         self.__dict__[name] = append

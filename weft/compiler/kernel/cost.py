@@ -216,7 +216,8 @@ class _Count:
 
     def vectors(self, dtype: Any) -> float:
         """Return the number of registers that the lanes take."""
-        return max(1.0, self.width * max(4, dtype.itemsize) / self.costs.line_bytes)
+        result: float = max(1.0, self.width * max(4, dtype.itemsize) / self.costs.line_bytes)
+        return result
 
     def operation(self, op: str) -> float:
         """Return the cost of an operation on one vector."""

@@ -270,7 +270,7 @@ def _lanes(loop: Loop, body: Sequence[Statement], vector_bytes: int) -> int:
     sizes = [s.buffer.dtype.itemsize for s in touched if s.index.coefficient(loop.variable) == 1]
     if not sizes or apart - {0, 1}:
         return 1
-    lanes = max(1, vector_bytes // max(sizes))
+    lanes: int = max(1, vector_bytes // max(sizes))
     while lanes > (loop.width if loops else loop.count):
         lanes //= 2
     return lanes

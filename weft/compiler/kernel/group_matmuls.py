@@ -23,7 +23,8 @@ THREADS = (128, 256)
 
 def k_step(dtype: Any) -> int:
     """Return the number of elements along K that are multiplied at a time."""
-    return STEP_BYTES // dtype.itemsize
+    result: int = STEP_BYTES // dtype.itemsize
+    return result
 
 
 def group_matmul(left: np.ndarray, right: np.ndarray) -> np.ndarray:

@@ -255,7 +255,7 @@ class _Run:
             self.fail(s.buffer, positions, (digit >> s.bits != 0) | wrong, "ranks", "other lanes count that")
         before = np.empty(self.active, np.int64)
         before[order] = np.arange(self.active) - firsts
-        result = self.buffers[s.buffer][positions] + before.astype(s.buffer.dtype)
+        result: np.ndarray = self.buffers[s.buffer][positions] + before.astype(s.buffer.dtype)
         np.add.at(self.buffers[s.buffer], positions, s.buffer.dtype.type(1))
         return result
 
@@ -289,7 +289,8 @@ class _Run:
 
     def read(self, buffer: Buffer, positions: np.ndarray) -> np.ndarray:
         self.check_read(buffer, positions)
-        return self.buffers[buffer][positions]
+        result: np.ndarray = self.buffers[buffer][positions]
+        return result
 
     def write(self, buffer: Buffer, positions: Any, stored: np.ndarray) -> None:
         self.check(buffer, positions, "writes")

@@ -139,7 +139,8 @@ def _fma_pairs(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
     high, low = (np.ldexp(part, e + f) for part in _two_prod(a, b))
     upper, upper_low = _two_sum(c, low)
     total, total_low = _two_sum(high, upper)
-    return total + _odd_sum(total_low, upper_low)
+    result: np.ndarray = total + _odd_sum(total_low, upper_low)
+    return result
 
 
 def _fma_fractions(a: float, b: float, c: float) -> float:

@@ -114,7 +114,8 @@ def _merge_sums(
 def _is_sum(step: Communicate) -> bool:
     """Return whether a collective is a sum that all devices receive."""
     primitive: Any = step.equation.primitive
-    return primitive.sums and primitive.same_for_all
+    result: bool = primitive.sums and primitive.same_for_all
+    return result
 
 
 def _inner_steps(step: Step) -> list[Step]:

@@ -274,7 +274,8 @@ class PreparedProgram:
         """Estimate the nanoseconds of a run."""
         copied = self._copied + sum([integers[i] * scale for i, scale in self._copies])
         work: float = sum([integers[row.work] for row in self.rows])
-        return work + self.costs.launch * len(self.rows) + copied * self.costs.copied_byte
+        result: float = work + self.costs.launch * len(self.rows) + copied * self.costs.copied_byte
+        return result
 
     def work_of_kernels(self, integers: Sequence[Any]) -> dict[Kernel, float]:
         """Estimate the nanoseconds of each kernel in a run, the most expensive one first."""

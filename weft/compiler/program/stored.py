@@ -256,7 +256,7 @@ class _Reader:
         return [self.step(*row) for row in rows]
 
     def step(self, kind: str, label: str, *parts: Any) -> Step:
-        result = getattr(self, kind)(*parts)
+        result: Step = getattr(self, kind)(*parts)
         result.label = label
         return result
 

@@ -185,7 +185,8 @@ class Lanes:
         method = getattr(self, name, None)
         if method is None:
             raise InternalError(f"There is no code for the elementwise primitive {name} over lanes.")
-        return method(*operands, **params)
+        result: Lane = method(*operands, **params)
+        return result
 
     def _truth(self, value: Value) -> Lane:
         return Lane(bool_dtype, Term(self.function, value))

@@ -53,7 +53,8 @@ def computed(lanes: Lanes, operands: Sequence[Lane], op: str, params: Mapping[st
     if op not in OWN:
         primitive = lookup(op)
         if isinstance(primitive, Elementwise):
-            return primitive.emit(lanes, *operands, **params)
+            result: Lane = primitive.emit(lanes, *operands, **params)
+            return result
     return lanes.apply(op, operands, params)
 
 
@@ -173,7 +174,8 @@ class Lowering:
         """Return both results of the hash, which are computed once for the two operations that take one each."""
         for known in reversed(self.pairs):
             if operands in known:
-                return known[operands]
+                result: tuple[Lane, Lane] = known[operands]
+                return result
         lanes, widened = self.together([self.values[v] for v in operands])
         pair = self.pairs[-1][operands] = lanes.threefry2x32(*widened)
         return pair
@@ -255,7 +257,8 @@ class Lowering:
         key = (offset, frozenset(terms))
         for known in reversed(self.scalars):
             if key in known:
-                return known[key]
+                result: llvm.Value = known[key]
+                return result
         total = None
         if terms and not is_zero(offset):
             # Indices that differ by a constant share the sum without it; the constant becomes part of the address.

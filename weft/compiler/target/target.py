@@ -149,7 +149,8 @@ class Target:
             size //= 2
         elif kind in "fV" and size < 4:
             size = 4
-        return max(1, self.vector_bits // (8 * size))
+        result: int = max(1, self.vector_bits // (8 * size))
+        return result
 
 
 # No particular machine: for properties of a program that do not depend on where it runs.

@@ -105,4 +105,5 @@ class vary_unreduced_cast(Cast):
 def varying_state(x: Any, axes: Names) -> ManualAxisType:
     """Return the state of an operand, varying along `axes` too."""
     state = x.aval.manual
-    return state.update(varying=state.varying.union(axes), reduced=state.reduced.difference(axes))
+    result: ManualAxisType = state.update(varying=state.varying.union(axes), reduced=state.reduced.difference(axes))
+    return result

@@ -33,7 +33,8 @@ class Call(HigherOrder):
         return list(map(manual_state, params["jaxpr"].in_avals))
 
     def effects(self, types: Sequence[Type], params: Params) -> frozenset[Any]:
-        return params["jaxpr"].effects
+        result: frozenset[Any] = params["jaxpr"].effects
+        return result
 
     def eval(self, *arrays: Any, jaxpr: Jaxpr, **params: Any) -> list[Any]:
         return run(jaxpr, arrays)

@@ -98,7 +98,8 @@ class Callback(Primitive):
     def bind_local(self, parts: Parts, args: Sequence[Any], params: Params) -> Sequence[Any]:
         """Call the function once, on the first device of a mesh, and send its results to the others."""
         if not parts.sizes:  # each device has a call of its own, inside of shard_map
-            return self(*args, **params)
+            result: Sequence[Any] = self(*args, **params)
+            return result
         position: Any = None
         for axis in parts.sizes:
             own = axis_index(axis_name=axis)

@@ -38,7 +38,8 @@ class composite(Call):
         return CALL.batch_through(through, axis, args, dims, jaxpr=jaxpr, name=name)
 
     def partial_eval(self, unknown: Sequence[bool], types: Sequence[Type], params: Params) -> Split | None:
-        return CALL.partial_eval(unknown, types, {"jaxpr": params["jaxpr"], "name": params["name"]})
+        result: Split | None = CALL.partial_eval(unknown, types, {"jaxpr": params["jaxpr"], "name": params["name"]})
+        return result
 
     def transpose_through(
         self, through: Any, cotangents: Sequence[Any], args: Sequence[Any], *, jaxpr: Jaxpr, name: str, **params: Any

@@ -189,7 +189,8 @@ class cond(ControlFlow):
 
     def chosen(self, index: int, params: Params) -> Jaxpr:
         branches = params["branches"]
-        return branches[min(max(index, 0), len(branches) - 1)]
+        result: Jaxpr = branches[min(max(index, 0), len(branches) - 1)]
+        return result
 
     def samples(self) -> Any:
         return iter(())  # has sub-jaxprs; the composition tests cover it

@@ -59,12 +59,14 @@ class JvpRule(Rule):
         self._make, self.name, self._call = make, name, call
 
     def jvp(self, nonzero: Mask) -> Jaxpr:
-        return self.remembered(nonzero, lambda: self._make(nonzero))
+        result: Jaxpr = self.remembered(nonzero, lambda: self._make(nonzero))
+        return result
 
     def push(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         """Return the results and their tangents under the active trace; tangents may be `Zero`."""
         if self._call is not None:
-            return self._call(primals, tangents)
+            result: tuple[list[Any], list[Any]] = self._call(primals, tangents)
+            return result
         jaxpr = self.jvp(tuple(type(t) is not Zero for t in tangents))
         results = replay(jaxpr, *primals, *(instantiate(t) for t in tangents))
         count = len(results) // 2
@@ -96,10 +98,12 @@ class VjpRule(Rule):
         self._forward, self._backward, self.name, self._count, self._start = forward, backward, name, count, start
 
     def forward(self, nonzero: Mask) -> Jaxpr:
-        return self.remembered(("forward", nonzero), lambda: self._forward(nonzero))
+        result: Jaxpr = self.remembered(("forward", nonzero), lambda: self._forward(nonzero))
+        return result
 
     def backward(self, nonzero: Mask, cotangents: Mask) -> Jaxpr:
-        return self.remembered(("backward", nonzero, cotangents), lambda: self._backward(nonzero, cotangents))
+        result: Jaxpr = self.remembered(("backward", nonzero, cotangents), lambda: self._backward(nonzero, cotangents))
+        return result
 
     def push(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         """Return the results of the forward rule under the active trace, and tangents that wait for the backward
@@ -158,7 +162,8 @@ class CustomCall(HigherOrder):
         return list(map(manual_state, params["call_jaxpr"].in_avals))
 
     def effects(self, types: Sequence[Type], params: Params) -> frozenset[Any]:
-        return params["call_jaxpr"].effects
+        result: frozenset[Any] = params["call_jaxpr"].effects
+        return result
 
     def eval(self, *arrays: Any, call_jaxpr: Jaxpr, **params: Any) -> list[Any]:
         return run(call_jaxpr, arrays)
@@ -291,6 +296,7 @@ class custom_vjp_call(CustomCall):
         def backward(nonzero: Mask, cotangents: Mask) -> Jaxpr:
             plain = rule.backward(nonzero, cotangents)
             saved = len(plain.invars) - count
+            batch: Jaxpr
             batch, found = through(plain, axis, [*[True] * saved, *out], own)
             if list(found) == list(own):
                 return batch
@@ -398,7 +404,8 @@ def summed_to(cotangent: Any, tangent: Type) -> Any:
 
 
 def unbatched(aval: Any, batched: bool) -> Type:
-    return aval.without_dimension(0) if batched else aval
+    result: Type = aval.without_dimension(0) if batched else aval
+    return result
 
 
 def forward_mode_error(rule: Pullback) -> CustomRuleError:

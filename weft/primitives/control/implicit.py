@@ -56,7 +56,8 @@ class custom_linear_solve(HigherOrder):
         return list(map(manual_state, [*types[: len(types) - len(b)], *params["solve"].in_avals[len(solve) :]]))
 
     def effects(self, types: Sequence[Type], params: Params) -> frozenset[Any]:
-        return params["solve"].effects
+        result: frozenset[Any] = params["solve"].effects
+        return result
 
     def eval(self, *arrays: Any, solve: Jaxpr, counts: Counts, **params: Any) -> list[Any]:
         _, constants, _, _, b = counts.split(arrays)

@@ -82,7 +82,8 @@ def run_lanes(jaxpr: Jaxpr, axis: Axis, flag: Any, operands: Sequence[Any], batc
     differentiable = any(map(is_inexact, jaxpr.in_avals)) and any(map(is_inexact, jaxpr.out_avals))
     if context.trace is EVALUATION or not differentiable:
         return replay(whole, flag, *operands)
-    return lanes(flag, *operands, jaxpr=whole, lane=lane, name=jaxpr.name)
+    result: list[Any] = lanes(flag, *operands, jaxpr=whole, lane=lane, name=jaxpr.name)
+    return result
 
 
 def with_flag(jaxpr: Jaxpr, flag: Type = FLAG) -> Jaxpr:
@@ -114,7 +115,8 @@ class lanes(Call):
         return outs, [next(rest) if n else Zero.of(v.aval) for v, n in zip(jaxpr.outvars, nonzero_out, strict=True)]
 
     def bound(self, operands: Sequence[Any], lane: Lane, name: str) -> list[Any]:
-        return self(*operands, **self.params_of(lane, name))
+        result: list[Any] = self(*operands, **self.params_of(lane, name))
+        return result
 
     def params_of(self, lane: Lane, name: str) -> Params:
         with lane.named():

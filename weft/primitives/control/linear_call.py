@@ -79,7 +79,8 @@ class linear_call(Call):
         def make() -> Jaxpr:
             back = transposed()
             held = flags[:num_held]
-            return through(back, axis, [*held, *[True] * (len(back.invars) - num_held)], True)[0]
+            result: Jaxpr = through(back, axis, [*held, *[True] * (len(back.invars) - num_held)], True)[0]
+            return result
 
         results = self(*operands, jaxpr=batched, transposed=Later(make), num_held=num_held, **params)
         return results, [0] * len(results)

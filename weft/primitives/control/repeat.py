@@ -54,7 +54,8 @@ class repeat(Loop):
         return BodyMap((body,), (arguments,), results, tuple((0, 1 + consts + i, i) for i in range(len(results))))
 
     def effects(self, types: Sequence[Type], params: Params) -> frozenset[Any]:
-        return params["jaxpr"].effects
+        result: frozenset[Any] = params["jaxpr"].effects
+        return result
 
     def eval(self, count: Any, *arrays: Any, jaxpr: Jaxpr, nconsts: int, reverse: bool) -> list[Any]:
         consts, carry = arrays[:nconsts], arrays[nconsts:]
@@ -245,7 +246,8 @@ def forward_repeat(split: PartialJaxpr, taped: Sequence[int], carried: int, cons
     def forward(count: Any, *values: Any) -> list[Any]:
         body = stage_subjaxpr(known_body, [*types, *map(TapeType, elements)], name=name)
         tapes = [tape_new(element=t) for t in elements]
-        return repeat(count, *values, *tapes, jaxpr=body, nconsts=consts, reverse=params["reverse"])
+        result: list[Any] = repeat(count, *values, *tapes, jaxpr=body, nconsts=consts, reverse=params["reverse"])
+        return result
 
     return stage_subjaxpr(forward, types, name="repeat_forward")
 

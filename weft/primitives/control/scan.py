@@ -57,7 +57,8 @@ class scan(Loop):
         return BodyMap((body,), (arguments,), results, tuple((0, consts + i, i) for i in range(carry)))
 
     def effects(self, types: Sequence[Type], params: Params) -> frozenset[Any]:
-        return params["jaxpr"].effects
+        result: frozenset[Any] = params["jaxpr"].effects
+        return result
 
     def eval(
         self, *arrays: Any, jaxpr: Jaxpr, length: int, reverse: bool, unroll: int, num_consts: int, num_carry: int

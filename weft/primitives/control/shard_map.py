@@ -78,13 +78,15 @@ class shard_map(HigherOrder):
         return [ManualAxisType(**r) for r in rest]
 
     def effects(self, types: Sequence[Type], params: Params) -> frozenset[Any]:
-        return params["jaxpr"].effects
+        result: frozenset[Any] = params["jaxpr"].effects
+        return result
 
     def drop_placement(self, params: Params) -> Params:
         return {**params, "check_vma": False}
 
     def bound_axes(self, params: Params) -> frozenset[Any]:
-        return params["manual_axes"]
+        result: frozenset[Any] = params["manual_axes"]
+        return result
 
     def eval(self, *arrays: Any, **params: Any) -> list[Any]:
         return self.definition(*arrays, **params)

@@ -81,7 +81,8 @@ class while_(Loop):
         return {**params, "cond_jaxpr": bodies[0], "body_jaxpr": bodies[1]}
 
     def effects(self, types: Sequence[Type], params: Params) -> frozenset[Any]:
-        return params["cond_jaxpr"].effects | params["body_jaxpr"].effects
+        result: frozenset[Any] = params["cond_jaxpr"].effects | params["body_jaxpr"].effects
+        return result
 
     def eval(
         self, *arrays: Any, cond_jaxpr: Jaxpr, cond_nconsts: int, body_jaxpr: Jaxpr, body_nconsts: int
@@ -251,12 +252,13 @@ class while_(Loop):
             return [*results[:size], *tapes_out, add(count, ONE)]
 
         def loop(*values: Any) -> list[Any]:
-            return while_(
+            result: list[Any] = while_(
                 *values, *(tape_new(element=t.element) for t in tapes), ZERO,
                 cond_jaxpr=with_extra_arguments(cond_jaxpr, [*tapes, COUNT]), cond_nconsts=cond_nconsts,
                 body_jaxpr=stage_subjaxpr(writing, [*body_jaxpr.in_avals, *tapes, COUNT], name=body_jaxpr.name),
                 body_nconsts=body_nconsts,
             )  # fmt: skip
+            return result
 
         def reading(*values: Any) -> list[Any]:
             consts, state, count = values[:body_nconsts], values[body_nconsts + len(tapes) : -1], values[-1]
@@ -264,7 +266,7 @@ class while_(Loop):
             return [*replay(second, *consts, *state, *entries), add(count, ONE)]
 
         def again(*values: Any) -> list[Any]:
-            return while_(
+            result: list[Any] = while_(
                 *values, ZERO,
                 cond_jaxpr=with_extra_arguments(cond_jaxpr, [COUNT]), cond_nconsts=cond_nconsts,
                 body_jaxpr=stage_subjaxpr(
@@ -272,6 +274,7 @@ class while_(Loop):
                 ),
                 body_nconsts=body_nconsts + len(tapes),
             )[:size]  # fmt: skip
+            return result
 
         before = cond_nconsts + body_nconsts
         operands = [*types[:before], *tapes, *types[before:]]
@@ -367,7 +370,7 @@ def forward_loop(
 
     def forward(*values: Any) -> list[Any]:
         tapes = [tape_new(element=t) for t in tape_types]
-        return while_(
+        result: list[Any] = while_(
             *values,
             ZERO,
             *tapes,
@@ -378,6 +381,7 @@ def forward_loop(
             body_jaxpr=stage_subjaxpr(body, [*known_types, *extra], name=params["body_jaxpr"].name),
             body_nconsts=const_count,
         )
+        return result
 
     return stage_subjaxpr(forward, [*cond_jaxpr.in_avals[:cond_nconsts], *known_types], name="while_forward")
 

@@ -300,7 +300,8 @@ class integer_pow(Elementwise):
         return "all" if params["y"] else ()
 
     def element_weight(self, params: Params) -> float:
-        return (params["y"] if params["y"] >= 0 else -params["y"]).bit_length() + (4 if params["y"] < 0 else 0)
+        result: float = (params["y"] if params["y"] >= 0 else -params["y"]).bit_length() + (4 if params["y"] < 0 else 0)
+        return result
 
     def samples(self) -> Any:
         for exponent in (0, 1, 2, 3, 7):

@@ -60,7 +60,8 @@ class PairComparison(Comparison):
                 operation: Any = self if position == 0 else lookup(self.other_side)
                 if not holds:
                     operation = lookup(operation.opposite)
-                return operation.left(condition.anywhere(1 - position))
+                result: Range = operation.left(condition.anywhere(1 - position))
+                return result
         return Range.EVERYTHING
 
     def bounds_where_equal(self, holds: bool, condition: Condition) -> Range:

@@ -33,7 +33,7 @@ class OrderedExtreme:
         return self._back(self.ufunc.reduce(self._key(x), axis=axis), result)
 
     def accumulate(self, x: np.ndarray, axis: int) -> np.ndarray:
-        result = self.ufunc.accumulate(x, axis=axis)
+        result: np.ndarray = self.ufunc.accumulate(x, axis=axis)
         if x.dtype.kind != "f" or result.all():
             return result
         return self._back(self.ufunc.accumulate(self._key(x), axis=axis), result)
@@ -59,13 +59,15 @@ class OrderedExtreme:
         nan = np.array(np.nan, x.dtype)
         winner = nan if self.ufunc is np.maximum else -nan
         bits: Any = np.where(np.isnan(x), winner, x).view(f"i{x.dtype.itemsize}")
-        return np.where(bits < 0, bits ^ np.iinfo(bits.dtype).max, bits)
+        result: np.ndarray = np.where(bits < 0, bits ^ np.iinfo(bits.dtype).max, bits)
+        return result
 
     def _back(self, keys: Any, result: Any) -> np.ndarray:
         """Convert keys back to floats; where NumPy's result is nan, return that nan with its bits."""
         keys, result = np.asarray(keys), np.asarray(result)
         values = np.where(keys < 0, keys ^ np.iinfo(keys.dtype).max, keys).view(result.dtype)
-        return np.where(np.isnan(result), result, values)
+        found: np.ndarray = np.where(np.isnan(result), result, values)
+        return found
 
 
 maximum = OrderedExtreme(np.maximum)

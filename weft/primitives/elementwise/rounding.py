@@ -111,7 +111,8 @@ class reduce_precision(Elementwise):
                 f"reduce_precision got exponent_bits={exponent_bits}, mantissa_bits={mantissa_bits}; "
                 "at least one exponent bit and no negative number of mantissa bits are needed."
             )
-        return super().type(x)
+        result: ArrayType = super().type(x)
+        return result
 
     @staticmethod
     def eval(x: Any, *, exponent_bits: int, mantissa_bits: int) -> Any:

@@ -47,14 +47,16 @@ LOG_LN2 = (0.693359375, -2.12194440e-4)
 
 def _fused(a: Any, b: Any, c: Any) -> np.ndarray:
     """Return a*b + c of float32, rounded once: the product is exact in float64."""
-    return (np.multiply(a, b, dtype=np.float64) + c).astype(np.float32)
+    result: np.ndarray = (np.multiply(a, b, dtype=np.float64) + c).astype(np.float32)
+    return result
 
 
 def _horner(x: np.ndarray, coefficients: Any) -> np.ndarray:
     value: Any = np.float32(coefficients[0])
     for coefficient in coefficients[1:]:
         value = _fused(value, x, np.float32(coefficient))
-    return value
+    result: np.ndarray = value
+    return result
 
 
 def single_log1p(v: np.ndarray) -> np.ndarray:
@@ -70,9 +72,10 @@ def single_log1p(v: np.ndarray) -> np.ndarray:
     first, second, third = (_horner(f, part) for part in LOG_PARTS)
     value = _fused(_fused(first, cube, second), cube, third)
     rest = _fused(value, cube, e * np.float32(LOG_LN2[1]))
-    return np.where(
+    result: np.ndarray = np.where(
         np.abs(v) < np.float32(LOG1P_BOUND), small, ((f - half * square) + rest) + e * np.float32(LOG_LN2[0])
     )
+    return result
 
 
 def single_erf_inv(x: np.ndarray) -> np.ndarray:

@@ -45,7 +45,8 @@ class schur(MatrixFunction):
                 raise np.linalg.LinAlgError
             sort = select_callable if sort_eig_vals else None
             found = linalg.schur(a, output=output, sort=sort)
-            return found[: 1 + compute_schur_vectors]
+            result: Sequence[Any] = found[: 1 + compute_schur_vectors]
+            return result
 
         if x.size:
             each(one, [x], (2,), outs)

@@ -167,7 +167,8 @@ def triangular(size: int, dtype: Any = np.float32) -> np.ndarray:
     values: Any = np.cos(np.arange(1, size * size + 1)).reshape(size, size) / 2 + np.eye(size) * 2
     if np.dtype(dtype).kind == "c":
         values = values + 1j * np.sin(np.arange(size * size)).reshape(size, size) / 2
-    return values.astype(dtype)
+    result: np.ndarray = values.astype(dtype)
+    return result
 
 
 @primitive

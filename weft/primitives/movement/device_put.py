@@ -25,7 +25,8 @@ class device_put(Elementwise):
     keeps_nan = "all"
 
     def destination(self, params: Params) -> Device | None:
-        return params["device"]
+        result: Device | None = params["device"]
+        return result
 
     def eval(self, x: Any, *, device: Device | None, source: Device | None) -> Any:
         return x

@@ -222,7 +222,8 @@ class top_k(Primitive):
         (x,), k, axis = args, params["k"], params["axis"]
         name = parts.operand_names[0][axis]
         if name is None or not parts.split(name):
-            return top_k(x, **params)
+            found: Sequence[Any] = top_k(x, **params)
+            return found
         size = x.shape[axis]
         values, indices = top_k(x, k=min(k, size), axis=axis)
         result: Any = parts.results[1]
@@ -275,7 +276,8 @@ class approx_top_k(Composite):
         check_kind("approx_top_k", x.dtype, "f")
         axis = reduction_dimension
         if is_max_k:
-            return top_k(x, k=k, axis=axis)
+            result: list[Any] = top_k(x, k=k, axis=axis)
+            return result
         size = x.shape[axis]
         if not 0 <= k <= size:
             raise fail(f"approx_min_k got k={k} for {size} elements along axis {axis}.", fix="0 <= k <= size")

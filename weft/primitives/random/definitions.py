@@ -33,13 +33,15 @@ class PrimitiveBuilder:
         shape = keys.shape or second.shape
         if second.shape != shape:
             second = broadcast_in_dim(second, shape=shape, broadcast_dimensions=())
-        return lookup("threefry2x32")(*self.words(keys), first, second)
+        result: tuple[Any, Any] = lookup("threefry2x32")(*self.words(keys), first, second)
+        return result
 
     def hash_all(self, keys: Any, first: Any, second: Any) -> tuple[Any, Any]:
         full = (*keys.shape, *second.shape)
         key_words = (with_dimensions(words, full, 0) for words in self.words(keys))
         counts = (with_dimensions(words, full, len(keys.shape)) for words in (first, second))
-        return lookup("threefry2x32")(*key_words, *counts)
+        result: tuple[Any, Any] = lookup("threefry2x32")(*key_words, *counts)
+        return result
 
     def hash_counts(self, keys: Any, shape: Sizes) -> tuple[Any, Any]:
         size = math.prod(shape)
@@ -50,7 +52,8 @@ class PrimitiveBuilder:
         return self.hash_all(keys, high, low)
 
     def generator(self, keys: Any) -> str:
-        return keys.dtype.impl
+        result: str = keys.dtype.impl
+        return result
 
     def words(self, keys: Any) -> Sequence[Any]:
         words = lookup("random_unwrap")(keys)

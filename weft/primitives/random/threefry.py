@@ -112,4 +112,5 @@ def threefry_integers() -> Callable[[int, int, int, int], tuple[int, int]]:
     text = "\n".join([f"def threefry_of_integers({', '.join(names)}):", *words.lines, f"    return {x}, {y}"])
     scope: dict[str, Any] = {}
     exec(text, scope)
-    return scope["threefry_of_integers"]
+    result: Callable[[int, int, int, int], tuple[int, int]] = scope["threefry_of_integers"]
+    return result

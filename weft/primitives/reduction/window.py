@@ -103,7 +103,8 @@ def padding_config(windows: Sequence[Window]) -> tuple[tuple[Any, Any, int], ...
 def with_padding(x: np.ndarray, value: np.ndarray, windows: Sequence[Window]) -> np.ndarray:
     """Pad a NumPy operand with `value` between and around its elements."""
     operation: Any = pad
-    return operation.eval(x, value, padding_config=padding_config(windows))
+    result: np.ndarray = operation.eval(x, value, padding_config=padding_config(windows))
+    return result
 
 
 def inserted(dim: int, params: Params) -> Params:
@@ -327,7 +328,8 @@ class reduce_window(Primitive):
     def bind_local(self, parts: Parts, args: Sequence[Any], params: Params) -> Sequence[Any]:
         operands, initial = halves(args)
         xs, local = local_windows(parts, operands, params, initial)
-        return reduce_window(*xs, *initial, **local)
+        result: Sequence[Any] = reduce_window(*xs, *initial, **local)
+        return result
 
     def explicit_factors(self, *types: ArrayType, **params: Any) -> AxisFactors:
         return by_dimension([t.ndim for t in types], len(types) // 2)

@@ -67,7 +67,8 @@ class Chunk:
     @property
     def room(self) -> int:
         """Bytes from the address to the end."""
-        return self.array.nbytes - (self.address - self.array.__array_interface__["data"][0])
+        result: int = self.array.nbytes - (self.address - self.array.__array_interface__["data"][0])
+        return result
 
     def view(self, pointer: int, shape: Any, dtype: Any) -> np.ndarray:
         """Return a part of the memory as an array."""
@@ -75,7 +76,8 @@ class Chunk:
         if not count * dtype.itemsize:
             return np.empty(shape, dtype)
         start = pointer - self.array.__array_interface__["data"][0]
-        return self.array[start : start + count * dtype.itemsize].view(dtype).reshape(shape)
+        result: np.ndarray = self.array[start : start + count * dtype.itemsize].view(dtype).reshape(shape)
+        return result
 
 
 _staggers = itertools.count()

@@ -394,6 +394,6 @@ class QueuedCall:
                 alone = not views or (views == 1 and own)
             if alone and sys.getrefcount(block) <= known:
                 return block
-        copy = self._placement.memory_backend.donated_memory(array)
+        copy: memory.Block = self._placement.memory_backend.donated_memory(array)
         holds.append(copy)
         return copy

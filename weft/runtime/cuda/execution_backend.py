@@ -39,7 +39,8 @@ else:
 
 def get_memory(device: Device) -> CudaMemory:
     """Return the allocator of a GPU."""
-    memory: Any = memory_backend(device).memory(device)
+    allocator: Any = memory_backend(device).memory(device)
+    memory: CudaMemory = allocator
     return memory
 
 

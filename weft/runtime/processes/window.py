@@ -70,7 +70,8 @@ class WindowTransport(Messages):
 
     def take(self, nbytes: int) -> Chunk:
         """A chunk of this process's segment."""
-        return self._own.take(nbytes)
+        result: Chunk = self._own.take(nbytes)
+        return result
 
     def start(self, sends: Sequence[Message], receives: Sequence[Message]) -> Request:
         """Start to send and receive; returns at once."""

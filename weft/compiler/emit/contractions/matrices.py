@@ -77,7 +77,8 @@ class Systems:
     def _offset(self, atom: Any, row: AnyIndex, column: AnyIndex) -> Index:
         core = atom.aval.shape[self.lead :]
         columns = core[1] if len(core) == 2 else 1
-        return self.system * math.prod(core) + Index.of(row) * columns + column
+        result: Index = self.system * math.prod(core) + Index.of(row) * columns + column
+        return result
 
     def multiply_subtract(self, value: Value, a: Value, b: Value) -> Value:
         """Return value - a * b, rounded twice."""

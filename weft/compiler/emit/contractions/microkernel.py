@@ -191,7 +191,7 @@ class _Kernel:
             self.tile, self.height = chosen.tiles[0]
             self.whole, self.edge = divmod(self.tile.size, self.height)
         self.block = self.tiles_of_block()
-        self.blocks = 1 if self.block is self.whole else maximum(1, ceil_divide(self.whole, self.block))
+        self.blocks: Any = 1 if self.block is self.whole else maximum(1, ceil_divide(self.whole, self.block))
         lanes = self.free_lanes
         self.panels = -(-lanes.size // chosen.width) if lanes is not None else 1
         self.group = min(chosen.blocks.panels, self.panels) if chosen.blocks is not None else 1

@@ -38,7 +38,8 @@ class Operand:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        return np.dtype(self.atom.aval.dtype)
+        result: np.dtype[Any] = np.dtype(self.atom.aval.dtype)
+        return result
 
 
 @dataclass(frozen=True)

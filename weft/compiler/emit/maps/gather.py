@@ -39,4 +39,5 @@ def _width(fusion: Fusion, space: Sequence[int]) -> int:
     last = max(axis for axis, d in enumerate(shape) if d != 1)
     if last not in hero.params["dimension_numbers"].offset_dims:
         return width
-    return min(REGISTERS * width, 1 << max(space[-1].bit_length() - 1, 0))
+    result: int = min(REGISTERS * width, 1 << max(space[-1].bit_length() - 1, 0))
+    return result

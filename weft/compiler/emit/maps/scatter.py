@@ -193,7 +193,8 @@ class Scattering:
         if not self.fusion.target.grid_bytes or self.flags or not self.dimension_numbers.scatter_dims_to_operand_dims:
             return 1
         wanted = min(GRID_THREADS // parts, count // 8)
-        return 1 << max(wanted.bit_length() - 1, 0)
+        result: int = 1 << max(wanted.bit_length() - 1, 0)
+        return result
 
     def _lane_dim(self) -> int | None:
         """Return the last dimension in which a window has more than one element."""

@@ -91,7 +91,8 @@ class Scan:
         return writer.k.constant(self.primitive.neutral(self.wide), self.wide)
 
     def combine(self, writer: Writer, left: Value, right: Value) -> Value:
-        return self.primitive.emit(writer.k.scalars, left, right)
+        result: Value = self.primitive.emit(writer.k.scalars, left, right)
+        return result
 
     def index(self, writer: Writer, indices: AxisIndices) -> MultiIndex:
         """Return the index of an element whose index along the axis is counted in the order of the scan."""

@@ -240,7 +240,8 @@ def extract_digit(radix: Radix, word: Value, shift: Value) -> Value:
     """Extract a digit of a word, as an index."""
     s = radix.k.scalars
     mask = s.constant(radix.buckets - 1, word.dtype)
-    return getattr(s, "and")(s.shift_right_logical(word, shift), mask)
+    result: Value = getattr(s, "and")(s.shift_right_logical(word, shift), mask)
+    return result
 
 
 def _shift(radix: Radix, stage: list[Part], number_of_pass: Any) -> Value:

@@ -200,7 +200,8 @@ def _object(text: str, target: Target, tier: Tier) -> Object:
 def assembly(text: str, target: Target | None = None, tier: Tier = Tier.LIGHT) -> str:
     """Return the assembly of a module."""
     with _optimised(text, target or host(), tier) as (module, machine):
-        return machine.emit_assembly(module)
+        result: str = machine.emit_assembly(module)
+        return result
 
 
 @_serialised

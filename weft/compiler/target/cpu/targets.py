@@ -70,7 +70,8 @@ def _may_use_tiles() -> bool:
     """Request the tile registers from the system. The permission holds for all threads, and for forked processes."""
     if not sys.platform.startswith("linux"):
         return False
-    return ctypes.CDLL(None).syscall(_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA) == 0
+    result: bool = ctypes.CDLL(None).syscall(_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA) == 0
+    return result
 
 
 # Features newer than AVX2 on x86, as prefixes of LLVM's names.

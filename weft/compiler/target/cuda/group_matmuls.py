@@ -95,7 +95,8 @@ def _panels(s: GroupMatmul) -> tuple[_Panel, _Panel]:
 
 def room(s: GroupMatmul) -> int:
     """Return the bytes of shared memory: copies of chunks, reused for the sums."""
-    return max(s.copies * _panels(s)[1].end, int(s.out.size) * s.out.dtype.itemsize)
+    result: int = max(s.copies * _panels(s)[1].end, int(s.out.size) * s.out.dtype.itemsize)
+    return result
 
 
 def write(lowering: GroupLowering, s: GroupMatmul) -> None:

@@ -192,7 +192,8 @@ def _room(buffer: Buffer, kernel: Kernel) -> int:
     multiplied = [group_matmuls.room(s) for s in _matmuls(kernel) if s.out is buffer]
     if multiplied:
         return -(-max(multiplied) // step) * step
-    return -(-int(buffer.size) * itemsize // step) * step + max(4, itemsize)
+    result: int = -(-int(buffer.size) * itemsize // step) * step + max(4, itemsize)
+    return result
 
 
 def _is_long(loop: Loop) -> bool:
@@ -422,7 +423,7 @@ class GroupLowering(ThreadLowering):
         self.f.call("llvm.nvvm.bar.warp.sync", llvm.void, constant(-1, i32))
 
     def load(self, buffer: Buffer, index: Index, condition: Value | None, otherwise: Value | None) -> Lane:
-        found = self.registers.find(buffer, index)
+        found: Lane | None = self.registers.find(buffer, index)
         if found is None or condition is not None:
             found = super().load(buffer, index, condition, otherwise)
             if condition is None:

@@ -30,7 +30,8 @@ class CudaLanes(Lanes):
     def tanh(self, x: Lane) -> Lane:
         if x.dtype.name == "bfloat16":
             return self._rounded(math.tanh_of_short(x.re), x.dtype)
-        return self._tanh(x)
+        result: Lane = self._tanh(x)
+        return result
 
     def threefry2x32(self, *operands: Lane) -> tuple[Lane, Lane]:
         first, second = threefry.threefry(*(x.re for x in operands))

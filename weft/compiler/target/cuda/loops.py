@@ -102,7 +102,8 @@ def _threads(row: Row, outline: Outline, target: Target) -> int:
             assert isinstance(kernel, Kernel)
             return _threads_of(kernel, target)
         case "copy" | "fill", *_, size:
-            return -(-size // 4)
+            result: int = -(-size // 4)
+            return result
         case "loop", _, _, _, body:
             return max((_threads(inner, outline, target) for inner in body), default=1)
         case "while", _, condition, _, body:

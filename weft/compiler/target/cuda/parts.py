@@ -66,7 +66,8 @@ def _work(row: Row) -> int | None:
     """Return the divisible work of a row, kernel iterations or words; None if it cannot be divided."""
     match row:
         case "launch", _, count, _:
-            return count
+            iterations: int = count
+            return iterations
         case "copy" | "fill", *_, size:
             return size // 4 if size % 4 == 0 else None
     return None

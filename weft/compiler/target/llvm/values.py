@@ -94,6 +94,7 @@ def float_text(value: float, type: Type) -> str:
 def rounded(value: float, format: str) -> float:
     """Round to the nearest number of a shorter format (`f` or `e` of `struct`); overflow gives infinity."""
     try:
-        return struct.unpack(f"<{format}", struct.pack(f"<{format}", value))[0]
+        result: float = struct.unpack(f"<{format}", struct.pack(f"<{format}", value))[0]
+        return result
     except OverflowError:
         return float("inf") if value > 0 else float("-inf")

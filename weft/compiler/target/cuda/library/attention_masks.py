@@ -287,7 +287,8 @@ class _Attention:
 
     def all_keys(self, array: Any) -> Var:
         """Broadcast an array along queries and keys."""
-        return self.broadcast(array, (*array.aval.shape[:QUERIES], *self.sizes[QUERIES:]))
+        result: Var = self.broadcast(array, (*array.aval.shape[:QUERIES], *self.sizes[QUERIES:]))
+        return result
 
     # -- fully masked rows ---------------------------------------------------------------------------------------------
 
