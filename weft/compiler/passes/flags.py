@@ -110,12 +110,13 @@ def lasting_carries(loop: Equation, options: CompileOptions) -> frozenset[int]:
     params = loop.params
     if type(params["length"]) is not int or params["length"] < 1:
         return frozenset()
-    return params["jaxpr"].memoize(
+    result: frozenset[int] = params["jaxpr"].memoize(
         ("lasting carries", options, params["num_consts"], params["num_carry"]),
         lambda: frozenset(
             n for n in range(params["num_carry"]) if _lasts(params["jaxpr"], params["num_consts"] + n, n, options)
         ),
     )
+    return result
 
 
 def _lasts(body: Jaxpr, argument: int, result: int, options: CompileOptions) -> bool:
@@ -300,7 +301,8 @@ class _FlagInserter:
         flags of the same checks for whole arrays, all iterations at once."""
         body, operands, length = equation.params["jaxpr"], equation.invars, equation.params["length"]
         if type(length) is not int or length < 1:
-            return body
+            unchanged: Jaxpr = body
+            return unchanged
         constants, first = equation.params["num_consts"], equation.params["num_consts"] + equation.params["num_carry"]
         whole: dict[Any, Atom] = dict(zip(body.invars[first:], operands[first:], strict=True))
         scalars = {v: a for v, a in zip(body.invars[:constants], operands[:constants], strict=True) if not _shape(v)}
@@ -320,7 +322,8 @@ class _FlagInserter:
             flag = self.writer.make_flag(inner.replace(invars=(whole[inner.invars[0]],)))
             if flag is not None:
                 self.flags.append(flag)
-        return body if len(remaining) == len(body.eqns) else body.replace(eqns=remaining)
+        result: Jaxpr = body if len(remaining) == len(body.eqns) else body.replace(eqns=remaining)
+        return result
 
     def counter_ranges(self, equation: Equation) -> list[Range | None]:
         """Return the ranges of the carries of a scan that grow by a constant in every iteration, or that stay."""

@@ -220,7 +220,7 @@ class debug_callback(EffectfulCallback):
     effect, ordered_effect = DEBUG, ORDERED_DEBUG
     ordered_over_batch = False  # it is called for one element after the other
 
-    def factors(self, *types: Any, partitioned: bool = False, **params: Any) -> AxisFactors:  # type: ignore[override]
+    def factors(self, *types: Any, partitioned: bool = False, **params: Any) -> AxisFactors:
         """With `partitioned` operands stay split, each in its own way, and every device calls the function."""
         if partitioned:
             return self.explicit_factors(*types)

@@ -156,7 +156,8 @@ def _contraction(
     taps = [ContractionAxis(f"tap{n}", p.taps) for n, p in enumerate(phases)]
 
     def features(coords: Coordinates) -> Index:
-        return at(coords.indices, group) * form.out_features + at(coords.indices, outside)
+        result: Index = at(coords.indices, group) * form.out_features + at(coords.indices, outside)
+        return result
 
     def left(writer: Writer, coords: Coordinates) -> Value:
         batched, featured = at(coords.indices, batch), at(coords.indices, inside)
@@ -168,7 +169,8 @@ def _contraction(
             at(coords.indices, axis) * p.stride + at(coords.indices, tap) * p.dilation + (p.offset + border.before)
             for axis, tap, p, border in zip(positions, taps, phases, borders, strict=True)
         ]
-        return read(writer, _permute((batched, featured, *spatial), form.lhs_axes))
+        result: Value = read(writer, _permute((batched, featured, *spatial), form.lhs_axes))
+        return result
 
     def right(writer: Writer, coords: Coordinates) -> Value:
         spatial = [at(coords.indices, tap) * p.apart + p.first_tap for tap, p in zip(taps, phases, strict=True)]

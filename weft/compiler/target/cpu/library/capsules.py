@@ -42,7 +42,8 @@ def _module(name: str) -> ModuleType:
             return _without_its_package(f"scipy.linalg.{name}")
         except ImportError:
             pass
-    return load(f"scipy.linalg.{name}")
+    result: ModuleType = load(f"scipy.linalg.{name}")
+    return result
 
 
 def _without_its_package(whole: str) -> ModuleType:
@@ -81,7 +82,8 @@ def address(symbol: str) -> int:
         raise InternalError(f"SciPy's {symbol} must take 32-bit integers; got {signature.decode()}.")
     ask = ctypes.pythonapi.PyCapsule_GetPointer
     ask.restype, ask.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    return ask(capsule, signature)
+    result: int = ask(capsule, signature)
+    return result
 
 
 def is_capsule(symbol: str) -> bool:
