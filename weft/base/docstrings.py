@@ -49,7 +49,7 @@ class Documenter:
             named = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
             stars = ("*", "**")[not code.co_flags & 0x04 : 1 + bool(code.co_flags & 0x08)]
             variadic = code.co_varnames[len(named) : len(named) + len(stars)]
-            lines = [(name, name) for name in named]
+            lines = [(name, name) for name in named if name != "self"]
             lines += [(name, star + name) for name, star in zip(variadic, stars, strict=True)]
             entries = [f"        {shown}: {arguments.get(name) or self.arguments[name]}" for name, shown in lines]
             summary, start, own = text.partition("\n    >>> ")

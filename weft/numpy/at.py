@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from weft.base.source import user_line, user_stacklevel
 from weft.ir.types import ArrayType
 from weft.lax import shape as lax_shape, slicing as lax_slicing
 from weft.lax.slicing import GatherScatterMode, ScatterDimensionNumbers
+from weft.numpy.argument_docs import document
 from weft.numpy.elementwise import power, true_divide
 from weft.numpy.indexing import (
     ArrayEntry,
@@ -68,6 +69,45 @@ class At:
         return f"At({self.array!r})"
 
 
+class Updater(Protocol):
+    """A method that returns a new array in which the selected elements are updated with `values`."""
+
+    def __call__(
+        self,
+        values: Any,
+        *,
+        indices_are_sorted: bool = False,
+        unique_indices: bool = False,
+        mode: str | GatherScatterMode | None = None,
+        out_sharding: Any = None,
+        wrap_negative_indices: bool = True,
+    ) -> Array: ...
+
+
+def _updater(
+    name: str, summary: str, write: Callable[..., Array], returns: str = "A new array.", *examples: str
+) -> Updater:
+    """Make the method `name` of `AtIndex`: `write` takes the array, the index, the values and the options."""
+
+    def update(
+        self: AtIndex,
+        values: Any,
+        *,
+        indices_are_sorted: bool = False,
+        unique_indices: bool = False,
+        mode: str | GatherScatterMode | None = None,
+        out_sharding: Any = None,
+        wrap_negative_indices: bool = True,
+    ) -> Array:
+        hints = indices_are_sorted, unique_indices, mode, wrap_negative_indices
+        if out_sharding is not None:
+            return split_result(_update, out_sharding, name, self.array, self.index, values, *hints)
+        return write(self.array, self.index, values, *hints)
+
+    update.__name__, update.__qualname__, update.__doc__ = name, f"AtIndex.{name}", summary
+    return document(returns, *examples)(update)  # type: ignore[return-value]  # its `self` is bound
+
+
 class AtIndex:
     """Selected elements of an array; each method returns a new array in which they are changed.
 
@@ -85,225 +125,56 @@ class AtIndex:
     def __repr__(self) -> str:
         return f"AtIndex({self.array!r}, {self.index!r})"
 
-    def set(
-        self,
-        values: Any,
-        *,
-        indices_are_sorted: bool = False,
-        unique_indices: bool = False,
-        mode: str | GatherScatterMode | None = None,
-        out_sharding: Any = None,
-        wrap_negative_indices: bool = True,
-    ) -> Array:
-        """Compute x[index] = values.
-
-        Args:
-            values: numbers or an array that broadcasts to the selected elements; fractions written into integers raise.
-            indices_are_sorted: a promise that the indices come in ascending order.
-            unique_indices: a promise that no element is selected twice.
-            mode: what an index out of bounds means: "drop" or "fill" ignores it, "clip" takes the nearest element,
-                "promise_in_bounds" checks nothing. By default a known one raises.
-            out_sharding: the sharding of the result; by default it follows from the operands.
-            wrap_negative_indices: whether negative indices count from the end.
-
-        Returns:
-            A new array. If an element is selected twice, the last of its values is taken.
-
-        >>> import weft.numpy as wnp
-        >>> wnp.arange(4).at[1:3].set(9)
-        Array([0, 9, 9, 3], dtype=int32)
-        """
-        hints = indices_are_sorted, unique_indices, mode, wrap_negative_indices
-        if out_sharding is not None:
-            return split_result(_update, out_sharding, "set", self.array, self.index, values, *hints)
-        return write_values(self.array, self.index, values, lax_slicing.scatter, lambda x, y: y, *hints)
-
-    def add(
-        self,
-        values: Any,
-        *,
-        indices_are_sorted: bool = False,
-        unique_indices: bool = False,
-        mode: str | GatherScatterMode | None = None,
-        out_sharding: Any = None,
-        wrap_negative_indices: bool = True,
-    ) -> Array:
-        """Compute x[index] += values.
-
-        Args:
-            values: numbers or an array that broadcasts to the selected elements; fractions written into integers raise.
-            indices_are_sorted: a promise that the indices come in ascending order.
-            unique_indices: a promise that no element is selected twice.
-            mode: what an index out of bounds means: "drop" or "fill" ignores it, "clip" takes the nearest element,
-                "promise_in_bounds" checks nothing. By default a known one raises.
-            out_sharding: the sharding of the result; by default it follows from the operands.
-            wrap_negative_indices: whether negative indices count from the end.
-
-        Returns:
-            A new array. If an element is selected twice, all values are added.
-
-        >>> import weft.numpy as wnp
-        >>> wnp.zeros(2).at[wnp.array([1, 1])].add(1.0)
-        Array([0., 2.], dtype=float32)
-        """
-        hints = indices_are_sorted, unique_indices, mode, wrap_negative_indices
-        if out_sharding is not None:
-            return split_result(_update, out_sharding, "add", self.array, self.index, values, *hints)
-        return write_values(self.array, self.index, values, lax_slicing.scatter_add, add, *hints)
-
-    def subtract(
-        self,
-        values: Any,
-        *,
-        indices_are_sorted: bool = False,
-        unique_indices: bool = False,
-        mode: str | GatherScatterMode | None = None,
-        out_sharding: Any = None,
-        wrap_negative_indices: bool = True,
-    ) -> Array:
-        """Compute x[index] -= values."""
-        hints = indices_are_sorted, unique_indices, mode, wrap_negative_indices
-        if out_sharding is not None:
-            return split_result(_update, out_sharding, "subtract", self.array, self.index, values, *hints)
-        return write_values(self.array, self.index, values, lax_slicing.scatter_sub, sub, *hints)
-
-    def multiply(
-        self,
-        values: Any,
-        *,
-        indices_are_sorted: bool = False,
-        unique_indices: bool = False,
-        mode: str | GatherScatterMode | None = None,
-        out_sharding: Any = None,
-        wrap_negative_indices: bool = True,
-    ) -> Array:
-        """Compute x[index] *= values.
-
-        Args:
-            values: numbers or an array that broadcasts to the selected elements; fractions written into integers raise.
-            indices_are_sorted: a promise that the indices come in ascending order.
-            unique_indices: a promise that no element is selected twice.
-            mode: what an index out of bounds means: "drop" or "fill" ignores it, "clip" takes the nearest element,
-                "promise_in_bounds" checks nothing. By default a known one raises.
-            out_sharding: the sharding of the result; by default it follows from the operands.
-            wrap_negative_indices: whether negative indices count from the end.
-
-        Returns:
-            A new array. If an element is selected twice, it is multiplied by all values.
-
-        >>> import weft.numpy as wnp
-        >>> wnp.arange(4).at[2].multiply(10)
-        Array([ 0,  1, 20,  3], dtype=int32)
-        """
-        hints = indices_are_sorted, unique_indices, mode, wrap_negative_indices
-        if out_sharding is not None:
-            return split_result(_update, out_sharding, "multiply", self.array, self.index, values, *hints)
-        return write_values(self.array, self.index, values, lax_slicing.scatter_mul, times, *hints)
-
-    mul = multiply
-
-    def divide(
-        self,
-        values: Any,
-        *,
-        indices_are_sorted: bool = False,
-        unique_indices: bool = False,
-        mode: str | GatherScatterMode | None = None,
-        out_sharding: Any = None,
-        wrap_negative_indices: bool = True,
-    ) -> Array:
-        """Compute x[index] /= values; integers become floats."""
-        hints = indices_are_sorted, unique_indices, mode, wrap_negative_indices
-        if out_sharding is not None:
-            return split_result(_update, out_sharding, "divide", self.array, self.index, values, *hints)
-        return true_divide(self.array, self._product(values, *hints))
-
-    def power(
-        self,
-        values: Any,
-        *,
-        indices_are_sorted: bool = False,
-        unique_indices: bool = False,
-        mode: str | GatherScatterMode | None = None,
-        out_sharding: Any = None,
-        wrap_negative_indices: bool = True,
-    ) -> Array:
-        """Compute x[index] **= values."""
-        hints = indices_are_sorted, unique_indices, mode, wrap_negative_indices
-        if out_sharding is not None:
-            return split_result(_update, out_sharding, "power", self.array, self.index, values, *hints)
-        return power(self.array, self._product(values, *hints))
-
-    def min(
-        self,
-        values: Any,
-        *,
-        indices_are_sorted: bool = False,
-        unique_indices: bool = False,
-        mode: str | GatherScatterMode | None = None,
-        out_sharding: Any = None,
-        wrap_negative_indices: bool = True,
-    ) -> Array:
-        """Compute x[index] = minimum(x[index], values).
-
-        Args:
-            values: numbers or an array that broadcasts to the selected elements; fractions written into integers raise.
-            indices_are_sorted: a promise that the indices come in ascending order.
-            unique_indices: a promise that no element is selected twice.
-            mode: what an index out of bounds means: "drop" or "fill" ignores it, "clip" takes the nearest element,
-                "promise_in_bounds" checks nothing. By default a known one raises.
-            out_sharding: the sharding of the result; by default it follows from the operands.
-            wrap_negative_indices: whether negative indices count from the end.
-
-        Returns:
-            A new array.
-
-        >>> import weft.numpy as wnp
-        >>> wnp.arange(4).at[2:].min(2)
-        Array([0, 1, 2, 2], dtype=int32)
-        """
-        hints = indices_are_sorted, unique_indices, mode, wrap_negative_indices
-        if out_sharding is not None:
-            return split_result(_update, out_sharding, "min", self.array, self.index, values, *hints)
-        return write_values(self.array, self.index, values, lax_slicing.scatter_min, min_, *hints)
-
-    def max(
-        self,
-        values: Any,
-        *,
-        indices_are_sorted: bool = False,
-        unique_indices: bool = False,
-        mode: str | GatherScatterMode | None = None,
-        out_sharding: Any = None,
-        wrap_negative_indices: bool = True,
-    ) -> Array:
-        """Compute x[index] = maximum(x[index], values).
-
-        Args:
-            values: numbers or an array that broadcasts to the selected elements; fractions written into integers raise.
-            indices_are_sorted: a promise that the indices come in ascending order.
-            unique_indices: a promise that no element is selected twice.
-            mode: what an index out of bounds means: "drop" or "fill" ignores it, "clip" takes the nearest element,
-                "promise_in_bounds" checks nothing. By default a known one raises.
-            out_sharding: the sharding of the result; by default it follows from the operands.
-            wrap_negative_indices: whether negative indices count from the end.
-
-        Returns:
-            A new array.
-
-        >>> import weft.numpy as wnp
-        >>> wnp.arange(4).at[:2].max(2)
-        Array([2, 2, 2, 3], dtype=int32)
-        """
-        hints = indices_are_sorted, unique_indices, mode, wrap_negative_indices
-        if out_sharding is not None:
-            return split_result(_update, out_sharding, "max", self.array, self.index, values, *hints)
-        return write_values(self.array, self.index, values, lax_slicing.scatter_max, max_, *hints)
-
-    def _product(self, values: Any, *hints: Any) -> Array:
-        """Multiply ones by the values at the index: the divisor or exponent of each element."""
-        ones = lax_shape.full_like(ensure_array(self.array), 1)
-        return write_values(ones, self.index, values, lax_slicing.scatter_mul, times, *hints)
+    set = _updater(
+        "set",
+        "Compute x[index] = values.",
+        lambda x, index, values, *hints: write_values(x, index, values, lax_slicing.scatter, lambda x, y: y, *hints),
+        "A new array. If an element is selected twice, the last of its values is taken.",
+        "wnp.arange(4).at[1:3].set(9) -> Array([0, 9, 9, 3], dtype=int32)",
+    )
+    add = _updater(
+        "add",
+        "Compute x[index] += values.",
+        lambda x, index, values, *hints: write_values(x, index, values, lax_slicing.scatter_add, add, *hints),
+        "A new array. If an element is selected twice, all values are added.",
+        "wnp.zeros(2).at[wnp.array([1, 1])].add(1.0) -> Array([0., 2.], dtype=float32)",
+    )
+    subtract = _updater(
+        "subtract",
+        "Compute x[index] -= values.",
+        lambda x, index, values, *hints: write_values(x, index, values, lax_slicing.scatter_sub, sub, *hints),
+    )
+    multiply = mul = _updater(
+        "multiply",
+        "Compute x[index] *= values.",
+        lambda x, index, values, *hints: write_values(x, index, values, lax_slicing.scatter_mul, times, *hints),
+        "A new array. If an element is selected twice, it is multiplied by all values.",
+        "wnp.arange(4).at[2].multiply(10) -> Array([ 0,  1, 20,  3], dtype=int32)",
+    )
+    divide = _updater(
+        "divide",
+        "Compute x[index] /= values; integers become floats.",
+        lambda x, *arguments: true_divide(x, _product(x, *arguments)),
+    )
+    power = _updater(
+        "power",
+        "Compute x[index] **= values.",
+        lambda x, *arguments: power(x, _product(x, *arguments)),
+    )
+    min = _updater(
+        "min",
+        "Compute x[index] = minimum(x[index], values).",
+        lambda x, index, values, *hints: write_values(x, index, values, lax_slicing.scatter_min, min_, *hints),
+        "A new array.",
+        "wnp.arange(4).at[2:].min(2) -> Array([0, 1, 2, 2], dtype=int32)",
+    )
+    max = _updater(
+        "max",
+        "Compute x[index] = maximum(x[index], values).",
+        lambda x, index, values, *hints: write_values(x, index, values, lax_slicing.scatter_max, max_, *hints),
+        "A new array.",
+        "wnp.arange(4).at[:2].max(2) -> Array([2, 2, 2, 3], dtype=int32)",
+    )
 
     def apply(
         self,
@@ -368,6 +239,12 @@ class AtIndex:
 
 
 # ------------------------------------------------------------------------------------------------------ implementation
+
+
+def _product(array: Any, index: Any, values: Any, *hints: Any) -> Array:
+    """Multiply ones by the values at an index: the divisor or exponent of each element."""
+    ones = lax_shape.full_like(ensure_array(array), 1)
+    return write_values(ones, index, values, lax_slicing.scatter_mul, times, *hints)
 
 
 def _update(name: str, array: Any, index: Any, values: Any, *hints: Any) -> Array:
