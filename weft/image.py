@@ -30,6 +30,7 @@ from weft.numpy.util import (
     ensure_arrays,
     promote_dtypes_inexact,
 )
+from weft.trace.annotations import ArrayLike
 from weft.trace.array import Array
 
 
@@ -72,7 +73,7 @@ _NAMES = {
 
 
 def resize(
-    image: Any,
+    image: ArrayLike,
     shape: Sequence[int],
     method: str | ResizeMethod,
     antialias: bool = True,
@@ -123,10 +124,10 @@ def resize(
 
 
 def scale_and_translate(
-    image: Any,
+    image: ArrayLike,
     shape: Sequence[int],
     spatial_dims: Sequence[int],
-    scale: Any,
+    scale: ArrayLike,
     translation: Any,
     method: str | ResizeMethod,
     antialias: bool = True,

@@ -28,19 +28,21 @@ from weft.primitives.movement.iota import iota
 from weft.primitives.movement.shape import broadcast_in_dim, move_axis, reshape, transpose
 from weft.primitives.movement.slicing import dynamic_slice
 from weft.primitives.reduction.cumulative import cumsum
+from weft.trace.annotations import ArrayLike, DTypeLike
+from weft.trace.array import Array
 
 DotDimensionNumbers: TypeAlias = tuple[tuple[Sequence[int], Sequence[int]], tuple[Sequence[int], Sequence[int]]]
 
 
 def dot_general(
-    lhs: Any,
-    rhs: Any,
+    lhs: ArrayLike,
+    rhs: ArrayLike,
     dimension_numbers: DotDimensionNumbers,
     precision: PrecisionLike = None,
-    preferred_element_type: Any = None,
+    preferred_element_type: DTypeLike | None = None,
     *,
     out_sharding: Any = None,
-) -> Any:
+) -> Array:
     """Contract pairs of dimensions of two arrays, element by element along their batch dimensions.
 
     `dimension_numbers` is `((lhs_contracting, rhs_contracting), (lhs_batch, rhs_batch))`. The result has the batch
@@ -94,14 +96,14 @@ def canonical_element_type(dtype: Any, name: str) -> Any:
 
 
 def dot(
-    lhs: Any,
-    rhs: Any,
+    lhs: ArrayLike,
+    rhs: ArrayLike,
     *,
     dimension_numbers: DotDimensionNumbers | None = None,
     precision: PrecisionLike = None,
-    preferred_element_type: Any = None,
+    preferred_element_type: DTypeLike | None = None,
     out_sharding: Any = None,
-) -> Any:
+) -> Array:
     """Multiply two vectors or matrices; with `dimension_numbers`, compute `dot_general`.
 
     Args:
@@ -153,14 +155,14 @@ class RaggedDotDimensionNumbers(NamedTuple):
 
 
 def ragged_dot(
-    lhs: Any,
-    rhs: Any,
+    lhs: ArrayLike,
+    rhs: ArrayLike,
     group_sizes: Any,
     precision: PrecisionLike = None,
-    preferred_element_type: Any = None,
+    preferred_element_type: DTypeLike | None = None,
     group_offset: Any = None,
     out_sharding: Any = None,
-) -> Any:
+) -> Array:
     """Multiply consecutive groups of rows of `lhs` (m, k), each with its own matrix of `rhs` (g, k, n).
 
     Rows after the last group are zeros. With `group_offset`, shape (1,), `rhs` holds matrices only from that group on.
@@ -207,7 +209,7 @@ def ragged_dot_general(
     group_sizes: Any,
     ragged_dot_dimension_numbers: RaggedDotDimensionNumbers,
     precision: PrecisionLike = None,
-    preferred_element_type: Any = None,
+    preferred_element_type: DTypeLike | None = None,
     group_offset: Any = None,
     out_sharding: Any = None,
 ) -> Any:

@@ -34,11 +34,13 @@ from weft.primitives.contraction.convolution_shapes import (
 from weft.primitives.contraction.precision import PrecisionLike, canonical_precision
 from weft.primitives.families import fail, inverse_permutation
 from weft.primitives.movement.shape import broadcast_in_dim, reshape, rev, transpose
+from weft.trace.annotations import ArrayLike, DTypeLike
+from weft.trace.array import Array
 
 
 def conv_general_dilated(
-    lhs: Any,
-    rhs: Any,
+    lhs: ArrayLike,
+    rhs: ArrayLike,
     window_strides: Sequence[int],
     padding: str | Sequence[tuple[int, int]],
     lhs_dilation: Sequence[int] | None = None,
@@ -47,9 +49,9 @@ def conv_general_dilated(
     feature_group_count: int = 1,
     batch_group_count: int = 1,
     precision: PrecisionLike = None,
-    preferred_element_type: Any = None,
+    preferred_element_type: DTypeLike | None = None,
     out_sharding: Any = None,
-) -> Any:
+) -> Array:
     """Slide the kernel `rhs` over `lhs`, contracting features and window.
 
     `padding` is 'SAME', 'SAME_LOWER', 'VALID' or a (low, high) pair per spatial dimension, where negative numbers crop.
@@ -160,13 +162,13 @@ def _check_dtypes(x: ArrayType, kernel: ArrayType, preferred_element_type: Any) 
 
 
 def conv(
-    lhs: Any,
-    rhs: Any,
+    lhs: ArrayLike,
+    rhs: ArrayLike,
     window_strides: Sequence[int],
     padding: str,
     precision: PrecisionLike = None,
-    preferred_element_type: Any = None,
-) -> Any:
+    preferred_element_type: DTypeLike | None = None,
+) -> Array:
     """Convolve a (batch, feature, spatial) operand with an (output feature, input feature, spatial) kernel."""
     return conv_general_dilated(
         lhs, rhs, window_strides, padding, precision=precision, preferred_element_type=preferred_element_type
@@ -181,7 +183,7 @@ def conv_with_general_padding(
     lhs_dilation: Sequence[int] | None,
     rhs_dilation: Sequence[int] | None,
     precision: PrecisionLike = None,
-    preferred_element_type: Any = None,
+    preferred_element_type: DTypeLike | None = None,
 ) -> Any:
     """Compute `conv` with dilations and explicit padding."""
     return conv_general_dilated(
@@ -205,17 +207,17 @@ _CHANNELS_LAST = {
 
 
 def conv_transpose(
-    lhs: Any,
-    rhs: Any,
+    lhs: ArrayLike,
+    rhs: ArrayLike,
     strides: Sequence[int],
     padding: str | Sequence[tuple[int, int]],
     rhs_dilation: Sequence[int] | None = None,
     dimension_numbers: ConvGeneralDilatedDimensionNumbers = None,
     transpose_kernel: bool = False,
     precision: PrecisionLike = None,
-    preferred_element_type: Any = None,
+    preferred_element_type: DTypeLike | None = None,
     use_consistent_padding: bool = False,
-) -> Any:
+) -> Array:
     """Compute a transposed convolution, whose strides enlarge the result.
 
     `padding` as a string is that of the forward convolution whose sizes this undoes; pairs are the padding of this one,
@@ -281,7 +283,7 @@ def conv_transpose(
 
 
 def conv_general_dilated_patches(
-    lhs: Any,
+    lhs: ArrayLike,
     filter_shape: Sequence[int],
     window_strides: Sequence[int],
     padding: str | Sequence[tuple[int, int]],
@@ -289,8 +291,8 @@ def conv_general_dilated_patches(
     rhs_dilation: Sequence[int] | None = None,
     dimension_numbers: ConvGeneralDilatedDimensionNumbers = None,
     precision: PrecisionLike = None,
-    preferred_element_type: Any = None,
-) -> Any:
+    preferred_element_type: DTypeLike | None = None,
+) -> Array:
     """Extract the windows that a convolution reads, flattened into the feature dimension, feature outermost.
 
     Args:
@@ -340,8 +342,8 @@ def conv_general_dilated_patches(
 
 
 def conv_general_dilated_local(
-    lhs: Any,
-    rhs: Any,
+    lhs: ArrayLike,
+    rhs: ArrayLike,
     window_strides: Sequence[int],
     padding: str | Sequence[tuple[int, int]],
     filter_shape: Sequence[int],
@@ -349,7 +351,7 @@ def conv_general_dilated_local(
     rhs_dilation: Sequence[int] | None = None,
     dimension_numbers: ConvGeneralDilatedDimensionNumbers = None,
     precision: PrecisionLike = None,
-) -> Any:
+) -> Array:
     """Convolve with a separate kernel at each position of the result.
 
     The spatial dimensions of `rhs` are those of the result; its input features are a flattened window, as

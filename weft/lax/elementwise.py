@@ -28,6 +28,8 @@ from weft.primitives.elementwise.rounding import RoundingMethod
 from weft.primitives.families import fail
 from weft.primitives.movement.shape import broadcast_in_dim
 from weft.runtime.array import from_numpy
+from weft.trace.annotations import ArrayLike, DTypeLike
+from weft.trace.array import Array
 
 _PYTHON_SCALARS = (int, float, complex)
 
@@ -89,13 +91,13 @@ def match_operands(*operands: Any) -> Any:
     "An array of the same dtype. Unlike `weft.numpy.add` it promotes only Python numbers.",
     "lax.add(wnp.arange(3), 1) -> Array([1, 2, 3], dtype=int32)",
 )
-def add(x: Any, y: Any) -> Any:
+def add(x: ArrayLike, y: ArrayLike) -> Array:
     """Compute x + y element-wise."""
     return arithmetic.add(*pair(x, y))
 
 
 @document("An array of the same dtype.", "lax.sub(wnp.arange(3), 1) -> Array([-1,  0,  1], dtype=int32)")
-def sub(x: Any, y: Any) -> Any:
+def sub(x: ArrayLike, y: ArrayLike) -> Array:
     """Compute x - y element-wise."""
     return arithmetic.sub(*pair(x, y))
 
@@ -105,7 +107,7 @@ def sub(x: Any, y: Any) -> Any:
     "lax.mul(wnp.arange(3), 2) -> Array([0, 2, 4], dtype=int32)",
     out_dtype="the dtype of the result.",
 )
-def mul(x: Any, y: Any, *, out_dtype: Any = None) -> Any:
+def mul(x: ArrayLike, y: ArrayLike, *, out_dtype: DTypeLike | None = None) -> Array:
     """Compute x * y element-wise, in `out_dtype` if given, so that a product of narrow types is exact."""
     if out_dtype is not None:
         x, y = (_as_factor(factor, out_dtype) for factor in (x, y))
@@ -120,7 +122,7 @@ def _as_factor(x: Any, dtype: Any) -> Any:
 
 
 @document("An array of the same dtype.", "lax.div(wnp.array([7, -7]), 2) -> Array([ 3, -3], dtype=int32)")
-def div(x: Any, y: Any) -> Any:
+def div(x: ArrayLike, y: ArrayLike) -> Array:
     """Compute x / y element-wise; integers truncate towards zero, and give -1 where y is 0."""
     x, y = pair(x, y)
     check_divisor(y)
@@ -128,7 +130,7 @@ def div(x: Any, y: Any) -> Any:
 
 
 @document("An array of the same dtype.", "lax.rem(wnp.array([7, -7]), 4) -> Array([ 3, -3], dtype=int32)")
-def rem(x: Any, y: Any) -> Any:
+def rem(x: ArrayLike, y: ArrayLike) -> Array:
     """Compute the remainder of x / y truncated towards zero; it has the sign of x, and is x where an integer y is 0."""
     x, y = pair(x, y)
     check_divisor(y)
@@ -139,7 +141,7 @@ def rem(x: Any, y: Any) -> Any:
     "An array of the same dtype. Where both are equal, each has half of the derivative.",
     "lax.max(wnp.array([1, 5]), 3) -> Array([3, 5], dtype=int32)",
 )
-def max(x: Any, y: Any) -> Any:
+def max(x: ArrayLike, y: ArrayLike) -> Array:
     """Compute the element-wise maximum; NaN if either is NaN."""
     return arithmetic.max(*pair(x, y))
 
@@ -148,13 +150,13 @@ def max(x: Any, y: Any) -> Any:
     "An array of the same dtype. Where both are equal, each has half of the derivative.",
     "lax.min(wnp.array([1, 5]), 3) -> Array([1, 3], dtype=int32)",
 )
-def min(x: Any, y: Any) -> Any:
+def min(x: ArrayLike, y: ArrayLike) -> Array:
     """Compute the element-wise minimum; NaN if either is NaN."""
     return arithmetic.min(*pair(x, y))
 
 
 @document("An array of the same dtype.", "lax.neg(wnp.array([1, -2])) -> Array([-1,  2], dtype=int32)")
-def neg(x: Any) -> Any:
+def neg(x: ArrayLike) -> Array:
     """Compute -x element-wise; unsigned integers wrap around."""
     return arithmetic.neg(x)
 
@@ -163,7 +165,7 @@ def neg(x: Any) -> Any:
     "An array of the same dtype, of its real dtype for complex numbers. The derivative at 0 is 1 for real numbers.",
     "lax.abs(wnp.array([-2.5, 1.0])) -> Array([2.5, 1. ], dtype=float32)",
 )
-def abs(x: Any) -> Any:
+def abs(x: ArrayLike) -> Array:
     """Compute the element-wise magnitude, which is real for complex x."""
     return arithmetic.abs(x)
 
@@ -172,13 +174,13 @@ def abs(x: Any) -> Any:
     "An array of the same dtype; NaN stays NaN.",
     "lax.sign(wnp.array([-2.5, 0.0, 7.0])) -> Array([-1.,  0.,  1.], dtype=float32)",
 )
-def sign(x: Any) -> Any:
+def sign(x: ArrayLike) -> Array:
     """Compute the element-wise sign: -1, 0 or 1, or x / |x| for complex x."""
     return arithmetic.sign(x)
 
 
 @document("An array of the same dtype.", "lax.square(wnp.array([2, 3])) -> Array([4, 9], dtype=int32)")
-def square(x: Any) -> Any:
+def square(x: ArrayLike) -> Array:
     """Compute x * x element-wise."""
     return arithmetic.square(x)
 
@@ -188,7 +190,7 @@ def square(x: Any) -> Any:
     "lax.integer_pow(wnp.array([2, 3]), 3) -> Array([ 8, 27], dtype=int32)",
     y="the power, a Python integer.",
 )
-def integer_pow(x: Any, y: int) -> Any:
+def integer_pow(x: ArrayLike, y: int) -> Array:
     """Raise x to a static integer power element-wise."""
     return arithmetic.integer_pow(x, y=index(y))
 
@@ -197,7 +199,7 @@ def integer_pow(x: Any, y: int) -> Any:
     "An array of the same floating or complex dtype.",
     "lax.reciprocal(wnp.array([2.0, 4.0])) -> Array([0.5 , 0.25], dtype=float32)",
 )
-def reciprocal(x: Any) -> Any:
+def reciprocal(x: ArrayLike) -> Array:
     """Compute 1 / x element-wise; inf or -inf at 0."""
     return arithmetic.integer_pow(x, y=-1)
 
@@ -206,19 +208,19 @@ def reciprocal(x: Any) -> Any:
 
 
 @document("An array of the real dtype of a complex `x`.", "lax.real(wnp.array([1 + 2j])) -> Array([1.], dtype=float32)")
-def real(x: Any) -> Any:
+def real(x: ArrayLike) -> Array:
     """Return the real part of complex x."""
     return complex_ops.real(x)
 
 
 @document("An array of the real dtype of a complex `x`.", "lax.imag(wnp.array([1 + 2j])) -> Array([2.], dtype=float32)")
-def imag(x: Any) -> Any:
+def imag(x: ArrayLike) -> Array:
     """Return the imaginary part of complex x."""
     return complex_ops.imag(x)
 
 
 @document("An array of complex numbers.", "lax.conj(wnp.array([1 + 2j])) -> Array([1.-2.j], dtype=complex64)")
-def conj(x: Any) -> Any:
+def conj(x: ArrayLike) -> Array:
     """Compute the complex conjugate; a real x becomes complex."""
     return complex_ops.conj(x, input_dtype=_dtype(x))
 
@@ -227,7 +229,7 @@ def conj(x: Any) -> Any:
     "An array of complex numbers.",
     "lax.complex(wnp.array([1.0]), wnp.array([2.0])) -> Array([1.+2.j], dtype=complex64)",
 )
-def complex(x: Any, y: Any) -> Any:
+def complex(x: ArrayLike, y: ArrayLike) -> Array:
     """Build the complex numbers x + iy from their parts."""
     return complex_ops.complex(*pair(x, y))
 
@@ -238,7 +240,7 @@ def complex(x: Any, y: Any) -> Any:
 @document(
     "An array of the same floating dtype.", "lax.floor(wnp.array([1.7, -1.2])) -> Array([ 1., -2.], dtype=float32)"
 )
-def floor(x: Any) -> Any:
+def floor(x: ArrayLike) -> Array:
     """Round down to the next integer, as a float."""
     return rounding.floor(x)
 
@@ -246,7 +248,7 @@ def floor(x: Any) -> Any:
 @document(
     "An array of the same floating dtype.", "lax.ceil(wnp.array([1.2, -1.7])) -> Array([ 2., -1.], dtype=float32)"
 )
-def ceil(x: Any) -> Any:
+def ceil(x: ArrayLike) -> Array:
     """Round up to the next integer, as a float."""
     return rounding.ceil(x)
 
@@ -256,7 +258,7 @@ def ceil(x: Any) -> Any:
     "lax.round(wnp.array([0.5, 1.5, -0.5])) -> Array([ 1.,  2., -1.], dtype=float32)",
     rounding_method="`RoundingMethod.AWAY_FROM_ZERO` or `RoundingMethod.TO_NEAREST_EVEN`.",
 )
-def round(x: Any, rounding_method: RoundingMethod = RoundingMethod.AWAY_FROM_ZERO) -> Any:
+def round(x: ArrayLike, rounding_method: RoundingMethod = RoundingMethod.AWAY_FROM_ZERO) -> Array:
     """Round to the nearest integer; `rounding_method` decides for numbers halfway between two."""
     return rounding.round(x, rounding_method=RoundingMethod(rounding_method))
 
@@ -267,7 +269,7 @@ def round(x: Any, rounding_method: RoundingMethod = RoundingMethod.AWAY_FROM_ZER
     x1="an array or a number, floating-point.",
     x2="an array or a number of the same dtype and shape.",
 )
-def nextafter(x1: Any, x2: Any) -> Any:
+def nextafter(x1: ArrayLike, x2: ArrayLike) -> Array:
     """Return the next representable float after x1 in the direction of x2."""
     return rounding.nextafter(*pair(x1, x2))
 
@@ -281,7 +283,7 @@ def reduce_precision(operand: Any, exponent_bits: int, mantissa_bits: int) -> An
 # ----------------------------------------------------------------------------------------------------------- choice
 
 
-def select_n(which: Any, *cases: Any) -> Any:
+def select_n(which: ArrayLike, *cases: ArrayLike) -> Array:
     """Select, element-wise, the case with index `which`; a boolean chooses between the first and the second case."""
     cases = _convert_scalars(cases)
     shapes = [np.shape(case) for case in cases]
@@ -298,7 +300,7 @@ def select_n(which: Any, *cases: Any) -> Any:
     return selection.select_n(which, *cases)
 
 
-def select(pred: Any, on_true: Any, on_false: Any) -> Any:
+def select(pred: ArrayLike, on_true: ArrayLike, on_false: ArrayLike) -> Array:
     """Select `on_true` where `pred` is true, else `on_false`.
 
     Args:
@@ -316,7 +318,7 @@ def select(pred: Any, on_true: Any, on_false: Any) -> Any:
     return select_n(pred, on_false, on_true)
 
 
-def clamp(min: Any, x: Any, max: Any) -> Any:
+def clamp(min: ArrayLike, x: ArrayLike, max: ArrayLike) -> Array:
     """Limit `x` to [min, max] element-wise.
 
     Args:
@@ -350,7 +352,7 @@ def clamp(min: Any, x: Any, max: Any) -> Any:
     operand="an array or a number.",
     new_dtype="the dtype.",
 )
-def convert_element_type(operand: Any, new_dtype: Any) -> Any:
+def convert_element_type(operand: Any, new_dtype: DTypeLike) -> Array:
     """Convert to another dtype: float to integer clamps to the limits, complex to real drops the imaginary part."""
     if new_dtype is None:
         raise ArgumentError("convert_element_type needs a dtype, got None.")
@@ -375,7 +377,7 @@ def convert_element_type(operand: Any, new_dtype: Any) -> Any:
     "lax.bitcast_convert_type(wnp.array([1.0]), wnp.uint32) -> Array([1065353216], dtype=uint32)",
     new_dtype="the dtype.",
 )
-def bitcast_convert_type(operand: Any, new_dtype: Any) -> Any:
+def bitcast_convert_type(operand: ArrayLike, new_dtype: DTypeLike) -> Array:
     """Reinterpret the bits as another dtype. A narrower one adds a last dimension, a wider one removes the last."""
     dtype = dtypes.requested_dtype(new_dtype, "lax.bitcast_convert_type")
     return convert.bitcast_convert_type(operand, new_dtype=dtype)

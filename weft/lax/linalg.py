@@ -45,6 +45,7 @@ from weft.primitives.linalg.matrix import (
 from weft.primitives.movement.concatenate import concatenate
 from weft.primitives.movement.shape import reshape
 from weft.runtime.array import from_numpy
+from weft.trace.annotations import ArrayLike
 from weft.trace.array import Array
 
 
@@ -84,7 +85,7 @@ def _symmetrize_input(name: str, x: Any) -> Any:
     return hermitian_part(x)
 
 
-def cholesky(x: Any, *, symmetrize_input: bool = True) -> Array:
+def cholesky(x: ArrayLike, *, symmetrize_input: bool = True) -> Array:
     """Compute the lower triangular L with L Lᴴ = x for positive definite x; NaN where x is not positive definite.
 
     With `symmetrize_input` the mean of x and xᴴ is factored, which makes gradients symmetric; else the lower triangle
@@ -162,7 +163,7 @@ def tridiagonal_solve(dl: Any, d: Any, du: Any, b: Any, *, perturb_singular: boo
     return reshape(solve(dl, d, du, columns), new_sizes=b.shape, dimensions=None)
 
 
-def lu(x: Any) -> tuple[Array, Array, Array]:
+def lu(x: ArrayLike) -> tuple[Array, Array, Array]:
     """Compute the LU factorization with partial pivoting, such that `x[permutation] == L @ U`.
 
     Returns L and U in one matrix (the diagonal of L is 1), the pivots of LAPACK counted from 0, and the permutation.
@@ -179,7 +180,7 @@ def lu_pivots_to_permutation(pivots: Any, permutation_size: int) -> Array:
 
 
 def qr(
-    x: Any, *, pivoting: bool = False, full_matrices: bool = True, use_magma: bool | None = None
+    x: ArrayLike, *, pivoting: bool = False, full_matrices: bool = True, use_magma: bool | None = None
 ) -> tuple[Array, ...]:
     """Compute Q with orthonormal columns and upper triangular R; with `pivoting` also p such that x[:, p] == Q @ R.
 
@@ -188,13 +189,13 @@ def qr(
     return tuple(_qr.qr(_array(x), pivoting=bool(pivoting), full_matrices=bool(full_matrices)))
 
 
-def householder_product(a: Any, taus: Any) -> Array:
+def householder_product(a: ArrayLike, taus: Any) -> Array:
     """Compute the first columns of the product of the reflectors below the diagonal of a, as LAPACK's geqrf stores
     them."""
     return _reflectors.householder_product(_array(a), _array(taus))
 
 
-def ormqr(a: Any, taus: Any, c: Any, *, left: bool = True, transpose: bool = False) -> Array:
+def ormqr(a: ArrayLike, taus: Any, c: ArrayLike, *, left: bool = True, transpose: bool = False) -> Array:
     """Compute Q c, or c Q unless `left`, for the product Q of the reflectors in a; with `transpose`, use Qᴴ."""
     a, taus, c = _array(a), _array(taus), _array(c)
     _reflectors.check_reflectors("ormqr", a, taus)
@@ -207,7 +208,7 @@ def ormqr(a: Any, taus: Any, c: Any, *, left: bool = True, transpose: bool = Fal
 
 
 def svd(
-    x: Any,
+    x: ArrayLike,
     *,
     full_matrices: bool = True,
     compute_uv: bool = True,
@@ -229,7 +230,7 @@ def svd(
 
 
 def eigh(
-    x: Any,
+    x: ArrayLike,
     *,
     lower: bool = True,
     symmetrize_input: bool = True,
@@ -253,7 +254,7 @@ def eigh(
 
 
 def eig(
-    x: Any,
+    x: ArrayLike,
     *,
     compute_left_eigenvectors: bool = True,
     compute_right_eigenvectors: bool = True,
@@ -276,7 +277,7 @@ def eig(
 
 
 def schur(
-    x: Any,
+    x: ArrayLike,
     *,
     compute_schur_vectors: bool = True,
     sort_eig_vals: bool = False,
@@ -293,7 +294,7 @@ def schur(
     )
 
 
-def hessenberg(a: Any) -> tuple[Array, Array]:
+def hessenberg(a: ArrayLike) -> tuple[Array, Array]:
     """Reduce to Hessenberg form; return it with the reflectors below its first subdiagonal, and their factors."""
     form, taus = linalg_reduce.hessenberg(_array(a))
     return form, taus

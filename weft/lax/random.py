@@ -23,6 +23,8 @@ from weft.primitives.random.bits import threefry2x32
 from weft.primitives.random.definitions import PRIMITIVES
 from weft.primitives.random.layouts import UINT32, merged
 from weft.primitives.reduction.reduce_other import part
+from weft.trace.annotations import ArrayLike
+from weft.trace.array import Array
 
 
 @functools.cache
@@ -133,7 +135,7 @@ def _threefry_bits(state: Any, shape: tuple[int, ...], bit_width: int) -> tuple[
     return PRIMITIVES.convert(reshape(bits, new_sizes=shape), np.dtype(f"uint{bit_width}")), size
 
 
-def rng_uniform(a: Any, b: Any, shape: Any) -> Any:
+def rng_uniform(a: ArrayLike, b: ArrayLike, shape: Any) -> Array:
     """Draw uniform random numbers from `a` to `b`, different in every run: they come from a stream of the process.
 
     `a` and `b` are scalars of one dtype, integers or floats. Programs that use it cannot be repeated: `weft.random`

@@ -22,6 +22,7 @@ from weft.primitives.reduction import (
     reduce_extrema as _extrema,
     reduce_other as _other,
 )
+from weft.trace.annotations import ArrayLike, DTypeLike
 from weft.trace.array import Array
 from weft.trace.stage import stage
 from weft.trace.tracer import Tracer
@@ -175,34 +176,34 @@ def _axes(axes: Sequence[int]) -> tuple[int, ...]:
     return indices(axes, "The axes of a reduction")
 
 
-def reduce_sum(operand: Any, axes: Sequence[int], *, out_sharding: Any = None) -> Array:
+def reduce_sum(operand: ArrayLike, axes: Sequence[int], *, out_sharding: Any = None) -> Array:
     """Sum over `axes`; `out_sharding` says how the result is split over Explicit axes of a mesh."""
     if out_sharding is not None:
         return split_result(reduce_sum, out_sharding, operand, axes)
     return _sum.reduce_sum(operand, axes=_axes(axes))
 
 
-def reduce_prod(operand: Any, axes: Sequence[int]) -> Array:
+def reduce_prod(operand: ArrayLike, axes: Sequence[int]) -> Array:
     """Multiply the elements over `axes`."""
     return _other.reduce_prod(operand, axes=_axes(axes))
 
 
-def reduce_max(operand: Any, axes: Sequence[int]) -> Array:
+def reduce_max(operand: ArrayLike, axes: Sequence[int]) -> Array:
     """Compute the maximum over `axes`; NaN if any element is NaN."""
     return _extrema.reduce_max(operand, axes=_axes(axes))
 
 
-def reduce_min(operand: Any, axes: Sequence[int]) -> Array:
+def reduce_min(operand: ArrayLike, axes: Sequence[int]) -> Array:
     """Compute the minimum over `axes`; NaN if any element is NaN."""
     return _extrema.reduce_min(operand, axes=_axes(axes))
 
 
-def reduce_and(operand: Any, axes: Sequence[int]) -> Array:
+def reduce_and(operand: ArrayLike, axes: Sequence[int]) -> Array:
     """Compute the logical AND over `axes`, bitwise for integers."""
     return _other.reduce_and(operand, axes=_axes(axes))
 
 
-def reduce_or(operand: Any, axes: Sequence[int]) -> Array:
+def reduce_or(operand: ArrayLike, axes: Sequence[int]) -> Array:
     """Compute the logical OR over `axes`, bitwise for integers."""
     return _other.reduce_or(operand, axes=_axes(axes))
 
@@ -212,12 +213,12 @@ def reduce_xor(operand: Any, axes: Sequence[int]) -> Array:
     return _other.reduce_xor(operand, axes=_axes(axes))
 
 
-def argmax(operand: Any, axis: int, index_dtype: Any) -> Array:
+def argmax(operand: ArrayLike, axis: int, index_dtype: DTypeLike) -> Array:
     """Return the index of the first largest element along `axis`, or of the first NaN."""
     return _extrema.argmax(operand, axes=(index(axis),), index_dtype=dtypes.requested_dtype(index_dtype, "argmax"))
 
 
-def argmin(operand: Any, axis: int, index_dtype: Any) -> Array:
+def argmin(operand: ArrayLike, axis: int, index_dtype: DTypeLike) -> Array:
     """Return the index of the first smallest element along `axis`, or of the first NaN."""
     return _extrema.argmin(operand, axes=(index(axis),), index_dtype=dtypes.requested_dtype(index_dtype, "argmin"))
 
@@ -225,26 +226,26 @@ def argmin(operand: Any, axis: int, index_dtype: Any) -> Array:
 # ------------------------------------------------------------------------------------------------------- cumulative
 
 
-def cumsum(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
+def cumsum(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
     """Compute the running sum along `axis`, from its end with `reverse`."""
     return _cumulative.cumsum(operand, axis=index(axis), reverse=bool(reverse))
 
 
-def cumprod(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
+def cumprod(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
     """Compute the running product along `axis`, from its end with `reverse`."""
     return _cumulative.cumprod(operand, axis=index(axis), reverse=bool(reverse))
 
 
-def cummax(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
+def cummax(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
     """Compute the running maximum along `axis`, from its end with `reverse`."""
     return _cumulative.cummax(operand, axis=index(axis), reverse=bool(reverse))
 
 
-def cummin(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
+def cummin(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
     """Compute the running minimum along `axis`, from its end with `reverse`."""
     return _cumulative.cummin(operand, axis=index(axis), reverse=bool(reverse))
 
 
-def cumlogsumexp(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
+def cumlogsumexp(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
     """Compute the log of the running sum of exponentials along `axis`, or from its end, without overflow."""
     return _cumulative.cumlogsumexp(operand, axis=index(axis), reverse=bool(reverse))

@@ -15,6 +15,8 @@ from weft.ir.context import with_aval
 from weft.lax.contraction import DotDimensionNumbers, dot_general
 from weft.lax.elementwise import convert_element_type, mul
 from weft.lax.shape import broadcast_in_dim, reshape
+from weft.trace.annotations import DTypeLike
+from weft.trace.array import Array
 
 
 class AccuracyMode(enum.Enum):
@@ -54,8 +56,8 @@ def scaled_dot(
     lhs_scale: Any = None,
     rhs_scale: Any = None,
     dimension_numbers: DotDimensionNumbers | None = None,
-    preferred_element_type: Any = None,
-) -> Any:
+    preferred_element_type: DTypeLike | None = None,
+) -> Array:
     """Compute `dot_general(lhs * lhs_scale, rhs * rhs_scale, dimension_numbers)` in `preferred_element_type`.
 
     The default type is bfloat16. A scale has the dimensions of its operand; along a contracting dimension it may have

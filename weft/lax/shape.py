@@ -33,6 +33,7 @@ from weft.primitives.movement import (
 )
 from weft.primitives.random.bits import KeyDtype, key_of_words
 from weft.runtime.array import wrap
+from weft.trace.annotations import ArrayLike, DTypeLike
 from weft.trace.array import Array
 from weft.trace.tracer import Tracer
 
@@ -102,7 +103,7 @@ def constant(value: Any, dtype: Any, weak_type: bool = False) -> Any:
     return wrap(out, array_type(out.shape, dtype, True)) if weak_type else out
 
 
-def full(shape: Any, fill_value: Any, dtype: Any = None, *, sharding: Any = None) -> Array:
+def full(shape: Shape, fill_value: Any, dtype: DTypeLike | None = None, *, sharding: Any = None) -> Array:
     """Create an array of `shape` with `fill_value` everywhere."""
     sizes = canonical_shape(shape)
     aval = _type(fill_value)
@@ -129,7 +130,9 @@ def constrain_sharding(x: Array, sharding: Any, caller: str) -> Array:
     return constrained(x, wanted)
 
 
-def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None, sharding: Any = None) -> Array:
+def full_like(
+    x: ArrayLike, fill_value: Any, dtype: DTypeLike | None = None, shape: Shape | None = None, sharding: Any = None
+) -> Array:
     """Create an array like `x` with `fill_value` everywhere."""
     aval = x if isinstance(x, ArrayType) else _type(x)
     weak_type = dtype is None and aval.weak_type
@@ -141,7 +144,7 @@ def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None, sha
     return split_like(out, x) if shape is None and isinstance(x, Array) else out
 
 
-def broadcast_like(arr: Any, like_arr: Any) -> Array:
+def broadcast_like(arr: ArrayLike, like_arr: Any) -> Array:
     """Broadcast an array to the shape and sharding of another, aligned at the last dimensions as in NumPy.
 
     >>> import weft.lax as lax, weft.numpy as wnp
@@ -175,7 +178,7 @@ def stack(operands: Sequence[Any], axis: int = 0) -> Array:
     return _stack.stack(*arrays, axis=canonical_axis(axis, rank + 1))
 
 
-def unstack(x: Any, axis: int = 0) -> tuple[Array, ...]:
+def unstack(x: ArrayLike, axis: int = 0) -> tuple[Array, ...]:
     """Split an array into its slices along an axis, without that axis.
 
     >>> import weft.lax as lax, weft.numpy as wnp
@@ -186,7 +189,7 @@ def unstack(x: Any, axis: int = 0) -> tuple[Array, ...]:
     return tuple(_stack.unstack(x, axis=canonical_axis(axis, rank)))
 
 
-def shape_as_value(shape: Any) -> Array:
+def shape_as_value(shape: Shape) -> Array:
     """Return a shape as an int32 vector."""
     sizes = canonical_shape(shape)
     if any(isinstance(d, Expression) for d in sizes):
@@ -196,13 +199,13 @@ def shape_as_value(shape: Any) -> Array:
     return with_aval(np.array(sizes, np.int32))
 
 
-def zeros_like_array(x: Any) -> Array:
+def zeros_like_array(x: ArrayLike) -> Array:
     """Create zeros like `x`."""
     return full_like(x, 0)
 
 
 @document("An array of zeros.", "lax.empty((2,), wnp.float32) -> Array([0., 0.], dtype=float32)")
-def empty(shape: Any, dtype: Any, *, out_sharding: Any = None) -> Array:
+def empty(shape: Shape, dtype: DTypeLike, *, out_sharding: Any = None) -> Array:
     """Create an array of `shape` with unspecified elements; they are zeros."""
     if out_sharding is not None:
         return split_result(empty, out_sharding, shape, dtype)
@@ -210,13 +213,13 @@ def empty(shape: Any, dtype: Any, *, out_sharding: Any = None) -> Array:
 
 
 @document("A vector.", "lax.iota(wnp.int32, 3) -> Array([0, 1, 2], dtype=int32)", size="how many.")
-def iota(dtype: Any, size: Any) -> Array:
+def iota(dtype: DTypeLike, size: Any) -> Array:
     """Create the vector 0, 1, ..., size - 1."""
     return broadcasted_iota(dtype, (size,), 0)
 
 
 @document("An array.", dimension="the axis to count along.")
-def broadcasted_iota(dtype: Any, shape: Any, dimension: int, *, out_sharding: Any = None) -> Array:
+def broadcasted_iota(dtype: DTypeLike, shape: Shape, dimension: int, *, out_sharding: Any = None) -> Array:
     """Create an array that counts 0, 1, 2, ... along `dimension`, the same along all others.
 
     >>> import weft.numpy as wnp
@@ -263,7 +266,7 @@ def broadcast_shapes(*shapes: Any) -> Shape:
     "lax.broadcast(wnp.arange(3), (2,)).shape -> (2, 3)",
     sizes="the sizes of the new dimensions.",
 )
-def broadcast(operand: Any, sizes: Sequence[int], *, out_sharding: Any = None) -> Array:
+def broadcast(operand: ArrayLike, sizes: Sequence[int], *, out_sharding: Any = None) -> Array:
     """Repeat the operand along new leading dimensions of `sizes`."""
     if out_sharding is not None:
         return split_result(broadcast, out_sharding, operand, sizes)
@@ -278,7 +281,7 @@ def broadcast(operand: Any, sizes: Sequence[int], *, out_sharding: Any = None) -
 
 @document("An array.", broadcast_dimensions="the axis of the result for each axis of the operand.")
 def broadcast_in_dim(
-    operand: Any, shape: Any, broadcast_dimensions: Sequence[int], *, out_sharding: Any = None
+    operand: ArrayLike, shape: Shape, broadcast_dimensions: Sequence[int], *, out_sharding: Any = None
 ) -> Array:
     """Broadcast to `shape`, with operand axis i as axis `broadcast_dimensions[i]` of the result.
 
@@ -327,7 +330,7 @@ def expand_dims(array: Any, dimensions: Sequence[int]) -> Array:
     return _shape.broadcast_in_dim(array, shape=new_shape, broadcast_dimensions=old_dims)
 
 
-def tile(operand: Any, reps: Sequence[int]) -> Array:
+def tile(operand: ArrayLike, reps: Sequence[int]) -> Array:
     """Repeat the operand `reps[i]` times along axis i."""
     return _shape.tile(operand, reps=canonical_shape(reps))
 
@@ -369,7 +372,7 @@ def reshape(
     "lax.transpose(wnp.ones((2, 3)), (1, 0)).shape -> (3, 2)",
     permutation="the axis of the operand for each axis of the result.",
 )
-def transpose(operand: Any, permutation: Any) -> Array:
+def transpose(operand: ArrayLike, permutation: Any) -> Array:
     """Permute the axes: axis i of the result is axis `permutation[i]` of the operand."""
     order = indices(permutation, "The permutation of lax.transpose")
     if order == tuple(range(_type(operand).ndim)) and isinstance(operand, Array):
@@ -383,7 +386,7 @@ def squeeze(array: Any, dimensions: Sequence[int]) -> Array:
     return array if not dims and isinstance(array, Array) else _shape.squeeze(array, dimensions=dims)
 
 
-def collapse(operand: Any, start_dimension: int, stop_dimension: int | None = None) -> Array:
+def collapse(operand: ArrayLike, start_dimension: int, stop_dimension: int | None = None) -> Array:
     """Merge the dimensions from start (included) to stop (excluded) into one.
 
     Args:
@@ -416,7 +419,7 @@ def _python_slice(start: int | None, stop: int | None) -> slice:
     return slice(start, stop)
 
 
-def rev(operand: Any, dimensions: Sequence[int]) -> Array:
+def rev(operand: ArrayLike, dimensions: Sequence[int]) -> Array:
     """Reverse the elements along `dimensions`."""
     dims = tuple(sorted(canonical_axes(dimensions, _type(operand).ndim)))
     return operand if not dims and isinstance(operand, Array) else _shape.rev(operand, dimensions=dims)
@@ -436,7 +439,7 @@ def concatenate(operands: Any, dimension: int) -> Array:
     return _concatenate.concatenate(*pieces, dimension=canonical_axis(dimension, _type(pieces[0]).ndim))
 
 
-def split(operand: Any, sizes: Sequence[Any], axis: int = 0) -> Sequence[Array]:
+def split(operand: ArrayLike, sizes: Sequence[Any], axis: int = 0) -> Sequence[Array]:
     """Split into pieces of the given sizes along `axis`."""
     return _concatenate.split(operand, sizes=canonical_shape(sizes), axis=canonical_axis(axis, _type(operand).ndim))
 
@@ -447,7 +450,7 @@ def split(operand: Any, sizes: Sequence[Any], axis: int = 0) -> Sequence[Array]:
     padding_value="a scalar of the dtype of the operand.",
     padding_config="for each axis (low, high, interior).",
 )
-def pad(operand: Any, padding_value: Any, padding_config: Sequence[tuple[int, int, int]]) -> Array:
+def pad(operand: ArrayLike, padding_value: Any, padding_config: Sequence[tuple[int, int, int]]) -> Array:
     """Pad each dimension by (low, high, interior) elements; negative low or high crops."""
     if not isinstance(padding_value, Array):
         padding_value = constant(padding_value, _type(operand).dtype, _type(operand).weak_type)

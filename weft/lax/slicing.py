@@ -37,6 +37,7 @@ from weft.primitives.movement.scatter import ScatterDimensionNumbers, window_siz
 from weft.primitives.movement.size import size_of
 from weft.primitives.random.bits import KeyDtype
 from weft.primitives.reduction.reduce_extrema import reduce_max
+from weft.trace.annotations import ArrayLike
 from weft.trace.array import Array
 from weft.trace.tracer import Tracer
 
@@ -53,7 +54,7 @@ def _dtype(x: Any) -> Any:
 
 
 def slice(
-    operand: Any, start_indices: Sequence[int], limit_indices: Sequence[int], strides: Sequence[int] | None = None
+    operand: ArrayLike, start_indices: Sequence[int], limit_indices: Sequence[int], strides: Sequence[int] | None = None
 ) -> Array:
     """Slice from start (included) to limit (excluded) in steps, in each dimension.
 
@@ -83,7 +84,7 @@ def slice(
 
 
 def slice_in_dim(
-    operand: Any, start_index: int | None, limit_index: int | None, stride: int = 1, axis: int = 0
+    operand: ArrayLike, start_index: int | None, limit_index: int | None, stride: int = 1, axis: int = 0
 ) -> Array:
     """Slice along one axis; bounds may be None or count from the end, as in Python.
 
@@ -121,7 +122,7 @@ def slice_in_dim(
     index="the index, known when tracing.",
     keepdims="whether the axis stays, with size 1.",
 )
-def index_in_dim(operand: Any, index: int, axis: int = 0, keepdims: bool = True) -> Array:
+def index_in_dim(operand: ArrayLike, index: int, axis: int = 0, keepdims: bool = True) -> Array:
     """Select the elements at one static index of an axis."""
     shape = _shape(operand)
     axis = canonical_axis(axis, len(shape))
@@ -199,7 +200,7 @@ def _starts(start_indices: Any, shape: Sequence[Any], allow_negative: bool | Seq
     slice_sizes="the sizes of the slice, known when tracing.",
 )
 def dynamic_slice(
-    operand: Any, start_indices: Any, slice_sizes: Any, *, allow_negative_indices: bool | Sequence[bool] = True
+    operand: ArrayLike, start_indices: Any, slice_sizes: Any, *, allow_negative_indices: bool | Sequence[bool] = True
 ) -> Array:
     """Extract a slice of static size whose start is known at run time; it is clamped so that the slice fits."""
     starts = _starts(start_indices, _shape(operand), allow_negative_indices)
@@ -215,7 +216,7 @@ def dynamic_slice(
     start_indices="a scalar for each axis, which may be traced; moved back so that the update fits.",
 )
 def dynamic_update_slice(
-    operand: Any, update: Any, start_indices: Any, *, allow_negative_indices: bool | Sequence[bool] = True
+    operand: ArrayLike, update: Any, start_indices: Any, *, allow_negative_indices: bool | Sequence[bool] = True
 ) -> Array:
     """Overwrite the slice of the operand at a start known at run time with `update`."""
     starts = _starts(start_indices, _shape(operand), allow_negative_indices)
@@ -258,7 +259,7 @@ def _one_axis(operand: Any, start_index: Any, axis: int) -> tuple[int, list[Any]
     slice_size="the size along the axis.",
 )
 def dynamic_slice_in_dim(
-    operand: Any, start_index: Any, slice_size: int, axis: int = 0, *, allow_negative_indices: bool = True
+    operand: ArrayLike, start_index: Any, slice_size: int, axis: int = 0, *, allow_negative_indices: bool = True
 ) -> Array:
     """Compute `dynamic_slice` along one axis."""
     axis, starts = _one_axis(operand, start_index, axis)
@@ -278,7 +279,7 @@ def _only(axis: int, rank: int, allowed: bool) -> list[bool]:
     keepdims="whether the axis stays, with size 1.",
 )
 def dynamic_index_in_dim(
-    operand: Any, index: Any, axis: int = 0, keepdims: bool = True, *, allow_negative_indices: bool = True
+    operand: ArrayLike, index: Any, axis: int = 0, keepdims: bool = True, *, allow_negative_indices: bool = True
 ) -> Array:
     """Select the elements at one index, known at run time, of an axis."""
     out = dynamic_slice_in_dim(operand, index, 1, axis, allow_negative_indices=allow_negative_indices)
@@ -292,7 +293,7 @@ def dynamic_index_in_dim(
     start_index="a scalar, which may be traced.",
 )
 def dynamic_update_slice_in_dim(
-    operand: Any, update: Any, start_index: Any, axis: int, *, allow_negative_indices: bool = True
+    operand: ArrayLike, update: Any, start_index: Any, axis: int, *, allow_negative_indices: bool = True
 ) -> Array:
     """Compute `dynamic_update_slice` along one axis."""
     axis, starts = _one_axis(operand, start_index, axis)
@@ -308,7 +309,7 @@ def dynamic_update_slice_in_dim(
     index="a scalar, which may be traced.",
 )
 def dynamic_update_index_in_dim(
-    operand: Any, update: Any, index: Any, axis: int, *, allow_negative_indices: bool = True
+    operand: ArrayLike, update: Any, index: Any, axis: int, *, allow_negative_indices: bool = True
 ) -> Array:
     """Replace the elements at one index of an axis."""
     rank = len(_shape(operand))
@@ -352,8 +353,8 @@ def index_take(src: Any, idxs: Sequence[Any], axes: Sequence[int]) -> Array:
 
 
 def gather(
-    operand: Any,
-    start_indices: Any,
+    operand: ArrayLike,
+    start_indices: ArrayLike,
     dimension_numbers: GatherDimensionNumbers,
     slice_sizes: Any,
     *,
@@ -444,9 +445,9 @@ def _bind_scatter(
 
 
 def scatter(
-    operand: Any,
+    operand: ArrayLike,
     scatter_indices: Any,
-    updates: Any,
+    updates: ArrayLike,
     dimension_numbers: ScatterDimensionNumbers,
     *,
     indices_are_sorted: bool = False,
@@ -459,9 +460,9 @@ def scatter(
 
 
 def scatter_add(
-    operand: Any,
+    operand: ArrayLike,
     scatter_indices: Any,
-    updates: Any,
+    updates: ArrayLike,
     dimension_numbers: ScatterDimensionNumbers,
     *,
     indices_are_sorted: bool = False,
@@ -494,9 +495,9 @@ def scatter_add(
 
 
 def scatter_sub(
-    operand: Any,
+    operand: ArrayLike,
     scatter_indices: Any,
-    updates: Any,
+    updates: ArrayLike,
     dimension_numbers: ScatterDimensionNumbers,
     *,
     indices_are_sorted: bool = False,
@@ -509,9 +510,9 @@ def scatter_sub(
 
 
 def scatter_mul(
-    operand: Any,
+    operand: ArrayLike,
     scatter_indices: Any,
-    updates: Any,
+    updates: ArrayLike,
     dimension_numbers: ScatterDimensionNumbers,
     *,
     indices_are_sorted: bool = False,
@@ -524,9 +525,9 @@ def scatter_mul(
 
 
 def scatter_min(
-    operand: Any,
+    operand: ArrayLike,
     scatter_indices: Any,
-    updates: Any,
+    updates: ArrayLike,
     dimension_numbers: ScatterDimensionNumbers,
     *,
     indices_are_sorted: bool = False,
@@ -539,9 +540,9 @@ def scatter_min(
 
 
 def scatter_max(
-    operand: Any,
+    operand: ArrayLike,
     scatter_indices: Any,
-    updates: Any,
+    updates: ArrayLike,
     dimension_numbers: ScatterDimensionNumbers,
     *,
     indices_are_sorted: bool = False,

@@ -12,6 +12,7 @@ from weft.ir.types import ArrayType, get_aval
 from weft.lax.argument_docs import document
 from weft.lax.shape import canonical_axis
 from weft.primitives.movement import sort as _sort
+from weft.trace.annotations import ArrayLike
 from weft.trace.array import Array
 
 
@@ -57,7 +58,7 @@ def sort_key_val(keys: Any, values: Any, dimension: int = -1, is_stable: bool = 
     "lax.top_k(wnp.array([1, 5, 3]), 2) -> [Array([5, 3], dtype=int32), Array([1, 2], dtype=int32)]",
     k="how many.",
 )
-def top_k(operand: Any, k: int, *, axis: int = -1) -> list[Array]:
+def top_k(operand: ArrayLike, k: int, *, axis: int = -1) -> list[Array]:
     """Return the `k` largest elements along `axis` in descending order, and their indices; ties in order of
     appearance."""
     position = canonical_axis(axis, len(get_aval(operand).shape))  # type: ignore[attr-defined]
@@ -65,7 +66,7 @@ def top_k(operand: Any, k: int, *, axis: int = -1) -> list[Array]:
 
 
 def approx_max_k(
-    operand: Any,
+    operand: ArrayLike,
     k: int,
     reduction_dimension: int = -1,
     recall_target: float = 0.95,
@@ -93,7 +94,7 @@ def approx_max_k(
 
 
 def approx_min_k(
-    operand: Any,
+    operand: ArrayLike,
     k: int,
     reduction_dimension: int = -1,
     recall_target: float = 0.95,

@@ -12,12 +12,14 @@ from weft.primitives.elementwise import (
     special_gamma,
     trigonometric,
 )
+from weft.trace.annotations import ArrayLike
+from weft.trace.array import Array
 
 # ------------------------------------------------------------------------------------------- exponentials and roots
 
 
 @document("An array of the dtype of `x`.", "lax.pow(wnp.array([2.0, 3.0]), 2.0) -> Array([4., 9.], dtype=float32)")
-def pow(x: Any, y: Any) -> Any:
+def pow(x: ArrayLike, y: ArrayLike) -> Array:
     """Raise x to the power y, which has the dtype of x or is an integer."""
     return exponential.pow(*pair(x, y))
 
@@ -26,7 +28,7 @@ def pow(x: Any, y: Any) -> Any:
     "An array of the same floating or complex dtype.",
     "lax.exp(wnp.array([0.0, 1.0])).round(3) -> Array([1.   , 2.718], dtype=float32)",
 )
-def exp(x: Any, *, accuracy: Any = None) -> Any:
+def exp(x: ArrayLike, *, accuracy: Any = None) -> Array:
     """Compute e to the power of x element-wise."""
     return exponential.exp(x)
 
@@ -35,7 +37,7 @@ def exp(x: Any, *, accuracy: Any = None) -> Any:
     "An array of the same floating or complex dtype.",
     "lax.exp2(wnp.array([0.0, 3.0])).round(3) -> Array([1., 8.], dtype=float32)",
 )
-def exp2(x: Any, *, accuracy: Any = None) -> Any:
+def exp2(x: ArrayLike, *, accuracy: Any = None) -> Array:
     """Compute 2 to the power of x element-wise."""
     return exponential.exp2(x)
 
@@ -44,7 +46,7 @@ def exp2(x: Any, *, accuracy: Any = None) -> Any:
     "An array of the same floating or complex dtype.",
     "lax.expm1(wnp.array([0.0, 1.0])).round(3) -> Array([0.   , 1.718], dtype=float32)",
 )
-def expm1(x: Any, *, accuracy: Any = None) -> Any:
+def expm1(x: ArrayLike, *, accuracy: Any = None) -> Array:
     """Compute exp(x) - 1 element-wise, accurate near 0."""
     return exponential.expm1(x)
 
@@ -53,7 +55,7 @@ def expm1(x: Any, *, accuracy: Any = None) -> Any:
     "An array of the same floating or complex dtype.",
     "lax.log(wnp.array([1.0, 10.0])).round(3) -> Array([0.   , 2.303], dtype=float32)",
 )
-def log(x: Any, *, accuracy: Any = None) -> Any:
+def log(x: ArrayLike, *, accuracy: Any = None) -> Array:
     """Compute the element-wise natural logarithm; -inf at 0, NaN below."""
     return exponential.log(x)
 
@@ -62,7 +64,7 @@ def log(x: Any, *, accuracy: Any = None) -> Any:
     "An array of the same floating or complex dtype.",
     "lax.log1p(wnp.array([0.0, 1.0])).round(3) -> Array([0.   , 0.693], dtype=float32)",
 )
-def log1p(x: Any, *, accuracy: Any = None) -> Any:
+def log1p(x: ArrayLike, *, accuracy: Any = None) -> Array:
     """Compute log(1 + x) element-wise, accurate near 0."""
     return exponential.log1p(x)
 
@@ -71,7 +73,7 @@ def log1p(x: Any, *, accuracy: Any = None) -> Any:
     "An array of the same floating or complex dtype.",
     "lax.logistic(wnp.array([0.0, 2.0])).round(3) -> Array([0.5  , 0.881], dtype=float32)",
 )
-def logistic(x: Any, *, accuracy: Any = None) -> Any:
+def logistic(x: ArrayLike, *, accuracy: Any = None) -> Array:
     """Compute the logistic function 1 / (1 + exp(-x)) element-wise."""
     return exponential.logistic(x)
 
@@ -80,7 +82,7 @@ def logistic(x: Any, *, accuracy: Any = None) -> Any:
     "An array of the same floating or complex dtype.",
     "lax.sqrt(wnp.array([4.0, 9.0])) -> Array([2., 3.], dtype=float32)",
 )
-def sqrt(x: Any, *, accuracy: Any = None) -> Any:
+def sqrt(x: ArrayLike, *, accuracy: Any = None) -> Array:
     """Compute the element-wise square root; NaN below 0. The derivative at 0 is inf."""
     return exponential.sqrt(x)
 
@@ -89,7 +91,7 @@ def sqrt(x: Any, *, accuracy: Any = None) -> Any:
     "An array of the same floating dtype; inf at 0.",
     "lax.rsqrt(wnp.array([4.0, 0.25])) -> Array([0.5, 2. ], dtype=float32)",
 )
-def rsqrt(x: Any, *, accuracy: Any = None) -> Any:
+def rsqrt(x: ArrayLike, *, accuracy: Any = None) -> Array:
     """Compute 1 / sqrt(x) element-wise."""
     return exponential.rsqrt(x)
 
@@ -98,7 +100,7 @@ def rsqrt(x: Any, *, accuracy: Any = None) -> Any:
     "An array of the same floating dtype.",
     "lax.cbrt(wnp.array([8.0, -27.0])).round(3) -> Array([ 2., -3.], dtype=float32)",
 )
-def cbrt(x: Any, *, accuracy: Any = None) -> Any:
+def cbrt(x: ArrayLike, *, accuracy: Any = None) -> Array:
     """Compute the element-wise cube root; that of a negative number is negative."""
     return exponential.cbrt(x)
 
@@ -110,7 +112,7 @@ def cbrt(x: Any, *, accuracy: Any = None) -> Any:
     "An array of the same floating or complex dtype.",
     "lax.sin(wnp.array([0.0, 1.0])).round(3) -> Array([0.   , 0.841], dtype=float32)",
 )
-def sin(x: Any, *, accuracy: Any = None) -> Any:
+def sin(x: ArrayLike, *, accuracy: Any = None) -> Array:
     """Compute the element-wise sine of angles in radians."""
     return trigonometric.sin(x)
 
@@ -119,7 +121,7 @@ def sin(x: Any, *, accuracy: Any = None) -> Any:
     "An array of the same floating or complex dtype.",
     "lax.cos(wnp.array([0.0, 1.0])).round(3) -> Array([1.  , 0.54], dtype=float32)",
 )
-def cos(x: Any, *, accuracy: Any = None) -> Any:
+def cos(x: ArrayLike, *, accuracy: Any = None) -> Array:
     """Compute the element-wise cosine of angles in radians."""
     return trigonometric.cos(x)
 
@@ -128,7 +130,7 @@ def cos(x: Any, *, accuracy: Any = None) -> Any:
     "An array of the same floating or complex dtype.",
     "lax.tan(wnp.array([0.0, 1.0])).round(3) -> Array([0.   , 1.557], dtype=float32)",
 )
-def tan(x: Any, *, accuracy: Any = None) -> Any:
+def tan(x: ArrayLike, *, accuracy: Any = None) -> Array:
     """Compute the element-wise tangent of angles in radians."""
     return trigonometric.tan(x)
 
@@ -137,7 +139,7 @@ def tan(x: Any, *, accuracy: Any = None) -> Any:
     "An array of the same floating or complex dtype.",
     "lax.asin(wnp.array([0.0, 1.0])).round(3) -> Array([0.   , 1.571], dtype=float32)",
 )
-def asin(x: Any) -> Any:
+def asin(x: ArrayLike) -> Array:
     """Compute the element-wise inverse sine in radians; NaN outside of [-1, 1]."""
     return trigonometric.asin(x)
 
@@ -146,7 +148,7 @@ def asin(x: Any) -> Any:
     "An array of the same floating or complex dtype.",
     "lax.acos(wnp.array([0.0, 1.0])).round(3) -> Array([1.571, 0.   ], dtype=float32)",
 )
-def acos(x: Any) -> Any:
+def acos(x: ArrayLike) -> Array:
     """Compute the element-wise inverse cosine in radians; NaN outside of [-1, 1]."""
     return trigonometric.acos(x)
 
@@ -155,7 +157,7 @@ def acos(x: Any) -> Any:
     "An array of the same floating or complex dtype.",
     "lax.atan(wnp.array([0.0, 1.0])).round(3) -> Array([0.   , 0.785], dtype=float32)",
 )
-def atan(x: Any) -> Any:
+def atan(x: ArrayLike) -> Array:
     """Compute the element-wise inverse tangent in radians."""
     return trigonometric.atan(x)
 
@@ -164,7 +166,7 @@ def atan(x: Any) -> Any:
     "An array of the same floating or complex dtype.",
     "lax.sinh(wnp.array([0.0, 1.0])).round(3) -> Array([0.   , 1.175], dtype=float32)",
 )
-def sinh(x: Any) -> Any:
+def sinh(x: ArrayLike) -> Array:
     """Compute the element-wise hyperbolic sine."""
     return trigonometric.sinh(x)
 
@@ -173,7 +175,7 @@ def sinh(x: Any) -> Any:
     "An array of the same floating or complex dtype.",
     "lax.cosh(wnp.array([0.0, 1.0])).round(3) -> Array([1.   , 1.543], dtype=float32)",
 )
-def cosh(x: Any) -> Any:
+def cosh(x: ArrayLike) -> Array:
     """Compute the element-wise hyperbolic cosine."""
     return trigonometric.cosh(x)
 
@@ -182,7 +184,7 @@ def cosh(x: Any) -> Any:
     "An array of the same floating or complex dtype.",
     "lax.tanh(wnp.array([0.0, 1.0])).round(3) -> Array([0.   , 0.762], dtype=float32)",
 )
-def tanh(x: Any, *, accuracy: Any = None) -> Any:
+def tanh(x: ArrayLike, *, accuracy: Any = None) -> Array:
     """Compute the element-wise hyperbolic tangent."""
     return trigonometric.tanh(x)
 
@@ -191,7 +193,7 @@ def tanh(x: Any, *, accuracy: Any = None) -> Any:
     "An array of the same floating or complex dtype.",
     "lax.asinh(wnp.array([0.0, 1.0])).round(3) -> Array([0.   , 0.881], dtype=float32)",
 )
-def asinh(x: Any) -> Any:
+def asinh(x: ArrayLike) -> Array:
     """Compute the element-wise inverse hyperbolic sine."""
     return trigonometric.asinh(x)
 
@@ -200,7 +202,7 @@ def asinh(x: Any) -> Any:
     "An array of the same floating or complex dtype.",
     "lax.acosh(wnp.array([1.0, 2.0])).round(3) -> Array([0.   , 1.317], dtype=float32)",
 )
-def acosh(x: Any) -> Any:
+def acosh(x: ArrayLike) -> Array:
     """Compute the element-wise inverse hyperbolic cosine; NaN below 1."""
     return trigonometric.acosh(x)
 
@@ -209,7 +211,7 @@ def acosh(x: Any) -> Any:
     "An array of the same floating or complex dtype.",
     "lax.atanh(wnp.array([0.0, 0.5])).round(3) -> Array([0.   , 0.549], dtype=float32)",
 )
-def atanh(x: Any) -> Any:
+def atanh(x: ArrayLike) -> Array:
     """Compute the element-wise inverse hyperbolic tangent; infinite at 1 and -1, NaN beyond."""
     return trigonometric.atanh(x)
 
@@ -218,7 +220,7 @@ def atanh(x: Any) -> Any:
     "An array of the same floating dtype: angles from -pi to pi.",
     "lax.atan2(wnp.array([1.0]), wnp.array([-1.0])).round(3) -> Array([2.356], dtype=float32)",
 )
-def atan2(x: Any, y: Any) -> Any:
+def atan2(x: ArrayLike, y: ArrayLike) -> Array:
     """Compute the angle of the point with abscissa `y` and ordinate `x`, from -pi to pi."""
     return trigonometric.atan2(*pair(x, y))
 
@@ -230,7 +232,7 @@ def atan2(x: Any, y: Any) -> Any:
     "An array of the same floating dtype.",
     "lax.erf(wnp.array([0.0, 1.0])).round(3) -> Array([0.   , 0.843], dtype=float32)",
 )
-def erf(x: Any) -> Any:
+def erf(x: ArrayLike) -> Array:
     """Compute the element-wise error function: 2/sqrt(pi) times the integral of exp(-t*t) from 0 to x."""
     return special.erf(x)
 
@@ -239,7 +241,7 @@ def erf(x: Any) -> Any:
     "An array of the same floating dtype.",
     "lax.erfc(wnp.array([0.0, 1.0])).round(3) -> Array([1.   , 0.157], dtype=float32)",
 )
-def erfc(x: Any) -> Any:
+def erfc(x: ArrayLike) -> Array:
     """Compute 1 - erf(x) element-wise, accurate where that is small."""
     return special.erfc(x)
 
@@ -248,17 +250,17 @@ def erfc(x: Any) -> Any:
     "An array of the same floating dtype.",
     "lax.erf_inv(wnp.array([0.0, 0.5])).round(3) -> Array([0.   , 0.477], dtype=float32)",
 )
-def erf_inv(x: Any) -> Any:
+def erf_inv(x: ArrayLike) -> Any:
     """Compute the element-wise inverse of the error function."""
     return special.erf_inv(x)
 
 
-def bessel_i0e(x: Any) -> Any:
+def bessel_i0e(x: ArrayLike) -> Array:
     """Compute the modified Bessel function of order 0, times exp(-|x|)."""
     return special.bessel_i0e(x)
 
 
-def bessel_i1e(x: Any) -> Any:
+def bessel_i1e(x: ArrayLike) -> Array:
     """Compute the modified Bessel function of order 1, times exp(-|x|)."""
     return special.bessel_i1e(x)
 
@@ -267,7 +269,7 @@ def bessel_i1e(x: Any) -> Any:
     "An array of the same floating dtype.",
     "lax.lgamma(wnp.array([1.0, 5.0])).round(3) -> Array([0.   , 3.178], dtype=float32)",
 )
-def lgamma(x: Any) -> Any:
+def lgamma(x: ArrayLike) -> Array:
     """Compute the logarithm of the magnitude of the gamma function element-wise."""
     return special_gamma.lgamma(x)
 
@@ -276,27 +278,27 @@ def lgamma(x: Any) -> Any:
     "An array of the same floating dtype.",
     "lax.digamma(wnp.array([1.0, 5.0])).round(3) -> Array([-0.577,  1.506], dtype=float32)",
 )
-def digamma(x: Any) -> Any:
+def digamma(x: ArrayLike) -> Array:
     """Compute the derivative of `lgamma` element-wise."""
     return special_gamma.digamma(x)
 
 
-def polygamma(m: Any, x: Any) -> Any:
+def polygamma(m: ArrayLike, x: ArrayLike) -> Array:
     """Compute the m-th derivative of digamma."""
     return special_gamma.polygamma(*pair(m, x))
 
 
-def zeta(x: Any, q: Any) -> Any:
+def zeta(x: ArrayLike, q: ArrayLike) -> Array:
     """Compute the Hurwitz zeta function."""
     return special_gamma.zeta(*pair(x, q))
 
 
-def igamma(a: Any, x: Any) -> Any:
+def igamma(a: ArrayLike, x: ArrayLike) -> Array:
     """Compute the regularized lower incomplete gamma function."""
     return special_gamma.igamma(*pair(a, x))
 
 
-def igammac(a: Any, x: Any) -> Any:
+def igammac(a: ArrayLike, x: ArrayLike) -> Array:
     """Compute the regularized upper incomplete gamma function."""
     return special_gamma.igammac(*pair(a, x))
 
@@ -306,11 +308,11 @@ def igamma_grad_a(a: Any, x: Any) -> Any:
     return special_gamma.igamma_grad_a(*pair(a, x))
 
 
-def random_gamma_grad(a: Any, x: Any) -> Any:
+def random_gamma_grad(a: ArrayLike, x: ArrayLike) -> Array:
     """Compute the derivative with respect to `a` of a gamma variable of shape parameter `a` whose value is `x`."""
     return special_gamma.random_gamma_grad(*pair(a, x))
 
 
-def betainc(a: Any, b: Any, x: Any) -> Any:
+def betainc(a: ArrayLike, b: ArrayLike, x: ArrayLike) -> Array:
     """Compute the regularized incomplete beta function."""
     return special_gamma.regularized_incomplete_beta(*match_operands(a, b, x))

@@ -79,7 +79,7 @@ def reduce_window_shape_tuple(
 
 
 def padtype_to_pads(
-    in_shape: Sequence[int], window_shape: Sequence[int], window_strides: Sequence[int], padding: Any
+    in_shape: Sequence[int], window_shape: Sequence[int], window_strides: Sequence[int], padding: str
 ) -> list[tuple[int, int]]:
     """Compute the padding (low, high) of each dimension for 'VALID', 'SAME' or 'SAME_LOWER'.
 

@@ -14,6 +14,7 @@ from weft.api.jit import jit
 from weft.base.errors import ArgumentError
 from weft.nn.argument_docs import document
 from weft.numpy.util import canonicalize_axis, check_arraylike, ensure_array, promote_args_inexact
+from weft.trace.annotations import ArrayLike
 from weft.trace.array import Array
 
 
@@ -24,7 +25,7 @@ def inexact(name: str, x: Any) -> Array:
 
 
 @document("An array.", "nn.identity(wnp.array([1.0])) -> Array([1.], dtype=float32)", x="an array or a number.")
-def identity(x: Any) -> Array:
+def identity(x: ArrayLike) -> Array:
     """Return x unchanged, as an array."""
     check_arraylike("identity", x)
     return ensure_array(x)
@@ -151,7 +152,7 @@ def mish(x: Any) -> Array:
     "nn.gelu(wnp.array([-1.0, 2.0]), approximate=False).round(3) -> Array([-0.159,  1.954], dtype=float32)",
     approximate="whether to use the formula with tanh, which is faster; otherwise the error function.",
 )
-def gelu(x: Any, approximate: bool = True) -> Array:
+def gelu(x: ArrayLike, approximate: bool = True) -> Array:
     """Compute x times the normal distribution function at x; with `approximate` by a formula with tanh."""
     x = inexact("gelu", x)
     if not approximate:
@@ -199,7 +200,7 @@ def glu(x: Any, axis: int = -1) -> Array:
     "An array of the shape of `x`.",
     "nn.sigmoid(wnp.array([0.0, 2.0])).round(3) -> Array([0.5  , 0.881], dtype=float32)",
 )
-def sigmoid(x: Any) -> Array:
+def sigmoid(x: ArrayLike) -> Array:
     """Compute 1 / (1 + exp(-x)) element-wise."""
     return lax.logistic(x)
 

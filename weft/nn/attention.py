@@ -11,12 +11,13 @@ from weft.base import dtypes
 from weft.base.errors import ArgumentError
 from weft.nn.normalize import logsumexp, softmax
 from weft.numpy.util import check_arraylike, ensure_array
+from weft.trace.annotations import ArrayLike
 from weft.trace.array import Array
 
 
 def dot_product_attention(
     query: Any,
-    key: Any,
+    key: ArrayLike,
     value: Any,
     bias: Any = None,
     mask: Any = None,

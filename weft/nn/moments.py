@@ -9,14 +9,15 @@ import numpy as np
 
 from weft import lax, numpy as wnp, random
 from weft.base.errors import ArgumentError
+from weft.trace.annotations import ArrayLike
 from weft.trace.array import Array
 
 
 def moments(
-    x: Any,
+    x: ArrayLike,
     axis: int | Sequence[int],
     *,
-    where: Any = None,
+    where: ArrayLike | None = None,
     keepdims: bool = False,
     centered: bool = True,
     fast: bool = True,
@@ -56,7 +57,9 @@ def _square(x: Array) -> Array:
     return wnp.square(x)
 
 
-def normalize_by(x: Any, mean: Any, variance: Any, scale: Any = None, offset: Any = None, epsilon: Any = 1e-6) -> Array:
+def normalize_by(
+    x: Any, mean: Any, variance: Any, scale: ArrayLike | None = None, offset: Any = None, epsilon: Any = 1e-6
+) -> Array:
     """Compute (x - mean) · scale / √(variance + epsilon) + offset; all operands broadcast to x."""
     factor = lax.rsqrt(variance + wnp.asarray(epsilon, variance.dtype))
     if scale is not None:
@@ -65,7 +68,7 @@ def normalize_by(x: Any, mean: Any, variance: Any, scale: Any = None, offset: An
     return out if offset is None else out + offset
 
 
-def dropout(key: Any, rate: Any, x: Any, broadcast_dims: Sequence[int] = ()) -> Array:
+def dropout(key: ArrayLike, rate: ArrayLike, x: ArrayLike, broadcast_dims: Sequence[int] = ()) -> Array:
     """Zero each element with probability `rate`, else divide by 1 - rate; equal masks along `broadcast_dims`."""
     x = wnp.asarray(x)
     if isinstance(rate, (int, float)):

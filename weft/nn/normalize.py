@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from weft.numpy.util import (
     promote_args_inexact,
 )
 from weft.primitives.reduction.reduce_extrema import least
+from weft.trace.annotations import ArrayLike, DTypeLike
 from weft.trace.array import Array
 
 
@@ -30,7 +32,7 @@ from weft.trace.array import Array
     "nn.softmax(wnp.array([0.0, 1000.0])) -> Array([0., 1.], dtype=float32)",
     x="an array.",
 )
-def softmax(x: Any, axis: Any = -1, where: Any = None) -> Array:
+def softmax(x: ArrayLike, axis: int | Sequence[int] | None = -1, where: ArrayLike | None = None) -> Array:
     """Compute exp(x) / sum(exp(x)) along axes; elements where `where` is false are ignored and result in 0."""
     _, exponentials, total = _exponentials("softmax", x, axis, where)
     out = exponentials / total
@@ -63,7 +65,12 @@ def _exponentials(name: str, x: Any, axis: Any, where: Any) -> tuple[Array, Arra
 
 
 def logsumexp(
-    a: Any, axis: Any = None, b: Any = None, keepdims: bool = False, return_sign: bool = False, where: Any = None
+    a: ArrayLike,
+    axis: int | Sequence[int] | None = None,
+    b: ArrayLike | None = None,
+    keepdims: bool = False,
+    return_sign: bool = False,
+    where: ArrayLike | None = None,
 ) -> Any:
     """Compute log(sum(b * exp(a))) over axes without overflow; with `return_sign` also return the sign of the sum.
 
@@ -179,7 +186,7 @@ def standardize(
     return wnp.subtract(x, mean) * lax.rsqrt(wnp.add(variance, wnp.asarray(epsilon, x.dtype)))
 
 
-def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: int = -1) -> Array:
+def one_hot(x: ArrayLike, num_classes: int, *, dtype: DTypeLike | None = None, axis: int = -1) -> Array:
     """Create vectors along a new axis that are 1 at index x and 0 elsewhere; all 0 for an index out of range.
 
     Args:

@@ -7,15 +7,16 @@ from typing import Any
 
 from weft.nn.activations import sigmoid
 from weft.numpy import tanh
+from weft.trace.annotations import ArrayLike
 from weft.trace.array import Array
 
 
 def lstm_step(
     i: Any,
-    f: Any,
+    f: ArrayLike,
     g: Any,
     o: Any,
-    c: Any,
+    c: ArrayLike,
     gate: Callable[[Any], Any] = sigmoid,
     activation: Callable[[Any], Any] = tanh,
 ) -> tuple[Array, Array]:
@@ -24,6 +25,6 @@ def lstm_step(
     return gate(o) * activation(cell), cell
 
 
-def gru_step(z: Any, candidate: Any, h: Any) -> Array:
+def gru_step(z: ArrayLike, candidate: Any, h: ArrayLike) -> Array:
     """Compute h' = (1 - z) · candidate + z · h, where z is the value of the update gate."""
     return (1.0 - z) * candidate + z * h

@@ -13,6 +13,7 @@ from weft.base import dtypes
 from weft.base.dataclass import dataclass
 from weft.base.errors import ArgumentError
 from weft.numpy.util import check_arraylike, ensure_array
+from weft.trace.annotations import ArrayLike, DTypeLike
 from weft.trace.array import Array
 
 
@@ -44,7 +45,7 @@ def get_scaled_dot_general_config(mode: str, global_scale: Any = None) -> BlockS
 
 
 def scaled_matmul(
-    lhs: Any, rhs: Any, lhs_scales: Any, rhs_scales: Any, preferred_element_type: Any = np.float32
+    lhs: ArrayLike, rhs: ArrayLike, lhs_scales: Any, rhs_scales: Any, preferred_element_type: DTypeLike = np.float32
 ) -> Array:
     """Multiply lhs (B, M, K) by rhs (B, N, K), whose blocks along K have scales of shape (B, M or N, blocks)."""
     check_arraylike("scaled_matmul", lhs, rhs, lhs_scales, rhs_scales)
@@ -72,10 +73,10 @@ def _expand(x: Array, scales: Array) -> Array:
 
 
 def scaled_dot_general(
-    lhs: Any,
-    rhs: Any,
+    lhs: ArrayLike,
+    rhs: ArrayLike,
     dimension_numbers: Any,
-    preferred_element_type: Any = np.float32,
+    preferred_element_type: DTypeLike = np.float32,
     configs: Sequence[BlockScaleConfig] | None = None,
     implementation: str | None = None,
 ) -> Array:

@@ -33,6 +33,7 @@ from weft.numpy.util import (
     promote_dtypes,
     promote_dtypes_inexact,
 )
+from weft.trace.annotations import ArrayLike, DTypeLike
 from weft.trace.array import Array
 
 
@@ -40,7 +41,7 @@ def _part(a: Array, start: int, stop: int, axis: int) -> Array:
     return lax.slice_in_dim(a, start, stop, axis=axis)
 
 
-def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Array:
+def diff(a: ArrayLike, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Array:
     """Compute the differences of neighbouring elements along an axis, `n` times.
 
     Args:
@@ -89,7 +90,7 @@ def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
     return a
 
 
-def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Array:
+def ediff1d(ary: ArrayLike, to_end: Any = None, to_begin: Any = None) -> Array:
     """Compute the differences of neighbouring elements of the flattened array, with values put before and after."""
     check_arraylike("ediff1d", ary)
     check_arraylike_or_none("ediff1d", to_end, to_begin)
@@ -103,7 +104,7 @@ def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Array:
     return concatenate(parts) if len(parts) > 1 else out
 
 
-def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int | None = None) -> Any:
+def gradient(f: ArrayLike, *varargs: ArrayLike, axis: Any = None, edge_order: int | None = None) -> Any:
     """Approximate the derivative along axes by central differences, one-sided at the ends.
 
     Returns an array for one axis, or a list with one for each of several axes.
@@ -151,7 +152,7 @@ def _gradient_along(a: Array, step: Array, axis: int) -> Array:
     return concatenate([start, inner, end], axis)
 
 
-def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Array:
+def trapezoid(y: ArrayLike, x: ArrayLike | None = None, dx: Any = 1.0, axis: int = -1) -> Array:
     """Integrate along an axis by the trapezoidal rule, over positions `x` or with steps of `dx`."""
     check_arraylike("trapezoid", y)
     check_arraylike_or_none("trapezoid", x)
@@ -187,7 +188,9 @@ def _after(a: Array, axis: int) -> Array:
     return lax.slice_in_dim(a, min(1, a.shape[axis]), None, axis=axis)
 
 
-def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Array:
+def interp(
+    x: ArrayLike, xp: Any, fp: Any, left: ArrayLike | None = None, right: Any = None, period: Any = None
+) -> Array:
     """Interpolate linearly between given points; outside of them return `left` and `right`, by default the end values.
 
     'extrapolate' for `left` or `right` extends the line through the last two points.
@@ -248,7 +251,14 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
 # ---------------------------------------------------------------------------------------------- products along an axis
 
 
-def convolve(a: Any, v: Any, mode: str = "full", *, precision: Any = None, preferred_element_type: Any = None) -> Array:
+def convolve(
+    a: ArrayLike,
+    v: ArrayLike,
+    mode: str = "full",
+    *,
+    precision: Any = None,
+    preferred_element_type: DTypeLike | None = None,
+) -> Array:
     """Convolve two vectors; `mode` 'full', 'same' or 'valid' says how far they overlap.
 
     Args:
@@ -269,7 +279,12 @@ def convolve(a: Any, v: Any, mode: str = "full", *, precision: Any = None, prefe
 
 
 def correlate(
-    a: Any, v: Any, mode: str = "valid", *, precision: Any = None, preferred_element_type: Any = None
+    a: ArrayLike,
+    v: ArrayLike,
+    mode: str = "valid",
+    *,
+    precision: Any = None,
+    preferred_element_type: DTypeLike | None = None,
 ) -> Array:
     """Cross-correlate two vectors; `mode` 'valid', 'same' or 'full' says how far they overlap."""
     return _slide("correlate", a, v, mode, precision, preferred_element_type)
@@ -312,7 +327,9 @@ def _slide(name: str, a: Any, v: Any, mode: str, precision: Any, preferred: Any)
     return lax.rev(out, (0,)) if backward else out
 
 
-def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None) -> Array:
+def cross(
+    a: ArrayLike, b: ArrayLike, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None
+) -> Array:
     """Compute the cross product of vectors of 2 or 3 elements; of two vectors of 2, only its third element.
 
     Args:
@@ -400,7 +417,7 @@ def hanning(M: int) -> Array:
     return 0.5 - 0.5 * lax.cos(2 * math.pi * lax.iota(dtype, count) / (count - 1))
 
 
-def kaiser(M: int, beta: Any) -> Array:
+def kaiser(M: int, beta: ArrayLike) -> Array:
     """Create a window of `M` points from a Bessel function; larger `beta` makes it narrower."""
     count, dtype = _window(M)
     if count <= 1:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from weft import lax
 from weft.numpy.argument_docs import document
 from weft.numpy.creation import convert_dtype
@@ -14,6 +12,7 @@ from weft.numpy.util import (
     ensure_array,
     promote_dtypes_inexact,
 )
+from weft.trace.annotations import ArrayLike
 from weft.trace.array import Array
 
 
@@ -21,7 +20,7 @@ from weft.trace.array import Array
     "An array of the dtype of `x`.",
     "wnp.conjugate(wnp.array([1 + 2j, 3j])) -> Array([1.-2.j, 0.-3.j], dtype=complex64)",
 )
-def conjugate(x: Any, /) -> Array:
+def conjugate(x: ArrayLike, /) -> Array:
     """Compute the element-wise complex conjugate; real numbers are unchanged."""
     check_arraylike("conjugate", x)
     x = ensure_array(x)
@@ -36,7 +35,7 @@ conj = conjugate
     "wnp.real(wnp.array([1 + 2j, 3j])) -> Array([1., 0.], dtype=float32)",
     val="an array or a number.",
 )
-def real(val: Any, /) -> Array:
+def real(val: ArrayLike, /) -> Array:
     """Return the real part of each element."""
     check_arraylike("real", val)
     x = ensure_array(val)
@@ -48,7 +47,7 @@ def real(val: Any, /) -> Array:
     "wnp.imag(wnp.array([1 + 2j, 3j])) -> Array([2., 3.], dtype=float32)",
     val="an array or a number.",
 )
-def imag(val: Any, /) -> Array:
+def imag(val: ArrayLike, /) -> Array:
     """Return the imaginary part of each element; zeros for real numbers."""
     check_arraylike("imag", val)
     x = ensure_array(val)
@@ -61,7 +60,7 @@ def imag(val: Any, /) -> Array:
     z="an array or a number.",
     deg="whether the result is in degrees.",
 )
-def angle(z: Any, deg: bool = False) -> Array:
+def angle(z: ArrayLike, deg: bool = False) -> Array:
     """Compute the angle of each complex number, in radians or degrees."""
     check_arraylike("angle", z)
     (z,) = promote_dtypes_inexact(z)

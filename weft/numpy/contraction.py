@@ -37,6 +37,8 @@ from weft.primitives.families import fail
 from weft.primitives.movement.iota import iota
 from weft.primitives.movement.shape import broadcast_in_dim, move_axis, reshape, squeeze, transpose
 from weft.primitives.reduction.reduce import reduce_sum
+from weft.trace.annotations import ArrayLike, DTypeLike
+from weft.trace.array import Array
 
 opt_einsum = lazy("opt_einsum")
 
@@ -48,7 +50,7 @@ class Result(NamedTuple):
     weak: bool
 
 
-def _operands(name: str, preferred_element_type: Any, *args: Any) -> tuple[list[Any], Result]:
+def _operands(name: str, preferred_element_type: Any, *args: Any) -> tuple[list[Array], Result]:
     """Convert operands to arrays in their own dtypes; return them with the dtype and weakness of the result.
 
     A contraction accepts operands of different dtypes, so only weakly typed ones are converted here.
@@ -79,8 +81,13 @@ def _times(x: Any, y: Any) -> Any:
     a="an array or a number.",
 )
 def dot(
-    a: Any, b: Any, *, precision: PrecisionLike = None, preferred_element_type: Any = None, out_sharding: Any = None
-) -> Any:
+    a: ArrayLike,
+    b: Any,
+    *,
+    precision: PrecisionLike = None,
+    preferred_element_type: DTypeLike | None = None,
+    out_sharding: Any = None,
+) -> Array:
     """Multiply vectors or matrices; for higher ranks, sum over the last axis of `a` and the second-last of `b`."""
     if out_sharding is not None:
         options = {"precision": precision, "preferred_element_type": preferred_element_type}
@@ -114,8 +121,13 @@ def _check_inner(name: str, a: Any, b: Any, left: Sequence[int], right: Sequence
     a="an array or a number.",
 )
 def matmul(
-    a: Any, b: Any, *, precision: PrecisionLike = None, preferred_element_type: Any = None, out_sharding: Any = None
-) -> Any:
+    a: ArrayLike,
+    b: ArrayLike,
+    *,
+    precision: PrecisionLike = None,
+    preferred_element_type: DTypeLike | None = None,
+    out_sharding: Any = None,
+) -> Array:
     """Multiply matrices over the last two axes; leading axes broadcast.
 
     A vector counts as a row on the left, and as a column on the right."""
@@ -148,8 +160,14 @@ def vecmat(x1: Any, x2: Any, /) -> Any:
 
 
 def vecdot(
-    x1: Any, x2: Any, /, *, axis: int = -1, precision: PrecisionLike = None, preferred_element_type: Any = None
-) -> Any:
+    x1: ArrayLike,
+    x2: ArrayLike,
+    /,
+    *,
+    axis: int = -1,
+    precision: PrecisionLike = None,
+    preferred_element_type: DTypeLike | None = None,
+) -> Array:
     """Compute the dot products of conjugated vectors with vectors along an axis; the other axes broadcast."""
     (x1, x2), result = _operands("vecdot", preferred_element_type, x1, x2)
     _check_ranks("vecdot", x1, 1, x2, 1)
@@ -253,7 +271,9 @@ def _varying(mine: tuple[Any, ...], lead: tuple[Any, ...], theirs: tuple[Any, ..
     "wnp.vdot(wnp.array([1j, 2]), wnp.array([1j, 1])) -> Array(3.+0.j, dtype=complex64)",
     a="an array or a number.",
 )
-def vdot(a: Any, b: Any, *, precision: PrecisionLike = None, preferred_element_type: Any = None) -> Any:
+def vdot(
+    a: ArrayLike, b: ArrayLike, *, precision: PrecisionLike = None, preferred_element_type: DTypeLike | None = None
+) -> Array:
     """Compute the dot product of two arrays flattened to vectors, the first one conjugated."""
     (a, b), result = _operands("vdot", preferred_element_type, a, b)
     a, b = _flat(_conjugate(a)), _flat(b)
@@ -270,7 +290,9 @@ def _flat(x: Any) -> Any:
     "wnp.inner(wnp.array([[1, 2], [3, 4]]), wnp.array([1, 1])) -> Array([3, 7], dtype=int32)",
     a="an array or a number.",
 )
-def inner(a: Any, b: Any, *, precision: PrecisionLike = None, preferred_element_type: Any = None) -> Any:
+def inner(
+    a: ArrayLike, b: ArrayLike, *, precision: PrecisionLike = None, preferred_element_type: DTypeLike | None = None
+) -> Array:
     """Sum the products over the last axes of both operands."""
     (a, b), result = _operands("inner", preferred_element_type, a, b)
     contract: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
@@ -281,7 +303,7 @@ def inner(a: Any, b: Any, *, precision: PrecisionLike = None, preferred_element_
 
 
 @document("A matrix of shape `(a.size, b.size)`.", a="an array or a number.")
-def outer(a: Any, b: Any, out: None = None) -> Any:
+def outer(a: ArrayLike, b: ArrayLike, out: None = None) -> Array:
     """Multiply each element of `a` by each element of `b`.
 
     >>> import weft.numpy as wnp
@@ -305,14 +327,14 @@ def outer(a: Any, b: Any, out: None = None) -> Any:
     axes="the number of axes, or two lists of axes.",
 )
 def tensordot(
-    a: Any,
-    b: Any,
+    a: ArrayLike,
+    b: ArrayLike,
     axes: int | Sequence[int] | Sequence[Sequence[int]] = 2,
     *,
     precision: PrecisionLike = None,
-    preferred_element_type: Any = None,
+    preferred_element_type: DTypeLike | None = None,
     out_sharding: Any = None,
-) -> Any:
+) -> Array:
     """Sum over the last `axes` axes of `a` and the first of `b`, or over pairs of axes given as two lists."""
     if out_sharding is not None:
         options = {"precision": precision, "preferred_element_type": preferred_element_type}
@@ -341,7 +363,7 @@ def _canonical_axes(x: Any, axes: Any) -> tuple[int, ...]:
 
 
 @document("An array; each size is the product of the two.", a="an array or a number.")
-def kron(a: Any, b: Any) -> Any:
+def kron(a: ArrayLike, b: ArrayLike) -> Array:
     """Compute the Kronecker product: `b` scaled by each element of `a`, as blocks of a larger array.
 
     >>> import weft.numpy as wnp
@@ -370,10 +392,10 @@ def einsum(
     out: None = None,
     optimize: str | bool | list[tuple[int, ...]] = "auto",
     precision: PrecisionLike = None,
-    preferred_element_type: Any = None,
+    preferred_element_type: DTypeLike | None = None,
     _dot_general: Callable[..., Any] = dot_general,
     out_sharding: Any = None,
-) -> Any:
+) -> Array:
     """Sum products over labelled axes: `einsum('ij,jk->ik', x, y)` is the matrix product.
 
     A label that is not in the result is summed over, one that repeats in an operand takes the diagonal, `...` labels

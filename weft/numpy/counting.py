@@ -34,6 +34,7 @@ from weft.numpy.util import (
 from weft.primitives.movement.iota import iota
 from weft.primitives.movement.shape import broadcast_in_dim
 from weft.runtime.array import wrap
+from weft.trace.annotations import ArrayLike, DTypeLike
 from weft.trace.array import Array
 
 _KNOWN = "arange needs start, stop and step to be known when tracing, since they decide the size of the result."
@@ -41,7 +42,13 @@ _KNOWN_FIX = "static_argnums or static_argnames for that argument, or wnp.arange
 
 
 def arange(
-    start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *, device: Any = None, out_sharding: Any = None
+    start: Any,
+    stop: Any = None,
+    step: Any = None,
+    dtype: DTypeLike | None = None,
+    *,
+    device: Any = None,
+    out_sharding: Any = None,
 ) -> Array:
     """Create the numbers from `start` up to but without `stop`, `step` apart; with one argument, from 0 up to it.
 
@@ -113,7 +120,7 @@ def linspace(
     num: int = 50,
     endpoint: bool = True,
     retstep: bool = False,
-    dtype: Any = None,
+    dtype: DTypeLike | None = None,
     axis: int = 0,
     *,
     device: Any = None,
@@ -185,7 +192,7 @@ def logspace(
     num: int = 50,
     endpoint: bool = True,
     base: Any = 10.0,
-    dtype: Any = None,
+    dtype: DTypeLike | None = None,
     axis: int = 0,
 ) -> Array:
     """Create `num` numbers evenly spaced on a logarithmic scale, from `base ** start` to `base ** stop`.
@@ -211,7 +218,9 @@ def logspace(
     return _strong(out) if dtype is None else convert_dtype(out, canonical_dtype(dtype, "logspace"))
 
 
-def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None, axis: int = 0) -> Array:
+def geomspace(
+    start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: DTypeLike | None = None, axis: int = 0
+) -> Array:
     """Create `num` numbers in geometric progression from `start` to `stop`.
 
     Args:
@@ -246,7 +255,7 @@ def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype
     return out if dtype is None else convert_dtype(out, canonical_dtype(dtype, "geomspace"))
 
 
-def indices(dimensions: Sequence[Any], dtype: Any = None, sparse: bool = False) -> Any:
+def indices(dimensions: Sequence[Any], dtype: DTypeLike | None = None, sparse: bool = False) -> Any:
     """Create the coordinate along each axis of a grid: one array, or a tuple of broadcastable ones if `sparse`.
 
     Args:
@@ -273,13 +282,13 @@ def indices(dimensions: Sequence[Any], dtype: Any = None, sparse: bool = False) 
     return lax.concatenate(grids, 0) if grids else full_array((0,), 0, out_dtype)
 
 
-def fromfunction(function: Callable[..., Any], shape: Any, *, dtype: Any = float, **kwargs: Any) -> Any:
+def fromfunction(function: Callable[..., Any], shape: Any, *, dtype: DTypeLike = float, **kwargs: Any) -> Any:
     """Call `function` with the coordinates of a grid of `shape`, one array for each axis."""
     grid = [lax.convert_element_type(x, canonical_dtype(dtype, "fromfunction")) for x in indices(as_shape(shape))]
     return function(*grid, **kwargs)
 
 
-def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> list[Array]:
+def meshgrid(*xi: ArrayLike, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> list[Array]:
     """Create grids from the coordinates along each axis; with `indexing='xy'` the first two axes are swapped.
 
     Args:

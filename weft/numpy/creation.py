@@ -45,6 +45,7 @@ from weft.sharding import NamedSharding, PartitionSpec, Sharding
 from weft.sharding.current import current_mesh
 from weft.sharding.device import Device
 from weft.sharding.shardings import type_sharding
+from weft.trace.annotations import ArrayLike, DTypeLike, Shape
 from weft.trace.array import Array
 
 # ----------------------------------------------------------------------------------------------- from values
@@ -52,7 +53,7 @@ from weft.trace.array import Array
 
 def array(
     object: Any,
-    dtype: Any = None,
+    dtype: DTypeLike | None = None,
     copy: bool = True,
     order: str | None = "K",
     ndmin: int = 0,
@@ -95,7 +96,7 @@ def array(
 
 def asarray(
     a: Any,
-    dtype: Any = None,
+    dtype: DTypeLike | None = None,
     order: str | None = None,
     *,
     copy: bool | None = None,
@@ -134,7 +135,7 @@ def asarray(
     a="an array, or what `array` takes.",
     order='memory order, "K" or "C".',
 )
-def copy(a: Any, order: str | None = None) -> Array:
+def copy(a: ArrayLike, order: str | None = None) -> Array:
     """Copy an array."""
     check_arraylike("copy", a)
     return array(a, copy=True, order=order)
@@ -147,7 +148,7 @@ def copy(a: Any, order: str | None = None) -> Array:
     x="an array.",
     dtype="the dtype to convert to; floats are rounded towards zero when it is an integer type.",
 )
-def astype(x: Any, dtype: Any, /, *, copy: bool = False, device: Any = None) -> Array:
+def astype(x: ArrayLike, dtype: DTypeLike, /, *, copy: bool = False, device: Any = None) -> Array:
     """Convert `x` to another dtype. Complex numbers lose their imaginary part."""
     x = ensure_array(x) if is_arraylike(x) else _array(x, None, "astype")
     if dtype is None:
@@ -279,7 +280,7 @@ def _to_numpy(value: Any) -> Any:
     return np.asarray(value) if isinstance(value, Array) else value
 
 
-def frombuffer(buffer: Any, dtype: Any = float, count: int = -1, offset: int = 0) -> Array:
+def frombuffer(buffer: Any, dtype: DTypeLike = float, count: int = -1, offset: int = 0) -> Array:
     """Create an array from the bytes of an object with the buffer protocol, as a copy."""
     return asarray(np.frombuffer(buffer, dtype=dtypes.storage(dtypes.as_dtype(dtype)), count=count, offset=offset))
 
@@ -294,12 +295,12 @@ def fromiter(*args: Any, **kwargs: Any) -> Array:
     return asarray(np.fromiter(*args, **kwargs))
 
 
-def fromstring(string: str, dtype: Any = float, count: int = -1, *, sep: str) -> Array:
+def fromstring(string: str, dtype: DTypeLike = float, count: int = -1, *, sep: str) -> Array:
     """Parse an array from numbers in a text, separated by `sep`."""
     return asarray(np.fromstring(string, dtype=dtypes.storage(dtypes.as_dtype(dtype)), count=count, sep=sep))
 
 
-def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Array:
+def from_dlpack(x: ArrayLike, /, *, device: Any = None, copy: bool | None = None) -> Array:
     """Copy an array from another library by DLPack.
 
     The data is copied, since the other library may change it; `weft.dlpack.from_dlpack` shares it.
@@ -335,7 +336,7 @@ def full_array(shape: tuple[Any, ...], value: Any, dtype: Any, weak: bool = Fals
     "An array filled with 0.",
     dtype="the dtype of the result; by default the default float, float32 unless `enable_x64` is on.",
 )
-def zeros(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
+def zeros(shape: Shape, dtype: DTypeLike | None = None, *, device: Any = None, out_sharding: Any = None) -> Array:
     """Create an array of zeros.
 
     >>> import weft.numpy as wnp
@@ -354,7 +355,7 @@ def zeros(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: An
     "wnp.ones(3, dtype=wnp.int32) -> Array([1, 1, 1], dtype=int32)",
     dtype="the dtype of the result; by default the default float, float32 unless `enable_x64` is on.",
 )
-def ones(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
+def ones(shape: Shape, dtype: DTypeLike | None = None, *, device: Any = None, out_sharding: Any = None) -> Array:
     """Create an array of ones."""
     out = full_array(
         as_shape(shape, "ones"), 1, canonical_dtype(float if dtype is None else dtype, "ones"), device=device
@@ -367,7 +368,7 @@ def ones(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any
     "wnp.empty(2) -> Array([0., 0.], dtype=float32)",
     dtype="the dtype of the result; by default the default float, float32 unless `enable_x64` is on.",
 )
-def empty(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
+def empty(shape: Shape, dtype: DTypeLike | None = None, *, device: Any = None, out_sharding: Any = None) -> Array:
     """Create an array with unspecified values; they are zeros."""
     out = full_array(
         as_shape(shape, "empty"), 0, canonical_dtype(float if dtype is None else dtype, "empty"), device=device
@@ -380,7 +381,9 @@ def empty(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: An
     fill_value="a number, or an array that broadcasts to `shape`.",
     dtype="the dtype of the result; by default that of `fill_value`.",
 )
-def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
+def full(
+    shape: Shape, fill_value: Any, dtype: DTypeLike | None = None, *, device: Any = None, out_sharding: Any = None
+) -> Array:
     """Create an array with `fill_value` everywhere; an array is broadcast to the shape.
 
     >>> import weft.numpy as wnp
@@ -403,7 +406,9 @@ def _full(shape: tuple[Any, ...], value: Any, dtype: Any, name: str, device: Any
     return expand_to(convert_dtype(ensure_array(value), out_dtype), broadcast_shape(name, shape, np.shape(value)))
 
 
-def zeros_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
+def zeros_like(
+    a: ArrayLike, dtype: DTypeLike | None = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None
+) -> Array:
     """Create zeros with the shape and dtype of `a`.
 
     Args:
@@ -423,7 +428,9 @@ def zeros_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = No
     return _like("zeros_like", a, 0, dtype, shape, device, out_sharding)
 
 
-def ones_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
+def ones_like(
+    a: ArrayLike, dtype: DTypeLike | None = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None
+) -> Array:
     """Create ones with the shape and dtype of `a`.
 
     Args:
@@ -443,7 +450,7 @@ def ones_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = Non
     return _like("ones_like", a, 1, dtype, shape, device, out_sharding)
 
 
-def empty_like(prototype: Any, dtype: Any = None, shape: Any = None, *, device: Any = None) -> Array:
+def empty_like(prototype: Any, dtype: DTypeLike | None = None, shape: Any = None, *, device: Any = None) -> Array:
     """Create an array with the shape and dtype of `prototype` and unspecified values; they are zeros.
 
     Args:
@@ -463,7 +470,13 @@ def empty_like(prototype: Any, dtype: Any = None, shape: Any = None, *, device: 
 
 
 def full_like(
-    a: Any, fill_value: Any, dtype: Any = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None
+    a: ArrayLike,
+    fill_value: Any,
+    dtype: DTypeLike | None = None,
+    shape: Any = None,
+    *,
+    device: Any = None,
+    out_sharding: Any = None,
 ) -> Array:
     """Create an array with the shape and dtype of `a` and `fill_value` everywhere.
 

@@ -34,6 +34,7 @@ from weft.numpy.util import (
     promote_dtypes,
 )
 from weft.runtime.array import from_numpy
+from weft.trace.annotations import ArrayLike, DTypeLike, Shape
 from weft.trace.array import Array
 from weft.trace.tracer import Tracer
 
@@ -50,7 +51,7 @@ def _compare_indices(name: str, rows: Any, columns: Any, k: Any, compare: Callab
     return compare(lax.add(down, cast(k, dtype)) if not (isinstance(k, int) and k == 0) else down, across)
 
 
-def eye(N: int, M: int | None = None, k: Any = 0, dtype: Any = None, *, device: Any = None) -> Array:
+def eye(N: int, M: int | None = None, k: ArrayLike = 0, dtype: DTypeLike | None = None, *, device: Any = None) -> Array:
     """Create a matrix with ones on the `k`-th diagonal and zeros elsewhere.
 
     Args:
@@ -77,7 +78,7 @@ def eye(N: int, M: int | None = None, k: Any = 0, dtype: Any = None, *, device: 
 
 
 @document("A matrix.", n="the number of rows and columns.", dtype="the dtype; the default float if none is given.")
-def identity(n: int, dtype: Any = None) -> Array:
+def identity(n: int, dtype: DTypeLike | None = None) -> Array:
     """Create a square identity matrix.
 
     >>> import weft.numpy as wnp
@@ -88,7 +89,7 @@ def identity(n: int, dtype: Any = None) -> Array:
     return eye(n, dtype=dtype)
 
 
-def tri(N: int, M: int | None = None, k: Any = 0, dtype: Any = None) -> Array:
+def tri(N: int, M: int | None = None, k: ArrayLike = 0, dtype: DTypeLike | None = None) -> Array:
     """Create a matrix with ones on and below the `k`-th diagonal, zeros above."""
     out_dtype = canonical_dtype(np.float32 if dtype is None else dtype, "tri")
     offset = _known_offset(k)
@@ -99,7 +100,7 @@ def tri(N: int, M: int | None = None, k: Any = 0, dtype: Any = None) -> Array:
 
 
 @document("An array of the same shape.", m="an array with at least two axes.")
-def tril(m: Any, k: Any = 0) -> Array:
+def tril(m: ArrayLike, k: ArrayLike = 0) -> Array:
     """Zero the elements above the `k`-th diagonal of matrices.
 
     >>> import weft.numpy as wnp
@@ -112,7 +113,7 @@ def tril(m: Any, k: Any = 0) -> Array:
 
 
 @document("An array of the same shape.", m="an array with at least two axes.")
-def triu(m: Any, k: Any = 0) -> Array:
+def triu(m: ArrayLike, k: ArrayLike = 0) -> Array:
     """Zero the elements below the `k`-th diagonal of matrices.
 
     >>> import weft.numpy as wnp
@@ -139,7 +140,7 @@ def _matrices(name: str, m: Any) -> Array:
 
 
 @document("A matrix or a vector.", v="a vector or a matrix.")
-def diag(v: Any, k: int = 0) -> Array:
+def diag(v: ArrayLike, k: int = 0) -> Array:
     """Create a matrix with a vector on its `k`-th diagonal; for a matrix, return that diagonal.
 
     >>> import weft.numpy as wnp
@@ -160,12 +161,12 @@ def diag(v: Any, k: int = 0) -> Array:
     raise ArgumentError(f"diag takes arrays of rank 1 or 2, got shape {v.shape}.")
 
 
-def diagflat(v: Any, k: int = 0) -> Array:
+def diagflat(v: ArrayLike, k: int = 0) -> Array:
     """Create a matrix with the flattened elements of an array on its `k`-th diagonal."""
     return diag(ravel(v), k)
 
 
-def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
+def diagonal(a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
     """Return the diagonals of the matrices along two axes, as the last axis.
 
     Args:
@@ -197,7 +198,9 @@ def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
     return moved.at[(..., down, across)].get(mode="promise_in_bounds")
 
 
-def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: Any = None) -> Array:
+def trace(
+    a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: DTypeLike | None = None, out: Any = None
+) -> Array:
     """Sum a diagonal of the matrices along two axes.
 
     Args:
@@ -316,7 +319,7 @@ def ix_(*args: Any) -> tuple[Array, ...]:
     indices="integers.",
     shape="the sizes of the axes.",
 )
-def unravel_index(indices: Any, shape: Any) -> tuple[Array, ...]:
+def unravel_index(indices: ArrayLike, shape: Shape) -> tuple[Array, ...]:
     """Convert indices of the flattened array to indices along each axis of `shape`; those outside are clipped."""
     flat, sizes = asarray(indices), _sizes(shape)
     if dtype_kind(flat) not in "iu":
@@ -365,7 +368,7 @@ def _flat_dtype(parts: Sequence[Any], sizes: Sequence[int], dtype: Any) -> Any:
 
 
 def ravel_multi_index(
-    multi_index: Any, dims: Any, mode: Any = "raise", order: str = "C", *, dtype: Any = None
+    multi_index: Any, dims: Any, mode: str = "raise", order: str = "C", *, dtype: DTypeLike | None = None
 ) -> Array:
     """Convert indices along each axis to indices of the flattened array.
 
@@ -405,7 +408,7 @@ def ravel_multi_index(
     return ensure_array(out)
 
 
-def vander(x: Any, N: int | None = None, increasing: bool = False) -> Array:
+def vander(x: ArrayLike, N: int | None = None, increasing: bool = False) -> Array:
     """Create the matrix whose columns are powers of a vector, descending unless `increasing`."""
     check_arraylike("vander", x)
     x = ensure_array(x)

@@ -38,6 +38,7 @@ from weft.numpy.util import (
 )
 from weft.primitives.control.check import check_divisor
 from weft.primitives.elementwise import arithmetic
+from weft.trace.annotations import ArrayLike
 from weft.trace.array import Array
 
 # ------------------------------------------------------------------------------------------------- arithmetic
@@ -82,14 +83,14 @@ def negative(x: Any, /) -> Array:
 
 
 @document("An array with the values of `x`.", "wnp.positive(wnp.array([1, -2])) -> Array([ 1, -2], dtype=int32)")
-def positive(x: Any, /) -> Array:
+def positive(x: ArrayLike, /) -> Array:
     """Return the elements unchanged."""
     check_arraylike("positive", x)
     return ensure_array(x)
 
 
 @document("The broadcast quotient as floats. Division by zero is inf or NaN.")
-def true_divide(x1: Any, x2: Any, /) -> Array:
+def true_divide(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Divide element-wise, in floating point.
 
     >>> import weft.numpy as wnp
@@ -105,7 +106,7 @@ def true_divide(x1: Any, x2: Any, /) -> Array:
     "The broadcast quotient as floats; integers are converted first. Division by zero is inf or NaN.",
     "wnp.divide(wnp.array([1, 2]), 4) -> Array([0.25, 0.5 ], dtype=float32)",
 )
-def divide(x1: Any, x2: Any, /) -> Array:
+def divide(x1: ArrayLike, x2: Any, /) -> Array:
     """Divide element-wise, in floating point."""
     return arithmetic.div(*promote_args_inexact("divide", x1, x2))
 
@@ -114,7 +115,7 @@ def divide(x1: Any, x2: Any, /) -> Array:
     "An array of floats; integers are converted first.",
     "wnp.reciprocal(wnp.array([2.0, 4.0])) -> Array([0.5 , 0.25], dtype=float32)",
 )
-def reciprocal(x: Any, /) -> Array:
+def reciprocal(x: ArrayLike, /) -> Array:
     """Compute one over each element."""
     (x,) = promote_args_inexact("reciprocal", x)
     return lax.div(scalar_like(x, 1), x)
@@ -125,7 +126,7 @@ def reciprocal(x: Any, /) -> Array:
     "`IntegerDivisionError` where checks are on.",
     "wnp.floor_divide(wnp.array([7, -7]), 2) -> Array([ 3, -4], dtype=int32)",
 )
-def floor_divide(x1: Any, x2: Any, /) -> Array:
+def floor_divide(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Divide element-wise and round down."""
     x1, x2 = promote_args_numeric("floor_divide", x1, x2)
     kind = dtype_kind(x1)
@@ -144,7 +145,7 @@ def floor_divide(x1: Any, x2: Any, /) -> Array:
     "The broadcast remainder, in the promoted dtype. Its derivative is 1 in `x1` and `-floor(x1 / x2)` in `x2`.",
     "wnp.remainder(wnp.array([7, -7]), 3) -> Array([1, 2], dtype=int32)",
 )
-def remainder(x1: Any, x2: Any, /) -> Array:
+def remainder(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Compute the remainder of `floor_divide`; it has the sign of the divisor."""
     x1, x2 = promote_args_numeric("remainder", x1, x2)
     x2 = _divisor(x2)
@@ -171,7 +172,7 @@ mod = remainder
 @document(
     "The broadcast remainder, in the promoted dtype.", "wnp.fmod(wnp.array([7, -7]), 3) -> Array([ 1, -1], dtype=int32)"
 )
-def fmod(x1: Any, x2: Any, /) -> Array:
+def fmod(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Compute the remainder of the quotient rounded towards zero; it has the sign of the dividend."""
     x1, x2 = promote_args_numeric("fmod", x1, x2)
     return arithmetic.rem(x1, _divisor(x2))
@@ -186,7 +187,7 @@ def _divisor(x: Any) -> Any:
 
 
 @document("A pair of arrays, the quotient and the remainder.")
-def divmod(x1: Any, x2: Any, /) -> tuple[Array, Array]:
+def divmod(x1: ArrayLike, x2: ArrayLike, /) -> tuple[Array, Array]:
     """Compute `floor_divide` and `remainder` together.
 
     >>> import weft.numpy as wnp
@@ -212,7 +213,7 @@ def _float_divmod(x1: Any, x2: Any) -> tuple[Array, Array]:
     return choose(lax.eq(x2, zero), exact, quotient), _with_sign_of_divisor(rest, x2)
 
 
-def modf(x: Any, /, out: Any = None) -> tuple[Array, Array]:
+def modf(x: ArrayLike, /, out: Any = None) -> tuple[Array, Array]:
     """Split each element into its fractional and its integer part."""
     check_no_out("modf", out)
     (x,) = promote_args_inexact("modf", x)
@@ -221,12 +222,12 @@ def modf(x: Any, /, out: Any = None) -> tuple[Array, Array]:
 
 
 @document("An array of the dtype of `x`.", "wnp.square(wnp.array([-2, 3])) -> Array([4, 9], dtype=int32)")
-def square(x: Any, /) -> Array:
+def square(x: ArrayLike, /) -> Array:
     """Square each element."""
     return lax.square(*promote_args_numeric("square", x))
 
 
-def absolute(x: Any, /) -> Array:
+def absolute(x: ArrayLike, /) -> Array:
     """Compute the element-wise absolute value; for complex numbers, the magnitude.
 
     Args:
@@ -250,7 +251,7 @@ def absolute(x: Any, /) -> Array:
 @document(
     "An array of floats; complex numbers raise.", "wnp.fabs(wnp.array([-1, 2])) -> Array([1., 2.], dtype=float32)"
 )
-def fabs(x: Any, /) -> Array:
+def fabs(x: ArrayLike, /) -> Array:
     """Compute the element-wise absolute value, in floating point."""
     (x,) = promote_args_inexact("fabs", x)
     return lax.abs(x)
@@ -260,13 +261,13 @@ def fabs(x: Any, /) -> Array:
     "An array of the dtype of `x`; NaN stays NaN. For real numbers its derivative is 0.",
     "wnp.sign(wnp.array([-2.5, 0.0, 7.0])) -> Array([-1.,  0.,  1.], dtype=float32)",
 )
-def sign(x: Any, /) -> Array:
+def sign(x: ArrayLike, /) -> Array:
     """Compute the element-wise sign: -1, 0 or 1, or x / abs(x) for complex numbers."""
     return lax.sign(*promote_args("sign", x))
 
 
 @document("An array of floats.", "wnp.copysign(wnp.array([1.0, 2.0]), -0.0) -> Array([-1., -2.], dtype=float32)")
-def copysign(x1: Any, x2: Any, /) -> Array:
+def copysign(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Give the magnitude of `x1` the sign of `x2`."""
     x1, x2 = broadcast_full("copysign", x1, x2)
     if dtype_kind(x1) == "c":
@@ -279,7 +280,7 @@ def copysign(x1: Any, x2: Any, /) -> Array:
 @document(
     "An array of booleans.", "wnp.signbit(wnp.array([-0.0, 0.0, -1.0])) -> Array([ True, False,  True], dtype=bool)"
 )
-def signbit(x: Any, /) -> Array:
+def signbit(x: ArrayLike, /) -> Array:
     """Test element-wise for a set sign bit: true for negative numbers and for -0.0."""
     (x,) = promote_args("signbit", x)
     kind = dtype_kind(x)
@@ -305,7 +306,7 @@ SAME_WIDTH: dict[int, np.dtype[Any]] = {
 }
 
 
-def heaviside(x1: Any, x2: Any, /) -> Array:
+def heaviside(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Compute the step function: 0 where `x1` is negative, 1 where it is positive, and `x2` where it is zero."""
     x1, x2 = broadcast_full("heaviside", x1, x2)
     zero = scalar_like(x1, 0)
@@ -324,7 +325,7 @@ def broadcast_full(name: str, *args: Any) -> list[Any]:
 # ----------------------------------------------------------------------------------------------------- powers
 
 
-def power(x1: Any, x2: Any, /) -> Array:
+def power(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Raise `x1` to the power of `x2`; a known integer exponent is multiplied out, for the right derivative at 0.
 
     Args:
@@ -396,7 +397,7 @@ def _integer_power(base: Any, exponent: Any) -> Array:
     return result
 
 
-def float_power(x: Any, y: Any, /) -> Array:
+def float_power(x: ArrayLike, y: ArrayLike, /) -> Array:
     """Raise `x` to the power of `y` in floating point."""
     return lax.pow(*promote_args_inexact("float_power", x, y))
 
@@ -405,7 +406,7 @@ def float_power(x: Any, y: Any, /) -> Array:
     "An array of floats. It is differentiable everywhere, at the origin too.",
     "wnp.hypot(3.0, 4.0) -> Array(5., dtype=float32, weak_type=True)",
 )
-def hypot(x1: Any, x2: Any, /) -> Array:
+def hypot(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Compute the length of the hypotenuse, sqrt(x1**2 + x2**2), without overflow on the way."""
     x1, x2 = broadcast_full("hypot", x1, x2)
     if dtype_kind(x1) == "c":
@@ -490,7 +491,7 @@ for _function, _power in ((_log_add_exp, lax.exp), (_log_add_exp2, lax.exp2)):
     "An array of the promoted integer dtype, without sign.",
     "wnp.gcd(wnp.array([12, 18]), 8) -> Array([4, 2], dtype=int32)",
 )
-def gcd(x1: Any, x2: Any) -> Array:
+def gcd(x1: ArrayLike, x2: ArrayLike) -> Array:
     """Compute the element-wise greatest common divisor."""
     x1, x2 = _integers("gcd", x1, x2)
 
@@ -512,7 +513,7 @@ def gcd(x1: Any, x2: Any) -> Array:
     "An array of the promoted integer dtype, without sign.",
     "wnp.lcm(wnp.array([4, 6]), 10) -> Array([20, 30], dtype=int32)",
 )
-def lcm(x1: Any, x2: Any) -> Array:
+def lcm(x1: ArrayLike, x2: ArrayLike) -> Array:
     """Compute the element-wise least common multiple."""
     x1, x2 = _integers("lcm", x1, x2)
     x1, x2 = absolute(x1), absolute(x2)
@@ -529,7 +530,7 @@ def _integers(name: str, *args: Any) -> list[Any]:
     return arrays
 
 
-def i0(x: Any) -> Array:
+def i0(x: ArrayLike) -> Array:
     """Compute the modified Bessel function of the first kind, of order 0."""
     (x,) = promote_args_inexact("i0", x)
     if dtype_kind(x) == "c":
@@ -544,7 +545,7 @@ def _i0(x: Array) -> Array:
     return lax.mul(lax.mul(lax.bessel_i0e(x), root), root)
 
 
-def unwrap(p: Any, discont: Any = None, axis: int = -1, period: Any = 2 * math.pi) -> Array:
+def unwrap(p: ArrayLike, discont: Any = None, axis: int = -1, period: Any = 2 * math.pi) -> Array:
     """Add multiples of the period to angles along an axis, so that neighbours differ by at most half of it."""
     check_arraylike("unwrap", p)
     p = ensure_array(p)

@@ -15,6 +15,7 @@ from weft.numpy.util import (
     promote_args,
 )
 from weft.primitives.elementwise import arithmetic
+from weft.trace.annotations import ArrayLike
 from weft.trace.array import Array
 
 
@@ -40,7 +41,7 @@ def minimum(x: Any, y: Any, /) -> Array:
     "The broadcast maximum in the promoted dtype; NaN only where both are NaN.",
     "wnp.fmax(wnp.array([1.0, wnp.nan]), 0.0) -> Array([1., 0.], dtype=float32)",
 )
-def fmax(x1: Any, x2: Any) -> Array:
+def fmax(x1: ArrayLike, x2: ArrayLike) -> Array:
     """Compute the element-wise maximum; a number is preferred to NaN."""
     x1, x2 = promote_and_broadcast("fmax", x1, x2)
     return choose(lax.bitwise_or(_exceeds(x1, x2), lax.ne(x2, x2)), x1, x2)
@@ -50,7 +51,7 @@ def fmax(x1: Any, x2: Any) -> Array:
     "The broadcast minimum in the promoted dtype; NaN only where both are NaN.",
     "wnp.fmin(wnp.array([1.0, wnp.nan]), 0.0) -> Array([0., 0.], dtype=float32)",
 )
-def fmin(x1: Any, x2: Any) -> Array:
+def fmin(x1: ArrayLike, x2: ArrayLike) -> Array:
     """Compute the element-wise minimum; a number is preferred to NaN."""
     x1, x2 = promote_and_broadcast("fmin", x1, x2)
     return choose(lax.bitwise_or(_exceeds(x2, x1), lax.ne(x2, x2)), x1, x2)
@@ -71,7 +72,7 @@ def promote_and_broadcast(name: str, *args: Any) -> list[Any]:
     return [x if x.shape == shape else lax.broadcast(x, shape) for x in promoted]
 
 
-def clip(arr: Any = None, /, min: Any = None, max: Any = None) -> Array:
+def clip(arr: ArrayLike | None = None, /, min: ArrayLike | None = None, max: ArrayLike | None = None) -> Array:
     """Limit each element to between `min` and `max`, either of which may be left out.
 
     Args:

@@ -28,6 +28,7 @@ from weft.numpy.util import (
     get_shape,
     promote_dtypes_inexact,
 )
+from weft.trace.annotations import ArrayLike, DTypeLike
 from weft.trace.array import Array
 
 # The factor of each normalization is the number of elements to this power, for transforms and for inverses.
@@ -101,7 +102,7 @@ def _along(name: str, kind: FftType, a: Any, n: int | None, axis: int, norm: str
     a="an array of real or complex numbers.",
     axis="the axis.",
 )
-def fft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
+def fft(a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
     """Compute the Fourier transform along an axis, cropped or padded with zeros to size `n`.
 
     >>> import weft.numpy as wnp
@@ -117,7 +118,7 @@ def fft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -
     a="an array of real or complex numbers.",
     axis="the axis.",
 )
-def ifft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
+def ifft(a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
     """Compute the inverse Fourier transform along an axis.
 
     >>> import weft.numpy as wnp
@@ -129,7 +130,7 @@ def ifft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) 
 
 
 @document("Complex numbers, `n // 2 + 1` of them along the axis.", a="an array of real numbers.", axis="the axis.")
-def rfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
+def rfft(a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
     """Compute the transform of a real signal: the half of the spectrum that determines the rest.
 
     >>> import weft.numpy as wnp
@@ -140,7 +141,7 @@ def rfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) 
     return _along("rfft", FftType.RFFT, a, n, axis, norm)
 
 
-def irfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
+def irfft(a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
     """Compute the real signal of size `n` (by default even) from its half spectrum.
 
     Args:
@@ -168,19 +169,19 @@ def _swap_norm(norm: str | None) -> str:
     return _SWAPPED.get(norm, norm)  # type: ignore[return-value]
 
 
-def hfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
+def hfft(a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
     """Compute the real spectrum of a signal from one half of it, the other being its mirrored conjugate."""
     (x,) = ensure_arrays("hfft", a)
     return _along("irfft", FftType.IRFFT, conjugate(x), n, axis, _swap_norm(norm))
 
 
-def ihfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
+def ihfft(a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
     """Compute half of the signal from its real spectrum: the inverse of `hfft`."""
     return conjugate(_along("rfft", FftType.RFFT, a, n, axis, _swap_norm(norm)))
 
 
 @document("Complex numbers.", a="an array of real or complex numbers.")
-def fftn(a: Any, s: Any = None, axes: Sequence[int] | None = None, norm: str | None = None) -> Array:
+def fftn(a: ArrayLike, s: Any = None, axes: Sequence[int] | None = None, norm: str | None = None) -> Array:
     """Compute the transform over several axes, all by default, cropped or padded to the sizes `s`.
 
     >>> import weft.numpy as wnp
@@ -193,7 +194,7 @@ def fftn(a: Any, s: Any = None, axes: Sequence[int] | None = None, norm: str | N
 
 
 @document("Complex numbers.", a="an array of real or complex numbers.")
-def ifftn(a: Any, s: Any = None, axes: Sequence[int] | None = None, norm: str | None = None) -> Array:
+def ifftn(a: ArrayLike, s: Any = None, axes: Sequence[int] | None = None, norm: str | None = None) -> Array:
     """Compute the inverse transform over several axes.
 
     >>> import weft.numpy as wnp
@@ -206,7 +207,7 @@ def ifftn(a: Any, s: Any = None, axes: Sequence[int] | None = None, norm: str | 
 
 
 @document("Complex numbers; the last transformed axis has half of its spectrum.", a="an array of real numbers.")
-def rfftn(a: Any, s: Any = None, axes: Sequence[int] | None = None, norm: str | None = None) -> Array:
+def rfftn(a: ArrayLike, s: Any = None, axes: Sequence[int] | None = None, norm: str | None = None) -> Array:
     """Compute the transform of real numbers over several axes; the last of them keeps half of its spectrum.
 
     >>> import weft.numpy as wnp
@@ -218,7 +219,7 @@ def rfftn(a: Any, s: Any = None, axes: Sequence[int] | None = None, norm: str | 
 
 
 @document("Real numbers.", a="an array of real or complex numbers.")
-def irfftn(a: Any, s: Any = None, axes: Sequence[int] | None = None, norm: str | None = None) -> Array:
+def irfftn(a: ArrayLike, s: Any = None, axes: Sequence[int] | None = None, norm: str | None = None) -> Array:
     """Compute the inverse of `rfftn`; `s` are the sizes of the result.
 
     >>> import weft.numpy as wnp
@@ -236,7 +237,7 @@ def _plane(name: str, kind: FftType, a: Any, s: Any, axes: Any, norm: str | None
 
 
 @document("Complex numbers.", a="an array of real or complex numbers.", axes="the two axes.")
-def fft2(a: Any, s: Any = None, axes: Sequence[int] = (-2, -1), norm: str | None = None) -> Array:
+def fft2(a: ArrayLike, s: Any = None, axes: Sequence[int] = (-2, -1), norm: str | None = None) -> Array:
     """Compute the transform over two axes.
 
     >>> import weft.numpy as wnp
@@ -249,7 +250,7 @@ def fft2(a: Any, s: Any = None, axes: Sequence[int] = (-2, -1), norm: str | None
 
 
 @document("Complex numbers.", a="an array of real or complex numbers.", axes="the two axes.")
-def ifft2(a: Any, s: Any = None, axes: Sequence[int] = (-2, -1), norm: str | None = None) -> Array:
+def ifft2(a: ArrayLike, s: Any = None, axes: Sequence[int] = (-2, -1), norm: str | None = None) -> Array:
     """Compute the inverse transform over two axes.
 
     >>> import weft.numpy as wnp
@@ -266,7 +267,7 @@ def ifft2(a: Any, s: Any = None, axes: Sequence[int] = (-2, -1), norm: str | Non
     a="an array of real or complex numbers.",
     axes="the two axes.",
 )
-def rfft2(a: Any, s: Any = None, axes: Sequence[int] = (-2, -1), norm: str | None = None) -> Array:
+def rfft2(a: ArrayLike, s: Any = None, axes: Sequence[int] = (-2, -1), norm: str | None = None) -> Array:
     """Compute the transform of real numbers over two axes.
 
     >>> import weft.numpy as wnp
@@ -278,7 +279,7 @@ def rfft2(a: Any, s: Any = None, axes: Sequence[int] = (-2, -1), norm: str | Non
 
 
 @document("Real numbers.", a="an array of real or complex numbers.", axes="the two axes.")
-def irfft2(a: Any, s: Any = None, axes: Sequence[int] = (-2, -1), norm: str | None = None) -> Array:
+def irfft2(a: ArrayLike, s: Any = None, axes: Sequence[int] = (-2, -1), norm: str | None = None) -> Array:
     """Compute the inverse of `rfft2`.
 
     >>> import weft.numpy as wnp
@@ -304,13 +305,13 @@ def _count(name: str, n: Any) -> int:
         raise ArgumentError(f"The n argument of {name} only takes an int. Got n = {n!r}.") from None
 
 
-def fftfreq(n: int, d: Any = 1.0, *, dtype: Any = None, device: Any = None) -> Array:
+def fftfreq(n: int, d: Any = 1.0, *, dtype: DTypeLike | None = None, device: Any = None) -> Array:
     """Compute the frequencies of the elements of a transform of size `n`, for samples spaced by `d`."""
     n = _count("fftfreq", n)
     return put_array(_frequencies("fftfreq", n, d, dtype, (np.arange(n) + n // 2) % max(n, 1) - n // 2), device)
 
 
-def rfftfreq(n: int, d: Any = 1.0, *, dtype: Any = None, device: Any = None) -> Array:
+def rfftfreq(n: int, d: Any = 1.0, *, dtype: DTypeLike | None = None, device: Any = None) -> Array:
     """Compute the frequencies of the elements of the half spectrum of a signal of size `n`."""
     n = _count("rfftfreq", n)
     return put_array(_frequencies("rfftfreq", n, d, dtype, np.arange(n // 2 + 1)), device)
@@ -330,7 +331,7 @@ def _shift(name: str, x: Any, axes: Any, forward: bool) -> Array:
 
 
 @document("An array of the same shape.", x="an array.", axes="the axes; all by default.")
-def fftshift(x: Any, axes: int | Sequence[int] | None = None) -> Array:
+def fftshift(x: ArrayLike, axes: int | Sequence[int] | None = None) -> Array:
     """Shift frequency zero, which is the first element, to the middle.
 
     >>> import weft.numpy as wnp
@@ -342,7 +343,7 @@ def fftshift(x: Any, axes: int | Sequence[int] | None = None) -> Array:
 
 
 @document("An array of the same shape.", x="an array.", axes="the axes; all by default.")
-def ifftshift(x: Any, axes: int | Sequence[int] | None = None) -> Array:
+def ifftshift(x: ArrayLike, axes: int | Sequence[int] | None = None) -> Array:
     """Undo `fftshift`.
 
     >>> import weft.numpy as wnp

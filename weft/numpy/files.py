@@ -14,10 +14,11 @@ import numpy as np
 from weft.base import dtypes
 from weft.base.errors import FileFormatError
 from weft.numpy.creation import asarray
+from weft.trace.annotations import ArrayLike
 from weft.trace.array import Array
 
 
-def load(file: Any, *args: Any, **kwargs: Any) -> Any:
+def load(file: Any, *args: Any, **kwargs: Any) -> Array:
     """Read what `save` or `savez` wrote: an array, or NumPy's archive of several.
 
     Args:
@@ -49,7 +50,7 @@ def load(file: Any, *args: Any, **kwargs: Any) -> Any:
     return asarray(array)
 
 
-def save(file: Any, arr: Any, allow_pickle: bool = True) -> None:
+def save(file: Any, arr: ArrayLike, allow_pickle: bool = True) -> None:
     """Write an array to a file in NumPy's format."""
     np.save(file, np.asarray(arr), allow_pickle=allow_pickle)
 

@@ -25,6 +25,7 @@ from weft.numpy.util import (
     scalar_like,
     strong,
 )
+from weft.trace.annotations import ArrayLike
 from weft.trace.array import Array
 
 
@@ -34,12 +35,12 @@ from weft.trace.array import Array
     x="floats to start from.",
     y="floats to go towards.",
 )
-def nextafter(x: Any, y: Any, /) -> Array:
+def nextafter(x: ArrayLike, y: ArrayLike, /) -> Array:
     """Return the next representable number after `x` in the direction of `y`."""
     return lax.nextafter(*(ensure_array(v) for v in broadcast_full("nextafter", x, y)))
 
 
-def spacing(x: Any, /) -> Array:
+def spacing(x: ArrayLike, /) -> Array:
     """Compute the distance from each element to the next representable number away from zero, with the element's sign.
 
     In float16 it is the distance to the next larger number, and positive, as in NumPy.
@@ -52,7 +53,7 @@ def spacing(x: Any, /) -> Array:
     return lax.sub(lax.nextafter(x, limit if x.dtype == np.float16 else copysign(limit, x)), x)
 
 
-def ldexp(x1: Any, x2: Any, /) -> Array:
+def ldexp(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Compute `x1` times 2 to the power of the integer `x2`."""
     check_arraylike("ldexp", x1, x2)
     if dtype_kind(x1) == "c" or dtype_kind(x2) not in "biu":
@@ -80,7 +81,7 @@ def _power_of_two(exponent: Any, dtype: Any) -> Array:
     return lax.bitcast_convert_type(lax.shift_left(biased, integer.type(limits.nmant)), dtype)
 
 
-def frexp(x: Any, /) -> tuple[Array, Array]:
+def frexp(x: ArrayLike, /) -> tuple[Array, Array]:
     """Split each element into a mantissa between a half and one, and a power of two."""
     check_arraylike("frexp", x)
     (x,) = promote_dtypes_inexact(x)

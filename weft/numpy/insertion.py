@@ -23,10 +23,11 @@ from weft.numpy.util import (
     expand_to,
     is_concrete,
 )
+from weft.trace.annotations import ArrayLike
 from weft.trace.array import Array
 
 
-def delete(arr: Any, obj: Any, axis: int | None = None, *, assume_unique_indices: bool = False) -> Array:
+def delete(arr: ArrayLike, obj: Any, axis: int | None = None, *, assume_unique_indices: bool = False) -> Array:
     """Remove the slices at some positions along an axis.
 
     Args:
@@ -91,7 +92,7 @@ def _delete_by_comparison(a: Array, obj: Array, axis: int, unique: bool) -> Arra
     return take_in_bounds(a, positions, axis)
 
 
-def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Array:
+def insert(arr: ArrayLike, obj: Any, values: Any, axis: int | None = None) -> Array:
     """Insert values before some positions along an axis."""
     check_arraylike("insert", arr, values, *(() if isinstance(obj, (builtins.slice, list, tuple)) else (obj,)))
     a, new = ensure_array(arr), ensure_array(values)

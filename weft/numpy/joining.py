@@ -24,6 +24,7 @@ from weft.numpy.util import (
     ensure_array,
     promote_dtypes,
 )
+from weft.trace.annotations import ArrayLike, DTypeLike
 from weft.trace.array import Array
 
 # ------------------------------------------------------------------------------------------------------------ joining
@@ -65,7 +66,7 @@ def _concatenate(arrays: Sequence[Array], axis: int, dtype: Any, name: str) -> A
     return lax.concatenate(arrays, axis) if len(arrays) > 1 else arrays[0]
 
 
-def concatenate(arrays: Any, axis: int | None = 0, dtype: Any = None) -> Array:
+def concatenate(arrays: Any, axis: int | None = 0, dtype: DTypeLike | None = None) -> Array:
     """Concatenate arrays along an axis; flatten them first if it is None.
 
     Args:
@@ -103,7 +104,7 @@ def concat(arrays: Sequence[Any], /, *, axis: int | None = 0) -> Array:
     return concatenate(arrays, axis)
 
 
-def stack(arrays: Any, axis: int = 0, out: Any = None, dtype: Any = None) -> Array:
+def stack(arrays: Any, axis: int = 0, out: Any = None, dtype: DTypeLike | None = None) -> Array:
     """Stack arrays of one shape along a new axis.
 
     Args:
@@ -138,7 +139,7 @@ def stack(arrays: Any, axis: int = 0, out: Any = None, dtype: Any = None) -> Arr
     x="an array with at least one axis.",
     axis="the axis to remove.",
 )
-def unstack(x: Any, /, *, axis: int = 0) -> tuple[Array, ...]:
+def unstack(x: ArrayLike, /, *, axis: int = 0) -> tuple[Array, ...]:
     """Split an array into its slices along an axis."""
     check_arraylike("unstack", x)
     x = ensure_array(x)
@@ -149,7 +150,7 @@ def unstack(x: Any, /, *, axis: int = 0) -> tuple[Array, ...]:
 
 
 @document("An array with at least two axes.", dtype="the dtype of the result; promoted from the arrays by default.")
-def vstack(tup: Any, dtype: Any = None) -> Array:
+def vstack(tup: Any, dtype: DTypeLike | None = None) -> Array:
     """Stack arrays vertically: along the first axis, with vectors as rows.
 
     >>> import weft.numpy as wnp
@@ -165,7 +166,7 @@ def vstack(tup: Any, dtype: Any = None) -> Array:
     "wnp.hstack([wnp.arange(2), wnp.arange(3)]) -> Array([0, 1, 0, 1, 2], dtype=int32)",
     dtype="the dtype of the result; promoted from the arrays by default.",
 )
-def hstack(tup: Any, dtype: Any = None) -> Array:
+def hstack(tup: Any, dtype: DTypeLike | None = None) -> Array:
     """Stack arrays horizontally: along the second axis, vectors along the first."""
     parts = [atleast_1d(x) for x in _sequence("hstack", tup)]
     return _concatenate(parts, 0 if parts[0].ndim == 1 else 1, dtype, "hstack")
@@ -176,7 +177,7 @@ def hstack(tup: Any, dtype: Any = None) -> Array:
     "wnp.dstack([wnp.arange(2), wnp.arange(2)]).shape -> (1, 2, 2)",
     dtype="the dtype of the result; promoted from the arrays by default.",
 )
-def dstack(tup: Any, dtype: Any = None) -> Array:
+def dstack(tup: Any, dtype: DTypeLike | None = None) -> Array:
     """Stack arrays in depth: along the third axis."""
     return _concatenate([atleast_3d(x) for x in _sequence("dstack", tup)], 2, dtype, "dstack")
 
@@ -200,7 +201,7 @@ def column_stack(tup: Any) -> Array:
     values="the array to append, with the same sizes along other axes.",
     axis="an axis; None flattens both.",
 )
-def append(arr: Any, values: Any, axis: int | None = None) -> Array:
+def append(arr: ArrayLike, values: Any, axis: int | None = None) -> Array:
     """Append `values` to `arr` along an axis, or both flattened."""
     check_arraylike("append", arr, values)
     return concatenate([ensure_array(arr), ensure_array(values)], axis)
@@ -252,7 +253,7 @@ def _greatest_rank(arrays: Any) -> int:
     "wnp.split(wnp.arange(4), 2) -> [Array([0, 1], dtype=int32), Array([2, 3], dtype=int32)]",
     axis="an axis; negative ones count from the end.",
 )
-def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Array]:
+def split(ary: ArrayLike, indices_or_sections: Any, axis: int = 0) -> list[Array]:
     """Split an array along an axis into equal parts, or at given positions."""
     return _split("split", ary, indices_or_sections, axis)
 
@@ -264,25 +265,25 @@ def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Array]:
     "needed.",
     axis="an axis; negative ones count from the end.",
 )
-def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Array]:
+def array_split(ary: ArrayLike, indices_or_sections: Any, axis: int = 0) -> list[Array]:
     """Split an array along an axis into parts, whose number need not divide the size."""
     return _split("array_split", ary, indices_or_sections, axis)
 
 
 @document("A list of arrays.", "[x.shape for x in wnp.vsplit(wnp.ones((4, 2)), 2)] -> [(2, 2), (2, 2)]")
-def vsplit(ary: Any, indices_or_sections: Any) -> list[Array]:
+def vsplit(ary: ArrayLike, indices_or_sections: Any) -> list[Array]:
     """Split an array along the first axis."""
     return _split("vsplit", ary, indices_or_sections, 0)
 
 
 @document("A list of arrays.", "[x.shape for x in wnp.hsplit(wnp.ones((4, 2)), 2)] -> [(4, 1), (4, 1)]")
-def hsplit(ary: Any, indices_or_sections: Any) -> list[Array]:
+def hsplit(ary: ArrayLike, indices_or_sections: Any) -> list[Array]:
     """Split an array along the second axis; a vector, along the first."""
     return _split("hsplit", ary, indices_or_sections, 0 if ndim(ary) == 1 else 1)
 
 
 @document("A list of arrays.", "[x.shape for x in wnp.dsplit(wnp.ones((1, 1, 4)), 2)] -> [(1, 1, 2), (1, 1, 2)]")
-def dsplit(ary: Any, indices_or_sections: Any) -> list[Array]:
+def dsplit(ary: ArrayLike, indices_or_sections: Any) -> list[Array]:
     """Split an array along the third axis."""
     return _split("dsplit", ary, indices_or_sections, 2)
 

@@ -31,6 +31,7 @@ from weft.numpy.util import (
     scalar_like,
 )
 from weft.primitives.elementwise import compare
+from weft.trace.annotations import ArrayLike, DTypeLike
 from weft.trace.array import Array
 
 # ------------------------------------------------------------------------------------------------ comparisons
@@ -40,7 +41,7 @@ from weft.trace.array import Array
     "An array of booleans; NaN equals nothing.",
     "wnp.equal(wnp.array([1, 2, 3]), 2) -> Array([False,  True, False], dtype=bool)",
 )
-def equal(x: Any, y: Any, /) -> Array:
+def equal(x: ArrayLike, y: ArrayLike, /) -> Array:
     """Compare element-wise for equality."""
     try:
         x, y = promote_args("equal", x, y)
@@ -53,7 +54,7 @@ def equal(x: Any, y: Any, /) -> Array:
     "An array of booleans; NaN differs from everything, itself too.",
     "wnp.not_equal(wnp.array([1, 2, 3]), 2) -> Array([ True, False,  True], dtype=bool)",
 )
-def not_equal(x: Any, y: Any, /) -> Array:
+def not_equal(x: ArrayLike, y: ArrayLike, /) -> Array:
     """Compare element-wise for inequality."""
     try:
         x, y = promote_args("not_equal", x, y)
@@ -91,7 +92,7 @@ def _compare_order(name: str, operation: Any, x: Any, y: Any) -> Array:
     "An array of booleans; false for NaN. Complex numbers are compared by real, then imaginary part.",
     "wnp.less(wnp.array([1, 2, 3]), 2) -> Array([ True, False, False], dtype=bool)",
 )
-def less(x: Any, y: Any, /) -> Array:
+def less(x: ArrayLike, y: Any, /) -> Array:
     """Test element-wise whether `x < y`."""
     return _compare_order("less", compare.lt, x, y)
 
@@ -100,7 +101,7 @@ def less(x: Any, y: Any, /) -> Array:
     "An array of booleans; false for NaN.",
     "wnp.less_equal(wnp.array([1, 2, 3]), 2) -> Array([ True,  True, False], dtype=bool)",
 )
-def less_equal(x: Any, y: Any, /) -> Array:
+def less_equal(x: ArrayLike, y: ArrayLike, /) -> Array:
     """Test element-wise whether `x <= y`."""
     return _compare_order("less_equal", compare.le, x, y)
 
@@ -109,7 +110,7 @@ def less_equal(x: Any, y: Any, /) -> Array:
     "An array of booleans; false for NaN.",
     "wnp.greater(wnp.array([1, 2, 3]), 2) -> Array([False, False,  True], dtype=bool)",
 )
-def greater(x: Any, y: Any, /) -> Array:
+def greater(x: ArrayLike, y: ArrayLike, /) -> Array:
     """Test element-wise whether `x > y`."""
     return _compare_order("greater", compare.gt, x, y)
 
@@ -118,7 +119,7 @@ def greater(x: Any, y: Any, /) -> Array:
     "An array of booleans; false for NaN.",
     "wnp.greater_equal(wnp.array([1, 2, 3]), 2) -> Array([False,  True,  True], dtype=bool)",
 )
-def greater_equal(x: Any, y: Any, /) -> Array:
+def greater_equal(x: ArrayLike, y: ArrayLike, /) -> Array:
     """Test element-wise whether `x >= y`."""
     return _compare_order("greater_equal", compare.ge, x, y)
 
@@ -167,7 +168,7 @@ def logical_xor(x: Any, y: Any, /) -> Array:
     "An array of booleans; numbers other than zero are true.",
     "wnp.logical_not(wnp.array([0, 1, 2])) -> Array([ True, False, False], dtype=bool)",
 )
-def logical_not(x: Any, /) -> Array:
+def logical_not(x: ArrayLike, /) -> Array:
     """Compute the element-wise logical NOT."""
     return lax.bitwise_not(*as_booleans("logical_not", x))
 
@@ -200,7 +201,7 @@ def bitwise_xor(x: Any, y: Any, /) -> Array:
 
 
 @document("An array of the dtype of `x`.", "wnp.bitwise_not(wnp.array([0, 5])) -> Array([-1, -6], dtype=int32)")
-def bitwise_not(x: Any, /) -> Array:
+def bitwise_not(x: ArrayLike, /) -> Array:
     """Invert each bit; negate booleans."""
     return lax.bitwise_not(*promote_args("bitwise_not", x))
 
@@ -219,7 +220,7 @@ def bitwise_count(x: Any, /) -> Array:
     "An array of the promoted integer dtype; 0 for shifts by the width or more.",
     "wnp.left_shift(wnp.array([1, 3]), 2) -> Array([ 4, 12], dtype=int32)",
 )
-def left_shift(x: Any, y: Any, /) -> Array:
+def left_shift(x: ArrayLike, y: ArrayLike, /) -> Array:
     """Shift the bits to the left by `y`."""
     return lax.shift_left(*promote_args_numeric("left_shift", x, y))
 
@@ -230,7 +231,7 @@ bitwise_left_shift = left_shift
 @document(
     "An array of the promoted integer dtype.", "wnp.right_shift(wnp.array([8, -8]), 2) -> Array([ 2, -2], dtype=int32)"
 )
-def right_shift(x1: Any, x2: Any, /) -> Array:
+def right_shift(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Shift the bits to the right by `x2`, preserving the sign."""
     x1, x2 = promote_args_numeric("right_shift", x1, x2)
     return (lax.shift_right_logical if dtype_kind(x1) == "u" else lax.shift_right_arithmetic)(x1, x2)
@@ -245,7 +246,7 @@ bitwise_right_shift = right_shift
     "An array of booleans; all true for integers.",
     "wnp.isfinite(wnp.array([1.0, wnp.inf, wnp.nan])) -> Array([ True, False, False], dtype=bool)",
 )
-def isfinite(x: Any, /) -> Array:
+def isfinite(x: ArrayLike, /) -> Array:
     """Test element-wise for numbers that are neither infinite nor NaN."""
     (x,) = promote_args("isfinite", x)
     kind = dtype_kind(x)
@@ -261,7 +262,7 @@ def isfinite(x: Any, /) -> Array:
     "An array of booleans.",
     "wnp.isinf(wnp.array([1.0, -wnp.inf, wnp.nan])) -> Array([False,  True, False], dtype=bool)",
 )
-def isinf(x: Any, /) -> Array:
+def isinf(x: ArrayLike, /) -> Array:
     """Test element-wise for infinity."""
     (x,) = promote_args("isinf", x)
     kind = dtype_kind(x)
@@ -276,7 +277,7 @@ def isinf(x: Any, /) -> Array:
 @document(
     "An array of booleans.", "wnp.isnan(wnp.array([1.0, wnp.inf, wnp.nan])) -> Array([False, False,  True], dtype=bool)"
 )
-def isnan(x: Any, /) -> Array:
+def isnan(x: ArrayLike, /) -> Array:
     """Test element-wise for NaN."""
     (x,) = promote_args("isnan", x)
     return lax.ne(x, x) if dtype_kind(x) in "fc" else follow_device(full_array(x.shape, False, dtypes.bool_), x)
@@ -287,7 +288,7 @@ def isnan(x: Any, /) -> Array:
     "wnp.isposinf(wnp.array([wnp.inf, -wnp.inf])) -> Array([ True, False], dtype=bool)",
     x="an array or a number; complex numbers raise.",
 )
-def isposinf(x: Any, /, out: Any = None) -> Array:
+def isposinf(x: ArrayLike, /, out: Any = None) -> Array:
     """Test element-wise for positive infinity."""
     return _is_infinity("isposinf", x, math.inf, out)
 
@@ -296,7 +297,7 @@ def isposinf(x: Any, /, out: Any = None) -> Array:
     "An array of booleans; complex numbers raise.",
     "wnp.isneginf(wnp.array([-wnp.inf, wnp.inf])) -> Array([ True, False], dtype=bool)",
 )
-def isneginf(x: Any, /, out: Any = None) -> Array:
+def isneginf(x: ArrayLike, /, out: Any = None) -> Array:
     """Test element-wise for negative infinity."""
     return _is_infinity("isneginf", x, -math.inf, out)
 
@@ -313,7 +314,7 @@ def _is_infinity(name: str, x: Any, value: float, out: Any) -> Array:
 
 
 @document("An array of booleans.", "wnp.iscomplex(wnp.array([1 + 0j, 1j])) -> Array([False,  True], dtype=bool)")
-def iscomplex(x: Any) -> Array:
+def iscomplex(x: ArrayLike) -> Array:
     """Test element-wise for a nonzero imaginary part."""
     check_arraylike("iscomplex", x)
     x = ensure_array(x)
@@ -323,13 +324,13 @@ def iscomplex(x: Any) -> Array:
     return lax.ne(part, scalar_like(part, 0))
 
 
-def isreal(x: Any) -> Array:
+def isreal(x: ArrayLike) -> Array:
     """Test element-wise for an imaginary part that is absent or zero."""
     return lax.bitwise_not(iscomplex(x))
 
 
 @document("A Python bool, known when tracing.", "wnp.iscomplexobj(wnp.array([1 + 0j])) -> True")
-def iscomplexobj(x: Any) -> bool:
+def iscomplexobj(x: ArrayLike) -> bool:
     """Return whether the dtype is complex."""
     if x is None:
         return False
@@ -342,7 +343,7 @@ def iscomplexobj(x: Any) -> bool:
 
 
 @document("A Python bool, known when tracing.", "wnp.isrealobj(wnp.ones(2)) -> True")
-def isrealobj(x: Any) -> bool:
+def isrealobj(x: ArrayLike) -> bool:
     """Return whether the dtype is not complex."""
     return not iscomplexobj(x)
 
@@ -367,7 +368,7 @@ def iterable(y: Any) -> bool:
 # ---------------------------------------------------------------------------------------------------- closeness
 
 
-def isclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False) -> Array:
+def isclose(a: ArrayLike, b: ArrayLike, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False) -> Array:
     """Test element-wise whether two arrays differ by at most `atol + rtol * abs(b)`.
 
     Args:
@@ -403,7 +404,7 @@ def isclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: boo
     return out
 
 
-def allclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False) -> Array:
+def allclose(a: ArrayLike, b: ArrayLike, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False) -> Array:
     """Test whether all elements of two arrays are close, see `isclose`.
 
     Args:
@@ -468,7 +469,7 @@ def _all_equal(a1: Any, a2: Any, equal_nan: bool, broadcast: bool) -> Array:
 # ---------------------------------------------------------------------------------------------------- dtypes
 
 
-def isdtype(dtype: Any, kind: Any) -> bool:
+def isdtype(dtype: DTypeLike, kind: Any) -> bool:
     """Return whether a dtype is of a kind: 'bool', 'signed integer', 'integral', 'numeric', ..., or a dtype."""
     found = dtypes.as_dtype(dtype)
     for option in kind if isinstance(kind, tuple) else (kind,):
@@ -512,7 +513,7 @@ def can_cast(from_: Any, to: Any, casting: Any = "safe") -> bool:
 # ------------------------------------------------------------------------------------------------------- bits in bytes
 
 
-def packbits(a: Any, axis: int | None = None, bitorder: str = "big") -> Array:
+def packbits(a: ArrayLike, axis: int | None = None, bitorder: str = "big") -> Array:
     """Pack eight elements, zero or not, as the bits of one byte along an axis; the last byte is padded with zeros."""
     (mask,) = as_booleans("packbits", a)
     mask, dim = _line_of_bits("packbits", ensure_array(mask), a, axis, bitorder)
@@ -524,7 +525,7 @@ def packbits(a: Any, axis: int | None = None, bitorder: str = "big") -> Array:
     return lax.reduce_sum(lax.shift_left(lax.reshape(bits, shape), _broadcast_ones(weights, shape)), (dim + 1,))
 
 
-def unpackbits(a: Any, axis: int | None = None, count: int | None = None, bitorder: str = "big") -> Array:
+def unpackbits(a: ArrayLike, axis: int | None = None, count: int | None = None, bitorder: str = "big") -> Array:
     """Unpack bytes to bits along an axis: `count` bits of them, or all but the last `-count`."""
     check_arraylike("unpackbits", a)
     a = ensure_array(a)

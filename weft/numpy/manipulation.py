@@ -33,6 +33,7 @@ from weft.numpy.util import (
     expand_to,
     is_concrete,
 )
+from weft.trace.annotations import ArrayLike, Shape
 from weft.trace.array import Array
 
 # --------------------------------------------------------------------------------------------------------------- shapes
@@ -43,7 +44,7 @@ from weft.trace.array import Array
     "wnp.shape(wnp.ones((2, 3))) -> (2, 3)",
     a="an array, anything with a shape, or nested lists.",
 )
-def shape(a: Any) -> tuple[Any, ...]:
+def shape(a: ArrayLike) -> tuple[Any, ...]:
     """Return the shape of an array, of an object with a `shape`, or of nested lists; () for other objects."""
     if hasattr(a, "shape"):
         return tuple(a.shape)
@@ -57,13 +58,13 @@ def shape(a: Any) -> tuple[Any, ...]:
     "wnp.ndim(wnp.ones((2, 3))) -> 2",
     a="an array, anything with a shape, or nested lists.",
 )
-def ndim(a: Any) -> int:
+def ndim(a: ArrayLike) -> int:
     """Return the number of axes of an array, see `shape`; 0 for a number."""
     return len(shape(a))
 
 
 @document("A Python integer, known when tracing.", "wnp.size(wnp.ones((2, 3))) -> 6")
-def size(a: Any, axis: Any = None) -> Any:
+def size(a: ArrayLike, axis: Any = None) -> int:
     """Count the elements of an array, or along some of its axes."""
     sizes = shape(a)
     return math.prod(sizes[i] for i in canonicalize_axes(axis, len(sizes), "size"))
@@ -85,7 +86,7 @@ def broadcast_shapes(*shapes: Any) -> tuple[Any, ...]:
 @document(
     "An array of the new shape.", shape="the new sizes, with the same number of elements; an integer for one axis."
 )
-def reshape(a: Any, shape: Any, order: str = "C", *, copy: bool | None = None, out_sharding: Any = None) -> Array:
+def reshape(a: ArrayLike, shape: Any, order: str = "C", *, copy: bool | None = None, out_sharding: Any = None) -> Array:
     """Give the elements another shape; one size may be -1, and then follows from the others.
 
     >>> import weft.numpy as wnp
@@ -136,7 +137,7 @@ def resolve_shape(a: Array, shape: Any) -> tuple[Any, ...]:
 
 
 @document("A vector.", "wnp.ravel(wnp.array([[1, 2], [3, 4]])) -> Array([1, 2, 3, 4], dtype=int32)")
-def ravel(a: Any, order: str = "C", *, out_sharding: Any = None) -> Array:
+def ravel(a: ArrayLike, order: str = "C", *, out_sharding: Any = None) -> Array:
     """Flatten an array to a vector."""
     check_arraylike("ravel", a)
     a = ensure_array(a)
@@ -150,7 +151,7 @@ def ravel(a: Any, order: str = "C", *, out_sharding: Any = None) -> Array:
     "wnp.transpose(wnp.ones((2, 3, 4)), (2, 0, 1)).shape -> (4, 2, 3)",
     axes="the axis of `a` for each axis of the result.",
 )
-def transpose(a: Any, axes: Any = None) -> Array:
+def transpose(a: ArrayLike, axes: Any = None) -> Array:
     """Permute the axes; the default reverses them."""
     check_arraylike("transpose", a)
     a = ensure_array(a)
@@ -169,7 +170,7 @@ def transpose(a: Any, axes: Any = None) -> Array:
     "wnp.permute_dims(wnp.ones((2, 3)), (1, 0)).shape -> (3, 2)",
     axes="the axis of `a` for each axis of the result.",
 )
-def permute_dims(a: Any, /, axes: Sequence[int]) -> Array:
+def permute_dims(a: ArrayLike, /, axes: Sequence[int]) -> Array:
     """Permute the axes."""
     return transpose(a, axes)
 
@@ -177,7 +178,7 @@ def permute_dims(a: Any, /, axes: Sequence[int]) -> Array:
 @document(
     "An array.", "wnp.matrix_transpose(wnp.ones((4, 2, 3))).shape -> (4, 3, 2)", x="an array with at least two axes."
 )
-def matrix_transpose(x: Any, /) -> Array:
+def matrix_transpose(x: ArrayLike, /) -> Array:
     """Swap the last two axes."""
     check_arraylike("matrix_transpose", x)
     x = ensure_array(x)
@@ -186,7 +187,7 @@ def matrix_transpose(x: Any, /) -> Array:
     return lax.transpose(x, (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
 
 
-def swapaxes(a: Any, axis1: int, axis2: int) -> Array:
+def swapaxes(a: ArrayLike, axis1: int, axis2: int) -> Array:
     """Swap two axes.
 
     Args:
@@ -214,7 +215,7 @@ def swapaxes(a: Any, axis1: int, axis2: int) -> Array:
     source="an axis or several.",
     destination="their positions in the result.",
 )
-def moveaxis(a: Any, source: Any, destination: Any) -> Array:
+def moveaxis(a: ArrayLike, source: Any, destination: Any) -> Array:
     """Move axes to other positions; the others keep their order."""
     check_arraylike("moveaxis", a)
     a = ensure_array(a)
@@ -228,7 +229,7 @@ def moveaxis(a: Any, source: Any, destination: Any) -> Array:
     return lax.transpose(a, tuple(order))
 
 
-def rollaxis(a: Any, axis: int, start: int = 0) -> Array:
+def rollaxis(a: ArrayLike, axis: int, start: int = 0) -> Array:
     """Move an axis until it is before position `start`."""
     check_arraylike("rollaxis", a)
     a = ensure_array(a)
@@ -245,7 +246,7 @@ def rollaxis(a: Any, axis: int, start: int = 0) -> Array:
     "wnp.expand_dims(wnp.arange(3), 0).shape -> (1, 3)",
     axis="an axis of the result or several.",
 )
-def expand_dims(a: Any, axis: Any) -> Array:
+def expand_dims(a: ArrayLike, axis: int | Sequence[int]) -> Array:
     """Insert new axes of size 1, at positions counted in the result."""
     check_arraylike("expand_dims", a)
     a = ensure_array(a)
@@ -258,7 +259,7 @@ def expand_dims(a: Any, axis: Any) -> Array:
     "wnp.squeeze(wnp.ones((1, 3, 1)), axis=0).shape -> (3, 1)",
     axis="an axis or several, of size 1 (others raise); None for all of size 1.",
 )
-def squeeze(a: Any, axis: Any = None) -> Array:
+def squeeze(a: ArrayLike, axis: int | Sequence[int] | None = None) -> Array:
     """Remove axes of size 1: the named ones, or all."""
     check_arraylike("squeeze", a)
     a = ensure_array(a)
@@ -286,7 +287,7 @@ def squeeze(a: Any, axis: Any = None) -> Array:
     "wnp.atleast_1d(5) -> Array([5], dtype=int32, weak_type=True)",
     arys="arrays or numbers.",
 )
-def atleast_1d(*arys: Any) -> Any:
+def atleast_1d(*arys: ArrayLike) -> Array:
     """Add leading axes, so that arrays have at least one axis."""
     return _at_least("atleast_1d", arys, lambda x: lax.reshape(x, (1,)) if x.ndim == 0 else x)
 
@@ -296,7 +297,7 @@ def atleast_1d(*arys: Any) -> Any:
     "wnp.atleast_2d(wnp.arange(3)).shape -> (1, 3)",
     arys="arrays or numbers; a vector becomes a row.",
 )
-def atleast_2d(*arys: Any) -> Any:
+def atleast_2d(*arys: ArrayLike) -> Array:
     """Add leading axes, so that arrays have at least two axes."""
     return _at_least("atleast_2d", arys, lambda x: x if x.ndim > 1 else lax.reshape(x, (1, x.size)))
 
@@ -306,7 +307,7 @@ def atleast_2d(*arys: Any) -> Any:
     "wnp.atleast_3d(wnp.arange(3)).shape -> (1, 3, 1)",
     arys="arrays or numbers.",
 )
-def atleast_3d(*arys: Any) -> Any:
+def atleast_3d(*arys: ArrayLike) -> Array:
     """Add axes, so that arrays have at least three axes."""
 
     def expand(x: Array) -> Array:
@@ -327,7 +328,7 @@ def _at_least(name: str, arrays: Sequence[Any], function: Any) -> Any:
 # -------------------------------------------------------------------------------------------------------- broadcasting
 
 
-def broadcast_to(array: Any, shape: Any, *, out_sharding: Any = None) -> Array:
+def broadcast_to(array: Any, shape: Shape, *, out_sharding: Any = None) -> Array:
     """Broadcast an array to a shape.
 
     Args:
@@ -358,7 +359,7 @@ def broadcast_to(array: Any, shape: Any, *, out_sharding: Any = None) -> Array:
     "[x.shape for x in wnp.broadcast_arrays(wnp.ones((2, 1)), wnp.ones(3))] -> [(2, 3), (2, 3)]",
     args="arrays or numbers.",
 )
-def broadcast_arrays(*args: Any) -> list[Array]:
+def broadcast_arrays(*args: ArrayLike) -> list[Array]:
     """Broadcast arrays to their common shape."""
     check_arraylike("broadcast_arrays", *args)
     arrays = [ensure_array(x) for x in args]
@@ -371,7 +372,7 @@ def broadcast_arrays(*args: Any) -> list[Array]:
 # -------------------------------------------------------------------------------------------------- repeating, moving
 
 
-def tile(A: Any, reps: Any) -> Array:
+def tile(A: ArrayLike, reps: Any) -> Array:
     """Repeat an array as a whole, `reps` times along each axis.
 
     Args:
@@ -400,7 +401,12 @@ def tile(A: Any, reps: Any) -> Array:
 
 
 def repeat(
-    a: Any, repeats: Any, axis: int | None = None, *, total_repeat_length: int | None = None, out_sharding: Any = None
+    a: ArrayLike,
+    repeats: Any,
+    axis: int | None = None,
+    *,
+    total_repeat_length: int | None = None,
+    out_sharding: Any = None,
 ) -> Array:
     """Repeat each element, or slice along an axis; traced counts need `total_repeat_length`.
 
@@ -474,26 +480,26 @@ def _repeat_all(a: Array, count: Dimension, axis: int) -> Array:
 
 
 @document("An array of the same shape.", "wnp.flip(wnp.arange(3)) -> Array([2, 1, 0], dtype=int32)", m="an array.")
-def flip(m: Any, axis: Any = None) -> Array:
+def flip(m: ArrayLike, axis: int | Sequence[int] | None = None) -> Array:
     """Reverse the elements along axes; along all of them by default."""
     check_arraylike("flip", m)
     m = ensure_array(m)
     return lax.rev(m, canonicalize_axes(axis, m.ndim, "flip"))
 
 
-def fliplr(m: Any) -> Array:
+def fliplr(m: ArrayLike) -> Array:
     """Reverse the elements along the second axis."""
     check_arraylike("fliplr", m)
     return flip(m, 1)
 
 
-def flipud(m: Any) -> Array:
+def flipud(m: ArrayLike) -> Array:
     """Reverse the elements along the first axis."""
     check_arraylike("flipud", m)
     return flip(m, 0)
 
 
-def rot90(m: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Array:
+def rot90(m: ArrayLike, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Array:
     """Rotate a plane by `k` times 90 degrees, from its first axis towards its second.
 
     Args:
@@ -528,7 +534,7 @@ def rot90(m: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Array:
     shift="the distance, for all axes or for each; it may be traced.",
     axis="an axis or several; None rolls the flattened array.",
 )
-def roll(a: Any, shift: Any, axis: Any = None) -> Array:
+def roll(a: ArrayLike, shift: Any, axis: int | Sequence[int] | None = None) -> Array:
     """Shift the elements cyclically along axes."""
     check_arraylike("roll", a)
     a = ensure_array(a)
@@ -562,7 +568,7 @@ def _roll_axis(a: Array, amount: Any, axis: int) -> Array:
     return lax.dynamic_slice_in_dim(lax.concatenate([a, a], axis), start, length, axis)
 
 
-def resize(a: Any, new_shape: Any) -> Array:
+def resize(a: ArrayLike, new_shape: Any) -> Array:
     """Repeat or cut off the flattened elements to fill another shape."""
     check_arraylike("resize", a)
     flat, sizes = ravel(a), as_shape(new_shape, "resize")

@@ -30,10 +30,11 @@ from weft.numpy.util import (
     promote_dtypes,
     promote_dtypes_inexact,
 )
+from weft.trace.annotations import ArrayLike
 from weft.trace.array import Array
 
 
-def polyval(p: Any, x: Any, *, unroll: int = 16) -> Array:
+def polyval(p: ArrayLike, x: ArrayLike, *, unroll: int = 16) -> Array:
     """Evaluate the polynomial with coefficients `p` at `x`.
 
     Args:
@@ -131,7 +132,7 @@ def polydiv(u: Any, v: Any, *, trim_leading_zeros: bool = False) -> tuple[Array,
     p="coefficients, the highest power first.",
     m="the order of the derivative.",
 )
-def polyder(p: Any, m: int = 1) -> Array:
+def polyder(p: ArrayLike, m: int = 1) -> Array:
     """Differentiate a polynomial `m` times."""
     check_arraylike("polyder", p)
     times = index(m)
@@ -156,7 +157,7 @@ def _check_coefficients(name: str, p: Array) -> None:
         raise ArgumentError(what, fix="wnp.atleast_1d(p)   for a constant" if not p.ndim else None)
 
 
-def polyint(p: Any, m: int = 1, k: Any = None) -> Array:
+def polyint(p: ArrayLike, m: int = 1, k: Any = None) -> Array:
     """Integrate a polynomial `m` times, with integration constants `k`."""
     times = index(m)
     constants = 0 if k is None else k
@@ -196,7 +197,7 @@ def poly(seq_of_zeros: Any) -> Array:
     return out
 
 
-def roots(p: Any, *, strip_zeros: bool = True) -> Array:
+def roots(p: ArrayLike, *, strip_zeros: bool = True) -> Array:
     """Compute the zeros of a polynomial.
 
     With `strip_zeros=False` it can be traced: the number of results is one less than that of coefficients, and leading

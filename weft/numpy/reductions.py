@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -38,6 +38,7 @@ from weft.numpy.util import (
     scalar_like,
 )
 from weft.primitives.reduction.reduce_extrema import greatest, least
+from weft.trace.annotations import ArrayLike, DTypeLike
 from weft.trace.array import Array
 
 
@@ -113,13 +114,13 @@ def accumulation_integer(dtype: Any) -> Any:
     promote_integers="whether short integers and booleans become the default integer type.",
 )
 def sum(
-    a: Any,
-    axis: Any = None,
-    dtype: Any = None,
+    a: ArrayLike,
+    axis: int | Sequence[int] | None = None,
+    dtype: DTypeLike | None = None,
     out: Any = None,
     keepdims: bool = False,
     initial: Any = None,
-    where: Any = None,
+    where: ArrayLike | None = None,
     promote_integers: bool = True,
 ) -> Array:
     """Sum over axes. Short integers and booleans are summed in the default integer type.
@@ -143,13 +144,13 @@ def sum(
     promote_integers="whether short integers and booleans become the default integer type.",
 )
 def prod(
-    a: Any,
-    axis: Any = None,
-    dtype: Any = None,
+    a: ArrayLike,
+    axis: int | Sequence[int] | None = None,
+    dtype: DTypeLike | None = None,
     out: Any = None,
     keepdims: bool = False,
     initial: Any = None,
-    where: Any = None,
+    where: ArrayLike | None = None,
     promote_integers: bool = True,
 ) -> Array:
     """Multiply the elements over axes. Short integers and booleans are multiplied in the default integer type."""
@@ -177,7 +178,12 @@ def _prepare(name: str, a: Any, dtype: Any, out: Any, promote_integers: bool) ->
     a="an array or a number. Lists raise: convert them with `asarray`.",
 )
 def max(
-    a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None
+    a: ArrayLike,
+    axis: int | Sequence[int] | None = None,
+    out: Any = None,
+    keepdims: bool = False,
+    initial: Any = None,
+    where: ArrayLike | None = None,
 ) -> Array:
     """Compute the maximum over axes."""
     return _extreme("max", lax.reduce_max, maximum, a, axis, out, keepdims, initial, where, least)
@@ -190,7 +196,12 @@ def max(
     a="an array or a number. Lists raise: convert them with `asarray`.",
 )
 def min(
-    a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None
+    a: ArrayLike,
+    axis: int | Sequence[int] | None = None,
+    out: Any = None,
+    keepdims: bool = False,
+    initial: Any = None,
+    where: ArrayLike | None = None,
 ) -> Array:
     """Compute the minimum over axes."""
     return _extreme("min", lax.reduce_min, minimum, a, axis, out, keepdims, initial, where, greatest)
@@ -234,7 +245,14 @@ def _extreme(
     "wnp.all(wnp.array([[True, False], [True, True]]), axis=1) -> Array([False,  True], dtype=bool)",
     a="an array or a number. Lists raise: convert them with `asarray`.",
 )
-def all(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = None) -> Array:
+def all(
+    a: ArrayLike,
+    axis: int | Sequence[int] | None = None,
+    out: Any = None,
+    keepdims: bool = False,
+    *,
+    where: ArrayLike | None = None,
+) -> Array:
     """Test whether all elements over axes are true."""
     check_no_out("all", out)
     return _reduce(
@@ -255,7 +273,14 @@ def all(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, *, wh
     "wnp.any(wnp.array([[True, False], [False, False]]), axis=1) -> Array([ True, False], dtype=bool)",
     a="an array or a number. Lists raise: convert them with `asarray`.",
 )
-def any(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = None) -> Array:
+def any(
+    a: ArrayLike,
+    axis: int | Sequence[int] | None = None,
+    out: Any = None,
+    keepdims: bool = False,
+    *,
+    where: ArrayLike | None = None,
+) -> Array:
     """Test whether any element over axes is true."""
     check_no_out("any", out)
     return _reduce(
@@ -268,13 +293,13 @@ def any(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, *, wh
     "wnp.count_nonzero(wnp.array([0, 3, 0, 4])) -> Array(2, dtype=int32)",
     a="an array or a number. Lists raise: convert them with `asarray`.",
 )
-def count_nonzero(a: Any, axis: Any = None, keepdims: bool = False) -> Array:
+def count_nonzero(a: ArrayLike, axis: Any = None, keepdims: bool = False) -> Array:
     """Count the nonzero elements over axes."""
     check_arraylike("count_nonzero", a)
     return sum(as_booleans("count_nonzero", a)[0], axis=axis, dtype=dtypes.default_int_dtype(), keepdims=keepdims)
 
 
-def ptp(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> Array:
+def ptp(a: ArrayLike, axis: Any = None, out: Any = None, keepdims: bool = False) -> Array:
     """Compute the difference of the largest and the smallest element over axes."""
     check_no_out("ptp", out)
     return subtract(max(a, axis, keepdims=keepdims), min(a, axis, keepdims=keepdims))
@@ -289,7 +314,13 @@ def ptp(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> Ar
     a="an array or a number. Lists raise: convert them with `asarray`.",
 )
 def mean(
-    a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = None
+    a: ArrayLike,
+    axis: int | Sequence[int] | None = None,
+    dtype: DTypeLike | None = None,
+    out: Any = None,
+    keepdims: bool = False,
+    *,
+    where: ArrayLike | None = None,
 ) -> Array:
     """Compute the mean over axes, in floating point; of short floats, in float32."""
     check_arraylike("mean", a)
@@ -322,14 +353,14 @@ def _count(a: Array, axis: Any, keepdims: bool, where: Any, dtype: Any) -> Any:
 
 
 def var(
-    a: Any,
-    axis: Any = None,
-    dtype: Any = None,
+    a: ArrayLike,
+    axis: int | Sequence[int] | None = None,
+    dtype: DTypeLike | None = None,
     out: Any = None,
     ddof: Any = 0,
     keepdims: bool = False,
     *,
-    where: Any = None,
+    where: ArrayLike | None = None,
     mean: Any = None,
     correction: Any = None,
 ) -> Array:
@@ -359,14 +390,14 @@ def var(
 
 
 def std(
-    a: Any,
-    axis: Any = None,
-    dtype: Any = None,
+    a: ArrayLike,
+    axis: int | Sequence[int] | None = None,
+    dtype: DTypeLike | None = None,
     out: Any = None,
     ddof: Any = 0,
     keepdims: bool = False,
     *,
-    where: Any = None,
+    where: ArrayLike | None = None,
     mean: Any = None,
     correction: Any = None,
 ) -> Array:
@@ -426,7 +457,13 @@ def _variance(a: Array, axis: Any, dtype: Any, ddof: Any, keepdims: bool, where:
     return cast(_strong(out), dtypes.to_real_dtype(out_dtype) if dtype is None else out_dtype)
 
 
-def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = False, keepdims: bool = False) -> Any:
+def average(
+    a: ArrayLike,
+    axis: int | Sequence[int] | None = None,
+    weights: ArrayLike | None = None,
+    returned: bool = False,
+    keepdims: bool = False,
+) -> Any:
     """Compute the weighted mean over axes; with `returned`, also return the sum of the weights.
 
     Args:
@@ -488,7 +525,7 @@ def _weight_axes(a: Array, axis: Any, weights: Array) -> tuple[int, ...]:
     a="an array or a number. Lists raise: convert them with `asarray`.",
     axis="an axis; None for the flattened array.",
 )
-def argmax(a: Any, axis: int | None = None, out: Any = None, keepdims: bool | None = None) -> Array:
+def argmax(a: ArrayLike, axis: int | None = None, out: Any = None, keepdims: bool | None = None) -> Array:
     """Return the index of the first largest element along an axis, or in the flattened array."""
     return _position("argmax", lax.argmax, a, axis, out, keepdims)
 
@@ -499,7 +536,7 @@ def argmax(a: Any, axis: int | None = None, out: Any = None, keepdims: bool | No
     a="an array or a number. Lists raise: convert them with `asarray`.",
     axis="an axis; None for the flattened array.",
 )
-def argmin(a: Any, axis: int | None = None, out: Any = None, keepdims: bool | None = None) -> Array:
+def argmin(a: ArrayLike, axis: int | None = None, out: Any = None, keepdims: bool | None = None) -> Array:
     """Return the index of the first smallest element along an axis, or in the flattened array."""
     return _position("argmin", lax.argmin, a, axis, out, keepdims)
 
@@ -550,13 +587,13 @@ def _without_nan(name: str, a: Any, value: Any) -> tuple[Array, Array | None]:
     a="an array or a number. Lists raise: convert them with `asarray`.",
 )
 def nansum(
-    a: Any,
+    a: ArrayLike,
     axis: Any = None,
-    dtype: Any = None,
+    dtype: DTypeLike | None = None,
     out: Any = None,
     keepdims: bool = False,
     initial: Any = None,
-    where: Any = None,
+    where: ArrayLike | None = None,
 ) -> Array:
     """Sum over axes, ignoring NaN."""
     return sum(_without_nan("nansum", a, 0)[0], axis, dtype, out, keepdims, initial, where)
@@ -565,18 +602,23 @@ def nansum(
 def nanprod(
     a: Any,
     axis: Any = None,
-    dtype: Any = None,
+    dtype: DTypeLike | None = None,
     out: Any = None,
     keepdims: bool = False,
     initial: Any = None,
-    where: Any = None,
+    where: ArrayLike | None = None,
 ) -> Array:
     """Multiply the elements over axes, ignoring NaN."""
     return prod(_without_nan("nanprod", a, 1)[0], axis, dtype, out, keepdims, initial, where)
 
 
 def nanmax(
-    a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None
+    a: ArrayLike,
+    axis: Any = None,
+    out: Any = None,
+    keepdims: bool = False,
+    initial: Any = None,
+    where: ArrayLike | None = None,
 ) -> Array:
     """Compute the maximum over axes, ignoring NaN; NaN where all are NaN."""
     plain, missing = _without_nan("nanmax", a, least)
@@ -584,7 +626,12 @@ def nanmax(
 
 
 def nanmin(
-    a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None
+    a: ArrayLike,
+    axis: Any = None,
+    out: Any = None,
+    keepdims: bool = False,
+    initial: Any = None,
+    where: ArrayLike | None = None,
 ) -> Array:
     """Compute the minimum over axes, ignoring NaN; NaN where all are NaN."""
     plain, missing = _without_nan("nanmin", a, greatest)
@@ -603,7 +650,12 @@ def _unless_missing(out: Array, missing: Any, axis: Any, keepdims: bool, initial
     a="an array or a number. Lists raise: convert them with `asarray`.",
 )
 def nanmean(
-    a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, where: Any = None
+    a: ArrayLike,
+    axis: Any = None,
+    dtype: DTypeLike | None = None,
+    out: Any = None,
+    keepdims: bool = False,
+    where: ArrayLike | None = None,
 ) -> Array:
     """Compute the mean over axes, ignoring NaN."""
     plain, missing = _without_nan("nanmean", a, 0)
@@ -618,13 +670,13 @@ def _present(missing: Array, where: Any) -> Any:
 
 
 def nanvar(
-    a: Any,
+    a: ArrayLike,
     axis: Any = None,
-    dtype: Any = None,
+    dtype: DTypeLike | None = None,
     out: Any = None,
     ddof: Any = 0,
     keepdims: bool = False,
-    where: Any = None,
+    where: ArrayLike | None = None,
     mean: Any = None,
 ) -> Array:
     """Compute the variance over axes, ignoring NaN; NaN where too few elements are left."""
@@ -634,13 +686,13 @@ def nanvar(
 
 
 def nanstd(
-    a: Any,
-    axis: Any = None,
-    dtype: Any = None,
+    a: ArrayLike,
+    axis: int | Sequence[int] | None = None,
+    dtype: DTypeLike | None = None,
     out: Any = None,
     ddof: Any = 0,
     keepdims: bool = False,
-    where: Any = None,
+    where: ArrayLike | None = None,
     mean: Any = None,
 ) -> Array:
     """Compute the standard deviation over axes, ignoring NaN."""

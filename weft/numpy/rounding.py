@@ -24,6 +24,7 @@ from weft.numpy.util import (
     ensure_array,
     scalar_like,
 )
+from weft.trace.annotations import ArrayLike
 from weft.trace.array import Array
 
 rint = one_argument(
@@ -40,7 +41,7 @@ rint = one_argument(
     "An array of the dtype of `x`. Its derivative is 0.",
     "wnp.floor(wnp.array([1.7, -1.2])) -> Array([ 1., -2.], dtype=float32)",
 )
-def floor(x: Any, /) -> Array:
+def floor(x: ArrayLike, /) -> Array:
     """Round down to an integer, as a float; integers are unchanged."""
     return _round_by("floor", lax.floor, x)
 
@@ -49,7 +50,7 @@ def floor(x: Any, /) -> Array:
     "An array of the dtype of `x`. Its derivative is 0.",
     "wnp.ceil(wnp.array([1.2, -1.7])) -> Array([ 2., -1.], dtype=float32)",
 )
-def ceil(x: Any, /) -> Array:
+def ceil(x: ArrayLike, /) -> Array:
     """Round up to an integer, as a float; integers are unchanged."""
     return _round_by("ceil", lax.ceil, x)
 
@@ -58,7 +59,7 @@ def ceil(x: Any, /) -> Array:
     "An array of the dtype of `x`. Its derivative is 0.",
     "wnp.trunc(wnp.array([1.7, -1.7])) -> Array([ 1., -1.], dtype=float32)",
 )
-def trunc(x: Any) -> Array:
+def trunc(x: ArrayLike) -> Array:
     """Truncate to the integer part, as a float; integers are unchanged."""
     return _round_by("trunc", lambda v: choose(lax.lt(v, scalar_like(v, 0)), lax.ceil(v), lax.floor(v)), x)
 
@@ -79,7 +80,7 @@ def _nearest(x: Any) -> Array:
     return lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN)
 
 
-def round(a: Any, decimals: int = 0, out: Any = None) -> Array:
+def round(a: ArrayLike, decimals: int = 0, out: Any = None) -> Array:
     """Round each element to a number of decimals; halves go to the even digit.
 
     Args:
@@ -134,7 +135,7 @@ def _round_integers(x: Array, factor: int) -> Array:
     return lax.mul(lax.add(down, lax.convert_element_type(up, x.dtype)), unit)
 
 
-def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Array:
+def nan_to_num(x: ArrayLike, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Array:
     """Replace NaN by `nan`, and infinities by the largest and least finite numbers.
 
     Args:

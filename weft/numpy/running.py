@@ -20,6 +20,7 @@ from weft.numpy.util import (
     check_no_out,
     ensure_array,
 )
+from weft.trace.annotations import ArrayLike, DTypeLike
 from weft.trace.array import Array
 
 
@@ -55,7 +56,7 @@ def _accumulate(operation: Callable[..., Any], a: Array, axis: int) -> Array:
     a="an array or a number. Lists raise: convert them with `asarray`.",
     axis="an axis; None for the flattened array.",
 )
-def cumsum(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Array:
+def cumsum(a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = None, out: Any = None) -> Array:
     """Compute the cumulative sum along an axis, or over the flattened array."""
     return _running("cumsum", lax.cumsum, a, axis, dtype, out, None)
 
@@ -66,7 +67,7 @@ def cumsum(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) 
     a="an array or a number. Lists raise: convert them with `asarray`.",
     axis="an axis; None for the flattened array.",
 )
-def cumprod(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Array:
+def cumprod(a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = None, out: Any = None) -> Array:
     """Compute the cumulative product along an axis, or over the flattened array."""
     return _running("cumprod", lax.cumprod, a, axis, dtype, out, None)
 
@@ -76,7 +77,7 @@ def cumprod(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None)
     "wnp.nancumsum(wnp.array([1.0, wnp.nan, 3.0])) -> Array([1., 1., 4.], dtype=float32)",
     axis="an axis; None for the flattened array.",
 )
-def nancumsum(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Array:
+def nancumsum(a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = None, out: Any = None) -> Array:
     """Compute the cumulative sum, with 0 in place of NaN."""
     return _running("nancumsum", lax.cumsum, a, axis, dtype, out, 0)
 
@@ -86,17 +87,21 @@ def nancumsum(a: Any, axis: int | None = None, dtype: Any = None, out: Any = Non
     "wnp.nancumprod(wnp.array([2.0, wnp.nan, 3.0])) -> Array([2., 2., 6.], dtype=float32)",
     axis="an axis; None for the flattened array.",
 )
-def nancumprod(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Array:
+def nancumprod(a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = None, out: Any = None) -> Array:
     """Compute the cumulative product, with 1 in place of NaN."""
     return _running("nancumprod", lax.cumprod, a, axis, dtype, out, 1)
 
 
-def cumulative_sum(x: Any, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Array:
+def cumulative_sum(
+    x: ArrayLike, /, *, axis: int | None = None, dtype: DTypeLike | None = None, include_initial: bool = False
+) -> Array:
     """Compute the cumulative sum along an axis, with a leading 0 if `include_initial`."""
     return _cumulative("cumulative_sum", lax.cumsum, x, axis, dtype, include_initial, 0)
 
 
-def cumulative_prod(x: Any, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Array:
+def cumulative_prod(
+    x: ArrayLike, /, *, axis: int | None = None, dtype: DTypeLike | None = None, include_initial: bool = False
+) -> Array:
     """Compute the cumulative product along an axis, with a leading 1 if `include_initial`."""
     return _cumulative("cumulative_prod", lax.cumprod, x, axis, dtype, include_initial, 1)
 

@@ -35,12 +35,21 @@ from weft.numpy.util import (
     promote_dtypes,
 )
 from weft.primitives.elementwise.select import select_n
+from weft.trace.annotations import ArrayLike
 from weft.trace.array import Array
 
 # --------------------------------------------------------------------------------------------------------- by condition
 
 
-def where(condition: Any, x: Any = None, y: Any = None, /, *, size: int | None = None, fill_value: Any = None) -> Any:
+def where(
+    condition: ArrayLike,
+    x: ArrayLike | None = None,
+    y: ArrayLike | None = None,
+    /,
+    *,
+    size: int | None = None,
+    fill_value: Any = None,
+) -> Any:
     """Select `x` where the condition holds, else `y`; without them, return the indices where it holds, as `nonzero`.
 
     Args:
@@ -101,7 +110,7 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
     return ensure_array(out)
 
 
-def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: Any) -> Array:
+def piecewise(x: ArrayLike, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: Any) -> Array:
     """Apply, element-wise, the function (or number) whose condition holds; one more function is the default."""
     check_arraylike("piecewise", x)
     x = ensure_array(x)
@@ -131,7 +140,7 @@ def _piece(function: Any, x: Array, args: Any, kw: Any) -> Array:
     return expand_to(convert_dtype(ensure_array(value), x.dtype), x.shape)
 
 
-def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Array:
+def choose(a: ArrayLike, choices: Any, out: Any = None, mode: str = "raise") -> Array:
     """Select, for each element of `a`, from the array with that index. `mode` is 'wrap', 'clip', or 'raise'."""
     check_no_out("choose", out)
     arrays = list(choices)
@@ -185,7 +194,7 @@ def known_size(size: Any, name: str, argument: str = "size") -> Any:
     size="the number of indices to return; needed under `jit`.",
     fill_value="the value of missing indices: a number, or one for each axis.",
 )
-def nonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> tuple[Array, ...]:
+def nonzero(a: ArrayLike, *, size: int | None = None, fill_value: Any = None) -> tuple[Array, ...]:
     """Return the indices of nonzero elements, one array for each axis.
 
     Under `jit`, `size` is the number of indices to return: missing ones are filled with `fill_value` (0 if not given).
@@ -231,14 +240,14 @@ def flat_positions(mask: Array, size: int) -> Array:
     return full_array((size,), count, dtype).at[target].set(position, mode="drop", unique_indices=True)
 
 
-def flatnonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> Array:
+def flatnonzero(a: ArrayLike, *, size: int | None = None, fill_value: Any = None) -> Array:
     """Return the indices of nonzero elements in the flattened array."""
     check_arraylike("flatnonzero", a)
     a = ensure_array(a)
     return nonzero(lax.reshape(a, (a.size,)), size=size, fill_value=fill_value)[0]
 
 
-def argwhere(a: Any, *, size: int | None = None, fill_value: Any = None) -> Array:
+def argwhere(a: ArrayLike, *, size: int | None = None, fill_value: Any = None) -> Array:
     """Return the indices of nonzero elements, one row for each.
 
     Args:
@@ -263,7 +272,7 @@ def argwhere(a: Any, *, size: int | None = None, fill_value: Any = None) -> Arra
     return lax.concatenate([lax.expand_dims(c, (1,)) for c in columns], 1)
 
 
-def extract(condition: Any, arr: Any, *, size: int | None = None, fill_value: Any = 0) -> Array:
+def extract(condition: ArrayLike, arr: ArrayLike, *, size: int | None = None, fill_value: Any = 0) -> Array:
     """Select the elements of the flattened array where the condition holds."""
     return compress(_flat(ensure_array(condition)), arr, size=size, fill_value=fill_value)
 
@@ -273,7 +282,13 @@ def _flat(x: Array) -> Array:
 
 
 def compress(
-    condition: Any, a: Any, axis: int | None = None, *, size: int | None = None, fill_value: Any = 0, out: Any = None
+    condition: ArrayLike,
+    a: ArrayLike,
+    axis: int | None = None,
+    *,
+    size: int | None = None,
+    fill_value: Any = 0,
+    out: Any = None,
 ) -> Array:
     """Select the slices of `a` along an axis, or its elements, where the condition of rank 1 holds."""
     check_arraylike("compress", condition, a)

@@ -34,6 +34,7 @@ from weft.numpy.util import (
     promote_dtypes,
     scalar_like,
 )
+from weft.trace.annotations import ArrayLike
 from weft.trace.array import Array
 
 
@@ -61,7 +62,7 @@ class UniqueInverse(NamedTuple):
 
 
 def unique(
-    ar: Any,
+    ar: ArrayLike,
     return_index: bool = False,
     return_inverse: bool = False,
     return_counts: bool = False,
@@ -182,7 +183,7 @@ def _differs(keys: list[Array], equal_nan: bool, count: int) -> Array:
     return lax.concatenate([full_array((1,), True, dtypes.bool_), differs], 0)
 
 
-def unique_all(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> UniqueAll:
+def unique_all(x: ArrayLike, /, *, size: int | None = None, fill_value: Any = None) -> UniqueAll:
     """Return distinct elements, the index of each first occurrence, its index for every element, and counts."""
     return UniqueAll(*unique(x, True, True, True, equal_nan=False, size=size, fill_value=fill_value))
 
@@ -192,12 +193,12 @@ def unique_all(x: Any, /, *, size: int | None = None, fill_value: Any = None) ->
     "wnp.unique_counts(wnp.array([3, 1, 3])).counts -> Array([1, 2], dtype=int32)",
     x="an array; it is flattened.",
 )
-def unique_counts(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> UniqueCounts:
+def unique_counts(x: ArrayLike, /, *, size: int | None = None, fill_value: Any = None) -> UniqueCounts:
     """Return distinct elements and their counts."""
     return UniqueCounts(*unique(x, return_counts=True, equal_nan=False, size=size, fill_value=fill_value))
 
 
-def unique_inverse(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> UniqueInverse:
+def unique_inverse(x: ArrayLike, /, *, size: int | None = None, fill_value: Any = None) -> UniqueInverse:
     """Return distinct elements, and for every element the index of its distinct one."""
     return UniqueInverse(*unique(x, return_inverse=True, equal_nan=False, size=size, fill_value=fill_value))
 
@@ -207,7 +208,7 @@ def unique_inverse(x: Any, /, *, size: int | None = None, fill_value: Any = None
     "wnp.unique_values(wnp.array([3, 1, 3])) -> Array([1, 3], dtype=int32)",
     x="an array; it is flattened.",
 )
-def unique_values(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> Array:
+def unique_values(x: ArrayLike, /, *, size: int | None = None, fill_value: Any = None) -> Array:
     """Return the distinct elements."""
     return unique(x, equal_nan=False, size=size, fill_value=fill_value)
 
@@ -274,9 +275,9 @@ def _compress(mask: Array, values: Array, size: int | None, fill: Any, name: str
     if not count:
         return full_array(positions.shape, 0 if fill is None else fill, values.dtype)
     out = take_in_bounds(values, clip(positions, 0, count - 1), 0)
-    found = lax.lt(positions, cast(count, positions.dtype))
-    beyond = where(found[:1], out[:1], scalar_like(out, 0)) if fill is None else cast(ensure_array(fill), values.dtype)
-    return where(found, out, beyond)
+    chosen = lax.lt(positions, cast(count, positions.dtype))
+    beyond = where(chosen[:1], out[:1], scalar_like(out, 0)) if fill is None else cast(ensure_array(fill), values.dtype)
+    return where(chosen, out, beyond)
 
 
 def union1d(ar1: Any, ar2: Any, *, size: int | None = None, fill_value: Any = None) -> Array:

@@ -31,6 +31,7 @@ from weft.numpy.util import (
     promote_dtypes,
     promote_dtypes_inexact,
 )
+from weft.trace.annotations import ArrayLike, DTypeLike
 from weft.trace.array import Array
 
 
@@ -45,7 +46,7 @@ def _check_kind(name: str, kind: Any, order: Any) -> None:
 
 
 def sort(
-    a: Any,
+    a: ArrayLike,
     axis: int | None = -1,
     *,
     kind: Any = None,
@@ -81,14 +82,14 @@ def sort(
 
 
 def argsort(
-    a: Any,
+    a: ArrayLike,
     axis: int | None = -1,
     *,
     kind: Any = None,
     order: Any = None,
     stable: bool = True,
     descending: bool = False,
-    dtype: Any = None,
+    dtype: DTypeLike | None = None,
 ) -> Array:
     """Return the indices that sort the elements along an axis, or the flattened array; equal ones keep their order.
 
@@ -177,7 +178,7 @@ def _check_kth(name: str, kth: int, a: Array, axis: int) -> None:
     canonicalize_axis(index(kth), a.shape[axis], f"{name}, counting elements along axis {axis},")
 
 
-def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None, *, method: str = "scan") -> Array:
+def searchsorted(a: Any, v: ArrayLike, side: str = "left", sorter: Any = None, *, method: str = "scan") -> Array:
     """Find the insertion index of values in a sorted array: before equal elements ('left') or after ('right').
 
     Args:
@@ -242,7 +243,7 @@ def _comes_before(element: Array, value: Array, side: str) -> Array:
     return out
 
 
-def digitize(x: Any, bins: Any, right: bool = False, *, method: str | None = None) -> Array:
+def digitize(x: ArrayLike, bins: Any, right: bool = False, *, method: str | None = None) -> Array:
     """Return the index of the bin that each element falls into; bins are increasing or decreasing."""
     check_arraylike("digitize", x, bins)
     edges = ensure_array(bins)
@@ -259,7 +260,7 @@ def digitize(x: Any, bins: Any, right: bool = False, *, method: str | None = Non
 
 
 def bincount(
-    x: Any, weights: Any = None, minlength: int = 0, *, length: int | None = None, out_sharding: Any = None
+    x: ArrayLike, weights: Any = None, minlength: int = 0, *, length: int | None = None, out_sharding: Any = None
 ) -> Array:
     """Count the occurrences of each number from 0 up, or sum the weights where it occurs.
 
@@ -336,7 +337,7 @@ def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any 
 
 
 def histogram(
-    a: Any, bins: Any = 10, range: Any = None, weights: Any = None, density: bool | None = None
+    a: ArrayLike, bins: Any = 10, range: Any = None, weights: ArrayLike | None = None, density: bool | None = None
 ) -> tuple[Array, Array]:
     """Count the elements that fall into each bin, or sum their weights; return counts and bin edges.
 

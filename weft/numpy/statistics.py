@@ -34,6 +34,7 @@ from weft.numpy.util import (
     expand_to,
     promote_dtypes_inexact,
 )
+from weft.trace.annotations import ArrayLike, DTypeLike
 from weft.trace.array import Array
 
 _METHODS = ("linear", "lower", "higher", "midpoint", "nearest", "inverted_cdf")
@@ -47,9 +48,9 @@ _METHODS = ("linear", "lower", "higher", "midpoint", "nearest", "inverted_cdf")
     "and others of NumPy's.",
 )
 def quantile(
-    a: Any,
-    q: Any,
-    axis: Any = None,
+    a: ArrayLike,
+    q: ArrayLike,
+    axis: int | Sequence[int] | None = None,
     out: Any = None,
     overwrite_input: bool = False,
     method: str = "linear",
@@ -68,8 +69,8 @@ def quantile(
     method="the interpolation between two elements.",
 )
 def nanquantile(
-    a: Any,
-    q: Any,
+    a: ArrayLike,
+    q: ArrayLike,
     axis: Any = None,
     out: Any = None,
     overwrite_input: bool = False,
@@ -90,8 +91,8 @@ def nanquantile(
     "and others of NumPy's.",
 )
 def percentile(
-    a: Any,
-    q: Any,
+    a: ArrayLike,
+    q: ArrayLike,
     axis: Any = None,
     out: Any = None,
     overwrite_input: bool = False,
@@ -115,8 +116,8 @@ def percentile(
     method="the interpolation between two elements.",
 )
 def nanpercentile(
-    a: Any,
-    q: Any,
+    a: ArrayLike,
+    q: ArrayLike,
     axis: Any = None,
     out: Any = None,
     overwrite_input: bool = False,
@@ -133,7 +134,13 @@ def nanpercentile(
     "An array of floats without the axes; NaN if there is one.",
     "wnp.median(wnp.array([1, 7, 2, 4])) -> Array(3., dtype=float32)",
 )
-def median(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, keepdims: bool = False) -> Array:
+def median(
+    a: ArrayLike,
+    axis: int | Sequence[int] | None = None,
+    out: Any = None,
+    overwrite_input: bool = False,
+    keepdims: bool = False,
+) -> Array:
     """Compute the middle element over axes, or the mean of the two in the middle."""
     return _quantile("median", a, 0.5, 1.0, axis, out, overwrite_input, "linear", keepdims, None, False)
 
@@ -143,7 +150,11 @@ def median(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = Fa
     "wnp.nanmedian(wnp.array([1.0, wnp.nan, 3.0])) -> Array(2., dtype=float32)",
 )
 def nanmedian(
-    a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, keepdims: bool = False
+    a: ArrayLike,
+    axis: int | Sequence[int] | None = None,
+    out: Any = None,
+    overwrite_input: bool = False,
+    keepdims: bool = False,
 ) -> Array:
     """Compute the median, ignoring NaN."""
     return _quantile("nanmedian", a, 0.5, 1.0, axis, out, overwrite_input, "linear", keepdims, None, True)
@@ -288,14 +299,14 @@ def _weighted_quantile(rows: Array, fraction: Array, share: Array, ignore_nan: b
 
 
 def cov(
-    m: Any,
+    m: ArrayLike,
     y: Any = None,
     rowvar: bool = True,
     bias: bool = False,
     ddof: int | None = None,
     fweights: Any = None,
     aweights: Any = None,
-    dtype: Any = None,
+    dtype: DTypeLike | None = None,
 ) -> Array:
     """Compute the covariance matrix of variables, one for each row, or column unless `rowvar`."""
     check_arraylike("cov", m, *(() if y is None else (y,)))
@@ -348,7 +359,7 @@ def _sample_weights(table: Array, fweights: Any, aweights: Any) -> Array | None:
     return None if weights is None else convert_dtype(weights, table.dtype)
 
 
-def corrcoef(x: Any, y: Any = None, rowvar: bool = True, dtype: Any = None) -> Array:
+def corrcoef(x: ArrayLike, y: Any = None, rowvar: bool = True, dtype: DTypeLike | None = None) -> Array:
     """Compute the correlation matrix of variables: the covariance divided by the standard deviations."""
     out = cov(x, y, rowvar, dtype=dtype)
     if out.ndim == 0:

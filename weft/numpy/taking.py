@@ -25,6 +25,7 @@ from weft.numpy.util import (
     expand_to,
 )
 from weft.primitives.control.check import check_index
+from weft.trace.annotations import ArrayLike
 from weft.trace.array import Array
 
 
@@ -38,8 +39,8 @@ def _check_indices(indices: Any, axis: int, shape: Sequence[Any], wrap: bool) ->
 
 
 def take(
-    a: Any,
-    indices: Any,
+    a: ArrayLike,
+    indices: ArrayLike,
     axis: int | None = None,
     out: Any = None,
     mode: str | None = None,
@@ -101,8 +102,8 @@ def take(
 
 
 def take_along_axis(
-    arr: Any,
-    indices: Any,
+    arr: ArrayLike,
+    indices: ArrayLike,
     axis: int | None = -1,
     mode: Any = None,
     fill_value: Any = None,

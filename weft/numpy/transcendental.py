@@ -18,6 +18,7 @@ from weft.numpy.util import (
     scalar_like,
     strong,
 )
+from weft.trace.annotations import ArrayLike
 from weft.trace.array import Array
 
 
@@ -233,7 +234,7 @@ atanh = one_argument(
     "An array of floats; integers are converted first. -inf at 0, NaN below.",
     "wnp.log2(wnp.array([1.0, 2.0, 8.0])).round(4) -> Array([0., 1., 3.], dtype=float32)",
 )
-def log2(x: Any, /) -> Array:
+def log2(x: ArrayLike, /) -> Array:
     """Compute the logarithm to base 2."""
     (x,) = promote_args_inexact("log2", x)
     return in_float32(lambda x: _divide_by(lax.log(x), math.log(2)), strong(ensure_array(x)))
@@ -243,7 +244,7 @@ def log2(x: Any, /) -> Array:
     "An array of floats; integers are converted first. -inf at 0, NaN below.",
     "wnp.log10(wnp.array([1.0, 100.0])).round(4) -> Array([0., 2.], dtype=float32)",
 )
-def log10(x: Any, /) -> Array:
+def log10(x: ArrayLike, /) -> Array:
     """Compute the logarithm to base 10."""
     (x,) = promote_args_inexact("log10", x)
     return in_float32(lambda x: _divide_by(lax.log(x), math.log(10)), strong(ensure_array(x)))
@@ -264,7 +265,7 @@ def _divide_by(x: Array, divisor: float) -> Array:
     "Angles from -pi to pi; signs of zeros matter. The derivative at the origin is NaN.",
     "wnp.arctan2(1.0, wnp.array([1.0, -1.0])).round(3) -> Array([0.785, 2.356], dtype=float32)",
 )
-def arctan2(x1: Any, x2: Any, /) -> Array:
+def arctan2(x1: ArrayLike, x2: Any, /) -> Array:
     """Compute the angle of the point with ordinate `x1` and abscissa `x2`, in radians."""
     return lax.atan2(*promote_args_inexact("arctan2", x1, x2))
 
@@ -275,14 +276,14 @@ atan2 = arctan2
 @document(
     "An array of floats.", "wnp.deg2rad(wnp.array([0.0, 180.0])).round(3) -> Array([0.   , 3.142], dtype=float32)"
 )
-def deg2rad(x: Any, /) -> Array:
+def deg2rad(x: ArrayLike, /) -> Array:
     """Convert degrees to radians."""
     (x,) = promote_args_inexact("deg2rad", x)
     return lax.mul(x, scalar_like(x, math.pi / 180))
 
 
 @document("An array of floats.", "wnp.rad2deg(wnp.pi) -> Array(180., dtype=float32, weak_type=True)")
-def rad2deg(x: Any, /) -> Array:
+def rad2deg(x: ArrayLike, /) -> Array:
     """Convert radians to degrees."""
     (x,) = promote_args_inexact("rad2deg", x)
     return lax.mul(x, scalar_like(x, 180 / math.pi))
@@ -298,7 +299,7 @@ degrees = rad2deg
     "An array of floats, with right derivatives of all orders at 0.",
     "wnp.sinc(wnp.array([0.0, 0.5])).round(3) -> Array([1.   , 0.637], dtype=float32)",
 )
-def sinc(x: Any, /) -> Array:
+def sinc(x: ArrayLike, /) -> Array:
     """Compute sin(pi x) / (pi x), and 1 at 0."""
     return in_float32(_sinc, *promote_args_inexact("sinc", x))
 

@@ -223,7 +223,7 @@ _NUMERIC = _UNSIGNED | frozenset(
 )
 
 
-def promote_dtypes(*args: Any) -> list[Any]:
+def promote_dtypes(*args: Any) -> list[Array]:
     """Convert the arguments to the dtype they promote to."""
     if len(args) == 2:
         x, y = args
@@ -232,9 +232,9 @@ def promote_dtypes(*args: Any) -> list[Any]:
                 if x.aval.dtype is y.aval.dtype:
                     return [x, y]
             elif _takes(x.aval, type(y)):
-                return [x, scalar_value(y, x.aval.dtype)]
+                return [x, scalar_value(y, x.aval.dtype)]  # type: ignore[list-item]  # a constant
         elif isinstance(y, Array) and _takes(y.aval, type(x)):
-            return [scalar_value(x, y.aval.dtype), y]
+            return [scalar_value(x, y.aval.dtype), y]  # type: ignore[list-item]  # a constant
     if len(args) == 1:
         return [args[0] if isinstance(args[0], Array) else cast(args[0], *_result_type(args))]
     dtype, weak = _result_type(args)
@@ -267,7 +267,7 @@ def _plain(x: Any) -> Any:
     return x.__jax_array__() if hasattr(type(x), "__jax_array__") else x
 
 
-def promote_dtypes_inexact(*args: Any) -> list[Any]:
+def promote_dtypes_inexact(*args: Any) -> list[Array]:
     """Convert the arguments to the inexact dtype they promote to; integers become floats."""
     if len(args) == 1 and isinstance(args[0], Array) and dtypes.kind(args[0].dtype) in "fc":
         return [args[0]]
@@ -276,7 +276,7 @@ def promote_dtypes_inexact(*args: Any) -> list[Any]:
     return [cast(x, dtypes.canonicalize_dtype(inexact), weak) for x in args]
 
 
-def promote_dtypes_numeric(*args: Any) -> list[Any]:
+def promote_dtypes_numeric(*args: Any) -> list[Array]:
     """Convert the arguments to the dtype they promote to, booleans to integers."""
     dtype, weak = _result_type(args)
     return [cast(x, dtypes.to_numeric_dtype(_numeric(dtype)), weak) for x in args]
@@ -288,7 +288,7 @@ def _numeric(dtype: Any) -> Any:
     return dtype
 
 
-def promote_args(name: str, *args: Any) -> list[Any]:
+def promote_args(name: str, *args: Any) -> list[Array]:
     """Promote the arguments of the function `name` to one dtype and, except scalars, broadcast them to one shape."""
     for x in args:
         if not isinstance(x, _ARRAYLIKE):
@@ -305,7 +305,7 @@ def promote_args(name: str, *args: Any) -> list[Any]:
     return broadcast_operands(name, promoted)
 
 
-def promote_args_inexact(name: str, *args: Any) -> list[Any]:
+def promote_args_inexact(name: str, *args: Any) -> list[Array]:
     """Call `promote_args` with integers converted to floats."""
     if len(args) == 2:
         x, y = args
@@ -320,7 +320,7 @@ def promote_args_inexact(name: str, *args: Any) -> list[Any]:
     return broadcast_operands(name, promote_dtypes_inexact(*args))
 
 
-def promote_args_numeric(name: str, *args: Any) -> list[Any]:
+def promote_args_numeric(name: str, *args: Any) -> list[Array]:
     """Call `promote_args` with booleans converted to integers."""
     check_arraylike(name, *args)
     _refuse_keys(name, args)
@@ -439,7 +439,7 @@ def expand_to(x: Any, shape: tuple[Any, ...]) -> Any:
     return broadcast_in_dim(x, shape=shape, broadcast_dimensions=tuple(range(len(shape) - len(old_shape), len(shape))))
 
 
-def broadcast_operands(name: str, args: Sequence[Any]) -> list[Any]:
+def broadcast_operands(name: str, args: Sequence[Any]) -> list[Array]:
     """Broadcast operands of an elementwise operation to one shape; rank-0 ones are unchanged."""
     first = args[0].shape
     for x in args:

@@ -15,6 +15,7 @@ from weft.base.tracebacks import boundary
 from weft.numpy.creation import asarray
 from weft.numpy.manipulation import expand_dims, moveaxis
 from weft.numpy.util import broadcast_shape, canonicalize_axis, check_arraylike, ensure_array
+from weft.trace.annotations import ArrayLike
 from weft.trace.array import Array
 
 _DIMENSION = r"\w+"
@@ -163,7 +164,7 @@ def _check_results(
     return checked
 
 
-def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Any, *args: Any, **kwargs: Any) -> Any:
+def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: ArrayLike, *args: Any, **kwargs: Any) -> Array:
     """Apply `func1d` to every vector along an axis; the axes of its result replace that axis.
 
     Args:

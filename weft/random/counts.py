@@ -17,13 +17,14 @@ from weft.numpy.util import as_shape, broadcast_shape, get_shape
 from weft.primitives.random.bits import random_clone, random_split
 from weft.random.keys import one_key, split_keys
 from weft.random.uniform import draw_shape, draw_uniform, integer_dtype, parameters, real_dtype, sampler
+from weft.trace.annotations import ArrayLike, DTypeLike, Shape
 from weft.trace.array import Array
 
 # ------------------------------------------------------------------------------------------------------------- poisson
 
 
 @takes_out_sharding
-def poisson(key: Any, lam: Any, shape: Any = None, dtype: Any = None) -> Array:
+def poisson(key: ArrayLike, lam: ArrayLike, shape: Shape | None = None, dtype: DTypeLike | None = None) -> Array:
     """Draw Poisson numbers of mean lam.
 
     Args:
@@ -112,7 +113,9 @@ TAILS = tuple(
 """log k! less its Stirling approximation, for k = 0 .. 9."""
 
 
-def binomial(key: Any, n: Any, p: Any, shape: Any = None, dtype: Any = None) -> Array:
+def binomial(
+    key: ArrayLike, n: ArrayLike, p: ArrayLike, shape: Shape | None = None, dtype: DTypeLike | None = None
+) -> Array:
     """Draw binomial numbers: successes among n trials of probability p, as floats."""
     typed, _ = one_key("binomial", key)
     found = real_dtype("binomial", dtype)
@@ -206,7 +209,15 @@ def _binomial_rejection(key: Array, n: Array, p: Array, dtype: np.dtype[Any]) ->
     return lax.while_loop(lambda state: wnp.any(~state[1]), step, start)[0]
 
 
-def multinomial(key: Any, n: Any, p: Any, *, shape: Any = None, dtype: Any = None, unroll: int | bool = 1) -> Array:
+def multinomial(
+    key: ArrayLike,
+    n: ArrayLike,
+    p: ArrayLike,
+    *,
+    shape: Shape | None = None,
+    dtype: DTypeLike | None = None,
+    unroll: int | bool = 1,
+) -> Array:
     """Draw the counts of n trials over the outcomes along the last axis of p, as floats; `unroll` is for the scan."""
     typed, _ = one_key("multinomial", key)
     found = real_dtype("multinomial", dtype)

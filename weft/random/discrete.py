@@ -37,11 +37,14 @@ from weft.random.uniform import (
     sampler,
     uniform,
 )
+from weft.trace.annotations import ArrayLike, DTypeLike, Shape
 from weft.trace.array import Array
 
 
 @takes_out_sharding
-def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None) -> Array:
+def randint(
+    key: ArrayLike, shape: Shape, minval: ArrayLike, maxval: ArrayLike, dtype: DTypeLike | None = None
+) -> Array:
     """Draw integers uniformly distributed over minval <= x < maxval.
 
     Args:
@@ -139,7 +142,7 @@ def _remainder(x: Any, divisor: Any) -> Any:
 
 
 @takes_out_sharding
-def bernoulli(key: Any, p: Any = 0.5, shape: Any = None, mode: str = "low") -> Array:
+def bernoulli(key: ArrayLike, p: ArrayLike = 0.5, shape: Shape | None = None, mode: str = "low") -> Array:
     """Draw booleans that are true with probability p. Mode 'high' resolves small probabilities with twice the bits.
 
     Args:
@@ -180,7 +183,7 @@ def _bernoulli(key: Array, p: Any, *, shape: tuple[Any, ...], dtype: np.dtype[An
     "random.rademacher(random.key(0), (4,)) -> Array([-1, -1,  1,  1], dtype=int32)",
     dtype="the dtype; integers by default.",
 )
-def rademacher(key: Any, shape: Any = (), dtype: Any = None) -> Array:
+def rademacher(key: ArrayLike, shape: Shape = (), dtype: DTypeLike | None = None) -> Array:
     """Draw -1 or 1 with equal probability."""
     typed, _ = one_key("rademacher", key)
     return _rademacher(
@@ -200,7 +203,7 @@ def draw_rademacher(key: Array, shape: tuple[Any, ...], dtype: np.dtype[Any]) ->
 
 
 @takes_out_sharding
-def geometric(key: Any, p: Any, shape: Any = None, dtype: Any = None) -> Array:
+def geometric(key: ArrayLike, p: ArrayLike, shape: Shape | None = None, dtype: DTypeLike | None = None) -> Array:
     """Draw the number of trials of success probability p up to the first success."""
     typed, _ = one_key("geometric", key)
     found = integer_dtype("geometric", dtype)
@@ -219,7 +222,7 @@ def _geometric(key: Array, p: Any, *, shape: tuple[Any, ...], dtype: np.dtype[An
 
 
 @takes_out_sharding
-def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False) -> Array:
+def permutation(key: ArrayLike, x: ArrayLike, axis: int = 0, independent: bool = False) -> Array:
     """Permute `x` (or the integers below it) randomly along an axis; `independent` permutes each line separately.
 
     Args:
@@ -264,7 +267,13 @@ def _shuffle(key: Array, x: Array, *, axis: int) -> Array:
 
 
 def choice(
-    key: Any, a: Any, shape: Any = (), replace: bool = True, p: Any = None, axis: int = 0, mode: str | None = None
+    key: ArrayLike,
+    a: Any,
+    shape: Shape = (),
+    replace: bool = True,
+    p: ArrayLike | None = None,
+    axis: int = 0,
+    mode: str | None = None,
 ) -> Array:
     """Draw elements of `a` along an axis (or integers below it), with or without replacement, with probabilities `p`.
 
@@ -339,7 +348,12 @@ def _choose_indices(
 
 @takes_out_sharding
 def categorical(
-    key: Any, logits: Any, axis: int = -1, shape: Any = None, replace: bool = True, mode: str | None = None
+    key: ArrayLike,
+    logits: ArrayLike,
+    axis: int = -1,
+    shape: Shape | None = None,
+    replace: bool = True,
+    mode: str | None = None,
 ) -> Array:
     """Draw indices along an axis of `logits` with probabilities softmax(logits).
 

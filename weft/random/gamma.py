@@ -21,6 +21,7 @@ from weft.random.discrete import draw_rademacher
 from weft.random.keys import one_key, split_keys
 from weft.random.normal import draw_normal
 from weft.random.uniform import draw_shape, draw_uniform, exponential, parameters, real_dtype, sampler
+from weft.trace.annotations import ArrayLike, DTypeLike, Shape
 from weft.trace.array import Array
 
 
@@ -31,13 +32,13 @@ from weft.trace.array import Array
     a="the shape parameter, positive.",
     shape="the shape of the result, to which parameters broadcast; their own shape by default.",
 )
-def gamma(key: Any, a: Any, shape: Any = None, dtype: Any = None) -> Array:
+def gamma(key: ArrayLike, a: ArrayLike, shape: Shape | None = None, dtype: DTypeLike | None = None) -> Array:
     """Draw gamma numbers, of density x^(a - 1) exp(-x) / Γ(a); for small `a` many underflow to 0, see `loggamma`."""
     return _draw("gamma", key, a, shape, dtype, log_space=False)
 
 
 @takes_out_sharding
-def loggamma(key: Any, a: Any, shape: Any = None, dtype: Any = None) -> Array:
+def loggamma(key: ArrayLike, a: ArrayLike, shape: Shape | None = None, dtype: DTypeLike | None = None) -> Array:
     """Draw logarithms of gamma numbers, which do not underflow for small parameters."""
     return _draw("loggamma", key, a, shape, dtype, log_space=True)
 
@@ -111,7 +112,9 @@ def _random_gamma_jvp(log_space: bool, primals: Any, tangents: Any) -> tuple[Arr
 
 
 @takes_out_sharding
-def beta(key: Any, a: Any, b: Any, shape: Any = None, dtype: Any = None) -> Array:
+def beta(
+    key: ArrayLike, a: ArrayLike, b: ArrayLike, shape: Shape | None = None, dtype: DTypeLike | None = None
+) -> Array:
     """Draw beta numbers in [0, 1], of density proportional to x^(a - 1) (1 - x)^(b - 1).
 
     Args:
@@ -149,7 +152,7 @@ def _beta(key: Array, a: Any, b: Any, *, shape: tuple[Any, ...]) -> Array:
     alpha="positive concentrations.",
     shape="the shape of the result, to which parameters broadcast; their own shape by default.",
 )
-def dirichlet(key: Any, alpha: Any, shape: Any = None, dtype: Any = None) -> Array:
+def dirichlet(key: ArrayLike, alpha: ArrayLike, shape: Shape | None = None, dtype: DTypeLike | None = None) -> Array:
     """Draw Dirichlet vectors, nonnegative with sum 1, with concentrations along the last axis of alpha.
 
     >>> import weft.numpy as wnp
@@ -179,7 +182,7 @@ def _dirichlet(key: Array, alpha: Any, *, shape: tuple[Any, ...]) -> Array:
     df="degrees of freedom, positive.",
     shape="the shape of the result, to which parameters broadcast; their own shape by default.",
 )
-def chisquare(key: Any, df: Any, shape: Any = None, dtype: Any = None) -> Array:
+def chisquare(key: ArrayLike, df: ArrayLike, shape: Shape | None = None, dtype: DTypeLike | None = None) -> Array:
     """Draw chi-square numbers with df degrees of freedom."""
     typed, _ = one_key("chisquare", key)
     found = real_dtype("chisquare", dtype)
@@ -194,7 +197,9 @@ def _chisquare(key: Array, df: Any, *, shape: tuple[Any, ...], dtype: np.dtype[A
 
 
 @takes_out_sharding
-def f(key: Any, dfnum: Any, dfden: Any, shape: Any = None, dtype: Any = None) -> Array:
+def f(
+    key: ArrayLike, dfnum: ArrayLike, dfden: ArrayLike, shape: Shape | None = None, dtype: DTypeLike | None = None
+) -> Array:
     """Draw F numbers: ratios of two chi-square numbers, each over its degrees of freedom."""
     typed, _ = one_key("f", key)
     found = real_dtype("f", dtype)
@@ -217,7 +222,7 @@ def _f(key: Array, dfnum: Any, dfden: Any, *, shape: tuple[Any, ...], dtype: np.
     df="degrees of freedom, positive.",
     shape="the shape of the result, to which parameters broadcast; their own shape by default.",
 )
-def t(key: Any, df: Any, shape: Any = None, dtype: Any = None) -> Array:
+def t(key: ArrayLike, df: ArrayLike, shape: Shape | None = None, dtype: DTypeLike | None = None) -> Array:
     """Draw Student's t numbers with df degrees of freedom."""
     typed, _ = one_key("t", key)
     found = real_dtype("t", dtype)
@@ -234,7 +239,7 @@ def _t(key: Array, df: Any, *, shape: tuple[Any, ...], dtype: np.dtype[Any]) -> 
 
 
 @takes_out_sharding
-def generalized_normal(key: Any, p: Any, shape: Any = (), dtype: Any = None) -> Array:
+def generalized_normal(key: ArrayLike, p: ArrayLike, shape: Shape = (), dtype: DTypeLike | None = None) -> Array:
     """Draw numbers of density proportional to exp(-|x|^p)."""
     typed, _ = one_key("generalized_normal", key)
     found = real_dtype("generalized_normal", dtype)
@@ -251,7 +256,7 @@ def _generalized_normal(key: Array, p: Any, *, shape: tuple[Any, ...], dtype: np
 
 
 @takes_out_sharding
-def ball(key: Any, d: int, p: Any = 2, shape: Any = (), dtype: Any = None) -> Array:
+def ball(key: ArrayLike, d: int, p: ArrayLike = 2, shape: Shape = (), dtype: DTypeLike | None = None) -> Array:
     """Draw vectors of d numbers, uniform in the unit ball of the p-norm."""
     typed, _ = one_key("ball", key)
     found = real_dtype("ball", dtype)

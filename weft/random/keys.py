@@ -32,6 +32,7 @@ from weft.primitives.random.bits import (
     random_wrap,
 )
 from weft.random.argument_docs import document
+from weft.trace.annotations import ArrayLike, DTypeLike, Shape
 from weft.trace.array import Array
 
 
@@ -89,7 +90,7 @@ def _make(name: str, seed: Any, generator: KeyDtype) -> Array:
     return random_seed(value, impl=generator)
 
 
-def key(seed: int | Any, *, impl: Any = None, dtype: Any = None) -> Array:
+def key(seed: int | Any, *, impl: Any = None, dtype: DTypeLike | None = None) -> Array:
     """Create a typed random key from an integer.
 
     Args:
@@ -122,7 +123,7 @@ def PRNGKey(seed: int | Any, *, impl: Any = None) -> Array:
     return typed if config.enable_custom_prng else random_unwrap(typed)
 
 
-def wrap_key_data(key_bits_array: Any, *, impl: Any = None, dtype: Any = None) -> Array:
+def wrap_key_data(key_bits_array: Any, *, impl: Any = None, dtype: DTypeLike | None = None) -> Array:
     """Convert a uint32 array, with the words of keys along its last dimension, to typed keys.
 
     Args:
@@ -208,7 +209,7 @@ def one_key(name: str, key: Any) -> tuple[Array, bool]:
 
 
 @document("An array of keys.", num="the number of keys, or a shape.")
-def split(key: Any, num: int | tuple[int, ...] = 2) -> Array:
+def split(key: ArrayLike, num: int | tuple[int, ...] = 2) -> Array:
     """Split a key into `num` new keys (or a shape of them); the old one must not be used again.
 
     >>> from weft import random
@@ -222,7 +223,7 @@ def split(key: Any, num: int | tuple[int, ...] = 2) -> Array:
 
 
 @document("A key.", data="an integer, which may be traced.")
-def fold_in(key: Any, data: Any) -> Array:
+def fold_in(key: ArrayLike, data: Any) -> Array:
     """Derive a new key from a key and an integer, such as the index of a step; other integers yield other keys.
 
     >>> from weft import random
@@ -243,7 +244,7 @@ def fold_in(key: Any, data: Any) -> Array:
     return random_unwrap(new_key) if raw else new_key
 
 
-def clone(key: Any) -> Array:
+def clone(key: ArrayLike) -> Array:
     """Return the same key, to be used once more on purpose when `debug_key_reuse` is on."""
     typed, raw = as_keys("clone", key)
     copy = random_clone(typed)
@@ -252,7 +253,7 @@ def clone(key: Any) -> Array:
 
 @takes_out_sharding
 @document("Unsigned integers.", dtype="an unsigned integer dtype.")
-def bits(key: Any, shape: Any = (), dtype: Any = None) -> Array:
+def bits(key: ArrayLike, shape: Shape = (), dtype: DTypeLike | None = None) -> Array:
     """Draw uniform unsigned integers over the whole range of `dtype` (by default the default unsigned type).
 
     >>> import weft.numpy as wnp

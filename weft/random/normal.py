@@ -19,6 +19,7 @@ from weft.random.argument_docs import document
 from weft.random.discrete import draw_rademacher
 from weft.random.keys import one_key, split_keys
 from weft.random.uniform import between, draw_shape, draw_uniform, parameters, real_dtype, sampler
+from weft.trace.annotations import ArrayLike, DTypeLike, Shape
 from weft.trace.array import Array
 
 
@@ -37,7 +38,7 @@ def inexact_dtype(name: str, dtype: Any) -> np.dtype[Any]:
     "random.normal(random.key(0), (2, 3)).shape -> (2, 3)",
     dtype="a floating-point or complex dtype; float32 by default.",
 )
-def normal(key: Any, shape: Any = (), dtype: Any = None) -> Array:
+def normal(key: ArrayLike, shape: Shape = (), dtype: DTypeLike | None = None) -> Array:
     """Draw standard normal numbers; complex ones have independent parts and mean square 1."""
     typed, _ = one_key("normal", key)
     return _normal(typed, shape=as_shape(shape), dtype=inexact_dtype("normal", dtype))
@@ -59,7 +60,9 @@ def draw_normal(keys: Array, shape: tuple[Any, ...], dtype: np.dtype[Any]) -> Ar
 
 
 @takes_out_sharding
-def truncated_normal(key: Any, lower: Any, upper: Any, shape: Any = None, dtype: Any = None) -> Array:
+def truncated_normal(
+    key: ArrayLike, lower: ArrayLike, upper: ArrayLike, shape: Shape | None = None, dtype: DTypeLike | None = None
+) -> Array:
     """Draw standard normal numbers conditioned on lower < x < upper.
 
     Args:
@@ -94,7 +97,7 @@ def _truncated_normal(key: Array, lower: Any, upper: Any, *, shape: tuple[Any, .
 
 
 @takes_out_sharding
-def lognormal(key: Any, sigma: Any = 1.0, shape: Any = None, dtype: Any = None) -> Array:
+def lognormal(key: ArrayLike, sigma: Any = 1.0, shape: Shape | None = None, dtype: DTypeLike | None = None) -> Array:
     """Draw numbers whose logarithm is normal with standard deviation sigma."""
     typed, _ = one_key("lognormal", key)
     found = real_dtype("lognormal", dtype)
@@ -104,7 +107,7 @@ def lognormal(key: Any, sigma: Any = 1.0, shape: Any = None, dtype: Any = None) 
 
 
 @takes_out_sharding
-def maxwell(key: Any, shape: Any = (), dtype: Any = None) -> Array:
+def maxwell(key: ArrayLike, shape: Shape = (), dtype: DTypeLike | None = None) -> Array:
     """Draw lengths of vectors of three standard normal numbers."""
     typed, _ = one_key("maxwell", key)
     return _maxwell(typed, shape=as_shape(shape), dtype=real_dtype("maxwell", dtype))
@@ -116,7 +119,9 @@ def _maxwell(key: Array, *, shape: tuple[Any, ...], dtype: np.dtype[Any]) -> Arr
     return wnp.sqrt(wnp.sum(vectors * vectors, axis=-1))
 
 
-def double_sided_maxwell(key: Any, loc: Any, scale: Any, shape: Any = (), dtype: Any = None) -> Array:
+def double_sided_maxwell(
+    key: ArrayLike, loc: ArrayLike, scale: ArrayLike, shape: Shape = (), dtype: DTypeLike | None = None
+) -> Array:
     """Draw Maxwell numbers with a random sign, times scale, plus loc; `shape` precedes that of the parameters."""
     typed, _ = one_key("double_sided_maxwell", key)
     found = real_dtype("double_sided_maxwell", dtype)
@@ -133,7 +138,7 @@ def _double_sided_maxwell(key: Array, loc: Any, scale: Any, *, shape: tuple[Any,
 
 
 @takes_out_sharding
-def wald(key: Any, mean: Any, shape: Any = None, dtype: Any = None) -> Array:
+def wald(key: ArrayLike, mean: ArrayLike, shape: Shape | None = None, dtype: DTypeLike | None = None) -> Array:
     """Draw Wald (inverse Gaussian) numbers with the given mean and shape parameter 1."""
     typed, _ = one_key("wald", key)
     found = real_dtype("wald", dtype)
@@ -159,7 +164,12 @@ def _wald(key: Array, mean: Any, *, shape: tuple[Any, ...], dtype: np.dtype[Any]
 
 @takes_out_sharding
 def multivariate_normal(
-    key: Any, mean: Any, cov: Any, shape: Any = None, dtype: Any = None, method: str = "cholesky"
+    key: ArrayLike,
+    mean: ArrayLike,
+    cov: ArrayLike,
+    shape: Shape | None = None,
+    dtype: DTypeLike | None = None,
+    method: str = "cholesky",
 ) -> Array:
     """Draw normal vectors of given mean and covariance, factored by `method`: 'cholesky', 'eigh' or 'svd'.
 
@@ -217,7 +227,9 @@ def _multivariate_normal(
 
 
 @takes_out_sharding
-def orthogonal(key: Any, n: int, shape: Any = (), dtype: Any = None, m: int | None = None) -> Array:
+def orthogonal(
+    key: ArrayLike, n: int, shape: Shape = (), dtype: DTypeLike | None = None, m: int | None = None
+) -> Array:
     """Draw matrices of n rows and m (by default n) columns, uniform among those with orthonormal rows or columns."""
     typed, _ = one_key("orthogonal", key)
     found = inexact_dtype("orthogonal", dtype)

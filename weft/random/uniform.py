@@ -20,6 +20,7 @@ from weft.base.errors import ArgumentError
 from weft.numpy.util import as_shape, broadcast_shape, cast, check_arraylike, combining_ranks, get_shape
 from weft.random.argument_docs import document
 from weft.random.keys import draw_bits, one_key
+from weft.trace.annotations import ArrayLike, DTypeLike, Shape
 from weft.trace.array import Array
 
 
@@ -72,7 +73,9 @@ def draw_shape(name: str, shape: Any, *parameter_shapes: Sequence[Any]) -> tuple
 
 
 @takes_out_sharding
-def uniform(key: Any, shape: Any = (), dtype: Any = None, minval: Any = 0.0, maxval: Any = 1.0) -> Array:
+def uniform(
+    key: ArrayLike, shape: Shape = (), dtype: DTypeLike | None = None, minval: ArrayLike = 0.0, maxval: ArrayLike = 1.0
+) -> Array:
     """Draw numbers uniformly distributed over minval <= x < maxval.
 
     Args:
@@ -160,7 +163,7 @@ def _halves(x: Any) -> tuple[Any, Any]:
 @document(
     "Floats from 0 up.", "random.exponential(random.key(0), (1000,)).mean().round() == 1 -> Array(True, dtype=bool)"
 )
-def exponential(key: Any, shape: Any = (), dtype: Any = None) -> Array:
+def exponential(key: ArrayLike, shape: Shape = (), dtype: DTypeLike | None = None) -> Array:
     """Draw standard exponential numbers, of density exp(-x)."""
     typed, _ = one_key("exponential", key)
     return _exponential(typed, shape=as_shape(shape), dtype=real_dtype("exponential", dtype))
@@ -174,7 +177,7 @@ def _exponential(key: Array, *, shape: tuple[Any, ...], dtype: np.dtype[Any]) ->
 
 @takes_out_sharding
 @document("Floats.", "random.gumbel(random.key(0), (2,)).shape -> (2,)", mode='"low", "high" or "highest".')
-def gumbel(key: Any, shape: Any = (), dtype: Any = None, mode: str | None = None) -> Array:
+def gumbel(key: ArrayLike, shape: Shape = (), dtype: DTypeLike | None = None, mode: str | None = None) -> Array:
     """Draw standard Gumbel numbers, -log(-log u).
 
     Mode 'high' resolves the right tail with twice the bits of 'low', and 'highest' both tails; in other dtypes than
@@ -228,7 +231,7 @@ def _fraction(high: Array, low: Array) -> Array:
 
 @takes_out_sharding
 @document("Floats.", "random.laplace(random.key(0), (2,)).shape -> (2,)")
-def laplace(key: Any, shape: Any = (), dtype: Any = None) -> Array:
+def laplace(key: ArrayLike, shape: Shape = (), dtype: DTypeLike | None = None) -> Array:
     """Draw standard Laplace numbers, of density exp(-|x|) / 2."""
     typed, _ = one_key("laplace", key)
     return _laplace(typed, shape=as_shape(shape), dtype=real_dtype("laplace", dtype))
@@ -242,7 +245,7 @@ def _laplace(key: Array, *, shape: tuple[Any, ...], dtype: np.dtype[Any]) -> Arr
 
 @takes_out_sharding
 @document("Floats.", "random.logistic(random.key(0), (2,)).shape -> (2,)")
-def logistic(key: Any, shape: Any = (), dtype: Any = None) -> Array:
+def logistic(key: ArrayLike, shape: Shape = (), dtype: DTypeLike | None = None) -> Array:
     """Draw standard logistic numbers, the logit of a uniform one."""
     typed, _ = one_key("logistic", key)
     return _logistic(typed, shape=as_shape(shape), dtype=real_dtype("logistic", dtype))
@@ -256,7 +259,7 @@ def _logistic(key: Array, *, shape: tuple[Any, ...], dtype: np.dtype[Any]) -> Ar
 
 @takes_out_sharding
 @document("Floats.", "random.cauchy(random.key(0), (2,)).shape -> (2,)")
-def cauchy(key: Any, shape: Any = (), dtype: Any = None) -> Array:
+def cauchy(key: ArrayLike, shape: Shape = (), dtype: DTypeLike | None = None) -> Array:
     """Draw standard Cauchy numbers, of density 1 / (pi (1 + x²))."""
     typed, _ = one_key("cauchy", key)
     return _cauchy(typed, shape=as_shape(shape), dtype=real_dtype("cauchy", dtype))
@@ -269,7 +272,7 @@ def _cauchy(key: Array, *, shape: tuple[Any, ...], dtype: np.dtype[Any]) -> Arra
 
 
 @takes_out_sharding
-def pareto(key: Any, b: Any, shape: Any = None, dtype: Any = None) -> Array:
+def pareto(key: ArrayLike, b: ArrayLike, shape: Shape | None = None, dtype: DTypeLike | None = None) -> Array:
     """Draw Pareto numbers, of density b / x^(b + 1) for x >= 1."""
     typed, _ = one_key("pareto", key)
     found = real_dtype("pareto", dtype)
@@ -283,7 +286,7 @@ def _pareto(key: Array, b: Any, *, shape: tuple[Any, ...], dtype: np.dtype[Any])
 
 
 @takes_out_sharding
-def rayleigh(key: Any, scale: Any, shape: Any = None, dtype: Any = None) -> Array:
+def rayleigh(key: ArrayLike, scale: ArrayLike, shape: Shape | None = None, dtype: DTypeLike | None = None) -> Array:
     """Draw Rayleigh numbers, of density x / s² exp(-x² / 2s²) for x >= 0 with scale s."""
     typed, _ = one_key("rayleigh", key)
     found = real_dtype("rayleigh", dtype)
@@ -296,7 +299,9 @@ def _rayleigh(key: Array, scale: Any, *, shape: tuple[Any, ...], dtype: np.dtype
     return scale * wnp.sqrt(lax.log(draw_uniform(key, shape, dtype)) * np.array(-2, dtype))
 
 
-def weibull_min(key: Any, scale: Any, concentration: Any, shape: Any = (), dtype: Any = None) -> Array:
+def weibull_min(
+    key: ArrayLike, scale: ArrayLike, concentration: Any, shape: Shape = (), dtype: DTypeLike | None = None
+) -> Array:
     """Draw Weibull numbers: the power 1 / concentration of exponential ones, times scale.
 
     Args:
@@ -325,7 +330,14 @@ def _weibull_min(key: Array, scale: Any, concentration: Any, *, shape: tuple[Any
 
 
 @takes_out_sharding
-def triangular(key: Any, left: Any, mode: Any, right: Any, shape: Any = None, dtype: Any = None) -> Array:
+def triangular(
+    key: ArrayLike,
+    left: ArrayLike,
+    mode: Any,
+    right: ArrayLike,
+    shape: Shape | None = None,
+    dtype: DTypeLike | None = None,
+) -> Array:
     """Draw numbers between left and right whose density is a triangle with its peak at mode."""
     typed, _ = one_key("triangular", key)
     found = real_dtype("triangular", dtype)

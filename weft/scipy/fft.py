@@ -24,13 +24,14 @@ from weft.numpy.util import (
     ensure_arrays,
     promote_dtypes_inexact,
 )
+from weft.trace.annotations import ArrayLike
 from weft.trace.array import Array
 
 _INVERSE_TYPE = {1: 1, 2: 3, 3: 2, 4: 4}
 _NORMS = (None, "backward", "ortho", "forward")
 
 
-def dct(x: Any, type: int = 2, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
+def dct(x: ArrayLike, type: int = 2, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
     """Compute the discrete cosine transform along an axis.
 
     Args:
@@ -48,7 +49,7 @@ def dct(x: Any, type: int = 2, n: int | None = None, axis: int = -1, norm: str |
     return _along("dct", x, type, n, axis, norm, inverse=False)
 
 
-def idct(x: Any, type: int = 2, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
+def idct(x: ArrayLike, type: int = 2, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
     """Compute the inverse of `dct`. The arguments are the same.
 
     >>> import weft.numpy as np
@@ -60,7 +61,11 @@ def idct(x: Any, type: int = 2, n: int | None = None, axis: int = -1, norm: str 
 
 
 def dctn(
-    x: Any, type: int = 2, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str | None = None
+    x: ArrayLike,
+    type: int = 2,
+    s: Sequence[int] | None = None,
+    axes: Sequence[int] | None = None,
+    norm: str | None = None,
 ) -> Array:
     """Compute the discrete cosine transform along several axes: by default all, or the last `len(s)` if `s` is given.
     The other arguments are those of `dct`.
@@ -69,7 +74,11 @@ def dctn(
 
 
 def idctn(
-    x: Any, type: int = 2, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str | None = None
+    x: ArrayLike,
+    type: int = 2,
+    s: Sequence[int] | None = None,
+    axes: Sequence[int] | None = None,
+    norm: str | None = None,
 ) -> Array:
     """Compute the inverse of `dctn`. The arguments are the same."""
     return _over("idctn", x, type, s, axes, norm, inverse=True)

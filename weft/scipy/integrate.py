@@ -6,10 +6,11 @@ from typing import Any
 
 from weft.base.publish import publish as _publish
 from weft.numpy import calculus
+from weft.trace.annotations import ArrayLike
 from weft.trace.array import Array
 
 
-def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Array:
+def trapezoid(y: ArrayLike, x: ArrayLike | None = None, dx: Any = 1.0, axis: int = -1) -> Array:
     """Integrate along an axis by the trapezoidal rule.
 
     Args:

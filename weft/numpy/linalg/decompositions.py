@@ -10,6 +10,7 @@ from weft.numpy.argument_docs import document
 from weft.numpy.linalg.inputs import matrix, square_matrix
 from weft.primitives.linalg.matrix import adjoint, flip, hermitian_part
 from weft.primitives.linalg.qr import geqrf
+from weft.trace.annotations import ArrayLike
 from weft.trace.array import Array
 
 
@@ -42,7 +43,7 @@ class SVDResult(NamedTuple):
     Vh: Array
 
 
-def cholesky(a: Any, *, upper: bool = False, symmetrize_input: bool = True) -> Array:
+def cholesky(a: ArrayLike, *, upper: bool = False, symmetrize_input: bool = True) -> Array:
     """Compute the Cholesky factorization of positive definite matrices; NaN where a is not positive definite.
 
     Returns the lower triangular L with L Lᴴ = a, or with `upper` the upper triangular U with Uᴴ U = a.
@@ -66,7 +67,7 @@ def cholesky(a: Any, *, upper: bool = False, symmetrize_input: bool = True) -> A
     return adjoint(factor) if upper else factor
 
 
-def eig(a: Any) -> EigResult:
+def eig(a: ArrayLike) -> EigResult:
     """Compute eigenvalues and right eigenvectors of square matrices, always complex. Vectors have length 1.
 
     Args:
@@ -85,14 +86,14 @@ def eig(a: Any) -> EigResult:
     return EigResult(w, v)
 
 
-def eigvals(a: Any) -> Array:
+def eigvals(a: ArrayLike) -> Array:
     """Compute eigenvalues of square matrices, always complex."""
     return lax_linalg.eig(
         square_matrix("eigvals", a), compute_left_eigenvectors=False, compute_right_eigenvectors=False
     )[0]
 
 
-def eigh(a: Any, UPLO: str | None = None, symmetrize_input: bool = True) -> EighResult:
+def eigh(a: ArrayLike, UPLO: str | None = None, symmetrize_input: bool = True) -> EighResult:
     """Compute eigenvalues (ascending) and eigenvectors of Hermitian matrices.
 
     With `symmetrize_input` the mean of a and its adjoint is decomposed, else the triangle that `UPLO` names is read.
@@ -118,7 +119,7 @@ def eigh(a: Any, UPLO: str | None = None, symmetrize_input: bool = True) -> Eigh
     return EighResult(w, v)
 
 
-def eigvalsh(a: Any, UPLO: str | None = "L", *, symmetrize_input: bool = True) -> Array:
+def eigvalsh(a: ArrayLike, UPLO: str | None = "L", *, symmetrize_input: bool = True) -> Array:
     """Compute eigenvalues of Hermitian matrices, in ascending order.
 
     Args:
@@ -137,7 +138,7 @@ def eigvalsh(a: Any, UPLO: str | None = "L", *, symmetrize_input: bool = True) -
     return eigh(a, UPLO, symmetrize_input).eigenvalues
 
 
-def qr(a: Any, mode: str = "reduced") -> Any:
+def qr(a: ArrayLike, mode: str = "reduced") -> Any:
     """Compute Q with orthonormal columns and upper triangular R such that a = Q R.
 
     mode: "reduced" for as many columns as needed, "complete" (or "full") for a square Q, "r" for R alone, "raw" for the
@@ -168,7 +169,7 @@ def qr(a: Any, mode: str = "reduced") -> Any:
 
 
 def svd(
-    a: Any,
+    a: ArrayLike,
     full_matrices: bool = True,
     compute_uv: bool = True,
     hermitian: bool = False,
@@ -202,7 +203,7 @@ def svd(
 
 
 @document("Real numbers of shape (..., min(m, n)).", x="matrices of shape (..., m, n).")
-def svdvals(x: Any, /) -> Array:
+def svdvals(x: ArrayLike, /) -> Array:
     """Compute singular values, in descending order.
 
     >>> import weft.numpy as wnp

@@ -29,6 +29,7 @@ from weft.primitives.linalg.matrix import (
     take_rows,
     zeros_like,
 )
+from weft.trace.annotations import ArrayLike
 from weft.trace.array import Array
 
 
@@ -73,7 +74,7 @@ def _slogdet_jvp(primals: Any, tangents: Any) -> Any:
     return (sign, logarithm), (lax.mul(sign, rotation), growth)
 
 
-def slogdet(a: Any, *, method: str | None = None) -> SlogdetResult:
+def slogdet(a: ArrayLike, *, method: str | None = None) -> SlogdetResult:
     """Compute the sign of the determinant and the logarithm of its magnitude, which does not overflow.
 
     `method` may be "lu" or "qr"; both compute the same, by elimination.
@@ -241,7 +242,7 @@ def _broadcast_batch(x: Any, shape: Any) -> Any:
 
 
 @document("An array of shape (...).", a="square matrices of shape (..., n, n).")
-def det(a: Any) -> Array:
+def det(a: ArrayLike) -> Array:
     """Compute the determinant, with a derivative also where the matrix is singular.
 
     >>> import weft.numpy as wnp

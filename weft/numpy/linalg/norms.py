@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from weft.numpy.util import canonicalize_axes, canonicalize_axis
 from weft.primitives.elementwise.scalar import is_complex
 from weft.primitives.linalg.matrix import conjugate, part, real_dtype, real_part, scalar
 from weft.primitives.movement.shape import move_axis
+from weft.trace.annotations import ArrayLike
 from weft.trace.array import Array
 
 
@@ -85,7 +87,7 @@ def _matrix(x: Array, ord: Any, axes: tuple[int, int], keepdims: bool) -> Array:
     raise ArgumentError(f"Invalid order {ord!r} for matrix norm.", fix="1, -1, 2, -2, inf, -inf, 'fro' or 'nuc'")
 
 
-def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Array:
+def norm(x: ArrayLike, ord: Any = None, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Array:
     """Compute a norm of vectors (one axis) or matrices (two); without `ord` and `axis`, the length of all elements.
 
     ord, for vectors: 2 (the default), 1, inf, -inf, 0 (how many are not zero), or a number p. For matrices: "fro" (the
@@ -124,7 +126,7 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
 
 
 @document("Real numbers of shape (...).", x="matrices of shape (..., m, n).", ord="the norm, see `norm`.")
-def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Array:
+def matrix_norm(x: ArrayLike, /, *, keepdims: bool = False, ord: Any = "fro") -> Array:
     """Compute a norm of the matrices in the last two axes.
 
     >>> import weft.numpy as wnp
@@ -136,14 +138,16 @@ def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Array
     return _matrix(x, ord, (x.ndim - 2, x.ndim - 1), keepdims)
 
 
-def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any = 2) -> Array:
+def vector_norm(
+    x: ArrayLike, /, *, axis: int | Sequence[int] | None = None, keepdims: bool = False, ord: Any = 2
+) -> Array:
     """Compute a norm of the vectors along an axis, or of all elements as one vector."""
     (x,) = inexact("vector_norm", x)
     axes = tuple(range(x.ndim)) if axis is None else canonicalize_axes(axis, x.ndim, "vector_norm")
     return _vector(x, ord, axes, keepdims)
 
 
-def cond(x: Any, p: Any = None) -> Array:
+def cond(x: ArrayLike, p: ArrayLike | None = None) -> Array:
     """Compute the condition number: the norm of a matrix times that of its inverse; infinite for singular matrices."""
     x = matrix("cond", x)
     axes = (x.ndim - 2, x.ndim - 1)

@@ -16,16 +16,25 @@ from weft.numpy.util import broadcast_shape, canonicalize_axis, ensure_arrays, e
 from weft.primitives.contraction.precision import PrecisionLike
 from weft.primitives.linalg.matrix import diagonal as diagonal_of, flip, part
 from weft.primitives.movement.shape import move_axis
+from weft.trace.annotations import ArrayLike, DTypeLike
 from weft.trace.array import Array
 
 
-def matmul(x1: Any, x2: Any, /, *, precision: PrecisionLike = None, preferred_element_type: Any = None) -> Array:
+def matmul(
+    x1: ArrayLike, x2: ArrayLike, /, *, precision: PrecisionLike = None, preferred_element_type: DTypeLike | None = None
+) -> Array:
     """Multiply matrices over the last two axes."""
     return contraction.matmul(x1, x2, precision=precision, preferred_element_type=preferred_element_type)
 
 
 def vecdot(
-    x1: Any, x2: Any, /, *, axis: int = -1, precision: PrecisionLike = None, preferred_element_type: Any = None
+    x1: Any,
+    x2: Any,
+    /,
+    *,
+    axis: int = -1,
+    precision: PrecisionLike = None,
+    preferred_element_type: DTypeLike | None = None,
 ) -> Array:
     """Compute the dot products of conjugated vectors with vectors along an axis."""
     return contraction.vecdot(x1, x2, axis=axis, precision=precision, preferred_element_type=preferred_element_type)
@@ -38,7 +47,7 @@ def tensordot(
     *,
     axes: int | tuple[Sequence[int], Sequence[int]] = 2,
     precision: PrecisionLike = None,
-    preferred_element_type: Any = None,
+    preferred_element_type: DTypeLike | None = None,
     out_sharding: Any = None,
 ) -> Array:
     """Sum products over pairs of axes."""
@@ -63,7 +72,7 @@ def matrix_transpose(x: Any, /) -> Array:
     return flip(x)
 
 
-def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Array:
+def cross(x1: Any, x2: ArrayLike, /, *, axis: int = -1) -> Array:
     """Compute the cross product of vectors in three dimensions along an axis."""
     x1, x2 = ensure_arrays("cross", x1, x2)
     first, second = canonicalize_axis(axis, x1.ndim, "cross"), canonicalize_axis(axis, x2.ndim, "cross")
@@ -81,7 +90,7 @@ def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Array:
     return move_axis(stacked, x1.ndim - 1, canonicalize_axis(axis, x1.ndim, "cross"))
 
 
-def diagonal(x: Any, /, *, offset: int = 0) -> Array:
+def diagonal(x: ArrayLike, /, *, offset: int = 0) -> Array:
     """Return the `offset`-th diagonals of the matrices in the last two axes."""
     (x,) = ensure_arrays("diagonal", x)
     if x.ndim < 2:
@@ -89,7 +98,7 @@ def diagonal(x: Any, /, *, offset: int = 0) -> Array:
     return diagonal_of(x, index(offset))
 
 
-def trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Array:
+def trace(x: ArrayLike, /, *, offset: int = 0, dtype: DTypeLike | None = None) -> Array:
     """Sum the `offset`-th diagonals of the matrices in the last two axes."""
     return sum_(diagonal(x, offset=offset), axis=-1, dtype=dtype)
 

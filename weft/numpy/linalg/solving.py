@@ -34,10 +34,11 @@ from weft.primitives.linalg.matrix import (
     scalar,
 )
 from weft.primitives.movement.shape import move_axis
+from weft.trace.annotations import ArrayLike
 from weft.trace.array import Array
 
 
-def solve(a: Any, b: Any) -> Array:
+def solve(a: ArrayLike, b: ArrayLike) -> Array:
     """Solve a x = b for square a of shape (..., n, n) and b of shape (n,) or (..., n, k).
 
     For a singular matrix the result contains infinities or NaN. Derivatives reuse the factors of a.
@@ -78,7 +79,7 @@ def solve(a: Any, b: Any) -> Array:
     return solve_matrices(*same_batch("solve", a, b))
 
 
-def inv(a: Any) -> Array:
+def inv(a: ArrayLike) -> Array:
     """Invert square matrices.
 
     Args:
@@ -140,7 +141,7 @@ def _tolerance(x: Array, tolerance: Any, default: float) -> Array:
     return expand_to(lax.convert_element_type(chosen, dtype), x.shape[:-2])
 
 
-def pinv(a: Any, rtol: Any = None, hermitian: bool = False, *, rcond: Any = None) -> Array:
+def pinv(a: ArrayLike, rtol: Any = None, hermitian: bool = False, *, rcond: Any = None) -> Array:
     """Compute the pseudo-inverse; singular values up to `rtol` times the largest count as zero.
 
     `rcond` is the older name of `rtol`. With `hermitian` the mean of a and its adjoint is inverted.
@@ -169,7 +170,7 @@ def pinv(a: Any, rtol: Any = None, hermitian: bool = False, *, rcond: Any = None
 
 
 def lstsq(
-    a: Any, b: Any, rcond: float | None = None, *, numpy_resid: bool = False
+    a: ArrayLike, b: ArrayLike, rcond: float | None = None, *, numpy_resid: bool = False
 ) -> tuple[Array, Array, Array, Array]:
     """Solve least-squares problems: find the x of least length that minimizes |a x − b|.
 
@@ -232,7 +233,7 @@ def _known_rank(rank: Array) -> int:
     )
 
 
-def matrix_power(a: Any, n: int) -> Array:
+def matrix_power(a: ArrayLike, n: int) -> Array:
     """Multiply square matrices by themselves n times; a negative n is a power of the inverse."""
     (x,) = ensure_arrays("matrix_power", a)
     if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
@@ -269,7 +270,7 @@ def matrix_rank(M: Any, rtol: Any = None, *, hermitian: bool = False, tol: Any =
     return sum_(greater(s, lax.reshape(limit, (*limit.shape, 1))), axis=-1, dtype=dtypes.default_int_dtype())
 
 
-def tensorinv(a: Any, ind: int = 2) -> Array:
+def tensorinv(a: ArrayLike, ind: int = 2) -> Array:
     """Invert the linear map from the last axes to the first `ind` ones."""
     (x,) = ensure_arrays("tensorinv", a)
     ind = index(ind)
@@ -284,7 +285,7 @@ def tensorinv(a: Any, ind: int = 2) -> Array:
     return lax.reshape(inv(lax.reshape(x, (math.prod(first), math.prod(last)))), (*last, *first))
 
 
-def tensorsolve(a: Any, b: Any, axes: tuple[int, ...] | None = None) -> Array:
+def tensorsolve(a: ArrayLike, b: ArrayLike, axes: tuple[int, ...] | None = None) -> Array:
     """Solve tensordot(a, x, x.ndim) = b for x; `axes` of a are moved to its end first."""
     x, y = inexact("tensorsolve", a, b)
     if axes is not None:

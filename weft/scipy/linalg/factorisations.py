@@ -25,10 +25,11 @@ from weft.primitives.linalg.matrix import (
     take_rows,
     triangle,
 )
+from weft.trace.annotations import ArrayLike
 from weft.trace.array import Array
 
 
-def cholesky(a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> Array:
+def cholesky(a: ArrayLike, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> Array:
     """Compute the Cholesky factor of a positive definite matrix: U with Uᴴ U = a, or L with L Lᴴ = a if `lower`. Only
     that triangle is read.
 
@@ -50,7 +51,9 @@ def cholesky(a: Any, lower: bool = False, overwrite_a: bool = False, check_finit
     return linalg.cholesky(a, upper=not lower, symmetrize_input=False)
 
 
-def cho_factor(a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> tuple[Array, bool]:
+def cho_factor(
+    a: ArrayLike, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True
+) -> tuple[Array, bool]:
     """Return the Cholesky factor and whether it is the lower one, as `cho_solve` expects them.
 
     Args:
@@ -71,7 +74,9 @@ def cho_factor(a: Any, lower: bool = False, overwrite_a: bool = False, check_fin
     return cholesky(a, lower=lower), lower
 
 
-def cho_solve(c_and_lower: tuple[Any, bool], b: Any, overwrite_b: bool = False, check_finite: bool = True) -> Array:
+def cho_solve(
+    c_and_lower: tuple[Any, bool], b: ArrayLike, overwrite_b: bool = False, check_finite: bool = True
+) -> Array:
     """Solve a x = b, given the result of `cho_factor(a)`.
 
     Args:
@@ -116,8 +121,8 @@ def _with_columns(name: str, a: Any, b: Any, solve: Any) -> Array:
 
 
 def solve_triangular(
-    a: Any,
-    b: Any,
+    a: ArrayLike,
+    b: ArrayLike,
     trans: int | str = 0,
     lower: bool = False,
     unit_diagonal: bool = False,
@@ -166,7 +171,7 @@ def solve_triangular(
     return _with_columns("solve_triangular", a, b, solve)
 
 
-def lu_factor(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> tuple[Array, Array]:
+def lu_factor(a: ArrayLike, overwrite_a: bool = False, check_finite: bool = True) -> tuple[Array, Array]:
     """L and U in one matrix, and the pivots: what `lu_solve` takes.
 
     Args:
@@ -188,7 +193,7 @@ def lu_factor(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> t
 
 
 def lu_solve(
-    lu_and_piv: tuple[Any, Any], b: Any, trans: int = 0, overwrite_b: bool = False, check_finite: bool = True
+    lu_and_piv: tuple[Any, Any], b: ArrayLike, trans: int = 0, overwrite_b: bool = False, check_finite: bool = True
 ) -> Array:
     """Solve op(a) x = b, given the result of `lu_factor(a)`; `trans` is 0 for a, 1 for aᵀ, 2 for aᴴ.
 
@@ -238,7 +243,9 @@ def _inverse(order: Any) -> Any:
     return inverse
 
 
-def lu(a: Any, permute_l: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> tuple[Array, ...]:
+def lu(
+    a: ArrayLike, permute_l: bool = False, overwrite_a: bool = False, check_finite: bool = True
+) -> tuple[Array, ...]:
     """Return P, L and U with a = P L U; with `permute_l`, P L and U."""
     x = matrix("lu", a)
     factors, _, permutation = lax_linalg.lu(x)
@@ -316,8 +323,8 @@ def svd(
 
 
 def eigh(
-    a: Any,
-    b: Any = None,
+    a: ArrayLike,
+    b: ArrayLike | None = None,
     lower: bool = True,
     eigvals_only: bool = False,
     overwrite_a: bool = False,
@@ -365,8 +372,8 @@ def inv(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> Array:
 
 
 def solve(
-    a: Any,
-    b: Any,
+    a: ArrayLike,
+    b: ArrayLike,
     lower: bool = False,
     overwrite_a: bool = False,
     overwrite_b: bool = False,

@@ -40,6 +40,7 @@ from weft.primitives.linalg.matrix import (
     scalar,
     triangle,
 )
+from weft.trace.annotations import ArrayLike
 from weft.trace.array import Array
 
 # Padé approximants of the exponential: coefficients, and the largest 1-norm for which they are exact to rounding.
@@ -67,7 +68,7 @@ _PADE = {
 }
 
 
-def expm(A: Any, *, upper_triangular: bool = False, max_squarings: int = 16) -> Array:
+def expm(A: ArrayLike, *, upper_triangular: bool = False, max_squarings: int = 16) -> Array:
     """Compute the matrix exponential, by a Padé approximant of the scaled matrix and repeated squaring.
 
     The result is NaN for a matrix whose norm needs more than `max_squarings` squarings.
@@ -123,7 +124,8 @@ def _approximant(x: Any, coefficients: tuple[float, ...], upper_triangular: bool
     powers = [one, squared]
     while 2 * len(powers) < len(coefficients):
         powers.append(matmul(powers[-1], squared))
-    even = odd = None
+    even: Any = None
+    odd: Any = None
     for i, power in enumerate(powers):
         first, second = (lax.mul(power, scalar(coefficients[2 * i + k], x)) for k in (0, 1))
         even = first if even is None else lax.add(even, first)
@@ -135,7 +137,7 @@ def _approximant(x: Any, coefficients: tuple[float, ...], upper_triangular: bool
     return solve(bottom, top)
 
 
-def expm_frechet(A: Any, E: Any, *, method: str | None = None, compute_expm: bool = True) -> Any:
+def expm_frechet(A: ArrayLike, E: Any, *, method: str | None = None, compute_expm: bool = True) -> tuple[Array, Array]:
     """Compute the exponential of A and its derivative in the direction E; only the derivative if `compute_expm` is
     False.
     """
@@ -146,7 +148,7 @@ def expm_frechet(A: Any, E: Any, *, method: str | None = None, compute_expm: boo
     return (value, derivative) if compute_expm else derivative
 
 
-def schur(a: Any, output: str = "real") -> tuple[Array, Array]:
+def schur(a: ArrayLike, output: str = "real") -> tuple[Array, Array]:
     """T and Z with a = Z T Zᴴ, Z unitary, T upper triangular, up to 2x2 blocks of a real matrix with output "real"."""
     if output not in ("real", "complex"):
         raise ArgumentError(f"Expected 'output' to be either 'real' or 'complex', got {output!r}.")
@@ -180,7 +182,7 @@ def _by_superdiagonals(t: Any, values: Any, element: Callable[[Any, Any], Any]) 
     return lax.select_n(on_diagonal(t.shape), strict, as_columns(values, t.shape))
 
 
-def sqrtm(A: Any, blocksize: int = 1) -> Array:
+def sqrtm(A: ArrayLike, blocksize: int = 1) -> Array:
     """Compute the principal square root of a square matrix, complex, by its Schur form. It has derivatives wherever no
     eigenvalue is zero, repeated ones included.
     """
@@ -213,7 +215,7 @@ def _square_root_jvp(primals: Any, tangents: Any) -> Any:
     return root, _sylvester(root, root, tangents[0])
 
 
-def funm(A: Any, func: Callable[[Array], Array], disp: bool = True) -> Any:
+def funm(A: ArrayLike, func: Callable[[Array], Array], disp: bool = True) -> Any:
     """Evaluate the function `func` of a matrix with distinct eigenvalues; with disp=False also estimate the error."""
     t, z = schur(A, output="complex")
     values = func(diagonal(t))
@@ -243,7 +245,12 @@ def _off_diagonal_minimum(gaps: Any) -> Any:
 
 
 def polar(
-    a: Any, side: str = "right", *, method: str = "qdwh", eps: float | None = None, max_iterations: int | None = None
+    a: ArrayLike,
+    side: str = "right",
+    *,
+    method: str = "qdwh",
+    eps: float | None = None,
+    max_iterations: int | None = None,
 ) -> tuple[Array, Array]:
     """U with orthonormal columns (or rows) and positive semidefinite P: a = U P for side "right", a = P U for "left".
 
@@ -308,7 +315,7 @@ def _implicit(a: Any, b: Any, c: Any, solve: Callable[..., Any]) -> Any:
     )
 
 
-def solve_sylvester(A: Any, B: Any, C: Any, *, method: str = "schur", tol: float = 1e-8) -> Array:
+def solve_sylvester(A: ArrayLike, B: ArrayLike, C: Any, *, method: str = "schur", tol: float = 1e-8) -> Array:
     """Solve A X + X B = C by the Schur forms of A and B. `method` and `tol` are accepted for compatibility."""
     if method not in ("schur", "eigen"):
         raise ArgumentError(f"Expected method to be 'schur' or 'eigen', got {method!r}.")
@@ -351,7 +358,7 @@ def _by_schur_forms(a: Any, b: Any, c: Any) -> Any:
     return matmul(matmul(u, y), adjoint(v))
 
 
-def hessenberg(a: Any, *, calc_q: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> Any:
+def hessenberg(a: ArrayLike, *, calc_q: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> Any:
     """H, zero below its first subdiagonal, similar to a; with `calc_q` also the unitary Q with a = Q H Qᴴ."""
     x = square_matrix("hessenberg", a)
     size = x.shape[-1]

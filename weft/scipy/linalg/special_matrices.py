@@ -17,6 +17,7 @@ from weft.numpy.joining import concatenate
 from weft.numpy.manipulation import expand_dims, flip
 from weft.numpy.util import broadcast_shape, canonical_dtype, ensure_array, ensure_arrays, expand_to, promote_dtypes
 from weft.primitives.linalg.matrix import as_columns, on_diagonal, part
+from weft.trace.annotations import ArrayLike, DTypeLike
 from weft.trace.array import Array
 
 
@@ -38,7 +39,7 @@ def _take(x: Array, indices: np.ndarray) -> Array:
     return lax.reshape(flat, (*x.shape[:-1], *indices.shape))
 
 
-def toeplitz(c: Any, r: Any = None) -> Array:
+def toeplitz(c: ArrayLike, r: ArrayLike | None = None) -> Array:
     """Build the Toeplitz matrix with first column c and first row r (by default the conjugate of c)."""
     if r is None:
         (c,) = ensure_arrays("toeplitz", c)
@@ -49,7 +50,7 @@ def toeplitz(c: Any, r: Any = None) -> Array:
     return _take(values, np.arange(rows)[::-1, None] + np.arange(columns))
 
 
-def hankel(c: Any, r: Any = None) -> Array:
+def hankel(c: ArrayLike, r: ArrayLike | None = None) -> Array:
     """Build the Hankel matrix whose first column is c and whose last row is r (by default zeros)."""
     if r is None:
         (c,) = ensure_arrays("hankel", c)
@@ -70,14 +71,14 @@ def _after_first(x: Array) -> Array:
     return part(x, (min(1, x.shape[-1]), x.shape[-1]), -1)
 
 
-def circulant(c: Any) -> Array:
+def circulant(c: ArrayLike) -> Array:
     """Build the circulant matrix with first column c: each further column is rotated by one more position."""
     (c,) = (_as_vectors(x) for x in ensure_arrays("circulant", c))
     size = c.shape[-1]
     return _take(c, (np.arange(size)[:, None] - np.arange(size)) % max(size, 1))
 
 
-def block_diag(*arrs: Any) -> Array:
+def block_diag(*arrs: ArrayLike) -> Array:
     """Build a block diagonal matrix from the given ones; numbers and vectors count as single rows.
 
     Args:
@@ -108,7 +109,7 @@ def block_diag(*arrs: Any) -> Array:
     return lax.concatenate(rows, 0)
 
 
-def companion(a: Any) -> Array:
+def companion(a: ArrayLike) -> Array:
     """Build the companion matrix, whose eigenvalues are the roots of the polynomial with coefficients a, highest power
     first.
     """
@@ -121,7 +122,7 @@ def companion(a: Any) -> Array:
     return concatenate([expand_dims(row, -2), below], axis=-2)
 
 
-def convolution_matrix(a: Any, n: int, mode: str = "full") -> Array:
+def convolution_matrix(a: ArrayLike, n: int, mode: str = "full") -> Array:
     """Build the matrix whose product with a vector of size n is its convolution with a."""
     (a,) = ensure_arrays("convolution_matrix", a)
     if a.ndim < 1 or not a.shape[-1]:
@@ -142,7 +143,7 @@ def convolution_matrix(a: Any, n: int, mode: str = "full") -> Array:
     return _take(padded, rows)
 
 
-def leslie(f: Any, s: Any) -> Array:
+def leslie(f: ArrayLike, s: ArrayLike) -> Array:
     """Build a Leslie matrix of a population by age: birth rates f in the first row, survival rates s below the
     diagonal.
     """
@@ -167,7 +168,7 @@ def fiedler(a: Any) -> Array:
     return absolute(subtract(expand_dims(a, -1), expand_dims(a, -2)))
 
 
-def fiedler_companion(a: Any) -> Array:
+def fiedler_companion(a: ArrayLike) -> Array:
     """Build the pentadiagonal Fiedler companion matrix, whose eigenvalues are the roots of the polynomial with
     coefficients a.
     """
@@ -238,7 +239,7 @@ def invpascal(n: int, kind: str | None = None) -> Array:
     return _pascal(n, kind, -1)
 
 
-def hadamard(n: int, dtype: Any = int) -> Array:
+def hadamard(n: int, dtype: DTypeLike = int) -> Array:
     """Build a Hadamard matrix: 1 and -1 with orthogonal rows; n is a power of two."""
     n = index(n)
     if n < 1 or n & (n - 1):
@@ -262,7 +263,7 @@ def helmert(n: int, full: bool = False) -> Array:
     return ensure_array((out if full else out[1:]).astype(dtypes.default_float_dtype()))
 
 
-def dft(n: int, scale: str | None = None, *, dtype: Any = None) -> Array:
+def dft(n: int, scale: str | None = None, *, dtype: DTypeLike | None = None) -> Array:
     """Build the matrix of the discrete Fourier transform; `scale` may be "sqrtn" or "n"."""
     n = index(n)
     if scale not in (None, "sqrtn", "n"):

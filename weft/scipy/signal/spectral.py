@@ -32,6 +32,7 @@ from weft.numpy.util import (
     promote_dtypes_inexact,
 )
 from weft.scipy.signal.trends import detrend as detrended
+from weft.trace.annotations import ArrayLike
 from weft.trace.array import Array
 
 signal = lazy("scipy.signal")
@@ -52,7 +53,7 @@ class Segments(NamedTuple):
 
 
 def csd(
-    x: Any,
+    x: ArrayLike,
     y: Any,
     fs: Any = 1.0,
     window: Any = "hann",
@@ -128,9 +129,9 @@ def welch(
 
 
 def stft(
-    x: Any,
+    x: ArrayLike,
     fs: Any = 1.0,
-    window: Any = "hann",
+    window: str = "hann",
     nperseg: int = 256,
     noverlap: int | None = None,
     nfft: int | None = None,
@@ -182,7 +183,7 @@ def stft(
 def istft(
     Zxx: Any,
     fs: Any = 1.0,
-    window: Any = "hann",
+    window: str = "hann",
     nperseg: int | None = None,
     noverlap: int | None = None,
     nfft: int | None = None,

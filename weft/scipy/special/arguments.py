@@ -25,7 +25,7 @@ STRONG = frozenset(("beta", "dawsn", "erfcx", "exp1", "expi", "expn", "fresnel",
 STRONG |= {"ndtri", "owens_t", "sici", "spence", "wofz"}
 
 
-def promote(name: str, *args: Any, kinds: str = "f") -> list[Any]:
+def promote(name: str, *args: Any, kinds: str = "f") -> list[Array]:
     """Promote the arguments of the function `name` to one floating-point dtype and broadcast them, scalars excepted.
     Complex arguments are accepted only if `kinds` is "fc".
     """

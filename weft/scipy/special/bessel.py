@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from weft import lax, numpy as wnp
 from weft.base.arguments import index
 from weft.base.errors import ArgumentError
 from weft.scipy.special.arguments import promote
 from weft.scipy.special.primitives import bessel, bessel_j
+from weft.trace.annotations import ArrayLike
 from weft.trace.array import Array
 
 
-def i0(x: Any) -> Array:
+def i0(x: ArrayLike) -> Array:
     """Compute the modified Bessel function of the first kind and order 0."""
     return bessel.bessel_i0(*promote("i0", x))
 
 
-def i0e(x: Any) -> Array:
+def i0e(x: ArrayLike) -> Array:
     """Compute the modified Bessel function of order 0, scaled by exp(-|x|).
 
     Args:
@@ -34,12 +33,12 @@ def i0e(x: Any) -> Array:
     return lax.bessel_i0e(*promote("i0e", x))
 
 
-def i1(x: Any) -> Array:
+def i1(x: ArrayLike) -> Array:
     """Compute the modified Bessel function of the first kind and order 1."""
     return bessel.bessel_i1(*promote("i1", x))
 
 
-def i1e(x: Any) -> Array:
+def i1e(x: ArrayLike) -> Array:
     """Compute the modified Bessel function of order 1, scaled by exp(-|x|).
 
     Args:
@@ -56,7 +55,7 @@ def i1e(x: Any) -> Array:
     return lax.bessel_i1e(*promote("i1e", x))
 
 
-def bessel_jn(z: Any, *, v: int, n_iter: int = 50) -> Array:
+def bessel_jn(z: ArrayLike, *, v: int, n_iter: int = 50) -> Array:
     """Compute the Bessel functions of the first kind of the orders 0 to v, along a new first axis. `n_iter` is accepted
     for compatibility: results are accurate for every z.
 

@@ -10,10 +10,11 @@ from weft.base.arguments import index
 from weft.numpy.util import cast
 from weft.scipy.special.arguments import SHORT, promote
 from weft.scipy.special.primitives import error, faddeeva, integrals
+from weft.trace.annotations import ArrayLike
 from weft.trace.array import Array
 
 
-def erf(x: Any) -> Array:
+def erf(x: ArrayLike) -> Array:
     """Compute the error function: 2/sqrt(pi) times the integral of exp(-t*t) from 0 to x.
 
     Args:
@@ -30,28 +31,28 @@ def erf(x: Any) -> Array:
     return lax.erf(*promote("erf", x))
 
 
-def erfc(x: Any) -> Array:
+def erfc(x: ArrayLike) -> Array:
     """1 - erf(x), accurate where that is small."""
     return lax.erfc(*promote("erfc", x))
 
 
-def erfinv(x: Any) -> Array:
+def erfinv(x: ArrayLike) -> Array:
     """Compute the inverse of `erf` for numbers from -1 to 1."""
     return lax.erf_inv(*promote("erfinv", x))
 
 
-def erfcx(x: Any) -> Array:
+def erfcx(x: ArrayLike) -> Array:
     """exp(x*x) * erfc(x), which does not underflow for large x; of complex numbers too."""
     (x,) = promote("erfcx", x, kinds="fc")
     return faddeeva.faddeeva(_times_i(x), order=0) if _is_complex(x) else error.scaled_erfc(x, order=0)
 
 
-def dawsn(x: Any) -> Array:
+def dawsn(x: ArrayLike) -> Array:
     """Dawson's integral: exp(-x*x) times the integral of exp(t*t) from 0 to x."""
     return error.dawson(*promote("dawsn", x), order=0)
 
 
-def wofz(z: Any) -> Array:
+def wofz(z: ArrayLike) -> Array:
     """Compute the Faddeeva function exp(-z*z) * erfc(-i*z), a complex number."""
     (z,) = promote("wofz", z, kinds="fc")
     if not _is_complex(z):
@@ -68,12 +69,12 @@ def _times_i(z: Array) -> Array:
     return lax.complex(lax.neg(lax.imag(z)), lax.real(z))
 
 
-def ndtr(x: Any) -> Array:
+def ndtr(x: ArrayLike) -> Array:
     """Compute the normal distribution function: the integral of exp(-t*t/2)/sqrt(2*pi) up to x."""
     return error.ndtr(*promote("ndtr", x))
 
 
-def ndtri(p: Any) -> Array:
+def ndtri(p: ArrayLike) -> Array:
     """Compute the inverse of `ndtr`: the x at which the normal distribution function is p.
 
     Args:
@@ -90,13 +91,13 @@ def ndtri(p: Any) -> Array:
     return error.ndtri(*promote("ndtri", p))
 
 
-def log_ndtr(x: Any, series_order: int = 3) -> Array:
+def log_ndtr(x: ArrayLike, series_order: int = 3) -> Array:
     """log(ndtr(x)), which is finite however far out x is, with its derivatives. `series_order` is accepted for
     compatibility: the result is right to the last digits without a choice."""
     index(series_order)
     return error.log_ndtr(*promote("log_ndtr", x))
 
 
-def owens_t(h: Any, a: Any) -> Array:
+def owens_t(h: ArrayLike, a: ArrayLike) -> Array:
     """Owen's function: 1/(2*pi) times the integral of exp(-h*h*(1 + t*t)/2)/(1 + t*t) from t = 0 to a."""
     return integrals.owens_t(*promote("owens_t", h, a))

@@ -17,10 +17,11 @@ from weft.numpy.util import concrete_or_error
 from weft.scipy.special.arguments import promote, promote_and_jit
 from weft.scipy.special.primitives import gamma as primitives
 from weft.scipy.special.primitives.parameters import bernoulli_fractions, hurwitz_zeta, incomplete_beta, riemann_zeta
+from weft.trace.annotations import ArrayLike
 from weft.trace.array import Array
 
 
-def gammaln(x: Any) -> Array:
+def gammaln(x: ArrayLike) -> Array:
     """Compute the logarithm of the magnitude of the gamma function.
 
     Args:
@@ -37,13 +38,13 @@ def gammaln(x: Any) -> Array:
     return lax.lgamma(*promote("gammaln", x))
 
 
-def gamma(x: Any) -> Array:
+def gamma(x: ArrayLike) -> Array:
     """Compute the gamma function, also of complex numbers. It is NaN at the negative integers and infinite at 0."""
     (x,) = promote("gamma", x, kinds="fc")
     return wnp.exp(_complex_log_gamma(x)) if x.dtype.kind == "c" else primitives.gamma(x)
 
 
-def loggamma(x: Any) -> Array:
+def loggamma(x: ArrayLike) -> Array:
     """Compute the principal branch of the logarithm of the gamma function: NaN for negative real numbers, which need a
     complex dtype.
     """
@@ -92,27 +93,27 @@ def gammasgn(x: Any) -> Array:
     return wnp.where(poles | wnp.isnan(x), np.nan, wnp.where(x == 0, wnp.copysign(1.0, x), sign)).astype(x.dtype)
 
 
-def gammainc(a: Any, x: Any) -> Array:
+def gammainc(a: ArrayLike, x: ArrayLike) -> Array:
     """Compute the regularized lower incomplete gamma function, with derivatives in both arguments."""
     return lax.igamma(*promote("gammainc", a, x))
 
 
-def gammaincc(a: Any, x: Any) -> Array:
+def gammaincc(a: ArrayLike, x: ArrayLike) -> Array:
     """Compute the regularized upper incomplete gamma function, 1 - gammainc(a, x), accurate where that is small."""
     return lax.igammac(*promote("gammaincc", a, x))
 
 
-def digamma(x: Any) -> Array:
+def digamma(x: ArrayLike) -> Array:
     """Compute the derivative of `gammaln`; NaN at 0 and the negative integers."""
     return lax.digamma(*promote("digamma", x))
 
 
-def polygamma(n: Any, x: Any) -> Array:
+def polygamma(n: ArrayLike, x: ArrayLike) -> Array:
     """Compute the derivative of order n of `digamma`; NaN unless n is an integer from 0 up."""
     return lax.polygamma(*promote("polygamma", n, x))
 
 
-def zeta(x: Any, q: Any = None) -> Array:
+def zeta(x: ArrayLike, q: ArrayLike | None = None) -> Array:
     """Compute the Hurwitz zeta function, the sum of (q + k)**-x over k from 0 up, with derivatives in both arguments.
     Without q, compute Riemann's zeta function of a real number.
     """
@@ -121,7 +122,7 @@ def zeta(x: Any, q: Any = None) -> Array:
     return hurwitz_zeta(*promote("zeta", x, q), order=0)
 
 
-def multigammaln(a: Any, d: Any) -> Array:
+def multigammaln(a: ArrayLike, d: Any) -> Array:
     """Compute the logarithm of the multivariate gamma function of dimension d, an integer known when tracing."""
     size = concrete_or_error(d, "The dimension d of multigammaln", "make it static: a Python int")
     if size.ndim or size != int(size) or size < 1:
@@ -142,17 +143,17 @@ def _multigammaln(a: Array, *, count: int) -> Array:
 # ---------------------------------------------------------------------------------------------------------------- beta
 
 
-def betaln(a: Any, b: Any) -> Array:
+def betaln(a: ArrayLike, b: ArrayLike) -> Array:
     """Compute the logarithm of the magnitude of the beta function, without cancellation for large arguments."""
     return primitives.log_beta(*promote("betaln", a, b))
 
 
-def beta(a: Any, b: Any) -> Array:
+def beta(a: ArrayLike, b: ArrayLike) -> Array:
     """Compute the beta function gamma(a)*gamma(b)/gamma(a + b)."""
     return primitives.beta(*promote("beta", a, b))
 
 
-def betainc(a: Any, b: Any, x: Any) -> Array:
+def betainc(a: ArrayLike, b: ArrayLike, x: ArrayLike) -> Array:
     """Compute the regularized incomplete beta function: the probability that a beta variable is at most x.
 
     Args:
@@ -174,7 +175,7 @@ def betainc(a: Any, b: Any, x: Any) -> Array:
 # ---------------------------------------------------------------------------------------------------------- factorials
 
 
-def factorial(n: Any, exact: bool = False) -> Array:
+def factorial(n: ArrayLike, exact: bool = False) -> Array:
     """n!, as gamma(n + 1); 0 for negative n. Results that floats hold exactly are exact; `exact=True`, which asks for
     integers of any size, is not supported."""
     if exact:
@@ -200,7 +201,7 @@ def _round_exact(value: Array, whole: Array) -> Array:
     return wnp.where(whole & (abs(value) < limit), nearest, value)
 
 
-def comb(N: Any, k: Any, *, repetition: bool = False) -> Array:
+def comb(N: Any, k: ArrayLike, *, repetition: bool = False) -> Array:
     """Return the number of ways to choose k of N things; with `repetition` each may be chosen repeatedly. 0 unless k is
     from 0 to N.
     """

@@ -12,10 +12,13 @@ from weft.base import dtypes
 from weft.base.arguments import index
 from weft.base.errors import ArgumentTypeError, NotSupportedError
 from weft.numpy.util import concrete_or_error, ensure_arrays, promote_dtypes_inexact
+from weft.trace.annotations import ArrayLike
 from weft.trace.array import Array
 
 
-def sph_harm_y(n: Any, m: Any, theta: Any, phi: Any, diff_n: int | None = None, n_max: int | None = None) -> Array:
+def sph_harm_y(
+    n: ArrayLike, m: ArrayLike, theta: ArrayLike, phi: Any, diff_n: int | None = None, n_max: int | None = None
+) -> Array:
     """Compute the spherical harmonic of degree n and order m at a polar angle theta and an azimuthal angle phi, with
     the Condon-Shortley phase. All four are broadcast against each other.
 

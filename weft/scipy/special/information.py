@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from weft import lax, nn
 from weft.scipy.special.arguments import promote
 from weft.scipy.special.primitives import information
+from weft.trace.annotations import ArrayLike
 from weft.trace.array import Array
 
 
 def logsumexp(
-    a: Any, axis: Any = None, b: Any = None, keepdims: bool = False, return_sign: bool = False, where: Any = None
+    a: ArrayLike,
+    axis: int | Sequence[int] | None = None,
+    b: ArrayLike | None = None,
+    keepdims: bool = False,
+    return_sign: bool = False,
+    where: ArrayLike | None = None,
 ) -> Any:
     """log(sum(b * exp(a))) over axes, without overflow.
 
@@ -34,17 +41,17 @@ def logsumexp(
     return nn.logsumexp(a, axis=axis, b=b, keepdims=keepdims, return_sign=return_sign, where=where)
 
 
-def softmax(x: Any, /, *, axis: Any = None) -> Array:
+def softmax(x: ArrayLike, /, *, axis: int | Sequence[int] | None = None) -> Array:
     """exp(x)/sum(exp(x)) along axes, by default over all of x."""
     return nn.softmax(x, axis=axis)
 
 
-def log_softmax(x: Any, /, *, axis: Any = None) -> Array:
+def log_softmax(x: ArrayLike, /, *, axis: int | Sequence[int] | None = None) -> Array:
     """log(softmax(x)), without leaving the logarithm."""
     return nn.log_softmax(x, axis=axis)
 
 
-def expit(x: Any) -> Array:
+def expit(x: ArrayLike) -> Array:
     """Compute the logistic function 1/(1 + exp(-x)).
 
     Args:
@@ -61,7 +68,7 @@ def expit(x: Any) -> Array:
     return lax.logistic(*promote("expit", x, kinds="fc"))
 
 
-def logit(x: Any) -> Array:
+def logit(x: ArrayLike) -> Array:
     """log(x/(1 - x)), the inverse of `expit`, of numbers from 0 to 1.
 
     Args:
@@ -79,36 +86,36 @@ def logit(x: Any) -> Array:
     return lax.log(x / (1 - x)) if x.dtype.kind == "c" else information.logit(x)
 
 
-def xlogy(x: Any, y: Any) -> Array:
+def xlogy(x: ArrayLike, y: ArrayLike) -> Array:
     """x*log(y), which is 0 where x is 0; its derivative in y is too."""
     return information.xlogy(*promote("xlogy", x, y, kinds="fc"))
 
 
-def xlog1py(x: Any, y: Any) -> Array:
+def xlog1py(x: ArrayLike, y: ArrayLike) -> Array:
     """x*log(1 + y), which is 0 where x is 0; its derivative in y is too."""
     return information.xlog1py(*promote("xlog1py", x, y, kinds="fc"))
 
 
-def entr(x: Any) -> Array:
+def entr(x: ArrayLike) -> Array:
     """-x*log(x), 0 at 0, and minus infinity for negative x: a sum of it is an entropy."""
     return information.entr(*promote("entr", x))
 
 
-def rel_entr(p: Any, q: Any) -> Array:
+def rel_entr(p: ArrayLike, q: ArrayLike) -> Array:
     """p*log(p/q), 0 for p = 0 and q >= 0, and infinite where p or q is negative or only q is 0."""
     return information.rel_entr(*promote("rel_entr", p, q))
 
 
-def kl_div(p: Any, q: Any) -> Array:
+def kl_div(p: ArrayLike, q: ArrayLike) -> Array:
     """p*log(p/q) - p + q, which is never negative: a term of a Kullback-Leibler divergence."""
     return information.kl_div(*promote("kl_div", p, q))
 
 
-def boxcox(x: Any, lmbda: Any) -> Array:
+def boxcox(x: ArrayLike, lmbda: Any) -> Array:
     """(x**lmbda - 1)/lmbda, and log(x) for lmbda = 0, with derivatives in both there too."""
     return information.boxcox(*promote("boxcox", x, lmbda))
 
 
-def boxcox1p(x: Any, lmbda: Any) -> Array:
+def boxcox1p(x: ArrayLike, lmbda: Any) -> Array:
     """((1 + x)**lmbda - 1)/lmbda, and log(1 + x) for lmbda = 0, with derivatives in both there too."""
     return information.boxcox1p(*promote("boxcox1p", x, lmbda))

@@ -11,18 +11,20 @@ from weft.scipy.special.primitives.gamma import log_beta_density
 from weft.scipy.special.primitives.parameters import incomplete_beta
 from weft.scipy.stats.edges import beta_density
 from weft.scipy.stats.families import density, domain, is_positive, log_density, log_probability, probability, within
+from weft.trace.annotations import ArrayLike
+from weft.trace.array import Array
 
 
 @log_density
 @domain(a=is_positive, b=is_positive)
-def logpdf(x: Any, a: Any, b: Any) -> Any:
+def logpdf(x: Any, a: Any, b: Any) -> Array:
     """Return the logarithm of the density at x, for positive a and b; minus infinity out of the support."""
     return within((x >= 0) & (x <= 1), x, 0.5, lambda x: log_beta_density(a, b, x), -np.inf)
 
 
 @density
 @domain(a=is_positive, b=is_positive)
-def pdf(x: Any, a: Any, b: Any) -> Any:
+def pdf(x: Any, a: Any, b: Any) -> Array:
     """Return the density at x."""
     return within((x >= 0) & (x <= 1), x, 0.5, lambda x: beta_density(a, b, x), 0.0)
 
@@ -40,14 +42,14 @@ def _above(a: Any, b: Any, x: Any) -> Any:
 
 @probability
 @domain(a=is_positive, b=is_positive)
-def cdf(x: Any, a: Any, b: Any) -> Any:
+def cdf(x: Any, a: Any, b: Any) -> Array:
     """Return the probability of a value of at most x."""
     return within((x > 0) & (x < 1), x, 0.5, lambda x: _below(a, b, x), wnp.where(x >= 1, 1.0, 0.0))
 
 
 @probability
 @domain(a=is_positive, b=is_positive)
-def logcdf(x: Any, a: Any, b: Any) -> Any:
+def logcdf(x: Any, a: ArrayLike, b: ArrayLike) -> Array:
     """Return the logarithm of the probability of a value of at most x."""
     return within(
         (x > 0) & (x < 1),
@@ -60,14 +62,14 @@ def logcdf(x: Any, a: Any, b: Any) -> Any:
 
 @probability
 @domain(a=is_positive, b=is_positive)
-def sf(x: Any, a: Any, b: Any) -> Any:
+def sf(x: Any, a: Any, b: Any) -> Array:
     """Return the probability of a value above x."""
     return within((x > 0) & (x < 1), x, 0.5, lambda x: _above(a, b, x), wnp.where(x >= 1, 0.0, 1.0))
 
 
 @probability
 @domain(a=is_positive, b=is_positive)
-def logsf(x: Any, a: Any, b: Any) -> Any:
+def logsf(x: Any, a: ArrayLike, b: ArrayLike) -> Array:
     """Return the logarithm of the probability of a value above x."""
     return within(
         (x > 0) & (x < 1),

@@ -9,11 +9,13 @@ import numpy as np
 from weft import numpy as wnp
 from weft.scipy.special.primitives.gamma import log_beta
 from weft.scipy.stats.families import domain, exponentiate, is_count, is_positive, log_of_count
+from weft.trace.annotations import ArrayLike
+from weft.trace.array import Array
 
 
 @log_of_count
 @domain(n=is_count, a=is_positive, b=is_positive)
-def logpmf(k: Any, n: Any, a: Any, b: Any) -> Any:
+def logpmf(k: Any, n: Any, a: ArrayLike, b: ArrayLike) -> Array:
     """Return the logarithm of the probability of k; minus infinity unless 0 <= k <= n."""
     inside = (k >= 0) & (k <= n)
     count, total = wnp.where(inside, k, wnp.zeros_like(k)), wnp.where(inside, n, wnp.zeros_like(n))

@@ -10,11 +10,13 @@ from weft import numpy as wnp
 from weft.scipy.special.primitives.gamma import log_beta_density
 from weft.scipy.stats.edges import beta_density
 from weft.scipy.stats.families import domain, is_count, is_probability, log_of_count, of_count
+from weft.trace.annotations import ArrayLike
+from weft.trace.array import Array
 
 
 @log_of_count
 @domain(n=is_count, p=is_probability)
-def logpmf(k: Any, n: Any, p: Any) -> Any:
+def logpmf(k: ArrayLike, n: ArrayLike, p: ArrayLike) -> Array:
     """Return the logarithm of the probability of k; minus infinity unless 0 <= k <= n."""
     inside, count, total = _within(k, n)
     value = log_beta_density(*wnp.broadcast_arrays(count + 1, total - count + 1, p)) - wnp.log1p(total)
@@ -23,7 +25,7 @@ def logpmf(k: Any, n: Any, p: Any) -> Any:
 
 @of_count
 @domain(n=is_count, p=is_probability)
-def pmf(k: Any, n: Any, p: Any) -> Any:
+def pmf(k: ArrayLike, n: ArrayLike, p: ArrayLike) -> Array:
     """Return the probability of k."""
     inside, count, total = _within(k, n)
     value = beta_density(count + 1, total - count + 1, p) / (total + 1)

@@ -13,7 +13,7 @@ from weft.trace.array import Array
 
 
 @log_density
-def logpdf(x: Any) -> Any:
+def logpdf(x: Any) -> Array:
     """Return the logarithm of the density at x."""
     large = abs(x) > 1e8  # the square may overflow
     near = wnp.log1p(wnp.square(wnp.where(large, wnp.zeros_like(x), x)))
@@ -28,25 +28,25 @@ def _below(x: Array) -> Array:
 
 
 @probability
-def cdf(x: Any) -> Any:
+def cdf(x: Any) -> Array:
     """Return the probability of a value of at most x."""
     return _below(x)
 
 
 @probability
-def logcdf(x: Any) -> Any:
+def logcdf(x: Any) -> Array:
     """Return the logarithm of the probability of a value of at most x."""
     return log_probability(_below(x), _below(-x))
 
 
 @probability
-def sf(x: Any) -> Any:
+def sf(x: Any) -> Array:
     """Return the probability of a value above x."""
     return _below(-x)
 
 
 @probability
-def logsf(x: Any) -> Any:
+def logsf(x: Any) -> Array:
     """Return the logarithm of the probability of a value above x."""
     return log_probability(_below(-x), _below(x))
 
@@ -61,12 +61,12 @@ def _quantile(q: Array) -> Array:
 
 
 @quantile
-def ppf(q: Any) -> Any:
+def ppf(q: Any) -> Array:
     """Return the value that is exceeded with probability 1 - q."""
     return _quantile(q)
 
 
 @quantile
-def isf(q: Any) -> Any:
+def isf(q: Any) -> Array:
     """Return the value that is exceeded with probability q."""
     return -_quantile(q)

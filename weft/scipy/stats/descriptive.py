@@ -11,6 +11,7 @@ from weft.base import dtypes
 from weft.base.arguments import index
 from weft.base.errors import ArgumentError, NotSupportedError
 from weft.numpy.util import canonicalize_axis, combining_ranks, ensure_array, ensure_arrays, promote_dtypes_inexact
+from weft.trace.annotations import ArrayLike
 from weft.trace.array import Array
 
 POLICIES = ("propagate", "omit", "raise")
@@ -46,7 +47,7 @@ def _along_last(x: Array, axis: Any, name: str) -> tuple[Array, int | None]:
 
 
 @combining_ranks
-def mode(a: Any, axis: int | None = 0, nan_policy: str = "propagate", keepdims: bool = False) -> ModeResult:
+def mode(a: ArrayLike, axis: int | None = 0, nan_policy: str = "propagate", keepdims: bool = False) -> ModeResult:
     """Return the most common value along an axis (the least of several) and its count.
 
     Args:
@@ -91,7 +92,7 @@ METHODS = ("average", "min", "max", "dense", "ordinal")
 
 
 @combining_ranks
-def rankdata(a: Any, method: str = "average", *, axis: int | None = None, nan_policy: str = "propagate") -> Array:
+def rankdata(a: ArrayLike, method: str = "average", *, axis: int | None = None, nan_policy: str = "propagate") -> Array:
     """Rank elements, from 1 for the least, as floats.
 
     Args:
@@ -138,7 +139,9 @@ def rankdata(a: Any, method: str = "average", *, axis: int | None = None, nan_po
     return ranks if found is None else wnp.moveaxis(ranks, -1, found)
 
 
-def sem(a: Any, axis: int | None = 0, ddof: int = 1, nan_policy: str = "propagate", *, keepdims: bool = False) -> Array:
+def sem(
+    a: ArrayLike, axis: int | None = 0, ddof: int = 1, nan_policy: str = "propagate", *, keepdims: bool = False
+) -> Array:
     """Return the standard error of the mean along an axis: the standard deviation over the root of the number of
     elements.
 

@@ -7,6 +7,8 @@ from typing import Any
 
 from weft import lax, numpy as wnp
 from weft.scipy.stats.families import domain, exponentiate, is_positive, plain
+from weft.trace.annotations import ArrayLike
+from weft.trace.array import Array
 
 
 def _power(x: Any, beta: Any) -> Any:
@@ -17,7 +19,7 @@ def _power(x: Any, beta: Any) -> Any:
 
 @plain
 @domain(beta=is_positive)
-def logpdf(x: Any, beta: Any) -> Any:
+def logpdf(x: ArrayLike, beta: ArrayLike) -> Array:
     """Return the logarithm of the density at x."""
     return wnp.log(beta) - math.log(2) - lax.lgamma(1 / beta) - _power(x, beta)
 
@@ -27,7 +29,7 @@ pdf = exponentiate(logpdf, "pdf", "Return the density at x.")
 
 @plain
 @domain(beta=is_positive)
-def cdf(x: Any, beta: Any) -> Any:
+def cdf(x: Any, beta: ArrayLike) -> Array:
     """Return the probability of a value of at most x."""
     shape, power = wnp.broadcast_arrays(1 / beta, _power(x, beta))
     upper = 0.5 * lax.igammac(shape, power)

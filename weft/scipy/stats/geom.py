@@ -9,11 +9,12 @@ import numpy as np
 from weft import numpy as wnp
 from weft.scipy.special.primitives.information import xlog1py
 from weft.scipy.stats.families import domain, is_nonzero_probability, log_of_count, of_count
+from weft.trace.array import Array
 
 
 @log_of_count
 @domain(p=is_nonzero_probability)
-def logpmf(k: Any, p: Any) -> Any:
+def logpmf(k: Any, p: Any) -> Array:
     """Return the logarithm of the probability of k; minus infinity below 1."""
     inside = k >= 1
     failures = wnp.where(inside, k - 1, wnp.zeros_like(k))
@@ -23,7 +24,7 @@ def logpmf(k: Any, p: Any) -> Any:
 
 @of_count
 @domain(p=is_nonzero_probability)
-def pmf(k: Any, p: Any) -> Any:
+def pmf(k: Any, p: Any) -> Array:
     """Return the probability of k."""
     inside, certain = k >= 1, p == 1
     failures, p = wnp.broadcast_arrays(wnp.where(inside, k - 1, wnp.zeros_like(k)), p)

@@ -11,7 +11,7 @@ from weft.trace.array import Array
 
 
 @log_density
-def logpdf(x: Any) -> Any:
+def logpdf(x: Any) -> Array:
     """Return the logarithm of the density at x."""
     return -abs(x) - math.log(2)
 
@@ -25,19 +25,19 @@ def _below(x: Array) -> Array:
 
 
 @probability
-def cdf(x: Any) -> Any:
+def cdf(x: Any) -> Array:
     """Return the probability of a value of at most x."""
     return _below(x)
 
 
 @probability
-def sf(x: Any) -> Any:
+def sf(x: Any) -> Array:
     """Return the probability of a value above x."""
     return _below(-x)
 
 
 @quantile
-def ppf(q: Any) -> Any:
+def ppf(q: Any) -> Array:
     """Return the value that is exceeded with probability 1 - q."""
     low = q < 0.5
     far = wnp.log(2 * wnp.where(low, q, 1 - q))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from weft import lax, numpy as wnp
@@ -13,10 +11,11 @@ from weft.numpy.util import check_arraylike, combining_ranks
 from weft.scipy.special.arguments import promote_floats
 from weft.scipy.special.primitives.information import xlogy
 from weft.scipy.stats.families import exponentiate
+from weft.trace.annotations import ArrayLike
 from weft.trace.array import Array
 
 
-def logpmf(x: Any, n: Any, p: Any) -> Array:
+def logpmf(x: ArrayLike, n: ArrayLike, p: ArrayLike) -> Array:
     """Return the logarithm of the probability of counts.
 
     Args:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from weft import numpy as wnp
 from weft.api.jit import jit
@@ -11,10 +10,11 @@ from weft.base.errors import NotSupportedError, ShapeMismatchError
 from weft.numpy.util import combining_ranks
 from weft.scipy import linalg
 from weft.scipy.special.arguments import promote_floats
+from weft.trace.annotations import ArrayLike
 from weft.trace.array import Array
 
 
-def logpdf(x: Any, mean: Any, cov: Any, allow_singular: None = None) -> Array:
+def logpdf(x: ArrayLike, mean: ArrayLike, cov: ArrayLike, allow_singular: None = None) -> Array:
     """Return the logarithm of the density at x.
 
     Args:
@@ -59,6 +59,6 @@ def _logpdf(x: Array, mean: Array, cov: Array) -> Array:
     return -0.5 * wnp.sum(wnp.square(whitened), axis=-1) - constant
 
 
-def pdf(x: Any, mean: Any, cov: Any) -> Array:
+def pdf(x: ArrayLike, mean: ArrayLike, cov: ArrayLike) -> Array:
     """Return the density at x."""
     return wnp.exp(logpdf(x, mean, cov))

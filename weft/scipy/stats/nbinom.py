@@ -10,11 +10,13 @@ from weft import numpy as wnp
 from weft.scipy.special.primitives.gamma import log_beta_density
 from weft.scipy.stats.edges import beta_density
 from weft.scipy.stats.families import domain, is_nonzero_probability, is_positive, log_of_count, of_count
+from weft.trace.annotations import ArrayLike
+from weft.trace.array import Array
 
 
 @log_of_count
 @domain(n=is_positive, p=is_nonzero_probability)
-def logpmf(k: Any, n: Any, p: Any) -> Any:
+def logpmf(k: Any, n: ArrayLike, p: ArrayLike) -> Array:
     """Return the logarithm of the probability of k; minus infinity below 0."""
     inside = k >= 0
     count = wnp.where(inside, k, wnp.zeros_like(k))
@@ -24,7 +26,7 @@ def logpmf(k: Any, n: Any, p: Any) -> Any:
 
 @of_count
 @domain(n=is_positive, p=is_nonzero_probability)
-def pmf(k: Any, n: Any, p: Any) -> Any:
+def pmf(k: Any, n: ArrayLike, p: ArrayLike) -> Array:
     """Return the probability of k."""
     inside = k >= 0
     count = wnp.where(inside, k, wnp.zeros_like(k))

@@ -8,10 +8,12 @@ from typing import Any
 from weft import numpy as wnp
 from weft.scipy.special.primitives import error
 from weft.scipy.stats.families import density, log_density, probability, quantile
+from weft.trace.annotations import ArrayLike
+from weft.trace.array import Array
 
 
 @log_density
-def logpdf(x: Any) -> Any:
+def logpdf(x: ArrayLike) -> Array:
     """Return the logarithm of the density at x.
 
     Args:
@@ -30,42 +32,42 @@ def logpdf(x: Any) -> Any:
 
 
 @density
-def pdf(x: Any) -> Any:
+def pdf(x: ArrayLike) -> Array:
     """Return the density at x."""
     return error.normal_density(x)
 
 
 @probability
-def cdf(x: Any) -> Any:
+def cdf(x: ArrayLike) -> Array:
     """Return the probability of a value of at most x."""
     return error.ndtr(x)
 
 
 @probability
-def logcdf(x: Any) -> Any:
+def logcdf(x: ArrayLike) -> Array:
     """Return the logarithm of the probability of a value of at most x, finite however far out x is."""
     return error.log_ndtr(x)
 
 
 @probability
-def sf(x: Any) -> Any:
+def sf(x: Any) -> Array:
     """Return the probability of a value above x."""
     return error.ndtr(-x)
 
 
 @probability
-def logsf(x: Any) -> Any:
+def logsf(x: Any) -> Array:
     """Return the logarithm of the probability of a value above x."""
     return error.log_ndtr(-x)
 
 
 @quantile
-def ppf(q: Any) -> Any:
+def ppf(q: ArrayLike) -> Array:
     """Return the value that is exceeded with probability 1 - q."""
     return error.ndtri(q)
 
 
 @quantile
-def isf(q: Any) -> Any:
+def isf(q: ArrayLike) -> Array:
     """Return the value that is exceeded with probability q."""
     return -error.ndtri(q)

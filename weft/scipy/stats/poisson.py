@@ -13,6 +13,7 @@ from weft.scipy.special.primitives.gamma import log_gamma_density
 from weft.scipy.special.primitives.information import entr
 from weft.scipy.stats.edges import gamma_density
 from weft.scipy.stats.families import domain, is_nonnegative, log_of_count, of_count
+from weft.trace.annotations import ArrayLike
 from weft.trace.array import Array
 
 __all__ = ["cdf", "entropy", "logpmf", "pmf"]
@@ -20,7 +21,7 @@ __all__ = ["cdf", "entropy", "logpmf", "pmf"]
 
 @log_of_count
 @domain(mu=is_nonnegative)
-def logpmf(k: Any, mu: Any) -> Any:
+def logpmf(k: Any, mu: ArrayLike) -> Array:
     """Return the logarithm of the probability of k; minus infinity below 0."""
     inside = k >= 0
     count = wnp.where(inside, k, wnp.zeros_like(k))
@@ -30,7 +31,7 @@ def logpmf(k: Any, mu: Any) -> Any:
 
 @of_count
 @domain(mu=is_nonnegative)
-def pmf(k: Any, mu: Any) -> Any:
+def pmf(k: Any, mu: ArrayLike) -> Array:
     """Return the probability of k."""
     inside = k >= 0
     value = gamma_density(wnp.where(inside, k, wnp.zeros_like(k)) + 1, mu)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
 from weft import numpy as wnp
 from weft.scipy.special.primitives.gamma import gamma_difference
 from weft.scipy.stats.families import domain, exponentiate, is_positive, log_density
+from weft.trace.annotations import ArrayLike
+from weft.trace.array import Array
 
 
 @log_density
 @domain(df=is_positive)
-def logpdf(x: Any, df: Any) -> Any:
+def logpdf(x: ArrayLike, df: ArrayLike) -> Array:
     """Return the logarithm of the density at x; for an infinite `df` that of the normal distribution."""
     normal = df == np.inf
     finite = wnp.where(normal, wnp.ones_like(df), df)

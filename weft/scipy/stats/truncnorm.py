@@ -39,7 +39,7 @@ def _log_below(x: Array, a: Array, b: Array) -> Array:
 
 
 @log_density
-def logpdf(x: Any, a: Any, b: Any) -> Any:
+def logpdf(x: Any, a: Any, b: Any) -> Array:
     """Return the logarithm of the density at x; minus infinity out of the support, and nan unless a < b."""
     valid = a < b
     lower, upper = wnp.where(valid, a, wnp.full_like(a, -1)), wnp.where(valid, b, wnp.ones_like(b))
@@ -55,24 +55,24 @@ pdf = exponentiate(logpdf, "pdf", "Return the density at x.")
 
 
 @probability
-def logcdf(x: Any, a: Any, b: Any) -> Any:
+def logcdf(x: Any, a: Any, b: Any) -> Array:
     """Return the logarithm of the probability of a value of at most x."""
     return _log_below(x, a, b)
 
 
 @probability
-def cdf(x: Any, a: Any, b: Any) -> Any:
+def cdf(x: Any, a: Any, b: Any) -> Array:
     """Return the probability of a value of at most x."""
     return wnp.exp(_log_below(x, a, b))
 
 
 @probability
-def logsf(x: Any, a: Any, b: Any) -> Any:
+def logsf(x: Any, a: Any, b: Any) -> Array:
     """Return the logarithm of the probability of a value above x."""
     return _log_below(-x, -b, -a)
 
 
 @probability
-def sf(x: Any, a: Any, b: Any) -> Any:
+def sf(x: Any, a: Any, b: Any) -> Array:
     """Return the probability of a value above x."""
     return wnp.exp(_log_below(-x, -b, -a))

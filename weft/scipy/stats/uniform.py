@@ -8,10 +8,12 @@ import numpy as np
 
 from weft import numpy as wnp
 from weft.scipy.stats.families import exponentiate, log_density, probability, quantile, within
+from weft.trace.annotations import ArrayLike
+from weft.trace.array import Array
 
 
 @log_density
-def logpdf(x: Any) -> Any:
+def logpdf(x: Any) -> Array:
     """Return the logarithm of the density at x; minus infinity out of the support."""
     return within((x >= 0) & (x <= 1), x, 0, wnp.zeros_like, -np.inf)
 
@@ -20,12 +22,12 @@ pdf = exponentiate(logpdf, "pdf", "Return the density at x.")
 
 
 @probability
-def cdf(x: Any) -> Any:
+def cdf(x: ArrayLike) -> Array:
     """Return the probability of a value of at most x."""
     return wnp.clip(x, 0, 1)
 
 
 @quantile
-def ppf(q: Any) -> Any:
+def ppf(q: ArrayLike) -> Any:
     """Return the value that is exceeded with probability 1 - q."""
     return q

@@ -9,10 +9,11 @@ import numpy as np
 
 from weft import numpy as wnp
 from weft.scipy.stats.families import exponentiate, plain, within
+from weft.trace.array import Array
 
 
 @plain
-def logpdf(x: Any, c: Any) -> Any:
+def logpdf(x: Any, c: Any) -> Array:
     """Return the logarithm of the density at the angle x; minus infinity out of the support, NaN unless 0 < c < 1."""
     valid = (c > 0) & (c < 1)
     safe = wnp.where(valid, c, wnp.full_like(c, 0.5))

@@ -144,7 +144,7 @@ class RecurrentCell(ConfiguredLayer, Steps):
         """Return the first state, which is the output."""
         return states[0]
 
-    def get_initial_state(self, batch_size: int | None = None) -> list[Array]:
+    def get_initial_state(self, batch_size: Any = None) -> list[Array]:
         """Return states of zeros for a batch."""
         sizes = [self.state_size] if isinstance(self.state_size, int) else self.state_size
         return [wnp.zeros((batch_size, size), self.compute_dtype) for size in sizes]

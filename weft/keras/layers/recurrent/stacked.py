@@ -38,11 +38,11 @@ class StackedRNNCells(Layer, Steps):
         """The size of the last cell's output."""
         return _output_size(self.cells[-1])
 
-    def get_initial_state(self, batch_size: int | None = None) -> list[Any]:
+    def get_initial_state(self, batch_size: Any = None) -> list[Any]:
         """Return the states of each cell before the first step."""
         return [self._initial(cell, batch_size) for cell in self.cells]
 
-    def _initial(self, cell: Any, batch_size: int | None) -> Any:
+    def _initial(self, cell: Any, batch_size: Any) -> Any:
         if hasattr(cell, "get_initial_state"):
             return cell.get_initial_state(batch_size=batch_size)
         zeros = lambda size: wnp.zeros((batch_size, size), self.compute_dtype)
