@@ -53,8 +53,8 @@ def refusals(jaxpr: Jaxpr) -> tuple[Any, ...]:
     return driver.refusals(jaxpr, host())
 
 
-def verify_fused(before: Jaxpr, after: Jaxpr) -> Jaxpr:
-    return verify.verify_fused(before, after, host())
+def verify_fusion_pass(before: Jaxpr, after: Jaxpr) -> Jaxpr:
+    return verify.verify_fusion_pass(before, after, host())
 
 
 def hoist(jaxpr: Jaxpr) -> Jaxpr:

@@ -12,7 +12,7 @@ import pytest
 
 import weft
 from tests.compiler.fuse_programs import PROGRAMS, mlp_gradient, program, random_program
-from tests.compiler.host import AVX512, fuse, refusals, run_passes, verify_fused
+from tests.compiler.host import AVX512, fuse, refusals, run_passes, verify_fusion_pass
 from weft.api.inspect import make_jaxpr
 from weft.base.errors import InternalError, MissingRuleError
 from weft.compiler.emit.dispatch import emit
@@ -50,7 +50,7 @@ def all_fusions(jaxpr: Jaxpr) -> list[Equation]:
 
 def check_laws(before: Jaxpr, arrays: list[np.ndarray], limits: FusionLimits = DEFAULT_LIMITS) -> Jaxpr:
     after = fuse(before, limits)
-    verify_fused(before, after)
+    verify_fusion_pass(before, after)
     with np.errstate(all="ignore"):
         assert_same_bits(run(before, arrays), run(after, arrays))
     for equation in all_fusions(after):
@@ -215,7 +215,7 @@ def changed(after: Jaxpr, position: int = 0, **params: Any) -> Jaxpr:
 def test_the_verifier_detects_unfused_equations() -> None:
     before = program("chain")[0]
     with pytest.raises(InternalError, match="is in no fusion"):
-        verify_fused(before, before)
+        verify_fusion_pass(before, before)
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ def test_the_verifier_detects_unfused_equations() -> None:
 def test_the_verifier_detects_wrong_kinds(params: dict[str, Any], message: str) -> None:
     before = program("chain")[0]
     with pytest.raises(InternalError, match=message):
-        verify_fused(before, changed(fuse(before), **params))
+        verify_fusion_pass(before, changed(fuse(before), **params))
 
 
 # The message, the kind, the hero, and the inner program of one fusion that is a program's only equation.
@@ -283,7 +283,7 @@ def test_the_verifier_detects_wrong_fusions(message: str, kind: str, hero: int |
     results = [Var(v.aval) for v in inner.outvars]
     wrong = Jaxpr((), inner.invars, results, [Equation(inner.invars, results, fusion, params)])
     with pytest.raises(InternalError, match=message):
-        verify_fused(wrong, wrong)
+        verify_fusion_pass(wrong, wrong)
 
 
 def test_the_verifier_detects_effects_out_of_order() -> None:
@@ -296,7 +296,7 @@ def test_the_verifier_detects_effects_out_of_order() -> None:
     moved = swapped.pop(second)
     swapped.insert(first, moved)
     with pytest.raises(Exception, match=r"order|before it is defined"):
-        verify_fused(before, after.replace(eqns=swapped))
+        verify_fusion_pass(before, after.replace(eqns=swapped))
 
 
 # -------------------------------------------------------------------------------------------------------- how long

@@ -11,7 +11,7 @@ import pathlib
 import pytest
 
 from tests.compiler.fuse_programs import program
-from tests.compiler.host import fuse, run_passes, verify_fused
+from tests.compiler.host import fuse, run_passes, verify_fusion_pass
 from weft.compiler.fuse.report import explain
 from weft.compiler.target.cpu.targets import host
 from weft.ir.jaxpr import Jaxpr
@@ -44,7 +44,7 @@ def before(name: str) -> tuple[str, Jaxpr]:
 @pytest.mark.parametrize("name", NAMES)
 def test_fused_text(name: str, request: pytest.FixtureRequest) -> None:
     text, jaxpr = before(name)
-    verify_fused(jaxpr, fuse(jaxpr))
+    verify_fusion_pass(jaxpr, fuse(jaxpr))
     written = text + LINE + explain(jaxpr, host()) + "\n"
     file = FOLDER / f"{name}.txt"
     if request.config.getoption("--update-text"):

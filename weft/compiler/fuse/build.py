@@ -1,4 +1,4 @@
-"""From groups to equations: each group becomes one `fusion` with its inner jaxpr, in the order of the groups."""
+"""Builds the fused jaxpr: one `fusion` equation for each group, in their order."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from typing import Any
 
 from weft.compiler.fuse.cost import Reason
 from weft.compiler.fuse.fusion import fusion
-from weft.compiler.fuse.graph import Graph, Group, Order
+from weft.compiler.fuse.graph import FusionGraph, FusionGroup, GroupOrder
 from weft.ir.fusing import LOOKUP
 from weft.ir.jaxpr import Equation, Jaxpr, Var
 
 FUSION: Any = fusion
 
 
-def build(graph: Graph, order: Order, unfused: dict[int, Equation]) -> Jaxpr:
-    """The fused jaxpr; `unfused` has the other equations by index, with their sub-jaxprs fused."""
+def build(graph: FusionGraph, order: GroupOrder, unfused: dict[int, Equation]) -> Jaxpr:
+    """Build the fused jaxpr; `unfused` has the other equations by index, with their sub-jaxprs fused."""
     needed = {v for v in graph.jaxpr.outvars if type(v) is Var}
     groups = order.groups()
     for group in groups:
@@ -28,8 +28,8 @@ def build(graph: Graph, order: Order, unfused: dict[int, Equation]) -> Jaxpr:
     return graph.jaxpr.replace(eqns=equations)
 
 
-def fusion_equation(group: Group, needed: set[Var]) -> Equation:
-    """One group as an equation. Inner variables are those of the jaxpr around it: names stay the same."""
+def fusion_equation(group: FusionGroup, needed: set[Var]) -> Equation:
+    """Make the equation of a group. Its inner variables are those of the jaxpr around it, so that names stay."""
     members = [group.members[i] for i in sorted(group.members)]
     operands: dict[Var, None] = {}
     owned_here: dict[Var, bool] = {}

@@ -1,9 +1,9 @@
-"""What equations and fusions cost in bytes and flops, and the reasons that follow from it.
+"""Costs of equations and fusions in bytes and flops, and the reasons for fusion decisions.
 
 Bytes are those that a kernel reads from memory and writes to it: an operand is read once if its elements are read in
-order, a slice reads what it takes, a gather reads an element for each element of its result, an update in place writes
-what is new. Flops are weighted: one is an addition, and the weight of a function is about how many additions take as
-long.
+order, a slice reads its elements only, a gather reads an element for each element of its result, an update in place
+writes the update. Flops are weighted: an addition has weight 1, a transcendental function the number of additions that
+take as long.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ from weft.ir.fusing import CONTROL, SYMBOLIC_SIZE, Properties, element_count
 from weft.ir.jaxpr import Equation, Jaxpr, Var, subjaxprs
 from weft.ir.types import ArrayType, Type
 
+# Names and values of what decided.
+Details = tuple[tuple[str, Any], ...]
+
 
 class Reason(NamedTuple):
     """Why two operations were or were not fused: the rule that decided, on which, how, and by what."""
@@ -27,14 +30,14 @@ class Reason(NamedTuple):
     producer: str
     consumer: str
     verdict: bool
-    details: tuple[tuple[str, Any], ...] = ()
+    details: Details = ()
 
     @property
     def text(self) -> str:
         """One line: `instruction: mul.3 into loop.7: yes (reads 64, writes 32)`."""
-        told = ", ".join(f"{name} {_short(value)}" for name, value in self.details)
+        details = ", ".join(f"{name} {_short(value)}" for name, value in self.details)
         verdict = "yes" if self.verdict else "no"
-        return f"{self.rule}: {self.producer} into {self.consumer}: {verdict}" + (f" ({told})" if told else "")
+        return f"{self.rule}: {self.producer} into {self.consumer}: {verdict}" + (f" ({details})" if details else "")
 
     def __repr__(self) -> str:
         return f"<{self.text}>"
@@ -53,9 +56,11 @@ class Cost(NamedTuple):
 
     @property
     def bytes(self) -> int:
+        """Bytes read and written."""
         return self.read + self.written
 
     def plus(self, other: Cost, times: int = 1) -> Cost:
+        """Return the sum of this cost and `times` times another."""
         return Cost(
             self.read + times * other.read, self.written + times * other.written, self.flops + times * other.flops
         )
@@ -64,8 +69,8 @@ class Cost(NamedTuple):
 _bytes: Memo[Type, int] = Memo(10_000)
 
 
-def bytes_of(aval: Type) -> int:
-    """The bytes of a value; types that are no arrays count nothing."""
+def count_bytes(aval: Type) -> int:
+    """Return the bytes of a value: estimated if its shape is symbolic, 0 unless it is an array."""
     known = _bytes.get(aval)
     if known is None:
         known = 0
@@ -76,22 +81,22 @@ def bytes_of(aval: Type) -> int:
 
 
 def equation_flops(equation: Equation) -> float:
-    """Flops of an equation; those of a library or a sub-jaxpr are counted elsewhere."""
+    """Return the flops of an equation; those of a library or a sub-jaxpr are counted elsewhere."""
     if not equation.outvars or not isinstance(equation.outvars[0].aval, ArrayType):
         return 0
     return equation.primitive.flops(equation)
 
 
 def traffic(equation: Equation, properties: Properties) -> tuple[Sequence[int], int]:
-    """Bytes an equation on its own reads of each operand, and bytes that it writes."""
+    """Return the bytes that an equation on its own reads of each operand, and the bytes that it writes."""
     if properties.alias:
         return [0] * len(equation.invars), 0
-    operands, results = ([bytes_of(a.aval) for a in atoms] for atoms in (equation.invars, equation.outvars))
+    operands, results = ([count_bytes(a.aval) for a in atoms] for atoms in (equation.invars, equation.outvars))
     return equation.primitive.traffic(operands, results)
 
 
 def equation_cost(equation: Equation) -> Cost:
-    """What one equation costs: as a kernel of its own, as a fusion, or with its sub-jaxprs."""
+    """Estimate the cost of one equation: as a kernel of its own, as a fusion, or with its sub-jaxprs."""
     if equation.primitive is fusion:
         return fusion_cost(equation.params["jaxpr"])
     properties = structure(equation)
@@ -102,7 +107,8 @@ def equation_cost(equation: Equation) -> Cost:
 
 
 def _control_cost(equation: Equation) -> Cost:
-    """All iterations of a scan, the costlier branch of a cond, one iteration of any other loop."""
+    """Estimate the cost of all iterations of a scan, the costlier branch of a cond, or some iterations of a loop of
+    unknown length."""
     costs = [jaxpr_cost(p) for p in subjaxprs(equation.params)]
     primitive: Any = equation.primitive
     if primitive.exclusive:
@@ -116,8 +122,7 @@ def _control_cost(equation: Equation) -> Cost:
 
 
 def fusion_cost(jaxpr: Jaxpr) -> Cost:
-    """What the jaxpr of a fusion costs: its operands, read once by those of its equations that read them, and its
-    results."""
+    """Estimate the cost of a fusion from its jaxpr: it reads each operand once, and writes its results."""
     reads: dict[Var, list[int]] = {v: [] for v in (*jaxpr.invars, *jaxpr.constvars)}
     written: dict[Var, int] = {}
     source: dict[Var, Var] = {}  # the value whose bytes an alias shows
@@ -135,14 +140,14 @@ def fusion_cost(jaxpr: Jaxpr) -> Cost:
         if len(equation.outvars) == 1:
             written[equation.outvars[0]] = amount
         else:
-            written.update((v, bytes_of(v.aval)) for v in equation.outvars)
-    read = sum(min(sum(counts), max(bytes_of(v.aval), *counts)) for v, counts in reads.items() if counts)
+            written.update((v, count_bytes(v.aval)) for v in equation.outvars)
+    read = sum(min(sum(counts), max(count_bytes(v.aval), *counts)) for v, counts in reads.items() if counts)
     results = {source.get(v, v) for v in jaxpr.outvars if type(v) is Var}
     return Cost(read, sum(written.get(v, 0) for v in results), flops)
 
 
 def jaxpr_cost(jaxpr: Jaxpr) -> Cost:
-    """The sum over the equations of a jaxpr."""
+    """Add up the costs of a jaxpr's equations."""
     total = Cost()
     for equation in jaxpr.eqns:
         total = total.plus(equation_cost(equation))

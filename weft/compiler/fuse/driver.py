@@ -1,4 +1,4 @@
-"""The fusion pass: which equations of a jaxpr become one kernel.
+"""The fusion pass: groups the equations of a jaxpr into kernels.
 
 Needs a jaxpr after `canonicalize` (it also takes one before, with scalars among the operands of elementwise
 equations); in the result every equation is a fusion, or of a role that is not fused. The mechanisms run in this order:
@@ -10,18 +10,21 @@ equations); in the result every equation is a fusion, or of a role that is not f
 5. producer-consumer fusion into kernels with several results;
 6. results that others compute again instead of reading them, where the target says so.
 
-Dead equations must be gone: what nobody reads is fused like a result.
+Dead equations must be gone: a value without readers is fused like a result. `graph.py` states the invariants that hold
+between the mechanisms.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from weft.base.settings import config
 from weft.compiler.fuse.build import build
 from weft.compiler.fuse.cost import Reason
 from weft.compiler.fuse.fusion import fusion
-from weft.compiler.fuse.graph import Graph, Order
+from weft.compiler.fuse.graph import FusionGraph, GroupOrder
 from weft.compiler.fuse.instructions import fuse_instructions
+from weft.compiler.fuse.invariants import verify_graph
 from weft.compiler.fuse.merging import merge_fusions
 from weft.compiler.fuse.multi_output import fuse_producers
 from weft.compiler.fuse.recompute import recompute
@@ -33,31 +36,34 @@ from weft.ir.jaxpr import Equation, Jaxpr, drop_dead
 
 
 def fuse(jaxpr: Jaxpr, target: Target) -> Jaxpr:
-    """The jaxpr with its equations in fusions for a machine, and the same in its sub-jaxprs."""
+    """Group the equations of a jaxpr and of its sub-jaxprs into fusions for a machine."""
     return jaxpr.memoize(("fuse", target), lambda: _fuse(jaxpr, target)[0])
 
 
 def refusals(jaxpr: Jaxpr, target: Target) -> tuple[Reason, ...]:
-    """Why operations of the jaxpr were not fused, in the order in which it was decided."""
+    """Return the reasons why operations of the jaxpr were not fused, in the order of the decisions."""
     return jaxpr.memoize(("fusion refusals", target), lambda: _fuse(jaxpr, target)[1])
 
 
 def _fuse(jaxpr: Jaxpr, target: Target) -> tuple[Jaxpr, tuple[Reason, ...]]:
     alive = drop_dead(jaxpr, [True] * len(jaxpr.outvars))[0]
-    graph = Graph(alive, target)
-    fuse_rows(graph)
-    fuse_instructions(graph)
-    merge_fusions(graph)
-    order = Order(graph)
-    fuse_siblings(graph, order)
-    fuse_producers(graph, order)
-    recompute(graph, order)
+    graph = FusionGraph(alive, target)
+    check = config.enable_checks
+    for mechanism in (fuse_rows, fuse_instructions, merge_fusions):
+        mechanism(graph)
+        if check:
+            verify_graph(graph, mechanism.__name__)
+    order = GroupOrder(graph)
+    for ordered_mechanism in (fuse_siblings, fuse_producers, recompute):
+        ordered_mechanism(graph, order)
+        if check:
+            verify_graph(graph, ordered_mechanism.__name__, order)
     unfused = {n.index: inside(n.equation, target, n.role == CONTROL) for n in graph.nodes if n.unfused}
     return build(graph, order, unfused), tuple(graph.refusals)
 
 
 def inside(equation: Equation, target: Target, control: bool) -> Equation:
-    """An unfused equation, with its sub-jaxprs fused if it is control flow."""
+    """Fuse the sub-jaxprs of an unfused equation if it is control flow."""
     if not control or equation.primitive is fusion:
         return equation
     params = {name: _inside_value(value, target.inside(equation)) for name, value in equation.params.items()}

@@ -41,8 +41,8 @@ _REASON = "fusions are made by the last pass over a program; transform the progr
 
 @primitive
 class fusion(Call):
-    """A call of `jaxpr` as one kernel of `kind`; `hero` is the position of its hero or None; `reasons` say why. One of
-    the kind "library" is no kernel, and has the `routine` that the target calls."""
+    """Call `jaxpr` as one kernel of `kind`. `hero` is the position of its hero or None, `reasons` are the decisions
+    that made it. One of the kind "library" is a call of the target's `routine`."""
 
     jvp_through = No(_REASON)
     transpose_through = No(_REASON)
@@ -53,13 +53,14 @@ class fusion(Call):
         return None
 
     def live_operands(self, live_results: Sequence[bool], params: Params) -> None:
-        return None  # the positions in it have a meaning
+        return None  # removing an equation would change the position of the hero
 
 
 def is_fusion(equation: Equation) -> bool:
+    """Return whether an equation is a fusion."""
     return equation.primitive is fusion
 
 
 def fusions(jaxpr: Jaxpr) -> list[Equation]:
-    """The fusions of a jaxpr in order, without those of its sub-jaxprs."""
+    """Return the fusions of a jaxpr in order, without those of its sub-jaxprs."""
     return [e for e in jaxpr.eqns if e.primitive is fusion]

@@ -1,8 +1,24 @@
-"""The working form of a jaxpr while it is fused: nodes (equations), groups (fusions to be), and the order of groups.
+"""The fusion graph: nodes (equations), groups (the fusions that they become), and the order of groups.
 
-An equation may be in several groups, where it is computed again; other groups read its value from at most one of them,
-its owner. Groups know what they read; `Order` is a schedule of groups and unfused equations, so that merging two of
-them never makes a cycle.
+It is the one mutable structure of the compiler. These invariants hold between two fusion mechanisms; `invariants.py`
+verifies them if `enable_checks` is on. A group without members was merged into others, and is not meant here.
+
+Nodes:
+- `node in group.members.values()` exactly if `group in node.groups`; unfused nodes are in no group of the graph.
+- A node may be in several groups, where it is computed again. Other groups read its value from one of them, its
+  `owner`. If its value is a result, or read by a group without it or by an unfused equation, a node has an owner.
+
+Groups:
+- `evaluations`, `direct` and `sites` have the keys of `members`, and `last` is the largest of these.
+- `operands` are the values that members read and that no member computes. So a value is either computed in a group or
+  read from memory, never both.
+- `repeated` is the sum of `code_at_further_sites` over the members.
+- The `hero` is a member. Of a reduction, `out` is `full` without the dimensions `reduced`.
+
+The order (`GroupOrder`), which exists once instruction fusion and merging are done:
+- `items[group.position] is group` for every group and every unfused equation, which is a group of its own there.
+- `predecessors` and `successors` are inverse relations. The owners of a group's operands are among its predecessors,
+  and all predecessors have smaller positions: so merging two groups by `join` never makes a cycle.
 """
 
 from __future__ import annotations
@@ -11,7 +27,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from weft.compiler.fuse.classify import classify
-from weft.compiler.fuse.cost import Reason, bytes_of
+from weft.compiler.fuse.cost import Reason, count_bytes
 from weft.compiler.target.costs import FusionLimits
 from weft.compiler.target.target import Target
 from weft.ir.fusing import (
@@ -36,7 +52,7 @@ POINTWISE_KINDS = frozenset({"loop", "gather"})
 
 
 class Node:
-    """An equation with what the rules ask of it again and again."""
+    """An equation with properties that many rules need, computed once."""
 
     __slots__ = (
         "bytes",
@@ -66,16 +82,16 @@ class Node:
         self.shape: Any = first.shape if isinstance(first, ArrayType) else ()
         self.space, self.size = measure(self.shape)
         if len(equation.outvars) == 1:
-            self.bytes = bytes_of(first)  # type: ignore[arg-type]
+            self.bytes = count_bytes(first)  # type: ignore[arg-type]
         else:
-            self.bytes = sum(bytes_of(v.aval) for v in equation.outvars)
+            self.bytes = sum(count_bytes(v.aval) for v in equation.outvars)
         self.weight = 0.0 if self.unfused else element_cost(equation)
         self.operands: tuple[Var, ...] = ()
         self.producers: tuple[Node, ...] = ()
         self.users: list[Node] = []
         self.is_output = False
-        self.groups: list[Group] = []
-        self.owner: Group | None = None
+        self.groups: list[FusionGroup] = []
+        self.owner: FusionGroup | None = None
 
     @property
     def cheap(self) -> bool:
@@ -87,20 +103,33 @@ class Node:
 
     @property
     def label(self) -> str:
+        """Primitive and position of the equation, for reasons."""
         return f"{self.equation.primitive.name}.{self.index}"
 
     def __repr__(self) -> str:
         return self.label
 
 
-class Group:
+class FusionGroup:
     """Equations that become one kernel.
 
-    `out` is the space of its results, `full` the space of a reduction's operand (or `out`); `reduced` says which
-    dimensions of `full` are reduced. `evaluations` counts how often each member is computed, in elements; `direct` says
-    that a member is computed at the very index of the loops, so that its value there may also be a result; `sites` are
-    the different indices at which a member's value is asked for, each of which is code of its own; `repeated` is how
-    much of such code there is, of members at further indices than one.
+    Attributes:
+        kind: the kind of fusion, one of `fusion.KINDS`, or "unfused".
+        out: the space of its results.
+        full: the space of a reduction's operand; `out` for other kinds.
+        reduced: the dimensions of `full` that are reduced, None for other kinds.
+        hero: the equation that owns the loops, if any.
+        members: its equations by index.
+        last: the largest of these indices.
+        operands: the values that it reads from memory.
+        evaluations: for each member, the number of elements that are computed.
+        direct: for each member, whether it is computed at the index of the loops, so that it may also be a result.
+        sites: for each member, the different indices at which it is computed, each with its own copy of the code.
+        repeated: estimate of the statements in further copies than the first, of all members.
+        reasons: the decisions that made the group.
+        position: its index in the order.
+        predecessors: groups that must run before it.
+        successors: groups that must run after it.
     """
 
     __slots__ = (
@@ -135,26 +164,27 @@ class Group:
         self.repeated = 0
         self.reasons: list[Reason] = []
         self.position = -1
-        self.predecessors: set[Group] = set()
-        self.successors: set[Group] = set()
+        self.predecessors: set[FusionGroup] = set()
+        self.successors: set[FusionGroup] = set()
 
     @property
     def unfused(self) -> bool:
+        """Whether it is an equation that is not fused, in the order of groups."""
         return self.kind == "unfused"
 
     @property
     def label(self) -> str:
-        """The kind and the index of the last equation, which names the fusion before it is built."""
+        """Kind and index of the last equation, which name the fusion before it is built."""
         return self.members[self.last].label if self.unfused else f"{self.kind}.{self.last}"
 
     def add(self, node: Node, evaluations: float, direct: bool) -> None:
-        """Take an equation in, whose results the group has read until now."""
+        """Add an equation whose results the group has read from memory until now."""
         self.members[node.index] = node
         if node.index > self.last:
             self.last = node.index
         self.evaluations[node.index] = evaluations
         self.direct[node.index] = direct
-        self.sites[node.index] = sites_of(self, node)
+        self.sites[node.index] = find_sites(self, node)
         self.repeated += code_at_further_sites(node, len(self.sites[node.index]))
         operands = self.operands
         for v in node.equation.outvars:
@@ -165,18 +195,18 @@ class Group:
         node.groups.append(self)
 
     def __repr__(self) -> str:
-        return f"Group({self.label})"
+        return f"FusionGroup({self.label})"
 
 
-class Graph:
-    """The nodes of a jaxpr and their groups."""
+class FusionGraph:
+    """Nodes of a jaxpr and their groups; the module states the invariants."""
 
     def __init__(self, jaxpr: Jaxpr, target: Target):
         limits = target.fusion
         self.jaxpr, self.target, self.limits = jaxpr, target, limits
         self.nodes: list[Node] = []
         self.node_of: dict[Var, Node] = {}
-        self.groups: list[Group] = []
+        self.groups: list[FusionGroup] = []
         self.refusals: list[Reason] = []
         node_of = self.node_of
         for index, equation in enumerate(jaxpr.eqns):
@@ -195,13 +225,14 @@ class Graph:
             if type(atom) is Var and atom in node_of:
                 node_of[atom].is_output = True
 
-    def new_group(self, kind: str, out: Space) -> Group:
-        group = Group(kind, out)
+    def new_group(self, kind: str, out: Space) -> FusionGroup:
+        """Add an empty group."""
+        group = FusionGroup(kind, out)
         self.groups.append(group)
         return group
 
-    def lead(self, node: Node) -> Group:
-        """A group of its own for an equation, of the kind that the equation says."""
+    def lead(self, node: Node) -> FusionGroup:
+        """Start a group with an equation, which owns its loops if it is a hero."""
         properties = node.properties
         group = self.new_group(properties.kind if node.role == HERO else "loop", node.space)
         if node.role == HERO:
@@ -210,16 +241,16 @@ class Graph:
         node.owner = group
         return group
 
-    def note(self, group: Group | None, reason: Reason) -> None:
-        """Record a decision: with the fusion it made, or among those that were refused."""
+    def note(self, group: FusionGroup | None, reason: Reason) -> None:
+        """Record a decision: with the group that it made, or among the refusals."""
         if group is not None and reason.verdict:
             group.reasons.append(reason)
         else:
             self.refusals.append(reason)
 
 
-def set_hero(group: Group, node: Node) -> None:
-    """Let the node own the group's loops."""
+def set_hero(group: FusionGroup, node: Node) -> None:
+    """Make a node the hero of a group, which owns its loops."""
     properties = node.properties
     group.kind, group.hero = properties.kind, node
     if properties.full is not None:
@@ -230,9 +261,9 @@ def set_hero(group: Group, node: Node) -> None:
 
 
 def demand(user: Node, node: Node, evaluations: float) -> float:
-    """How many elements of `node` are computed when `user` is computed at `evaluations` indices.
+    """Return how many elements of `node` are computed when `user` is computed at `evaluations` indices.
 
-    A value that does not change in the inner loops is computed outside of them, so trailing repetition is free.
+    A value that is invariant in the inner loops is computed outside of them, so trailing repetition is free.
     """
     if not node.shape:
         return 1.0
@@ -255,8 +286,8 @@ def demand(user: Node, node: Node, evaluations: float) -> float:
     return float(node.size)
 
 
-def is_direct(group: Group, user: Node, node: Node) -> bool:
-    """Whether `user` reads `node` at the index of the group's loops."""
+def is_direct(group: FusionGroup, user: Node, node: Node) -> bool:
+    """Return whether `user` reads `node` at the index of the group's loops."""
     if not group.direct[user.index]:
         return False
     if user.role == POINTWISE or user.properties.trivial:
@@ -266,18 +297,19 @@ def is_direct(group: Group, user: Node, node: Node) -> bool:
     )
 
 
-def users_in(group: Group, node: Node) -> list[Node]:
+def users_in(group: FusionGroup, node: Node) -> list[Node]:
+    """Return the members of a group that read a node."""
     members = group.members
     return [u for u in node.users if u.index in members]
 
 
-def usage(group: Group, node: Node) -> tuple[float, bool]:
-    """How often `node` would be computed in `group`, in elements, and whether at the loops' own index."""
+def usage(group: FusionGroup, node: Node) -> tuple[float, bool]:
+    """Return how many elements of `node` would be computed in `group`, and whether at the index of its loops."""
     aligned, elsewhere, direct = 0.0, 0.0, True
     for user in users_in(group, node):
         wanted = demand(user, node, group.evaluations[user.index])
         if user.role == POINTWISE or user.properties.trivial or user.properties.full is not None:
-            aligned = max(aligned, wanted)  # those at one index share the value
+            aligned = max(aligned, wanted)  # users at one index share the value
         else:
             elsewhere += wanted
         direct = direct and is_direct(group, user, node)
@@ -285,7 +317,7 @@ def usage(group: Group, node: Node) -> tuple[float, bool]:
 
 
 def in_memory(node: Node) -> list[Var]:
-    """The operands of an equation that must be in memory."""
+    """Return the operands of an equation that must be in memory."""
     materialized = node.properties.materialized
     if materialized is not None and not materialized:
         return []
@@ -298,9 +330,9 @@ def in_memory(node: Node) -> list[Var]:
 HERE = frozenset((0,))
 
 
-def sites_of(group: Group, node: Node) -> frozenset[int]:
-    """The indices at which `group` would ask for the value of `node`, as integers that tell them apart: operations at
-    the same index pass theirs on, each that reads at another index makes new ones."""
+def find_sites(group: FusionGroup, node: Node) -> frozenset[int]:
+    """Return integers that identify the indices at which `group` would compute `node`: users that read it at their own
+    index pass theirs on, each that reads at another index makes new ones."""
     found: set[int] = set()
     for user in users_in(group, node):
         asked = group.sites.get(user.index, HERE)
@@ -312,34 +344,35 @@ def sites_of(group: Group, node: Node) -> frozenset[int]:
 
 
 def code_at_further_sites(node: Node, sites: int) -> int:
-    """About how many statements a fusion has for a value at all indices but the first at which it is asked for."""
+    """Estimate the statements of a fusion for a value at all of its sites but the first."""
     return (sites - 1) * node.properties.statements
 
 
 # ------------------------------------------------------------------------------------------------------------ the order
 
 
-class Order:
+class GroupOrder:
     """A schedule of all groups and unfused equations, which stays valid while groups are merged."""
 
-    def __init__(self, graph: Graph):
+    def __init__(self, graph: FusionGraph):
         self.graph = graph
-        self.items: list[Group | None] = list(self._scheduled())
+        self.items: list[FusionGroup | None] = list(self._schedule())
         for position, item in enumerate(self.items):
             item.position = position  # type: ignore[union-attr]
 
-    def groups(self) -> list[Group]:
-        """Everything in the order in which it can run."""
+    def groups(self) -> list[FusionGroup]:
+        """Return all groups and unfused equations in an order in which they can run."""
         return [item for item in self.items if item is not None]
 
-    def _scheduled(self) -> list[Group]:
+    def _schedule(self) -> list[FusionGroup]:
+        """Link groups and unfused equations, and sort them topologically."""
         graph = self.graph
         items = [g for g in graph.groups if g.members]
-        last_effect: Group | None = None
+        last_effect: FusionGroup | None = None
         for node in graph.nodes:
             if not node.unfused:
                 continue
-            item = Group("unfused", ())
+            item = FusionGroup("unfused", ())
             item.members[node.index] = node
             item.last = node.index
             item.operands = dict.fromkeys(node.operands)
@@ -357,8 +390,8 @@ class Order:
         items.sort(key=lambda item: item.last)
         return topological(items)
 
-    def path(self, first: Group, last: Group) -> set[Group] | None:
-        """What `first` leads to before `last`, or None if `last` is reached by way of another."""
+    def path(self, first: FusionGroup, last: FusionGroup) -> set[FusionGroup] | None:
+        """Return the groups before `last` that depend on `first`, or None if `last` depends on one of them."""
         limit, seen = last.position, set()
         stack = [s for s in first.successors if s is not last and s.position < limit]
         while stack:
@@ -373,9 +406,9 @@ class Order:
                     stack.append(s)
         return seen
 
-    def needed(self, first: Group, last: Group) -> set[Group]:
-        """What comes after `first` and must come before `last`, which is none of it."""
-        found: set[Group] = set()
+    def prerequisites(self, first: FusionGroup, last: FusionGroup) -> set[FusionGroup]:
+        """Return the groups after `first` on which `last` depends."""
+        found: set[FusionGroup] = set()
         stack = [p for p in last.predecessors if p is not first and p.position > first.position]
         while stack:
             item = stack.pop()
@@ -384,18 +417,19 @@ class Order:
                 stack += [p for p in item.predecessors if p.position > first.position]
         return found
 
-    def join(self, first: Group, last: Group, early: bool = False) -> str | None:
-        """Make one group of two, the earlier of which remains, or say why not.
+    def join(self, first: FusionGroup, last: FusionGroup, early: bool = False) -> str | None:
+        """Merge `last` into `first`, and return None, or the reason if that would make a cycle.
 
-        What `first` leads to goes behind the merged group; everything else between stays before it, or behind it too
-        if it is to be `early` and does not need it.
+        Groups between them that depend on `first` move behind the merged group; the others stay before it, or, if the
+        merged group should run `early`, only those do on which it depends.
         """
         after = self.path(first, last)
         if after is None:
             return "one leads to the other by way of a third"
+
         between = self.items[first.position + 1 : last.position]
         if early:
-            before = self.needed(first, last)
+            before = self.prerequisites(first, last)
             after = {i for i in between if i is not None and i not in before}
         ahead = [i for i in between if i is not None and i not in after and i.kind in IN_PLACE_KINDS and i.hero]
         written = {i.hero.equation.invars[0] for i in ahead if i.hero is not None}
@@ -403,7 +437,7 @@ class Order:
             return "what is read would be overwritten before"
         replaced = [i for i in between if i not in after] + [first] + [i for i in between if i in after]
         start = first.position
-        # The position of `last` stays empty, so that those behind it keep theirs.
+        # The position of `last` stays empty, so that groups behind it keep theirs.
         self.items[start : last.position + 1] = [*replaced, None]
         for position, item in enumerate(replaced, start):
             if item is not None:
@@ -411,9 +445,10 @@ class Order:
         self._absorb(first, last)
         return None
 
-    def _absorb(self, first: Group, last: Group) -> None:
+    def _absorb(self, first: FusionGroup, last: FusionGroup) -> None:
+        """Move the members, reasons and links of `last` to `first`, which owns all that `last` owned."""
         for index in last.members:
-            shared = index in first.members  # a copy in each, of which one remains
+            shared = index in first.members  # each has a copy: one remains
             first.direct[index] = last.direct[index] and (not shared or first.direct[index])
             first.evaluations[index] = last.evaluations[index] + (first.evaluations[index] if shared else 0)
             first.sites[index] = last.sites[index] | (first.sites[index] if shared else frozenset())
@@ -440,18 +475,19 @@ class Order:
         last.members = {}
 
 
-def link(first: Group, last: Group) -> None:
+def link(first: FusionGroup, last: FusionGroup) -> None:
+    """Make `first` a predecessor of `last`."""
     if first is not last:
         first.successors.add(last)
         last.predecessors.add(first)
 
 
-def topological(items: Sequence[Group]) -> list[Group]:
-    """The items in topological order, each after what it reads, near to the order of `items`."""
-    done: set[Group] = set()
-    result: list[Group] = []
+def topological(items: Sequence[FusionGroup]) -> list[FusionGroup]:
+    """Sort groups topologically by their predecessors, and otherwise by the order of `items`."""
+    done: set[FusionGroup] = set()
+    result: list[FusionGroup] = []
     for root in items:
-        stack: list[tuple[Group, bool]] = [(root, False)]
+        stack: list[tuple[FusionGroup, bool]] = [(root, False)]
         while stack:
             item, ready = stack.pop()
             if ready:
@@ -461,7 +497,7 @@ def topological(items: Sequence[Group]) -> list[Group]:
                 continue
             done.add(item)
             stack.append((item, True))
-            waiting: Iterable[Group] = sorted(
+            waiting: Iterable[FusionGroup] = sorted(
                 (p for p in item.predecessors if p not in done), key=lambda p: p.last, reverse=True
             )
             stack.extend((p, False) for p in waiting)

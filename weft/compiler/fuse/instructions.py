@@ -1,25 +1,25 @@
-"""Instruction fusion: each equation goes into those that read it, from the last to the first.
+"""Instruction fusion: puts each equation into the fusions that read it, from the last equation to the first.
 
-An equation that costs nothing to compute again goes wherever it is read; a cheap one into several fusions if those
-read and write no more bytes; any other into the one fusion that reads it. None goes through an expensive operation, and
-a value that costs something is not computed several times because its reader repeats it.
+An equation that costs nothing to recompute goes into all of its readers; a cheap one into several if these read and
+write no more bytes; any other into its only reader. An expensive value is never recomputed, neither in several readers
+nor because a reader repeats it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from weft.compiler.fuse.cost import Reason, bytes_of
+from weft.compiler.fuse.cost import Details, Reason, count_bytes
 from weft.compiler.fuse.graph import (
     IN_PLACE_KINDS,
     POINTWISE_KINDS,
-    Graph,
-    Group,
+    FusionGraph,
+    FusionGroup,
     Node,
     code_at_further_sites,
+    find_sites,
     in_memory,
     set_hero,
-    sites_of,
     usage,
     users_in,
 )
@@ -28,7 +28,7 @@ from weft.ir.fusing import EXPAND, HERO, INDEX_VECTOR, LOOKUP, MOVE, POINTWISE
 from weft.ir.jaxpr import Var
 
 RULE = "instruction"
-# Heroes whose results can be worked on, element by element, before they are stored.
+# Heroes that an epilogue may follow: elementwise operations on their results before these are stored.
 EPILOGUE_KINDS = frozenset(
     (
         "row",
@@ -42,20 +42,20 @@ EPILOGUE_KINDS = frozenset(
         "window",
     )
 )
-# More than this many evaluations for each element is computing again.
+# More evaluations of each element than this mean recomputation.
 ONCE = 1.001
 
 
-def fuse_instructions(graph: Graph) -> None:
-    """Put every equation that can be fused into a group; those that row-wise fusion took have theirs."""
+def fuse_instructions(graph: FusionGraph) -> None:
+    """Put every equation that can be fused into a group, unless row-wise fusion did."""
     for node in reversed(graph.nodes):
         if not node.unfused and not node.groups:
             fuse_node(graph, node)
 
 
-def fuse_node(graph: Graph, node: Node) -> None:
+def fuse_node(graph: FusionGraph, node: Node) -> None:
     """Put an equation into the fusions that read it, or into a new one."""
-    readers: dict[Group, None] = {}
+    readers: dict[FusionGroup, None] = {}
     needed = node.is_output
     for user in node.users:
         if user.unfused:
@@ -81,7 +81,7 @@ def fuse_node(graph: Graph, node: Node) -> None:
         _duplicate(graph, node, list(readers))
 
 
-def _fuse_expansion(graph: Graph, node: Node, readers: list[Group], needed: bool) -> None:
+def _fuse_expansion(graph: FusionGraph, node: Node, readers: list[FusionGroup], needed: bool) -> None:
     """Put a broadcast into all fusions that read it: a repeated smaller value is never worth memory."""
     for reader in readers:
         refusal = obstacle(graph, reader, node)
@@ -96,7 +96,7 @@ def _fuse_expansion(graph: Graph, node: Node, readers: list[Group], needed: bool
         node.owner = readers[0]
 
 
-def _duplicate(graph: Graph, node: Node, readers: list[Group]) -> None:
+def _duplicate(graph: FusionGraph, node: Node, readers: list[FusionGroup]) -> None:
     """Put an equation into several fusions, if it is cheap and they read and write no more bytes."""
     limit = graph.limits.copies
     if not node.cheap or len(readers) > limit:
@@ -121,17 +121,18 @@ def _duplicate(graph: Graph, node: Node, readers: list[Group]) -> None:
         take(graph, reader, node, owner=False, details=(("copies", len(readers)), ("bytes", after - before)))
 
 
-def bytes_apart(node: Node, readers: list[Group]) -> int:
-    """Bytes read and written when the value is computed once, stored, and read by each fusion."""
-    return sum(bytes_of(v.aval) for v in node.operands) + node.bytes * (1 + len(readers))
+def bytes_apart(node: Node, readers: list[FusionGroup]) -> int:
+    """Return the bytes read and written if a value is computed once, stored, and read by each fusion."""
+    return sum(count_bytes(v.aval) for v in node.operands) + node.bytes * (1 + len(readers))
 
 
-def bytes_inside(node: Node, readers: list[Group]) -> int:
-    """Bytes read when each fusion computes the value: the operands that it does not read anyway."""
-    return sum(bytes_of(v.aval) for reader in readers for v in node.operands if v not in reader.operands)
+def bytes_inside(node: Node, readers: list[FusionGroup]) -> int:
+    """Return the bytes read if each fusion computes a value: of the operands that it does not read anyway."""
+    return sum(count_bytes(v.aval) for reader in readers for v in node.operands if v not in reader.operands)
 
 
-def _refuse(graph: Graph, node: Node, readers: dict[Group, None] | list[Group], why: str) -> None:
+def _refuse(graph: FusionGraph, node: Node, readers: dict[FusionGroup, None] | list[FusionGroup], why: str) -> None:
+    """Record why a node goes into none of its readers, and start a group with it."""
     first = next(iter(readers))
     name = first.label if len(readers) == 1 else f"{len(readers)} fusions"
     graph.note(None, Reason(RULE, node.label, name, False, (("it", why),)))
@@ -139,9 +140,14 @@ def _refuse(graph: Graph, node: Node, readers: dict[Group, None] | list[Group], 
 
 
 def take(
-    graph: Graph, group: Group, node: Node, *, owner: bool, details: tuple[tuple[str, object], ...] | None = None
+    graph: FusionGraph,
+    group: FusionGroup,
+    node: Node,
+    *,
+    owner: bool,
+    details: Details | None = None,
 ) -> None:
-    """Put a node into a group that has no objection, as its owner or as a copy."""
+    """Put a node into a group for which there is no obstacle, as its owner or as a copy."""
     evaluations, direct = usage(group, node)
     if details is None:
         details = (("saves", 2 * node.bytes),)
@@ -153,8 +159,8 @@ def take(
         node.owner = group
 
 
-def obstacle(graph: Graph, group: Group, node: Node) -> tuple[tuple[str, object], ...] | None:
-    """Why the node cannot go into a group that reads it, or None."""
+def obstacle(graph: FusionGraph, group: FusionGroup, node: Node) -> Details | None:
+    """Return the reason why a node cannot go into a group that reads it, or None."""
     limits = graph.limits
     if len(group.members) >= limits.values:
         return (("values", len(group.members)), ("limit", limits.values))
@@ -169,7 +175,7 @@ def obstacle(graph: Graph, group: Group, node: Node) -> tuple[tuple[str, object]
             return (("operands", reads), ("limit", limits.operands))
     if node.properties is INDEX_VECTOR and not all(_takes_index(user, node) for user in users_in(group, node)):
         return (("index", "only lookups take its components one by one"),)
-    sites = len(sites_of(group, node))
+    sites = len(find_sites(group, node))
     if sites > limits.sites * (4 if node.role in (EXPAND, MOVE) else 1):
         return (("sites", sites), ("limit", limits.sites))
     repeated = code_at_further_sites(node, sites)
@@ -184,34 +190,35 @@ def obstacle(graph: Graph, group: Group, node: Node) -> tuple[tuple[str, object]
             return (("evaluations of each element", reuse), ("weight", node.weight))
         hero = group.hero
         prologue = hero is not None and hero.properties.repeats is not None
-        # Where a contraction reads its operand is for its emitter to say; what it reads there it would compute again.
+        # The emitter of a contraction chooses where it reads an operand; any operation on that would be repeated.
         if prologue and reuse > limits.prologue_repeats and not (node.role == MOVE and node.properties.affine):
             return (("evaluations of each element", reuse), ("limit", limits.prologue_repeats))
     return None
 
 
-def reader_from_memory(group: Group, node: Node) -> str | None:
-    """The reader in the group that needs the value in memory, if there is one."""
+def reader_from_memory(group: FusionGroup, node: Node) -> str | None:
+    """Return the label of a member that needs the value in memory, or None."""
     results = set(node.equation.outvars)
     return next((user.label for user in users_in(group, node) if not results.isdisjoint(in_memory(user))), None)
 
 
 def _takes_index(user: Node, node: Node) -> bool:
-    """Whether an equation is a gather or a scatter, and the node is nothing but its index."""
+    """Return whether an equation is a gather or a scatter that reads the node as its index only."""
     results = node.equation.outvars
     found = [i for i, a in enumerate(user.equation.invars) if type(a) is Var and a in results]
     return found == [user.equation.primitive.index_operand]
 
 
-def overwrites(group: Group, operands: Sequence[Var]) -> bool:
-    """Whether one of the operands is the one that the group writes in place.
+def overwrites(group: FusionGroup, operands: Sequence[Var]) -> bool:
+    """Return whether one of the operands is the one that the group writes in place.
 
-    Such a value must be read before the kernel starts: otherwise the whole operand would be copied.
+    It must be read before the kernel starts: otherwise the whole operand would be copied.
     """
     return group.kind in IN_PLACE_KINDS and group.hero is not None and group.hero.equation.invars[0] in operands
 
 
-def _hero_obstacle(group: Group, node: Node, direct: bool) -> tuple[tuple[str, object], ...] | None:
+def _hero_obstacle(group: FusionGroup, node: Node, direct: bool) -> Details | None:
+    """Return the reason why a hero cannot go into a group that reads it, or None."""
     kind = node.properties.kind
     if kind == "alias":
         return (("alias", "it needs no kernel"),)
@@ -232,6 +239,6 @@ def _hero_obstacle(group: Group, node: Node, direct: bool) -> tuple[tuple[str, o
 
 
 def is_cheap_chain(nodes: list[Node], limits: FusionLimits) -> bool:
-    """Whether a whole group can be computed again: no hero, no lookup, and little work for an element."""
+    """Return whether a whole group can be recomputed: no hero, no lookup, and little work per element."""
     weight = sum(n.weight for n in nodes)
     return weight <= 4 * limits.cheap_weight and all(n.role in (POINTWISE, EXPAND, MOVE) and n.cheap for n in nodes)

@@ -1,21 +1,21 @@
-"""Fusion merging: a fusion goes into all the fusions that read it, if no more bytes are read and written and all of
-them take it.
+"""Fusion merging: copies a fusion into all the fusions that read it, if all of them can take it and no more bytes are
+read and written.
 
-Instruction fusion decides on one equation at a time; here the whole chain behind it is known, which may read less than
-its result (a slice of something large, a broadcast) or be cheap although its last equation has many readers.
+Instruction fusion decides on one equation at a time; here the whole chain is known, which may read less than its result
+(a slice of a large array, a broadcast), or be cheap although its last equation has many readers.
 """
 
 from __future__ import annotations
 
-from weft.compiler.fuse.cost import Reason, bytes_of
-from weft.compiler.fuse.graph import POINTWISE_KINDS, Graph, Group, Node
+from weft.compiler.fuse.cost import Details, Reason, count_bytes
+from weft.compiler.fuse.graph import POINTWISE_KINDS, FusionGraph, FusionGroup, Node
 from weft.compiler.fuse.instructions import is_cheap_chain, obstacle, overwrites, take
 from weft.ir.jaxpr import Var
 
 RULE = "merging"
 
 
-def merge_fusions(graph: Graph) -> None:
+def merge_fusions(graph: FusionGraph) -> None:
     """Dissolve fusions into their readers, from the last to the first."""
     for node in reversed(graph.nodes):
         group = node.owner
@@ -25,8 +25,8 @@ def merge_fusions(graph: Graph) -> None:
             _merge(graph, group, node)
 
 
-def _merge(graph: Graph, group: Group, node: Node) -> None:
-    """Copy a group into those that read `node`, its last one, if all of them take it and no more bytes are read."""
+def _merge(graph: FusionGraph, group: FusionGroup, node: Node) -> None:
+    """Copy a group into the readers of `node`, its last one, if all can take it and no more bytes are read."""
     readers, members = _readers(group, node), list(group.members.values())
     if not readers or len(readers) > graph.limits.copies or not is_cheap_chain(members, graph.limits):
         return
@@ -34,8 +34,8 @@ def _merge(graph: Graph, group: Group, node: Node) -> None:
         return  # another of its values is read elsewhere
     computed = {v for n in members for v in n.equation.outvars}
     operands = [v for v in group.operands if v not in computed]
-    before = sum(bytes_of(v.aval) for v in operands) + node.bytes * (1 + len(readers))
-    after = sum(bytes_of(v.aval) for reader in readers for v in operands if v not in reader.operands)
+    before = sum(count_bytes(v.aval) for v in operands) + node.bytes * (1 + len(readers))
+    after = sum(count_bytes(v.aval) for reader in readers for v in operands if v not in reader.operands)
     details = (("copies", len(readers)), ("bytes before", before), ("bytes after", after))
     if after > before:
         name = readers[0].label if len(readers) == 1 else f"{len(readers)} fusions"
@@ -53,17 +53,16 @@ def _merge(graph: Graph, group: Group, node: Node) -> None:
     _dissolve(group, members)
 
 
-def _readers(group: Group, node: Node) -> list[Group]:
-    """The other groups that read a node; none if an unfused equation does."""
+def _readers(group: FusionGroup, node: Node) -> list[FusionGroup]:
+    """Return the other groups that read a node; an empty list if an unfused equation does."""
     if any(user.unfused for user in node.users):
         return []
     return list(dict.fromkeys(g for user in node.users for g in user.groups if g is not group))
 
 
-def _refusal(
-    graph: Graph, reader: Group, node: Node, operands: list[Var], size: int
-) -> tuple[tuple[str, object], ...] | None:
-    """Why a group does not take the one that ends in `node`, reads `operands` and has `size` members, or None."""
+def _refusal(graph: FusionGraph, reader: FusionGroup, node: Node, operands: list[Var], size: int) -> Details | None:
+    """Return the reason why `reader` cannot take a group that ends in `node`, reads `operands` and has `size` members,
+    or None."""
     limits = graph.limits
     refusal = obstacle(graph, reader, node)
     if refusal is not None:
@@ -78,7 +77,8 @@ def _refusal(
     return None
 
 
-def _copy(graph: Graph, members: list[Node], reader: Group) -> None:
+def _copy(graph: FusionGraph, members: list[Node], reader: FusionGroup) -> None:
+    """Copy the members of a group into a reader."""
     noted = len(reader.reasons)
     for member in sorted(members, key=lambda n: -n.index):
         if member.index not in reader.members:
@@ -86,7 +86,8 @@ def _copy(graph: Graph, members: list[Node], reader: Group) -> None:
     del reader.reasons[noted:]  # there is one reason for all of them already
 
 
-def _dissolve(group: Group, members: list[Node]) -> None:
+def _dissolve(group: FusionGroup, members: list[Node]) -> None:
+    """Empty a group that was copied into all of its readers."""
     for member in members:
         member.groups = [g for g in member.groups if g is not group]
         if member.owner is group:

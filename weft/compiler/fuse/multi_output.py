@@ -1,13 +1,22 @@
-"""Producer-consumer fusion: a fusion and one that reads it become one kernel that stores both results.
+"""Producer-consumer fusion: merges a fusion with one that reads it into one kernel that stores both results.
 
-The reader must read at the index of the producer's loops; then the value is stored and used where it is computed, and
-is not read from memory again.
+The consumer must read at the index of the producer's loops: then it uses the value where it is computed and stored, and
+does not read it from memory.
 """
 
 from __future__ import annotations
 
-from weft.compiler.fuse.cost import Reason, bytes_of
-from weft.compiler.fuse.graph import POINTWISE_KINDS, REDUCTIONS, Graph, Group, Node, Order, is_direct, users_in
+from weft.compiler.fuse.cost import Reason, count_bytes
+from weft.compiler.fuse.graph import (
+    POINTWISE_KINDS,
+    REDUCTIONS,
+    FusionGraph,
+    FusionGroup,
+    GroupOrder,
+    Node,
+    is_direct,
+    users_in,
+)
 from weft.compiler.fuse.instructions import EPILOGUE_KINDS
 from weft.compiler.fuse.siblings import adopt_kind, comes_early, joint_obstacle
 from weft.ir.jaxpr import Var
@@ -15,8 +24,8 @@ from weft.ir.jaxpr import Var
 RULE = "producer-consumer"
 
 
-def fuse_producers(graph: Graph, order: Order) -> None:
-    """Merge fusions with those that read them, from the last to the first, the nearest reader first."""
+def fuse_producers(graph: FusionGraph, order: GroupOrder) -> None:
+    """Merge fusions with their readers, from the last fusion to the first, the nearest reader first."""
     for group in reversed(order.groups()):
         if group.members and not group.unfused:
             for reader in sorted(group.successors, key=lambda g: g.position):
@@ -24,7 +33,8 @@ def fuse_producers(graph: Graph, order: Order) -> None:
                     _try(graph, order, group, reader)
 
 
-def _try(graph: Graph, order: Order, producer: Group, consumer: Group) -> None:
+def _try(graph: FusionGraph, order: GroupOrder, producer: FusionGroup, consumer: FusionGroup) -> None:
+    """Merge two groups if their spaces and limits allow it."""
     shared = [(v, n) for v in consumer.operands if (n := graph.node_of.get(v)) is not None and n.owner is producer]
     if not shared:
         return
@@ -43,12 +53,12 @@ def _try(graph: Graph, order: Order, producer: Group, consumer: Group) -> None:
     adopt_kind(producer, consumer, kind)
     if kind not in REDUCTIONS and kind not in POINTWISE_KINDS:
         producer.full, producer.out, producer.reduced, producer.hero = full, out, reduced, hero
-    saved = sum(bytes_of(v.aval) for v, _ in shared)
+    saved = sum(count_bytes(v.aval) for v, _ in shared)
     graph.note(producer, Reason(RULE, *names, True, (("not read again", saved),)))
 
 
-def joint_kind(producer: Group, consumer: Group, shared: list[tuple[Var, Node]]) -> str | None:
-    """The kind of one kernel for both, or None where the consumer reads at another index than the producer's."""
+def joint_kind(producer: FusionGroup, consumer: FusionGroup, shared: list[tuple[Var, Node]]) -> str | None:
+    """Return the kind of one kernel for both, or None if the consumer reads at another index than the producer's."""
     if any(not producer.direct[n.index] or not _read_directly(consumer, n) for _, n in shared):
         return None
     spaces = {n.space for _, n in shared}
@@ -70,10 +80,11 @@ def joint_kind(producer: Group, consumer: Group, shared: list[tuple[Var, Node]])
     return producer.kind if producer.kind in EPILOGUE_KINDS and space == producer.out == consumer.out else None
 
 
-def _usable_in_full(producer: Group, shared: list[tuple[Var, Node]]) -> bool:
-    """Full values of a row fusion can be used anywhere in it; those of other reductions, as they are computed."""
+def _usable_in_full(producer: FusionGroup, shared: list[tuple[Var, Node]]) -> bool:
+    """Return whether full values of a reduction can be used: anywhere in rows, else before the reduction."""
     return True if producer.kind == "row" else all(n.role != "hero" for _, n in shared)
 
 
-def _read_directly(consumer: Group, node: Node) -> bool:
+def _read_directly(consumer: FusionGroup, node: Node) -> bool:
+    """Return whether all users of a node in a group read it at the index of the loops."""
     return all(is_direct(consumer, user, node) for user in users_in(consumer, node))

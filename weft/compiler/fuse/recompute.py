@@ -1,19 +1,28 @@
-"""Computing again instead of storing: a result of a fusion that others compute from less than it takes.
+"""Recomputation: results of a fusion that others compute again from fewer bytes than they read.
 
     forward:  x -> mean, 1 / deviation;  centred = x - mean;  y = ...        stores mean, and not centred
-    backward: ... centred ...                                                computes it of x, which is there, and mean
+    backward: ... centred ...                                                computes it from x, in memory, and mean
 
-Instruction fusion puts an equation into all the fusions that read it, or makes it one of their own; what row-wise and
-producer-consumer fusion took into a kernel stays there, and what others read of it is stored. Here the kernel may go on
-to compute it for itself, while others do too.
+Instruction fusion copies an equation into all the fusions that read it, or starts a fusion with it; an equation that
+row-wise or producer-consumer fusion took into a kernel stays there, and its value is stored if others read it. Here
+both that kernel and the others compute it.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from weft.compiler.fuse.cost import Reason, bytes_of
-from weft.compiler.fuse.graph import IN_PLACE_KINDS, POINTWISE_KINDS, REDUCTIONS, Graph, Group, Node, Order
+from weft.compiler.fuse.cost import Details, Reason, count_bytes
+from weft.compiler.fuse.graph import (
+    IN_PLACE_KINDS,
+    POINTWISE_KINDS,
+    REDUCTIONS,
+    FusionGraph,
+    FusionGroup,
+    GroupOrder,
+    Node,
+    link,
+)
 from weft.compiler.fuse.instructions import obstacle, overwrites, take
 from weft.compiler.fuse.siblings import count_results
 from weft.ir.fusing import EXPAND, POINTWISE
@@ -23,8 +32,8 @@ RULE = "recompute"
 
 
 class Chain:
-    """What computes a value again: equations of its fusion, what they read, and values of the fusion among that which
-    it must store from now on."""
+    """The equations of a fusion that compute a value again, the values that they read (`leaves`), and which of these
+    the fusion must store from now on."""
 
     def __init__(self, node: Node) -> None:
         self.nodes: dict[int, Node] = {node.index: node}
@@ -33,15 +42,16 @@ class Chain:
 
     @property
     def weight(self) -> float:
+        """Weighted operations of one element."""
         return sum(n.weight for n in self.nodes.values())
 
 
-def recompute(graph: Graph, order: Order) -> None:
-    """Let others compute results of fusions, where they read and write fewer bytes so."""
+def recompute(graph: FusionGraph, order: GroupOrder) -> None:
+    """Recompute results of fusions in their readers if that reads and writes fewer bytes."""
     if not graph.limits.recompute_weight:
         return
     groups = order.groups()
-    readers: dict[Var, list[Group]] = {}
+    readers: dict[Var, list[FusionGroup]] = {}
     for group in groups:
         for v in group.operands:
             readers.setdefault(v, []).append(group)
@@ -54,19 +64,23 @@ def recompute(graph: Graph, order: Order) -> None:
                     _recompute(graph, group, node, readers, updated)
 
 
-def _recompute(graph: Graph, group: Group, node: Node, readers: dict[Var, list[Group]], updated: set[Any]) -> None:
+def _recompute(
+    graph: FusionGraph, group: FusionGroup, node: Node, readers: dict[Var, list[FusionGroup]], updated: set[Any]
+) -> None:
+    """Recompute a value of a group in all of its readers, if that is better and none refuses. `updated` has the values
+    that fusions write in place."""
     v = node.equation.outvars[0]
     others = readers.get(v, [])
     if not others or len(node.equation.outvars) > 1 or any(other.unfused for other in others):
         return
-    chain = chain_of(group, node, readers)
+    chain = find_chain(group, node, readers)
     if chain is None or chain.weight > graph.limits.recompute_weight or not updated.isdisjoint(chain.leaves):
         return
-    read = sum(bytes_of(leaf.aval) for other in others for leaf in chain.leaves if leaf not in other.operands)
+    read = sum(count_bytes(leaf.aval) for other in others for leaf in chain.leaves if leaf not in other.operands)
     before, after = node.bytes * (1 + len(others)), read + sum(n.bytes for n in chain.stored)
     details = (("readers", len(others)), ("bytes before", before), ("bytes after", after))
-    # What is computed on the way lives longer now: no more than what is no longer stored.
-    alive = sum(bytes_of(leaf.aval) for leaf in chain.leaves if leaf in graph.node_of)
+    # The leaves live longer now: they may take no more memory than the value that is no longer stored.
+    alive = sum(count_bytes(leaf.aval) for leaf in chain.leaves if leaf in graph.node_of)
     if after >= before or alive > node.bytes + sum(n.bytes for n in chain.stored):
         return
     for other in others:
@@ -86,14 +100,19 @@ def _recompute(graph: Graph, group: Group, node: Node, readers: dict[Var, list[G
                 take(graph, other, member, owner=False)
         del other.reasons[noted:]
         for leaf in chain.leaves:
-            if leaf in other.operands and other not in readers.setdefault(leaf, []):
+            if leaf not in other.operands:
+                continue
+            producer = graph.node_of.get(leaf)
+            if producer is not None and producer.owner is not None:
+                link(producer.owner, other)
+            if other not in readers.setdefault(leaf, []):
                 readers[leaf].append(other)
     del readers[v]
 
 
-def chain_of(group: Group, node: Node, readers: dict[Var, list[Group]]) -> Chain | None:
-    """How to compute a value of a group from what is in memory, from values of rows, and from values that are smaller
-    than it and than what they are computed from; None if that is not cheap."""
+def find_chain(group: FusionGroup, node: Node, readers: dict[Var, list[FusionGroup]]) -> Chain | None:
+    """Return the cheap equations that compute a value of a group from values in memory, values of rows, and values that
+    are smaller than it and than their own operands; None if they are not cheap."""
     chain = Chain(node)
     todo = [node]
     while todo:
@@ -101,7 +120,7 @@ def chain_of(group: Group, node: Node, readers: dict[Var, list[Group]]) -> Chain
         if top.role not in (POINTWISE, EXPAND) or not top.cheap:
             return None
         for v, producer in zip(top.operands, top.producers, strict=True):
-            if producer is None or producer.index not in group.members or _is_stored(group, producer, readers):
+            if producer is None or producer.index not in group.members or _is_in_memory(group, producer, readers):
                 chain.leaves[v] = None
             elif _is_small(group, producer, node):
                 if producer.owner not in (group, None) or len(producer.equation.outvars) > 1:
@@ -114,20 +133,22 @@ def chain_of(group: Group, node: Node, readers: dict[Var, list[Group]]) -> Chain
     return chain
 
 
-def _is_small(group: Group, producer: Node, node: Node) -> bool:
-    """Whether a value is better stored than computed again too."""
+def _is_small(group: FusionGroup, producer: Node, node: Node) -> bool:
+    """Return whether a value is better stored than recomputed too."""
     if group.kind == "row" and producer.space == group.out != group.full:
         return True
-    return 2 * producer.bytes <= node.bytes and 2 * producer.bytes <= sum(bytes_of(v.aval) for v in producer.operands)
+    return 2 * producer.bytes <= node.bytes and 2 * producer.bytes <= sum(
+        count_bytes(v.aval) for v in producer.operands
+    )
 
 
-def _is_stored(group: Group, node: Node, readers: dict[Var, list[Group]]) -> bool:
-    """Whether a value of a group is in memory anyway."""
+def _is_in_memory(group: FusionGroup, node: Node, readers: dict[Var, list[FusionGroup]]) -> bool:
+    """Return whether a value of a group is in memory anyway."""
     return node.owner is group and (node.is_output or any(v in readers for v in node.equation.outvars))
 
 
-def _refusal(graph: Graph, reader: Group, node: Node, chain: Chain) -> tuple[tuple[str, object], ...] | None:
-    """Why a group does not compute a value itself, or None."""
+def _refusal(graph: FusionGraph, reader: FusionGroup, node: Node, chain: Chain) -> Details | None:
+    """Return the reason why a group cannot compute a value itself, or None."""
     limits = graph.limits
     refusal = obstacle(graph, reader, node)
     if refusal is not None:

@@ -1,4 +1,4 @@
-"""The text of a fused jaxpr with the reasons: what people read to see why two operations are one kernel or two."""
+"""The fusion report: a fused jaxpr with costs and the reasons for each decision."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from weft.ir.printer import to_text
 
 
 def explain(jaxpr: Jaxpr, target: Target) -> str:
-    """The fused jaxpr, then for each fusion what it costs and why it was made, then what was refused.
+    """Format the fused jaxpr, then the cost and the reasons of each fusion, then the refusals.
 
     Operations in reasons are named by primitive and position in the jaxpr before fusion, fusions by kind and the
     position of their last equation at the time of the decision.
@@ -25,7 +25,7 @@ def explain(jaxpr: Jaxpr, target: Target) -> str:
 
 
 def decisions(fused: Jaxpr, refused: tuple[Reason, ...]) -> list[str]:
-    """One block for each fusion of a jaxpr, and one for what was refused."""
+    """Format the lines about each fusion of a jaxpr, and about the refusals."""
     lines = []
     for i, equation in enumerate(e for e in fused.eqns if e.primitive is fusion):
         cost, inner = equation_cost(equation), equation.params["jaxpr"]
@@ -43,14 +43,14 @@ def decisions(fused: Jaxpr, refused: tuple[Reason, ...]) -> list[str]:
 
 
 def inner_jaxprs(jaxpr: Jaxpr) -> list[Jaxpr]:
-    """The sub-jaxprs of the unfused equations of a jaxpr."""
+    """Return the sub-jaxprs of the unfused equations of a jaxpr."""
     return [
         p for e in jaxpr.eqns if e.primitive.higher_order and e.primitive is not fusion for p in subjaxprs(e.params)
     ]
 
 
 def without_reasons(jaxpr: Jaxpr) -> Jaxpr:
-    """The same jaxpr, whose fusions do not say why."""
+    """Remove the reasons from a jaxpr's fusions."""
     return jaxpr.replace(eqns=[_plain(e) for e in jaxpr.eqns])
 
 

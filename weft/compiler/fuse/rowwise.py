@@ -1,18 +1,18 @@
-"""Row-wise fusion: reductions over trailing dimensions with what follows them, as one kernel that works row by row.
+"""Row-wise fusion: reductions over trailing dimensions and the operations that follow, as one kernel over rows.
 
 A row space is (outer, reduced): its *full* values have a row of elements for each outer index, its *row* values one.
 From each reduction the pass goes forward through equations that stay in the space: pointwise ones at either level,
 further reductions of full values, and broadcasts of row values back to full ones. So softmax, layer norm, logsumexp and
-their gradients become one fusion each; what comes before them is pulled in by instruction fusion afterwards.
+their gradients become one fusion each; their producers are added by instruction fusion afterwards.
 
-A cluster never reads what depends on itself by way of an equation outside, so no cycle can arise.
+A cluster never reads a value that depends on itself through an equation outside, so no cycle can arise.
 """
 
 from __future__ import annotations
 
 from weft.compiler.fuse.classify import leading
 from weft.compiler.fuse.cost import Reason
-from weft.compiler.fuse.graph import REDUCTIONS, Graph, Group, Node
+from weft.compiler.fuse.graph import REDUCTIONS, FusionGraph, FusionGroup, Node
 from weft.ir.fusing import EXPAND, HERO, MOVE, POINTWISE, Space, element_count
 from weft.ir.jaxpr import Var
 from weft.primitives.families import Reduction
@@ -45,14 +45,14 @@ class Cluster:
         self.dependencies = 0
         self.dependents = 0
         self.members: dict[int, Node] = {}
-        self.outside: set[Var] = set()  # what it reads
+        self.outside: set[Var] = set()  # the values that it reads
         self.reasons: list[Reason] = []
 
 
 class Rows:
     """The pass over the equations in order, with the clusters found so far."""
 
-    def __init__(self, graph: Graph):
+    def __init__(self, graph: FusionGraph):
         self.graph = graph
         self.cluster_of: dict[int, Cluster] = {}  # by member
         self.bits: dict[int, int] = {}  # by other node: the clusters on which it depends
@@ -84,13 +84,13 @@ class Rows:
         self.bits[node.index] = outside
 
     def choose(self, node: Node, near: dict[Cluster, None], outside: int) -> Cluster | None:
-        """The cluster that the equation goes into; a reduction that fits none starts one."""
+        """Return the cluster that an equation goes into, or None; a reduction that fits none starts one."""
         chosen: Cluster | None = None
         fitting = [c for c in near if fits(node, c)]
         while fitting and chosen is None:
             cluster = fitting.pop()
             for other in fitting:
-                # Two clusters meet in the node: one kernel, if neither waits for the other.
+                # The node reads two clusters: they become one kernel if neither depends on the other.
                 if not outside & (other.mask | other.dependents):
                     self.unite(cluster, other)
             fitting = [c for c in fitting if c.members]
@@ -112,6 +112,7 @@ class Rows:
         return chosen
 
     def start(self, node: Node) -> Cluster:
+        """Start a cluster with a reduction."""
         full, reduced = node.properties.full, node.properties.reduced
         assert full is not None and reduced is not None
         limits = self.graph.limits
@@ -127,7 +128,7 @@ class Rows:
         return cluster
 
     def admits(self, cluster: Cluster, node: Node, others: int) -> bool:
-        """Whether the cluster can take the node: nothing that the node reads elsewhere depends on the cluster."""
+        """Return whether a cluster can take a node: no operand from elsewhere depends on the cluster."""
         limits = self.graph.limits
         if others & (cluster.mask | cluster.dependents):
             return False
@@ -145,7 +146,7 @@ class Rows:
         return producer is not None and producer.index in cluster.members
 
     def depend(self, cluster: Cluster, bits: int) -> None:
-        """Record that the cluster reads what depends on the clusters in `bits`, and all that follows."""
+        """Record that a cluster depends on the clusters in `bits`, and the dependencies that follow from it."""
         new = bits & ~cluster.mask & ~cluster.dependencies
         if not new:
             return
@@ -161,7 +162,7 @@ class Rows:
                 other.dependencies |= gained
 
     def unite(self, first: Cluster, second: Cluster) -> bool:
-        """Make one cluster of two with the same space that do not depend on each other."""
+        """Merge two clusters of one space that do not depend on each other, and return whether that was possible."""
         if (first.full, first.reduced) != (second.full, second.reduced):
             return False
         if (first.dependents & second.mask) or (second.dependents & first.mask):
@@ -193,12 +194,12 @@ class Rows:
 
 
 def is_row_reduction(node: Node) -> bool:
-    """Whether it is a named reduction over trailing dimensions or over all of them."""
+    """Return whether an equation is a named reduction over trailing dimensions or over all of them."""
     return node.properties.kind in ("row", "all") and isinstance(node.equation.primitive, Reduction)
 
 
 def fits(node: Node, cluster: Cluster) -> bool:
-    """Whether the equation stays in the cluster's row space."""
+    """Return whether an equation stays in the cluster's row space."""
     space = node.space
     if node.role == HERO:
         same = node.properties.full == cluster.full and node.properties.reduced == cluster.reduced
@@ -215,7 +216,7 @@ def fits(node: Node, cluster: Cluster) -> bool:
     return space == cluster.out and (node.role == POINTWISE or node.properties.trivial)
 
 
-def fuse_rows(graph: Graph) -> None:
+def fuse_rows(graph: FusionGraph) -> None:
     """Make groups of row clusters."""
     rows = Rows(graph)
     for node in graph.nodes:
@@ -226,9 +227,9 @@ def fuse_rows(graph: Graph) -> None:
 
 
 def trim(cluster: Cluster) -> None:
-    """Drop full values at the end that only others read, if what they are computed from is stored anyway.
+    """Remove full values at the end of a cluster that only others read, if their operands are stored anyway.
 
-    They are computed where they are read, and the fusion has one result less.
+    Their readers compute them, and the fusion has one result less.
     """
     members = cluster.members
     for index in sorted(members, reverse=True):
@@ -238,20 +239,22 @@ def trim(cluster: Cluster) -> None:
         if node.space == cluster.out or any(u.index in members or not _takes(u) for u in node.users):
             continue
         sources = [p for p in node.producers if p is not None and p.index in members]
-        if all(p.space == cluster.out or _stored(p, members, node) for p in sources):
+        if all(p.space == cluster.out or _needs_memory(p, members, node) for p in sources):
             del members[index]
 
 
 def _takes(user: Node) -> bool:
-    """Whether instruction fusion may put a producer into the user's kernel."""
+    """Return whether instruction fusion may put a producer into the user's kernel."""
     return not user.unfused and (user.role != HERO or user.properties.kind in REDUCTIONS)
 
 
-def _stored(node: Node, members: dict[int, Node], besides: Node) -> bool:
+def _needs_memory(node: Node, members: dict[int, Node], besides: Node) -> bool:
+    """Return whether a node is stored for a reader outside of its cluster other than `besides`."""
     return node.is_output or any(u.index not in members and u is not besides for u in node.users)
 
 
-def _group(graph: Graph, cluster: Cluster) -> Group:
+def _group(graph: FusionGraph, cluster: Cluster) -> FusionGroup:
+    """Make the group of a cluster."""
     heroes = [n for n in cluster.members.values() if n.role == HERO]
     after = any(n.role != HERO and n.space == cluster.full != cluster.out for n in cluster.members.values())
     single = not cluster.out and cluster.full

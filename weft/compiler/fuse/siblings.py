@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from weft.compiler.fuse.cost import Reason, bytes_of
-from weft.compiler.fuse.graph import POINTWISE_KINDS, REDUCTIONS, Graph, Group, Node, Order, in_memory
+from weft.compiler.fuse.cost import Details, Reason, count_bytes
+from weft.compiler.fuse.graph import POINTWISE_KINDS, REDUCTIONS, FusionGraph, FusionGroup, GroupOrder, Node, in_memory
 from weft.ir.fusing import Space
 from weft.ir.jaxpr import Var
 
 RULE = "sibling"
 
 
-def fuse_siblings(graph: Graph, order: Order) -> None:
-    """Look at the readers of every operand in order, and merge each with the one before it that has its space."""
-    readers: dict[Var, list[Group]] = {}
+def fuse_siblings(graph: FusionGraph, order: GroupOrder) -> None:
+    """Merge each reader of an operand with the nearest one before it in the same space, for all operands."""
+    readers: dict[Var, list[FusionGroup]] = {}
     for group in order.groups():
         if group.kind in POINTWISE_KINDS or group.kind in REDUCTIONS:
             for v in group.operands:
@@ -22,16 +22,17 @@ def fuse_siblings(graph: Graph, order: Order) -> None:
             _join_readers(graph, order, v, groups)
 
 
-def _join_readers(graph: Graph, order: Order, v: Var, groups: list[Group]) -> None:
-    hosts: dict[object, Group] = {}
+def _join_readers(graph: FusionGraph, order: GroupOrder, v: Var, groups: list[FusionGroup]) -> None:
+    """Merge the readers of one operand."""
+    hosts: dict[object, FusionGroup] = {}
     scalar = not getattr(v.aval, "shape", ())
     for group in groups:
         if not group.members:  # merged already, by way of another operand
             continue
         if scalar and group.full:
-            continue  # everybody may read a scalar; that makes no family
+            continue  # a scalar has unrelated readers
         key: object = group.full
-        if is_slice_of(group, v):
+        if only_slices(group, v):
             key = "slices"
         host = hosts.get(key)
         if host is None or not host.members or host is group:
@@ -41,14 +42,17 @@ def _join_readers(graph: Graph, order: Order, v: Var, groups: list[Group]) -> No
         hosts[key] = first if try_sibling(graph, order, v, first, last, key == "slices") else group
 
 
-def is_slice_of(group: Group, v: Var) -> bool:
-    """Whether the group only cuts pieces out of `v`."""
+def only_slices(group: FusionGroup, v: Var) -> bool:
+    """Return whether a group only slices `v`."""
     return all(n.properties.piece and n.operands == (v,) for n in group.members.values())
 
 
-def try_sibling(graph: Graph, order: Order, v: Var, first: Group, last: Group, slices: bool) -> bool:
-    saved = bytes_of(v.aval)
-    kind = "slices" if slices else combined_kind(first, last)
+def try_sibling(
+    graph: FusionGraph, order: GroupOrder, v: Var, first: FusionGroup, last: FusionGroup, slices: bool
+) -> bool:
+    """Merge two readers of `v`, and return whether that was possible; `slices` says that they only slice it."""
+    saved = count_bytes(v.aval)
+    kind = "slices" if slices else sibling_kind(first, last)
     if kind is None or last in first.successors:  # one that reads the other is no sibling
         return False
     why = joint_obstacle(graph, order, first, last)
@@ -65,8 +69,8 @@ def try_sibling(graph: Graph, order: Order, v: Var, first: Group, last: Group, s
     return True
 
 
-def joint_obstacle(graph: Graph, order: Order, first: Group, last: Group) -> tuple[tuple[str, object], ...] | None:
-    """Limits on two groups that become one, and on the distance between them."""
+def joint_obstacle(graph: FusionGraph, order: GroupOrder, first: FusionGroup, last: FusionGroup) -> Details | None:
+    """Return the limit that two groups would exceed as one, or None."""
     limits = graph.limits
     distance = last.position - first.position
     if distance > limits.reach or (
@@ -90,34 +94,35 @@ def joint_obstacle(graph: Graph, order: Order, first: Group, last: Group) -> tup
     return None
 
 
-def can_wait(graph: Graph, first: Group, last: Group) -> bool:
-    """Whether the first of two groups may as well run when the last does: nobody else needs it, and it reads arguments
-    of the program and scalars only, which take no memory of their own. Updates of trees are such: a step for each leaf,
+def can_wait(graph: FusionGraph, first: FusionGroup, last: FusionGroup) -> bool:
+    """Return whether the first of two groups may run as late as the last: no other group reads it, and it reads only
+    arguments of the program and scalars, which need no memory longer. Updates of trees are such: a step for each leaf,
     then the next step for each."""
     if any(item is not last for item in first.successors):
         return False
     return all(v not in graph.node_of or not getattr(v.aval, "shape", ()) for v in first.operands)
 
 
-def comes_early(graph: Graph, order: Order, first: Group, last: Group) -> bool:
-    """Whether the last of two groups that are far apart may as well run when the first does: what it needs besides is
-    there, or small, and what it computes are results of the program, which take no memory for longer. Optimizers have
-    such groups: moments of all parameters, then steps of all."""
+def comes_early(graph: FusionGraph, order: GroupOrder, first: FusionGroup, last: FusionGroup) -> bool:
+    """Return whether the last of two distant groups may run as early as the first: its other operands are computed by
+    then, or small, and it computes results of the program, which need no memory longer. Optimizers have such groups:
+    moments of all parameters, then steps of all."""
     if last.position - first.position <= graph.limits.window or can_wait(graph, first, last):
         return False
     read_elsewhere = (n for n in last.members.values() if n.owner is last and not _is_inside(n, last))
     if any(not n.is_output for n in read_elsewhere):
         return False
-    needed = order.needed(first, last)
+    needed = order.prerequisites(first, last)
     return sum(n.bytes for item in needed for n in item.members.values()) <= graph.limits.early_bytes
 
 
-def _is_inside(node: Node, group: Group) -> bool:
+def _is_inside(node: Node, group: FusionGroup) -> bool:
+    """Return whether only members of a group read a node."""
     return all(user.index in group.members for user in node.users)
 
 
-def count_results(graph: Graph, group: Group) -> int:
-    """How many equations of the group have values that others read."""
+def count_results(graph: FusionGraph, group: FusionGroup) -> int:
+    """Return the number of equations of a group whose values are read outside of it."""
     count = 0
     for node in group.members.values():
         if node.owner is group and (node.is_output or any(group not in u.groups for u in node.users)):
@@ -125,15 +130,15 @@ def count_results(graph: Graph, group: Group) -> int:
     return count
 
 
-def combined_kind(first: Group, second: Group) -> str | None:
-    """The kind of one kernel for both, or None where their spaces do not go together."""
+def sibling_kind(first: FusionGroup, second: FusionGroup) -> str | None:
+    """Return the kind of one kernel for both groups, or None if their spaces are incompatible."""
     if first.kind in POINTWISE_KINDS and second.kind in POINTWISE_KINDS:
         has_hero = first.hero is not None or second.hero is not None
         return "loop" if first.out == second.out and not has_hero else None
     if first.kind in REDUCTIONS and second.kind in REDUCTIONS:
         if first.full != second.full or first.reduced != second.reduced:
             return None
-        return first.kind if first.kind == second.kind else "row"  # all of one row, and that row worked on again
+        return first.kind if first.kind == second.kind else "row"  # one reduces a single row, the other has its values
     if first.kind in REDUCTIONS and second.kind in POINTWISE_KINDS:
         return first.kind if second.out == first.full and second.hero is None else None
     if first.kind in POINTWISE_KINDS and second.kind in REDUCTIONS:
@@ -141,7 +146,7 @@ def combined_kind(first: Group, second: Group) -> str | None:
     return None
 
 
-def adopt_kind(first: Group, last: Group, kind: str) -> None:
+def adopt_kind(first: FusionGroup, last: FusionGroup, kind: str) -> None:
     """Set the kind and the spaces of the merged group, which is `first`."""
     first.kind = kind
     leader = first if first.reduced is not None else last

@@ -1,4 +1,4 @@
-"""What the fusion pass must leave behind: checked between passes in tests.
+"""Verification of the fused form, between passes and in tests.
 
 1. Every equation is a fusion, a library call, control flow, a callback, a collective or a barrier.
 2. The inner jaxpr of a fusion runs over one space, as its kind says, and its hero's operands that must be in memory
@@ -40,15 +40,15 @@ ALONE = frozenset(("dynamic_update_slice", "scatter", "sort", "argmax", "matrice
 
 
 def verify_equation(equation: Equation, target: Target) -> None:
-    """Raise unless the equation is a fusion as it should be, or one that needs none."""
+    """Raise unless an equation is a well-formed fusion, or has a role that is not fused."""
     if equation.primitive is fusion:
         verify_fusion(equation, target)
     elif classify(equation, target).role not in UNFUSED_ROLES:
         fail(f"`{equation.primitive.name}` is in no fusion.", equation)
 
 
-def verify_fused(before: Jaxpr, after: Jaxpr, target: Target) -> Jaxpr:
-    """Raise `InternalError` unless `after` is `before` in fusions; returns it."""
+def verify_fusion_pass(before: Jaxpr, after: Jaxpr, target: Target) -> Jaxpr:
+    """Raise `InternalError` unless `after` has the equations of `before` in fusions; return it."""
     verify(after)
     if before.invars != after.invars or not _same_atoms(before.outvars, after.outvars):
         fail("Fusion changed the arguments or the results of the program.")
@@ -66,16 +66,16 @@ def verify_fused(before: Jaxpr, after: Jaxpr, target: Target) -> Jaxpr:
         if role == CONTROL and equation.primitive is not fusion and not equation.effects:
             inner = subjaxprs(unfused[equation.outvars].params)
             for first, second in zip(subjaxprs(equation.params), inner, strict=True):
-                verify_fused(first, second, target.inside(equation))
+                verify_fusion_pass(first, second, target.inside(equation))
     return after
 
 
 def verify_fusion(equation: Equation, target: Target) -> None:
-    """The kind, the hero and the spaces of one fusion."""
+    """Raise unless the kind, the hero and the spaces of a fusion fit together."""
     kind, position, inner = (equation.params[name] for name in ("kind", "hero", "jaxpr"))
     if kind not in KINDS:
         fail(f"There is no kind of fusion `{kind}`.", equation)
-    if kind == "library":  # a target made it, and knows what it can call
+    if kind == "library":  # verified by the target that made it
         return
     properties = [classify(e, target) for e in inner.eqns]
     for e, f in zip(inner.eqns, properties, strict=True):
@@ -121,7 +121,7 @@ def _check_loop(
         fail("An equation of an alias does more than show bytes under another shape.", equation)
     if kind == "gather" and (hero is None or hero.role != LOOKUP):
         fail("The hero of a gather is no gather.", equation)
-    if kind != "alias" and len({space_of(v) for v in inner.outvars}) != 1:
+    if kind != "alias" and len({get_space(v) for v in inner.outvars}) != 1:
         fail(f"The results of a fusion of kind {kind} have different spaces.", equation)
 
 
@@ -134,8 +134,8 @@ def _check_reduction(
         fail(f"The hero reduces as {hero.kind}, the fusion says {kind}.", equation)
     out = tuple(d for i, d in enumerate(full) if i not in reduced)
     for v in inner.outvars:
-        if space_of(v) not in (full, out):
-            fail(f"A result has space {space_of(v)}, which is neither {full} nor {out}.", equation)
+        if get_space(v) not in (full, out):
+            fail(f"A result has space {get_space(v)}, which is neither {full} nor {out}.", equation)
     after: set[Var] = set()  # what depends on a reduction
     for e, f in zip(inner.eqns, properties, strict=True):
         depends = any(type(a) is Var and a in after for a in e.invars)
@@ -148,7 +148,7 @@ def _check_reduction(
 
 
 def _stays_in_rows(e: Equation, f: Properties, full: Space, out: Space, rows: bool) -> bool:
-    space = space_of(e.outvars[0])
+    space = get_space(e.outvars[0])
     if f.role == HERO:
         return rows
     if f.role == POINTWISE or f.trivial:
@@ -165,21 +165,21 @@ def _check_hero(equation: Equation, kind: str, inner: Jaxpr, properties: list[Pr
         fail("Another equation reads what the hero writes in place.", equation)
     if properties[position].kind != kind:
         fail(f"The hero leads a {properties[position].kind}, the fusion says {kind}.", equation)
-    space = space_of(leader.outvars[0])
+    space = get_space(leader.outvars[0])
     after: set[Any] = set()
     for e, f in zip(inner.eqns, properties, strict=True):
         depends = any(type(a) is Var and a in after for a in e.invars)
         if f.role == HERO and e is not leader:
             if kind != "transpose" or e.primitive is not leader.primitive or e.params != leader.params:
                 fail(f"`{e.primitive.name}` is a second hero.", equation)
-        if depends and (kind in ALONE or not (f.role == POINTWISE or f.trivial) or space_of(e.outvars[0]) != space):
+        if depends and (kind in ALONE or not (f.role == POINTWISE or f.trivial) or get_space(e.outvars[0]) != space):
             fail(f"`{e.primitive.name}` follows the hero but not at its index.", equation)
         if f.role == HERO or depends:
             after.update(e.outvars)
     for v in inner.outvars:
         if kind in ALONE and v not in leader.outvars:
             fail(f"A fusion of kind {kind} has a result besides its hero's.", equation)
-        if kind in WITH_EPILOGUE and space_of(v) != space:
+        if kind in WITH_EPILOGUE and get_space(v) != space:
             fail("A result does not have the hero's space.", equation)
 
 
@@ -188,7 +188,7 @@ def _makers(inner: Jaxpr) -> list[Equation]:
     return [e for e in inner.eqns if not results.isdisjoint(e.outvars)]
 
 
-def space_of(atom: Any) -> Space:
+def get_space(atom: Any) -> Space:
     return squeeze_shape(getattr(atom.aval, "shape", ()))
 
 

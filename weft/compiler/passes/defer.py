@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft.base import dtypes
-from weft.compiler.fuse.cost import bytes_of
+from weft.compiler.fuse.cost import count_bytes
 from weft.compiler.patterns import CarryMatch, carry, either, loop, operands, operation
 from weft.compiler.rewrite import Match, Rules, everywhere, new_equation, rewrite, rule
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Var
@@ -103,9 +103,9 @@ def is_thin(found: CarryMatch, stacked_values: set[Any], constants: set[Any], le
     (contracted, _), _ = matmul.params["dimension_numbers"]
     if any(type(d) is not int for t in types for d in t.shape):
         return False
-    more = sum(bytes_of(a.aval) for a in {*matmul.invars} if a not in stacked_values)
+    more = sum(count_bytes(a.aval) for a in {*matmul.invars} if a not in stacked_values)
     thin = math.prod(types[0].shape[axis] for axis in contracted) < THICK
-    return thin and more <= bytes_of(found.argument.aval) and more * length <= MAX_BYTES
+    return thin and more <= count_bytes(found.argument.aval) and more * length <= MAX_BYTES
 
 
 def contract_iterations(matmul: Equation) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from weft.compiler.fuse.classify import structure
-from weft.compiler.fuse.cost import bytes_of, equation_flops
+from weft.compiler.fuse.cost import count_bytes, equation_flops
 from weft.compiler.passes.merge_equal import has_tapes, merge_equal
 from weft.compiler.rewrite import everywhere
 from weft.compiler.target.target import Target
@@ -95,8 +95,8 @@ def choose(body: Jaxpr, shared: dict[Var, Atom], target: Target) -> set[int]:
     outside: set[Any] = set()
     for i in sorted(movable):
         equation = body.eqns[i]
-        size = sum(bytes_of(v.aval) for v in equation.outvars)
-        before = sum(bytes_of(a.aval) for a in {*equation.invars} if a in outside)
+        size = sum(count_bytes(v.aval) for v in equation.outvars)
+        before = sum(count_bytes(a.aval) for a in {*equation.invars} if a in outside)
         needed = not materialized.isdisjoint(equation.outvars) and is_operand_worth_memory(equation, size)
         # A value that is no larger than the hoisted values it is computed from takes no more memory than they do.
         if 0 < size <= before or needed or is_worth_memory(equation, size, target):
@@ -129,7 +129,7 @@ def is_worth_memory(equation: Equation, size: int, target: Target) -> bool:
     """Return whether a value is expensive, and worth its memory."""
     if not is_expensive(equation, target):
         return False
-    if size <= SMALL or size <= GROWTH * sum(bytes_of(a.aval) for a in {*equation.invars}):
+    if size <= SMALL or size <= GROWTH * sum(count_bytes(a.aval) for a in {*equation.invars}):
         return True
     if equation.primitive is scan:
         return 2 * scan_flops(equation, target) >= size
@@ -139,7 +139,7 @@ def is_worth_memory(equation: Equation, size: int, target: Target) -> bool:
 def is_operand_worth_memory(equation: Equation, size: int) -> bool:
     """Return whether an operand of a contraction is computed from no fewer bytes than it has."""
     role = structure(equation).role
-    return role == POINTWISE and size <= sum(bytes_of(a.aval) for a in {*equation.invars} if type(a) is not Literal)
+    return role == POINTWISE and size <= sum(count_bytes(a.aval) for a in {*equation.invars} if type(a) is not Literal)
 
 
 def scan_flops(equation: Equation, target: Target) -> float:
@@ -195,7 +195,7 @@ def split(equation: Equation, differs: Sequence[bool], target: Target) -> list[E
         params={**params, "jaxpr": body},
     )
     between = [stacked.get(v, own) for v, own in zip(saved, between, strict=True)]
-    size = sum(bytes_of(v.aval) for v in first.outvars)
+    size = sum(count_bytes(v.aval) for v in first.outvars)
     if not scan_flops(first, target) or not is_worth_memory(first, size, target):
         return [equation]
     second = equation.replace(

@@ -35,7 +35,7 @@ from weft.compiler.program.ir import (
     Program,
     Slot,
     Step,
-    bytes_of as bytes_of,
+    byte_size as byte_size,
     nested_steps,
 )
 from weft.compiler.schedules import FIRST, KINDS, LIBRARY, Schedules, alone, has_library_alternative
@@ -97,11 +97,11 @@ class Builder:
 
     def program(self, jaxpr: Jaxpr, donated: Sequence[bool]) -> Program:
         arguments = [
-            Slot(Kind.ARGUMENT, bytes_of(v.aval), i, donated=i < len(donated) and donated[i])
+            Slot(Kind.ARGUMENT, byte_size(v.aval), i, donated=i < len(donated) and donated[i])
             for i, v in enumerate(jaxpr.invars)
         ]
         self.arguments = len(arguments)
-        results = [Slot(Kind.RESULT, bytes_of(v.aval), i) for i, v in enumerate(jaxpr.outvars)]
+        results = [Slot(Kind.RESULT, byte_size(v.aval), i) for i, v in enumerate(jaxpr.outvars)]
         block = Block(jaxpr, owned=[a for a in arguments if a.donated])
         for v, slot in zip(jaxpr.invars, arguments, strict=True):
             block.put(v, slot)
@@ -182,7 +182,7 @@ class Builder:
         if target is not source and target.size:
             self.steps.append(Copy(target, source, target.size))
 
-    size = staticmethod(bytes_of)
+    size = staticmethod(byte_size)
 
     def temporary(self, size: int) -> Slot:
         return Slot(Kind.TEMPORARY, size, owner=self.loop)
@@ -215,7 +215,7 @@ class Builder:
         if preferred is not None and block.dead(preferred, position, from_now=True):
             slot = preferred
         else:
-            slot = block.targets.get(v) or self.temporary(bytes_of(v.aval))
+            slot = block.targets.get(v) or self.temporary(byte_size(v.aval))
         self.define(block, v, slot)
         return slot
 
@@ -264,7 +264,7 @@ class Builder:
             (v,) = equation.outvars
             axis = equation.params["axis_name"]
             if axis not in self.axis_slots:
-                self.axis_slots[axis] = Slot(Kind.ARGUMENT, bytes_of(v.aval), self.arguments + len(self.axis_slots))
+                self.axis_slots[axis] = Slot(Kind.ARGUMENT, byte_size(v.aval), self.arguments + len(self.axis_slots))
             self.put_slot(block, v, self.axis_slots[axis])
             return
         operands = tuple(self.atom(block, a) for a in equation.invars)
@@ -367,7 +367,7 @@ class Builder:
             allowed = [slot for slot in allowed if slot is preferred]
         for slot in allowed:
             once = arguments.count(slot) == sum(s is slot for s in allowed)
-            fits = slot.size == bytes_of(v.aval) and slot not in others
+            fits = slot.size == byte_size(v.aval) and slot not in others
             if fits and once and block.dead(slot, position, from_now=False):
                 block.put(v, slot)
                 return slot

@@ -39,7 +39,7 @@ DEFAULT_SPACE = "device"
 ESTIMATED_ITERATIONS = 100
 
 
-def bytes_of(aval: Any) -> Any:
+def byte_size(aval: Any) -> Any:
     """Return the size of a value in bytes: an integer, or an expression if its shape is symbolic."""
     if isinstance(aval, TapeType):
         return TAPE_BYTES

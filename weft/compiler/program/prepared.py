@@ -23,7 +23,7 @@ from weft.compiler.program.block import Block
 from weft.compiler.program.build import Builder
 from weft.compiler.program.emissions import Emissions, SizeClass, Sizes, get_emissions
 from weft.compiler.program.frame import CallFrame, first_own
-from weft.compiler.program.ir import Copy, Kind, Launch, Program, Slot, Step, bytes_of
+from weft.compiler.program.ir import Copy, Kind, Launch, Program, Slot, Step, byte_size
 from weft.compiler.program.program_at_sizes import ProgramAtSizes
 from weft.compiler.schedules import FIRST
 from weft.compiler.target.target import Target
@@ -97,7 +97,7 @@ def _kernel_fusions(fused: Jaxpr) -> list[Equation] | None:
         return None
     for e in fused.eqns:
         if is_fusion(e):
-            if e.params["kind"] == "library" or any(0 in range_of(bytes_of(v.aval)) for v in e.outvars):
+            if e.params["kind"] == "library" or any(0 in range_of(byte_size(v.aval)) for v in e.outvars):
                 return None
             if e.params["kind"] != "alias":
                 found.append(e)
@@ -108,7 +108,7 @@ def _kernel_fusions(fused: Jaxpr) -> list[Equation] | None:
 
 def _byte_sizes(fused: Jaxpr) -> list[Expression]:
     values = (*fused.invars, *(v for e in fused.eqns for v in e.outvars))
-    sizes = [bytes_of(v.aval) for v in values]
+    sizes = [byte_size(v.aval) for v in values]
     sizes += [e.params["expression"] for e in fused.eqns if not is_fusion(e) and not e.invars]
     return [s for s in sizes if isinstance(s, Expression)]
 

@@ -12,7 +12,7 @@ from weft.base.codegen import Source
 from weft.base.errors import OutOfMemoryError
 from weft.base.settings import config
 from weft.base.source import user_location
-from weft.compiler.program.ir import bytes_of
+from weft.compiler.program.ir import byte_size
 from weft.primitives.control.check import FlagRaised
 from weft.runtime.array import ConcreteArray, PlacedArray
 from weft.runtime.cpu import memory
@@ -128,7 +128,7 @@ class CallWriter:
         program = self.executable.program
         for i, (aval, alias) in enumerate(zip(self.executable.out_types, program.aliases, strict=True)):
             name = self.source.constant(aval)
-            size = memory.rounded_up(bytes_of(aval))
+            size = memory.rounded_up(byte_size(aval))
             if alias is not None:
                 addresses.append("0")  # the program writes to the argument's register
                 arrays.append(self.array(name, blocks[alias], f"{blocks[alias]}.address"))

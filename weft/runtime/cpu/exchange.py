@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft.compiler.program.assign import slot_address
-from weft.compiler.program.ir import ALIGNMENT, bytes_of
+from weft.compiler.program.ir import ALIGNMENT, byte_size
 from weft.compiler.target.cpu import bytecode
 from weft.compiler.target.cpu.spmd import COMMUNICATES, READY
 from weft.ir.jaxpr import Equation, Jaxpr
@@ -221,9 +221,9 @@ class _Stage:
         parts, near = plan.parts, world.current().transport.near
         self.peers = sorted({p for p, _ in (*parts.sends, *parts.receives)})
         self._sends = parts.sends
-        computed = [] if parts.first is None else [bytes_of(v.aval) for v in parts.first.outvars]
+        computed = [] if parts.first is None else [byte_size(v.aval) for v in parts.first.outvars]
         self._own = len(parts.second.invars) - len(computed) - len(parts.receives)
-        self._operand_sizes = [bytes_of(v.aval) for v in parts.second.invars[: self._own]]
+        self._operand_sizes = [byte_size(v.aval) for v in parts.second.invars[: self._own]]
         self._shares_operands = any(
             p in near and source.is_operand and self._operand_sizes[source.index] > SMALL for p, source in parts.sends
         )
@@ -232,7 +232,7 @@ class _Stage:
             p in near and not source.is_operand and computed[source.index] > SMALL for p, source in parts.sends
         )
         self._computed_starts, self._computed_bytes = _packed(computed)
-        sizes = [bytes_of(t) for _, t in parts.receives]
+        sizes = [byte_size(t) for _, t in parts.receives]
         # Borrowed data has no memory here.
         borrows = [p in near and n > SMALL for (p, _), n in zip(parts.receives, sizes, strict=True)]
         starts, size = _packed([0 if b else n for b, n in zip(borrows, sizes, strict=True)])

@@ -25,7 +25,7 @@ from weft.compiler.kernel.printer import kernel_symbol
 from weft.compiler.load import compilation_of
 from weft.compiler.program import times
 from weft.compiler.program.frame import TAPES, CallFrame
-from weft.compiler.program.ir import TAPE_ROUTINES, Call, Launch, Loop, Step, While, bytes_of
+from weft.compiler.program.ir import TAPE_ROUTINES, Call, Launch, Loop, Step, While, byte_size
 from weft.compiler.program.program_at_sizes import ProgramAtSizes
 from weft.compiler.target.code_stats import CodeIsGone
 from weft.compiler.target.cpu import bytecode, interrupt, kernels, loops, pool, tape, timestamps
@@ -294,10 +294,10 @@ class Executable:
                     result = array_at(placement, owner.reshape(aval.shape), aval)
             else:
                 try:
-                    pointer, chunk = self.allocate(bytes_of(aval), placement.memory)
+                    pointer, chunk = self.allocate(byte_size(aval), placement.memory)
                 except OutOfMemoryError:
                     what = f"result {len(results)} ({aval.short()})"
-                    raise self._out_of_memory(what, bytes_of(aval)) from None
+                    raise self._out_of_memory(what, byte_size(aval)) from None
                 result = array_at(placement, None, aval, chunk, pointer)
             results.append(result)
             outputs.append(pointer)

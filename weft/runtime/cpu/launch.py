@@ -10,7 +10,7 @@ import numpy as np
 from weft.base import dtypes
 from weft.base.settings import config
 from weft.compiler.compilation import FLAT_MOST
-from weft.compiler.program.ir import bytes_of
+from weft.compiler.program.ir import byte_size
 from weft.compiler.target.cpu import bytecode, pool
 from weft.ir.types import ArrayType
 from weft.runtime.array import ConcreteArray, PlacedArray
@@ -45,7 +45,7 @@ class Launcher:
         self._executable = executable
         self._placement, self._cut = placement, placement.memory.cut
         self._temporaries = executable.free_temporaries(placement.memory)
-        self._results = [(aval, memory.rounded_up(bytes_of(aval))) for aval in results]
+        self._results = [(aval, memory.rounded_up(byte_size(aval))) for aval in results]
         program = executable.program
         self._frame = executable.frame
         self._parallel = program.uses_threads

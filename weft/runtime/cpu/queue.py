@@ -22,7 +22,7 @@ from weft.base import forks
 from weft.base.errors import JaxRuntimeError, OutOfMemoryError
 from weft.base.forks import held
 from weft.base.source import Location, user_location
-from weft.compiler.program.ir import bytes_of
+from weft.compiler.program.ir import byte_size
 from weft.compiler.target.cpu import bytecode, interrupt, pool, queue
 from weft.runtime.array import ConcreteArray, PlacedArray
 from weft.runtime.cpu import memory
@@ -253,7 +253,7 @@ class QueuedCall:
         self._chunks: list[int] = []
         self._bytes = 0
         for aval, alias in zip(executable.out_types, program.aliases, strict=True):
-            size = memory.rounded_up(bytes_of(aval))
+            size = memory.rounded_up(byte_size(aval))
             if alias is not None:
                 self._results.append((aval, alias - len(constants), 0, 0))
                 continue

@@ -21,7 +21,7 @@ from weft.compiler.fingerprint import written
 from weft.compiler.load import compiled_again, is_storing, store_program, stored_program, typed_compilation
 from weft.compiler.program.assign import assign, slot_address
 from weft.compiler.program.frame import FIRST_ARGUMENT, TAPES, TEMPORARIES
-from weft.compiler.program.ir import ALIGNMENT, DEFAULT_SPACE, Communicate, Start, bytes_of
+from weft.compiler.program.ir import ALIGNMENT, DEFAULT_SPACE, Communicate, Start, byte_size
 from weft.compiler.program.overlap import MOST_MERGED, overlap_collectives
 from weft.compiler.target.cpu import bytecode, pool, tape
 from weft.compiler.target.cpu.groups import group_compilation, group_program
@@ -229,7 +229,7 @@ class DevicesExecutable:
         offsets: list[int] = []
         end = 0
         for aval, alias in zip(self.out_types, self.program.aliases, strict=True):
-            size = bytes_of(aval)
+            size = byte_size(aval)
             stride = -(-size // ALIGNMENT) * ALIGNMENT
             if alias is not None:
                 results.append(_Result(alias - len(self.constants), None, size))

@@ -16,7 +16,7 @@ import numpy as np
 from weft.base import dtypes
 from weft.base.dataclass import dataclass
 from weft.base.errors import NotSupportedError
-from weft.compiler.program.ir import bytes_of
+from weft.compiler.program.ir import byte_size
 from weft.compiler.program.overlap import merged_sums
 from weft.ir.jaxpr import Equation
 from weft.primitives.collectives.gathers import all_gather, all_gather_invariant, all_gather_reduced, reduce_scatter
@@ -131,7 +131,7 @@ def start(parts: Sequence[Part], grouped: Callable[[list[tuple[Any, ...]]], None
 
 def alone(equation: Equation, stream: Any, operand: int, result: int) -> None:
     """A collective of a group of one: its result has the bytes of the operand, or nobody sends it anything."""
-    size = bytes_of(equation.outvars[0].aval)
+    size = byte_size(equation.outvars[0].aval)
     perm = equation.params.get("perm")
     if size and perm is not None and not perm:
         stream.fill(result, size)
@@ -200,7 +200,7 @@ def _itemsize(equation: Equation) -> int:
 
 def _gather(equation: Equation, count: int) -> CollectivePlan:
     out: Any = equation.outvars[0].aval
-    size, byte = bytes_of(equation.invars[0].aval), TYPES["int8"]
+    size, byte = byte_size(equation.invars[0].aval), TYPES["int8"]
     after = _rows(out.shape, equation.params["all_gather_dimension"], count, _itemsize(equation))
     return CollectivePlan(
         lambda m: [("ncclAllGather", m.operand, m.result, size, byte, m.handle, m.stream.handle)], after=after
@@ -221,7 +221,7 @@ def _scatter(equation: Equation, count: int) -> CollectivePlan:
 def _exchange(equation: Equation, count: int) -> CollectivePlan:
     aval: Any = equation.invars[0].aval
     out: Any = equation.outvars[0].aval
-    itemsize, size = _itemsize(equation), bytes_of(aval) // count
+    itemsize, size = _itemsize(equation), byte_size(aval) // count
     return CollectivePlan(
         lambda m: byte_messages(
             [(m.operand + size * rank, rank) for rank in range(count)],
@@ -236,7 +236,7 @@ def _exchange(equation: Equation, count: int) -> CollectivePlan:
 
 
 def _permutation(equation: Equation, count: int) -> CollectivePlan:
-    perm, size = equation.params["perm"], bytes_of(equation.invars[0].aval)
+    perm, size = equation.params["perm"], byte_size(equation.invars[0].aval)
     receivers = {destination for _, destination in perm}
     return CollectivePlan(
         lambda m: byte_messages(
@@ -251,7 +251,7 @@ def _permutation(equation: Equation, count: int) -> CollectivePlan:
 
 
 def _broadcast(equation: Equation, count: int) -> CollectivePlan:
-    source, size, byte = equation.params["source"], bytes_of(equation.invars[0].aval), TYPES["int8"]
+    source, size, byte = equation.params["source"], byte_size(equation.invars[0].aval), TYPES["int8"]
     return CollectivePlan(
         lambda m: [("ncclBroadcast", m.operand, m.result, size, byte, source, m.handle, m.stream.handle)]
     )

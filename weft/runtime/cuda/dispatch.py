@@ -17,7 +17,7 @@ from weft.base.errors import OutOfMemoryError
 from weft.base.memo import Memo
 from weft.base.settings import config
 from weft.base.source import user_location
-from weft.compiler.program.ir import bytes_of
+from weft.compiler.program.ir import byte_size
 from weft.ir.types import ArrayType
 from weft.runtime.array import ConcreteArray, PlacedArray, array_at, put
 from weft.runtime.cuda.executable import CudaExecutable, operand
@@ -135,7 +135,7 @@ class CallWriter:
         for i, (aval, alias) in enumerate(zip(self.out_types, executable.program.aliases, strict=True)):
             if alias is None:
                 block = f"b{i}"
-                allocations.append(f"{block} = {self.constant(memory.taker(bytes_of(aval)))}()")
+                allocations.append(f"{block} = {self.constant(memory.taker(byte_size(aval)))}()")
                 pointers.append(f"{block}.address")
             else:
                 block = blocks[alias]

@@ -39,7 +39,7 @@ from weft.compiler.program.ir import (
     Step,
     Wait,
     While,
-    bytes_of,
+    byte_size,
 )
 from weft.compiler.program.times import StepLog
 from weft.compiler.target.code_stats import CodeStats
@@ -227,7 +227,7 @@ class CudaExecutable:
         outputs: list[int] = []
         for aval, alias in zip(self.out_types, self.program.aliases, strict=True):
             what = f"result {len(results)} ({aval.short()})"
-            block = self._taken(memory, bytes_of(aval), what) if alias is None else operands[alias]
+            block = self._taken(memory, byte_size(aval), what) if alias is None else operands[alias]
             results.append(array_at(placement, None, aval, block, block.address))
             if alias is None:
                 outputs.append(block.address)

@@ -18,7 +18,7 @@ from weft.base.errors import JaxRuntimeError
 from weft.compiler.compilation import Compilation
 from weft.compiler.compile import compile_program
 from weft.compiler.program.assign import assign
-from weft.compiler.program.ir import Branch, Communicate, Event, Loop, Slot, Start, Step, Wait, While, bytes_of
+from weft.compiler.program.ir import Branch, Communicate, Event, Loop, Slot, Start, Step, Wait, While, byte_size
 from weft.compiler.program.overlap import overlap_collectives
 from weft.ir.jaxpr import Equation, Jaxpr, constants_to_arguments
 from weft.runtime.cuda.collectives import ALIGNMENT, CollectivePlan, Member, Part, alone, plans_of, start
@@ -141,7 +141,7 @@ class CudaDevicesExecutable:
         found: list[list[Block]] = []
         for aval, alias in zip(self.out_types, self.program.aliases, strict=True):
             if alias is None:
-                found.append([memory.take(bytes_of(aval)) for memory in memories])
+                found.append([memory.take(byte_size(aval)) for memory in memories])
             else:
                 found.append(list(donated[alias - len(self.constants)]))
                 for block in found[-1]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from weft.base import dtypes
 from weft.base.dataclass import dataclass
-from weft.compiler.program.ir import TAPE_BYTES, bytes_of
+from weft.compiler.program.ir import TAPE_BYTES, byte_size
 from weft.ir.types import TapeType
 from weft.primitives.control.tape import Tape
 from weft.runtime.cuda.memory import Block, CudaMemory
@@ -122,7 +122,7 @@ class Tapes:
         return self._tape(data, length, aval.element)
 
     def _tape(self, data: int, length: int, element: Any) -> Tape:
-        size = bytes_of(element)
+        size = byte_size(element)
         whole = np.empty(length * size, np.uint8)
         if whole.nbytes:
             self._driver.copy_out(whole, data)

@@ -18,7 +18,7 @@ from weft.base import dtypes
 from weft.compiler.compilation import Compilation, Details
 from weft.compiler.program.assign import assign
 from weft.compiler.program.cost import estimate
-from weft.compiler.program.ir import Call, Fill, Kind, Program, Slot, Step, bytes_of
+from weft.compiler.program.ir import Call, Fill, Kind, Program, Slot, Step, byte_size
 from weft.compiler.target.cpu.library.boxes import COPY, sum_name
 from weft.compiler.target.target import Target
 from weft.ir.context import Trace, context
@@ -173,8 +173,8 @@ class _Tables:
 
     def program(self) -> Program:
         """Build the program whose steps write all results."""
-        arguments = [Slot(Kind.ARGUMENT, bytes_of(t), i) for i, t in enumerate(self.types)]
-        outputs = [Slot(Kind.RESULT, bytes_of(t), i) for i, t in enumerate(self.results)]
+        arguments = [Slot(Kind.ARGUMENT, byte_size(t), i) for i, t in enumerate(self.types)]
+        outputs = [Slot(Kind.RESULT, byte_size(t), i) for i, t in enumerate(self.results)]
         steps: list[Step] = []
         targets: dict[Any, list[int]] = {}
         for i, value in enumerate(self.values):
