@@ -244,7 +244,7 @@ def test_mistakes() -> None:
         checkify.check(False, "message {}", "text")
     with pytest.raises(TypeError, match="set of error categories"):
         checkify.checkify(positive, errors=["nan"])  # type: ignore[list-item]
-    with pytest.raises(TypeError, match="check_error takes"):
+    with pytest.raises(TypeError, match="check_error: the argument"):
         checkify.check_error("message")  # type: ignore[arg-type]
 
 

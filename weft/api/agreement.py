@@ -16,22 +16,25 @@ from weft.ir.types import Type
 
 
 def agree(left: Jaxpr, right: Jaxpr, constants: tuple[int, int] = (0, 0)) -> bool:
-    """Whether two jaxprs have the same equations: types, operations, wiring, literals and parameters.
+    """Return whether two jaxprs have the same equations: types, operations, wiring, literals and parameters.
 
-    Constants are compared by type: arrays that a function closes over may have changed between calls. What is computed
-    of constants alone may be a literal in the other jaxpr, as an index `n - 1` is. `constants` counts the first inputs
-    of each that are constants.
+    Constants are compared by type: arrays that a function closes over may have changed between calls. A value that
+    is computed from constants alone, such as an index `n - 1`, may be a literal in the other jaxpr. The first
+    `constants` inputs of each are constants.
     """
     if left is right:
         return True
     if constants[0] == constants[1] and _match(left, right, left.eqns, right.eqns, set(), (0, 0)):
         return True
     known = {*left.invars[: constants[0]], *right.invars[: constants[1]]}
-    return _match(left, right, _needed(left, known), _needed(right, known), known, constants)
+    return _match(left, right, required_equations(left, known), required_equations(right, known), known, constants)
 
 
-def _needed(jaxpr: Jaxpr, constants: set[Any]) -> list[Equation]:
-    """List the equations that need arguments and are needed; add the variables that need none to `constants`."""
+def required_equations(jaxpr: Jaxpr, constants: set[Any]) -> list[Equation]:
+    """Return the equations that depend on arguments and that results or effects depend on.
+
+    Adds the variables that depend on constants only to `constants`.
+    """
     equations: list[Equation] = []
     for equation in jaxpr.eqns:
         if equation.effects or any(type(a) is not Literal and a not in constants for a in equation.invars):
@@ -55,7 +58,7 @@ def _match(
     constants: set[Any],
     skipped: tuple[int, int],
 ) -> bool:
-    """Compare equations one by one, and inputs but for the first ones, which are skipped."""
+    """Compare equations one by one, and all inputs except the first `skipped` ones."""
     known: dict[Any, Any] = {}
 
     def define(these: Sequence[Any], those: Sequence[Any]) -> bool:
@@ -85,7 +88,8 @@ def _match(
 
 
 def _same(left: Any, right: Any) -> bool:
-    """Whether two parameters are equal. What cannot be compared, such as functions made by each trace, is equal."""
+    """Return whether two parameters are equal. Values that cannot be compared, such as functions that each trace makes,
+    count as equal if they have one type."""
     if left is right:
         return True
     match left, right:

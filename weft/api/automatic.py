@@ -1,9 +1,9 @@
-"""Sizes that become symbols by themselves: from the second distinct size on a function is staged for all of them.
+"""Automatic symbolic sizes: at the second distinct size a function is staged for all sizes.
 
 The first call of a function has a program of its own. When a later one differs from earlier ones in sizes only, the
-axes that differ become symbols; those whose sizes were equal in all calls share one. The function is traced with them
-under `deciding`: what it asks of sizes are guards, and sizes that do not satisfy them have a family of their own, or a
-program. A function that needs a size as a number has a program for each size, as it would have without all this.
+axes that differ become symbols; axes whose sizes were equal in all calls share one. The function is traced with them
+under `answering`: comparisons of sizes become guards, and sizes that do not satisfy them have a family of their own, or
+a program. A function that needs a size as a number has a program for each size.
 """
 
 from __future__ import annotations
@@ -36,20 +36,24 @@ from weft.ir.jaxpr import Jaxpr
 from weft.ir.types import ArrayType, array_type
 from weft.runtime import spmd
 
-# Families of one signature but for sizes, which differ in their guards; and signatures that a new one is compared with.
+# Families of signatures that differ in sizes only (they differ in guards); signatures that a new one is compared with.
 MOST_FAMILIES, MOST_SIGNATURES = 4, 8
 
-# Symbols are not shared by families: what others have remembered for a symbol may depend on guards of theirs.
+# Families do not share symbols: memoized facts about a symbol may depend on the guards of its family.
 _symbols = itertools.count()
 
 
 class NotForAllSizes(Exception):
-    """A function cannot be staged for symbolic sizes; says why."""
+    """Raised for a function that cannot be staged for symbolic sizes, with the reason."""
 
 
 class Proposal:
-    """A signature with symbols: its types, those of the call at hand, its sizes, and in words which are symbols. Its
-    `answers` to questions about sizes are those for the call."""
+    """Signature with symbols, made from that of a call.
+
+    `called` are the types of the call, `types` those with symbols and `sizes` the symbols' values in the call. `axes`
+    are the (argument, axis) pairs that became symbols, `text` describes them. Comparisons of sizes while tracing are
+    answered for the sizes of the call and recorded as `guards`. `lasting` says whether later calls may use the result.
+    """
 
     def __init__(
         self,
@@ -64,33 +68,34 @@ class Proposal:
         self.called, self.types, self.sizes, self.axes, self._names, self.text = called, types, sizes, axes, names, text
         self._others = others
         self.answers = Answers(sizes)
-        # Whether what is staged may be used again.
         self.lasting = True
 
-    def described(self, text: str) -> str:
-        """A text with symbols in the words of the caller."""
+    def name_symbols(self, text: str) -> str:
+        """Replace the symbols in a text by the axes that they stand for, such as `x.shape[0]`."""
         for symbol, name in self._names.items():
             text = text.replace(symbol, name)
         return text
 
     @property
     def guards(self) -> tuple[Guard | RuleGuard, ...]:
-        """What was asked of sizes."""
+        """Conditions on sizes under which the trace is valid."""
         return self.answers.guards
 
-    def checked(self, jaxpr: Jaxpr, out_tree: PyTreeDef) -> Jaxpr:
-        """What was staged, with one expression for sizes that are equal whenever the guards hold: types that fit for
-        them fit for the compiler too. Raises `NotForAllSizes` if it is for the sizes of this call only."""
+    def check(self, jaxpr: Jaxpr, out_tree: PyTreeDef) -> Jaxpr:
+        """Return the jaxpr with one expression for sizes that are equal whenever the guards hold, so that the compiler
+        sees equal types; raise `NotForAllSizes` if the jaxpr is valid for the sizes of this call only."""
         self._check_constants(out_tree)
         if spmd.mesh_of(jaxpr, ()) is not None:
-            raise NotForAllSizes("it runs on a mesh")
+            raise NotForAllSizes("programs on a mesh must have static sizes")
         equal = equal_sizes(self.guards)
         return at_sizes(jaxpr, equal) if equal else jaxpr
 
     def compare(self, general: Any, staged: Callable[[tuple[Any, ...]], Any], trace: Callable[[], Any]) -> None:
-        """Raise `NotForAllSizes` unless the function staged for symbols is, at the sizes of an earlier call, what that
-        call has. Where the
-        guards hold for no earlier call, `trace` stages the function for the sizes of this one."""
+        """Raise `NotForAllSizes` unless the `general` function has the jaxpr of an earlier call at its sizes.
+
+        `staged` returns what was staged for some types. If the guards hold for no earlier call, `trace` stages the
+        function for the sizes of this one.
+        """
         symbols, known = tuple(self.sizes), KnownSizes(self.types)
         holds = checker(self.guards, symbols)
         for types in self._others:
@@ -103,19 +108,21 @@ class Proposal:
             sizes, earlier = self.sizes, trace()
         constants = (len(general.constants), len(earlier.constants))
         if not agree(at_sizes(general.jaxpr, sizes), earlier.jaxpr, constants):
-            raise NotForAllSizes("it has another program if the size is a number")
+            raise NotForAllSizes("its jaxpr must be the same if the size is a number, and it is not")
 
     def _check_constants(self, out_tree: PyTreeDef) -> None:
         if self.answers.constants:
-            raise NotForAllSizes(self.described(self.answers.first_constant))
+            raise NotForAllSizes(self.name_symbols(self.answers.first_constant))
         if holds_size(out_tree):
-            raise NotForAllSizes("the static data of what it returns has a size in it")
+            raise NotForAllSizes("the static data of its result must not depend on a size")
 
 
 class Declaration(Proposal):
-    """A signature with symbols that were declared. Questions of the function about them are answered for the sizes of
-    the call; Weft's own are not. The symbols are new ones of the same names: what was traced before of functions that
-    this one calls must not hide their questions."""
+    """Signature with declared symbols. Comparisons of sizes in the user's code are answered for the sizes of the call,
+    those in Weft's code are not.
+
+    The symbols are new ones of the same names, so that comparisons in functions that were traced before are seen again.
+    """
 
     def __init__(self, called: tuple[Any, ...], types: Sequence[Any], sizes: dict[Symbol, int]) -> None:
         new = {symbol: symbol.renewed() for symbol in sizes}
@@ -124,14 +131,14 @@ class Declaration(Proposal):
         super().__init__(called, general, values, (), {}, ", ".join(s.name for s in sizes))
         self.answers = DeclaredAnswers(values)
 
-    def checked(self, jaxpr: Jaxpr, out_tree: PyTreeDef) -> Jaxpr:
-        """What was staged. Raises `NotForAllSizes` if the function looked a size up in a table, or returns one."""
+    def check(self, jaxpr: Jaxpr, out_tree: PyTreeDef) -> Jaxpr:
+        """Return the jaxpr; raise `NotForAllSizes` if the function used a size as a number, or returns one."""
         self._check_constants(out_tree)
         return jaxpr
 
 
-def assuming(types: Sequence[Any]) -> Assumptions | None:
-    """Answers for types that have symbols, where nobody answers questions about them for given sizes."""
+def assume(types: Sequence[Any]) -> Assumptions | None:
+    """Return recorded assumptions as answers for symbolic types, unless a call with known sizes gives answers."""
     if current.answers is not None and not isinstance(current.answers, Assumptions):
         return None
     symbolic = any(isinstance(t, ArrayType) and shape_symbols(t.shape) for t in types)
@@ -140,7 +147,7 @@ def assuming(types: Sequence[Any]) -> Assumptions | None:
 
 @dataclass(frozen=True)
 class Family:
-    """What was staged for symbols, and for which sizes it is."""
+    """Function staged for symbolic sizes, with the sizes that it is valid for."""
 
     staged: Any
     known: KnownSizes
@@ -149,23 +156,25 @@ class Family:
     holds: Callable[..., bool]
 
     def sizes(self, types: Sequence[Any]) -> dict[Symbol, int] | None:
-        """The sizes of a call with these types, if the family is for it."""
+        """Return the values of the symbols for a call with these types; None if the family is not valid for it."""
         sizes = self.known.sizes(types)
         return sizes if sizes is not None and self.holds(*[sizes[s] for s in self.symbols]) else None
 
 
 class AutomaticSizes:
-    """The families of one function, and what they are made of: the signatures that were there before. `rest` is a
-    signature but for its types."""
+    """Families of one function, and the earlier signatures that new families are derived from.
+
+    `rest` is `Signature.without_types`.
+    """
 
     def __init__(self) -> None:
         self._families: dict[Any, list[Family]] = {}
         self._seen: dict[Any, deque[tuple[Any, ...]]] = {}
-        # Axes whose sizes are needed as numbers.
+        # Axes whose sizes must be numbers.
         self._refused: dict[Any, set[tuple[int, int]]] = {}
 
     def find(self, rest: Any, types: Sequence[Any]) -> tuple[Family, dict[Symbol, int]] | None:
-        """The family that a call is for, and its sizes."""
+        """Return the family that is valid for a call, and the values of its symbols."""
         for family in self._families.get(rest, ()):
             sizes = family.sizes(types)
             if sizes is not None:
@@ -173,7 +182,7 @@ class AutomaticSizes:
         return None
 
     def propose(self, rest: Any, types: tuple[Any, ...], paths: Callable[[], Sequence[str]]) -> Proposal | None:
-        """Symbols for what differs from earlier signatures; None if that is not only sizes, or not worth it."""
+        """Propose symbols for the sizes that differ from earlier signatures; None if no family should be made."""
         seen = self._seen.setdefault(rest, deque(maxlen=MOST_SIGNATURES))
         others = [other for other in list(seen) if _differ_in_sizes(types, other)]  # other threads append to it
         seen.append(types)
@@ -205,33 +214,33 @@ class AutomaticSizes:
         return Proposal(types, general, values, axes, names, ", ".join(texts), others)
 
     def add(self, rest: Any, proposal: Proposal, name: str, staged: Any) -> None:
-        """Remember what was staged for symbols of a function of this name."""
+        """Add the family that was staged for a proposal, of a function with this name."""
         symbols, guards = tuple(proposal.sizes), proposal.guards
         family = Family(staged, KnownSizes(proposal.types), symbols, guards, checker(guards, symbols))
         self._families.setdefault(rest, []).insert(0, family)
         if config.log_compiles:
-            conditions = proposal.described("".join(f", if {guard}" for guard in guards))
+            conditions = proposal.name_symbols("".join(f", if {guard}" for guard in guards))
             what = f"{name} is compiled once for all sizes {proposal.text} from {LEAST} on{conditions}"
             logger.warning("%s", what)
 
     def refuse(self, rest: Any, proposal: Proposal, name: str, error: Exception) -> None:
-        """Leave these axes alone from now on, since a function of this name cannot be staged for symbols."""
+        """Stop proposing symbols for these axes, since the function cannot be staged for them."""
         refused = self._refused.setdefault(rest, set())
         if refused.isdisjoint(proposal.axes) and config.log_compiles:
-            why = proposal.described(str(error))
+            why = proposal.name_symbols(str(error))
             logger.warning("%s", f"{name} is compiled for each of its sizes {proposal.text}: {why}")
         refused.update(proposal.axes)
 
 
 class DeclaredSizes:
-    """The families of one function for sizes that are declared to be symbols, by signature. They differ in guards."""
+    """Families of one function for declared symbols, by signature. Those of one signature differ in guards."""
 
     def __init__(self) -> None:
         self._families: dict[Any, list[Family]] = {}
         self._refused: set[Any] = set()
 
     def find(self, key: Any, sizes: Mapping[Symbol, int]) -> tuple[Family, dict[Symbol, int]] | None:
-        """The family for sizes, and the sizes of its symbols."""
+        """Return the family that is valid for sizes, and the values of its symbols."""
         named = {symbol.name: size for symbol, size in sizes.items()}
         for family in self._families.get(key, ()):
             values = {symbol: named[symbol.name] for symbol in family.symbols}
@@ -240,11 +249,11 @@ class DeclaredSizes:
         return None
 
     def may_grow(self, key: Any) -> bool:
-        """Whether there may be another family."""
+        """Return whether another family may be added."""
         return key not in self._refused and len(self._families.get(key, ())) < MOST_FAMILIES
 
     def add(self, key: Any, proposal: Proposal, name: str, staged: Any) -> Family:
-        """Remember what was staged for symbols of a function of this name, if it may be used again."""
+        """Return the family that was staged for a declaration, and add it if later calls may use it."""
         symbols, guards = tuple(proposal.sizes), proposal.guards
         family = Family(staged, KnownSizes(proposal.types), symbols, guards, checker(guards, symbols))
         if proposal.lasting:
@@ -255,21 +264,21 @@ class DeclaredSizes:
         return family
 
     def refuse(self, key: Any, proposal: Proposal, name: str, error: Exception) -> None:
-        """Compile each size from now on."""
+        """Stop adding families: each size is compiled from now on."""
         if config.log_compiles and key not in self._refused:
             logger.warning("%s", f"{name} is compiled for each of its sizes {proposal.text}: {error}")
         self._refused.add(key)
 
 
 def _with_symbols(aval: Any, symbols: Mapping[Symbol, Symbol]) -> Any:
-    """A type with other symbols."""
+    """Return a type with its symbols replaced."""
     if not isinstance(aval, ArrayType) or not any(isinstance(d, Expression) for d in aval.shape):
         return aval
     return _with_shape(aval, [substitute(d, symbols) for d in aval.shape])
 
 
 def _differ_in_sizes(types: Sequence[Any], others: Sequence[Any]) -> bool:
-    """Whether types differ in sizes only, none of which is 0 or 1 where it differs: those mean something else."""
+    """Return whether types differ in sizes only, and no differing size is 0 or 1, which have a special meaning."""
     for new, old in zip(types, others, strict=True):
         if new is old:
             continue

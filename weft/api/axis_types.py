@@ -1,4 +1,4 @@
-"""`auto_axes` and `explicit_axes`: functions inside of which axes of a mesh are Auto, or Explicit."""
+"""`auto_axes` and `explicit_axes`: change the types of mesh axes inside of a function."""
 
 from __future__ import annotations
 
@@ -26,10 +26,18 @@ AnyMesh = Mesh | AbstractMesh
 def auto_axes(
     f: Callable[..., Any] | None = None, /, *, axes: Any = None, out_sharding: Any = None
 ) -> Callable[..., Any]:
-    """A function inside of which `axes` (a name or several; all by default) of the mesh are Auto: types do not say how
-    values are split over them, the compiler decides. `out_sharding` says how its results are split, a PartitionSpec or
-    a tree of them that is a prefix of the result; it may be given at the call instead. Without `f` it returns a
-    decorator."""
+    """Make mesh axes Auto inside of a function: the compiler decides how values are split over them, and types do not
+    say it.
+
+    Args:
+        f: a function of arrays; without it, return a decorator.
+        axes: a name of an axis or several; all axes by default.
+        out_sharding: the shardings of the results: a PartitionSpec, or a tree of them that is a prefix of the result.
+            It may be passed at the call instead.
+
+    Returns:
+        A function of the same arguments.
+    """
     if f is None:
         return functools.partial(auto_axes, axes=axes, out_sharding=out_sharding)
     check_callable(f, "auto_axes")
@@ -45,12 +53,12 @@ def auto_axes(
                 fix="auto_axes(f, out_sharding=P('x')), or out_sharding=P('x') at the call",
                 at=user_line(),
             )
-        mesh = mesh_of("auto_axes", (args, kwargs))
+        mesh = find_mesh("auto_axes", (args, kwargs))
         inside = with_types(mesh, axes, AxisType.Auto, "auto_axes")
         args, kwargs = tree.map(lambda x: on_mesh(x, inside), (args, kwargs))
         with Scope(states["mesh"], inside):
             result = function(*args, **kwargs)
-        return resharded_tree(result, wanted, mesh, f"auto_axes of {name_of(function)}", "out_sharding")
+        return reshard_tree(result, wanted, mesh, f"auto_axes of {name_of(function)}", "out_sharding")
 
     return with_auto_axes
 
@@ -58,9 +66,17 @@ def auto_axes(
 def explicit_axes(
     f: Callable[..., Any] | None = None, /, *, axes: Any = None, in_sharding: Any = None
 ) -> Callable[..., Any]:
-    """A function inside of which `axes` (a name or several; all by default) of the mesh are Explicit: types say how
-    values are split over them. `in_sharding` says how its arguments are, a PartitionSpec or a tree of them that is a
-    prefix of the positional arguments; it may be given at the call instead. Without `f` it returns a decorator."""
+    """Make mesh axes Explicit inside of a function: types say how values are split over them.
+
+    Args:
+        f: a function of arrays; without it, return a decorator.
+        axes: a name of an axis or several; all axes by default.
+        in_sharding: the shardings of the arguments: a PartitionSpec, or a tree of them that is a prefix of the
+            positional arguments. It may be passed at the call instead.
+
+    Returns:
+        A function of the same arguments.
+    """
     if f is None:
         return functools.partial(explicit_axes, axes=axes, in_sharding=in_sharding)
     check_callable(f, "explicit_axes")
@@ -76,10 +92,10 @@ def explicit_axes(
                 fix="explicit_axes(f, in_sharding=P('x')), or in_sharding=P('x') at the call",
                 at=user_line(),
             )
-        mesh = mesh_of("explicit_axes", (args, kwargs))
+        mesh = find_mesh("explicit_axes", (args, kwargs))
         inside = with_types(mesh, axes, AxisType.Explicit, "explicit_axes")
         where = wanted if is_sharding(wanted) or not isinstance(wanted, list) else tuple(wanted)
-        args = resharded_tree(args, where, inside, f"explicit_axes of {name_of(function)}", "in_sharding")
+        args = reshard_tree(args, where, inside, f"explicit_axes of {name_of(function)}", "in_sharding")
         with Scope(states["mesh"], inside):
             result = function(*args, **kwargs)
         return tree.map(lambda x: on_mesh(x, mesh), result)
@@ -87,8 +103,8 @@ def explicit_axes(
     return with_explicit_axes
 
 
-def mesh_of(caller: str, values: Any) -> AnyMesh:
-    """The mesh that is set, or that a type or a sharding among values names."""
+def find_mesh(caller: str, values: Any) -> AnyMesh:
+    """Return the mesh that is set, or else the mesh of the first sharded value."""
     if config.mesh is not None:
         found: AnyMesh = config.mesh
         return found
@@ -100,7 +116,7 @@ def mesh_of(caller: str, values: Any) -> AnyMesh:
 
 
 def with_types(mesh: AnyMesh, axes: Any, kind: AxisType, caller: str) -> AnyMesh:
-    """The mesh where the axes named, or all, are of a kind."""
+    """Return the mesh with the named axes, or all of them, changed to a type."""
     names = mesh.axis_names if axes is None else (axes,) if isinstance(axes, str) else tuple(axes)
     unknown = [n for n in names if n not in mesh.axis_names]
     if unknown:
@@ -111,7 +127,7 @@ def with_types(mesh: AnyMesh, axes: Any, kind: AxisType, caller: str) -> AnyMesh
 
 
 def on_mesh(x: Any, mesh: AnyMesh) -> Any:
-    """A value split as it is, on a mesh with the same axes of other kinds."""
+    """Return a value with the same sharding on a mesh whose axes have other types."""
     if not isinstance(x, Array):
         return x
     aval: Any = get_aval(x)
@@ -121,8 +137,8 @@ def on_mesh(x: Any, mesh: AnyMesh) -> Any:
     return reshard(x, sharding=NamedSharding(mesh, sharding.spec), source=aval.explicit_sharding)
 
 
-def resharded_tree(values: Any, shardings: Any, mesh: AnyMesh, caller: str, word: str) -> Any:
-    """Values whose types say that they are split over a mesh as a tree of specs says."""
+def reshard_tree(values: Any, shardings: Any, mesh: AnyMesh, caller: str, word: str) -> Any:
+    """Reshard a tree of values over a mesh to a tree of specs, which then are part of their types."""
     leaves, structure = tree.flatten(values)
     if is_sharding(shardings):
         wanted = [shardings] * len(leaves)
@@ -135,7 +151,9 @@ def resharded_tree(values: Any, shardings: Any, mesh: AnyMesh, caller: str, word
     for leaf, one in zip(leaves, wanted, strict=True):
         spec = one.spec if isinstance(one, NamedSharding) else one
         if not isinstance(spec, PartitionSpec):
-            raise ArgumentTypeError(f"{caller}: {word} is a tree of PartitionSpecs.", received=repr(one), fix="P('x')")
+            raise ArgumentTypeError(
+                f"{caller}: {word} must be a tree of PartitionSpecs.", received=repr(one), fix="P('x')"
+            )
         sharding = NamedSharding(mesh, spec)
         aval: Any = get_aval(leaf)
         checked(sharding, aval.shape, f"{caller}: {aval.short()}")

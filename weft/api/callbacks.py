@@ -26,6 +26,7 @@ logger = logging.getLogger("weft")
 
 
 def result_structure(result_shape_dtypes: Any) -> tuple[tuple[Any, ...], Any]:
+    """Return the types of the leaves of a callback's result, and its tree."""
     leaves, treedef = tree.flatten(result_shape_dtypes, is_leaf=lambda x: isinstance(x, ShapeDtypeStruct))
     types = []
     for leaf in leaves:
@@ -37,7 +38,7 @@ def result_structure(result_shape_dtypes: Any) -> tuple[tuple[Any, ...], Any]:
 
 
 def flat_callback(callback: Callable[..., Any], in_tree: Any, out_tree: Any, what: str) -> Callable[..., list[Any]]:
-    """A function of flat NumPy arrays to a flat list, with the result's structure checked."""
+    """Return the callback as a function of flat NumPy arrays that returns a flat list and checks its structure."""
 
     def flat(*arrays: Any) -> list[Any]:
         args, kwargs = tree.unflatten(in_tree, arrays)
@@ -47,7 +48,7 @@ def flat_callback(callback: Callable[..., Any], in_tree: Any, out_tree: Any, wha
         leaves, found = tree.flatten(result)
         if found != out_tree:
             raise JaxRuntimeError(
-                f"{what} of {name_of(callback)}: the function returned another structure than was promised.",
+                f"{what} of {name_of(callback)}: the function must return the structure of result_shape_dtypes.",
                 received=structure_differences(out_tree, found, ()),
                 fix="make result_shape_dtypes agree with what the function returns",
                 at=current_line(),
@@ -108,8 +109,7 @@ def io_callback(
     ordered: bool = False,
     **kwargs: Any,
 ) -> Any:
-    """Call a Python function with side effects from inside a program: exactly once for each time that it is reached, in
-    order if `ordered`.
+    """Call a Python function with side effects from inside a program, exactly once each time that it is reached.
 
     Args:
         callback: a function of NumPy arrays that returns arrays as `result_shape_dtypes` says.
@@ -138,7 +138,7 @@ def io_callback(
 def debug_callback(
     callback: Callable[..., Any], *args: Any, ordered: bool = False, partitioned: bool = False, **kwargs: Any
 ) -> None:
-    """Call a Python function for what it shows, with the values of arrays that may be traced; nothing comes back.
+    """Call a Python function for debugging with the values of arrays, which may be traced; its result is ignored.
 
     Args:
         callback: a function of arrays; what it returns is ignored.
@@ -151,7 +151,9 @@ def debug_callback(
     value 3
     """
     if not callable(callback):
-        raise ArgumentTypeError("debug.callback takes a function first.", received=type(callback).__name__)
+        raise ArgumentTypeError(
+            "The first argument of debug.callback must be a function.", received=type(callback).__name__
+        )
     values, in_tree = tree.flatten((args, kwargs))
     values = [v.value if isinstance(v, Ref) else v for v in values]
     dynamic = [is_value(v) for v in values]
@@ -170,7 +172,7 @@ def debug_callback(
 
 
 class _Check(string.Formatter):
-    """Finds out which arguments a format uses, without formatting."""
+    """Formatter that checks which arguments a format uses."""
 
     def check_unused_args(self, used_args: Any, args: Sequence[Any], kwargs: Any) -> None:
         unused = [repr(k) for k in (*range(len(args)), *kwargs) if k not in used_args]
@@ -180,6 +182,8 @@ class _Check(string.Formatter):
 
 
 class _Anything:
+    """Stand-in for an argument of a format, with every attribute and item."""
+
     def __format__(self, spec: str) -> str:
         return ""
 
@@ -218,13 +222,13 @@ def debug_print(
     x is 1
     """
     if not isinstance(fmt, str):
-        what = "debug.print takes a format string first."
+        what = "The first argument of debug.print must be a format string."
         raise ArgumentTypeError(what, received=type(fmt).__name__, fix="debug.print('{}', x)")
     if not skip_format_check:
         try:
             _Check().format(fmt, *(_Anything() for _ in args), **dict.fromkeys(kwargs, _Anything()))
         except LookupError as error:  # one line, since KeyError shows its text quoted
-            what = f"debug.print: the format string uses `{error.args[0]}`, which is not among the arguments"
+            what = f"debug.print: the format string uses `{error.args[0]}`, which must be among the arguments"
             raise type(error)(f"{what} (at {user_line()})") from None
 
     def show(*values: Any, **named: Any) -> None:
@@ -272,8 +276,10 @@ def breakpoint(
     token: Any = None,
     **kwargs: Any,
 ) -> None:
-    """Stop here when the program runs, with the local variables at hand (arrays as values): `c` or end of input goes
-    on."""
+    """Open a console when the program reaches this line, with the local variables (arrays as values).
+
+    `c` or the end of input continues.
+    """
     frame = sys._getframe(1)
     while filter_frames and frame.f_back is not None and is_internal(frame.f_code.co_filename):
         frame = frame.f_back
@@ -292,7 +298,7 @@ def breakpoint(
 
 
 class _Console(code.InteractiveConsole):
-    """A console in which `c` (continue) or `q` leaves."""
+    """Console that `c` (continue) or `q` leaves."""
 
     def raw_input(self, prompt: str = "") -> str:
         line = super().raw_input("(weft) ")
@@ -302,8 +308,9 @@ class _Console(code.InteractiveConsole):
 
 
 def effects_barrier() -> None:
-    """Wait for all programs that are under way. Effects have happened when a call returns: programs that have some are
-    not among those that it does not wait for.
+    """Wait for all programs that run asynchronously.
+
+    Programs with effects do not: their effects have happened when the call returns.
 
     >>> import weft
     >>> weft.effects_barrier()

@@ -1,4 +1,4 @@
-"""`checkify`: functions whose errors are values. `weft.experimental.checkify` is the public module."""
+"""`checkify`: functions that return their errors. `weft.experimental.checkify` is the public module."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ JaxRuntimeError = FailedCheckError
 
 
 class ErrorCategory(str):
-    """A kind of error. Sets of them, such as `user_checks | nan_checks`, say which errors `checkify` returns."""
+    """Kind of error. Sets of them, such as `user_checks | nan_checks`, select the errors that `checkify` returns."""
 
     __slots__ = ()
 
@@ -40,7 +40,7 @@ nan_checks = frozenset({ErrorCategory(NAN)})
 div_checks = frozenset({ErrorCategory(DIVISION)})
 """Divisions by zero, of integers and of floats."""
 index_checks = frozenset({ErrorCategory(INDEX)})
-"""Indices out of bounds, where no mode says what they mean."""
+"""Indices out of bounds of operations without a mode."""
 float_checks = nan_checks | div_checks
 automatic_checks = float_checks | index_checks
 all_checks = automatic_checks | user_checks
@@ -48,7 +48,7 @@ all_checks = automatic_checks | user_checks
 
 @dataclasses.dataclass(frozen=True)
 class Error:
-    """An error that may have happened: a tree of arrays, so it can be returned from `jit`, carried by loops and mapped.
+    """Error that may have happened: a tree of arrays, so it can be returned from `jit`, carried by loops and mapped.
 
     `get` returns its message or None, `throw` raises it.
     """
@@ -59,8 +59,8 @@ class Error:
     _payload: tuple[Any, ...]  # the values that messages show
 
     def get(self) -> str | None:
-        """The message of the error, or None if there was none. Of an error that `vmap` mapped, a line for each index
-        that failed."""
+        """Return the message of the error, or None if there was none; for an error that `vmap` mapped, a line for each
+        index that failed."""
         failures = self._failures()
         if not failures:
             return None
@@ -69,12 +69,12 @@ class Error:
         return "\n".join(f"at mapped index {','.join(map(str, index))}: {text}" for index, text, _ in failures)
 
     def get_exception(self) -> FailedCheckError | None:
-        """The error as an exception, with the user's line, or None."""
+        """Return the error as an exception with the user's line, or None."""
         failures = self._failures()
         return FailedCheckError(self.get(), at=failures[0][2]) if failures else None
 
     def throw(self) -> None:
-        """Raise the error, if there was one. Where it is not known yet, this is `check_error`."""
+        """Raise the error, if there was one; if it is traced, call `check_error`."""
         if any(isinstance(leaf, Tracer) for leaf in (self._code, *self._payload)):
             check_error(self)
             return
@@ -83,7 +83,7 @@ class Error:
             raise exception
 
     def _failures(self) -> list[tuple[tuple[int, ...], str, str | None]]:
-        """For each index of a mapped error that failed: the index, the message and the line."""
+        """Return (index, message, line) for each failed index of a mapped error."""
         if self._code is None:
             return []
         codes, values = np.asarray(self._code), [np.asarray(p) for p in self._payload]
@@ -131,13 +131,11 @@ def check(pred: Any, msg: str, *fmt_args: Any, debug: bool = False, **fmt_kwargs
         weft.errors.FailedCheckError: 7 is odd (`check` failed)...
     """
     if not isinstance(msg, str):
-        raise ArgumentTypeError(
-            "check takes a message, a string.", received=repr(msg), fix="check(pred, 'what failed')"
-        )
+        raise ArgumentTypeError("check: msg must be a string.", received=repr(msg), fix="check(pred, 'what failed')")
     aval: Any = get_aval(pred) if is_value(pred) else None
     if not isinstance(aval, ArrayType) or aval.shape or aval.dtype != np.bool_:
         raise ArgumentTypeError(
-            "check takes a scalar pred as argument, a bool.",
+            "check takes a scalar pred as argument, which must be a bool.",
             received=repr(pred) if aval is None else aval.short(),
             fix="check(wnp.all(x > 0), ...)",
         )
@@ -154,16 +152,18 @@ def check(pred: Any, msg: str, *fmt_args: Any, debug: bool = False, **fmt_kwargs
 
 
 def debug_check(pred: Any, msg: str, *fmt_args: Any, **fmt_kwargs: Any) -> None:
-    """A `check` that does nothing unless `checkify` transforms the function that it is in. Arguments as for `check`."""
+    """Report an error like `check`, but only in functions that are transformed by `checkify`."""
     check(pred, msg, *fmt_args, debug=True, **fmt_kwargs)
 
 
 def check_error(error: Error) -> None:
-    """Check an error that `checkify` returned, as if its check were here: `checkify` around it makes it a value again;
-    elsewhere it is raised."""
+    """Report an error that `checkify` returned, as `check` does: an outer `checkify` returns it, and it is raised
+    elsewhere."""
     if not isinstance(error, Error):
         fix = "error, result = checkify.checkify(f)(x); checkify.check_error(error)"
-        raise ArgumentTypeError("check_error takes an error that checkify returned.", received=repr(error), fix=fix)
+        raise ArgumentTypeError(
+            "check_error: the argument must be an error that checkify returned.", received=repr(error), fix=fix
+        )
     if error._code is None:
         return
     failed = ne(error._code, np.array(0, np.int32))
@@ -172,12 +172,12 @@ def check_error(error: Error) -> None:
 
 
 def checkify(f: Callable[..., Any], errors: Iterable[ErrorCategory] = user_checks) -> Callable[..., Any]:
-    """A function that returns an `Error` and the result of `f`, and never raises what its checks find.
+    """Transform a function to return an `Error` beside its result, instead of raising the errors of its checks.
 
     Args:
         f: a function of trees of arrays.
         errors: which errors are returned, a set of categories: `user_checks` (the default), `nan_checks`, `div_checks`,
-            `index_checks`, unions of them, or `all_checks`. Others are not looked for.
+            `index_checks`, unions of them, or `all_checks`. Others are not checked.
 
     Returns:
         A function of the same arguments that returns `(error, result)`. It can be transformed by `jit`, `grad`, `vmap`
@@ -194,7 +194,7 @@ def checkify(f: Callable[..., Any], errors: Iterable[ErrorCategory] = user_check
     for category in categories:
         if not isinstance(category, ErrorCategory):
             raise ArgumentTypeError(
-                "checkify takes a set of error categories as errors.",
+                "checkify: errors must be a set of error categories.",
                 received=repr(category),
                 fix="errors=checkify.user_checks | checkify.nan_checks",
             )
@@ -202,15 +202,15 @@ def checkify(f: Callable[..., Any], errors: Iterable[ErrorCategory] = user_check
 
     @boundary
     @wraps(f)
-    def checked(*args: Any, **kwargs: Any) -> tuple[Error, Any]:
-        # Arguments are closed over: those that are known stay known in f, as sizes and static arguments of `jit` are.
+    def function(*args: Any, **kwargs: Any) -> tuple[Error, Any]:
+        # Arguments are closed over, so that concrete sizes and static arguments of `jit` stay concrete in f.
         # Floats are no sizes, and as arrays they are checked.
         args, kwargs = tree.map(lambda leaf: with_aval(leaf) if type(leaf) is float else leaf, (args, kwargs))
         out = OutTree()
         flat = flat_function(lambda: f(*args, **kwargs), tree.structure(((), {})), out)
-        # Functions that index and divide bind their checks where the settings ask for it.
-        asking = checks("all") if kinds & {DIVISION, INDEX} else contextlib.nullcontext()
-        with asking, strict_indices(False):  # known indices are reported, or not looked for, as others are
+        # Functions that index and divide bind checks if the setting is on.
+        binding = checks("all") if kinds & {DIVISION, INDEX} else contextlib.nullcontext()
+        with binding, strict_indices(False):  # concrete indices are reported, or not checked, like traced ones
             jaxpr, _ = stage(flat, [], where=name_of(f), name=name_of(f))
         run = Run(kinds)
         results = run.equations(jaxpr, [])
@@ -220,4 +220,4 @@ def checkify(f: Callable[..., Any], errors: Iterable[ErrorCategory] = user_check
             error = Error(ne(code, np.array(0, np.int32)), code, run.sites, tuple(values))
         return error, tree.unflatten(out.treedef, results)
 
-    return checked
+    return function

@@ -16,13 +16,13 @@ from weft.base.dataclass import dataclass
 from weft.base.errors import ArgumentError
 from weft.ir.types import get_aval
 
-# By dtype: the step that balances rounding against curvature, and the error that leaves.
+# By dtype: the step that balances rounding against curvature, and the error that remains.
 STEP = {"float64": 1e-5, "float32": 1e-2, "float16": 1e-1, "bfloat16": 3e-1}
 TOLERANCE = {"float64": 1e-5, "float32": 5e-3, "float16": 1e-1, "bfloat16": 3e-1}
 SMALLER_FLOATS = 0.5
 
 Function = Callable[..., Any]
-# A number, or one for each dtype that is involved; dtypes that are absent take the usual one.
+# A number, or one per dtype; dtypes that are absent take the default.
 Tolerance = float | Mapping[Any, float] | None
 
 
@@ -41,17 +41,18 @@ def _real(dtype: Any) -> Any:
 
 @dataclass(frozen=True)
 class Limits:
-    """Tolerances and step; None takes what suits the least precise type that is involved."""
+    """Tolerances and step; None takes the default of the least precise type that is involved."""
 
     atol: Tolerance
     rtol: Tolerance
     eps: float | None
 
-    def allowed(self, values: Any) -> tuple[float, float]:
-        """Absolute and relative tolerance for a comparison that involves `values`."""
+    def tolerances(self, values: Any) -> tuple[float, float]:
+        """Return the absolute and the relative tolerance for a comparison that involves `values`."""
         return _tolerance(self.atol, values), _tolerance(self.rtol, values)
 
     def step(self, values: Any) -> float:
+        """Return the step of the finite differences."""
         usual = max((STEP.get(name, SMALLER_FLOATS) for name in real_types(values)), default=1.0)
         return usual if self.eps is None else self.eps
 
@@ -122,27 +123,29 @@ def check_vjp(
 
 
 def compare_jvp(f: Function, f_jvp: Function, args: Any, rng: np.random.Generator, limits: Limits, name: str) -> None:
+    """Raise unless tangents along a random direction equal finite differences."""
     direction = random_tree(rng, args)
     results, tangents = f_jvp(args, direction)
     compare_results(f(*args), results, limits, name)
     derivatives = derivatives_along(f, args, direction, limits)
-    atol, rtol = limits.allowed((args, results))
+    atol, rtol = limits.tolerances((args, results))
     found = [(path, t) for path, t in tree.leaves_with_path(tangents) if is_inexact(t)]
     for (path, tangent), derivative in zip(found, derivatives, strict=True):
         what = f"{name}: the tangent of result{tree.keystr(path)} against finite differences"
-        np.testing.assert_allclose(widened(tangent), derivative, rtol, atol, err_msg=what)
+        np.testing.assert_allclose(widen(tangent), derivative, rtol, atol, err_msg=what)
 
 
 def compare_vjp(f: Function, f_vjp: Function, args: Any, rng: np.random.Generator, limits: Limits, name: str) -> None:
+    """Raise unless cotangents, paired with a random direction, equal finite differences."""
     results, pull = f_vjp(*args)
     compare_results(f(*args), results, limits, name)
     weights, direction = random_tree(rng, results), random_tree(rng, args)
     derivatives = derivatives_along(f, args, direction, limits)
-    expected, scale = paired(inexact_leaves(weights), derivatives)
+    expected, scale = pair(inexact_leaves(weights), derivatives)
     moving = [is_inexact(d) for d in tree.leaves(direction)]
     pulled = [c for c, m in zip(tree.leaves(pull(weights)), moving, strict=True) if m]
-    actual, _ = paired(pulled, inexact_leaves(direction))
-    atol, rtol = limits.allowed((args, results))
+    actual, _ = pair(pulled, inexact_leaves(direction))
+    atol, rtol = limits.tolerances((args, results))
     if not abs(actual - expected) <= atol + rtol * scale:
         raise AssertionError(
             f"{name}: cotangents paired with a direction give {actual:.8g}, finite differences give {expected:.8g}; "
@@ -151,10 +154,10 @@ def compare_vjp(f: Function, f_vjp: Function, args: Any, rng: np.random.Generato
 
 
 def compare_results(expected: Any, actual: Any, limits: Limits, name: str) -> None:
-    """The result that a derivative returns beside tangents must be that of the function."""
-    atol, rtol = limits.allowed(actual)
+    """Raise unless the result that a derivative returns beside tangents is that of the function."""
+    atol, rtol = limits.tolerances(actual)
     for one, other in zip(inexact_leaves(actual), inexact_leaves(expected), strict=True):
-        np.testing.assert_allclose(widened(one), widened(other), rtol, atol, err_msg=f"{name}: the result itself")
+        np.testing.assert_allclose(widen(one), widen(other), rtol, atol, err_msg=f"{name}: the result itself")
 
 
 # -- numbers -----------------------------------------------------------------------------------------------------------
@@ -165,18 +168,18 @@ def is_inexact(x: Any) -> bool:
 
 
 def inexact_leaves(values: Any) -> list[Any]:
-    """The leaves that have derivatives."""
+    """Return the leaves that have derivatives."""
     return [v for v in tree.leaves(values) if is_inexact(v)]
 
 
 def real_types(values: Any) -> set[str]:
-    """Names of the float types in a tree of values, those of the parts of complex numbers among them."""
+    """Return the names of the float types in a tree of values; for complex types, those of their parts."""
     found = [get_aval(v).dtype for v in inexact_leaves(values)]  # type: ignore[attr-defined]
     return {dtypes.name(_real(d)) for d in found}
 
 
 def random_tree(rng: np.random.Generator, values: Any) -> Any:
-    """Random tangents (or cotangents) for a tree of values; float0 zeros for integers."""
+    """Return random tangents (or cotangents) for a tree of values; float0 zeros for integers."""
 
     def leaf(x: Any) -> Any:
         aval: Any = get_aval(x)
@@ -191,25 +194,26 @@ def random_tree(rng: np.random.Generator, values: Any) -> Any:
 
 
 def derivatives_along(f: Function, args: Any, direction: Any, limits: Limits) -> list[np.ndarray]:
-    """The derivatives of the float and complex results of `f` along a direction, by central differences."""
+    """Return the derivatives of the float and complex results of `f` along a direction, by central differences."""
     step = limits.step(args)
 
     def at(distance: float) -> list[Any]:
         def shift(x: Any, t: Any) -> Any:
-            shifted = widened(x) + distance * widened(t) if is_inexact(x) else x
+            shifted = widen(x) + distance * widen(t) if is_inexact(x) else x
             return shifted.astype(get_aval(x).dtype) if is_inexact(x) else x  # type: ignore[attr-defined]
 
         return inexact_leaves(f(*tree.map(shift, args, direction)))
 
-    return [(widened(a) - widened(b)) / (2 * step) for a, b in zip(at(step), at(-step), strict=True)]
+    return [(widen(a) - widen(b)) / (2 * step) for a, b in zip(at(step), at(-step), strict=True)]
 
 
-def widened(x: Any) -> np.ndarray:
+def widen(x: Any) -> np.ndarray:
+    """Return an array in float64 or complex128."""
     array = np.asarray(x)
     return array.astype(np.complex128 if dtypes.kind(array.dtype) == "c" else np.float64)
 
 
-def paired(cotangents: Sequence[Any], tangents: Sequence[Any]) -> tuple[float, float]:
-    """The real part of the sum of products, which pairs cotangents with tangents; and the sum of their magnitudes."""
-    products = [widened(c) * widened(t) for c, t in zip(cotangents, tangents, strict=True)]
+def pair(cotangents: Sequence[Any], tangents: Sequence[Any]) -> tuple[float, float]:
+    """Return the real part of the sum of products of cotangents and tangents, and the sum of their magnitudes."""
+    products = [widen(c) * widen(t) for c, t in zip(cotangents, tangents, strict=True)]
     return float(sum(np.sum(p.real) for p in products)), float(sum(np.sum(np.abs(p)) for p in products))

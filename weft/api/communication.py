@@ -1,4 +1,4 @@
-"""What a program for many devices sends, as a table."""
+"""Table of the collectives of a program for many devices."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ HEAD = ("kind", "axis", "bytes", "value", "line", "reason")
 
 
 class Communication(Sequence[Any]):
-    """The collectives of a program in the order in which they are written, each with `kind`, `axis`, `bytes` (that a
-    device sends each time), `times`, `value`, `source` (`line` in short) and `reason`."""
+    """Collectives of a program in their order, each with `kind`, `axis`, `bytes` (sent by a device each time), `times`,
+    `value`, `source` (`line` in short) and `reason`."""
 
     def __init__(self, rows: Sequence[Any]) -> None:
         self.rows = tuple(rows)
@@ -29,26 +29,26 @@ class Communication(Sequence[Any]):
 
     @property
     def total_bytes(self) -> float:
-        """The bytes that each device sends in one run."""
+        """Bytes that each device sends in one run."""
         result: float = sum(row.total_bytes for row in self.rows)
         return result
 
     def by_kind(self) -> dict[str, float]:
-        """The bytes that each device sends in one run, by the kind of collective."""
+        """Return the bytes that each device sends in one run, by the kind of collective."""
         found: dict[str, float] = {}
         for row in self.rows:
             found[row.kind] = found.get(row.kind, 0.0) + row.total_bytes
         return found
 
     def counts(self) -> dict[str, int]:
-        """How many collectives of each kind there are."""
+        """Return the number of collectives of each kind."""
         found: dict[str, int] = {}
         for row in self.rows:
             found[row.kind] = found.get(row.kind, 0) + 1
         return found
 
     def _cells(self) -> list[tuple[str, ...]]:
-        return [cells_of(row) for row in self.rows]
+        return [format_row(row) for row in self.rows]
 
     def _title(self) -> str:
         if not self.rows:
@@ -70,8 +70,8 @@ class Communication(Sequence[Any]):
         return f"<p>{html.escape(self._title())}</p><table><tr>{head}</tr>{rows}</table>"
 
 
-def cells_of(row: Any) -> tuple[str, ...]:
-    """One collective as texts."""
+def format_row(row: Any) -> tuple[str, ...]:
+    """Return the cells of one collective as texts."""
     times = "" if row.times == 1 else f" x {row.times:g}"
     axis = " ".join(map(str, row.axis)) if isinstance(row.axis, tuple) else str(row.axis)
     return row.kind, axis, bytes_text(row.bytes) + times, row.value, row.line, row.reason

@@ -1,4 +1,4 @@
-"""Contracts on what a program for many devices may send and copy, checked when it is compiled."""
+"""Contracts: limits on the communication and the replication of a program for many devices, checked before it runs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from weft.api.communication import Communication, cells_of
+from weft.api.communication import Communication, format_row
 from weft.base.arguments import described
 from weft.base.dataclass import dataclass
 from weft.base.errors import ArgumentError, CommunicationError
@@ -22,16 +22,16 @@ UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "m
 
 @dataclass(frozen=True)
 class Contract:
-    """What a program may do: `counts` are the most collectives of a kind, `bytes` the most that each device sends in
-    collectives of a kind, or with None in all of them, `replicated` the most bytes of arguments and results of which
-    every device has a copy."""
+    """Limits of a program: `counts` on the number of collectives of a kind, `bytes` on what each device sends in
+    collectives of a kind (None: of all kinds), `replicated` on the bytes of arguments and results that are replicated
+    on every device."""
 
     counts: tuple[tuple[str, int], ...] = ()
     bytes: tuple[tuple[str | None, int], ...] = ()
     replicated: int | None = None
 
     def check(self, partitioned: Any, names: tuple[str, ...]) -> None:
-        """Raise unless a partitioned program keeps the contract."""
+        """Raise unless a partitioned program keeps the contract; `names` are those of its arguments."""
         sent = Communication(partitioned.communication)
         counts = sent.counts()
         by_kind: dict[str | None, float] = {None: sent.total_bytes}
@@ -50,6 +50,7 @@ class Contract:
             self.check_copies(partitioned, names, self.replicated)
 
     def check_copies(self, partitioned: Any, names: tuple[str, ...], most: int) -> None:
+        """Raise if more than `most` bytes of arguments and results are replicated."""
         found: list[tuple[float, str]] = []
         arguments = zip(partitioned.in_types, partitioned.in_shardings, strict=True)
         for i, (aval, sharding) in enumerate(arguments):
@@ -62,8 +63,8 @@ class Contract:
         if total > most:
             largest = sorted(found, reverse=True, key=lambda pair: pair[0])[:MOST_SHOWN]
             raise CommunicationError(
-                f"max_replicated allows {bytes_text(most)} that every device has a copy of, and the program has "
-                f"{bytes_text(total)}.",
+                f"At most {bytes_text(most)} (max_replicated) may be replicated on every device, and the program "
+                f"replicates {bytes_text(total)}.",
                 received="\n".join(f"{name}: {bytes_text(size)}" for size, name in largest),
                 fix="split them over an axis of the mesh: weft.device_put(x, weft.NamedSharding(mesh, spec))",
                 at=user_line(),
@@ -71,10 +72,11 @@ class Contract:
 
 
 def fail(what: str, rows: list[Any]) -> None:
+    """Raise an error that lists the largest of some collectives."""
     largest = sorted(rows, key=lambda row: -row.total_bytes)[:MOST_SHOWN]
     lines = []
     for row in largest:
-        kind, axis, size, value, line, reason = cells_of(row)
+        kind, axis, size, value, line, reason = format_row(row)
         lines.append(f"{kind} over {axis} of {value}, {size}, for {line or 'a result'}: {reason}")
     if len(rows) > len(largest):
         lines.append(f"and {len(rows) - len(largest)} more")
@@ -90,33 +92,33 @@ def fail(what: str, rows: list[Any]) -> None:
     )
 
 
-def contract_of(comm: Any, max_replicated: Any) -> Contract | None:
-    """The contract that arguments of `jit` ask for; None if they ask for nothing."""
+def make_contract(comm: Any, max_replicated: Any) -> Contract | None:
+    """Return the contract for arguments of `jit`, or None if neither is passed."""
     if comm is None and max_replicated is None:
         return None
-    replicated = None if max_replicated is None else number_of_bytes("max_replicated", max_replicated)
+    replicated = None if max_replicated is None else parse_bytes("max_replicated", max_replicated)
     if comm is None:
         return Contract(replicated=replicated)
     if not isinstance(comm, Mapping):
-        return Contract((), ((None, number_of_bytes("comm", comm)),), replicated)
+        return Contract((), ((None, parse_bytes("comm", comm)),), replicated)
     counts: list[tuple[str, int]] = []
     limits: list[tuple[str | None, int]] = []
     for kind, most in comm.items():
         if kind not in KINDS:
             raise ArgumentError(
-                "jit: comm names a kind of collective that there is not.",
+                "jit: the keys of comm must be kinds of collectives.",
                 received=repr(kind),
                 fix=f"one of {', '.join(map(repr, KINDS))}",
             )
         if isinstance(most, int) and not isinstance(most, bool):
             counts.append((kind, most))
         else:
-            limits.append((kind, number_of_bytes("comm", most)))
+            limits.append((kind, parse_bytes("comm", most)))
     return Contract(tuple(counts), tuple(limits), replicated)
 
 
-def number_of_bytes(name: str, size: Any) -> int:
-    """A size in bytes from a number, or a text such as `100MB` or `1.5 GiB`."""
+def parse_bytes(name: str, size: Any) -> int:
+    """Return a size in bytes, from a number or a text such as `100MB` or `1.5 GiB`."""
     if isinstance(size, (int, float)) and not isinstance(size, bool):
         return int(size)
     found = (
@@ -124,6 +126,6 @@ def number_of_bytes(name: str, size: Any) -> int:
     )
     if found is None or found[2].lower() not in UNITS:
         raise ArgumentError(
-            f"{name} takes a number of bytes.", received=described(size), fix=f"{name}='100MB', '1.5GiB' or 1_000_000"
+            f"{name} must be a number of bytes.", received=described(size), fix=f"{name}='100MB', '1.5GiB' or 1_000_000"
         )
     return int(float(found[1]) * UNITS[found[2].lower()])

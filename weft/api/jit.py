@@ -8,7 +8,7 @@ from typing import Any
 
 from weft.api.automatic import Declaration, DeclaredSizes, Family, NotForAllSizes, Proposal
 from weft.api.call import Call, Signature
-from weft.api.contract import contract_of
+from weft.api.contract import make_contract
 from weft.api.devices import chosen_device
 from weft.api.dynamic import DynamicSizes
 from weft.api.flat import as_tuple, check_callable, parameter_names
@@ -203,7 +203,7 @@ def jit(
         has_all_static=static_argnums is not None and static_argnames is not None,
         inline=inline,
         device=chosen,
-        contract=contract_of(comm, max_replicated),
+        contract=make_contract(comm, max_replicated),
         in_shardings=in_shardings,
         out_shardings=out_shardings,
         reproducible=parts,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from weft.api.axis_types import mesh_of
+from weft.api.axis_types import find_mesh
 from weft.api.devices import device_put
 from weft.api.flat import adopt, name_of
 from weft.api.jit_function import JitFunction
@@ -76,7 +76,7 @@ class SearchedFunction:
                 fix="pass all arguments by position",
                 at=user_line(),
             )
-        mesh = mesh_of(f"{caller} with sharding='search'", args)
+        mesh = find_mesh(f"{caller} with sharding='search'", args)
         mesh = mesh.update(axis_types=(AxisType.Auto,) * len(mesh.axis_names))
         shapes = tree.map(struct, args)
         key = (mesh, tree.structure(shapes), tuple((s.shape, s.dtype, s.weak_type) for s in tree.leaves(shapes)))

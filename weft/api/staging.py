@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft.api import ref_arguments
-from weft.api.automatic import Proposal, assuming
+from weft.api.automatic import Proposal, assume
 from weft.api.call import Call
 from weft.api.flat import OutTree, flat_function, wraps
 from weft.api.options import JitOptions
@@ -59,12 +59,12 @@ def stage_call(
     paths = call.paths()
     flat = flat_function(fix_static(function, call), call.in_tree, out)
     flat, types, arguments, written = ref_arguments.with_ref_arguments(flat, types, call.leaves, escaped)
-    answers = assuming(types) if proposal is None else proposal.answers
+    answers = assume(types) if proposal is None else proposal.answers
     started = time.perf_counter()
     with span("trace", name, location), answering(answers) if answers is not None else contextlib.nullcontext():
         jaxpr, constants = stage(flat, types, where=where, names=paths, name=name, refs=touched)
     if proposal is not None:
-        jaxpr = proposal.checked(jaxpr, out.treedef)
+        jaxpr = proposal.check(jaxpr, out.treedef)
     seconds = time.perf_counter() - started
     events.took(events.TRACING, seconds, fun_name=name)
     warn_of_constants(name, constants)

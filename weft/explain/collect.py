@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from weft.api.communication import cells_of
+from weft.api.communication import format_row
 from weft.compiler.fuse.cost import Reason
 from weft.compiler.fuse.driver import refusals
 from weft.compiler.fuse.fusion import fusion
@@ -304,7 +304,7 @@ class Collector:
             key = f"c{i}"
             line = None if collective.source is None else self.line(Line.of(collective.source))
             self.relate([key], [] if line is None else [line])
-            kind, axis, _, value, where, reason = cells_of(collective)
+            kind, axis, _, value, where, reason = format_row(collective)
             rows.append(
                 {
                     "id": key,

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from weft.api.contract import number_of_bytes
+from weft.api.contract import parse_bytes
 from weft.base import tree
 from weft.base.text import bytes_text
 from weft.ir.jaxpr import Jaxpr, Var
@@ -101,7 +101,7 @@ def search(
     """
     started = clock.perf_counter()
     described = get_machine(machine)
-    limit = described.memory if memory is None else number_of_bytes("memory", memory)
+    limit = described.memory if memory is None else parse_bytes("memory", memory)
     staged = Staged(fun, shapes, mesh, donate_argnums)
     space = Space(staged, described, limit, started + time)
     best, starts = space.run()
